@@ -1,0 +1,1 @@
+"""Compiled extensions; their sources are in ext/kbroker/_ext."""

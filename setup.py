@@ -1,0 +1,52 @@
+"""Build the Cython extensions of ``ext/``; everything else about the package is in pyproject.toml.
+
+KBROKER_DEBUG=1 builds with bounds checks, assertions and line tracing.
+"""
+
+import os
+from pathlib import Path
+
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+
+DEBUG = os.environ.get("KBROKER_DEBUG") == "1"
+SOURCES = Path("ext")
+
+COMPILE_ARGS = ["-std=gnu11", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-unused-function"]
+COMPILE_ARGS += ["-O0", "-g", "-UNDEBUG"] if DEBUG else ["-O3", "-g0"]
+
+DIRECTIVES = {
+    "language_level": "3",
+    "boundscheck": DEBUG,
+    "wraparound": DEBUG,
+    "cdivision": True,
+    "initializedcheck": DEBUG,
+    "embedsignature": True,
+}
+
+
+def extensions() -> list[Extension]:
+    """One extension per .pyx; its import name mirrors its path below ext/."""
+    found = []
+    for source in sorted(SOURCES.rglob("*.pyx")):
+        name = ".".join(source.relative_to(SOURCES).with_suffix("").parts)
+        found.append(
+            Extension(
+                name,
+                [str(source)],
+                include_dirs=["ext/kbroker/_ext/include"],
+                extra_compile_args=COMPILE_ARGS,
+            )
+        )
+    return found
+
+
+setup(
+    ext_modules=cythonize(
+        extensions(),
+        include_path=[str(SOURCES)],
+        compiler_directives=DIRECTIVES,
+        nthreads=int(os.environ.get("KBROKER_BUILD_JOBS", "0")),
+        quiet=True,
+    )
+)
