@@ -1,0 +1,51 @@
+# The partition table: one fixed-size slot per replica hosted here, in memory shared by every process of the broker.
+# Only the io worker that owns a slot writes it, inside begin_write/end_write; readers retry on the sequence lock.
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+
+cdef enum SlotState:
+    SLOT_FREE = 0
+    SLOT_ONLINE = 1
+    SLOT_OFFLINE = 2     # its log directory failed: KAFKA_STORAGE_ERROR
+    SLOT_LOADING = 3     # owner is recovering the log: NOT_LEADER_OR_FOLLOWER, retriable
+    SLOT_CLOSED = 4      # clean shutdown in progress
+
+
+# A place in the log: an offset (exclusive end), the base offset of its segment, and the byte position in that file.
+cdef struct LogEnd:
+    int64_t offset
+    int64_t segment_base_offset
+    int64_t position
+
+
+cdef struct SlotData:
+    uint32_t state
+    uint32_t slot_incarnation   # changes each time the slot is given to another replica
+    uint32_t segment_version    # changes when the list of segment files does
+    int32_t leader_epoch
+    int32_t log_dir_index
+    uint32_t flags              # roles, unused until replication
+    int64_t log_start_offset
+    LogEnd log_end
+    LogEnd high_watermark
+    LogEnd last_stable
+
+
+cdef struct Slot:               # 192 bytes
+    uint32_t sequence           # odd while a write is in progress
+    uint32_t unused
+    uint64_t waiters            # bit i: network process i wants a WAKE when this slot advances
+    SlotData data
+    uint8_t padding[72]
+
+
+cdef class PartitionTable:
+    cdef object _region         # keeps the mapping alive
+    cdef Slot* slots
+    cdef readonly int32_t capacity
+    cdef SlotData* begin_write(self, int32_t slot) noexcept nogil
+    cdef void end_write(self, int32_t slot) noexcept nogil
+    cdef bint read_slot(self, int32_t slot, SlotData* out) noexcept nogil
+    cdef void add_waiter(self, int32_t slot, int network_index) noexcept nogil
+    cdef uint64_t take_waiters(self, int32_t slot) noexcept nogil
+    cdef int check_slot(self, int slot) except -1

@@ -1,0 +1,167 @@
+"""Slots of the partition table and their sequence lock (see partition_table.pxd for the layout).
+
+Runs in every process. A region starts with a 64-byte header (reserved); slots follow.
+"""
+from libc.string cimport memcpy, memset
+
+from kbroker._ext.atomics cimport (
+    kb_exchange_u64,
+    kb_fence_acquire,
+    kb_fence_release,
+    kb_fetch_or_u64,
+    kb_load_acquire_u32,
+    kb_load_relaxed_u32,
+    kb_load_u64,
+    kb_store_relaxed_u32,
+    kb_store_release_u32,
+    kb_fence_full,
+)
+
+
+LAYOUT_VERSION = 1
+HEADER_SIZE = 64
+
+STATE_NAMES = {
+    SLOT_FREE: "free", SLOT_ONLINE: "online", SLOT_OFFLINE: "offline", SLOT_LOADING: "loading", SLOT_CLOSED: "closed"
+}
+FREE, ONLINE, OFFLINE, LOADING, CLOSED = SLOT_FREE, SLOT_ONLINE, SLOT_OFFLINE, SLOT_LOADING, SLOT_CLOSED
+
+# BOUND: a reader spins this often on a slot that is being written before it gives up for this turn. A writer holds
+# a slot for well under a microsecond unless its process was killed inside; the restarted owner repairs the lock.
+cdef enum:
+    READ_SPINS = 100000
+
+
+def region_size(capacity: int) -> int:
+    """Bytes of a region for ``capacity`` slots."""
+    return HEADER_SIZE + capacity * sizeof(Slot)
+
+
+cdef class PartitionTable:
+    """A view of the shared table. ``region`` is a writable buffer of ``region_size(capacity)`` bytes."""
+
+    def __cinit__(self, region, int32_t capacity):
+        cdef unsigned char[::1] view = region
+        assert sizeof(Slot) == 192, sizeof(Slot)
+        if view.shape[0] < <Py_ssize_t>(HEADER_SIZE + capacity * sizeof(Slot)):
+            raise ValueError(f"region of {view.shape[0]} bytes is too small for {capacity} slots")
+        self._region = region
+        self.slots = <Slot*>(&view[0] + 64)
+        self.capacity = capacity
+
+    # SAFETY: callers pass 0 <= slot < capacity; the Python methods and every cimporter check at the edge.
+    cdef SlotData* begin_write(self, int32_t slot) noexcept nogil:
+        cdef Slot* entry = &self.slots[slot]
+        cdef uint32_t sequence = kb_load_relaxed_u32(&entry.sequence)
+        # An odd value was left by an owner that died inside a write; stay odd.
+        kb_store_relaxed_u32(&entry.sequence, sequence | 1)
+        kb_fence_release()  # pairs with kb_fence_acquire in read_slot: data stores stay behind the odd mark
+        return &entry.data
+
+    cdef void end_write(self, int32_t slot) noexcept nogil:
+        cdef Slot* entry = &self.slots[slot]
+        # release: pairs with the acquire load at the start of read_slot
+        kb_store_release_u32(&entry.sequence, (kb_load_relaxed_u32(&entry.sequence) | 1) + 1)
+
+    cdef bint read_slot(self, int32_t slot, SlotData* out) noexcept nogil:
+        """Copy a consistent slot; False when it stayed locked (its owner died inside a write)."""
+        cdef Slot* entry = &self.slots[slot]
+        cdef uint32_t before
+        cdef int spin
+        for spin in range(READ_SPINS):
+            before = kb_load_acquire_u32(&entry.sequence)
+            if before & 1:
+                continue
+            memcpy(out, &entry.data, sizeof(SlotData))
+            kb_fence_acquire()
+            if kb_load_relaxed_u32(&entry.sequence) == before:
+                return True
+        return False
+
+    cdef void add_waiter(self, int32_t slot, int network_index) noexcept nogil:
+        # seq_cst: the waiter then re-reads the slot, the writer publishes and then takes the mask; one of them sees
+        # the other. take_waiters has the matching fence.
+        kb_fetch_or_u64(&self.slots[slot].waiters, (<uint64_t>1) << network_index)
+        kb_fence_full()
+
+    cdef uint64_t take_waiters(self, int32_t slot) noexcept nogil:
+        kb_fence_full()
+        if kb_load_u64(&self.slots[slot].waiters) == 0:
+            return 0
+        return kb_exchange_u64(&self.slots[slot].waiters, 0)
+
+    cdef int check_slot(self, int slot) except -1:
+        if slot < 0 or slot >= self.capacity:
+            raise IndexError(f"slot {slot} is outside 0..{self.capacity - 1}")
+        return 0
+
+    def read(self, int slot):
+        """The slot as a dict, for slow paths and tools; None when its owner died inside a write."""
+        cdef SlotData data
+        self.check_slot(slot)
+        if not self.read_slot(slot, &data):
+            return None
+        return {
+            "state": data.state,
+            "slot_incarnation": data.slot_incarnation,
+            "segment_version": data.segment_version,
+            "leader_epoch": data.leader_epoch,
+            "log_dir_index": data.log_dir_index,
+            "log_start_offset": data.log_start_offset,
+            "log_end": (data.log_end.offset, data.log_end.segment_base_offset, data.log_end.position),
+            "high_watermark": (
+                data.high_watermark.offset, data.high_watermark.segment_base_offset, data.high_watermark.position),
+            "last_stable": (data.last_stable.offset, data.last_stable.segment_base_offset, data.last_stable.position),
+        }
+
+    def reset(self, int slot, *, int state, uint32_t slot_incarnation=0, int leader_epoch=0, int log_dir_index=0):
+        """Give the slot to a replica (or free it): every field but the segment version starts anew.
+
+        Called by the owning io worker only.
+        """
+        cdef SlotData* data
+        cdef uint32_t segment_version
+        self.check_slot(slot)
+        data = self.begin_write(slot)
+        segment_version = data.segment_version + 1
+        memset(data, 0, sizeof(SlotData))
+        data.segment_version = segment_version
+        data.state = state
+        data.slot_incarnation = slot_incarnation
+        data.leader_epoch = leader_epoch
+        data.log_dir_index = log_dir_index
+        self.end_write(slot)
+
+    def set_state(self, int slot, int state):
+        """Change only the state. Called by the owning io worker only."""
+        self.check_slot(slot)
+        self.begin_write(slot).state = state
+        self.end_write(slot)
+
+    def publish(self, int slot, *, log_start_offset, log_end, high_watermark=None, last_stable=None,
+                leader_epoch=None, bint segments_changed=False):
+        """Publish offsets from a slow path. Ends are (offset, segment base offset, position). Owner only."""
+        cdef SlotData* data
+        self.check_slot(slot)
+        high_watermark = high_watermark or log_end
+        last_stable = last_stable or high_watermark
+        data = self.begin_write(slot)
+        data.log_start_offset = log_start_offset
+        data.log_end.offset, data.log_end.segment_base_offset, data.log_end.position = log_end
+        data.high_watermark.offset, data.high_watermark.segment_base_offset, data.high_watermark.position = high_watermark
+        data.last_stable.offset, data.last_stable.segment_base_offset, data.last_stable.position = last_stable
+        if leader_epoch is not None:
+            data.leader_epoch = leader_epoch
+        if segments_changed:
+            data.segment_version += 1
+        self.end_write(slot)
+
+    def wait(self, int slot, int network_index):
+        """Ask for a WAKE when the slot advances (Python face of add_waiter)."""
+        self.check_slot(slot)
+        self.add_waiter(slot, network_index)
+
+    def waiters(self, int slot) -> int:
+        """Take and clear the mask of waiting network processes. Owner only."""
+        self.check_slot(slot)
+        return self.take_waiters(slot)
