@@ -1,0 +1,98 @@
+"""The cluster image: brokers, topics and dynamic configs as one process sees them.
+
+The controller publishes it as JSON (docs/architecture.md); every process keeps its own copy. Topic and partition
+objects are never changed in place: a delta replaces them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+NO_SLOT = -1
+
+
+class Endpoint(NamedTuple):
+    """An advertised address. ``host`` is empty when a client is to be told the address it reached."""
+
+    listener: str
+    host: str
+    port: int
+    security_protocol: str
+
+
+class BrokerImage(NamedTuple):
+    broker_id: int
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None
+
+
+class PartitionImage(NamedTuple):
+    leader: int
+    leader_epoch: int
+    isr: list[int]
+    replicas: list[int]
+    slot: int  # partition-table slot of this broker's replica, NO_SLOT when there is none
+
+
+class TopicImage(NamedTuple):
+    name: str
+    topic_id: bytes  # 16 bytes
+    internal: bool
+    partitions: tuple[PartitionImage, ...]
+    config: dict[str, str]
+
+
+class ClusterImage:
+    """A process's copy. ``apply`` is the only way it changes."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.cluster_id = ""
+        self.controller_id = -1
+        self.brokers: dict[int, BrokerImage] = {}
+        self.topics: dict[str, TopicImage] = {}
+        self.topics_by_id: dict[bytes, TopicImage] = {}
+        self.broker_config: dict[str, dict[str, str]] = {}  # "default" or a broker id
+
+    def apply(
+        self, delta: dict[str, Any]
+    ) -> dict[str, tuple[TopicImage | None, TopicImage | None]]:
+        """Take a snapshot or a delta; returns the topics that changed as name -> (old, new)."""
+        self.version = delta["version"]
+        self.cluster_id = delta.get("cluster_id", self.cluster_id)
+        self.controller_id = delta.get("controller_id", self.controller_id)
+        for broker_id, broker in delta.get("brokers", {}).items():
+            if broker is None:
+                self.brokers.pop(int(broker_id), None)
+            else:
+                endpoints = tuple(Endpoint(*endpoint) for endpoint in broker["endpoints"])
+                self.brokers[int(broker_id)] = BrokerImage(
+                    int(broker_id), endpoints, broker["rack"]
+                )
+        self.broker_config.update(delta.get("broker_config", {}))
+        changed = {}
+        for name, document in delta.get("topics", {}).items():
+            old = self.topics.pop(name, None)
+            if old is not None:
+                self.topics_by_id.pop(old.topic_id, None)
+            new = None if document is None else topic_image(name, document)
+            if new is not None:
+                self.topics[name] = new
+                self.topics_by_id[new.topic_id] = new
+            changed[name] = (old, new)
+        return changed
+
+
+def topic_image(name: str, document: dict[str, Any]) -> TopicImage:
+    """A topic from its JSON form."""
+    partitions = tuple(
+        PartitionImage(p["leader"], p["leader_epoch"], p["isr"], p["replicas"], p["slot"])
+        for p in document["partitions"]
+    )
+    return TopicImage(
+        name,
+        bytes.fromhex(document["id"]),
+        document["internal"],
+        partitions,
+        document["config"],
+    )

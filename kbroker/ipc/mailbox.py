@@ -1,0 +1,112 @@
+"""Mailboxes: the ZeroMQ sockets between the processes of one broker.
+
+Each process binds one PULL socket and connects a PUSH socket to whoever it writes to. Made after the fork, used by the
+one thread of the process. A message is a 16-byte envelope (``descriptors.pxd`` has the same layout) and a body; one
+message carries all that a process has for another in one turn of its loop.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+import zmq
+
+from kbroker.ipc.process_table import Address, ProcessKind, ProcessTable
+
+ENVELOPE = struct.Struct("=BBHIII")
+MSG_CALL, MSG_REPLY, MSG_PRODUCE, MSG_PRODUCE_RESULT, MSG_WAKE = 1, 2, 3, 4, 5
+
+# BOUND: messages queued for one peer. A message is a turn's worth of work, so this is seconds of backlog; beyond it a
+# send fails and the sender answers its clients with a retriable error.
+HIGH_WATER_MARK = 10_000
+RECONNECT_MS = 5
+
+
+class Message(NamedTuple):
+    """A received message; ``data`` starts with the envelope, ``body`` is at ``ENVELOPE.size``."""
+
+    kind: int
+    sender: Address
+    count: int
+    data: bytes
+
+
+class Mailbox:
+    """The bound socket of this process and its connections to the others."""
+
+    def __init__(self, runtime_dir: str, processes: ProcessTable, me: Address) -> None:
+        self._runtime_dir = runtime_dir
+        self._processes = processes
+        self.me = me
+        self.incarnation = processes.incarnation(me)
+        self._zmq = zmq.Context(io_threads=1)
+        self._inbox = self._zmq.socket(zmq.PULL)
+        self._inbox.setsockopt(zmq.RCVHWM, HIGH_WATER_MARK)
+        self._inbox.setsockopt(zmq.LINGER, 0)
+        self._inbox.bind(processes.endpoint(runtime_dir, me))
+        self._recv = self._inbox.recv
+        self._peers: dict[Address, tuple[int, zmq.Socket]] = {}
+        self.fd: int = self._inbox.getsockopt(zmq.FD)
+        self.dropped = 0
+
+    def receive(self) -> Message | None:
+        """The next message that is addressed to this incarnation by a living one; None when there is none.
+
+        The descriptor is edge-triggered: call until None before waiting on ``fd`` again.
+        """
+        while True:
+            try:
+                data = self._recv(zmq.NOBLOCK)
+            except zmq.Again:
+                return None
+            if len(data) < ENVELOPE.size:
+                self.dropped += 1
+                continue
+            kind, sender_kind, sender_index, sender_incarnation, target, count = (
+                ENVELOPE.unpack_from(data)
+            )
+            sender = Address(ProcessKind(sender_kind), sender_index)
+            if (
+                target != self.incarnation
+                or self._processes.incarnation(sender) != sender_incarnation
+            ):
+                self.dropped += 1
+                continue
+            return Message(kind, sender, count, data)
+
+    def send(self, to: Address, kind: int, body: bytes | bytearray, count: int = 0) -> bool:
+        """Queue a message for ``to``; False when it is not running or its queue is full."""
+        incarnation = self._processes.incarnation(to)
+        if incarnation == 0:
+            return False
+        header = ENVELOPE.pack(
+            kind, self.me.kind, self.me.index, self.incarnation, incarnation, count
+        )
+        try:
+            self._peer(to, incarnation).send(header + body, zmq.NOBLOCK)
+        except zmq.Again:
+            return False
+        return True
+
+    def _peer(self, to: Address, incarnation: int) -> zmq.Socket:
+        known = self._peers.get(to)
+        if known is not None:
+            if known[0] == incarnation:
+                return known[1]
+            known[1].close(linger=0)
+        socket = self._zmq.socket(zmq.PUSH)
+        socket.setsockopt(zmq.SNDHWM, HIGH_WATER_MARK)
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
+        socket.connect(self._processes.endpoint(self._runtime_dir, to))
+        self._peers[to] = (incarnation, socket)
+        return socket
+
+    def close(self, linger_ms: int = 100) -> None:
+        """Close every socket; what was just sent has ``linger_ms`` to leave."""
+        for _, socket in self._peers.values():
+            socket.close(linger=linger_ms)
+        self._peers.clear()
+        self._inbox.close(linger=0)
+        self._zmq.term()

@@ -1,0 +1,109 @@
+"""The process table: one shared row per process of the broker.
+
+The supervisor writes pid and incarnation, each process writes its own state and heartbeat; everyone reads. A field is
+one aligned int64, so a read sees an old or a new value, never a torn one.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import time
+from enum import IntEnum
+from typing import NamedTuple
+
+FIELDS = 8
+PID, INCARNATION, STATE, HEARTBEAT_NS, CONNECTIONS = range(5)
+
+STARTING, READY, STOPPING = 0, 1, 2
+
+
+class ProcessKind(IntEnum):
+    """The kinds of process of DESIGN.md section 1; the value goes into message envelopes."""
+
+    SUPERVISOR = 0
+    ACCEPTOR = 1
+    NETWORK = 2
+    IO_WORKER = 3
+    CONTROLLER = 4
+    FETCHER = 5
+    CLEANER = 6
+    EXPORTER = 7
+
+
+KIND_TITLES = {
+    ProcessKind.SUPERVISOR: "supervisor",
+    ProcessKind.ACCEPTOR: "acceptor",
+    ProcessKind.NETWORK: "network",
+    ProcessKind.IO_WORKER: "io",
+    ProcessKind.CONTROLLER: "controller",
+    ProcessKind.FETCHER: "fetcher",
+    ProcessKind.CLEANER: "cleaner",
+    ProcessKind.EXPORTER: "exporter",
+}
+
+
+class Address(NamedTuple):
+    """Names a process of this broker: its kind and its index among processes of that kind."""
+
+    kind: ProcessKind
+    index: int
+
+    @property
+    def title(self) -> str:
+        """``io-0``, ``network-2``: the name in ``ps``, logs and metrics."""
+        return f"{KIND_TITLES[self.kind]}-{self.index}"
+
+
+CONTROLLER = Address(ProcessKind.CONTROLLER, 0)
+
+
+def region_size(process_count: int) -> int:
+    """Bytes of a region with one row for each process."""
+    return max(mmap.PAGESIZE, process_count * FIELDS * 8)
+
+
+class ProcessTable:
+    """A view of the shared rows; ``addresses`` fixes their order for this run."""
+
+    def __init__(self, region: mmap.mmap, addresses: list[Address]) -> None:
+        self.addresses = addresses
+        self._rows = {address: number * FIELDS for number, address in enumerate(addresses)}
+        self._cells = memoryview(region).cast("q")
+
+    def of_kind(self, kind: ProcessKind) -> list[Address]:
+        """The addresses of one kind, in index order."""
+        return [address for address in self.addresses if address.kind == kind]
+
+    def get(self, address: Address, field: int) -> int:
+        return self._cells[self._rows[address] + field]
+
+    def set(self, address: Address, field: int, value: int) -> None:
+        self._cells[self._rows[address] + field] = value
+
+    def incarnation(self, address: Address) -> int:
+        """How often the process was started; 0 before its first start."""
+        return self._cells[self._rows[address] + INCARNATION]
+
+    def started(self, address: Address, pid: int) -> None:
+        """Supervisor only: record the pid of a child that was forked after ``begin_start``."""
+        self.set(address, PID, pid)
+
+    def begin_start(self, address: Address) -> int:
+        """Supervisor only: mark the process as starting and return its new incarnation."""
+        incarnation = self.incarnation(address) + 1
+        self.set(address, STATE, STARTING)
+        self.set(address, CONNECTIONS, 0)
+        self.set(address, HEARTBEAT_NS, time.monotonic_ns())
+        self.set(address, INCARNATION, incarnation)
+        return incarnation
+
+    def heartbeat(self, address: Address) -> None:
+        self.set(address, HEARTBEAT_NS, time.monotonic_ns())
+
+    def is_ready(self, address: Address) -> bool:
+        return self.get(address, STATE) == READY
+
+    def endpoint(self, runtime_dir: str, address: Address) -> str:
+        """The ZeroMQ endpoint of the process's current incarnation."""
+        return "ipc://" + os.path.join(runtime_dir, f"{address.title}.{self.incarnation(address)}")

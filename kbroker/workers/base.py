@@ -1,0 +1,221 @@
+"""The lifecycle every child process shares: its loop, its mailbox, its timers, its end.
+
+A child is forked by the supervisor with everything in a ``ProcessContext``; ``Worker.run`` makes what may not exist
+before a fork (ZeroMQ context, epoll), loops, and returns the exit code. Loop order: wait for events, take messages,
+``end_turn``, due timers. SIGTERM only sets a flag that the loop reads.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import mmap
+import os
+import select
+import signal
+import socket
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from kbroker.ipc.mailbox import MSG_CALL, MSG_REPLY, Mailbox, Message
+from kbroker.ipc.process_table import READY, STATE, STOPPING, Address, ProcessKind, ProcessTable
+from kbroker.ipc.rpc import Rpc
+
+if TYPE_CHECKING:
+    from kbroker.config.loader import BrokerConfig, Listener
+
+log = logging.getLogger(__name__)
+
+EXIT_DONE, EXIT_BAD_CONFIG, EXIT_CANNOT_START, EXIT_CRASH = 0, 2, 3, 1
+TICK_MS = 100
+PR_SET_PDEATHSIG = 1
+
+
+class ProcessContext:
+    """What a child is born with. Made by the supervisor; shared regions are mapped before the fork."""
+
+    __slots__ = (
+        "address",
+        "arenas",
+        "broker_id",
+        "clean_start",
+        "cluster_id",
+        "config",
+        "config_path",
+        "counters",
+        "handoffs",
+        "incarnation",
+        "listeners",
+        "overrides",
+        "parent_pid",
+        "partition_table",
+        "processes",
+        "runtime_dir",
+    )
+
+    address: Address
+    incarnation: int
+    parent_pid: int
+    config: BrokerConfig
+    config_path: str | None  # re-read on SIGHUP
+    overrides: dict[str, str]
+    broker_id: int
+    cluster_id: str
+    runtime_dir: str
+    processes: ProcessTable
+    partition_table: mmap.mmap
+    arenas: list[mmap.mmap]  # one a network process, by index
+    counters: mmap.mmap
+    listeners: list[tuple[Listener, socket.socket]]  # bound and listening; used by the acceptor
+    handoffs: list[tuple[socket.socket, socket.socket]]  # (acceptor end, network end), by index
+    clean_start: dict[str, bool]  # log directory -> it was shut down cleanly
+
+
+def now_ms() -> int:
+    """Monotonic time in ms, for deadlines and timers; never for timestamps."""
+    return time.monotonic_ns() // 1_000_000
+
+
+class Worker:
+    """Base class of the child processes."""
+
+    kind: ClassVar[ProcessKind]
+
+    def __init__(self, context: ProcessContext) -> None:
+        self.context = context
+        self.address = context.address
+        self.processes = context.processes
+        self.config = context.config
+        self.stopping = False
+        self.mailbox: Mailbox
+        self.rpc: Rpc
+        self.epoll: select.epoll
+        self._readers: dict[int, Callable[[], None]] = {}
+        self._signals: socket.socket
+        self._next_tick_ms = 0
+
+    # -- what a kind of process fills in ------------------------------------------------------------------------
+
+    def setup(self) -> None:
+        """Make what the process needs; calls may be sent but not awaited here."""
+
+    def on_message(self, message: Message) -> None:
+        """Take a message that is not a call or a reply."""
+
+    def end_turn(self) -> None:
+        """Send what this turn has collected."""
+
+    def tick(self, now: int) -> None:
+        """Called every TICK_MS."""
+
+    def next_deadline_ms(self) -> int | None:
+        """When the process wants to run again without an event, on the clock of ``now_ms``."""
+        return None
+
+    def shutdown(self) -> None:
+        """Leave in order; the loop has ended, the mailbox still works."""
+
+    # -- the loop ------------------------------------------------------------------------------------------------
+
+    def run(self) -> int:
+        """The life of the process; returns its exit code."""
+        die_with_parent(self.context.parent_pid)
+        set_title(f"kbroker: {self.address.title}")
+        self._signals = signal_socket()
+        self.mailbox = Mailbox(self.context.runtime_dir, self.processes, self.address)
+        self.rpc = Rpc(self.mailbox, self.processes, now_ms)
+        self.epoll = select.epoll()
+        self.add_reader(self.mailbox.fd, self.drain_mailbox)
+        self.add_reader(self._signals.fileno(), self._drain_signals)
+        self.setup()
+        self.drain_mailbox()
+        while not self.stopping:
+            self.wait(self._timeout_ms())
+            self.end_turn()
+            now = now_ms()
+            self.rpc.tick(now)
+            if now >= self._next_tick_ms:
+                self._next_tick_ms = now + TICK_MS
+                self.processes.heartbeat(self.address)
+                if os.getppid() != self.context.parent_pid:
+                    log.error("the supervisor is gone, leaving")
+                    break
+                self.tick(now)
+        self.processes.set(self.address, STATE, STOPPING)
+        self.shutdown()
+        self.mailbox.close()
+        return EXIT_DONE
+
+    def wait(self, timeout_ms: int) -> None:
+        """Wait for events and handle them; the network process has its own."""
+        for fd, _ in self.epoll.poll(timeout_ms / 1000):
+            self._readers[fd]()
+
+    def add_reader(self, fd: int, callback: Callable[[], None]) -> None:
+        """Call back whenever ``fd`` is readable."""
+        self._readers[fd] = callback
+        self.epoll.register(fd, select.EPOLLIN)
+
+    def drain_mailbox(self) -> None:
+        """Take every message that is there."""
+        receive = self.mailbox.receive
+        while (message := receive()) is not None:
+            if message.kind in (MSG_CALL, MSG_REPLY):
+                self.rpc.on_message(message)
+            else:
+                self.on_message(message)
+
+    def ready(self) -> None:
+        """Tell the supervisor and the others that this process serves."""
+        self.processes.set(self.address, STATE, READY)
+
+    def on_reload(self) -> None:
+        """SIGHUP arrived; only the controller reads the file again."""
+
+    def _drain_signals(self) -> None:
+        for number in self._signals.recv(256):
+            if number == signal.SIGTERM:
+                self.stopping = True
+            elif number == signal.SIGHUP:
+                self.on_reload()
+
+    def _timeout_ms(self) -> int:
+        wake_at = self._next_tick_ms
+        for deadline in (self.rpc.next_deadline_ms(), self.next_deadline_ms()):
+            if deadline is not None and deadline < wake_at:
+                wake_at = deadline
+        return max(0, wake_at - now_ms())
+
+
+def signal_socket() -> socket.socket:
+    """A socket that yields one byte per signal; handlers themselves do nothing.
+
+    SIGINT is ignored: it reaches the whole foreground group, and the supervisor decides what it means.
+    """
+    reader, writer = socket.socketpair()
+    reader.setblocking(False)
+    writer.setblocking(False)
+    signal.set_wakeup_fd(writer.detach(), warn_on_full_buffer=False)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _noticed)
+    return reader
+
+
+def _noticed(number: int, frame: Any) -> None:
+    """The wakeup descriptor has the signal already."""
+
+
+def die_with_parent(parent_pid: int) -> None:
+    """Have the kernel kill this process when the supervisor dies; leave at once if it already has."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent_pid:
+        os._exit(EXIT_DONE)
+
+
+def set_title(title: str) -> None:
+    """Show ``title`` in ps and top."""
+    import setproctitle
+
+    setproctitle.setproctitle(title)
