@@ -1,0 +1,543 @@
+"""Record batches of message format 2: header, checksum and a walk over every record, without the GIL.
+
+Runs in io workers (produce, replica append, recovery) and in tools. One pass over the bytes for the checksum, one
+over the records; no allocation and no copy, except for compressed batches, whose records are decompressed into one
+bytes object of at most ``decompressed_max`` bytes. Oracle: ``kbroker.record._pure``.
+"""
+
+from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.memoryview cimport PyMemoryView_FromMemory
+from libc.stdint cimport INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memset
+
+from kbroker._ext.crc32c cimport crc32c
+from kbroker._ext.wire cimport (
+    READ_OK,
+    Reader,
+    load_i8,
+    load_i16,
+    load_i32,
+    load_i64,
+    load_u32,
+    read_uvarint,
+    read_uvarlong,
+    store_i16,
+    store_i32,
+    store_i64,
+    store_u32,
+)
+
+cdef extern from *:
+    bint __builtin_add_overflow(int64_t a, int64_t b, int64_t* sum) noexcept nogil
+
+cdef enum:
+    # Length, attributes, timestamp delta, offset delta, key length, value length, header count: a byte each.
+    RECORD_BYTES_MIN = 7
+
+
+# ---- header ---------------------------------------------------------------------------------------------------------
+
+cdef BatchStatus peek_batch_header(const uint8_t* data, Py_ssize_t size, BatchInfo* info) noexcept nogil:
+    memset(info, 0, sizeof(BatchInfo))
+    info.walked_max_timestamp = -1
+    info.walked_max_timestamp_offset_delta = -1
+    info.walked_min_timestamp = -1
+    if size <= BATCH_MAGIC_AT:
+        return BATCH_TRUNCATED
+    # Up to the magic byte all formats look alike.
+    info.base_offset = load_i64(data)
+    info.batch_length = load_i32(data + 8)
+    info.partition_leader_epoch = load_i32(data + BATCH_LENGTH_END)
+    info.magic = load_i8(data + BATCH_MAGIC_AT)
+    if info.magic != 2:
+        return BATCH_BAD_MAGIC
+    if info.batch_length < BATCH_HEADER_BYTES - BATCH_LENGTH_END:
+        return BATCH_BAD_LENGTH
+    if size < BATCH_HEADER_BYTES:
+        return BATCH_TRUNCATED
+    info.crc = load_u32(data + BATCH_CRC_AT)
+    info.attributes = load_i16(data + BATCH_ATTRIBUTES_AT)
+    info.last_offset_delta = load_i32(data + BATCH_LAST_OFFSET_DELTA_AT)
+    info.first_timestamp = load_i64(data + BATCH_FIRST_TIMESTAMP_AT)
+    info.max_timestamp = load_i64(data + BATCH_MAX_TIMESTAMP_AT)
+    info.producer_id = load_i64(data + BATCH_PRODUCER_ID_AT)
+    info.producer_epoch = load_i16(data + BATCH_PRODUCER_EPOCH_AT)
+    info.base_sequence = load_i32(data + BATCH_BASE_SEQUENCE_AT)
+    info.record_count = load_i32(data + BATCH_RECORD_COUNT_AT)
+    return BATCH_OK
+
+
+cdef BatchStatus read_batch_header(const uint8_t* data, Py_ssize_t size, BatchInfo* info) noexcept nogil:
+    cdef BatchStatus status = peek_batch_header(data, size, info)
+    if status == BATCH_OK and size - BATCH_LENGTH_END < info.batch_length:
+        return BATCH_TRUNCATED
+    return status
+
+
+cdef BatchStatus check_crc(const uint8_t* data, const BatchInfo* info) noexcept nogil:
+    cdef size_t covered = <size_t>(info.batch_length - (BATCH_CRC_FROM - BATCH_LENGTH_END))
+    if crc32c(data + BATCH_CRC_FROM, covered) != info.crc:
+        return BATCH_BAD_CRC
+    return BATCH_OK
+
+
+cdef BatchStatus check_produced_header(const BatchInfo* info, Py_ssize_t size) noexcept nogil:
+    if size - BATCH_LENGTH_END > info.batch_length:
+        return BATCH_TRAILING_BYTES
+    if info.record_count <= 0 or info.last_offset_delta != info.record_count - 1:
+        return BATCH_BAD_RECORD_COUNT
+    if info.attributes & ATTRIBUTE_CODEC_MASK > CODEC_ZSTD:
+        return BATCH_UNKNOWN_CODEC
+    if info.attributes & ATTRIBUTE_CONTROL:
+        return BATCH_CONTROL_FROM_CLIENT
+    if info.attributes & ATTRIBUTE_LOG_APPEND_TIME:
+        return BATCH_BAD_TIMESTAMP
+    if info.producer_id >= 0 and info.base_sequence < 0:
+        return BATCH_BAD_SEQUENCE
+    return BATCH_OK
+
+
+# ---- records --------------------------------------------------------------------------------------------------------
+
+# A varint and the byte after it, returned in two registers; `next` is NULL if there is none within bounds.
+cdef struct Varint:
+    uint64_t raw
+    const uint8_t* next
+
+
+cdef Varint varint_long_form(const uint8_t* p, const uint8_t* end) noexcept nogil:
+    cdef:
+        Varint found
+        Reader r
+        uint32_t raw = 0
+    r.pos = p
+    r.end = end
+    found.next = NULL
+    found.raw = 0
+    if read_uvarint(&r, &raw) == READ_OK:
+        found.next = r.pos
+        found.raw = raw
+    return found
+
+
+cdef Varint varlong_long_form(const uint8_t* p, const uint8_t* end) noexcept nogil:
+    cdef:
+        Varint found
+        Reader r
+        uint64_t raw = 0
+    r.pos = p
+    r.end = end
+    found.next = NULL
+    found.raw = 0
+    if read_uvarlong(&r, &raw) == READ_OK:
+        found.next = r.pos
+        found.raw = raw
+    return found
+
+
+# One and two bytes, which is nearly all there are, are read here; `wide` (a constant at each call) allows 64 bits.
+cdef inline Varint varint_at(const uint8_t* p, const uint8_t* end, bint wide) noexcept nogil:
+    cdef Varint found
+    if end - p >= 2:
+        if p[0] < 0x80:
+            found.raw = p[0]
+            found.next = p + 1
+            return found
+        if p[1] < 0x80:
+            found.raw = (p[0] & 0x7Fu) | (<uint32_t>p[1] << 7)
+            found.next = p + 2
+            return found
+    return varlong_long_form(p, end) if wide else varint_long_form(p, end)
+
+
+cdef inline int64_t unzigzag(uint64_t raw) noexcept nogil:
+    return <int64_t>((raw >> 1) ^ (0 - (raw & 1)))
+
+
+# The byte after `count` headers that start at p, or NULL. A key is a length and bytes, a value may be null.
+cdef const uint8_t* skip_headers(const uint8_t* p, const uint8_t* end, int64_t count) noexcept nogil:
+    cdef:
+        Varint v
+        int64_t n
+    # BOUND: a turn consumes two bytes or returns, so a false count costs no more than the record.
+    while count > 0:
+        v = varint_at(p, end, False)
+        n = unzigzag(v.raw)
+        if v.next == NULL or n < 0 or n > end - v.next:
+            return NULL
+        v = varint_at(v.next + n, end, False)
+        n = unzigzag(v.raw)
+        if v.next == NULL or n < -1 or n > end - v.next:
+            return NULL
+        p = v.next + (n if n > 0 else 0)
+        count -= 1
+    return p
+
+
+# The walk itself. `stored` is a constant at both calls, so each gets its own copy without the other's tests.
+# WIRE per record: length, attributes (unused), timestamp delta, offset delta, key, value, headers.
+cdef inline BatchStatus walk(
+    const uint8_t* p, Py_ssize_t size, BatchInfo* info, int32_t* bad_index, bint stored
+) noexcept nogil:
+    cdef:
+        const uint8_t* end = p + size
+        const uint8_t* record_end
+        Varint v
+        int64_t n
+        int64_t timestamp = 0
+        int64_t last_delta = -1
+        int64_t max_timestamp = -1
+        int64_t max_timestamp_delta = -1
+        int64_t min_timestamp = INT64_MAX
+        int64_t first_timestamp = info.first_timestamp
+        int32_t keyless = 0
+        int32_t count = info.record_count
+        int32_t i
+
+    bad_index[0] = -1
+    info.uncompressed_bytes = size
+    if count < 0 or count > size / RECORD_BYTES_MIN:
+        return BATCH_BAD_RECORD_COUNT
+    for i in range(count):
+        bad_index[0] = i
+        v = varint_at(p, end, False)
+        n = unzigzag(v.raw)
+        if v.next == NULL or n < RECORD_BYTES_MIN - 1 or n > end - v.next:
+            return BATCH_BAD_RECORD
+        record_end = v.next + n
+
+        v = varint_at(v.next + 1, record_end, True)
+        if v.next == NULL:
+            return BATCH_BAD_RECORD
+        if __builtin_add_overflow(first_timestamp, unzigzag(v.raw), &timestamp):
+            return BATCH_BAD_TIMESTAMP
+        v = varint_at(v.next, record_end, False)
+        if v.next == NULL:
+            return BATCH_BAD_RECORD
+        n = unzigzag(v.raw)
+        if stored:
+            if n <= last_delta or n > info.last_offset_delta:
+                return BATCH_BAD_OFFSET_DELTA
+        elif n != i:
+            return BATCH_BAD_OFFSET_DELTA
+        last_delta = n
+        if timestamp > max_timestamp or i == 0:
+            max_timestamp = timestamp
+            max_timestamp_delta = n
+        if timestamp < min_timestamp and timestamp != -1:
+            min_timestamp = timestamp
+
+        v = varint_at(v.next, record_end, False)
+        n = unzigzag(v.raw)
+        if v.next == NULL or n < -1 or n > record_end - v.next:
+            return BATCH_BAD_RECORD
+        if n < 0:
+            keyless += 1
+        else:
+            v.next += n
+
+        v = varint_at(v.next, record_end, False)
+        n = unzigzag(v.raw)
+        if v.next == NULL or n < -1 or n > record_end - v.next:
+            return BATCH_BAD_RECORD
+        if n > 0:
+            v.next += n
+
+        if record_end - v.next != 1 or v.next[0] != 0:
+            v = varint_at(v.next, record_end, False)
+            n = unzigzag(v.raw)
+            if v.next == NULL or n < 0 or skip_headers(v.next, record_end, n) != record_end:
+                return BATCH_BAD_RECORD
+        p = record_end
+
+    if p != end:
+        bad_index[0] = count
+        return BATCH_TRAILING_BYTES
+    bad_index[0] = -1
+    info.walked_max_timestamp = max_timestamp
+    info.walked_max_timestamp_offset_delta = max_timestamp_delta
+    info.walked_min_timestamp = -1 if min_timestamp == INT64_MAX else min_timestamp
+    info.keyless_count = keyless
+    return BATCH_OK
+
+
+cdef BatchStatus walk_records(
+    const uint8_t* records, Py_ssize_t size, BatchInfo* info, int32_t* bad_index
+) noexcept nogil:
+    return walk(records, size, info, bad_index, False)
+
+
+cdef BatchStatus walk_stored_records(
+    const uint8_t* records, Py_ssize_t size, BatchInfo* info, int32_t* bad_index
+) noexcept nogil:
+    return walk(records, size, info, bad_index, True)
+
+
+# ---- the whole batch ------------------------------------------------------------------------------------------------
+
+# kbroker.record.compression.decompress and its two exceptions, imported with the first compressed batch.
+cdef object _decompress = None
+cdef object _too_large = None
+cdef object _failed = None
+
+
+# The records of a compressed batch as a new bytes object, or None with *status set.
+cdef object decompressed(
+    const uint8_t* data, const BatchInfo* info, Py_ssize_t decompressed_max, BatchStatus* status
+):
+    global _decompress, _failed, _too_large
+    if _decompress is None:
+        from kbroker.record.compression import (
+            DecompressedTooLargeError,
+            DecompressionError,
+            decompress,
+        )
+        _too_large = DecompressedTooLargeError
+        _failed = DecompressionError
+        _decompress = decompress
+    cdef Py_ssize_t size = info.batch_length + BATCH_LENGTH_END - BATCH_HEADER_BYTES
+    # SAFETY: the view borrows the caller's memory and is released before this returns.
+    view = PyMemoryView_FromMemory(<char*>data + BATCH_HEADER_BYTES, size, PyBUF_READ)
+    try:
+        return <bytes?>_decompress(info.attributes & ATTRIBUTE_CODEC_MASK, view, decompressed_max)
+    except _too_large:
+        status[0] = BATCH_TOO_LARGE_DECOMPRESSED
+    except _failed:
+        status[0] = BATCH_DECOMPRESS_FAILED
+    finally:
+        view.release()
+    return None
+
+
+cdef BatchStatus check_produced_batch(
+    const uint8_t* data, Py_ssize_t size, Py_ssize_t decompressed_max, BatchInfo* info, int32_t* bad_index
+) except? BATCH_PYTHON_ERROR:
+    cdef BatchStatus status
+    bad_index[0] = -1
+    status = read_batch_header(data, size, info)
+    if status == BATCH_OK:
+        status = check_crc(data, info)
+    if status == BATCH_OK:
+        status = check_produced_header(info, size)
+    if status != BATCH_OK:
+        return status
+    if info.attributes & ATTRIBUTE_CODEC_MASK == CODEC_NONE:
+        return walk_records(data + BATCH_HEADER_BYTES, size - BATCH_HEADER_BYTES, info, bad_index)
+    records = decompressed(data, info, decompressed_max, &status)
+    if records is None:
+        return status
+    return walk_records(<const uint8_t*>PyBytes_AS_STRING(records), PyBytes_GET_SIZE(records), info, bad_index)
+
+
+cdef BatchStatus check_stored_batch(
+    const uint8_t* data, Py_ssize_t size, Py_ssize_t decompressed_max, BatchInfo* info, int32_t* bad_index
+) except? BATCH_PYTHON_ERROR:
+    cdef BatchStatus status
+    bad_index[0] = -1
+    status = read_batch_header(data, size, info)
+    if status == BATCH_OK:
+        status = check_crc(data, info)
+    if status != BATCH_OK:
+        return status
+    if info.last_offset_delta < 0 or info.record_count < 0:
+        return BATCH_BAD_RECORD_COUNT
+    size = info.batch_length + BATCH_LENGTH_END - BATCH_HEADER_BYTES
+    if info.attributes & ATTRIBUTE_CODEC_MASK == CODEC_NONE or (info.record_count == 0 and size == 0):
+        return walk_stored_records(data + BATCH_HEADER_BYTES, size, info, bad_index)
+    if info.attributes & ATTRIBUTE_CODEC_MASK > CODEC_ZSTD:
+        return BATCH_UNKNOWN_CODEC
+    records = decompressed(data, info, decompressed_max, &status)
+    if records is None:
+        return status
+    return walk_stored_records(
+        <const uint8_t*>PyBytes_AS_STRING(records), PyBytes_GET_SIZE(records), info, bad_index
+    )
+
+
+# ---- stamping -------------------------------------------------------------------------------------------------------
+
+cdef void patch_for_append(uint8_t* data, int64_t base_offset, int32_t leader_epoch) noexcept nogil:
+    store_i64(data, base_offset)
+    store_i32(data + BATCH_LENGTH_END, leader_epoch)
+
+
+cdef void patch_log_append_time(uint8_t* data, Py_ssize_t size, int64_t now_ms) noexcept nogil:
+    cdef int16_t attributes = load_i16(data + BATCH_ATTRIBUTES_AT)
+    store_i16(data + BATCH_ATTRIBUTES_AT, attributes | ATTRIBUTE_LOG_APPEND_TIME)
+    patch_max_timestamp(data, size, now_ms)
+
+
+cdef void patch_max_timestamp(uint8_t* data, Py_ssize_t size, int64_t max_timestamp) noexcept nogil:
+    store_i64(data + BATCH_MAX_TIMESTAMP_AT, max_timestamp)
+    store_u32(data + BATCH_CRC_AT, crc32c(data + BATCH_CRC_FROM, <size_t>(size - BATCH_CRC_FROM)))
+
+
+# ---- Python's view, for tests and cold paths ------------------------------------------------------------------------
+
+cdef object raise_corrupt(BatchStatus status, int32_t bad_index):
+    from kbroker.record.errors import CorruptBatchError
+    raise CorruptBatchError(status, bad_index)
+
+
+cdef object summary(const BatchInfo* info):
+    from kbroker.record.summary import BatchSummary
+    return BatchSummary(
+        info.base_offset,
+        info.batch_length,
+        info.partition_leader_epoch,
+        info.magic,
+        info.crc,
+        info.attributes,
+        info.last_offset_delta,
+        info.first_timestamp,
+        info.max_timestamp,
+        info.producer_id,
+        info.producer_epoch,
+        info.base_sequence,
+        info.record_count,
+        info.walked_max_timestamp,
+        info.walked_max_timestamp_offset_delta,
+        info.walked_min_timestamp,
+        info.keyless_count,
+        info.uncompressed_bytes,
+    )
+
+
+def check_batch(data, Py_ssize_t decompressed_max, *, bint stored=False):
+    """Check one batch in full and return its BatchSummary. Raises CorruptBatchError.
+
+    data: any contiguous buffer; exactly one batch, unless ``stored``, when more may follow it.
+    stored: the rules for a batch read back from a log (control batches, compaction's gaps) instead of those for
+        one that a client sent.
+    """
+    cdef:
+        Py_buffer view
+        BatchInfo info
+        BatchStatus status
+        int32_t bad_index = -1
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        if stored:
+            status = check_stored_batch(<const uint8_t*>view.buf, view.len, decompressed_max, &info, &bad_index)
+        else:
+            status = check_produced_batch(<const uint8_t*>view.buf, view.len, decompressed_max, &info, &bad_index)
+    finally:
+        PyBuffer_Release(&view)
+    if status != BATCH_OK:
+        raise_corrupt(status, bad_index)
+    return summary(&info)
+
+
+def read_header(data, Py_ssize_t offset=0):
+    """BatchSummary of the batch whose header starts at ``offset``; its records need not be in ``data``.
+
+    The walk's fields hold what they do for a batch without records. Raises CorruptBatchError.
+    """
+    cdef:
+        Py_buffer view
+        BatchInfo info
+        BatchStatus status
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        if offset < 0 or offset > view.len:
+            raise IndexError(f"offset {offset} is outside {view.len} bytes")
+        status = peek_batch_header(<const uint8_t*>view.buf + offset, view.len - offset, &info)
+    finally:
+        PyBuffer_Release(&view)
+    if status != BATCH_OK:
+        raise_corrupt(status, -1)
+    return summary(&info)
+
+
+cdef object bytes_or_none(const uint8_t* p, int64_t n):
+    return None if n < 0 else PyBytes_FromStringAndSize(<const char*>p, <Py_ssize_t>n)
+
+
+cdef object headers_at(const uint8_t* p, const uint8_t* end, int64_t count):
+    # Called on walked bytes only, so every varint is there and every length fits.
+    cdef:
+        Varint v
+        int64_t n
+        list found = []
+    for _ in range(count):
+        v = varint_at(p, end, False)
+        n = unzigzag(v.raw)
+        key = PyBytes_FromStringAndSize(<const char*>v.next, <Py_ssize_t>n)
+        v = varint_at(v.next + n, end, False)
+        n = unzigzag(v.raw)
+        found.append((key, bytes_or_none(v.next, n)))
+        p = v.next + (n if n > 0 else 0)
+    return tuple(found)
+
+
+def decode_records(records, int32_t count, int32_t last_offset_delta, int64_t first_timestamp):
+    """Uncompressed records as [(offset delta, timestamp, key, value, ((header key, value), ...)), ...].
+
+    Copies every key and value. Walks the bytes first, under the rules for stored batches. Raises CorruptBatchError.
+    """
+    cdef:
+        Py_buffer view
+        BatchInfo info
+        BatchStatus status
+        Varint v
+        int64_t n, offset_delta, timestamp
+        const uint8_t* p
+        const uint8_t* end
+        const uint8_t* record_end
+        int32_t bad_index = -1
+        list found = []
+    memset(&info, 0, sizeof(BatchInfo))
+    info.record_count = count
+    info.last_offset_delta = last_offset_delta
+    info.first_timestamp = first_timestamp
+    PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
+    try:
+        p = <const uint8_t*>view.buf
+        end = p + view.len
+        status = walk_stored_records(p, view.len, &info, &bad_index)
+        if status != BATCH_OK:
+            raise_corrupt(status, bad_index)
+        # SAFETY: the walk above proved every length below to lie within its record.
+        for _ in range(count):
+            v = varint_at(p, end, False)
+            record_end = v.next + unzigzag(v.raw)
+            v = varint_at(v.next + 1, record_end, True)
+            timestamp = first_timestamp + unzigzag(v.raw)
+            v = varint_at(v.next, record_end, False)
+            offset_delta = unzigzag(v.raw)
+            v = varint_at(v.next, record_end, False)
+            n = unzigzag(v.raw)
+            key = bytes_or_none(v.next, n)
+            v = varint_at(v.next + (n if n > 0 else 0), record_end, False)
+            n = unzigzag(v.raw)
+            value = bytes_or_none(v.next, n)
+            v = varint_at(v.next + (n if n > 0 else 0), record_end, False)
+            n = unzigzag(v.raw)
+            headers = headers_at(v.next, record_end, n) if n > 0 else ()
+            found.append((offset_delta, timestamp, key, value, headers))
+            p = record_end
+    finally:
+        PyBuffer_Release(&view)
+    return found
+
+
+def stamp_for_append(bytearray data not None, int64_t base_offset, int32_t leader_epoch) -> None:
+    """``patch_for_append`` on a batch in a bytearray."""
+    if len(data) < BATCH_HEADER_BYTES:
+        raise_corrupt(BATCH_TRUNCATED, -1)
+    patch_for_append(<uint8_t*>(<char*>data), base_offset, leader_epoch)
+
+
+def stamp_log_append_time(bytearray data not None, int64_t now_ms) -> None:
+    """``patch_log_append_time`` on a bytearray that holds exactly one batch."""
+    if len(data) < BATCH_HEADER_BYTES:
+        raise_corrupt(BATCH_TRUNCATED, -1)
+    patch_log_append_time(<uint8_t*>(<char*>data), len(data), now_ms)
+
+
+def stamp_max_timestamp(bytearray data not None, int64_t max_timestamp) -> None:
+    """``patch_max_timestamp`` on a bytearray that holds exactly one batch."""
+    if len(data) < BATCH_HEADER_BYTES:
+        raise_corrupt(BATCH_TRUNCATED, -1)
+    patch_max_timestamp(<uint8_t*>(<char*>data), len(data), max_timestamp)

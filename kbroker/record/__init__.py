@@ -1,0 +1,1 @@
+"""Record batches: checking, reading, building and compressing them."""
