@@ -1,0 +1,41 @@
+# A Fetch response ready to send: header bytes and file ranges in turn.
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
+
+from kbroker._ext.fetch_files cimport FileCache
+
+
+# Send bytes [bytes_offset, bytes_offset + bytes_size) of the reply, then `size` bytes of `fd` from `position`.
+# fd is -1 and size 0 when no file range follows. The file holds the whole range (it was published before); a short
+# read means the file was cut under us, and the connection must be closed because the length is already promised.
+cdef struct ReplyChunk:
+    int64_t bytes_offset
+    int64_t bytes_size
+    int64_t position
+    int64_t size
+    int fd
+    int32_t file             # the reply's own reference, dropped by release()
+
+
+cdef class ReplyPool:
+    cdef FileCache cache
+    cdef list idle
+    cdef FetchReply take(self)
+
+
+cdef class FetchReply:
+    cdef uint8_t* bytes          # starts with the 4-byte length and the response header
+    cdef int64_t bytes_size
+    cdef int64_t bytes_capacity
+    cdef ReplyChunk* chunks
+    cdef int32_t chunk_count
+    cdef int32_t chunk_capacity
+    cdef readonly int64_t total_size   # everything to send, the 4-byte length included
+    cdef readonly uint64_t token       # as given to FetchEngine.handle()
+    cdef FetchReply next_completed     # used by FetchEngine only
+    cdef ReplyPool pool
+    cdef FileCache cache
+    # Call once when sent or abandoned: lets go of the descriptors; the object must not be used afterwards.
+    cdef void release(self)
+    cdef int reserve(self, int64_t size) except -1
+    cdef int add_range(self, int64_t bytes_from, int32_t file, int64_t position, int64_t size) except -1
+    cdef void drop_files(self) noexcept

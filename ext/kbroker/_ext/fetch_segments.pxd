@@ -1,0 +1,80 @@
+# The segment files of one partition as a network process sees them: which exist, and where in them an offset lies.
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+from kbroker._ext.fetch_files cimport FileCache, FileHandle
+from kbroker._ext.partition_table cimport LogEnd, SlotData
+
+
+cdef enum FindStatus:
+    FIND_OK = 0            # *out is filled; size 0 means nothing to read yet
+    FIND_MISSING = 1       # the log directory or the segment is gone
+    FIND_IO_ERROR = 2      # a read failed
+    FIND_CORRUPT = 3       # bytes that are no batch header where one must be
+    FIND_NO_PLACE = 4      # every descriptor is in flight: answer empty, the client asks again
+
+
+cdef enum:
+    HINT_COUNT = 8
+
+
+cdef struct Segment:
+    int64_t base_offset
+    int64_t sealed_size    # -1: not known; only asked for segments before that of the published end
+    uint64_t inode
+    FileHandle log
+    FileHandle index
+
+
+# Reading for `offset` starts at `position` of the segment; `index_entry` is an entry at or before it.
+cdef struct Hint:
+    int64_t offset         # -1: unused
+    int64_t segment_base_offset
+    int64_t position
+    int64_t index_entry
+    uint32_t last_use
+
+
+cdef struct FoundRange:
+    int32_t file           # place in the FileCache; valid until the next FileCache.open(), unless held
+    int64_t segment_base_offset
+    int64_t position
+    int64_t size           # bytes to send
+    int64_t available      # bytes of this segment up to the published end, whatever the limits say
+
+
+cdef class LogFiles:
+    cdef FileCache cache
+    cdef readonly object directory
+    cdef Segment* segments
+    cdef readonly int32_t segment_count
+    cdef int32_t segment_capacity
+    cdef bint loaded
+    cdef uint32_t segment_version
+    cdef uint32_t slot_incarnation
+    cdef uint32_t clock
+    cdef Hint[HINT_COUNT] hints
+    cdef readonly uint64_t index_searches
+    cdef readonly uint64_t header_reads
+    cdef readonly uint64_t refreshes
+    cdef FindStatus find_range(
+        self, int64_t offset, const SlotData* slot, const LogEnd* end, int64_t bytes_max, bint at_least_one,
+        FoundRange* out,
+    ) except *
+    cdef FindStatus search(
+        self, int64_t offset, const LogEnd* end, int64_t bytes_max, bint at_least_one, FoundRange* out
+    ) except *
+    cdef FindStatus locate(
+        self, Segment* segment, int32_t log_fd, int64_t offset, int64_t limit, int64_t* position, int64_t* index_entry
+    ) except *
+    cdef FindStatus walk(
+        self, int log_fd, int64_t offset, int64_t limit, int64_t floor_base_offset, int64_t* position, bint* precedes
+    ) except *
+    cdef bint index_floor(
+        self, Segment* segment, int64_t offset, int64_t limit, int64_t* index_entry, int64_t* position
+    ) except *
+    cdef int32_t open_log(self, Segment* segment) except? -9999
+    cdef int32_t open_index(self, Segment* segment) except? -9999
+    cdef FindStatus refresh(self) except *
+    cdef void remember(self, int64_t offset, int64_t segment_base_offset, int64_t position, int64_t index_entry) noexcept
+    cdef void forget_hints(self) noexcept
+    cdef int32_t floor_segment(self, int64_t offset) noexcept
