@@ -1,0 +1,186 @@
+"""Every node path and every JSON document in the metadata store, as Apache Kafka 2.7 lays them out.
+
+Topic ids are Kafka's too (version 3 of the topic document): 16 bytes in URL-safe base64 without padding. Readers accept
+older versions of a document; writers write the one named here.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+BROKERS = "/brokers"
+BROKER_IDS = "/brokers/ids"
+BROKER_TOPICS = "/brokers/topics"
+BROKER_SEQUENCE = "/brokers/seqid"
+CONTROLLER = "/controller"
+CONTROLLER_EPOCH = "/controller_epoch"
+CLUSTER = "/cluster"
+CLUSTER_ID = "/cluster/id"
+CONFIG = "/config"
+TOPIC_CONFIGS = "/config/topics"
+BROKER_CONFIGS = "/config/brokers"
+ADMIN = "/admin"
+DELETE_TOPICS = "/admin/delete_topics"
+PRODUCER_ID_BLOCK = "/latest_producer_id_block"
+DEFAULT_ENTITY = "<default>"
+
+# Made once per cluster, parents first; the set Kafka makes, so that a Kafka finds its way here.
+PERSISTENT_PATHS = (
+    BROKERS,
+    BROKER_IDS,
+    BROKER_TOPICS,
+    BROKER_SEQUENCE,
+    "/consumers",
+    CLUSTER,
+    ADMIN,
+    DELETE_TOPICS,
+    CONFIG,
+    TOPIC_CONFIGS,
+    BROKER_CONFIGS,
+    "/config/clients",
+    "/config/users",
+    "/config/changes",
+    "/isr_change_notification",
+    "/log_dir_event_notification",
+    PRODUCER_ID_BLOCK,
+)
+
+Assignment = dict[int, list[int]]
+
+
+def broker(broker_id: int) -> str:
+    return f"{BROKER_IDS}/{broker_id}"
+
+
+def topic(name: str) -> str:
+    return f"{BROKER_TOPICS}/{name}"
+
+
+def topic_partitions(name: str) -> str:
+    return f"{BROKER_TOPICS}/{name}/partitions"
+
+
+def partition(name: str, number: int) -> str:
+    return f"{BROKER_TOPICS}/{name}/partitions/{number}"
+
+
+def partition_state(name: str, number: int) -> str:
+    return f"{BROKER_TOPICS}/{name}/partitions/{number}/state"
+
+
+def topic_config(name: str) -> str:
+    return f"{TOPIC_CONFIGS}/{name}"
+
+
+def broker_config(entity: str) -> str:
+    """``entity`` is a broker id or ``default``, as in the cluster image."""
+    return f"{BROKER_CONFIGS}/{DEFAULT_ENTITY if entity == 'default' else entity}"
+
+
+def delete_topic(name: str) -> str:
+    return f"{DELETE_TOPICS}/{name}"
+
+
+def encode_broker(endpoints: list[list[Any]], rack: str | None, timestamp_ms: int) -> bytes:
+    """Version 5. ``endpoints`` as in the cluster image: listener, host, port, security protocol."""
+    plain = next((e for e in endpoints if e[3] == "PLAINTEXT"), None)
+    document = {
+        "version": 5,
+        "host": plain[1] if plain else None,
+        "port": plain[2] if plain else -1,
+        "jmx_port": -1,
+        "timestamp": str(timestamp_ms),
+        "endpoints": [f"{name}://{host}:{port}" for name, host, port, _ in endpoints],
+        "listener_security_protocol_map": {name: protocol for name, _, _, protocol in endpoints},
+        "features": {},
+    }
+    if rack is not None:
+        document["rack"] = rack
+    return _dump(document)
+
+
+def encode_topic(topic_id: bytes, assignment: Assignment) -> bytes:
+    """Version 3: replicas of every partition, and the topic id."""
+    return _dump(
+        {
+            "version": 3,
+            "topic_id": encode_topic_id(topic_id),
+            "partitions": {str(number): replicas for number, replicas in assignment.items()},
+            "adding_replicas": {},
+            "removing_replicas": {},
+        }
+    )
+
+
+def decode_topic(data: bytes) -> tuple[bytes | None, Assignment]:
+    """The topic id, None in documents of Kafka before 2.8, and the replicas by partition."""
+    document = json.loads(data)
+    text = document.get("topic_id")
+    assignment = {int(number): replicas for number, replicas in document["partitions"].items()}
+    return (None if text is None else decode_topic_id(text)), assignment
+
+
+def encode_partition_state(
+    leader: int, leader_epoch: int, isr: list[int], controller_epoch: int
+) -> bytes:
+    return _dump(
+        {
+            "version": 1,
+            "leader": leader,
+            "leader_epoch": leader_epoch,
+            "controller_epoch": controller_epoch,
+            "isr": isr,
+        }
+    )
+
+
+def decode_partition_state(data: bytes) -> tuple[int, int, list[int]]:
+    """Leader, leader epoch, in-sync replicas."""
+    document = json.loads(data)
+    return document["leader"], document["leader_epoch"], document["isr"]
+
+
+def encode_config(config: dict[str, str]) -> bytes:
+    return _dump({"version": 1, "config": config})
+
+
+def decode_config(data: bytes) -> dict[str, str]:
+    return dict(json.loads(data)["config"]) if data else {}
+
+
+def encode_controller(broker_id: int, timestamp_ms: int) -> bytes:
+    return _dump({"version": 1, "brokerid": broker_id, "timestamp": str(timestamp_ms)})
+
+
+def encode_cluster_id(cluster_id: str) -> bytes:
+    return _dump({"version": "1", "id": cluster_id})
+
+
+def decode_cluster_id(data: bytes) -> str:
+    return str(json.loads(data)["id"])
+
+
+def encode_producer_id_block(broker_id: int, first: int, last: int) -> bytes:
+    """``last`` is inclusive; Kafka writes both ends as strings."""
+    return _dump(
+        {"version": 1, "broker": broker_id, "block_start": str(first), "block_end": str(last)}
+    )
+
+
+def decode_producer_id_block(data: bytes) -> int | None:
+    """The last producer id that was given to any broker; None before the first block."""
+    return int(json.loads(data)["block_end"]) if data else None
+
+
+def encode_topic_id(topic_id: bytes) -> str:
+    return base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()
+
+
+def decode_topic_id(text: str) -> bytes:
+    return base64.urlsafe_b64decode(text + "==")
+
+
+def _dump(document: dict[str, Any]) -> bytes:
+    return json.dumps(document, separators=(",", ":")).encode()

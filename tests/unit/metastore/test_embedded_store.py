@@ -1,0 +1,272 @@
+"""The embedded store: what each operation promises, and that it survives kill -9."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from kbroker.metastore.embedded import FILE_NAME, EmbeddedStore
+from kbroker.metastore.store import (
+    CHANGED,
+    CHILDREN,
+    CREATED,
+    DELETED,
+    BadVersion,
+    EphemeralParent,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    StoreError,
+    StoreFailed,
+    WatchEvent,
+)
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = EmbeddedStore(str(tmp_path))
+    yield store
+    store.close()
+
+
+def test_create_get_set_delete_roundtrip(store):
+    assert store.create("/a", b"one") == "/a"
+    assert store.get("/a").data == b"one"
+    assert store.get("/a").stat.version == 0
+    store.set("/a", b"two", version=0)
+    assert store.get("/a").data == b"two"
+    assert store.get("/a").stat.version == 1
+    store.delete("/a", version=1)
+    assert store.exists("/a") is None
+
+
+def test_errors_are_typed_and_name_the_path(store):
+    store.create("/a")
+    with pytest.raises(NodeExists) as caught:
+        store.create("/a")
+    assert caught.value.path == "/a"
+    with pytest.raises(NoNode) as caught:
+        store.create("/b/c")
+    assert caught.value.path == "/b"
+    with pytest.raises(NoNode):
+        store.get("/b")
+    with pytest.raises(NoNode):
+        store.set("/b", b"")
+    with pytest.raises(NoNode):
+        store.children("/b")
+    with pytest.raises(BadVersion):
+        store.set("/a", b"", version=5)
+    with pytest.raises(BadVersion):
+        store.delete("/a", version=5)
+    store.create("/a/b")
+    with pytest.raises(NotEmpty):
+        store.delete("/a")
+
+
+@pytest.mark.parametrize("path", ["", "a", "/", "/a/", "//a", "/a/../b", "/a\0"])
+def test_create_illegal_path_raises(store, path):
+    with pytest.raises(ValueError, match="no node path"):
+        store.create(path)
+
+
+def test_children_are_the_direct_ones_in_order(store):
+    for path in ("/a", "/a/z", "/a/b", "/a/b/c", "/ab", "/a0"):
+        store.create(path)
+    assert store.children("/a") == ["b", "z"]
+    assert store.children("/") == ["a", "a0", "ab"]
+    assert store.children("/ab") == []
+
+
+def test_subtree_excludes_siblings_with_the_same_prefix(store):
+    for path in ("/a", "/a/b", "/a/b/c", "/a.b", "/a-b", "/a0", "/ab"):
+        store.create(path)
+    assert [node.path for node in store.subtree("/a")] == ["/a/b", "/a/b/c"]
+    assert list(store.subtree("/none")) == []
+    assert len(list(store.subtree("/"))) == 7
+
+
+def test_sequential_names_grow_even_after_deletion(store):
+    store.create("/q")
+    first = store.create("/q/n-", sequential=True)
+    store.delete(first)
+    second = store.create("/q/n-", sequential=True)
+    assert first == "/q/n-0000000000"
+    assert second > first
+
+
+def test_multi_applies_all_or_nothing(store):
+    store.create("/a")
+    assert store.multi().create("/b").set("/a", b"1").delete("/b").commit() == ["/b", "/a", "/b"]
+    with pytest.raises(NodeExists):
+        store.multi().create("/c").set("/a", b"2").create("/a").commit()
+    with pytest.raises(BadVersion):
+        store.multi().create("/c").check("/a", 7).commit()
+    assert store.exists("/c") is None
+    assert store.get("/a").data == b"1"
+
+
+def test_ephemeral_goes_with_its_session(tmp_path):
+    first = EmbeddedStore(str(tmp_path))
+    first.create("/ids")
+    first.create("/ids/0", b"me", ephemeral=True)
+    with pytest.raises(EphemeralParent):
+        first.create("/ids/0/x")
+    assert first.exists("/ids/0").ephemeral
+    first.close()
+    second = EmbeddedStore(str(tmp_path))
+    assert second.children("/ids") == []
+    second.close()
+
+
+def test_watch_reports_changes_after_commit_until_cancelled(store):
+    events = []
+    cancel = store.watch("/a", lambda event: events.append((event, store.exists("/a") is not None)))
+    store.create("/a")
+    store.set("/a", b"x")
+    store.create("/a/b")
+    store.delete("/a/b")
+    store.delete("/a")
+    assert events == [
+        (WatchEvent(CREATED, "/a"), True),
+        (WatchEvent(CHANGED, "/a"), True),
+        (WatchEvent(CHILDREN, "/a"), True),
+        (WatchEvent(CHILDREN, "/a"), True),
+        (WatchEvent(DELETED, "/a"), False),
+    ]
+    with pytest.raises(NoNode):
+        store.multi().create("/a").set("/none", b"").commit()
+    cancel()
+    store.create("/a")
+    assert len(events) == 5
+
+
+def test_second_opener_is_refused_with_a_remedy(store, tmp_path, monkeypatch):
+    monkeypatch.setattr("kbroker.metastore.embedded.LOCK_TIMEOUT_S", 0.05)
+    with pytest.raises(StoreFailed, match="another broker uses this log directory"):
+        EmbeddedStore(str(tmp_path))
+
+
+def test_file_of_another_layout_is_refused(tmp_path):
+    import sqlite3
+
+    with sqlite3.connect(tmp_path / FILE_NAME) as db:
+        db.execute("PRAGMA user_version = 99")
+    db.close()
+    with pytest.raises(StoreFailed, match="layout 99"):
+        EmbeddedStore(str(tmp_path))
+
+
+def test_damaged_file_is_refused_with_a_remedy(tmp_path):
+    (tmp_path / FILE_NAME).write_bytes(b"not a database" * 1000)
+    with pytest.raises(StoreFailed, match="restore it from a backup"):
+        EmbeddedStore(str(tmp_path))
+
+
+class Model:
+    """The tree as a dict of path -> [data, version], with the same errors."""
+
+    def __init__(self):
+        self.nodes = {"/": [b"", 0]}
+
+    def create(self, path, data):
+        if path.rpartition("/")[0] not in ("", *self.nodes):
+            raise NoNode(path)
+        if path in self.nodes:
+            raise NodeExists(path)
+        self.nodes[path] = [data, 0]
+
+    def set(self, path, data, version):
+        self.expect(path, version)
+        self.nodes[path] = [data, self.nodes[path][1] + 1]
+
+    def delete(self, path, version):
+        self.expect(path, version)
+        if any(other.startswith(path + "/") for other in self.nodes):
+            raise NotEmpty(path)
+        del self.nodes[path]
+
+    def expect(self, path, version):
+        if path not in self.nodes:
+            raise NoNode(path)
+        if version not in (-1, self.nodes[path][1]):
+            raise BadVersion(path)
+
+
+def outcome(function, *args):
+    try:
+        function(*args)
+    except StoreError as error:
+        return type(error)
+    return None
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_random_operations_agree_with_the_model(tmp_path, seed):
+    choose = random.Random(seed)
+    store, model = EmbeddedStore(str(tmp_path)), Model()
+    for step in range(400):
+        path = "".join("/" + choose.choice("abc") for _ in range(choose.randint(1, 3)))
+        data, version = str(step).encode(), choose.choice((-1, -1, 0, 1))
+        kind = choose.choice(("create", "create", "set", "delete", "reopen"))
+        if kind == "reopen":
+            if choose.random() < 0.1:
+                store.close()
+                store = EmbeddedStore(str(tmp_path))
+            continue
+        args = (path, data) if kind == "create" else (path, version)
+        if kind == "set":
+            args = (path, data, version)
+        expected = outcome(getattr(model, kind), *args)
+        assert outcome(getattr(store, kind), *args) is expected, (seed, step, kind, path)
+    found = {node.path: [node.data, node.stat.version] for node in store.subtree("/")}
+    assert found == {path: node for path, node in model.nodes.items() if path != "/"}
+    store.close()
+
+
+WRITER = """
+import sys
+from kbroker.metastore.embedded import EmbeddedStore
+store = EmbeddedStore(sys.argv[1])
+n = len(store.children("/"))
+while True:
+    store.multi().create(f"/{n:06d}").create(f"/{n:06d}/x", str(n).encode()).commit()
+    print(n, flush=True)
+    n += 1
+"""
+
+
+def test_kill_9_loses_nothing_acknowledged_and_tears_no_transaction(tmp_path):
+    acknowledged = -1
+    for after in (3, 40, 11):
+        with subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True
+        ) as writer:
+            for _ in range(after):
+                acknowledged = int(writer.stdout.readline())
+            os.kill(writer.pid, signal.SIGKILL)
+            acknowledged = max([acknowledged, *map(int, writer.stdout.read().split())])
+        store = EmbeddedStore(str(tmp_path))
+        names = store.children("/")
+        assert names == [f"{n:06d}" for n in range(len(names))]
+        assert len(names) in (acknowledged + 1, acknowledged + 2)
+        for number, name in enumerate(names):
+            assert store.get(f"/{name}/x").data == str(number).encode()
+        store.close()
+
+
+def test_topic_of_1000_partitions_is_one_fast_transaction(store):
+    import time
+
+    store.multi().create("/t").create("/t/partitions").commit()
+    start = time.monotonic()
+    transaction = store.multi()
+    for number in range(1000):
+        transaction.create(f"/t/partitions/{number}")
+        transaction.create(f"/t/partitions/{number}/state", b"x" * 80)
+    transaction.commit()
+    assert time.monotonic() - start < 0.5
