@@ -1,0 +1,1 @@
+"""Settings of brokers and topics: what exists, how text becomes a value, what may change."""

@@ -1,0 +1,136 @@
+"""Limits that tie several settings together, each with its reason.
+
+``check_limits`` refuses what cannot work, ``advice`` warns of what works badly.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kbroker.config.table.rules import core_count
+from kbroker.errors import ConfigError
+
+if TYPE_CHECKING:
+    from kbroker.config.loader import BrokerConfig
+
+_DEDUPE_BYTES_MIN = 1 << 20
+
+
+def check_limits(config: BrokerConfig) -> None:
+    """Raise ConfigError for the first limit that does not hold."""
+    _check_identity(config)
+    _check_times(config)
+    _check_places(config)
+    _check_replication(config)
+
+
+def _refuse(config: BrokerConfig, name: str, allowed: str) -> None:
+    raise ConfigError(name, config[name], allowed)
+
+
+def _check_identity(config: BrokerConfig) -> None:
+    broker_id = config["broker.id"]
+    if config["node.id"] != broker_id:
+        _refuse(config, "node.id", f"the same as broker.id ({broker_id})")
+    if not config["broker.id.generation.enable"]:
+        # Nobody else would give it a number.
+        if broker_id < 0:
+            _refuse(config, "broker.id", "at least 0, because broker.id.generation.enable=false")
+    elif broker_id < -1:
+        _refuse(config, "broker.id", "at least -1")
+    elif not config.is_set("node.id") and broker_id > config["reserved.broker.max.id"]:
+        # Numbers above belong to brokers that were given theirs. KRaft has no such numbers, so
+        # a node.id may be any.
+        limit = config["reserved.broker.max.id"]
+        _refuse(config, "broker.id", f"at most reserved.broker.max.id ({limit})")
+
+
+def _check_times(config: BrokerConfig) -> None:
+    for name in ("log.retention.ms", "log.retention.minutes", "log.retention.hours"):
+        # 0 would delete what was just written; a negative age means "never".
+        if config[name] == 0:
+            _refuse(config, name, "at least 1, or -1 for ever")
+    for name, low in (("log.roll.ms", 1), ("log.roll.jitter.ms", 0), ("log.flush.interval.ms", 0)):
+        if config[name] is not None and config[name] < low:
+            _refuse(config, name, f"at least {low}")
+    if config["connections.max.idle.ms"] == 0:
+        _refuse(config, "connections.max.idle.ms", "at least 1, or -1 for never")
+    # The second is the ceiling of what the first grows to.
+    backoff_max = config["worker.restart.backoff.max.ms"]
+    if config["worker.restart.backoff.ms"] > backoff_max:
+        allowed = f"at most worker.restart.backoff.max.ms ({backoff_max})"
+        _refuse(config, "worker.restart.backoff.ms", allowed)
+    shortest, longest = config["group.min.session.timeout.ms"], "group.max.session.timeout.ms"
+    if shortest > config[longest]:
+        _refuse(config, longest, f"at least group.min.session.timeout.ms ({shortest})")
+    low = config["log.cleaner.min.compaction.lag.ms"]
+    if low > config["log.cleaner.max.compaction.lag.ms"]:
+        allowed = f"at least log.cleaner.min.compaction.lag.ms ({low})"
+        _refuse(config, "log.cleaner.max.compaction.lag.ms", allowed)
+
+
+def _check_places(config: BrokerConfig) -> None:
+    if not config.log_dirs:
+        _refuse(config, "log.dirs", "at least one directory")
+    # Parsing them refuses what is malformed, doubled or not built.
+    _ = config.listeners, config.advertised_listeners
+    for name in ("socket.send.buffer.bytes", "socket.receive.buffer.bytes"):
+        if config[name] < -1 or config[name] == 0:
+            _refuse(config, name, "at least 1, or -1 for the operating system's choice")
+
+
+def _check_replication(config: BrokerConfig) -> None:
+    # The wait would outlive the connection, so that every idle fetch failed.
+    wait_ms, timeout_ms = config["replica.fetch.wait.max.ms"], config["replica.socket.timeout.ms"]
+    if wait_ms > timeout_ms:
+        allowed = f"at most replica.socket.timeout.ms ({timeout_ms})"
+        _refuse(config, "replica.fetch.wait.max.ms", allowed)
+    # A follower that waits for data in vain would count as lagging.
+    lag_ms = config["replica.lag.time.max.ms"]
+    if wait_ms > lag_ms:
+        allowed = f"at most replica.lag.time.max.ms ({lag_ms})"
+        _refuse(config, "replica.fetch.wait.max.ms", allowed)
+    # More acknowledgements than replicas never come.
+    replicas = config["offsets.topic.replication.factor"]
+    acks = config["offsets.commit.required.acks"]
+    if not -1 <= acks <= replicas:
+        allowed = f"from -1 to offsets.topic.replication.factor ({replicas})"
+        _refuse(config, "offsets.commit.required.acks", allowed)
+    # With less than this for each worker the map of keys holds next to nothing.
+    workers = config["log.cleaner.threads"]
+    if config["log.cleaner.enable"] and workers:
+        if config["log.cleaner.dedupe.buffer.size"] // workers <= _DEDUPE_BYTES_MIN:
+            allowed = f"more than {_DEDUPE_BYTES_MIN} for each of log.cleaner.threads"
+            _refuse(config, "log.cleaner.dedupe.buffer.size", allowed)
+
+
+def advice(config: BrokerConfig) -> list[str]:
+    """Warnings about settings that are allowed but unwise."""
+    warnings = []
+    cores = core_count()
+    for name, kind in (("num.network.threads", "network"), ("num.io.threads", "io")):
+        count = config[name]
+        # Kafka's samples ask for 3 and 8 threads; here these are processes.
+        if config.is_set(name) and count > max(2, cores):
+            warnings.append(
+                f"{name}={count} starts {count} {kind} processes on {cores} cores; "
+                f"without it the number follows the cores"
+            )
+    if not config.is_set("log.dirs") and not config.is_set("log.dir"):
+        warnings.append(
+            f"log.dirs is not set; data goes to {config['log.dir']}, which many systems empty "
+            f"when they start"
+        )
+    request_bytes = config["socket.request.max.bytes"]
+    bound = config["queued.max.request.bytes"]
+    if 0 < bound < request_bytes:
+        warnings.append(
+            f"queued.max.request.bytes={bound} is raised to socket.request.max.bytes "
+            f"({request_bytes}), the room one request needs"
+        )
+    if config["message.max.bytes"] > request_bytes:
+        warnings.append(
+            f"message.max.bytes={config['message.max.bytes']} cannot be reached: "
+            f"socket.request.max.bytes={request_bytes} ends the connection before"
+        )
+    return warnings

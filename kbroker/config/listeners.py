@@ -1,0 +1,128 @@
+"""Where a broker listens and what it tells clients, from the five settings that say so.
+
+``listeners`` wins over ``host.name`` and ``port``; ``advertised.listeners`` over
+``advertised.host.name`` and ``advertised.port``. Listeners of a KRaft controller are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from kbroker.config.key import split_list
+from kbroker.errors import ConfigError
+
+DEFAULT_HOST = "127.0.0.1"  # nobody outside reaches a broker that was not configured
+_PORT_MAX = 65535
+_HOST_CHARS = frozenset("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-%._:")
+_NAME_CHARS = _HOST_CHARS - frozenset("%:")
+_WILDCARDS = ("", "0.0.0.0", "::")
+
+
+class Listener(NamedTuple):
+    """One address. An empty host means every interface; port 0 lets the system choose."""
+
+    name: str
+    security_protocol: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.name}://{host}:{self.port}"
+
+
+def parse_endpoint(text: str) -> tuple[str, str, int] | None:
+    """(name, host, port) of ``NAME://host:port``, None if it is not of that form."""
+    name, found, address = text.partition("://")
+    host, colon, digits = address.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    if not (found and colon and name and _NAME_CHARS.issuperset(name)):
+        return None
+    if not (_HOST_CHARS.issuperset(host) and digits.isascii() and digits.isdigit()):
+        return None
+    if len(digits) > 5 or int(digits) > _PORT_MAX:
+        return None
+    return name.upper(), host, int(digits)
+
+
+def protocol_map(values: Mapping[str, Any]) -> dict[str, str]:
+    """Security protocol by listener name."""
+    pairs = split_list(values["listener.security.protocol.map"])
+    split = (pair.partition(":") for pair in pairs)
+    return {name.strip().upper(): protocol.strip().upper() for name, _, protocol in split}
+
+
+def bound_listeners(values: Mapping[str, Any], host_name_is_set: bool) -> list[Listener]:
+    """What the broker binds. Raises ConfigError for what is malformed, doubled or not built."""
+    text = values["listeners"]
+    if text is None:
+        host = values["host.name"] if host_name_is_set else DEFAULT_HOST
+        return [Listener("PLAINTEXT", "PLAINTEXT", host, values["port"])]
+    listeners = _parse_all("listeners", text, values)
+    if not listeners:
+        allowed = "at least one listener that is not a controller's, as NAME://host:port"
+        raise ConfigError("listeners", text, allowed)
+    _refuse_doubles(text, listeners)
+    return listeners
+
+
+def advertised_listeners(values: Mapping[str, Any], bound: list[Listener]) -> list[Listener]:
+    """What clients are told; empty when nothing is configured: then the address they reached."""
+    text = values["advertised.listeners"]
+    if text is None:
+        host, port = values["advertised.host.name"], values["advertised.port"]
+        if not host and port is None:
+            return []
+        first = bound[0]
+        told_host = host or first.host
+        if told_host in _WILDCARDS:
+            return []
+        return [first._replace(host=told_host, port=first.port if port is None else port)]
+    advertised = _parse_all("advertised.listeners", text, values)
+    names = {listener.name for listener in bound}
+    for listener in advertised:
+        if listener.name not in names:
+            allowed = f"listeners that are bound ({', '.join(sorted(names))})"
+            raise ConfigError("advertised.listeners", text, allowed)
+        if listener.host in _WILDCARDS or listener.port == 0:
+            allowed = "a host and a port that clients can connect to"
+            raise ConfigError("advertised.listeners", text, allowed)
+    if len({listener.name for listener in advertised}) != len(advertised):
+        raise ConfigError("advertised.listeners", text, "one address for each listener")
+    return advertised
+
+
+def _parse_all(key: str, text: str, values: Mapping[str, Any]) -> list[Listener]:
+    protocols = protocol_map(values)
+    controllers = {name.upper() for name in values["controller.listener.names"]}
+    listeners = []
+    for item in split_list(text):
+        endpoint = parse_endpoint(item)
+        if endpoint is None:
+            raise ConfigError(key, text, "NAME://host:port, separated by commas")
+        name, host, port = endpoint
+        if name in controllers:
+            continue
+        protocol = protocols.get(name)
+        if protocol is None:
+            allowed = f"names in listener.security.protocol.map ({', '.join(sorted(protocols))})"
+            raise ConfigError(key, text, allowed)
+        # A listener meant to be encrypted must not be opened in the clear.
+        if protocol != "PLAINTEXT":
+            raise ConfigError(key, text, "PLAINTEXT listeners; TLS and SASL are not built yet")
+        listeners.append(Listener(name, protocol, host, port))
+    return listeners
+
+
+def _refuse_doubles(text: str, listeners: list[Listener]) -> None:
+    if len({listener.name for listener in listeners}) != len(listeners):
+        raise ConfigError("listeners", text, "each listener name once")
+    for position, listener in enumerate(listeners):
+        for other in listeners[:position]:
+            if listener.port != other.port or listener.port == 0:
+                continue
+            hosts = (listener.host, other.host)
+            if hosts[0] == hosts[1] or hosts[0] in _WILDCARDS or hosts[1] in _WILDCARDS:
+                raise ConfigError("listeners", text, "each address once")

@@ -1,0 +1,316 @@
+"""The broker's configuration: reads it from a file, answers for each setting.
+
+Three layers, the strongest first: dynamic for this broker, dynamic for all brokers, static (file
+and ``--override``). A ``BrokerConfig`` never changes; a change at run time makes a new one.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kbroker.config import listeners as _listeners
+from kbroker.config.broker_keys import (
+    ALIASES,
+    BROKER_KEYS,
+    PLUGIN_PREFIXES,
+    find_key,
+)
+from kbroker.config.checks import advice, check_limits
+from kbroker.config.key import BUILT, LATER, split_list
+from kbroker.config.listeners import Listener
+from kbroker.config.properties import PropertiesError, parse_properties, read_properties
+from kbroker.config.topic_keys import TOPIC_KEYS
+
+__all__ = [
+    "BrokerConfig",
+    "Listener",
+    "PropertiesError",
+    "Source",
+    "load",
+    "load_properties",
+    "parse_overrides",
+    "parse_properties",
+]
+
+
+class Source:
+    """Where a value comes from, numbered as DescribeConfigs numbers it on the wire."""
+
+    DYNAMIC_TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+
+
+# What the broker does instead; said when such a setting is found.
+_INSTEAD = {
+    "zookeeper.connect": "the broker keeps its metadata in its own data directory",
+    "process.roles": "there is no KRaft here, the broker keeps its metadata in its own data "
+    "directory",
+    "controller.listener.names": "these listeners are not opened",
+    "broker.rack": "it is told to no client",
+}
+
+
+class BrokerConfig:
+    """Typed values of every setting, immutable.
+
+    ``config["log.segment.bytes"]`` is the value under Kafka's name (KeyError for a name that does
+    not exist). Properties hold what follows from several settings together.
+    """
+
+    __slots__ = ("_derived", "_layers", "_properties", "_sources", "_values")
+
+    def __init__(
+        self,
+        static: Mapping[str, str] | None = None,
+        *,
+        dynamic_default: Mapping[str, str] | None = None,
+        dynamic_broker: Mapping[str, str] | None = None,
+    ) -> None:
+        """Parse and check. Keys must be names in ``BROKER_KEYS``, ``load`` takes any.
+
+        Raises ConfigError naming key, value and what is allowed.
+        """
+        self._layers: tuple[tuple[int, dict[str, str]], ...] = (
+            (Source.STATIC_BROKER, dict(static or {})),
+            (Source.DYNAMIC_DEFAULT_BROKER, dict(dynamic_default or {})),
+            (Source.DYNAMIC_BROKER, dict(dynamic_broker or {})),
+        )
+        self._properties: dict[str, str] = {}
+        self._sources: dict[str, int] = {}
+        for source, layer in self._layers:
+            for name in layer:
+                # A stronger layer replaces a setting in all its units: a dynamic
+                # log.retention.hours also wins over log.retention.ms of the file.
+                if source != Source.STATIC_BROKER:
+                    for synonym in BROKER_KEYS[name].synonyms:
+                        if synonym not in layer:
+                            self._properties.pop(synonym, None)
+                            self._sources.pop(synonym, None)
+                self._properties[name] = layer[name]
+                self._sources[name] = source
+        self._values: dict[str, Any] = {
+            name: key.default_value() for name, key in BROKER_KEYS.items()
+        }
+        for name, text in self._properties.items():
+            self._values[name] = BROKER_KEYS[name].parse(text)
+        if "node.id" in self._properties and "broker.id" not in self._properties:
+            self._values["broker.id"] = self._values["node.id"]
+        elif "node.id" not in self._properties:
+            self._values["node.id"] = self._values["broker.id"]
+        self._derived: dict[str, Any] = {}
+        check_limits(self)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def is_set(self, name: str) -> bool:
+        """Whether the setting has a value of its own, in any layer, rather than its default."""
+        return name in self._properties
+
+    def source(self, name: str) -> int:
+        """Where the value of this very setting comes from, one of ``Source``."""
+        return self._sources.get(name, Source.DEFAULT)
+
+    def layers(self) -> tuple[tuple[int, dict[str, str]], ...]:
+        """(source, texts by name) of each layer, the weakest first. Not to be changed."""
+        return self._layers
+
+    def with_dynamic(self, default: Mapping[str, str], broker: Mapping[str, str]) -> BrokerConfig:
+        """A copy with these dynamic layers in place of its own. Raises ConfigError."""
+        static = self._layers[0][1]
+        return BrokerConfig(static, dynamic_default=default, dynamic_broker=broker)
+
+    def overridden(self) -> list[tuple[str, str]]:
+        """(name, text) of each setting that differs from its default, secrets hidden, in order."""
+        shown = []
+        for name, text in self._properties.items():
+            key = BROKER_KEYS[name]
+            if self._values[name] != key.default_value():
+                shown.append((name, "(hidden)" if key.sensitive else text))
+        return shown
+
+    # -- what follows from several settings --------------------------------------------------
+
+    @property
+    def broker_id(self) -> int:
+        """This broker's number; -1 if it is to be made up."""
+        return int(self._values["broker.id"])
+
+    @property
+    def log_dirs(self) -> list[str]:
+        """Absolute paths of the data directories, each once, in order."""
+        text = self._values["log.dirs"] or self._values["log.dir"]
+        return list(dict.fromkeys(os.path.abspath(path) for path in split_list(text) if path))
+
+    @property
+    def listeners(self) -> list[Listener]:
+        """What the broker binds; never empty."""
+        if "listeners" not in self._derived:
+            host_name_is_set = self.is_set("host.name")
+            self._derived["listeners"] = _listeners.bound_listeners(self._values, host_name_is_set)
+        return list(self._derived["listeners"])
+
+    @property
+    def advertised_listeners(self) -> list[Listener]:
+        """What clients are told; empty means the address each of them reached."""
+        return _listeners.advertised_listeners(self._values, self.listeners)
+
+    @property
+    def log_retention_ms(self) -> int:
+        """Age at which data is deleted by default; -1 for never."""
+        return max(-1, self.topic_defaults["retention.ms"])
+
+    @property
+    def log_roll_ms(self) -> int:
+        """Age at which a segment is rolled by default."""
+        return int(self.topic_defaults["segment.ms"])
+
+    @property
+    def log_roll_jitter_ms(self) -> int:
+        """Most that is taken off that age at random by default."""
+        return int(self.topic_defaults["segment.jitter.ms"])
+
+    @property
+    def log_flush_interval_ms(self) -> int:
+        """Longest time between a write and its sync by default; LONG_MAX for never."""
+        return int(self.topic_defaults["flush.ms"])
+
+    @property
+    def queued_max_request_bytes(self) -> int:
+        """Bound of request bytes in memory: the setting, but never less than one request."""
+        bound = self._values["queued.max.request.bytes"]
+        if bound <= 0:
+            bound = BROKER_KEYS["queued.max.request.bytes"].default
+        return max(bound, int(self._values["socket.request.max.bytes"]))
+
+    @property
+    def max_connections_per_ip_overrides(self) -> dict[str, int]:
+        """Connection limits by address or host name."""
+        pairs = split_list(self._values["max.connections.per.ip.overrides"])
+        split = (pair.rpartition(":") for pair in pairs)
+        return {host.strip(): int(count) for host, _, count in split}
+
+    @property
+    def runtime_dir(self) -> str:
+        """Directory for this broker's sockets; the same at each start, no other broker's."""
+        if self._values["runtime.dir"]:
+            return os.path.abspath(self._values["runtime.dir"])
+        # A data directory belongs to one broker at a time, so its path tells brokers apart.
+        # BOUND: a Unix socket's path has 108 bytes, hence a number and not the path itself.
+        mark = f"{zlib.crc32(os.fsencode(self.log_dirs[0])):08x}"
+        base = os.environ.get("XDG_RUNTIME_DIR", "")
+        if base and os.path.isdir(base) and os.access(base, os.W_OK):
+            return os.path.join(base, f"kbroker-{mark}")
+        return f"/tmp/kbroker-{os.getuid()}-{mark}"
+
+    @property
+    def topic_defaults(self) -> Mapping[str, Any]:
+        """Value of each topic setting for a topic that does not set it. Not to be changed."""
+        defaults: Mapping[str, Any] | None = self._derived.get("topic_defaults")
+        if defaults is None:
+            defaults = {name: self._topic_default(name) for name in TOPIC_KEYS}
+            self._derived["topic_defaults"] = defaults
+        return defaults
+
+    def _topic_default(self, name: str) -> Any:
+        key = TOPIC_KEYS[name]
+        default = None
+        for server_name, factor in key.server_keys:
+            value = self._values[server_name]
+            if value is not None and factor != 1:
+                value *= factor
+            if self.is_set(server_name):
+                return value
+            if default is None:
+                default = value
+        return key.default_value() if default is None else default
+
+
+def load(
+    path: str | None, overrides: Mapping[str, str] | None = None
+) -> tuple[BrokerConfig, list[str]]:
+    """Read a file (None: no file), lay the overrides over it; the configuration and its warnings.
+
+    Raises OSError, PropertiesError, or ConfigError naming key, value and what is allowed.
+    """
+    pairs = [] if path is None else read_properties(path)
+    return load_properties(pairs, overrides)
+
+
+def load_properties(
+    pairs: Iterable[tuple[str, str]], overrides: Mapping[str, str] | None = None
+) -> tuple[BrokerConfig, list[str]]:
+    """As ``load``, from pairs that are already read."""
+    warnings: list[str] = []
+    static: dict[str, str] = {}
+    for name, text in pairs:
+        known = _known_name(name, text, warnings)
+        if known is not None:
+            if static.get(known, text) != text:
+                warnings.append(f"{known} is set more than once; the last value counts")
+            static[known] = text
+    for name, text in (overrides or {}).items():
+        known = _known_name(name, text, warnings)
+        if known is not None:
+            for synonym in BROKER_KEYS[known].synonyms:
+                if synonym not in (overrides or {}):
+                    static.pop(synonym, None)
+            static[known] = text
+    config = BrokerConfig(static)
+    for name in static:
+        _warn_without_effect(config, name, warnings)
+    warnings += advice(config)
+    return config, warnings
+
+
+def parse_overrides(items: Iterable[str]) -> dict[str, str]:
+    """The ``key=value`` arguments of ``--override``. Raises PropertiesError for any other form."""
+    overrides = {}
+    for item in items:
+        name, equals, text = item.partition("=")
+        if not equals or not name.strip():
+            raise PropertiesError(f"{item!r} is not of the form key=value")
+        overrides[name.strip()] = text
+    return overrides
+
+
+def _known_name(name: str, text: str, warnings: list[str]) -> str | None:
+    """The name to store a pair under; None, with a warning, if it cannot mean anything here."""
+    if name in BROKER_KEYS:
+        return name
+    if name in ALIASES:
+        return ALIASES[name]
+    key = find_key(name)
+    if key is not None:
+        key.parse(text)
+        warnings.append(f"{name} has no effect yet: settings of one listener are not built")
+    elif name.startswith(PLUGIN_PREFIXES):
+        warnings.append(f"{name} has no effect: plug-ins are never loaded")
+    else:
+        import difflib  # only for a mistake; it would cost every start some milliseconds
+
+        near = difflib.get_close_matches(name, [*BROKER_KEYS, *ALIASES], n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        warnings.append(f"unknown setting {name!r} is ignored{hint}")
+    return None
+
+
+def _warn_without_effect(config: BrokerConfig, name: str, warnings: list[str]) -> None:
+    key = BROKER_KEYS[name]
+    if key.status == BUILT or config[name] == key.default_value():
+        return
+    shown = "(hidden)" if key.sensitive else key.format(config[name])
+    if name in _INSTEAD:
+        reason = _INSTEAD[name]
+    elif key.status == LATER:
+        reason = "its feature is not built"
+    else:
+        reason = key.doc
+    yet = " yet" if key.status == LATER else ""
+    warnings.append(f"{name}={shown} has no effect{yet}: {reason}")

@@ -1,0 +1,177 @@
+"""Data directories, segments, retention, durability and compaction."""
+
+from __future__ import annotations
+
+from kbroker.config.key import (
+    BOOLEAN,
+    CLUSTER_WIDE,
+    DOUBLE,
+    DOUBLE_MAX,
+    HIGH,
+    INT,
+    LATER,
+    LIST,
+    LONG,
+    LONG_MAX,
+    LOW,
+    MEDIUM,
+    STRING,
+    Key,
+)
+from kbroker.config.table.rules import KAFKA_VERSION
+
+# fmt: off
+DATA_DIRECTORIES = (
+    Key("log.dir", STRING, "/tmp/kafka-logs", HIGH,
+        doc="Data directory, used when log.dirs is unset."),
+    Key("log.dirs", STRING, None, HIGH,
+        doc="Data directories separated by commas, at best one per disk. Each partition lives "
+            "in one of them; one that fails is taken offline and the others go on."),
+    Key("log.dir.failure.timeout.ms", LONG, 30_000, LOW, low=1, status=LATER,
+        doc="A broker that cannot report a failed directory to its controller for this long "
+            "stops."),
+)
+
+SEGMENTS = (
+    Key("log.segment.bytes", INT, 1_073_741_824, HIGH, low=14, dynamic=CLUSTER_WIDE,
+        doc="Size at which a new segment file is begun."),
+    Key("log.roll.ms", LONG, None, HIGH, dynamic=CLUSTER_WIDE,
+        synonyms=("log.roll.ms", "log.roll.hours"),
+        doc="Age at which a new segment file is begun even if the old one is not full."),
+    Key("log.roll.hours", INT, 168, HIGH, low=1, synonyms=("log.roll.ms", "log.roll.hours"),
+        doc="The same in hours, used when log.roll.ms is unset."),
+    Key("log.roll.jitter.ms", LONG, None, HIGH, dynamic=CLUSTER_WIDE,
+        synonyms=("log.roll.jitter.ms", "log.roll.jitter.hours"),
+        doc="Up to this much is taken off the rolling age at random, so that partitions do not "
+            "all roll at once."),
+    Key("log.roll.jitter.hours", INT, 0, HIGH, low=0,
+        synonyms=("log.roll.jitter.ms", "log.roll.jitter.hours"),
+        doc="The same in hours, used when log.roll.jitter.ms is unset."),
+    Key("log.index.size.max.bytes", INT, 10_485_760, MEDIUM, low=4, dynamic=CLUSTER_WIDE,
+        doc="Size of an index file, reserved at once and cut to its content when the segment is "
+            "rolled. A full index rolls the segment."),
+    Key("log.index.interval.bytes", INT, 4096, MEDIUM, low=0, dynamic=CLUSTER_WIDE,
+        doc="Bytes of log between two entries of the offset index. Smaller finds positions "
+            "faster and makes the index larger."),
+    Key("log.preallocate", BOOLEAN, False, MEDIUM, dynamic=CLUSTER_WIDE,
+        doc="Reserve the disk space of a segment when it is begun."),
+    Key("log.segment.delete.delay.ms", LONG, 60_000, HIGH, low=0, dynamic=CLUSTER_WIDE,
+        aliases=("log.delete.delay.ms",),
+        doc="How long a deleted segment stays on disk under its .deleted name, so that readers "
+            "can finish."),
+    Key("log.initial.task.delay.ms", LONG, 30_000, LOW, low=0,
+        doc="Wait after the start before retention and the checkpoints run for the first time."),
+)
+
+RETENTION = (
+    Key("log.retention.ms", LONG, None, HIGH, dynamic=CLUSTER_WIDE,
+        synonyms=("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+        doc='Age at which segments are deleted under the policy "delete"; -1 keeps them for ever.'),
+    Key("log.retention.minutes", INT, None, HIGH,
+        synonyms=("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+        doc="The same in minutes, used when log.retention.ms is unset."),
+    Key("log.retention.hours", INT, 168, HIGH,
+        synonyms=("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+        doc="The same in hours, used when log.retention.ms and log.retention.minutes are unset."),
+    Key("log.retention.bytes", LONG, -1, HIGH, dynamic=CLUSTER_WIDE,
+        doc="Size of a partition above which its oldest segments are deleted; -1 sets no bound. "
+            "The disk needs one segment more than this for each partition."),
+    Key("log.retention.check.interval.ms", LONG, 300_000, MEDIUM, low=1,
+        doc="How often the retention limits are looked at."),
+    Key("log.cleanup.policy", LIST, ("delete",), MEDIUM, one_of=("delete", "compact"),
+        dynamic=CLUSTER_WIDE,
+        doc='What happens to old data: "delete" drops whole segments by age and size, "compact" '
+            'keeps the newest value of each key (accepted, but the cleaner is not built yet, so '
+            'nothing is dropped), or both.'),
+)
+
+DURABILITY = (
+    Key("log.flush.interval.messages", LONG, LONG_MAX, HIGH, low=1, dynamic=CLUSTER_WIDE,
+        doc="Sync a partition to disk after this many records; 1 syncs before each answer, one "
+            "sync for all that wait."),
+    Key("log.flush.interval.ms", LONG, 1000, HIGH, dynamic=CLUSTER_WIDE,
+        synonyms=("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+        doc="Sync a partition to disk at the latest this long after a write: what a power cut "
+            "can cost where there is no replica.",
+        deviation="1,000 ms (Kafka: null, which leaves syncing to the operating system)"),
+    Key("log.flush.scheduler.interval.ms", LONG, LONG_MAX, HIGH,
+        doc="Serves as log.flush.interval.ms when only this one is set. Syncs are otherwise "
+            "done when due, not by polling."),
+    Key("log.flush.offset.checkpoint.interval.ms", INT, 60_000, HIGH, low=0,
+        doc="How often the recovery points, up to which everything is known to be on disk, are "
+            "saved."),
+    Key("log.flush.start.offset.checkpoint.interval.ms", INT, 60_000, HIGH, low=0,
+        doc="How often the first offset of each partition is saved."),
+    Key("replica.high.watermark.checkpoint.interval.ms", LONG, 5000, HIGH,
+        doc="How often the high watermarks are saved."),
+)
+
+RECORDS = (
+    Key("log.message.timestamp.type", STRING, "CreateTime", MEDIUM,
+        one_of=("CreateTime", "LogAppendTime"), dynamic=CLUSTER_WIDE,
+        doc='"CreateTime" keeps the producer\'s timestamps, "LogAppendTime" overwrites them with '
+            "the broker's clock."),
+    Key("log.message.timestamp.difference.max.ms", LONG, LONG_MAX, MEDIUM, dynamic=CLUSTER_WIDE,
+        doc="Older form of the next two together: how far a CreateTime may be from the broker's "
+            "clock in either direction."),
+    Key("log.message.timestamp.before.max.ms", LONG, LONG_MAX, MEDIUM, low=0, dynamic=CLUSTER_WIDE,
+        doc="A record whose CreateTime lies further back than this is refused."),
+    Key("log.message.timestamp.after.max.ms", LONG, LONG_MAX, MEDIUM, low=0, dynamic=CLUSTER_WIDE,
+        doc="A record whose CreateTime lies further ahead than this is refused."),
+    Key("log.message.format.version", STRING, "2.7-IV2", MEDIUM, check=KAFKA_VERSION, status=LATER,
+        doc="Format of stored records, as a Kafka version. Everything is stored in format 2, "
+            "that of 0.11 and later.",
+        deviation="checked to be a version"),
+    Key("log.message.downconversion.enable", BOOLEAN, True, LOW, dynamic=CLUSTER_WIDE, status=LATER,
+        doc="Whether batches are rewritten for clients that do not know format 2."),
+    Key("producer.id.expiration.ms", INT, 86_400_000, LOW, low=1, dynamic=CLUSTER_WIDE,
+        doc="How long the last sequence number of a silent idempotent producer is remembered."),
+    Key("producer.id.expiration.check.interval.ms", INT, 600_000, LOW, low=1,
+        doc="How often forgotten producers are removed."),
+)
+
+LOG_CLEANER = (
+    Key("log.cleaner.enable", BOOLEAN, True, MEDIUM, status=LATER,
+        doc='Whether topics with the policy "compact" are compacted.'),
+    Key("log.cleaner.threads", INT, 1, MEDIUM, low=0, dynamic=CLUSTER_WIDE, status=LATER,
+        doc="Compaction workers."),
+    Key("log.cleaner.io.max.bytes.per.second", DOUBLE, DOUBLE_MAX, MEDIUM, dynamic=CLUSTER_WIDE,
+        status=LATER,
+        doc="Most bytes per second that compaction reads and writes."),
+    Key("log.cleaner.dedupe.buffer.size", LONG, 134_217_728, MEDIUM, dynamic=CLUSTER_WIDE,
+        status=LATER,
+        doc="Memory for the map from key to offset, over all workers."),
+    Key("log.cleaner.io.buffer.size", INT, 524_288, MEDIUM, low=0, dynamic=CLUSTER_WIDE,
+        status=LATER,
+        doc="Memory for reading and writing, over all workers."),
+    Key("log.cleaner.io.buffer.load.factor", DOUBLE, 0.9, MEDIUM, dynamic=CLUSTER_WIDE,
+        status=LATER,
+        doc="How full the map may get, as a share of its size."),
+    Key("log.cleaner.backoff.ms", LONG, 15_000, MEDIUM, low=0, dynamic=CLUSTER_WIDE, status=LATER,
+        doc="Rest of a worker when nothing needs compaction."),
+    Key("log.cleaner.min.cleanable.ratio", DOUBLE, 0.5, MEDIUM, low=0, high=1, dynamic=CLUSTER_WIDE,
+        status=LATER,
+        doc="A log is compacted once this share of it is not compacted yet.",
+        deviation="checked to be a share"),
+    Key("log.cleaner.delete.retention.ms", LONG, 86_400_000, MEDIUM, low=0, dynamic=CLUSTER_WIDE,
+        status=LATER,
+        doc="How long a tombstone stays in a compacted log.",
+        deviation="not negative"),
+    Key("log.cleaner.min.compaction.lag.ms", LONG, 0, MEDIUM, low=0, dynamic=CLUSTER_WIDE,
+        status=LATER,
+        doc="A record stays uncompacted at least this long.",
+        deviation="not negative"),
+    Key("log.cleaner.max.compaction.lag.ms", LONG, LONG_MAX, MEDIUM, low=1, dynamic=CLUSTER_WIDE,
+        status=LATER,
+        doc="A record is compacted at the latest after this long.",
+        deviation="at least 1"),
+)
+
+SECTIONS = (
+    ("Data directories", DATA_DIRECTORIES),
+    ("Segments", SEGMENTS),
+    ("Retention", RETENTION),
+    ("Durability", DURABILITY),
+    ("Records", RECORDS),
+    ("Log cleaner", LOG_CLEANER),
+)

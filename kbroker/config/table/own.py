@@ -1,0 +1,46 @@
+"""What kbroker has and Kafka has not."""
+
+from __future__ import annotations
+
+from kbroker.config.key import CLUSTER_WIDE, HIGH, INT, LOW, MEDIUM, STRING, Key
+
+# fmt: off
+KBROKER_S_OWN = (
+    Key("metadata.store", STRING, "embedded", HIGH, one_of=("embedded",),
+        doc='Where topics, settings and broker registrations are kept. "embedded" is a database '
+            'file in the first data directory.'),
+    Key("runtime.dir", STRING, None, LOW,
+        doc="Directory for the sockets between the processes, private to the broker's user. "
+            "Unset means one of its own for each data directory, below $XDG_RUNTIME_DIR or else "
+            "/tmp."),
+    Key("metrics.port", INT, -1, MEDIUM, low=-1, high=65535,
+        doc="Port of the HTTP server for /metrics and health; 0 lets the system choose, -1 "
+            "turns it off."),
+    Key("metrics.host", STRING, "127.0.0.1", MEDIUM,
+        doc="Address the HTTP server for metrics binds."),
+    Key("max.decompressed.message.bytes", INT, 67_108_864, HIGH, low=1, dynamic=CLUSTER_WIDE,
+        doc="Most bytes a compressed batch may unpack to; a batch that would exceed it is "
+            "refused before it does."),
+    Key("max.connection.creation.rate.per.ip", INT, 100, MEDIUM, low=1, dynamic=CLUSTER_WIDE,
+        doc="Most new connections per second from one address; loopback is exempt."),
+    Key("connection.first.request.timeout.ms", INT, 30_000, MEDIUM, low=1,
+        doc="A new connection must have sent its first request by then."),
+    Key("connection.request.timeout.ms", INT, 60_000, MEDIUM, low=1,
+        doc="A request that has begun to arrive must be complete by then."),
+    Key("connection.write.timeout.ms", INT, 60_000, MEDIUM, low=1,
+        doc="A client that takes no byte of a waiting answer for this long is disconnected."),
+    Key("partition.table.slots", INT, 16_384, LOW, low=1, high=1048576,
+        doc="Most replicas this broker can hold. Each costs a fixed slot in shared memory, paid "
+            "for only when used."),
+    Key("worker.restart.backoff.ms", INT, 100, LOW, low=1,
+        doc="Pause before a process that died is started again; it doubles while the process "
+            "keeps dying."),
+    Key("worker.restart.backoff.max.ms", INT, 10_000, LOW, low=1,
+        doc="Longest such pause."),
+    Key("shutdown.timeout.ms", INT, 1500, LOW, low=1,
+        doc="How long the processes have for a clean stop before they are killed."),
+)
+
+SECTIONS = (
+    ("kbroker's own", KBROKER_S_OWN),
+)

@@ -1,0 +1,65 @@
+"""Checks and defaults that the tables share."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from kbroker.config.key import Check, Computed
+
+_VERSION = re.compile(r"\d{1,2}\.\d{1,2}(\.\d{1,2})?(\.\d{1,2})?(-IV\d{1,2})?", re.ASCII)
+_PROCESSES_MAX = (
+    8  # BOUND: beyond this the one acceptor and the memory of each process cost more than they give
+)
+
+
+def core_count() -> int:
+    """How many cores this process may use: its affinity mask, cut by its control group's quota."""
+    try:
+        cores = len(os.sched_getaffinity(0))
+    except (AttributeError, OSError):
+        cores = os.cpu_count() or 1
+    try:
+        with open("/sys/fs/cgroup/cpu.max", encoding="ascii") as file:
+            quota, _, period = file.read().strip().partition(" ")
+        if quota != "max":
+            cores = min(cores, -(-int(quota) // int(period)))
+    except (OSError, ValueError, ZeroDivisionError):
+        pass  # no such control group: the mask alone counts
+    return max(1, cores)
+
+
+def processes_by_cores() -> int:
+    """Network processes, and io processes, that suit this machine: half of the cores each."""
+    return max(1, min(_PROCESSES_MAX, core_count() // 2))
+
+
+def _is_host_counts(text: str) -> bool:
+    if not text:
+        return True
+    for pair in text.split(","):
+        host, colon, count = pair.strip().rpartition(":")
+        if not colon or not host or not (count.isascii() and count.isdigit()):
+            return False
+    return True
+
+
+def _is_protocol_map(text: str) -> bool:
+    names = set()
+    for pair in text.split(","):
+        name, colon, protocol = pair.strip().partition(":")
+        if not colon or not name or protocol.upper() not in SECURITY_PROTOCOLS or name in names:
+            return False
+        names.add(name)
+    return True
+
+
+SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+BY_CORES = Computed("by cores", processes_by_cores)
+GZIP_LEVEL = Check("from 1 to 9, or -1", lambda level: level == -1 or 1 <= level <= 9)
+HOST_COUNTS = Check("address:number pairs separated by commas", _is_host_counts)
+KAFKA_VERSION = Check(
+    "a Kafka version such as 2.7 or 2.7-IV2", lambda text: _VERSION.fullmatch(text) is not None
+)
+PROTOCOL_MAP = Check("NAME:PROTOCOL pairs separated by commas", _is_protocol_map)

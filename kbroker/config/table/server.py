@@ -1,0 +1,128 @@
+"""The broker itself, requests and topics."""
+
+from __future__ import annotations
+
+from kbroker.config.key import (
+    BOOLEAN,
+    CLASS,
+    CLUSTER_WIDE,
+    HIGH,
+    INT,
+    LATER,
+    LIST,
+    LONG,
+    LOW,
+    MEDIUM,
+    STRING,
+    UNUSED,
+    Key,
+)
+from kbroker.config.table.rules import BY_CORES, GZIP_LEVEL
+
+# fmt: off
+GENERAL = (
+    Key("broker.id", INT, -1, HIGH, synonyms=("broker.id", "node.id"),
+        doc="Number of this broker, unique in its cluster and kept for good in meta.properties. "
+            "-1 lets the broker choose one at its first start."),
+    Key("node.id", INT, -1, HIGH, synonyms=("node.id", "broker.id"),
+        doc="Newer name of broker.id, as found in files written for KRaft. If both are set they "
+            "must agree."),
+    Key("broker.id.generation.enable", BOOLEAN, True, MEDIUM,
+        doc="Whether a broker with broker.id -1 is given a number above reserved.broker.max.id. "
+            "When false, broker.id must be set."),
+    Key("reserved.broker.max.id", INT, 1000, MEDIUM, low=0,
+        doc="Highest number that may be written as broker.id; generated numbers start above it."),
+    Key("broker.rack", STRING, None, MEDIUM, status=LATER,
+        doc="Name of the rack or zone this broker stands in. Replicas of a partition are spread "
+            "over racks."),
+    Key("num.network.threads", INT, BY_CORES, HIGH, low=1,
+        doc="Number of network processes. Each owns its connections and serves every fetch; "
+            "more of them help when many clients read, up to about half of the cores.",
+        deviation="by cores: half of them, at least 1, at most 8 (Kafka: 3). A thread costs "
+                  "Kafka little; a process here is worth a core. Needs a restart to change."),
+    Key("num.io.threads", INT, BY_CORES, HIGH, low=1,
+        doc="Number of io processes. Each owns its share of the partitions and does every "
+            "append to them; more of them help when many partitions are written at once, up to "
+            "about half of the cores.",
+        deviation="by cores: half of them, at least 1, at most 8 (Kafka: 8). Needs a restart to "
+                  "change, because partitions are dealt out by this number."),
+    Key("background.threads", INT, 10, HIGH, low=1, dynamic=CLUSTER_WIDE, status=UNUSED,
+        doc="Kafka's pool for odd jobs such as file deletion. Here the io process that owns a "
+            "partition does them."),
+    Key("num.recovery.threads.per.data.dir", INT, 1, HIGH, low=1, dynamic=CLUSTER_WIDE,
+        status=LATER,
+        doc="How many logs of one data directory are recovered at once after an unclean stop. "
+            "Until built, each io process recovers its own partitions one after another."),
+    Key("early.start.listeners", STRING, None, HIGH, status=LATER,
+        doc="Listeners that accept connections before the broker has joined its cluster."),
+    Key("config.providers", LIST, (), LOW, status=UNUSED,
+        doc="Kafka's hook for reading values from elsewhere. A configuration here never reads "
+            "other files or runs code."),
+    Key("request.timeout.ms", INT, 30_000, HIGH, status=LATER,
+        doc="How long one broker waits for the answer of another."),
+    Key("message.max.bytes", INT, 1_048_588, HIGH, low=0, dynamic=CLUSTER_WIDE,
+        doc="Largest record batch accepted, in bytes as sent (compressed, with its header). A "
+            "topic overrides it with max.message.bytes. Keep it below socket.request.max.bytes."),
+    Key("fetch.max.bytes", INT, 57_671_680, MEDIUM, low=1024,
+        doc="Most bytes one fetch answer carries, whatever the client asks for. One batch is "
+            "always returned, even a larger one."),
+    Key("max.incremental.fetch.session.cache.slots", INT, 1000, MEDIUM, low=0,
+        doc="How many incremental fetch sessions the broker keeps. Clients without one send "
+            "every partition in each fetch."),
+    Key("max.request.partition.size.limit", INT, 2000, MEDIUM, low=1,
+        doc="Most partitions answered in one request that describes topic partitions."),
+    Key("queued.max.requests", INT, 500, HIGH, low=1, status=UNUSED,
+        doc="Kafka's bound on waiting requests. Here the bound is on their bytes: "
+            "queued.max.request.bytes."),
+    Key("queued.max.request.bytes", LONG, 268_435_456, MEDIUM,
+        doc="Most bytes of requests held in memory at once, over all network processes. When "
+            "reached, sockets are no longer read until answers have gone out. Never less than "
+            "one request of socket.request.max.bytes; -1 stands for the default.",
+        deviation="256 MiB (Kafka: -1, without bound)"),
+    Key("compression.type", STRING, "producer", HIGH,
+        one_of=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"), dynamic=CLUSTER_WIDE,
+        doc='How batches are stored: "producer" keeps them as they were sent, "uncompressed" '
+            'unpacks them, a codec name packs them again.',
+        deviation="checked against the list of codecs"),
+    Key("compression.gzip.level", INT, -1, MEDIUM, check=GZIP_LEVEL, dynamic=CLUSTER_WIDE,
+        doc="Level for batches that are packed again with gzip: 1 (fast) to 9 (small), -1 for "
+            "the codec's own choice."),
+    Key("compression.lz4.level", INT, 9, MEDIUM, low=1, high=17, dynamic=CLUSTER_WIDE,
+        doc="Level for batches that are packed again with lz4: 1 to 17."),
+    Key("compression.zstd.level", INT, 3, MEDIUM, low=-131072, high=22, dynamic=CLUSTER_WIDE,
+        doc="Level for batches that are packed again with zstd: 22 is smallest, negative values "
+            "trade size for speed."),
+    Key("fetch.purgatory.purge.interval.requests", INT, 1000, MEDIUM, status=UNUSED,
+        doc="Kafka sweeps waiting fetches after this many requests. Here a finished one leaves "
+            "at once."),
+    Key("producer.purgatory.purge.interval.requests", INT, 1000, MEDIUM, status=UNUSED,
+        doc="Kafka sweeps waiting produces after this many requests. Here a finished one leaves "
+            "at once."),
+    Key("delete.records.purgatory.purge.interval.requests", INT, 1, MEDIUM, status=UNUSED,
+        doc="Kafka sweeps waiting record deletions after this many requests. Here a finished "
+            "one leaves at once."),
+)
+
+TOPICS = (
+    Key("auto.create.topics.enable", BOOLEAN, True, HIGH,
+        doc="Create a topic when a client that allows it asks for one that does not exist, with "
+            "num.partitions and default.replication.factor."),
+    Key("num.partitions", INT, 1, MEDIUM, low=1,
+        doc="Partitions of a topic that is created without a number."),
+    Key("default.replication.factor", INT, 1, MEDIUM,
+        doc="Replicas of a topic that is created without a number. A topic cannot have more "
+            "replicas than there are brokers."),
+    Key("min.insync.replicas", INT, 1, HIGH, low=1, dynamic=CLUSTER_WIDE,
+        doc="Replicas that must be in sync for a write with acks=all to be accepted."),
+    Key("delete.topic.enable", BOOLEAN, True, HIGH,
+        doc="Whether topics may be deleted."),
+    Key("create.topic.policy.class.name", CLASS, None, LOW, status=UNUSED,
+        doc="Java class that may refuse a new topic. Java classes are never loaded."),
+    Key("alter.config.policy.class.name", CLASS, None, LOW, status=UNUSED,
+        doc="Java class that may refuse a change of configuration. Java classes are never loaded."),
+)
+
+SECTIONS = (
+    ("General", GENERAL),
+    ("Topics", TOPICS),
+)

@@ -1,0 +1,175 @@
+"""The table of settings against Kafka 2.7's, and against itself."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from kbroker.config.broker_keys import ALIASES, BROKER_KEYS, SECTIONS, find_key
+from kbroker.config.key import (
+    BUILT,
+    CLUSTER_WIDE,
+    DOUBLE,
+    HIGH,
+    LIST,
+    LOW,
+    MEDIUM,
+    PER_BROKER,
+    READ_ONLY,
+    TYPE_NAMES,
+    Computed,
+    Key,
+)
+from kbroker.config.table import rules
+from kbroker.config.topic_keys import TOPIC_KEYS
+
+pytestmark = pytest.mark.unit
+
+ROOT = Path(__file__).resolve().parents[3]
+SPEC = Path(os.environ.get("KBROKER_SPEC_DIR", ROOT.parent / "shared" / "spec"))
+TABLE_27 = SPEC / "broker-configs-2.7.tsv"
+
+ALL_KEYS = [*BROKER_KEYS.values(), *TOPIC_KEYS.values()]
+
+
+def rows_27() -> list[dict[str, str]]:
+    if not TABLE_27.exists():
+        pytest.skip(f"{TABLE_27} is not here")
+    head, *lines = TABLE_27.read_text().splitlines()
+    return [dict(zip(head.split("\t"), line.split("\t"), strict=True)) for line in lines]
+
+
+def default_27(row: dict[str, str], key: Key) -> object:
+    text = row["default"]
+    if text == "null":
+        return None
+    if text == "(empty)":
+        return () if key.type == LIST else ""
+    if text.startswith("TLSv1.3 "):
+        return "TLSv1.3"
+    return float(text.rstrip("d")) if key.type == DOUBLE else key.parse(text)
+
+
+def validator_27(text: str) -> dict[str, object]:
+    if not text:
+        return {}
+    kind, _, rest = text.partition("(")
+    if kind == "atLeast":
+        return {"low": int(rest.rstrip(")"))}
+    if text.startswith("any of "):
+        return {"one_of": tuple(text.removeprefix("any of ").split(","))}
+    assert kind == "in", text
+    return {"one_of": tuple(word.strip().strip('"') for word in rest.rstrip(")").split(","))}
+
+
+def rules_of(key: Key) -> dict[str, object]:
+    found = {"low": key.low, "high": key.high, "one_of": key.one_of, "check": key.check}
+    return {name: rule for name, rule in found.items() if rule is not None}
+
+
+def test_every_row_of_kafka_27_exists_with_type_and_importance():
+    rows = rows_27()
+
+    assert len(rows) == 216
+    for row in rows:
+        key = BROKER_KEYS[row["name"]]
+        assert TYPE_NAMES[key.type] == row["type"], key
+        assert key.importance == row["importance"], key
+
+
+def test_defaults_and_ranges_are_those_of_kafka_27_unless_the_key_says_otherwise():
+    for row in rows_27():
+        key = BROKER_KEYS[row["name"]]
+        if not key.deviation:
+            assert key.default == default_27(row, key), key
+            assert rules_of(key) == validator_27(row["validator"]), key
+        elif row["validator"]:
+            # A deviation may add a rule, never drop one.
+            assert validator_27(row["validator"]).items() <= rules_of(key).items(), key
+
+
+def test_default_deviations_are_the_known_ones():
+    different = set()
+    for row in rows_27():
+        key = BROKER_KEYS[row["name"]]
+        if row["default"] == "(required)" or key.default != default_27(row, key):
+            different.add(key.name)
+
+    assert different == {
+        "log.flush.interval.ms",
+        "max.connection.creation.rate",
+        "max.connections",
+        "max.connections.per.ip",
+        "num.io.threads",
+        "num.network.threads",
+        "queued.max.request.bytes",
+        "zookeeper.connect",
+    }
+
+
+def test_names_are_unique_over_sections_and_aliases():
+    names = [key.name for _, keys in SECTIONS for key in keys]
+
+    assert len(names) == len(set(names)) == len(BROKER_KEYS)
+    assert not set(ALIASES) & set(names)
+
+
+@pytest.mark.parametrize("key", ALL_KEYS, ids=lambda key: key.name)
+def test_key_is_complete_and_its_default_is_allowed(key):
+    assert key.type in TYPE_NAMES
+    assert key.importance in (HIGH, MEDIUM, LOW)
+    assert key.dynamic in (READ_ONLY, PER_BROKER, CLUSTER_WIDE)
+    assert key.doc.endswith(".")
+    assert key.name in key.synonyms
+    default = key.default_value()
+    if default is not None:
+        assert key.parse(key.format(default)) == default
+
+
+@pytest.mark.parametrize("key", BROKER_KEYS.values(), ids=lambda key: key.name)
+def test_synonyms_exist_and_agree(key):
+    for name in key.synonyms:
+        assert set(BROKER_KEYS[name].synonyms) >= {name}
+        assert BROKER_KEYS[name].type in TYPE_NAMES
+
+
+@pytest.mark.parametrize("key", TOPIC_KEYS.values(), ids=lambda key: key.name)
+def test_topic_key_names_broker_keys_of_its_kind(key):
+    for name, factor in key.server_keys:
+        server = BROKER_KEYS[name]
+        assert factor > 1 or server.type == key.type, name
+        assert server.status == BUILT or key.status != BUILT, name
+
+
+def test_topic_table_has_all_of_kafka_39():
+    expected = """cleanup.policy compression.type compression.gzip.level compression.lz4.level
+        compression.zstd.level delete.retention.ms file.delete.delay.ms flush.messages flush.ms
+        follower.replication.throttled.replicas index.interval.bytes
+        leader.replication.throttled.replicas local.retention.bytes local.retention.ms
+        max.compaction.lag.ms max.message.bytes message.downconversion.enable
+        message.format.version message.timestamp.after.max.ms message.timestamp.before.max.ms
+        message.timestamp.difference.max.ms message.timestamp.type min.cleanable.dirty.ratio
+        min.compaction.lag.ms min.insync.replicas preallocate remote.log.copy.disable
+        remote.log.delete.on.disable remote.storage.enable retention.bytes retention.ms
+        segment.bytes segment.index.bytes segment.jitter.ms segment.ms
+        unclean.leader.election.enable"""
+
+    assert set(TOPIC_KEYS) == set(expected.split())
+
+
+@pytest.mark.parametrize(("cores", "processes"), [(1, 1), (2, 1), (4, 2), (7, 3), (64, 8)])
+def test_process_defaults_follow_the_cores(monkeypatch, cores, processes):
+    monkeypatch.setattr(rules, "core_count", lambda: cores)
+
+    for name in ("num.network.threads", "num.io.threads"):
+        assert isinstance(BROKER_KEYS[name].default, Computed)
+        assert BROKER_KEYS[name].default_value() == processes
+
+
+def test_find_key_knows_listener_forms():
+    assert find_key("listener.name.external.ssl.keystore.type") is BROKER_KEYS["ssl.keystore.type"]
+    assert find_key("listener.name.x.plain.sasl.jaas.config") is BROKER_KEYS["sasl.jaas.config"]
+    assert find_key("listener.name.x.nonsense") is None
+    assert find_key("log.delete.delay.ms") is BROKER_KEYS["log.segment.delete.delay.ms"]

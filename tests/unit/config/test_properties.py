@@ -1,0 +1,57 @@
+"""The .properties format, each rule of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from kbroker.config.properties import PropertiesError, parse_properties, read_properties
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.mark.parametrize(
+    ("text", "pairs"),
+    [
+        ("", []),
+        ("# a comment\n! another\n\n   \t\n", []),
+        ("a=1", [("a", "1")]),
+        ("a = 1  ", [("a", "1  ")]),
+        ("a:1\nb : 2", [("a", "1"), ("b", "2")]),
+        ("a 1", [("a", "1")]),
+        ("a\t=\t1", [("a", "1")]),
+        ("a", [("a", "")]),
+        ("a=", [("a", "")]),
+        ("a==1", [("a", "=1")]),
+        ("a=b=c:d", [("a", "b=c:d")]),
+        ("  a=1", [("a", "1")]),
+        ("a=1\r\nb=2\rc=3", [("a", "1"), ("b", "2"), ("c", "3")]),
+        ("a=1,\\\n   2,\\\n   3\nb=4", [("a", "1,2,3"), ("b", "4")]),
+        ("a=1\\\n# not a comment", [("a", "1# not a comment")]),
+        ("a=ends\\\\\nb=2", [("a", "ends\\"), ("b", "2")]),
+        ("a=1\\", [("a", "1")]),
+        ("# comment \\\na=1", [("a", "1")]),
+        ("a\\=b=1", [("a=b", "1")]),
+        ("a\\ b=1", [("a b", "1")]),
+        ("a=\\t\\n\\r\\f\\q", [("a", "\t\n\r\fq")]),
+        ("a=\\u0041\\u20ac", [("a", "A€")]),
+        ("a=1 # no comment here", [("a", "1 # no comment here")]),
+        ("a=1\na=2", [("a", "1"), ("a", "2")]),
+    ],
+)
+def test_parse_follows_the_format(text, pairs):
+    assert parse_properties(text) == pairs
+
+
+@pytest.mark.parametrize("text", ["a=\\u12", "a=\\u12g4", "x=1\na=\\u"])
+def test_parse_broken_escape_names_the_line(text):
+    with pytest.raises(PropertiesError, match=rf"line {text.count(chr(10)) + 1}"):
+        parse_properties(text)
+
+
+def test_read_takes_utf8_with_mark_and_latin1(tmp_path):
+    utf8, latin1 = tmp_path / "utf8", tmp_path / "latin1"
+    utf8.write_bytes(b"\xef\xbb\xbfa=" + "é".encode())
+    latin1.write_bytes(b"a=\xe9")
+
+    assert read_properties(str(utf8)) == [("a", "é")]
+    assert read_properties(str(latin1)) == [("a", "é")]
