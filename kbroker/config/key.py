@@ -180,10 +180,11 @@ class Key:
         return ", ".join(parts)
 
     def error(self, text: str, allowed: str = "") -> ConfigError:
-        """The error for a refused value; a secret is not repeated in it."""
-        return ConfigError(
-            self.name, "(hidden)" if self.sensitive else text, allowed or self.allowed()
-        )
+        """The error for a refused value. It hides a secret, and is one short line whatever came."""
+        shown = "(hidden)" if self.sensitive else text[:_SHOWN_CHARS_MAX]
+        if not shown.isprintable():
+            shown = ascii(shown)
+        return ConfigError(self.name, shown, allowed or self.allowed())
 
     def parse(self, text: str) -> Any:
         """Turn text into a value of this key's type and validate it. A LIST becomes a tuple.
