@@ -1,0 +1,1 @@
+"""Kafka's wire protocol: message definitions, the codec compiled from them, headers, API keys."""

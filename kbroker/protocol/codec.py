@@ -1,0 +1,114 @@
+"""Decode and encode any message in any version.
+
+The functions for one (message, version) are compiled on first use, 1 to 5 ms, and cached for the
+life of the process: ``prepare`` before the fork what every worker needs. The hot Produce and Fetch
+paths have codecs of their own in Cython; this one is their oracle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import error as StructError
+from typing import Any, TypeVar
+
+from kbroker.protocol.decoder import decoder_source
+from kbroker.protocol.encoder import encoder_source
+from kbroker.protocol.message import Message
+from kbroker.protocol.primitives import Buffer, DecodeError, EncodeError
+
+__all__ = [
+    "DecodeError",
+    "EncodeError",
+    "decode",
+    "decode_exact",
+    "encode",
+    "encode_into",
+    "prepare",
+]
+
+M = TypeVar("M", bound=Message)
+
+_decoders: dict[tuple[type[Message], int], Callable[[Buffer, int, int], tuple[Any, int]]] = {}
+_encoders: dict[tuple[type[Message], int], Callable[[Any, bytearray], None]] = {}
+
+
+def decode(cls: type[M], version: int, buffer: Buffer, offset: int = 0) -> tuple[M, int]:
+    """Decode one message that starts at ``offset``; returns (message, position after it).
+
+    Fields of type records are views into ``buffer``, everything else is copied out of it. Raises
+    DecodeError for any malformed input, EncodeError never; ValueError for an unknown version.
+    """
+    decoder = _decoders.get((cls, version)) or _compile_decoder(cls, version)
+    if type(buffer) is not bytes:
+        buffer = memoryview(buffer).cast("B")
+    limit = len(buffer)
+    if not 0 <= offset <= limit:
+        raise DecodeError(f"{cls.__name__} v{version}: offset {offset} is outside {limit} bytes")
+    try:
+        return decoder(buffer, offset, limit)
+    except (StructError, IndexError) as err:
+        raise DecodeError(f"{cls.__name__} v{version}: truncated after {limit} bytes") from err
+    except UnicodeDecodeError as err:
+        raise DecodeError(f"{cls.__name__} v{version}: a string is not UTF-8: {err}") from err
+
+
+def decode_exact(cls: type[M], version: int, buffer: Buffer, offset: int = 0) -> M:
+    """Decode a message that must end where ``buffer`` ends; DecodeError names what is left over."""
+    message, end = decode(cls, version, buffer, offset)
+    if end != len(buffer):
+        raise DecodeError(f"{cls.__name__} v{version}: {len(buffer) - end} bytes left over")
+    return message
+
+
+def encode(message: Message, version: int) -> bytes:
+    """Encode ``message``; see ``encode_into``."""
+    out = bytearray()
+    encode_into(message, version, out)
+    return bytes(out)
+
+
+def encode_into(message: Message, version: int, out: bytearray) -> None:
+    """Append the encoding of ``message`` in ``version`` to ``out``.
+
+    Raises EncodeError if a value does not fit its type, is null where the version forbids it, or is
+    set although the version has no such field and the definition does not allow to ignore it.
+    ``out`` may then hold part of the message.
+    """
+    cls = type(message)
+    encoder = _encoders.get((cls, version)) or _compile_encoder(cls, version)
+    try:
+        encoder(message, out)
+    except (StructError, TypeError, AttributeError, UnicodeEncodeError) as err:
+        raise EncodeError(f"{cls.__name__} v{version}: {err}") from err
+
+
+def prepare(cls: type[Message], version: int) -> None:
+    """Compile both functions of a message now, so that children forked later share them."""
+    if (cls, version) not in _decoders:
+        _compile_decoder(cls, version)
+    if (cls, version) not in _encoders:
+        _compile_encoder(cls, version)
+
+
+def _compile_decoder(cls: type[Message], version: int) -> Callable[..., tuple[Any, int]]:
+    _require_version(cls, version)
+    source, names = decoder_source(cls, version)
+    exec(compile(source, f"<decoder of {cls.__name__} v{version}>", "exec"), names)
+    decoder: Callable[..., tuple[Any, int]] = names["decode"]
+    _decoders[cls, version] = decoder
+    return decoder
+
+
+def _compile_encoder(cls: type[Message], version: int) -> Callable[[Any, bytearray], None]:
+    _require_version(cls, version)
+    source, names = encoder_source(cls, version)
+    exec(compile(source, f"<encoder of {cls.__name__} v{version}>", "exec"), names)
+    encoder: Callable[[Any, bytearray], None] = names["encode"]
+    _encoders[cls, version] = encoder
+    return encoder
+
+
+def _require_version(cls: type[Message], version: int) -> None:
+    first, last = cls.VERSIONS
+    if not first <= version <= last:
+        raise ValueError(f"{cls.__name__} has versions {first} to {last}, not {version}")

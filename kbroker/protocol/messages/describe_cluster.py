@@ -1,0 +1,33 @@
+"""DescribeCluster (60): Brokers, controller and cluster id, without topics.
+
+Version 1 can ask about controllers, 2 includes fenced brokers (KIP-1073).
+"""
+
+from kbroker.protocol.api import ApiKey
+from kbroker.protocol.message import Message
+
+
+class DescribeClusterRequest(Message, api=ApiKey.DESCRIBE_CLUSTER):
+    FIELDS = """
+    include_cluster_authorized_operations  bool  0+
+    endpoint_type                          int8  1+  = 1
+    include_fenced_brokers                 bool  2+
+    """
+
+
+class DescribeClusterResponse(Message, api=ApiKey.DESCRIBE_CLUSTER):
+    FIELDS = """
+    throttle_time_ms               int32                    0+
+    error_code                     int16                    0+
+    error_message                  string                   0+  null 0+  = null
+    endpoint_type                  int8                     1+  = 1
+    cluster_id                     string                   0+
+    controller_id                  int32                    0+  = -1
+    brokers                        []DescribeClusterBroker  0+
+      broker_id                    int32                    0+
+      host                         string                   0+
+      port                         int32                    0+
+      rack                         string                   0+  null 0+  = null
+      is_fenced                    bool                     2+
+    cluster_authorized_operations  int32                    0+  = -2147483648
+    """

@@ -1,0 +1,28 @@
+"""IncrementalAlterConfigs (44): Set, delete, append to or subtract from single settings."""
+
+from kbroker.protocol.api import ApiKey
+from kbroker.protocol.message import Message
+
+
+class IncrementalAlterConfigsRequest(Message, api=ApiKey.INCREMENTAL_ALTER_CONFIGS):
+    FIELDS = """
+    resources             []AlterConfigsResource  0+
+      resource_type       int8                    0+
+      resource_name       string                  0+
+      configs             []AlterableConfig       0+
+        name              string                  0+
+        config_operation  int8                    0+
+        value             string                  0+  null 0+
+    validate_only         bool                    0+
+    """
+
+
+class IncrementalAlterConfigsResponse(Message, api=ApiKey.INCREMENTAL_ALTER_CONFIGS):
+    FIELDS = """
+    throttle_time_ms  int32                           0+
+    responses         []AlterConfigsResourceResponse  0+
+      error_code      int16                           0+
+      error_message   string                          0+  null 0+
+      resource_type   int8                            0+
+      resource_name   string                          0+
+    """

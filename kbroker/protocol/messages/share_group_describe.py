@@ -1,0 +1,43 @@
+"""ShareGroupDescribe (77): State and members of share groups (KIP-932).
+
+Version 0 was an early access of Kafka and has gone.
+"""
+
+from kbroker.protocol.api import ApiKey
+from kbroker.protocol.message import Message
+
+
+class ShareGroupDescribeRequest(Message, api=ApiKey.SHARE_GROUP_DESCRIBE):
+    FIELDS = """
+    group_ids                      []string  0+
+    include_authorized_operations  bool      0+
+    """
+
+
+class ShareGroupDescribeResponse(Message, api=ApiKey.SHARE_GROUP_DESCRIBE):
+    FIELDS = """
+    throttle_time_ms            int32              0+
+    groups                      []DescribedGroup   0+
+      error_code                int16              0+
+      error_message             string             0+  null 0+  = null
+      group_id                  string             0+
+      group_state               string             0+
+      group_epoch               int32              0+
+      assignment_epoch          int32              0+
+      assignor_name             string             0+
+      members                   []Member           0+
+        member_id               string             0+
+        rack_id                 string             0+  null 0+  = null
+        member_epoch            int32              0+
+        client_id               string             0+
+        client_host             string             0+
+        subscribed_topic_names  []string           0+
+        assignment              Assignment         0+
+      authorized_operations     int32              0+  = -2147483648
+    struct TopicPartitions
+      topic_id                  uuid               0+
+      topic_name                string             0+
+      partitions                []int32            0+
+    struct Assignment
+      topic_partitions          []TopicPartitions  0+
+    """
