@@ -164,7 +164,7 @@ class BrokerConfig:
     @property
     def log_retention_ms(self) -> int:
         """Age at which data is deleted by default; -1 for never."""
-        return max(-1, self.topic_defaults["retention.ms"])
+        return int(self.topic_defaults["retention.ms"])
 
     @property
     def log_roll_ms(self) -> int:
@@ -225,6 +225,8 @@ class BrokerConfig:
             value = self._values[server_name]
             if value is not None and factor != 1:
                 value *= factor
+            if name == "retention.ms" and value is not None:
+                value = max(-1, value)  # every negative time means "for ever"
             if self.is_set(server_name):
                 return value
             if default is None:

@@ -1,0 +1,136 @@
+"""What DescribeConfigs says of topics and brokers: value, source, synonyms, type, documentation."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+from kbroker.config.broker_keys import BROKER_KEYS
+from kbroker.config.key import READ_ONLY, Key
+from kbroker.config.loader import BrokerConfig, Source
+from kbroker.config.topic_config import TopicConfig
+from kbroker.config.topic_keys import TOPIC_KEYS
+
+
+class Synonym(NamedTuple):
+    """A setting that gives, or would give, the value; the first of a list is the one that does."""
+
+    name: str
+    value: str | None
+    source: int
+
+
+class ConfigEntry:
+    """One setting of one resource, field by field what the answer holds.
+
+    value: as Kafka prints it; None if unset or secret. is_default: for version 0, which knows no
+    source. type: ``key.BOOLEAN`` and so on.
+    """
+
+    __slots__ = (
+        "documentation",
+        "is_default",
+        "name",
+        "read_only",
+        "sensitive",
+        "source",
+        "synonyms",
+        "type",
+        "value",
+    )
+
+    def __init__(
+        self, key: Key, value: str | None, source: int, synonyms: list[Synonym], *, read_only: bool
+    ) -> None:
+        self.name = key.name
+        self.value = None if key.sensitive else value
+        self.read_only = read_only
+        self.is_default = source == Source.DEFAULT
+        self.source = source
+        self.sensitive = key.sensitive
+        self.synonyms = synonyms
+        self.type = key.type
+        self.documentation = key.doc
+
+    def __repr__(self) -> str:
+        return f"ConfigEntry({self.name}={self.value}, source {self.source})"
+
+
+def describe_topic(
+    config: TopicConfig, broker: BrokerConfig, names: Collection[str] | None = None
+) -> list[ConfigEntry]:
+    """All settings of a topic, or those named; names that do not exist are left out.
+
+    ``names`` empty or None means all, as on the wire.
+    """
+    own_texts = config.overrides
+    entries = []
+    for name, key in TOPIC_KEYS.items():
+        if names and name not in names:
+            continue
+        synonyms = []
+        if config.is_set(name):
+            synonyms.append(Synonym(name, own_texts[name], Source.DYNAMIC_TOPIC))
+        if key.server_keys:
+            synonyms += _broker_synonyms(key.server_keys[0][0], broker)
+        source = synonyms[0].source if synonyms else Source.DEFAULT
+        entry = ConfigEntry(key, key.format(config[name]), source, synonyms, read_only=False)
+        # Version 0 takes every setting that is not a default for one of the topic's own.
+        entry.is_default = not config.is_set(name)
+        entries.append(entry)
+    return entries
+
+
+def describe_broker(
+    config: BrokerConfig, names: Collection[str] | None = None
+) -> list[ConfigEntry]:
+    """All settings of this broker, or those named; names that do not exist are left out."""
+    entries = []
+    for name, key in BROKER_KEYS.items():
+        if names and name not in names:
+            continue
+        synonyms = _broker_synonyms(name, config)
+        # COMPAT: the list begins with the setting itself, not with a stronger one.
+        while synonyms and synonyms[0].name != name:
+            del synonyms[0]
+        source = synonyms[0].source if synonyms else Source.DEFAULT
+        value = key.format(config[name])
+        entries.append(ConfigEntry(key, value, source, synonyms, read_only=_is_read_only(key)))
+    return entries
+
+
+def describe_broker_defaults(
+    config: BrokerConfig, names: Collection[str] | None = None
+) -> list[ConfigEntry]:
+    """The dynamic settings for all brokers: what describing the broker "" answers."""
+    entries = []
+    source = Source.DYNAMIC_DEFAULT_BROKER
+    for name, text in dict(config.layers())[source].items():
+        if names and name not in names:
+            continue
+        key = BROKER_KEYS[name]
+        synonyms = [Synonym(name, None if key.sensitive else text, source)]
+        entries.append(ConfigEntry(key, text, source, synonyms, read_only=_is_read_only(key)))
+    return entries
+
+
+def _is_read_only(key: Key) -> bool:
+    return key.dynamic == READ_ONLY
+
+
+def _broker_synonyms(name: str, config: BrokerConfig) -> list[Synonym]:
+    """Every place that could give a broker setting its value, the strongest first."""
+    names = BROKER_KEYS[name].synonyms
+    synonyms = []
+    for source, layer in reversed(config.layers()):
+        for synonym in names:
+            if synonym in layer:
+                text = None if BROKER_KEYS[synonym].sensitive else layer[synonym]
+                synonyms.append(Synonym(synonym, text, source))
+    for synonym in names:
+        key = BROKER_KEYS[synonym]
+        default = key.default_value()
+        if default is not None:
+            text = None if key.sensitive else key.format(default)
+            synonyms.append(Synonym(synonym, text, Source.DEFAULT))
+    return synonyms

@@ -1,0 +1,178 @@
+"""Changes of settings while the broker runs: by AlterConfigs, incrementally, by a new file.
+
+Pure functions: the stored settings and what is asked for in, the settings to store out. They raise
+ConfigError and change nothing if any part of the request is not allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from kbroker.config.broker_keys import BROKER_KEYS, LISTENER_PREFIX, find_key
+from kbroker.config.key import LIST, PER_BROKER, READ_ONLY, Key, split_list
+from kbroker.config.loader import BrokerConfig, Source
+from kbroker.config.topic_config import TopicConfig, unknown_name, validate_topic
+from kbroker.config.topic_keys import TOPIC_KEYS
+from kbroker.errors import ConfigError
+
+# Operations as IncrementalAlterConfigs numbers them.
+SET = 0
+DELETE = 1
+APPEND = 2
+SUBTRACT = 3
+
+
+class AlterOp(NamedTuple):
+    """One operation of IncrementalAlterConfigs. DELETE has no value."""
+
+    name: str
+    operation: int
+    value: str | None
+
+
+def alter_topic(
+    current: Mapping[str, str], ops: Iterable[AlterOp], broker: BrokerConfig
+) -> dict[str, str]:
+    """A topic's settings after the operations. Raises ConfigError."""
+    inherited = TopicConfig({}, broker)
+    changed = _apply(current, ops, TOPIC_KEYS, lambda key: inherited[key.name])
+    # A name from elsewhere that nobody touched may stay.
+    validate_topic({k: v for k, v in changed.items() if k in TOPIC_KEYS}, broker)
+    return changed
+
+
+def replace_topic(settings: Mapping[str, str | None], broker: BrokerConfig) -> dict[str, str]:
+    """A topic's settings after AlterConfigs, which replaces all. Raises ConfigError."""
+    changed = {name: _text(name, text) for name, text in settings.items()}
+    validate_topic(changed, broker)
+    return changed
+
+
+def alter_broker(
+    current: Mapping[str, str], ops: Iterable[AlterOp], config: BrokerConfig, *, per_broker: bool
+) -> dict[str, str]:
+    """A dynamic layer of the broker after the operations. Raises ConfigError.
+
+    current: the layer to change, that of this broker if ``per_broker``, else that for all brokers.
+    config: the broker's configuration now, against which the new layer is checked as a whole.
+    """
+    ops = list(ops)
+    for op in ops:
+        if op.operation != DELETE or op.name not in current:
+            _check_dynamic(op.name, op.value, per_broker)
+    changed = _apply(current, ops, BROKER_KEYS, lambda key: key.default_value())
+    _check_layer(changed, config, per_broker)
+    return changed
+
+
+def replace_broker(
+    settings: Mapping[str, str | None], config: BrokerConfig, *, per_broker: bool
+) -> dict[str, str]:
+    """A dynamic layer of the broker after AlterConfigs, which replaces all. Raises ConfigError."""
+    for name, text in settings.items():
+        _check_dynamic(name, text, per_broker)
+    changed = {name: _text(name, text) for name, text in settings.items()}
+    _check_layer(changed, config, per_broker)
+    return changed
+
+
+def reload(current: BrokerConfig, fresh: BrokerConfig) -> tuple[BrokerConfig, list[str], list[str]]:
+    """Take over from a file read anew what may change while the broker runs.
+
+    Returns the configuration to use from now on (its dynamic layers are those of ``current``), the
+    settings whose text changed and now count, and those that wait for a restart. Raises ConfigError
+    if the new file does not go with the dynamic layers.
+    """
+    layers = dict(current.layers())
+    static, wanted = dict(layers[Source.STATIC_BROKER]), dict(fresh.layers())[Source.STATIC_BROKER]
+    applied, waiting = [], []
+    for name in sorted({*static, *wanted}):
+        if static.get(name) == wanted.get(name):
+            continue
+        if all(BROKER_KEYS[unit].dynamic == READ_ONLY for unit in BROKER_KEYS[name].synonyms):
+            waiting.append(name)
+            continue
+        applied.append(name)
+        if name in wanted:
+            static[name] = wanted[name]
+        else:
+            del static[name]
+    config = BrokerConfig(
+        static,
+        dynamic_default=layers[Source.DYNAMIC_DEFAULT_BROKER],
+        dynamic_broker=layers[Source.DYNAMIC_BROKER],
+    )
+    return config, applied, waiting
+
+
+def _apply(
+    current: Mapping[str, str],
+    ops: Iterable[AlterOp],
+    keys: Mapping[str, Key],
+    inherited: Callable[[Key], tuple[str, ...] | None],
+) -> dict[str, str]:
+    """The texts after the operations. inherited: what an unset LIST is appended to."""
+    changed = dict(current)
+    seen = set()
+    for name, operation, value in ops:
+        if name in seen:
+            raise ConfigError(name, "?" if value is None else value, "each setting once")
+        seen.add(name)
+        if operation == DELETE and name in changed:
+            del changed[name]
+            continue
+        key = keys.get(name)
+        if key is None:
+            raise unknown_name(name, value, keys)
+        if operation == DELETE:
+            continue
+        text = _text(name, value)
+        if operation == SET:
+            changed[name] = text
+        elif operation in (APPEND, SUBTRACT):
+            if key.type != LIST:
+                raise ConfigError(name, text, "SET or DELETE; only a list can be added to")
+            before = split_list(changed[name]) if name in changed else inherited(key) or ()
+            items = split_list(text)
+            if operation == APPEND:
+                after = [*before, *(item for item in items if item not in before)]
+            else:
+                after = [item for item in before if item not in items]
+            changed[name] = ",".join(after)
+        else:
+            raise ConfigError(name, text, "an operation from 0 (SET) to 3 (SUBTRACT)")
+    return changed
+
+
+def _check_dynamic(name: str, text: str | None, per_broker: bool) -> None:
+    """Raise ConfigError unless the setting may be changed at run time at this level."""
+    shown = "?" if text is None else ascii(text[:200])
+    key = BROKER_KEYS.get(name)
+    if key is None and name.startswith(LISTENER_PREFIX) and find_key(name) is not None:
+        raise ConfigError(name, "(hidden)", "a setting of the broker; those of one listener are "
+                          "not built yet")  # fmt: skip
+    if key is None:
+        raise unknown_name(name, text, BROKER_KEYS)
+    if key.sensitive:
+        # Nothing stored here is encrypted yet.
+        raise ConfigError(name, "(hidden)", "no change while the broker runs; secrets are not kept")
+    if key.dynamic == READ_ONLY:
+        allowed = "no change while the broker runs; set it in the file and restart"
+        raise ConfigError(name, shown, allowed)
+    if key.dynamic == PER_BROKER and not per_broker:
+        raise ConfigError(name, shown, "a change for one broker, not for all")
+
+
+def _check_layer(changed: Mapping[str, str], config: BrokerConfig, per_broker: bool) -> None:
+    layers = dict(config.layers())
+    if per_broker:
+        config.with_dynamic(layers[Source.DYNAMIC_DEFAULT_BROKER], changed)
+    else:
+        config.with_dynamic(changed, layers[Source.DYNAMIC_BROKER])
+
+
+def _text(name: str, text: str | None) -> str:
+    if text is None:
+        raise ConfigError(name, "null", "a value")
+    return text

@@ -1,0 +1,103 @@
+"""The settings of one topic: its own over those of the broker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kbroker.config.key import LONG_MAX, Key
+from kbroker.config.loader import BrokerConfig
+from kbroker.config.topic_keys import TOPIC_KEYS
+from kbroker.errors import ConfigError
+
+
+class TopicConfig:
+    """Typed values of every topic setting, immutable; cheap enough for one a partition.
+
+    ``config["retention.ms"]`` is the topic's own value, else what the broker gives (KeyError for a
+    name that does not exist). Only the topic's own values are kept here; the rest is shared by all
+    topics of one ``BrokerConfig``.
+    """
+
+    __slots__ = ("_defaults", "_own", "_texts")
+
+    def __init__(self, overrides: Mapping[str, str], broker: BrokerConfig) -> None:
+        """overrides: as stored. Names that do not exist are kept but mean nothing, so that a topic
+        made by another broker still opens.
+
+        Raises ConfigError for a value that is not allowed.
+        """
+        self._texts = dict(overrides)
+        self._own: dict[str, Any] = {
+            name: TOPIC_KEYS[name].parse(text)
+            for name, text in overrides.items()
+            if name in TOPIC_KEYS
+        }
+        self._defaults = broker.topic_defaults
+
+    def __getitem__(self, name: str) -> Any:
+        own = self._own
+        return own[name] if name in own else self._defaults[name]
+
+    def is_set(self, name: str) -> bool:
+        """Whether the topic has a value of its own."""
+        return name in self._own
+
+    @property
+    def overrides(self) -> dict[str, str]:
+        """The topic's own settings as text; a copy."""
+        return dict(self._texts)
+
+    @property
+    def timestamp_before_max_ms(self) -> int:
+        """How far a CreateTime may lie back; LONG_MAX for no bound."""
+        return self._timestamp_bound("message.timestamp.before.max.ms")
+
+    @property
+    def timestamp_after_max_ms(self) -> int:
+        """How far a CreateTime may lie ahead; LONG_MAX for no bound."""
+        return self._timestamp_bound("message.timestamp.after.max.ms")
+
+    def _timestamp_bound(self, name: str) -> int:
+        # COMPAT: the older setting counts where the newer one sets no bound (Kafka 3.6, KIP-937).
+        bound = int(self[name])
+        return bound if bound != LONG_MAX else int(self["message.timestamp.difference.max.ms"])
+
+
+def topic_key(name: str, text: str | None = None) -> Key:
+    """The key of a topic setting. Raises ConfigError that names the nearest one."""
+    key = TOPIC_KEYS.get(name)
+    if key is None:
+        raise unknown_name(name, text, TOPIC_KEYS)
+    return key
+
+
+def unknown_name(name: str, text: str | None, known: Mapping[str, Key]) -> ConfigError:
+    """The error for a setting that does not exist, with the nearest one that does."""
+    import difflib  # only for a mistake; it would cost every start some milliseconds
+
+    near = difflib.get_close_matches(name[:200], known, n=1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    shown = name[:200] if name.isprintable() else ascii(name[:200])
+    return ConfigError(shown, "?" if text is None else ascii(text[:200]), f"a known setting{hint}")
+
+
+def validate(name: str, text: str) -> Any:
+    """The typed value of one topic setting. Raises ConfigError."""
+    return topic_key(name, text).parse(text)
+
+
+def validate_topic(overrides: Mapping[str, str], broker: BrokerConfig) -> TopicConfig:
+    """Check all settings of a topic, alone and together. Raises ConfigError.
+
+    For what clients ask for: here a name that does not exist is an error.
+    """
+    for name, text in overrides.items():
+        topic_key(name, text)
+    config = TopicConfig(overrides, broker)
+    lag_min = config["min.compaction.lag.ms"]
+    # Otherwise no record could ever be compacted in time.
+    if lag_min > config["max.compaction.lag.ms"]:
+        allowed = f"at least min.compaction.lag.ms ({lag_min})"
+        raise ConfigError("max.compaction.lag.ms", config["max.compaction.lag.ms"], allowed)
+    return config

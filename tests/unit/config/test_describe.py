@@ -1,0 +1,125 @@
+"""What DescribeConfigs says."""
+
+from __future__ import annotations
+
+import pytest
+
+from kbroker.config.broker_keys import BROKER_KEYS
+from kbroker.config.describe import (
+    ConfigEntry,
+    Synonym,
+    describe_broker,
+    describe_broker_defaults,
+    describe_topic,
+)
+from kbroker.config.key import INT, LIST, LONG
+from kbroker.config.loader import BrokerConfig, Source
+from kbroker.config.topic_config import TopicConfig
+from kbroker.config.topic_keys import TOPIC_KEYS
+
+pytestmark = pytest.mark.unit
+
+STATIC = BrokerConfig({"log.retention.hours": "1", "ssl.key.password": "hunter2"})
+
+
+def topic_entry(name: str, broker: BrokerConfig, **own: str) -> ConfigEntry:
+    overrides = {key.replace("_", "."): text for key, text in own.items()}
+    [entry] = describe_topic(TopicConfig(overrides, broker), broker, [name])
+    return entry
+
+
+def broker_entry(name: str, broker: BrokerConfig) -> ConfigEntry:
+    [entry] = describe_broker(broker, [name])
+    return entry
+
+
+def test_topic_description_holds_every_setting():
+    for names in (None, []):
+        entries = describe_topic(TopicConfig({}, STATIC), STATIC, names)
+        assert [entry.name for entry in entries] == list(TOPIC_KEYS)
+    assert all(entry.documentation and not entry.read_only for entry in entries)
+
+
+def test_topic_own_value_comes_first():
+    entry = topic_entry("retention.ms", STATIC, retention_ms="5")
+
+    assert (entry.value, entry.source, entry.type) == ("5", Source.DYNAMIC_TOPIC, LONG)
+    assert not entry.is_default
+    assert entry.synonyms == [
+        Synonym("retention.ms", "5", Source.DYNAMIC_TOPIC),
+        Synonym("log.retention.hours", "1", Source.STATIC_BROKER),
+        Synonym("log.retention.hours", "168", Source.DEFAULT),
+    ]
+
+
+def test_topic_value_from_the_file_is_static_and_in_its_own_unit():
+    entry = topic_entry("retention.ms", STATIC)
+
+    assert (entry.value, entry.source) == ("3600000", Source.STATIC_BROKER)
+    assert entry.is_default  # for version 0: not one of the topic's own
+
+
+def test_topic_value_of_nobody_is_default():
+    entry = topic_entry("cleanup.policy", STATIC)
+
+    assert (entry.value, entry.source, entry.type) == ("delete", Source.DEFAULT, LIST)
+    assert entry.synonyms == [Synonym("log.cleanup.policy", "delete", Source.DEFAULT)]
+    assert topic_entry("leader.replication.throttled.replicas", STATIC).value == ""
+
+
+def test_topic_value_from_dynamic_layers():
+    broker = STATIC.with_dynamic({"log.segment.bytes": "100"}, {"log.segment.bytes": "200"})
+
+    entry = topic_entry("segment.bytes", broker)
+
+    assert (entry.value, entry.source) == ("200", Source.DYNAMIC_BROKER)
+    assert [(s.value, s.source) for s in entry.synonyms] == [
+        ("200", Source.DYNAMIC_BROKER),
+        ("100", Source.DYNAMIC_DEFAULT_BROKER),
+        ("1073741824", Source.DEFAULT),
+    ]
+
+
+def test_broker_description_holds_every_setting():
+    entries = describe_broker(STATIC)
+
+    assert [entry.name for entry in entries] == list(BROKER_KEYS)
+
+
+def test_broker_values_are_printed_as_kafka_does():
+    assert broker_entry("log.cleaner.io.buffer.load.factor", STATIC).value == "0.9"
+    limit = broker_entry("log.cleaner.io.max.bytes.per.second", STATIC)
+    assert limit.value == "1.7976931348623157E308"
+    assert broker_entry("auto.create.topics.enable", STATIC).value == "true"
+    assert broker_entry("log.retention.ms", STATIC).value is None
+
+
+def test_broker_setting_is_read_only_unless_it_may_change():
+    assert broker_entry("log.dirs", STATIC).read_only
+    entry = broker_entry("message.max.bytes", STATIC)
+    assert not entry.read_only
+    assert (entry.type, entry.source, entry.is_default) == (INT, Source.DEFAULT, True)
+
+
+def test_secret_is_never_shown():
+    entry = broker_entry("ssl.key.password", STATIC)
+
+    assert entry.sensitive
+    assert entry.value is None
+    assert entry.source == Source.STATIC_BROKER
+    assert [synonym.value for synonym in entry.synonyms] == [None]
+
+
+def test_unknown_names_are_left_out():
+    assert describe_broker(STATIC, ["no.such"]) == []
+    assert describe_topic(TopicConfig({}, STATIC), STATIC, ["no.such"]) == []
+
+
+def test_defaults_for_all_brokers_are_only_the_dynamic_ones():
+    broker = STATIC.with_dynamic({"log.segment.bytes": "100"}, {"num.replica.fetchers": "2"})
+
+    [entry] = describe_broker_defaults(broker)
+
+    assert (entry.name, entry.value) == ("log.segment.bytes", "100")
+    assert entry.source == Source.DYNAMIC_DEFAULT_BROKER
+    assert describe_broker_defaults(broker, ["num.replica.fetchers"]) == []

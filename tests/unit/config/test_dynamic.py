@@ -1,0 +1,191 @@
+"""Changes of settings while the broker runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from kbroker.config.dynamic import (
+    APPEND,
+    DELETE,
+    SET,
+    SUBTRACT,
+    AlterOp,
+    alter_broker,
+    alter_topic,
+    reload,
+    replace_broker,
+    replace_topic,
+)
+from kbroker.config.loader import BrokerConfig
+from kbroker.errors import ConfigError
+
+pytestmark = pytest.mark.unit
+
+BROKER = BrokerConfig({})
+
+
+def op(operation: int, name: str, value: str | None = None) -> AlterOp:
+    return AlterOp(name, operation, value)
+
+
+# -- topics ----------------------------------------------------------------------------------------
+
+
+def test_set_and_delete_change_only_what_they_name():
+    current = {"retention.ms": "5", "segment.ms": "6"}
+
+    changed = alter_topic(current, [op(SET, "retention.ms", "7"), op(DELETE, "segment.ms")], BROKER)
+
+    assert changed == {"retention.ms": "7"}
+    assert current == {"retention.ms": "5", "segment.ms": "6"}
+
+
+def test_delete_of_what_is_not_set_changes_nothing():
+    assert alter_topic({}, [op(DELETE, "retention.ms")], BROKER) == {}
+
+
+def test_append_adds_to_the_inherited_list_without_doubles():
+    changed = alter_topic({}, [op(APPEND, "cleanup.policy", "compact")], BROKER)
+    assert changed == {"cleanup.policy": "delete,compact"}
+
+    changed = alter_topic(changed, [op(APPEND, "cleanup.policy", "compact")], BROKER)
+    assert changed == {"cleanup.policy": "delete,compact"}
+
+
+def test_append_starts_from_the_brokers_list():
+    compacting = BrokerConfig({"log.cleanup.policy": "compact"})
+
+    changed = alter_topic({}, [op(APPEND, "cleanup.policy", "delete")], compacting)
+
+    assert changed == {"cleanup.policy": "compact,delete"}
+
+
+def test_subtract_takes_items_away():
+    current = {"cleanup.policy": "delete,compact"}
+
+    changed = alter_topic(current, [op(SUBTRACT, "cleanup.policy", "delete")], BROKER)
+
+    assert changed == {"cleanup.policy": "compact"}
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        op(SET, "retention.ms", "soon"),
+        op(SET, "retention.ms", None),
+        op(SET, "no.such", "1"),
+        op(DELETE, "no.such"),
+        op(APPEND, "retention.ms", "1"),
+        op(SUBTRACT, "segment.bytes", "1"),
+        op(APPEND, "cleanup.policy", "shred"),
+        op(APPEND, "cleanup.policy", None),
+        op(4, "retention.ms", "1"),
+        op(SET, "min.compaction.lag.ms", str(2**63 - 1) + "0"),
+    ],
+)
+def test_bad_operation_is_refused_and_nothing_changes(bad):
+    current = {"segment.ms": "6"}
+
+    with pytest.raises(ConfigError):
+        alter_topic(current, [op(SET, "segment.ms", "7"), bad], BROKER)
+
+    assert current == {"segment.ms": "6"}
+
+
+def test_setting_named_twice_in_a_request_is_refused():
+    with pytest.raises(ConfigError, match="once"):
+        alter_topic({}, [op(SET, "segment.ms", "7"), op(DELETE, "segment.ms")], BROKER)
+
+
+def test_name_from_elsewhere_stays_until_it_is_deleted():
+    current = {"from.the.future": "1"}
+
+    assert alter_topic(current, [op(SET, "segment.ms", "7")], BROKER)["from.the.future"] == "1"
+    assert alter_topic(current, [op(DELETE, "from.the.future")], BROKER) == {}
+
+
+def test_replace_topic_checks_all():
+    assert replace_topic({"segment.ms": "7"}, BROKER) == {"segment.ms": "7"}
+    for bad in ({"segment.ms": None}, {"segment.ms": "0"}, {"no.such": "1"}):
+        with pytest.raises(ConfigError):
+            replace_topic(bad, BROKER)
+
+
+# -- brokers ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("per_broker", [True, False])
+def test_cluster_wide_setting_may_change_at_both_levels(per_broker):
+    ops = [op(SET, "log.segment.bytes", "1000")]
+
+    assert alter_broker({}, ops, BROKER, per_broker=per_broker) == {"log.segment.bytes": "1000"}
+
+
+def test_per_broker_setting_may_not_change_for_all():
+    ops = [op(SET, "ssl.keystore.type", "PEM")]
+
+    assert alter_broker({}, ops, BROKER, per_broker=True) == {"ssl.keystore.type": "PEM"}
+    with pytest.raises(ConfigError, match="one broker"):
+        alter_broker({}, ops, BROKER, per_broker=False)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["log.dirs", "listeners", "num.io.threads", "runtime.dir", "log.retention.hours", "no.such"],
+)
+def test_setting_that_may_not_change_is_refused(name):
+    with pytest.raises(ConfigError):
+        alter_broker({}, [op(SET, name, "1")], BROKER, per_broker=True)
+    with pytest.raises(ConfigError):
+        replace_broker({name: "1"}, BROKER, per_broker=True)
+
+
+@pytest.mark.parametrize("name", ["ssl.key.password", "listener.name.x.ssl.key.password"])
+def test_secret_is_refused_and_not_repeated(name):
+    with pytest.raises(ConfigError) as raised:
+        alter_broker({}, [op(SET, name, "hunter2")], BROKER, per_broker=True)
+
+    assert "hunter2" not in str(raised.value)
+
+
+def test_setting_that_became_read_only_can_be_deleted():
+    assert alter_broker({"log.dirs": "/d"}, [op(DELETE, "log.dirs")], BROKER, per_broker=True) == {}
+
+
+def test_layer_is_checked_with_the_rest_of_the_configuration():
+    lagging = BrokerConfig({"log.cleaner.min.compaction.lag.ms": "10"})
+
+    with pytest.raises(ConfigError):
+        alter_broker(
+            {}, [op(SET, "log.cleaner.max.compaction.lag.ms", "9")], lagging, per_broker=False
+        )
+    with pytest.raises(ConfigError):
+        replace_broker({"log.retention.ms": "0"}, BROKER, per_broker=True)
+
+
+# -- reload ----------------------------------------------------------------------------------------
+
+
+def test_reload_takes_what_may_change_and_names_what_waits():
+    running = BrokerConfig(
+        {"log.dirs": "/a", "log.segment.bytes": "100", "log.retention.hours": "1"},
+        dynamic_default={"log.index.interval.bytes": "7"},
+    )
+    fresh = BrokerConfig({"log.dirs": "/b", "log.segment.bytes": "200", "message.max.bytes": "9"})
+
+    config, applied, waiting = reload(running, fresh)
+
+    assert applied == ["log.retention.hours", "log.segment.bytes", "message.max.bytes"]
+    assert waiting == ["log.dirs"]
+    assert config.log_dirs == ["/a"]
+    assert config["log.segment.bytes"] == 200
+    assert config["message.max.bytes"] == 9
+    assert config.log_retention_ms == 7 * 24 * 3_600_000
+    assert config["log.index.interval.bytes"] == 7
+
+
+def test_reload_of_the_same_file_changes_nothing():
+    config, applied, waiting = reload(BROKER, BrokerConfig({}))
+
+    assert (applied, waiting) == ([], [])
+    assert config.overridden() == []
