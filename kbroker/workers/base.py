@@ -47,6 +47,7 @@ class ProcessContext:
         "handoffs",
         "incarnation",
         "listeners",
+        "metrics_socket",
         "overrides",
         "parent_pid",
         "partition_table",
@@ -68,6 +69,7 @@ class ProcessContext:
     arenas: list[mmap.mmap]  # one a network process, by index
     counters: mmap.mmap
     listeners: list[tuple[Listener, socket.socket]]  # bound and listening; used by the acceptor
+    metrics_socket: socket.socket | None  # bound and listening; used by the exporter
     handoffs: list[tuple[socket.socket, socket.socket]]  # (acceptor end, network end), by index
     clean_start: dict[str, bool]  # log directory -> it was shut down cleanly
 
@@ -150,12 +152,19 @@ class Worker:
     def wait(self, timeout_ms: int) -> None:
         """Wait for events and handle them; the network process has its own."""
         for fd, _ in self.epoll.poll(timeout_ms / 1000):
-            self._readers[fd]()
+            reader = self._readers.get(fd)  # an earlier reader of this turn may have removed it
+            if reader is not None:
+                reader()
 
     def add_reader(self, fd: int, callback: Callable[[], None]) -> None:
         """Call back whenever ``fd`` is readable."""
         self._readers[fd] = callback
         self.epoll.register(fd, select.EPOLLIN)
+
+    def remove_reader(self, fd: int) -> None:
+        """Stop watching ``fd``; call before closing it."""
+        if self._readers.pop(fd, None) is not None:
+            self.epoll.unregister(fd)
 
     def drain_mailbox(self) -> None:
         """Take every message that is there."""
@@ -200,6 +209,8 @@ def signal_socket() -> socket.socket:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _noticed)
+    # Blocked since the fork, so that a stop before this line was not lost and did not kill.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM, signal.SIGHUP))
     return reader
 
 

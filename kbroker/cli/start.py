@@ -1,0 +1,82 @@
+"""``kbroker-supervisor``: read the configuration and run a broker in the foreground.
+
+Exit codes: 0 stopped as told, 1 crashed, 2 the configuration is wrong, 3 a process could not be
+started.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+
+from kbroker import __version__, logcontext
+from kbroker.errors import ConfigError
+
+EXIT_BAD_CONFIG = 2
+
+log = logging.getLogger(__name__)
+
+
+def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Parse the command line; exits with 2 when it is wrong."""
+    parser = argparse.ArgumentParser(
+        prog="kbroker-supervisor",
+        description="Run a kbroker message broker in the foreground. SIGTERM or Ctrl-C stops it, "
+        "SIGHUP makes it read its dynamic settings again.",
+    )
+    parser.add_argument("positional_config", nargs="?", metavar="FILE", help="same as --config")
+    parser.add_argument(
+        "-c", "--config", metavar="FILE", help="a server.properties file; defaults without one"
+    )
+    parser.add_argument(
+        "--override",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting that wins over the file; may be repeated",
+    )
+    parser.add_argument(
+        "--debug",
+        default="",
+        metavar="AREAS",
+        help='packages or modules to log more about, such as "supervisor,ipc.rpc", or "all"',
+    )
+    parser.add_argument("--version", action="version", version=f"kbroker {__version__}")
+    found = parser.parse_args(arguments)
+    if found.config and found.positional_config:
+        parser.error("the configuration file is named twice")
+    found.config = found.config or found.positional_config
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns its exit code."""
+    found = parse_arguments(arguments)
+    areas = tuple(area.strip() for area in found.debug.split(",") if area.strip())
+    logcontext.setup("supervisor", areas)
+    # After the arguments, so that --help and --version answer at once.
+    from kbroker.config.loader import PropertiesError, load, parse_overrides
+    from kbroker.supervisor.launch import launch
+
+    log.info("kbroker %s", __version__)
+    try:
+        overrides = parse_overrides(found.override)
+        config, warnings = load(found.config, overrides)
+        for warning in warnings:
+            log.warning("%s", warning)
+        return launch(config, found.config, overrides)
+    except ConfigError as error:
+        print(f"kbroker-supervisor: {error}", file=sys.stderr)
+    except PropertiesError as error:
+        print(f"kbroker-supervisor: {found.config or '--override'}: {error}", file=sys.stderr)
+    except OSError as error:
+        if error.filename != found.config:
+            raise
+        print(f"kbroker-supervisor: {found.config}: {error.strerror}", file=sys.stderr)
+    return EXIT_BAD_CONFIG
+
+
+if __name__ == "__main__":
+    sys.exit(main())

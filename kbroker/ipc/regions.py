@@ -1,0 +1,55 @@
+"""The memory that the processes of one broker share, made by the supervisor before it forks.
+
+Every region is a memfd: it has no name in any file system, so nothing is left behind by any kind of
+death, and only this broker's processes can reach it. Sizes are sealed; nobody can shrink a region
+under a reader (that would be SIGBUS). Pages cost memory only once they are touched.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+
+from kbroker.ipc import process_table
+
+# Absent from the fcntl module of Python 3.11; values of <linux/fcntl.h>.
+F_ADD_SEALS = 1033
+F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW = 1, 2, 4
+
+
+def create_region(name: str, size: int) -> mmap.mmap:
+    """A zeroed region of ``size`` bytes, mapped here and inherited by every fork.
+
+    ``name`` shows in /proc only.
+    """
+    fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        os.ftruncate(fd, size)
+        fcntl.fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+        return mmap.mmap(fd, size, mmap.MAP_SHARED)
+    finally:
+        os.close(fd)
+
+
+class SharedRegions:
+    """All regions of one broker. They live as long as a process maps them."""
+
+    __slots__ = ("arenas", "counters", "partition_table", "process_table")
+
+    def __init__(
+        self,
+        process_count: int,
+        partition_table_bytes: int,
+        arena_count: int,
+        arena_bytes: int,
+        counters_bytes: int,
+    ) -> None:
+        self.process_table = create_region(
+            "kbroker-processes", process_table.region_size(process_count)
+        )
+        self.partition_table = create_region("kbroker-partitions", partition_table_bytes)
+        self.arenas = [
+            create_region(f"kbroker-arena-{index}", arena_bytes) for index in range(arena_count)
+        ]
+        self.counters = create_region("kbroker-counters", counters_bytes)

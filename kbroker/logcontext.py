@@ -1,0 +1,91 @@
+"""Log lines: ``time LEVEL [process] message`` on stderr, one record a line, written by every
+process of the broker.
+
+``setup`` runs once in the supervisor; a child is born with it and says its own name with
+``name_process``. Nothing here may be called from a signal handler.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+ROOT = "kbroker"
+ALL_AREAS = "all"
+
+# BOUND: kinds of message a limiter remembers; past it the oldest is forgotten and may be logged
+# again early.
+LIMITER_KEYS_MAX = 256
+
+
+class LineFormatter(logging.Formatter):
+    """Writes a record as one line.
+
+    The lines of a traceback follow indented, so that a line starts with a time.
+    """
+
+    def __init__(self, process: str) -> None:
+        super().__init__()
+        self.process = process
+
+    def format(self, record: logging.LogRecord) -> str:
+        clock = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
+        text = record.getMessage()
+        if record.exc_info:
+            text += "\n" + self.formatException(record.exc_info)
+        if record.stack_info:
+            text += "\n" + record.stack_info
+        text = text.replace("\n", "\n    ")
+        millis = int(record.msecs)
+        return f"{clock}.{millis:03d} {record.levelname} [{self.process}] {text}"
+
+
+def setup(process: str, debug_areas: tuple[str, ...] = (), level: int = logging.INFO) -> None:
+    """Send log lines to stderr.
+
+    An area is a package or module below ``kbroker`` ("storage", "ipc.rpc"), or "all".
+    """
+    handler = logging.StreamHandler()
+    handler.setFormatter(LineFormatter(process))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level)
+    for area in debug_areas:
+        name = ROOT if area == ALL_AREAS else f"{ROOT}.{area}"
+        logging.getLogger(name).setLevel(logging.DEBUG)
+
+
+def name_process(process: str) -> None:
+    """Put another process name into the lines from here on; called in a child after the fork."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler.formatter, LineFormatter):
+            handler.formatter.process = process
+
+
+class RateLimit:
+    """Lets a kind of message through once an interval and counts what it held back.
+
+    ``count = limit.due(key)`` is 0 while the message is to be dropped, else 1 plus the number
+    dropped since the last one that went out.
+    """
+
+    def __init__(
+        self, interval_s: float = 10.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._interval_s = interval_s
+        self._clock = clock
+        self._seen: dict[object, tuple[float, int]] = {}
+
+    def due(self, key: object = None) -> int:
+        """How many occurrences the caller should report now; 0 for none."""
+        now = self._clock()
+        last, dropped = self._seen.get(key, (-float("inf"), 0))
+        if now - last < self._interval_s:
+            self._seen[key] = (last, dropped + 1)
+            return 0
+        self._seen.pop(key, None)  # at the end of the order again: the oldest is the first
+        if len(self._seen) >= LIMITER_KEYS_MAX:
+            del self._seen[next(iter(self._seen))]
+        self._seen[key] = (now, 0)
+        return dropped + 1

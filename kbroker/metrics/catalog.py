@@ -1,0 +1,119 @@
+"""Every metric of the broker, one row each; the row decides its place in each process's counters.
+
+Names are Prometheus's, meanings are those of Kafka's metric of the same kind. A row with a label
+has one cell for each of ``width`` label values: API keys, error codes. Code uses the constants,
+never a name:
+
+    counters.add(PRODUCE_BYTES, size)
+    counters.add(REQUESTS, 1, api_key)
+
+Cython code increments ``cells[metric.index + label]`` itself.
+"""
+
+from __future__ import annotations
+
+COUNTER, GAUGE = "counter", "gauge"
+
+# BOUND: label values with a cell of their own; a value outside is counted in the last one
+# ("other").
+API_WIDTH = 96
+ERROR_WIDTH = 136
+
+
+class Metric:
+    """One row. ``index`` is its first cell; ``label`` is empty for a metric with a single cell."""
+
+    __slots__ = ("help", "index", "kind", "label", "name", "width")
+
+    def __init__(self, index: int, name: str, kind: str, help: str, label: str, width: int) -> None:
+        self.index = index
+        self.name = name
+        self.kind = kind
+        self.help = help
+        self.label = label
+        self.width = width
+
+    def __repr__(self) -> str:
+        return f"Metric({self.name!r})"
+
+
+METRICS: list[Metric] = []
+
+
+def _row(name: str, kind: str, help: str, label: str = "", width: int = 1) -> Metric:
+    index = METRICS[-1].index + METRICS[-1].width if METRICS else 0
+    metric = Metric(index, name, kind, help, label, width)
+    METRICS.append(metric)
+    return metric
+
+
+# -- requests, in network processes
+REQUESTS = _row("kbroker_requests_total", COUNTER, "Requests taken, by API.", "api", API_WIDTH)
+REQUEST_ERRORS = _row(
+    "kbroker_request_errors_total",
+    COUNTER,
+    "Errors answered, by error code; a request counts once for each code and partition.",
+    "error",
+    ERROR_WIDTH,
+)
+REQUEST_BYTES = _row("kbroker_request_bytes_total", COUNTER, "Bytes received from clients.")
+RESPONSE_BYTES = _row("kbroker_response_bytes_total", COUNTER, "Bytes sent to clients.")
+INVALID_REQUESTS = _row(
+    "kbroker_invalid_requests_total",
+    COUNTER,
+    "Connections closed for something that is no request.",
+)
+
+# -- connections
+CONNECTIONS_OPEN = _row("kbroker_connections", GAUGE, "Open client connections.")
+CONNECTIONS_TAKEN = _row(
+    "kbroker_connections_accepted_total", COUNTER, "Connections accepted and handed to a process."
+)
+CONNECTIONS_CLOSED = _row("kbroker_connections_closed_total", COUNTER, "Connections closed.")
+CONNECTIONS_REFUSED = _row(
+    "kbroker_connections_refused_total",
+    COUNTER,
+    "Connections closed at once for a connection limit.",
+)
+ACCEPT_PAUSES = _row(
+    "kbroker_accept_pauses_total",
+    COUNTER,
+    "Times accepting paused: limits, or no free descriptors.",
+)
+
+# -- produce and fetch
+PRODUCE_BYTES = _row("kbroker_produce_bytes_total", COUNTER, "Bytes of record batches appended.")
+PRODUCE_RECORDS = _row("kbroker_produce_records_total", COUNTER, "Records appended.")
+PRODUCE_BATCHES = _row("kbroker_produce_batches_total", COUNTER, "Record batches appended.")
+PRODUCE_FAILURES = _row(
+    "kbroker_produce_failures_total", COUNTER, "Record batches refused or not written."
+)
+FETCH_BYTES = _row("kbroker_fetch_bytes_total", COUNTER, "Bytes of record batches sent to readers.")
+FETCH_PARTITIONS = _row(
+    "kbroker_fetch_partitions_total", COUNTER, "Partitions answered with data in fetches."
+)
+FETCH_PARKED = _row("kbroker_fetches_waited_total", COUNTER, "Fetches that waited for data.")
+FETCH_WAITING = _row("kbroker_fetches_waiting", GAUGE, "Fetches that wait for data now.")
+FETCH_SESSIONS = _row("kbroker_fetch_sessions", GAUGE, "Fetch sessions held.")
+ARENA_USED = _row("kbroker_request_arena_used_bytes", GAUGE, "Request arena bytes in use.")
+ARENA_FULL = _row(
+    "kbroker_request_arena_full_total", COUNTER, "Times a socket was left unread for a full arena."
+)
+
+# -- storage, in io workers
+LOGS = _row("kbroker_logs", GAUGE, "Partition logs hosted and open.")
+LOG_DIRS_OFFLINE = _row("kbroker_log_dirs_offline", GAUGE, "Log directories taken offline.")
+LOG_FLUSHES = _row("kbroker_log_flushes_total", COUNTER, "Syncs of segment files.")
+LOG_FLUSH_NS = _row("kbroker_log_flush_nanoseconds_total", COUNTER, "Time spent in these syncs.")
+SEGMENTS_ROLLED = _row("kbroker_segments_rolled_total", COUNTER, "Segments rolled.")
+SEGMENTS_DELETED = _row("kbroker_segments_deleted_total", COUNTER, "Segments deleted by retention.")
+
+# -- between processes
+MESSAGES_DROPPED = _row(
+    "kbroker_messages_dropped_total", COUNTER, "Messages dropped for an incarnation that is gone."
+)
+PROCESS_RESTARTS = _row(
+    "kbroker_process_restarts_total", COUNTER, "Processes restarted by the supervisor."
+)
+
+CELL_COUNT = METRICS[-1].index + METRICS[-1].width

@@ -1,0 +1,61 @@
+"""Counters in shared memory: one row of int64 cells a process, written by that process only, read
+by the exporter.
+
+A row belongs to a place in the process table, not to a process: a restarted process counts on where
+the last one stopped, so that counters never go back.
+"""
+
+from __future__ import annotations
+
+import mmap
+from typing import Protocol
+
+from kbroker.metrics.catalog import CELL_COUNT, GAUGE, METRICS, Metric
+
+_CELL_SIZE = 8
+_LINE_CELLS = 8  # rows start on their own cache line: two processes never write the same one
+ROW_CELLS = (CELL_COUNT + _LINE_CELLS - 1) // _LINE_CELLS * _LINE_CELLS
+
+
+class WritableBuffer(Protocol):
+    """Anything ``memoryview`` takes and can write to."""
+
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+
+def region_size(row_count: int) -> int:
+    """Bytes of a region with a row for each of ``row_count`` processes."""
+    return max(mmap.PAGESIZE, row_count * ROW_CELLS * _CELL_SIZE)
+
+
+class Counters:
+    """One process's row.
+
+    ``cells`` is a memoryview of int64 for Cython code (``cdef int64_t[::1]``).
+    """
+
+    __slots__ = ("cells",)
+
+    def __init__(self, region: mmap.mmap | WritableBuffer, row: int) -> None:
+        start = row * ROW_CELLS
+        self.cells = memoryview(region).cast("q")[start : start + ROW_CELLS]
+
+    def add(self, metric: Metric, count: int = 1, label: int = 0) -> None:
+        """Count ``count`` more; a label value outside the row's width goes to its last cell."""
+        if not 0 <= label < metric.width:
+            label = metric.width - 1
+        self.cells[metric.index + label] += count
+
+    def set(self, metric: Metric, value: int) -> None:
+        """Give a gauge its value."""
+        self.cells[metric.index] = value
+
+    def get(self, metric: Metric, label: int = 0) -> int:
+        return self.cells[metric.index + label]
+
+    def reset_gauges(self) -> None:
+        """Called by a process when it starts: what its predecessor held is gone."""
+        for metric in METRICS:
+            if metric.kind == GAUGE:
+                for cell in range(metric.index, metric.index + metric.width):
+                    self.cells[cell] = 0

@@ -1,0 +1,288 @@
+"""The supervisor's loop: drain signals, reap, check heartbeats, stop the stalled, start the
+missing.
+
+Everything that happens to a child is decided here, in one place and one order; signal handlers only
+enqueue. Processes and time are reached through ``System``, so the decisions are tested without
+either.
+
+Shutdown goes through the kinds in reverse start order, so that whoever depends on a process stops
+before it: acceptor, network processes, io workers, controller, exporter last. Each step has its
+share of the budget; what has not left by then is killed.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from kbroker.ipc.process_table import (
+    HEARTBEAT_NS,
+    PID,
+    Address,
+    ProcessKind,
+    ProcessTable,
+)
+from kbroker.supervisor.child import (
+    EXIT_BAD_CONFIG,
+    EXIT_CANNOT_START,
+    EXIT_DONE,
+    Child,
+    RestartPolicy,
+    Verdict,
+)
+
+log = logging.getLogger(__name__)
+
+STOP_RESERVE_S = 0.1  # kept for each step that follows
+KILL_WAIT_S = 0.5
+STOP_ORDER = (
+    ProcessKind.ACCEPTOR,
+    ProcessKind.NETWORK,
+    ProcessKind.CLEANER,
+    ProcessKind.FETCHER,
+    ProcessKind.IO_WORKER,
+    ProcessKind.CONTROLLER,
+    ProcessKind.EXPORTER,
+)
+
+HEARTBEAT_CHECK_S = 1.0
+STALLED_AFTER_S = 30.0  # for a process that serves; ABRT and a stack dump follow
+STALLED_STARTING_AFTER_S = (
+    600.0  # recovery of a large log directory happens before the first loop turn
+)
+ABORT_GRACE_S = 2.0
+POLL_WHILE_STARTING_S = 0.01
+START_WATCH_S = 5.0  # BOUND: how long the ready line is waited for at that pace
+
+
+class System(Protocol):
+    """What the arbiter does to the world."""
+
+    def now(self) -> float: ...
+
+    def wait_signals(self, timeout_s: float) -> list[int]: ...
+
+    def spawn(self, address: Address, incarnation: int) -> int:
+        """Fork; returns the pid."""
+
+    def reap(self) -> list[tuple[int, int]]:
+        """(pid, exit code) of children that ended; negative codes are signals."""
+
+    def kill(self, pid: int, number: int) -> None: ...
+
+
+class Arbiter:
+    """Runs the children from first fork to last exit."""
+
+    def __init__(
+        self,
+        addresses: Sequence[Address],
+        processes: ProcessTable,
+        system: System,
+        *,
+        policy: RestartPolicy,
+        stop_budget_s: float,
+        on_restart: Callable[[], None] = lambda: None,
+        on_end: Callable[[Address, int], None] = lambda address, incarnation: None,
+    ) -> None:
+        """addresses: in start order. stop_budget_s: time for an orderly stop of all. on_end: called
+        with every process that ended and its incarnation, before the process table moves on;
+        on_restart: called for each restart."""
+        self.children = [Child(address, policy) for address in addresses]
+        self._by_pid: dict[int, Child] = {}
+        self._processes = processes
+        self._system = system
+        self._stop_budget_s = stop_budget_s
+        self._on_restart = on_restart
+        self._on_end = on_end
+        self._stop_requested = False
+        self._exit_code = EXIT_DONE
+        self._started_at = 0.0
+        self._announced_ready = False
+        self._last_turn = 0.0
+        self._next_heartbeat_check = 0.0
+
+    # -- the loop
+
+    def run(self) -> int:
+        """Run until told to stop; returns the exit code of the broker.
+
+        ``stopped_cleanly`` is valid afterwards.
+        """
+        self._started_at = self._last_turn = self._system.now()
+        for child in self.children:
+            self._processes.begin_start(child.address)
+        self.start_missing()
+        while not self._stop_requested:
+            self.turn()
+        self.shutdown()
+        return self._exit_code
+
+    def turn(self) -> None:
+        """One turn of the loop."""
+        for number in self._system.wait_signals(self._wait_s()):
+            self.on_signal(number)
+        self.reap()
+        if self._stop_requested:
+            return
+        self.check_heartbeats()
+        self.start_missing()
+        if not self._announced_ready and self.all_ready():
+            self._announced_ready = True
+            elapsed_ms = (self._system.now() - self._started_at) * 1000
+            log.info("all %d processes are ready after %d ms", len(self.children), elapsed_ms)
+
+    def _wait_s(self) -> float:
+        now = self._system.now()
+        wake_at = now + HEARTBEAT_CHECK_S
+        if not self._announced_ready and now - self._started_at < START_WATCH_S:
+            wake_at = now + POLL_WHILE_STARTING_S
+        for child in self.children:
+            if child.pid == 0:
+                wake_at = min(wake_at, child.start_at)
+            elif child.abort_deadline is not None:
+                wake_at = min(wake_at, child.abort_deadline)
+        return max(0.0, wake_at - now)
+
+    def on_signal(self, number: int) -> None:
+        """Take one signal."""
+        if number in (signal.SIGTERM, signal.SIGINT):
+            if not self._stop_requested:
+                log.info("%s: stopping", signal.Signals(number).name)
+            self._stop_requested = True
+        elif number == signal.SIGHUP:
+            log.info("SIGHUP: the controller reads the configuration again")
+            for child in self.children:
+                if child.address.kind == ProcessKind.CONTROLLER and child.pid:
+                    self._system.kill(child.pid, signal.SIGHUP)
+
+    def all_ready(self) -> bool:
+        """Whether every process serves."""
+        return all(child.pid and self._processes.is_ready(child.address) for child in self.children)
+
+    def reap(self) -> None:
+        """Take note of every child that ended, and decide what its end means."""
+        for pid, code in self._system.reap():
+            child = self._by_pid.pop(pid, None)
+            if child is None:
+                continue  # a grandchild that was left to this process
+            address = child.address
+            was_aborted = child.abort_deadline is not None
+            verdict = child.on_ended(code, self._system.now())
+            self._on_end(address, self._processes.incarnation(address))
+            self._processes.set(address, PID, 0)
+            if self._stop_requested:
+                continue
+            # From here on messages of the old incarnation are dropped, and calls to it fail at
+            # once.
+            self._processes.begin_start(address)
+            if verdict is Verdict.RESTART:
+                delay_s = max(0.0, child.start_at - self._system.now())
+                level = logging.INFO if code == EXIT_DONE else logging.ERROR
+                what = "stalled, was stopped" if was_aborted else describe_exit(code)
+                log.log(level, "%s %s; restart in %.1f s", address.title, what, delay_s)
+                self._on_restart()
+                continue
+            self._exit_code = (
+                EXIT_BAD_CONFIG if verdict is Verdict.STOP_BAD_CONFIG else EXIT_CANNOT_START
+            )
+            log.error("%s %s: %s", address.title, describe_exit(code), verdict.value)
+            self._stop_requested = True
+
+    def check_heartbeats(self) -> None:
+        """Stop children whose loop has not turned: ABRT, which dumps their stacks, then KILL."""
+        now = self._system.now()
+        since_last_turn = now - self._last_turn
+        self._last_turn = now
+        for child in self.children:
+            if child.abort_deadline is not None and now >= child.abort_deadline:
+                log.error("%s ignored SIGABRT, killing it", child.address.title)
+                self._system.kill(child.pid, signal.SIGKILL)
+                child.abort_deadline = now + ABORT_GRACE_S
+        if since_last_turn > 2 * HEARTBEAT_CHECK_S:
+            # This process was stopped itself (SIGSTOP, a starved machine); so were the others, give
+            # them time.
+            self._next_heartbeat_check = now + STALLED_AFTER_S / 2
+        if now < self._next_heartbeat_check:
+            return
+        self._next_heartbeat_check = now + HEARTBEAT_CHECK_S
+        for child in self.children:
+            if child.pid == 0 or child.abort_deadline is not None:
+                continue
+            age_s = now - self._processes.get(child.address, HEARTBEAT_NS) / 1e9
+            ready = self._processes.is_ready(child.address)
+            if age_s > (STALLED_AFTER_S if ready else STALLED_STARTING_AFTER_S):
+                log.error("%s has been stuck for %.0f s, aborting it", child.address.title, age_s)
+                self._system.kill(child.pid, signal.SIGABRT)
+                child.abort_deadline = now + ABORT_GRACE_S
+
+    def start_missing(self) -> None:
+        """Fork every child that is due, in start order."""
+        for child in self.children:
+            now = self._system.now()
+            if child.pid == 0 and child.start_at <= now:
+                self._processes.heartbeat(child.address)
+                incarnation = self._processes.incarnation(child.address)
+                pid = self._system.spawn(child.address, incarnation)
+                self._processes.started(child.address, pid)
+                self._by_pid[pid] = child
+                child.on_started(pid, now)
+                log.debug("started %s as pid %d", child.address.title, pid)
+
+    # -- the end
+
+    def shutdown(self) -> None:
+        """Stop every child, dependants first, within the budget."""
+        self._stop_requested = True
+        started_at = self._system.now()
+        deadline = started_at + self._stop_budget_s
+        for position, kind in enumerate(STOP_ORDER):
+            group = [child for child in self.children if child.address.kind == kind and child.pid]
+            if not group:
+                continue
+            step_started_at = self._system.now()
+            steps_left = len(STOP_ORDER) - 1 - position
+            self._stop_group(group, deadline - STOP_RESERVE_S * steps_left)
+            elapsed_ms = (self._system.now() - step_started_at) * 1000
+            log.debug("stopped %d %s in %d ms", len(group), kind.name.lower(), elapsed_ms)
+        elapsed_ms = (self._system.now() - started_at) * 1000
+        log.info("all processes have stopped after %d ms", elapsed_ms)
+
+    def _stop_group(self, group: list[Child], deadline: float) -> None:
+        for child in group:
+            self._system.kill(child.pid, signal.SIGTERM)
+        while any(child.pid for child in group):
+            left_s = deadline - self._system.now()
+            if left_s <= 0:
+                break
+            self._system.wait_signals(min(left_s, 0.05))
+            self.reap()
+        for child in group:
+            if child.pid:
+                log.warning("%s did not stop in time, killing it", child.address.title)
+                self._system.kill(child.pid, signal.SIGKILL)
+        # A process in an uninterruptible system call dies when that returns; its locks are held
+        # until then.
+        killed_at = self._system.now()
+        while any(child.pid for child in group) and self._system.now() < killed_at + KILL_WAIT_S:
+            self._system.wait_signals(0.05)
+            self.reap()
+
+    def stopped_cleanly(self, kind: ProcessKind) -> bool:
+        """Whether every process of ``kind`` ran until it was told to stop and then exited with 0."""
+        return all(
+            child.exit_code == EXIT_DONE for child in self.children if child.address.kind == kind
+        )
+
+
+def describe_exit(code: int) -> str:
+    """``exited with 1``, ``was killed by SIGSEGV``."""
+    if code >= 0:
+        return f"exited with {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    return f"was killed by {name}"

@@ -1,0 +1,108 @@
+"""One child process as the supervisor sees it: when it may start, what its end means, how often it
+failed.
+
+No process is touched here; ``arbiter`` acts on these decisions and ``spawn`` forks.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from enum import Enum
+
+from kbroker.ipc.process_table import Address
+
+EXIT_DONE, EXIT_CRASH, EXIT_BAD_CONFIG, EXIT_CANNOT_START = 0, 1, 2, 3
+
+RESTART_JITTER = 0.2
+# A child that lived this long was not part of a crash loop: its next restart is immediate again.
+STABLE_AFTER_S = 30.0
+# BOUND: failed starts in a row (exit code 3) after which the broker stops; the cause needs an
+# operator.
+CANNOT_START_MAX = 5
+
+
+class Verdict(Enum):
+    """What the end of a child means for the broker."""
+
+    RESTART = "restart"
+    STOP_BAD_CONFIG = "stop, bad configuration"
+    STOP_CANNOT_START = "stop, cannot start"
+
+
+class RestartPolicy:
+    """How long to wait before a restart.
+
+    Not at all the first time, then ``first_s``, doubling up to ``max_s``.
+    """
+
+    def __init__(
+        self,
+        first_s: float = 0.1,
+        max_s: float = 10.0,
+        jitter: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        self._first_s = first_s
+        self._max_s = max_s
+        self._jitter = jitter
+
+    def delay_s(self, failure_count: int) -> float:
+        """The delay after ``failure_count`` failures before this one.
+
+        Spread, so that children do not return at once.
+        """
+        if failure_count == 0:
+            return 0.0
+        delay = min(self._max_s, self._first_s * 2.0 ** min(failure_count - 1, 60))
+        return delay * self._jitter(1 - RESTART_JITTER, 1 + RESTART_JITTER)
+
+
+class Child:
+    """A place in the process table and whoever fills it."""
+
+    __slots__ = (
+        "_policy",
+        "abort_deadline",
+        "address",
+        "cannot_start_count",
+        "exit_code",
+        "failure_count",
+        "pid",
+        "start_at",
+        "started_at",
+    )
+
+    def __init__(self, address: Address, policy: RestartPolicy) -> None:
+        self.address = address
+        self.pid = 0  # 0: not running
+        self.started_at = 0.0
+        self.start_at = 0.0  # when it may start next, on the arbiter's clock
+        self.abort_deadline: float | None = None  # told to abort for being stalled; killed then
+        self.exit_code: int | None = None  # of the last one that ended; negative: by that signal
+        self.failure_count = 0
+        self.cannot_start_count = 0
+        self._policy = policy
+
+    def on_started(self, pid: int, now: float) -> None:
+        self.pid = pid
+        self.started_at = now
+        self.exit_code = None
+        self.abort_deadline = None
+
+    def on_ended(self, exit_code: int, now: float) -> Verdict:
+        """Take note of its end and decide; with RESTART, ``start_at`` says when."""
+        if now - self.started_at >= STABLE_AFTER_S:
+            self.failure_count = 0
+        self.pid = 0
+        self.exit_code = exit_code
+        self.abort_deadline = None
+        self.start_at = now + self._policy.delay_s(self.failure_count)
+        self.failure_count += 1
+        if exit_code == EXIT_BAD_CONFIG:
+            return Verdict.STOP_BAD_CONFIG
+        self.cannot_start_count = (
+            self.cannot_start_count + 1 if exit_code == EXIT_CANNOT_START else 0
+        )
+        if self.cannot_start_count >= CANNOT_START_MAX:
+            return Verdict.STOP_CANNOT_START
+        return Verdict.RESTART

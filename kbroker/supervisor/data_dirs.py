@@ -1,0 +1,192 @@
+"""The data directories at start and at stop: they are made, locked, and say whose they are and
+whether they are clean.
+
+``meta.properties`` keeps the broker's number and the cluster's id; all directories of a broker
+agree on both. A directory that cannot be used is left out with an error in the log, as long as one
+is left.
+"""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import logging
+import os
+import time
+import uuid
+from contextlib import suppress
+
+from kbroker.config.loader import BrokerConfig
+from kbroker.config.properties import read_properties
+from kbroker.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+META_NAME = "meta.properties"
+CLEAN_SHUTDOWN_NAME = ".kafka_cleanshutdown"
+LOCK_NAME = ".lock"
+# A killed broker's processes are gone a moment after its supervisor; a start right behind it waits
+# that long.
+LOCK_WAIT_S = 2.0
+_LOCK_POLL_S = 0.02
+
+
+class DataDirs:
+    """The usable data directories of this run, locked until ``release``."""
+
+    def __init__(self, paths: list[str], lock_fds: list[int], config: BrokerConfig) -> None:
+        self.paths = paths
+        self._lock_fds = lock_fds
+        metas = {path: _read_meta(path) for path in paths}
+        self.broker_id = self._agreed_broker_id(metas, config)
+        self.cluster_id = self._agreed_cluster_id(metas)
+        wanted = {"version": "0", "broker.id": str(self.broker_id), "cluster.id": self.cluster_id}
+        for path, meta in metas.items():
+            if any(meta.get(key) != value for key, value in wanted.items()):
+                _write_meta(path, {**meta, **wanted})
+        # An empty directory has nothing to recover.
+        self.clean_start = {path: _take_clean_marker(path) or not _has_logs(path) for path in paths}
+
+    @classmethod
+    def open(cls, config: BrokerConfig) -> DataDirs:
+        """Make, lock and read the directories of ``log.dirs``.
+
+        Raises ConfigError when none can be used, when one is in use by another broker, or when they
+        belong to different brokers or clusters.
+        """
+        paths, lock_fds, reason = [], [], ""
+        deadline = time.monotonic() + LOCK_WAIT_S
+        for path in config.log_dirs:
+            try:
+                os.makedirs(path, exist_ok=True)
+                fd = os.open(os.path.join(path, LOCK_NAME), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+            except OSError as error:
+                reason = os.strerror(error.errno or 0).lower()
+                log.error("data directory %s is left out: %s", path, reason)
+                continue
+            if not _lock(fd, deadline):
+                raise ConfigError("log.dirs", path, "directories that no other broker is using")
+            paths.append(path)
+            lock_fds.append(fd)
+        if not paths:
+            shown = ",".join(config.log_dirs)
+            raise ConfigError("log.dirs", shown, f"directories that can be written ({reason})")
+        return cls(paths, lock_fds, config)
+
+    @staticmethod
+    def _agreed_broker_id(metas: dict[str, dict[str, str]], config: BrokerConfig) -> int:
+        configured = config.broker_id
+        kept = {meta["broker.id"] for meta in metas.values() if "broker.id" in meta}
+        if len(kept) > 1:
+            raise ConfigError(
+                "log.dirs", ",".join(metas), f"directories of one broker, not of {sorted(kept)}"
+            )
+        if not kept:
+            if configured >= 0:
+                return configured
+            if not config["broker.id.generation.enable"]:
+                allowed = "a number of 0 or more (broker.id.generation.enable is false)"
+                raise ConfigError("broker.id", configured, allowed)
+            return int(config["reserved.broker.max.id"]) + 1
+        text = kept.pop()
+        if not text.isdigit() or (configured >= 0 and int(text) != configured):
+            allowed = f"{text}, which {META_NAME} of the data directories says"
+            raise ConfigError("broker.id", configured, allowed)
+        return int(text)
+
+    @staticmethod
+    def _agreed_cluster_id(metas: dict[str, dict[str, str]]) -> str:
+        kept = {meta["cluster.id"] for meta in metas.values() if meta.get("cluster.id")}
+        if len(kept) > 1:
+            raise ConfigError(
+                "log.dirs", ",".join(metas), f"directories of one cluster, not of {sorted(kept)}"
+            )
+        return kept.pop() if kept else new_cluster_id()
+
+    def mark_clean(self) -> None:
+        """Every log was closed in order: the next start needs no recovery."""
+        for path in self.paths:
+            try:
+                _replace_file(os.path.join(path, CLEAN_SHUTDOWN_NAME), b"")
+            except OSError as error:
+                log.error("no clean-shutdown marker in %s: %s", path, error)
+
+    def release(self) -> None:
+        """Unlock. Children that are still dying keep their inherited locks until they are gone."""
+        for fd in self._lock_fds:
+            os.close(fd)
+
+
+def new_cluster_id() -> str:
+    """A random id as Kafka writes it.
+
+    A UUID in 22 characters of URL-safe base 64, not starting with a dash.
+    """
+    while True:
+        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not text.startswith("-"):
+            return text
+
+
+def _lock(fd: int, deadline: float) -> bool:
+    """Lock against other kbrokers and against Kafka.
+
+    flock is inherited by the children: a directory stays locked until the last process that may
+    write to it is gone. lockf is what a JVM takes; it belongs to this process alone.
+    """
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except OSError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(_LOCK_POLL_S)
+
+
+def _read_meta(path: str) -> dict[str, str]:
+    with suppress(FileNotFoundError):
+        return dict(read_properties(os.path.join(path, META_NAME)))
+    return {}
+
+
+def _write_meta(path: str, values: dict[str, str]) -> None:
+    text = "".join(f"{key}={value}\n" for key, value in values.items())
+    _replace_file(os.path.join(path, META_NAME), text.encode())
+
+
+def _replace_file(path: str, content: bytes) -> None:
+    """Write a file anew, sync it, rename it over the old one, sync the directory."""
+    with open(path + ".tmp", "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.rename(path + ".tmp", path)
+    _sync_directory(os.path.dirname(path))
+
+
+def _take_clean_marker(path: str) -> bool:
+    """Whether the last stop was clean.
+
+    Takes the marker away, for it is true only until the next write.
+    """
+    try:
+        os.unlink(os.path.join(path, CLEAN_SHUTDOWN_NAME))
+    except OSError:
+        return False
+    _sync_directory(path)
+    return True
+
+
+def _has_logs(path: str) -> bool:
+    with os.scandir(path) as entries:
+        return any(entry.is_dir(follow_symlinks=False) for entry in entries)
+
+
+def _sync_directory(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,213 @@
+"""Puts a broker together from its configuration, runs it, and takes it apart again.
+
+The order is the contract: data directories are locked before anything else is touched; everything
+that children share exists before the first fork; the clean-shutdown marker is the last thing
+written, and only if every io worker left in order.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import resource
+import time
+from collections.abc import Mapping
+
+import setproctitle  # noqa: F401  imported here so that no child has to
+
+from kbroker._ext import partition_table
+from kbroker.config.loader import BrokerConfig
+from kbroker.ipc import fdpass
+from kbroker.ipc.process_table import PID, READY, STATE, Address, ProcessKind, ProcessTable
+from kbroker.ipc.regions import SharedRegions
+from kbroker.metrics import slots
+from kbroker.metrics.catalog import PROCESS_RESTARTS
+from kbroker.supervisor.arbiter import Arbiter
+from kbroker.supervisor.child import RestartPolicy
+from kbroker.supervisor.data_dirs import DataDirs
+from kbroker.supervisor.listening import bind_listeners, bind_metrics, shown_address
+from kbroker.supervisor.runtime_dir import RuntimeDir
+from kbroker.supervisor.signals import SignalQueue
+from kbroker.supervisor.spawn import ForkingSystem
+from kbroker.workers.base import ProcessContext, set_title
+from kbroker.workers.registry import START_ORDER, ProcessRow
+
+log = logging.getLogger(__name__)
+
+SUPERVISOR = Address(ProcessKind.SUPERVISOR, 0)
+LONG_MAX = 2**63 - 1
+
+
+class Broker:
+    """Everything one run owns, from ``open`` to ``close``."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        config_path: str | None,
+        overrides: Mapping[str, str],
+        rows: tuple[ProcessRow, ...] = START_ORDER,
+    ) -> None:
+        """Raises ConfigError for whatever only the machine can tell about the configuration."""
+        self.config = config
+        self._config_path = config_path
+        self._overrides = dict(overrides)
+        self.workers = {row.kind: row.load() for row in rows if row.count(config)}
+        self.addresses = [address for row in rows for address in row.addresses(config)]
+        self.data_dirs = DataDirs.open(config)
+        self.runtime = RuntimeDir.create(config.runtime_dir)
+        try:
+            self._share()
+        except BaseException:
+            self.close()
+            raise
+
+    def _share(self) -> None:
+        config = self.config
+        self.listeners = bind_listeners(config)
+        self.metrics_socket = bind_metrics(config)
+        table_addresses = [*self.addresses, SUPERVISOR]
+        network_count = sum(a.kind == ProcessKind.NETWORK for a in self.addresses)
+        self.regions = SharedRegions(
+            process_count=len(table_addresses),
+            partition_table_bytes=partition_table.region_size(config["partition.table.slots"]),
+            arena_count=network_count,
+            arena_bytes=arena_bytes(config),
+            counters_bytes=slots.region_size(len(table_addresses)),
+        )
+        self.processes = ProcessTable(self.regions.process_table, table_addresses)
+        self.processes.begin_start(SUPERVISOR)
+        self.processes.started(SUPERVISOR, os.getpid())
+        self.processes.set(SUPERVISOR, STATE, READY)
+        self.counters = slots.Counters(self.regions.counters, len(table_addresses) - 1)
+        self._handoffs = [fdpass.create_pair() for _ in range(network_count)]
+        self.runtime.write_status(self._status())
+
+    def _status(self) -> dict[str, object]:
+        metrics = self.metrics_socket.getsockname()[:2] if self.metrics_socket else None
+        return {
+            "pid": os.getpid(),
+            "broker_id": self.data_dirs.broker_id,
+            "cluster_id": self.data_dirs.cluster_id,
+            "bootstrap": self.bootstrap,
+            "listeners": {entry.name: shown_address(entry) for entry, _ in self.listeners},
+            "metrics": f"{metrics[0]}:{metrics[1]}" if metrics else None,
+            "log_dirs": self.data_dirs.paths,
+        }
+
+    @property
+    def bootstrap(self) -> str:
+        """What a client on this machine connects to."""
+        return ",".join(shown_address(listener) for listener, _ in self.listeners)
+
+    def context_for(self, address: Address, incarnation: int) -> ProcessContext:
+        """What a child is born with."""
+        context = ProcessContext()
+        context.address = address
+        context.incarnation = incarnation
+        context.parent_pid = os.getpid()
+        context.config = self.config
+        context.config_path = self._config_path
+        context.overrides = self._overrides
+        context.broker_id = self.data_dirs.broker_id
+        context.cluster_id = self.data_dirs.cluster_id
+        context.runtime_dir = self.runtime.path
+        context.processes = self.processes
+        context.partition_table = self.regions.partition_table
+        context.arenas = self.regions.arenas
+        context.counters = self.regions.counters
+        context.listeners = self.listeners
+        context.metrics_socket = self.metrics_socket
+        context.handoffs = self._handoffs
+        # Only the first incarnation finds the logs as the last run left them.
+        clean = self.data_dirs.clean_start
+        context.clean_start = clean if incarnation == 1 else dict.fromkeys(clean, False)
+        return context
+
+    def run(self) -> int:
+        """Fork, supervise, stop; returns the exit code."""
+        signals = SignalQueue()
+        system = ForkingSystem(self.workers, self.context_for, signals, self.runtime.close_in_child)
+        arbiter = Arbiter(
+            self.addresses,
+            self.processes,
+            system,
+            policy=RestartPolicy(
+                self.config["worker.restart.backoff.ms"] / 1000,
+                self.config["worker.restart.backoff.max.ms"] / 1000,
+            ),
+            stop_budget_s=self.config["shutdown.timeout.ms"] / 1000,
+            on_restart=lambda: self.counters.add(PROCESS_RESTARTS),
+            on_end=self._on_end,
+        )
+        gc.collect()
+        gc.freeze()  # the children's collectors leave these pages alone, so they stay shared
+        exit_code = arbiter.run()
+        if arbiter.stopped_cleanly(ProcessKind.IO_WORKER):
+            self.data_dirs.mark_clean()
+        else:
+            log.warning("io workers did not stop in order; the next start checks the logs")
+        return exit_code
+
+    def _on_end(self, address: Address, incarnation: int) -> None:
+        self.runtime.remove_endpoint(f"{address.title}.{incarnation}")
+        self.processes.set(address, PID, 0)
+        if address.kind == ProcessKind.NETWORK:
+            dropped = fdpass.discard_pending(self._handoffs[address.index])
+            if dropped:
+                log.info("closed %d connections on their way to %s", dropped, address.title)
+
+    def close(self) -> None:
+        """Give back what has a name: the runtime directory and the locks."""
+        self.runtime.remove()
+        self.data_dirs.release()
+
+
+def launch(config: BrokerConfig, config_path: str | None, overrides: Mapping[str, str]) -> int:
+    """Run a broker until it is told to stop; returns its exit code.
+
+    Raises ConfigError before anything runs.
+    """
+    started_at = time.monotonic()
+    set_title("kbroker: supervisor")
+    raise_descriptor_limit()
+    broker = Broker(config, config_path, overrides)
+    try:
+        log.info("bootstrap address %s", broker.bootstrap)
+        for path, clean in broker.data_dirs.clean_start.items():
+            log.info("data directory %s%s", path, "" if clean else " (checked before it serves)")
+        log.info("durability: %s", durability(config))
+        log.info("metadata store: %s", config["metadata.store"])
+        if broker.metrics_socket is not None:
+            log.info("metrics at http://%s:%d/metrics", *broker.metrics_socket.getsockname()[:2])
+        log.debug("set up in %.0f ms", (time.monotonic() - started_at) * 1000)
+        return broker.run()
+    finally:
+        broker.close()
+
+
+def arena_bytes(config: BrokerConfig) -> int:
+    """Size of a network process's arena.
+
+    A power of two that holds the largest request and its neighbours.
+    """
+    wanted = max(config.queued_max_request_bytes, config["socket.request.max.bytes"] + 4096)
+    return 1 << (int(wanted) - 1).bit_length()
+
+
+def durability(config: BrokerConfig) -> str:
+    """What an acknowledgement promises, in one sentence."""
+    if config["log.flush.interval.messages"] == 1:
+        return "acknowledged means synced to disk; appends that wait together share one sync"
+    interval_ms = config.log_flush_interval_ms
+    if interval_ms >= LONG_MAX:
+        return "acknowledged means written to the page cache; the system decides when to sync"
+    return f"acknowledged means written to the page cache, synced to disk within {interval_ms} ms"
+
+
+def raise_descriptor_limit() -> None:
+    """Take all the file descriptors the system grants: connections and segments need one each."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,0 +1,89 @@
+"""The sockets the supervisor binds before it forks, so that no address is lost when a process is
+restarted.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import Any
+
+from kbroker.config.loader import BrokerConfig, Listener
+from kbroker.errors import ConfigError
+
+
+def bind_listeners(config: BrokerConfig) -> list[tuple[Listener, socket.socket]]:
+    """Bind and listen on every listener; port 0 is replaced by what the system chose.
+
+    Accepted sockets inherit the options set here, so that nobody sets them again for each
+    connection.
+    """
+    bound = []
+    for listener in config.listeners:
+        sock = _bind("listeners", str(listener), listener.host, listener.port)
+        for option, key in (
+            (socket.SO_SNDBUF, "socket.send.buffer.bytes"),
+            (socket.SO_RCVBUF, "socket.receive.buffer.bytes"),
+        ):
+            if config[key] > 0:
+                sock.setsockopt(socket.SOL_SOCKET, option, config[key])
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.listen(config["socket.listen.backlog.size"])
+        bound.append((listener._replace(port=sock.getsockname()[1]), sock))
+    return bound
+
+
+def bind_metrics(config: BrokerConfig) -> socket.socket | None:
+    """The exporter's socket, None when metrics.port turns it off."""
+    port = config["metrics.port"]
+    if port < 0:
+        return None
+    sock = _bind("metrics.port", str(port), config["metrics.host"], port)
+    sock.listen(16)
+    return sock
+
+
+def _bind(key: str, shown: str, host: str, port: int) -> socket.socket:
+    try:
+        family, address = _resolve(host, port)
+        sock = socket.socket(family, socket.SOCK_STREAM)
+    except OSError as error:
+        raise ConfigError(key, shown, f"an address of this machine ({error})") from error
+    try:
+        sock.setblocking(False)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6 and host in ("", "::"):
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        sock.bind(address)
+    except OSError as error:
+        sock.close()
+        reason = os.strerror(error.errno or 0).lower()
+        raise ConfigError(key, shown, f"an address that can be bound ({reason})") from error
+    return sock
+
+
+def _resolve(host: str, port: int) -> tuple[socket.AddressFamily, Any]:
+    """Family and address to bind; of several addresses of a name the first of IPv4."""
+    if host == "":
+        return (socket.AF_INET6, ("::", port)) if _has_ipv6() else (socket.AF_INET, ("", port))
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    found.sort(key=lambda entry: entry[0] != socket.AF_INET)
+    return found[0][0], found[0][4]
+
+
+def _has_ipv6() -> bool:
+    if not socket.has_ipv6:
+        return False
+    try:
+        with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as probe:
+            probe.bind(("::", 0))
+    except OSError:
+        return False
+    return True
+
+
+def shown_address(listener: Listener) -> str:
+    """``host:port`` as a client on this machine would write it."""
+    host = "localhost" if listener.host in ("", "0.0.0.0", "::") else listener.host
+    return f"[{host}]:{listener.port}" if ":" in host else f"{host}:{listener.port}"

@@ -1,0 +1,124 @@
+"""The runtime directory of one run: ``<runtime.dir>/kbroker-<nonce>``, 0700, with the ZeroMQ
+endpoints in it.
+
+It holds ``lock`` (held with flock by the supervisor for as long as it lives, and by nobody else:
+the kernel drops it with any kind of death), ``owner`` and ``broker.json``, which says where the
+broker can be reached. The next start with the same ``runtime.dir`` removes every such directory
+whose lock is free.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import secrets
+import shutil
+from contextlib import suppress
+from typing import Any
+
+from kbroker.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+PREFIX = "kbroker-"
+_NEW_PREFIX = ".new-"  # until the lock is held; never swept while young
+_LOCK_NAME = "lock"
+STATUS_NAME = "broker.json"
+_ENDPOINT_NAME_MAX = 30  # "controller-0." and a long incarnation
+# BOUND: sun_path is 108 bytes with its terminator, and ZeroMQ keeps some for itself.
+SOCKET_PATH_BYTES_MAX = 100
+
+
+class RuntimeDir:
+    """A runtime directory this process owns."""
+
+    def __init__(self, path: str, lock_fd: int) -> None:
+        self.path = path
+        self._lock_fd = lock_fd
+
+    @classmethod
+    def create(cls, base: str) -> RuntimeDir:
+        """Sweep what dead runs left in ``base`` and make a directory for this one.
+
+        Raises ConfigError for runtime.dir when the path is too long for a Unix socket or cannot be
+        written.
+        """
+        base = os.path.abspath(base)
+        nonce = secrets.token_hex(4)
+        path = os.path.join(base, PREFIX + nonce)
+        if len(os.fsencode(path)) + 1 + _ENDPOINT_NAME_MAX > SOCKET_PATH_BYTES_MAX:
+            longest = SOCKET_PATH_BYTES_MAX - _ENDPOINT_NAME_MAX - len(PREFIX + nonce) - 2
+            raise ConfigError("runtime.dir", base, f"a path of at most {longest} bytes")
+        new_path = os.path.join(base, _NEW_PREFIX + nonce)
+        try:
+            os.makedirs(base, mode=0o700, exist_ok=True)
+            sweep(base)
+            os.mkdir(new_path, mode=0o700)
+        except OSError as error:
+            raise ConfigError(
+                "runtime.dir", base, f"a directory that can be written ({error.strerror})"
+            ) from error
+        lock_fd = os.open(
+            os.path.join(new_path, _LOCK_NAME), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+        )
+        fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.write(lock_fd, f"{os.getpid()}\n".encode())  # for people; the lock is what counts
+        os.rename(new_path, path)
+        return cls(path, lock_fd)
+
+    def write_status(self, status: dict[str, Any]) -> None:
+        """Write ``broker.json``; readers see the whole of it or nothing."""
+        path = os.path.join(self.path, STATUS_NAME)
+        with open(path + ".tmp", "w", encoding="utf-8") as file:
+            json.dump(status, file, indent=1)
+        os.rename(path + ".tmp", path)
+
+    def remove_endpoint(self, name: str) -> None:
+        """Remove the socket that a dead process left."""
+        with suppress(FileNotFoundError):
+            os.unlink(os.path.join(self.path, name))
+
+    def close_in_child(self) -> None:
+        """A child must not keep the lock: it would outlive the supervisor with it."""
+        os.close(self._lock_fd)
+
+    def remove(self) -> None:
+        """Remove the directory at the end of the run."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock_fd)
+
+
+def sweep(base: str) -> list[str]:
+    """Remove the runtime directories below ``base`` whose supervisor is dead.
+
+    Returns their names.
+    """
+    removed = []
+    for entry in os.scandir(base):
+        if not entry.name.startswith(PREFIX) or not entry.is_dir(follow_symlinks=False):
+            continue
+        if entry.stat(follow_symlinks=False).st_uid != os.geteuid() or not _is_abandoned(
+            entry.path
+        ):
+            continue
+        shutil.rmtree(entry.path, ignore_errors=True)
+        removed.append(entry.name)
+        log.info("removed %s, left by a run that was killed", entry.path)
+    return removed
+
+
+def _is_abandoned(path: str) -> bool:
+    """Whether ``path`` is a runtime directory whose lock nobody holds."""
+    try:
+        fd = os.open(os.path.join(path, _LOCK_NAME), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False  # not one of ours
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+    return True

@@ -1,0 +1,107 @@
+"""Forking.
+
+What happens between ``fork`` and a worker's ``run``, and the arbiter's ``System`` on the real
+machine.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import logging
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+from kbroker import logcontext
+from kbroker.errors import ConfigError
+from kbroker.ipc.process_table import Address, ProcessKind
+from kbroker.supervisor.child import EXIT_BAD_CONFIG, EXIT_CRASH, EXIT_DONE
+from kbroker.supervisor.signals import SignalQueue
+from kbroker.workers.base import ProcessContext, Worker
+
+log = logging.getLogger(__name__)
+
+ContextFactory = Callable[[Address, int], ProcessContext]
+
+
+class ForkingSystem:
+    """Real processes, real signals, the monotonic clock."""
+
+    def __init__(
+        self,
+        workers: Mapping[ProcessKind, type[Worker]],
+        context_for: ContextFactory,
+        signals: SignalQueue,
+        close_in_child: Callable[[], None],
+    ) -> None:
+        """close_in_child.
+
+        Drops what only the supervisor may hold, such as the lock of the runtime directory.
+        """
+        self._workers = workers
+        self._context_for = context_for
+        self._signals = signals
+        self._close_in_child = close_in_child
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def wait_signals(self, timeout_s: float) -> list[int]:
+        return self._signals.wait(timeout_s)
+
+    def spawn(self, address: Address, incarnation: int) -> int:
+        context = self._context_for(address, incarnation)
+        with self._signals.blocked():
+            pid = os.fork()
+            if pid == 0:
+                self._signals.forget()
+                self._close_in_child()
+                os._exit(child_main(self._workers[address.kind], context))
+        return pid
+
+    def reap(self) -> list[tuple[int, int]]:
+        ended = []
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return ended
+            if pid == 0:
+                return ended
+            ended.append((pid, os.waitstatus_to_exitcode(status)))
+
+    def kill(self, pid: int, number: int) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def child_main(worker: type[Worker], context: ProcessContext) -> int:
+    """The whole life of a child; returns its exit code and never raises.
+
+    ConfigError ends the broker; ``SystemExit(3)`` says "cannot start"; anything else is a crash and
+    is restarted.
+    """
+    try:
+        logcontext.name_process(context.address.title)
+        faulthandler.enable()  # SIGABRT, SIGSEGV, SIGBUS: stacks to stderr before the process dies
+        return worker(context).run()
+    except ConfigError as error:
+        log.error("%s", error)
+        return EXIT_BAD_CONFIG
+    except SystemExit as error:
+        return error.code if isinstance(error.code, int) else EXIT_DONE
+    except BaseException:
+        with suppress(Exception):
+            log.critical("crashed", exc_info=True)
+            return EXIT_CRASH
+        traceback.print_exc()
+        return EXIT_CRASH
+    finally:
+        with suppress(Exception):
+            signal.set_wakeup_fd(-1)
+            sys.stdout.flush()
+            sys.stderr.flush()

@@ -1,0 +1,238 @@
+"""The acceptor: accepts on every listener and hands each connection to the network process with the
+fewest.
+
+Parses nothing. A connection costs one accept, one sendmsg and one close here, and one epoll wait
+for as many as arrive together. Listeners are bound and listening before any process starts, so
+clients that come early wait in the backlog; it is also where they wait while accepting pauses
+(limits, or no free descriptors), instead of being thrown out.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import socket
+from typing import Any, ClassVar
+
+from kbroker.ipc import fdpass
+from kbroker.ipc.process_table import CONNECTIONS, CONTROLLER, READY, STATE, Address, ProcessKind
+from kbroker.ipc.rpc import Pending
+from kbroker.logcontext import RateLimit
+from kbroker.metrics.catalog import (
+    ACCEPT_PAUSES,
+    CONNECTIONS_REFUSED,
+    CONNECTIONS_TAKEN,
+)
+from kbroker.metrics.slots import Counters
+from kbroker.workers.base import ProcessContext, Worker, now_ms
+from kbroker.workers.connection_limits import ConnectionLimits
+
+log = logging.getLogger(__name__)
+
+ACCEPTS_PER_TURN = 64  # BOUND: so that reports of closed connections are read in between
+NO_DESCRIPTORS_PAUSE_MS = 100
+HANDOFF_FULL_PAUSE_MS = 5
+LIMIT_PAUSE_MS = 100  # how often the total is looked at again while it is reached
+_NO_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+class AcceptorWorker(Worker):
+    """Owns the listening sockets and the connection limits."""
+
+    kind: ClassVar[ProcessKind] = ProcessKind.ACCEPTOR
+
+    def __init__(self, context: ProcessContext) -> None:
+        super().__init__(context)
+        self._networks = self.processes.of_kind(ProcessKind.NETWORK)
+        self._listeners = [sock for _, sock in context.listeners]
+        self._incarnations = [0] * len(self._networks)
+        self._limits = ConnectionLimits(len(self._networks), len(self._listeners), now_ms())
+        self._counters = Counters(context.counters, self.processes.addresses.index(context.address))
+        self._resume_at: dict[int, int] = {}  # paused listener -> when to look again
+        self._waiting: tuple[socket.socket, int, str] | None = None  # accepted, not yet taken
+        self._warnings = RateLimit()
+        self._broker_config: dict[str, dict[str, str]] = {}
+        self._accepting = False
+
+    def setup(self) -> None:
+        self._counters.reset_gauges()
+        self._limits.configure(self.config)
+        for index, address in enumerate(self._networks):
+            self.add_reader(self.context.handoffs[index][0].fileno(), self._reader_of(index))
+            self._incarnations[index] = self.processes.incarnation(address)
+            if self.context.incarnation > 1:
+                self._limits.adopt(index, self.processes.get(address, CONNECTIONS))
+        for position in range(len(self._listeners)):
+            self._resume_at[position] = 0  # until a network process is ready
+        self.rpc.serve("image", self._on_image)
+        self.rpc.call(CONTROLLER, "hello").then(self._on_hello)
+
+    def tick(self, now: int) -> None:
+        self._notice_restarts()
+        if not self._accepting and any(map(self.processes.is_ready, self._networks)):
+            self._start_accepting()
+
+    def next_deadline_ms(self) -> int | None:
+        if not self._accepting:
+            return now_ms() + 5  # a start is a matter of milliseconds
+        return min(self._resume_at.values(), default=None)
+
+    def end_turn(self) -> None:
+        if not self._accepting:
+            self.tick(now_ms())
+            return
+        if not self._resume_at:
+            return
+        now = now_ms()
+        if self._waiting is not None:
+            connection, listener_index, host = self._waiting
+            self._waiting = None
+            self._hand_over(connection, listener_index, host)
+        for position in [p for p, at in self._resume_at.items() if at <= now]:
+            if self._waiting is None:
+                self._resume(position)
+
+    def shutdown(self) -> None:
+        if self._waiting is not None:
+            self._waiting[0].close()
+
+    # -- accepting
+
+    def _start_accepting(self) -> None:
+        self._accepting = True
+        for position in list(self._resume_at):
+            self._resume(position)
+        self.ready()
+
+    def _resume(self, position: int) -> None:
+        del self._resume_at[position]
+        self.add_reader(self._listeners[position].fileno(), self._acceptor_of(position))
+
+    def _pause(self, position: int, delay_ms: int) -> None:
+        if position not in self._resume_at:
+            self.remove_reader(self._listeners[position].fileno())
+            self._counters.add(ACCEPT_PAUSES)
+        self._resume_at[position] = now_ms() + delay_ms
+
+    def _pause_all(self, delay_ms: int) -> None:
+        for position in range(len(self._listeners)):
+            self._pause(position, delay_ms)
+
+    def _acceptor_of(self, position: int) -> Any:
+        return lambda: self._accept(position)
+
+    def _accept(self, position: int) -> None:
+        listener = self._listeners[position]
+        for _ in range(ACCEPTS_PER_TURN):
+            now = now_ms()
+            wait_ms = self._limits.wait_ms(position, now)
+            if wait_ms is None:
+                self._warn("total", "connection limit reached (max.connections), others must wait")
+                self._pause_all(LIMIT_PAUSE_MS)
+                return
+            if wait_ms:
+                self._pause(position, wait_ms)
+                return
+            try:
+                connection, address = listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno in _NO_RESOURCES:
+                    self._warn("resources", f"cannot accept connections: {error.strerror}")
+                    self._pause_all(NO_DESCRIPTORS_PAUSE_MS)
+                    return
+                continue  # the client went away before it was accepted
+            host = fdpass.host_of(address)
+            refusal = self._limits.refusal(position, host, now)
+            if refusal is not None:
+                connection.close()
+                self._counters.add(CONNECTIONS_REFUSED)
+                self._warn(host, f"refused a connection of {host}: limit of {refusal}")
+                continue
+            self._hand_over(connection, position, host)
+            if self._waiting is not None:
+                return
+
+    def _hand_over(self, connection: socket.socket, position: int, host: str) -> None:
+        """Give the connection to a network process, or keep it and stop accepting when none can
+        take it.
+        """
+        self._notice_restarts()
+        connection.setblocking(False)
+        candidates = [
+            index
+            for index, address in enumerate(self._networks)
+            if self.processes.get(address, STATE) == READY
+        ]
+        for index in sorted(candidates, key=self._limits.total):
+            try:
+                sent = fdpass.send_connection(
+                    self.context.handoffs[index][0], connection.fileno(), position, host
+                )
+            except OSError as error:  # ETOOMANYREFS: too many descriptors on their way
+                self._warn(
+                    "handoff", f"cannot hand a connection over: {os.strerror(error.errno or 0)}"
+                )
+                continue
+            if sent:
+                connection.close()
+                self._limits.opened(index, host)
+                self._counters.add(CONNECTIONS_TAKEN)
+                return
+        self._waiting = (connection, position, host)
+        self._pause_all(HANDOFF_FULL_PAUSE_MS)
+
+    def _warn(self, key: str, text: str) -> None:
+        count = self._warnings.due(key)
+        if count > 1:
+            log.warning("%s (%d times)", text, count)
+        elif count:
+            log.warning("%s", text)
+
+    # -- network processes
+
+    def _reader_of(self, index: int) -> Any:
+        return lambda: self._take_closed(index)
+
+    def _take_closed(self, index: int) -> None:
+        self._notice_restarts()
+        for host in fdpass.receive_closed(self.context.handoffs[index][0]):
+            self._limits.closed(index, host)
+
+    def _notice_restarts(self) -> None:
+        for index, address in enumerate(self._networks):
+            incarnation = self.processes.incarnation(address)
+            if incarnation != self._incarnations[index]:
+                # The new one was given nothing yet, so what is still in the pair is the old one's.
+                fdpass.receive_closed(self.context.handoffs[index][0])
+                self._limits.forget(index)
+                self._incarnations[index] = incarnation
+
+    # -- dynamic limits
+
+    def _on_hello(self, outcome: Pending) -> None:
+        if outcome.error is None:
+            self._apply(outcome.value)
+        elif not self.stopping:
+            self.rpc.sleep(1000).then(
+                lambda _: self.rpc.call(CONTROLLER, "hello").then(self._on_hello)
+            )
+
+    def _on_image(self, sender: Address, **delta: Any) -> None:
+        self._apply(delta)
+
+    def _apply(self, image: Any) -> None:
+        """Take the dynamic broker settings out of a cluster image or delta.
+
+        The rest is of no interest here.
+        """
+        changed = image.get("broker_config") if isinstance(image, dict) else None
+        if not changed:
+            return
+        self._broker_config.update(changed)
+        default = self._broker_config.get("default", {})
+        mine = self._broker_config.get(str(self.context.broker_id), {})
+        self.config = self.config.with_dynamic(default, mine)
+        self._limits.configure(self.config)

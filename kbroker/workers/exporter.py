@@ -1,0 +1,230 @@
+"""The exporter: a small HTTP server with ``/health`` and ``/metrics``.
+
+Serves people and monitoring, not clients: one answer a connection, bounded in number, size and
+time. It reads shared memory only, so a scrape costs no other process anything, and it answers while
+the rest is stuck.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import select
+import socket
+import time
+from typing import ClassVar
+
+from kbroker.ipc.process_table import (
+    CONNECTIONS,
+    HEARTBEAT_NS,
+    PID,
+    READY,
+    STARTING,
+    STATE,
+    STOPPING,
+    ProcessKind,
+)
+from kbroker.metrics.export import CONTENT_TYPE, prometheus_text
+from kbroker.metrics.slots import Counters
+from kbroker.workers.base import ProcessContext, Worker, now_ms
+
+log = logging.getLogger(__name__)
+
+CONNECTIONS_MAX = 64  # BOUND: beyond it new connections are closed at once
+REQUEST_BYTES_MAX = 8192
+CONNECTION_TIMEOUT_MS = 5000
+
+STATE_NAMES = {STARTING: "starting", READY: "ready", STOPPING: "stopping"}
+_REASONS = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    431: "Request Header Fields Too Large",
+    503: "Service Unavailable",
+}
+
+
+class HttpConnection:
+    """One client: first its request is read, then the answer is written, then it is closed."""
+
+    __slots__ = ("answer", "deadline", "request", "sock")
+
+    def __init__(self, sock: socket.socket, deadline: int) -> None:
+        self.sock = sock
+        self.deadline = deadline
+        self.request = bytearray()
+        self.answer: memoryview | None = None
+
+
+class ExporterWorker(Worker):
+    """Serves HTTP from the process table and the counters."""
+
+    kind: ClassVar[ProcessKind] = ProcessKind.EXPORTER
+
+    def __init__(self, context: ProcessContext) -> None:
+        super().__init__(context)
+        assert context.metrics_socket is not None, "an exporter without a port"
+        self._listener = context.metrics_socket
+        self._open: dict[int, HttpConnection] = {}
+        self._rows = [
+            (address.title, Counters(context.counters, row))
+            for row, address in enumerate(self.processes.addresses)
+        ]
+
+    def setup(self) -> None:
+        self.rpc.serve("image", lambda sender, **delta: None)
+        self.add_reader(self._listener.fileno(), self._accept)
+        self.ready()
+
+    def tick(self, now: int) -> None:
+        for connection in [c for c in self._open.values() if c.deadline <= now]:
+            self._close(connection)
+
+    def shutdown(self) -> None:
+        for connection in list(self._open.values()):
+            self._close(connection)
+
+    # -- connections
+
+    def _accept(self) -> None:
+        for _ in range(CONNECTIONS_MAX):
+            try:
+                sock, _ = self._listener.accept()
+            except OSError:
+                return
+            if len(self._open) >= CONNECTIONS_MAX:
+                sock.close()
+                continue
+            sock.setblocking(False)
+            connection = HttpConnection(sock, now_ms() + CONNECTION_TIMEOUT_MS)
+            self._open[sock.fileno()] = connection
+            self.add_reader(sock.fileno(), lambda connection=connection: self._turn(connection))
+
+    def _close(self, connection: HttpConnection) -> None:
+        fd = connection.sock.fileno()
+        self.remove_reader(fd)
+        del self._open[fd]
+        connection.sock.close()
+
+    def _turn(self, connection: HttpConnection) -> None:
+        try:
+            if connection.answer is None:
+                self._read(connection)
+            if connection.answer is not None:
+                self._write(connection)
+        except BlockingIOError:
+            return
+        except OSError:
+            self._close(connection)
+
+    def _read(self, connection: HttpConnection) -> None:
+        data = connection.sock.recv(REQUEST_BYTES_MAX)
+        if not data:
+            raise ConnectionResetError
+        connection.request += data
+        if b"\r\n\r\n" in connection.request or b"\n\n" in connection.request:
+            connection.answer = memoryview(self.respond(bytes(connection.request)))
+        elif len(connection.request) >= REQUEST_BYTES_MAX:
+            connection.answer = memoryview(http_answer(431, "text/plain", b"request too large\n"))
+
+    def _write(self, connection: HttpConnection) -> None:
+        assert connection.answer is not None
+        sent = connection.sock.send(connection.answer)
+        connection.answer = connection.answer[sent:]
+        if connection.answer:
+            self.epoll.modify(connection.sock.fileno(), select.EPOLLOUT)
+            return
+        self._close(connection)
+
+    # -- answers
+
+    def respond(self, request: bytes) -> bytes:
+        """The answer to a request whose head is complete."""
+        words = request.split(b"\n", 1)[0].split()
+        if len(words) != 3 or not words[2].startswith(b"HTTP/"):
+            return http_answer(400, "text/plain", b"not an HTTP request\n")
+        method, target = words[0], words[1].partition(b"?")[0]
+        if method not in (b"GET", b"HEAD"):
+            return http_answer(405, "text/plain", b"GET only\n", "Allow: GET, HEAD\r\n")
+        if target == b"/metrics":
+            answer = http_answer(200, CONTENT_TYPE, self.metrics_text().encode())
+        elif target == b"/health":
+            status, body = self.health()
+            answer = http_answer(status, "application/json", body)
+        else:
+            answer = http_answer(404, "text/plain", b"try /health or /metrics\n")
+        if method == b"HEAD":
+            return answer[: answer.index(b"\r\n\r\n") + 4]
+        return answer
+
+    def health(self) -> tuple[int, bytes]:
+        """200 when every process serves, 503 otherwise; the body says which does not."""
+        now_ns = time.monotonic_ns()
+        processes = []
+        for address in self.processes.addresses:
+            if address.kind == ProcessKind.SUPERVISOR:
+                continue
+            state = self.processes.get(address, STATE)
+            entry = {
+                "name": address.title,
+                "pid": self.processes.get(address, PID),
+                "state": STATE_NAMES.get(state, str(state)),
+                "restarts": max(0, self.processes.incarnation(address) - 1),
+                "heartbeat_age_ms": (now_ns - self.processes.get(address, HEARTBEAT_NS)) // 10**6,
+            }
+            if address.kind == ProcessKind.NETWORK:
+                entry["connections"] = self.processes.get(address, CONNECTIONS)
+            processes.append(entry)
+        healthy = all(entry["state"] == "ready" for entry in processes)
+        document = {
+            "status": "ok" if healthy else "degraded",
+            "broker_id": self.context.broker_id,
+            "cluster_id": self.context.cluster_id,
+            "processes": processes,
+        }
+        return 200 if healthy else 503, json.dumps(document, indent=1).encode() + b"\n"
+
+    def metrics_text(self) -> str:
+        """All counters, and the state of each process."""
+        lines = [
+            "# HELP kbroker_process_up Whether the process serves.",
+            "# TYPE kbroker_process_up gauge",
+        ]
+        for address in self.processes.addresses:
+            if address.kind != ProcessKind.SUPERVISOR:
+                up = int(self.processes.is_ready(address))
+                lines.append(f'kbroker_process_up{{process="{address.title}"}} {up}')
+        return "\n".join(lines) + "\n" + prometheus_text(self._rows, LABEL_NAMES)
+
+
+def http_answer(status: int, content_type: str, body: bytes, extra: str = "") -> bytes:
+    """A complete HTTP/1.1 answer after which the connection closes."""
+    head = (
+        f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: {content_type}\r\n"
+        f"Content-Length: {len(body)}\r\n{extra}Connection: close\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+def api_name(key: int) -> str:
+    """The name of an API key, or its number."""
+    from kbroker.protocol.api import ApiKey  # late: the definitions are not needed before a scrape
+
+    try:
+        return ApiKey(key).name
+    except ValueError:
+        return str(key)
+
+
+def error_name(code: int) -> str:
+    """The name of an error code, or its number; the catalog counts code -1 in the last cell."""
+    from kbroker.errors import ErrorCode
+
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return "other"
+
+
+LABEL_NAMES = {"api": api_name, "error": error_name}

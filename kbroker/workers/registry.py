@@ -1,0 +1,65 @@
+"""Every kind of child process: its class, how many there are, the order they start in. They stop in
+reverse order.
+
+To add a kind of process, add a row. Classes are imported by the supervisor before it forks, so that
+all processes share one copy of the code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from kbroker.ipc.process_table import Address, ProcessKind
+from kbroker.workers.base import Worker
+
+Config = Mapping[str, Any]
+
+# BOUND: a partition-table slot has one bit for each network process that waits for it.
+NETWORK_PROCESSES_MAX = 64
+
+
+class ProcessRow(NamedTuple):
+    """One kind of process."""
+
+    kind: ProcessKind
+    module: str
+    class_name: str
+    count: Callable[[Config], int]
+
+    def load(self) -> type[Worker]:
+        """Import the class."""
+        worker: type[Worker] = getattr(import_module(self.module), self.class_name)
+        return worker
+
+    def addresses(self, config: Config) -> list[Address]:
+        """The addresses of all processes of this kind."""
+        return [Address(self.kind, index) for index in range(self.count(config))]
+
+
+def _one(config: Config) -> int:
+    return 1
+
+
+def _exporters(config: Config) -> int:
+    return 1 if config["metrics.port"] >= 0 else 0
+
+
+START_ORDER = (
+    ProcessRow(ProcessKind.CONTROLLER, "kbroker.workers.controller", "ControllerWorker", _one),
+    ProcessRow(
+        ProcessKind.IO_WORKER,
+        "kbroker.workers.io_worker",
+        "IoWorker",
+        lambda c: c["num.io.threads"],
+    ),
+    ProcessRow(
+        ProcessKind.NETWORK,
+        "kbroker.workers.network",
+        "NetworkWorker",
+        lambda c: min(c["num.network.threads"], NETWORK_PROCESSES_MAX),
+    ),
+    ProcessRow(ProcessKind.ACCEPTOR, "kbroker.workers.acceptor", "AcceptorWorker", _one),
+    ProcessRow(ProcessKind.EXPORTER, "kbroker.workers.exporter", "ExporterWorker", _exporters),
+)

@@ -1,0 +1,111 @@
+"""Stand-ins for the workers that hold data, so that the supervisor is tested without any of theirs.
+
+A network stand-in answers every byte a client sends with its own pid. Stalls, refusals and crashes are asked for with
+files in the data directory.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from typing import ClassVar
+
+from kbroker.errors import ConfigError
+from kbroker.ipc import fdpass
+from kbroker.ipc.process_table import CONNECTIONS, ProcessKind
+from kbroker.workers.base import EXIT_CANNOT_START, Worker
+from kbroker.workers.registry import START_ORDER, ProcessRow
+
+
+class _Obedient(Worker):
+    """Does what files in the data directory say: <title>.stall, .refuse, .misconfigured, .linger"""
+
+    def wants(self, what: str) -> bool:
+        name = f"{self.address.title}.{what}"
+        return os.path.exists(os.path.join(self.config.log_dirs[0], name))
+
+    def setup(self) -> None:
+        if self.wants("refuse"):
+            raise SystemExit(EXIT_CANNOT_START)
+        if self.wants("misconfigured"):
+            raise ConfigError("some.key", "x", "something else")
+        self.rpc.serve("image", lambda sender, **delta: None)
+        self.ready()
+
+    def tick(self, now: int) -> None:
+        while self.wants("stall"):
+            time.sleep(0.01)
+
+    def on_reload(self) -> None:
+        open(os.path.join(self.config.log_dirs[0], f"{self.address.title}.reloaded"), "w").close()
+
+    def shutdown(self) -> None:
+        while self.wants("linger"):
+            time.sleep(0.01)
+
+
+class ControllerDouble(_Obedient):
+    kind: ClassVar[ProcessKind] = ProcessKind.CONTROLLER
+
+    def setup(self) -> None:
+        self.rpc.serve("hello", lambda sender, **args: {"version": 1, "broker_config": {}})
+        super().setup()
+
+
+class IoDouble(_Obedient):
+    kind: ClassVar[ProcessKind] = ProcessKind.IO_WORKER
+
+
+class NetworkDouble(_Obedient):
+    kind: ClassVar[ProcessKind] = ProcessKind.NETWORK
+
+    def setup(self) -> None:
+        self._handoff = self.context.handoffs[self.address.index][1]
+        self._clients: dict[int, socket.socket] = {}
+        self._closed: list[str] = []
+        self.add_reader(self._handoff.fileno(), self._take)
+        super().setup()
+
+    def _take(self) -> None:
+        for fd, _ in fdpass.receive_connections(self._handoff):
+            client = socket.socket(fileno=fd)
+            self._clients[fd] = client
+            self.add_reader(fd, lambda client=client: self._answer(client))
+        self.processes.set(self.address, CONNECTIONS, len(self._clients))
+
+    def _answer(self, client: socket.socket) -> None:
+        if client.recv(4096):
+            client.send(b"%d\n" % os.getpid())
+            return
+        self.remove_reader(client.fileno())
+        self._closed.append(fdpass.host_of(client.getpeername()))
+        del self._clients[client.fileno()]
+        client.close()
+        self.processes.set(self.address, CONNECTIONS, len(self._clients))
+        fdpass.send_closed(self._handoff, self._closed)
+
+
+_DOUBLES = {
+    ProcessKind.CONTROLLER: "ControllerDouble",
+    ProcessKind.IO_WORKER: "IoDouble",
+    ProcessKind.NETWORK: "NetworkDouble",
+}
+
+ROWS = tuple(
+    ProcessRow(row.kind, __name__, _DOUBLES[row.kind], row.count) if row.kind in _DOUBLES else row
+    for row in START_ORDER
+)
+
+if __name__ == "__main__":
+    # kbroker-supervisor with these workers in place of the real ones.
+    import sys
+
+    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+    import process_doubles
+
+    from kbroker.cli import start
+    from kbroker.supervisor import launch
+
+    launch.Broker.__init__.__defaults__ = (process_doubles.ROWS,)
+    sys.exit(start.main())
