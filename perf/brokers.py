@@ -1,0 +1,294 @@
+"""Start, watch and stop the two brokers of the comparison.
+
+    with KafkaBroker(place) as broker:
+        before = broker.cpu_seconds()
+
+A broker listens on a free loopback port and keeps its data below ``place``, which ``stop``
+removes. Each is run with its defaults; what differs from them is written in its ``configuration``.
+"""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+from perf import process_tree
+from perf.frames import random_values, record_batch
+from perf.kafka_distribution import ROOT, kafka_libraries
+from perf.raw_client import RawClient
+
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 20.0
+READY_TOPIC = "perf-ready"
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports nobody listens on just now."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [int(one.getsockname()[1]) for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()
+
+
+class Broker:
+    """One broker process tree.
+
+    ``start`` waits until a metadata request is answered; ``stop`` may be repeated.
+    """
+
+    name = "broker"
+
+    def __init__(self, place: Path | str | None = None) -> None:
+        self.home = Path(tempfile.mkdtemp(prefix=f"perf-{self.name}-", dir=place))
+        self.port = free_ports(1)[0]
+        self.process: subprocess.Popen[bytes] | None = None
+        self.exec_at = 0.0
+        self._log: IO[bytes] | None = None
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return ("127.0.0.1", self.port)
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def log_path(self) -> Path:
+        return self.home / "output.log"
+
+    def prepare(self) -> None:
+        """What must be there before the process starts; not part of the measured start."""
+
+    def command(self) -> list[str]:
+        raise NotImplementedError
+
+    def environment(self) -> dict[str, str]:
+        return dict(os.environ)
+
+    def launch(self) -> None:
+        """Start the process and return at once."""
+        self.prepare()
+        self._log = self.log_path.open("ab")
+        self.exec_at = time.monotonic()
+        self.process = subprocess.Popen(
+            self.command(),
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            cwd=self.home,
+            env=self.environment(),
+            start_new_session=True,
+        )
+
+    def start(self) -> None:
+        self.launch()
+        self.wait_until(lambda client: client.metadata(READY_TOPIC).error_code >= 0)
+
+    def wait_until(
+        self, answers: Callable[[RawClient], bool], timeout: float = START_TIMEOUT_S
+    ) -> float:
+        """Try ``answers(client)`` every 2 ms until it is true; the time.monotonic() of that."""
+        deadline = time.monotonic() + timeout
+        last: object = "no connection"
+        while time.monotonic() < deadline:
+            try:
+                with RawClient(self.address, timeout=5) as client:
+                    while time.monotonic() < deadline:
+                        if answers(client):
+                            return time.monotonic()
+                        last = "not yet true"
+                        time.sleep(0.002)
+            except OSError as error:
+                last = error
+            if self.process is None or self.process.poll() is not None:
+                raise RuntimeError(f"{self.name} ended at start:\n{self.tail()}")
+            time.sleep(0.002)
+        raise TimeoutError(f"{self.name} not ready within {timeout} s ({last}):\n{self.tail()}")
+
+    def wait_first_acknowledged_record(self) -> float:
+        """Auto-create a topic, write one record with acks=1; seconds from exec to the answer."""
+        batch = record_batch(random_values(1, 100, seed=1))
+        topic = f"first-{uuid.uuid4().hex[:8]}"
+
+        def acknowledged(client: RawClient) -> bool:
+            found = client.metadata(topic, auto_create=True)
+            return bool(
+                found.error_code == 0
+                and found.leaders.get(0) is not None
+                and client.produce(topic, 0, batch) == 0
+            )
+
+        return self.wait_until(acknowledged) - self.exec_at
+
+    def tail(self, size: int = 3000) -> str:
+        """The end of what the broker printed."""
+        return self.log_path.read_text(errors="replace")[-size:] if self.log_path.exists() else ""
+
+    def _pid(self) -> int:
+        if self.process is None:
+            raise RuntimeError(f"{self.name} is not running")
+        return self.process.pid
+
+    def cpu_seconds(self) -> float:
+        return process_tree.cpu_seconds(self._pid())
+
+    def pss_bytes(self) -> int:
+        return process_tree.pss_bytes(self._pid())
+
+    def stop(self) -> None:
+        """SIGTERM, then SIGKILL to whatever of the tree is left; removes the data."""
+        if self.process is not None:
+            left = process_tree.descendants(self.process.pid)
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                self._kill(left)
+                self.process.wait()
+            self.process = None
+        if self._log is not None:
+            self._log.close()
+            self._log = None
+        shutil.rmtree(self.home, ignore_errors=True)
+
+    @staticmethod
+    def _kill(pids: list[int]) -> None:
+        for pid in pids:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+
+    def __enter__(self) -> "Broker":
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+
+class KbrokerBroker(Broker):
+    """kbroker of this checkout, on its embedded metadata store.
+
+    overrides: settings beside the listener, the data directory and the runtime defaults.
+    """
+
+    name = "kbroker"
+
+    def __init__(
+        self, place: Path | str | None = None, overrides: dict[str, str] | None = None
+    ) -> None:
+        super().__init__(place)
+        self.configuration = {
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "log.dirs": str(self.home / "data"),
+            **(overrides or {}),
+        }
+
+    def prepare(self) -> None:
+        (self.home / "server.properties").write_text("")
+
+    def command(self) -> list[str]:
+        settings = [f"--override={key}={value}" for key, value in self.configuration.items()]
+        file = str(self.home / "server.properties")
+        return [sys.executable, "-m", "kbroker.cli.start", "-c", file, *settings]
+
+    def environment(self) -> dict[str, str]:
+        # The broker runs in its own directory; the package of this checkout is the one to measure.
+        paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+        return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
+
+
+LOG4J = """log4j.rootLogger=WARN, out
+log4j.appender.out=org.apache.log4j.ConsoleAppender
+log4j.appender.out.layout=org.apache.log4j.PatternLayout
+log4j.appender.out.layout.ConversionPattern=[%d] %p %m (%c)%n
+"""
+
+
+class KafkaBroker(Broker):
+    """Apache Kafka, broker and controller in one process; the JVM options of its start script."""
+
+    name = "kafka"
+    JVM_OPTIONS = (
+        "-Xms1G -Xmx1G -server -XX:+UseG1GC -XX:MaxGCPauseMillis=20"
+        " -XX:InitiatingHeapOccupancyPercent=35 -XX:+ExplicitGCInvokesConcurrent"
+        " -XX:MaxInlineLevel=15 -Djava.awt.headless=true"
+    )
+
+    def __init__(
+        self, place: Path | str | None = None, overrides: dict[str, str] | None = None
+    ) -> None:
+        super().__init__(place)
+        self.libraries = kafka_libraries()
+        controller = free_ports(1)[0]
+        self.configuration = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "log.dirs": str(self.home / "data"),
+            "offsets.topic.replication.factor": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            **(overrides or {}),
+        }
+
+    @property
+    def _java(self) -> list[str]:
+        log4j = f"-Dlog4j.configuration=file:{self.home / 'log4j.properties'}"
+        return ["java", *self.JVM_OPTIONS.split(), log4j, "-cp", f"{self.libraries}/*"]
+
+    def prepare(self) -> None:
+        (self.home / "log4j.properties").write_text(LOG4J)
+        properties = self.home / "server.properties"
+        properties.write_text("".join(f"{k}={v}\n" for k, v in self.configuration.items()))
+        cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        done = subprocess.run(
+            [
+                *self._java,
+                "kafka.tools.StorageTool",
+                "format",
+                "-t",
+                cluster,
+                "-c",
+                str(properties),
+            ],
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode != 0:
+            raise RuntimeError(f"kafka's storage tool failed:\n{done.stdout}{done.stderr}")
+
+    def command(self) -> list[str]:
+        return [*self._java, "kafka.Kafka", str(self.home / "server.properties")]
+
+
+BROKERS: dict[str, type[Broker]] = {"kbroker": KbrokerBroker, "kafka": KafkaBroker}

@@ -1,0 +1,55 @@
+"""Apache Kafka 3.9.1 for comparison, resolved once by Maven into .cache/ (not committed)."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+VERSION = "3.9.1"
+ROOT = Path(__file__).resolve().parent.parent
+
+POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>kbroker</groupId>
+  <artifactId>kafka-for-comparison</artifactId>
+  <version>1</version>
+  <packaging>pom</packaging>
+  <dependencies>
+    <dependency>
+      <groupId>org.apache.kafka</groupId>
+      <artifactId>kafka_2.13</artifactId>
+      <version>{VERSION}</version>
+    </dependency>
+    <dependency>
+      <groupId>org.slf4j</groupId>
+      <artifactId>slf4j-reload4j</artifactId>
+      <version>1.7.36</version>
+    </dependency>
+  </dependencies>
+</project>
+"""
+
+
+def kafka_libraries(cache: Path | None = None) -> Path:
+    """The directory of jars; the first call runs Maven, which needs the network.
+
+    Raises RuntimeError.
+    """
+    home = cache or ROOT / ".cache" / f"kafka-{VERSION}"
+    libraries = home / "libs"
+    complete = home / "complete"
+    if complete.exists():
+        return libraries
+    if shutil.which("mvn") is None or shutil.which("java") is None:
+        raise RuntimeError("the comparison needs java and mvn (Maven) on the PATH")
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "pom.xml").write_text(POM)
+    print(f"resolving Apache Kafka {VERSION} into {home}", file=sys.stderr)
+    command = ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={libraries}"]
+    done = subprocess.run(command, cwd=home, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(
+            f"mvn failed with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
+        )
+    complete.touch()
+    return libraries

@@ -1,0 +1,112 @@
+"""One blocking connection for the steps around a benchmark: metadata, leaders, one record."""
+
+import socket
+import struct
+import time
+from types import TracebackType
+
+from perf.frames import (
+    TopicMetadata,
+    metadata_frame,
+    parse_metadata,
+    produce_answer_prefix,
+    produce_frame,
+    record_batch,
+)
+
+# BOUND: a metadata answer about one topic of some thousand partitions is below this.
+MAX_ANSWER_BYTES = 4 << 20
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """host:port, the first one of a comma-separated list; [::1]:port for IPv6."""
+    host, colon, port = text.split(",")[0].strip().rpartition(":")
+    if not colon or not port.isdigit():
+        raise ValueError(f"{text!r} is not host:port")
+    return host.strip("[]"), int(port)
+
+
+class RawClient:
+    """Requests one at a time; any trouble is an OSError (ConnectionError, TimeoutError)."""
+
+    def __init__(self, address: tuple[str, int], timeout: float = 5.0) -> None:
+        self.socket = socket.create_connection(address, timeout=timeout)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def __enter__(self) -> "RawClient":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.socket.close()
+
+    def call(self, frame: bytes) -> bytes:
+        """Send a whole frame; the answer without its length."""
+        self.socket.sendall(frame)
+        (size,) = struct.unpack(">i", self._read(4))
+        if not 4 <= size <= MAX_ANSWER_BYTES:
+            raise ConnectionError(f"the answer claims {size} bytes")
+        return self._read(size)
+
+    def _read(self, size: int) -> bytes:
+        parts = bytearray()
+        while len(parts) < size:
+            part = self.socket.recv(size - len(parts))
+            if not part:
+                raise ConnectionError("the broker closed the connection")
+            parts += part
+        return bytes(parts)
+
+    def metadata(self, topic: str, *, auto_create: bool = False) -> TopicMetadata:
+        return parse_metadata(self.call(metadata_frame(topic, auto_create=auto_create)))
+
+    def produce(self, topic: str, partition: int, batch: bytes, *, acks: int = 1) -> int:
+        """One batch with Produce 7; the error code."""
+        answer = self.call(produce_frame(7, topic, partition, batch, acks=acks))
+        prefix = produce_answer_prefix(7, topic, partition)
+        if answer[4 : 4 + len(prefix)] != prefix:
+            raise ConnectionError(f"not an answer about {topic}-{partition}: {answer[:64]!r}")
+        (code,) = struct.unpack_from(">h", answer, 4 + len(prefix))
+        return int(code)
+
+
+def wait_for_leaders(
+    address: tuple[str, int], topic: str, *, auto_create: bool, timeout: float = 30.0
+) -> dict[int, tuple[str, int]]:
+    """Ask for metadata until every partition of the topic has a leader; {partition: address}."""
+    deadline = time.monotonic() + timeout
+    last = "no answer"
+    while time.monotonic() < deadline:
+        try:
+            with RawClient(address) as client:
+                found = client.metadata(topic, auto_create=auto_create)
+            leaders = {p: leader for p, leader in found.leaders.items() if leader is not None}
+            if found.error_code == 0 and leaders and len(leaders) == len(found.leaders):
+                return leaders
+            last = f"topic error {found.error_code}, leaders {found.leaders}"
+        except OSError as error:
+            last = str(error)
+        time.sleep(0.05)
+    raise TimeoutError(f"no leaders for {topic} within {timeout} s: {last}")
+
+
+def wait_until_writable(
+    leaders: dict[int, tuple[str, int]], topic: str, timeout: float = 30.0
+) -> None:
+    """Write one small record to each partition until it is accepted.
+
+    A Kafka leader is in the metadata some milliseconds before it takes records; with acks=0 it
+    would close the connection of whoever comes too early.
+    """
+    batch = record_batch([b"x"])
+    deadline = time.monotonic() + timeout
+    for partition, address in leaders.items():
+        with RawClient(address) as client:
+            while (code := client.produce(topic, partition, batch)) != 0:
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"{topic}-{partition} refuses records with error {code}")
+                time.sleep(0.02)

@@ -1,0 +1,165 @@
+"""Saturate a broker: ready-made Produce frames over raw sockets, every answer checked.
+
+A Cython loop sends them for a few microseconds each, so that the broker is the limit. Each socket
+writes to its own partition (socket number modulo partitions) and keeps --in-flight requests out.
+
+    python perf/saturate.py --bootstrap 127.0.0.1:9092 --sockets 8 --records-per-request 150
+"""
+
+import argparse
+import json
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from kbroker._ext.load_generator import LoadGenerator
+from perf.frames import (
+    PRODUCE_VERSIONS,
+    produce_answer_prefix,
+    produce_frame,
+    random_values,
+    record_batch,
+)
+from perf.percentiles import histogram_percentile
+from perf.raw_client import parse_address, wait_for_leaders, wait_until_writable
+from perf.topics import create_topic, delete_topic, fresh_name
+
+if TYPE_CHECKING:
+    from kbroker._ext.load_generator import RunResult
+
+MEGABYTE = 1_000_000
+
+
+def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--bootstrap", default="127.0.0.1:9092", metavar="HOST:PORT")
+    parser.add_argument("--sockets", type=int, default=8)
+    parser.add_argument("--in-flight", type=int, default=5, help="requests out on each socket")
+    parser.add_argument("--record-size", type=int, default=100, help="bytes of one value")
+    parser.add_argument("--records-per-request", type=int, default=150)
+    parser.add_argument("--partitions", type=int, default=8)
+    parser.add_argument("--topic", help="default: a fresh one, deleted afterwards")
+    parser.add_argument(
+        "--create", choices=["admin", "auto"], default="admin", help="CreateTopics or Metadata"
+    )
+    parser.add_argument("--acks", type=int, choices=[-1, 0, 1], default=1)
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument(
+        "--warmup", type=float, default=1.0, help="seconds sent before, not counted"
+    )
+    parser.add_argument(
+        "--api-version", type=int, choices=PRODUCE_VERSIONS, default=9, help="of Produce"
+    )
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object instead of lines"
+    )
+    chosen = parser.parse_args(arguments)
+    for name in ("sockets", "in_flight", "records_per_request", "partitions"):
+        if getattr(chosen, name) < 1:
+            parser.error(f"--{name.replace('_', '-')} must be at least 1")
+    return chosen
+
+
+def summarize(result: "RunResult", request_bytes: int, records_per_request: int) -> dict[str, Any]:
+    """The figures of one run. Times in microseconds; MB are 10^6 bytes of request frames."""
+    seconds = result["elapsed_ns"] / 1e9
+    requests, codes = result["requests"], result["codes"]
+    errors = sum(count for code, count in codes.items() if code != 0)
+    counts = result["histogram"]
+    answered = sum(counts)
+    return {
+        "requests": requests,
+        "errors": errors,
+        "error_codes": {str(code): count for code, count in codes.items() if code != 0},
+        "seconds": seconds,
+        "requests_per_s": requests / seconds,
+        "records_per_s": requests * records_per_request / seconds,
+        "mb_per_s": requests * request_bytes / seconds / MEGABYTE,
+        "request_bytes": request_bytes,
+        "mean_us": result["sum_ns"] / answered / 1e3 if answered else 0.0,
+        "p50_us": histogram_percentile(counts, 0.50) / 1e3,
+        "p99_us": histogram_percentile(counts, 0.99) / 1e3,
+        "p999_us": histogram_percentile(counts, 0.999) / 1e3,
+        "max_us": result["max_ns"] / 1e3,
+    }
+
+
+def saturate(
+    options: argparse.Namespace,
+    topic: str,
+    leaders: dict[int, tuple[str, int]],
+    at_start: Callable[[], None] = lambda: None,
+) -> dict[str, Any]:
+    """Warm up, call ``at_start``, measure. The topic exists and ``leaders`` covers its partitions.
+
+    Errors answered during the warm-up count as well: a broker that refuses then is not measured
+    either. Raises kbroker._ext.load_generator.LoadError if the broker hangs up or answers nonsense.
+    """
+    values = random_values(options.records_per_request, options.record_size, options.seed)
+    batch = record_batch(values)
+    sockets, frames, prefixes = [], [], []
+    try:
+        for number in range(options.sockets):
+            partition = number % len(leaders)
+            one = socket.create_connection(leaders[partition], timeout=10)
+            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            one.setblocking(False)
+            sockets.append(one)
+            version = options.api_version
+            frames.append(produce_frame(version, topic, partition, batch, acks=options.acks))
+            prefixes.append(produce_answer_prefix(version, topic, partition))
+        generator = LoadGenerator(sockets, frames, prefixes, options.in_flight, options.acks != 0)
+        warmup = generator.run(options.warmup) if options.warmup > 0 else None
+        at_start()
+        result = generator.run(options.seconds)
+    finally:
+        for one in sockets:
+            one.close()
+    figures = summarize(result, len(frames[0]), options.records_per_request)
+    if warmup is not None:
+        refused = {str(code): count for code, count in warmup["codes"].items() if code != 0}
+        figures["errors"] += sum(refused.values())
+        figures["error_codes"].update(refused)
+    return figures
+
+
+def lines(figures: dict[str, Any]) -> list[str]:
+    """The figures for people."""
+    out = [
+        f"{figures['requests']} requests of {figures['request_bytes']} bytes"
+        f" in {figures['seconds']:.2f} s,"
+        f" {figures['errors']} errors {figures['error_codes'] or ''}".rstrip(),
+        f"{figures['requests_per_s']:.0f} requests/s, {figures['records_per_s']:.0f} records/s,"
+        f" {figures['mb_per_s']:.2f} MB/s",
+        f"latency mean {figures['mean_us']:.0f} us, p50 {figures['p50_us']:.0f},"
+        f" p99 {figures['p99_us']:.0f},"
+        f" p99.9 {figures['p999_us']:.0f}, max {figures['max_us']:.0f}",
+    ]
+    return out
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """0 if every answer was without error."""
+    options = parse_arguments(arguments)
+    topic = options.topic or fresh_name("saturate")
+    if options.create == "admin":
+        leaders = create_topic(options.bootstrap, topic, options.partitions)
+    else:
+        leaders = wait_for_leaders(parse_address(options.bootstrap), topic, auto_create=True)
+    try:
+        wait_until_writable(leaders, topic)
+        figures = saturate(options, topic, leaders)
+    finally:
+        if options.topic is None and options.create == "admin":
+            delete_topic(options.bootstrap, topic)
+    print(json.dumps(figures) if options.json else "\n".join(lines(figures)))
+    return 1 if figures["errors"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,48 @@
+"""Topics of one run: created with as many partitions as asked for, deleted soon after."""
+
+import time
+import uuid
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from perf.raw_client import parse_address, wait_for_leaders
+
+# A deleted run leaves the disk at once; both brokers keep a deleted topic's files for a minute
+# otherwise.
+TOPIC_CONFIG = {"file.delete.delay.ms": "1000"}
+QUIET = {"log_level": 3, "socket.keepalive.enable": True}
+
+
+def fresh_name(prefix: str) -> str:
+    return f"{prefix}-{uuid.uuid4().hex[:8]}"
+
+
+def create_topic(
+    bootstrap: str, name: str, partitions: int, config: dict[str, str] | None = None
+) -> dict[int, tuple[str, int]]:
+    """Create the topic unless it is there, and wait for its leaders; {partition: address}.
+
+    Raises ValueError if the topic exists with another number of partitions.
+    """
+    admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
+    topic = NewTopic(name, partitions, 1, config=TOPIC_CONFIG if config is None else config)
+    exists_code = 36
+    try:
+        admin.create_topics([topic], operation_timeout=30)[name].result(timeout=30)
+    except Exception as error:
+        code = getattr(error.args[0], "code", None) if error.args else None
+        if code is None or code() != exists_code:
+            raise
+    deadline = time.monotonic() + 30
+    while True:
+        leaders = wait_for_leaders(parse_address(bootstrap), name, auto_create=False)
+        if len(leaders) == partitions:
+            return leaders
+        if time.monotonic() > deadline:
+            raise ValueError(f"{name} has {len(leaders)} partitions, not {partitions}")
+        time.sleep(0.1)
+
+
+def delete_topic(bootstrap: str, name: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
+    admin.delete_topics([name], operation_timeout=30)[name].result(timeout=30)

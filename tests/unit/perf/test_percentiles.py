@@ -1,0 +1,59 @@
+"""Percentile maths, and the load generator's histogram against its Python twin."""
+
+import pytest
+
+from kbroker._ext.load_generator import latency_bucket
+from perf.percentiles import bucket_middle, bucket_of, histogram_percentile, percentile, spread
+
+pytestmark = pytest.mark.unit
+
+EDGES = [edge for bit in range(62) for edge in ((1 << bit) - 1, 1 << bit, (1 << bit) + 1)]
+
+
+@pytest.mark.parametrize("value", [-1, 0, 1, 127, 128, 129, 1_000_000, *EDGES])
+def test_bucket_of_equals_the_extension(value):
+    assert bucket_of(value) == latency_bucket(value)
+
+
+@pytest.mark.parametrize("value", [value for value in EDGES if value > 0])
+def test_bucket_middle_is_within_two_percent(value):
+    assert bucket_middle(bucket_of(value)) == pytest.approx(value, rel=0.016)
+
+
+def test_bucket_of_rising_values_never_falls():
+    buckets = [bucket_of(value) for value in range(0, 100_000, 7)]
+
+    assert buckets == sorted(buckets)
+
+
+def counts_of(values):
+    counts = [0] * 4000
+    for value in values:
+        counts[bucket_of(value)] += 1
+    return counts
+
+
+@pytest.mark.parametrize(("fraction", "expected"), [(0.0, 1), (0.5, 50), (0.99, 99), (1.0, 100)])
+def test_histogram_percentile_of_one_to_hundred_is_the_rank(fraction, expected):
+    assert histogram_percentile(counts_of(range(1, 101)), fraction) == expected
+
+
+def test_histogram_percentile_of_nothing_is_zero():
+    assert histogram_percentile(counts_of([]), 0.5) == 0
+
+
+@pytest.mark.parametrize(
+    ("fraction", "expected"), [(0.5, 51), (0.95, 96), (0.999, 100), (1.0, 100)]
+)
+def test_percentile_picks_the_element_as_kafkas_tools_do(fraction, expected):
+    assert percentile(list(range(1, 101)), fraction) == expected
+
+
+def test_percentile_of_nothing_is_zero():
+    assert percentile([], 0.99) == 0
+
+
+def test_spread_is_the_range_over_the_median():
+    assert spread([8.0, 10.0, 13.0]) == 0.5
+    assert spread([5.0]) == 0
+    assert spread([0.0, 0.0, 1.0]) == 0
