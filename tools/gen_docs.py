@@ -1,0 +1,186 @@
+#!/usr/bin/env python3
+"""Writes the documents that follow from the code; ``--check`` only says which are stale.
+
+    tools/gen_docs.py            write what changed
+    tools/gen_docs.py --check    write nothing; exit 1 if a document is stale
+
+A document is one row of ``DOCUMENTS``: its path and the function that gives its text. The text may
+depend on the code alone, not on the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from kbroker.config.broker_keys import SECTIONS  # noqa: E402
+from kbroker.config.key import (  # noqa: E402
+    BUILT,
+    DOUBLE_MAX,
+    INT_MAX,
+    LATER,
+    LONG_MAX,
+    TYPE_NAMES,
+    UNUSED,
+    Computed,
+    Key,
+)
+from kbroker.config.topic_keys import TOPIC_KEYS  # noqa: E402
+
+_STATES = {BUILT: "built", LATER: "*later*", UNUSED: "*no effect*"}
+_NO_BOUND = {INT_MAX, LONG_MAX, DOUBLE_MAX}
+
+_CONFIGURATION_HEAD = """\
+# Configuration
+
+<!-- Written by tools/gen_docs.py from kbroker/config; change it there. -->
+
+A broker reads one file in Java's `.properties` format, `config/server.properties` unless `-c` names
+another. Names and meanings are Apache Kafka's, so a `server.properties` of Kafka works unchanged:
+
+- A setting that does not exist is ignored, with a warning that names the nearest one that does.
+- A value that is not allowed stops the start, with the setting, the value and what is allowed.
+- `--override key=value` on the command line wins over the file; settings changed by a client
+  (AlterConfigs) win over both.
+
+**State.** *built*: it does what it says. *later*: accepted, but its feature is not built yet.
+*no effect*: accepted because Kafka has it, but there is nothing here it could change. The start
+prints a warning for each setting of the last two kinds that is not at its default.
+
+**Changes.** *read-only*: with a restart. *cluster-wide*: while the broker runs, for one broker or
+for all, by a client or by SIGHUP after editing the file. *per-broker*: likewise, but for one broker
+only.
+
+**Types.** INT, LONG and SHORT are whole numbers of 32, 64 and 16 bits, LIST is separated by commas,
+PASSWORD is never shown. A default of *no bound* is the type's largest number.
+"""
+
+
+def configuration() -> str:
+    """docs/configuration.md: every setting of broker and topic."""
+    lines = [_CONFIGURATION_HEAD]
+    lines += ["## Broker settings", "", *_contents(), ""]
+    for title, keys in SECTIONS:
+        lines += [f"### {title}", "", *_table(keys), ""]
+    lines += [
+        "## Topic settings",
+        "",
+        "Set when a topic is created or at any time after. A topic without its own value follows",
+        "the broker setting named with it.",
+        "",
+        *_table(TOPIC_KEYS.values()),
+        "",
+        "## Differences from Kafka 2.7",
+        "",
+        "Every other default, type and range is Kafka's.",
+        "",
+        *_differences(),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _contents() -> list[str]:
+    return [
+        f"- [{title}](#{title.lower().replace(' ', '-').replace(chr(39), '')})"
+        for title, _ in SECTIONS
+    ]
+
+
+def _table(keys: Iterable[Key]) -> list[str]:
+    rows = [
+        "| Setting | Meaning | Type | Default | Allowed | Importance | Changes | State |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for key in keys:
+        cells = (
+            f"`{key.name}`",
+            _meaning(key),
+            TYPE_NAMES[key.type],
+            _default(key),
+            _allowed(key),
+            key.importance.lower(),
+            key.dynamic,
+            _STATES[key.status],
+        )
+        rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return rows
+
+
+def _meaning(key: Key) -> str:
+    parts = [key.doc]
+    if key.aliases:
+        parts.append(f"Also written {', '.join(f'`{alias}`' for alias in key.aliases)}.")
+    if key.server_keys:
+        names = ", ".join(f"`{name}`" for name, _ in key.server_keys)
+        parts.append(f"Broker setting: {names}.")
+    if key.deviation:
+        parts.append(f"**Differs from Kafka:** {key.deviation.rstrip('.')}.")
+    return " ".join(parts)
+
+
+def _default(key: Key) -> str:
+    if isinstance(key.default, Computed):
+        return f"*{key.default.text}*"
+    if key.default is None:
+        return "*unset*"
+    if key.default in _NO_BOUND:
+        return "*no bound*"
+    text = key.format(key.default)
+    return f"`{text}`" if text else "*empty*"
+
+
+def _allowed(key: Key) -> str:
+    """The rules of a key; empty where its type says all."""
+    parts = []
+    if key.one_of is not None:
+        parts.append(", ".join(f"`{word}`" for word in key.one_of))
+    if key.low is not None and key.high is not None and key.high not in _NO_BOUND:
+        parts.append(f"{key.low} to {key.high}")
+    elif key.low is not None:
+        parts.append(f"from {key.low}")
+    elif key.high is not None:
+        parts.append(f"up to {key.high}")
+    if key.check is not None:
+        parts.append(key.check.allowed)
+    return "; ".join(parts)
+
+
+def _differences() -> list[str]:
+    all_keys = [*(key for _, keys in SECTIONS for key in keys), *TOPIC_KEYS.values()]
+    return [
+        f"- `{key.name}`: {key.deviation.rstrip('.')}."
+        for key in sorted(all_keys, key=lambda key: key.name)
+        if key.deviation
+    ]
+
+
+DOCUMENTS: tuple[tuple[str, Callable[[], str]], ...] = (("docs/configuration.md", configuration),)
+
+
+def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
+    """Exit code 0, or 1 if ``--check`` found a stale document."""
+    parser = argparse.ArgumentParser(description="Write the documents that follow from the code.")
+    parser.add_argument("--check", action="store_true", help="write nothing, fail if one is stale")
+    check = parser.parse_args(arguments).check
+    stale = 0
+    for name, generate in DOCUMENTS:
+        path, text = root / name, generate()
+        if path.exists() and path.read_text(encoding="utf-8") == text:
+            continue
+        stale += 1
+        if check:
+            print(f"{name} is stale; run tools/gen_docs.py", file=sys.stderr)
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            print(f"wrote {name}")
+    return 1 if check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
