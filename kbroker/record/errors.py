@@ -41,4 +41,4 @@ class DecompressionError(ValueError):
 
 
 class DecompressedTooLargeError(DecompressionError):
-    """Compressed data that holds more than the caller's limit; it was not decompressed beyond that."""
+    """Compressed data that holds more than the limit; nothing beyond it was produced."""

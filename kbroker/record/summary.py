@@ -1,6 +1,11 @@
 """What the check of a batch reports."""
 
+import struct
 from typing import NamedTuple
+
+# WIRE: the first thirteen fields of BatchSummary, in its order.
+HEADER = struct.Struct(">qiibIhiqqqhii")
+HEADER_BYTES = HEADER.size
 
 CODEC_MASK = 0x07
 LOG_APPEND_TIME = 0x08

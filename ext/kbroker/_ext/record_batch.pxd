@@ -1,8 +1,9 @@
 # Record batches of message format 2, checked where they lie. docs: protocol guide, "Record Batch".
 #
-# A batch is a header of 61 bytes and its records; bytes 0..7 (base offset) and 12..15 (leader epoch) lie outside the
-# checksum, which is what lets a broker stamp both without touching the rest. Nothing here keeps a pointer. A status
-# other than BATCH_OK leaves in `info` what was read up to then.
+# A batch is a header of 61 bytes and its records; bytes 0..7 (base offset) and 12..15 (leader
+# epoch) lie outside the checksum, which is what lets a broker stamp both without touching the rest.
+# Nothing here keeps a pointer. A status other than BATCH_OK leaves in `info` what was read up to
+# then.
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
 
@@ -41,10 +42,10 @@ cdef enum BatchStatus:
     BATCH_BAD_LENGTH = 2                # batch_length smaller than a header
     BATCH_BAD_MAGIC = 3                 # not format 2; info.magic says what it claims to be
     BATCH_BAD_CRC = 4
-    BATCH_BAD_RECORD_COUNT = 5          # not positive, not last_offset_delta + 1, or more than there are bytes for
+    BATCH_BAD_RECORD_COUNT = 5          # not positive, not last_offset_delta + 1, or too many
     BATCH_BAD_OFFSET_DELTA = 6          # a record whose offset delta is not its index
     BATCH_BAD_RECORD = 7                # a record whose lengths, varints or headers do not add up
-    BATCH_BAD_TIMESTAMP = 8             # first timestamp + delta is no int64, or a client claims append time
+    BATCH_BAD_TIMESTAMP = 8             # overflows an int64, or a client claims append time
     BATCH_UNKNOWN_CODEC = 9
     BATCH_DECOMPRESS_FAILED = 10
     BATCH_TOO_LARGE_DECOMPRESSED = 11   # more than decompressed_max; nothing beyond it was produced
@@ -70,58 +71,75 @@ cdef struct BatchInfo:
     int32_t record_count
     # Results of the walk.
     int64_t walked_max_timestamp                # -1 of a batch without records
-    int64_t walked_max_timestamp_offset_delta   # of the first record that has it; -1 of a batch without records
-    int64_t walked_min_timestamp                # smallest timestamp but for -1 ("none"); -1 if there is no other
-    int32_t keyless_count                       # records with a null key, which compacted topics refuse
+    int64_t walked_max_timestamp_offset_delta   # of the first record that has it; -1 of none
+    int64_t walked_min_timestamp                # smallest but for -1 ("no timestamp")
+    int32_t keyless_count                       # null keys, which compacted topics refuse
     int64_t uncompressed_bytes                  # of the records, after decompression
 
 
-# Header fields of the batch at `data`. `size` must hold the whole batch, or the answer is BATCH_TRUNCATED; bytes
-# after it are not looked at. No checksum.
-cdef BatchStatus read_batch_header(const uint8_t* data, Py_ssize_t size, BatchInfo* info) noexcept nogil
+# Header fields of the batch at `data`. `size` must hold the whole batch, or the answer is
+# BATCH_TRUNCATED; bytes after it are not looked at. No checksum.
+cdef BatchStatus read_batch_header(
+    const uint8_t* data, Py_ssize_t size, BatchInfo* info
+) noexcept nogil
 
-# The same for the first 61 bytes alone: the records may lie beyond `size` (a header read from a file).
-cdef BatchStatus peek_batch_header(const uint8_t* data, Py_ssize_t size, BatchInfo* info) noexcept nogil
+# The same for the first 61 bytes alone: the records may lie beyond `size` (a header read from a
+# file).
+cdef BatchStatus peek_batch_header(
+    const uint8_t* data, Py_ssize_t size, BatchInfo* info
+) noexcept nogil
 
 # Checksum of the batch whose header `info` holds, as read_batch_header left it.
 cdef BatchStatus check_crc(const uint8_t* data, const BatchInfo* info) noexcept nogil
 
-# Walk the uncompressed records of a produced batch: each length, varint and header, offset deltas 0, 1, 2, ..., as
-# many records as the header says and no byte more. Fills the walk's results in `info`. On an error *bad_index is the
-# record it was found in (record_count for trailing bytes), else -1.
+# Walk the uncompressed records of a produced batch: each length, varint and header, offset deltas
+# 0, 1, 2, ..., as many records as the header says and no byte more. Fills the walk's results in
+# `info`. On an error *bad_index is the record it was found in (record_count for trailing bytes),
+# else -1.
 cdef BatchStatus walk_records(
     const uint8_t* records, Py_ssize_t size, BatchInfo* info, int32_t* bad_index
 ) noexcept nogil
 
-# The same for records read back from a log: compaction leaves gaps, so offset deltas need only rise and stay within
-# last_offset_delta, and a batch may be empty.
+# The same for records read back from a log: compaction leaves gaps, so offset deltas need only rise
+# and stay within last_offset_delta, and a batch may be empty.
 cdef BatchStatus walk_stored_records(
     const uint8_t* records, Py_ssize_t size, BatchInfo* info, int32_t* bad_index
 ) noexcept nogil
 
-# Header rules for what a client may send, those that need no records: counts, no control batch, sequence present,
-# known codec, create time. `size` must be exactly the batch.
+# Header rules for what a client may send, those that need no records: counts, no control batch,
+# sequence present, known codec, create time. `size` must be exactly the batch.
 cdef BatchStatus check_produced_header(const BatchInfo* info, Py_ssize_t size) noexcept nogil
 
-# Everything a broker checks before it appends what a client sent: exactly one batch in `size` bytes, checksum, header
-# rules, records, compressed ones decompressed to at most decompressed_max bytes. Time limits and sequence order are
-# the caller's. BATCH_PYTHON_ERROR (an exception is set) only when memory or a codec's module is missing.
+# Everything a broker checks before it appends what a client sent: exactly one batch in `size`
+# bytes, checksum, header rules, records, compressed ones decompressed to at most decompressed_max
+# bytes. Time limits and sequence order are the caller's. BATCH_PYTHON_ERROR (an exception is set)
+# only when memory or a codec's module is missing.
 cdef BatchStatus check_produced_batch(
-    const uint8_t* data, Py_ssize_t size, Py_ssize_t decompressed_max, BatchInfo* info, int32_t* bad_index
+    const uint8_t* data,
+    Py_ssize_t size,
+    Py_ssize_t decompressed_max,
+    BatchInfo* info,
+    int32_t* bad_index,
 ) except? BATCH_PYTHON_ERROR
 
-# What recovery and tools check of a batch read back from a log: checksum, then the records by walk_stored_records.
-# Control batches, append time and bytes after the batch are fine here.
+# What recovery and tools check of a batch read back from a log: checksum, then the records by
+# walk_stored_records. Control batches, append time and bytes after the batch are fine here.
 cdef BatchStatus check_stored_batch(
-    const uint8_t* data, Py_ssize_t size, Py_ssize_t decompressed_max, BatchInfo* info, int32_t* bad_index
+    const uint8_t* data,
+    Py_ssize_t size,
+    Py_ssize_t decompressed_max,
+    BatchInfo* info,
+    int32_t* bad_index,
 ) except? BATCH_PYTHON_ERROR
 
 # Stamp the base offset and the leader epoch; outside the checksum. 61 bytes at `data`.
 cdef void patch_for_append(uint8_t* data, int64_t base_offset, int32_t leader_epoch) noexcept nogil
 
-# Turn a batch of `size` bytes into one of append time: the type bit, max timestamp = now, new checksum. The first
-# timestamp stays (COMPAT: as in Kafka; readers of append-time batches ignore it).
+# Turn a batch of `size` bytes into one of append time: the type bit, max timestamp = now, new
+# checksum. The first timestamp stays (COMPAT: as in Kafka; readers of append-time batches ignore
+# it).
 cdef void patch_log_append_time(uint8_t* data, Py_ssize_t size, int64_t now_ms) noexcept nogil
 
-# Replace a max timestamp that differs from the walk's (COMPAT: Kafka corrects it too), with a new checksum.
+# Replace a max timestamp that differs from the walk's (COMPAT: Kafka corrects it too), with a new
+# checksum.
 cdef void patch_max_timestamp(uint8_t* data, Py_ssize_t size, int64_t max_timestamp) noexcept nogil

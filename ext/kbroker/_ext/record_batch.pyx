@@ -1,15 +1,26 @@
-"""Record batches of message format 2: header, checksum and a walk over every record, without the GIL.
+"""Record batches of message format 2: header, checksum, and a walk over every record.
 
-Runs in io workers (produce, replica append, recovery) and in tools. One pass over the bytes for the checksum, one
-over the records; no allocation and no copy, except for compressed batches, whose records are decompressed into one
-bytes object of at most ``decompressed_max`` bytes. Oracle: ``kbroker.record._pure``.
+Runs in io workers (produce, replica append, recovery) and in tools. One pass over the bytes for the
+checksum, one over the records; no allocation and no copy, except for compressed batches, whose
+records are decompressed into one bytes object of at most ``decompressed_max`` bytes. All but that
+needs no GIL. Oracle: ``kbroker.record._pure``.
 """
 
 from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.memoryview cimport PyMemoryView_FromMemory
-from libc.stdint cimport INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memset
+from libc.stdint cimport (
+    INT32_MAX,
+    INT64_MAX,
+    int8_t,
+    int16_t,
+    int32_t,
+    int64_t,
+    uint8_t,
+    uint32_t,
+    uint64_t,
+)
+from libc.string cimport memcpy, memset
 
 from kbroker._ext.crc32c cimport crc32c
 from kbroker._ext.wire cimport (
@@ -26,19 +37,27 @@ from kbroker._ext.wire cimport (
     store_i32,
     store_i64,
     store_u32,
+    store_uvarlong,
+    varint_size,
+    varlong_size,
+    zigzag32,
+    zigzag64,
 )
 
 cdef extern from *:
     bint __builtin_add_overflow(int64_t a, int64_t b, int64_t* sum) noexcept nogil
 
 cdef enum:
-    # Length, attributes, timestamp delta, offset delta, key length, value length, header count: a byte each.
+    # Length, attributes, timestamp delta, offset delta, key length, value length, header count: a
+    # byte each.
     RECORD_BYTES_MIN = 7
 
 
-# ---- header ---------------------------------------------------------------------------------------------------------
+# ---- header --------------------------------------------------------------------------------------
 
-cdef BatchStatus peek_batch_header(const uint8_t* data, Py_ssize_t size, BatchInfo* info) noexcept nogil:
+cdef BatchStatus peek_batch_header(
+    const uint8_t* data, Py_ssize_t size, BatchInfo* info
+) noexcept nogil:
     memset(info, 0, sizeof(BatchInfo))
     info.walked_max_timestamp = -1
     info.walked_max_timestamp_offset_delta = -1
@@ -68,7 +87,9 @@ cdef BatchStatus peek_batch_header(const uint8_t* data, Py_ssize_t size, BatchIn
     return BATCH_OK
 
 
-cdef BatchStatus read_batch_header(const uint8_t* data, Py_ssize_t size, BatchInfo* info) noexcept nogil:
+cdef BatchStatus read_batch_header(
+    const uint8_t* data, Py_ssize_t size, BatchInfo* info
+) noexcept nogil:
     cdef BatchStatus status = peek_batch_header(data, size, info)
     if status == BATCH_OK and size - BATCH_LENGTH_END < info.batch_length:
         return BATCH_TRUNCATED
@@ -98,9 +119,10 @@ cdef BatchStatus check_produced_header(const BatchInfo* info, Py_ssize_t size) n
     return BATCH_OK
 
 
-# ---- records --------------------------------------------------------------------------------------------------------
+# ---- records -------------------------------------------------------------------------------------
 
-# A varint and the byte after it, returned in two registers; `next` is NULL if there is none within bounds.
+# A varint and the byte after it, returned in two registers; `next` is NULL if there is none within
+# bounds.
 cdef struct Varint:
     uint64_t raw
     const uint8_t* next
@@ -136,7 +158,8 @@ cdef Varint varlong_long_form(const uint8_t* p, const uint8_t* end) noexcept nog
     return found
 
 
-# One and two bytes, which is nearly all there are, are read here; `wide` (a constant at each call) allows 64 bits.
+# One and two bytes, which is nearly all there are, are read here; `wide` (a constant at each call)
+# allows 64 bits.
 cdef inline Varint varint_at(const uint8_t* p, const uint8_t* end, bint wide) noexcept nogil:
     cdef Varint found
     if end - p >= 2:
@@ -155,8 +178,11 @@ cdef inline int64_t unzigzag(uint64_t raw) noexcept nogil:
     return <int64_t>((raw >> 1) ^ (0 - (raw & 1)))
 
 
-# The byte after `count` headers that start at p, or NULL. A key is a length and bytes, a value may be null.
-cdef const uint8_t* skip_headers(const uint8_t* p, const uint8_t* end, int64_t count) noexcept nogil:
+# The byte after `count` headers that start at p, or NULL. A key is a length and bytes, a value may
+# be null.
+cdef const uint8_t* skip_headers(
+    const uint8_t* p, const uint8_t* end, int64_t count
+) noexcept nogil:
     cdef:
         Varint v
         int64_t n
@@ -175,8 +201,9 @@ cdef const uint8_t* skip_headers(const uint8_t* p, const uint8_t* end, int64_t c
     return p
 
 
-# The walk itself. `stored` is a constant at both calls, so each gets its own copy without the other's tests.
-# WIRE per record: length, attributes (unused), timestamp delta, offset delta, key, value, headers.
+# The walk itself. `stored` is a constant at both calls, so each gets its own copy without the
+# other's tests. WIRE per record: length, attributes (unused), timestamp delta, offset delta, key,
+# value, headers.
 cdef inline BatchStatus walk(
     const uint8_t* p, Py_ssize_t size, BatchInfo* info, int32_t* bad_index, bint stored
 ) noexcept nogil:
@@ -274,9 +301,10 @@ cdef BatchStatus walk_stored_records(
     return walk(records, size, info, bad_index, True)
 
 
-# ---- the whole batch ------------------------------------------------------------------------------------------------
+# ---- the whole batch -----------------------------------------------------------------------------
 
-# kbroker.record.compression.decompress and its two exceptions, imported with the first compressed batch.
+# kbroker.record.compression.decompress and its two exceptions, imported with the first compressed
+# batch.
 cdef object _decompress = None
 cdef object _too_large = None
 cdef object _failed = None
@@ -311,7 +339,11 @@ cdef object decompressed(
 
 
 cdef BatchStatus check_produced_batch(
-    const uint8_t* data, Py_ssize_t size, Py_ssize_t decompressed_max, BatchInfo* info, int32_t* bad_index
+    const uint8_t* data,
+    Py_ssize_t size,
+    Py_ssize_t decompressed_max,
+    BatchInfo* info,
+    int32_t* bad_index,
 ) except? BATCH_PYTHON_ERROR:
     cdef BatchStatus status
     bad_index[0] = -1
@@ -327,11 +359,17 @@ cdef BatchStatus check_produced_batch(
     records = decompressed(data, info, decompressed_max, &status)
     if records is None:
         return status
-    return walk_records(<const uint8_t*>PyBytes_AS_STRING(records), PyBytes_GET_SIZE(records), info, bad_index)
+    return walk_records(
+        <const uint8_t*>PyBytes_AS_STRING(records), PyBytes_GET_SIZE(records), info, bad_index
+    )
 
 
 cdef BatchStatus check_stored_batch(
-    const uint8_t* data, Py_ssize_t size, Py_ssize_t decompressed_max, BatchInfo* info, int32_t* bad_index
+    const uint8_t* data,
+    Py_ssize_t size,
+    Py_ssize_t decompressed_max,
+    BatchInfo* info,
+    int32_t* bad_index,
 ) except? BATCH_PYTHON_ERROR:
     cdef BatchStatus status
     bad_index[0] = -1
@@ -343,7 +381,8 @@ cdef BatchStatus check_stored_batch(
     if info.last_offset_delta < 0 or info.record_count < 0:
         return BATCH_BAD_RECORD_COUNT
     size = info.batch_length + BATCH_LENGTH_END - BATCH_HEADER_BYTES
-    if info.attributes & ATTRIBUTE_CODEC_MASK == CODEC_NONE or (info.record_count == 0 and size == 0):
+    # A batch that compaction emptied has no compressed stream either.
+    if info.attributes & ATTRIBUTE_CODEC_MASK == CODEC_NONE or info.record_count + size == 0:
         return walk_stored_records(data + BATCH_HEADER_BYTES, size, info, bad_index)
     if info.attributes & ATTRIBUTE_CODEC_MASK > CODEC_ZSTD:
         return BATCH_UNKNOWN_CODEC
@@ -355,7 +394,7 @@ cdef BatchStatus check_stored_batch(
     )
 
 
-# ---- stamping -------------------------------------------------------------------------------------------------------
+# ---- stamping ------------------------------------------------------------------------------------
 
 cdef void patch_for_append(uint8_t* data, int64_t base_offset, int32_t leader_epoch) noexcept nogil:
     store_i64(data, base_offset)
@@ -373,7 +412,7 @@ cdef void patch_max_timestamp(uint8_t* data, Py_ssize_t size, int64_t max_timest
     store_u32(data + BATCH_CRC_AT, crc32c(data + BATCH_CRC_FROM, <size_t>(size - BATCH_CRC_FROM)))
 
 
-# ---- Python's view, for tests and cold paths ------------------------------------------------------------------------
+# ---- Python's view, for tests and cold paths -----------------------------------------------------
 
 cdef object raise_corrupt(BatchStatus status, int32_t bad_index):
     from kbroker.record.errors import CorruptBatchError
@@ -408,20 +447,22 @@ def check_batch(data, Py_ssize_t decompressed_max, *, bint stored=False):
     """Check one batch in full and return its BatchSummary. Raises CorruptBatchError.
 
     data: any contiguous buffer; exactly one batch, unless ``stored``, when more may follow it.
-    stored: the rules for a batch read back from a log (control batches, compaction's gaps) instead of those for
-        one that a client sent.
+    stored: by the rules for a batch read back from a log (control batches, compaction's gaps),
+        not those for one that a client sent.
     """
     cdef:
         Py_buffer view
         BatchInfo info
         BatchStatus status
+        const uint8_t* start
         int32_t bad_index = -1
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     try:
+        start = <const uint8_t*>view.buf
         if stored:
-            status = check_stored_batch(<const uint8_t*>view.buf, view.len, decompressed_max, &info, &bad_index)
+            status = check_stored_batch(start, view.len, decompressed_max, &info, &bad_index)
         else:
-            status = check_produced_batch(<const uint8_t*>view.buf, view.len, decompressed_max, &info, &bad_index)
+            status = check_produced_batch(start, view.len, decompressed_max, &info, &bad_index)
     finally:
         PyBuffer_Release(&view)
     if status != BATCH_OK:
@@ -430,7 +471,7 @@ def check_batch(data, Py_ssize_t decompressed_max, *, bint stored=False):
 
 
 def read_header(data, Py_ssize_t offset=0):
-    """BatchSummary of the batch whose header starts at ``offset``; its records need not be in ``data``.
+    """BatchSummary of the batch that starts at ``offset``; its records need not be in ``data``.
 
     The walk's fields hold what they do for a batch without records. Raises CorruptBatchError.
     """
@@ -472,9 +513,10 @@ cdef object headers_at(const uint8_t* p, const uint8_t* end, int64_t count):
 
 
 def decode_records(records, int32_t count, int32_t last_offset_delta, int64_t first_timestamp):
-    """Uncompressed records as [(offset delta, timestamp, key, value, ((header key, value), ...)), ...].
+    """Uncompressed records as a list of (offset delta, timestamp, key, value, headers).
 
-    Copies every key and value. Walks the bytes first, under the rules for stored batches. Raises CorruptBatchError.
+    Copies every key and value. Walks the bytes first, under the rules for stored batches. Raises
+    CorruptBatchError.
     """
     cdef:
         Py_buffer view
@@ -520,6 +562,60 @@ def decode_records(records, int32_t count, int32_t last_offset_delta, int64_t fi
     finally:
         PyBuffer_Release(&view)
     return found
+
+
+cdef Py_ssize_t sized_bytes(bytes field) except -1:
+    # Encoded size of a key or value with its length; None is null.
+    if field is None:
+        return 1
+    if PyBytes_GET_SIZE(field) > INT32_MAX:
+        raise OverflowError(f"{PyBytes_GET_SIZE(field)} bytes do not fit a record")
+    return varint_size(<int32_t>PyBytes_GET_SIZE(field)) + PyBytes_GET_SIZE(field)
+
+
+cdef uint8_t* store_sized(uint8_t* p, bytes field) noexcept:
+    # Unchecked: sized_bytes(field) bytes are free at p. Returns the byte after.
+    cdef Py_ssize_t n
+    if field is None:
+        return store_uvarlong(p, zigzag32(-1))
+    n = PyBytes_GET_SIZE(field)
+    p = store_uvarlong(p, zigzag32(<int32_t>n))
+    memcpy(p, PyBytes_AS_STRING(field), <size_t>n)
+    return p + n
+
+
+def encode_record(
+    int32_t offset_delta, int64_t timestamp_delta, bytes key, bytes value, tuple headers not None
+) -> bytes:
+    """One record as it lies in a batch, length included; None is null.
+
+    headers: ((key, value or None), ...).
+    """
+    cdef:
+        Py_ssize_t size
+        bytes record
+        bytes header_key, header_value
+        uint8_t* p
+    size = 1 + varlong_size(timestamp_delta) + varint_size(offset_delta)
+    size += sized_bytes(key) + sized_bytes(value) + varint_size(<int32_t>len(headers))
+    for header_key, header_value in headers:
+        if header_key is None:
+            raise TypeError("a header's key is never null")
+        size += sized_bytes(header_key) + sized_bytes(header_value)
+    if size > INT32_MAX:
+        raise OverflowError(f"{size} bytes do not fit a record")
+    record = PyBytes_FromStringAndSize(NULL, size + varint_size(<int32_t>size))
+    p = store_uvarlong(<uint8_t*>PyBytes_AS_STRING(record), zigzag32(<int32_t>size))
+    p[0] = 0
+    p = store_uvarlong(p + 1, zigzag64(timestamp_delta))
+    p = store_uvarlong(p, zigzag32(offset_delta))
+    p = store_sized(p, key)
+    p = store_sized(p, value)
+    p = store_uvarlong(p, zigzag32(<int32_t>len(headers)))
+    for header_key, header_value in headers:
+        p = store_sized(p, header_key)
+        p = store_sized(p, header_value)
+    return record
 
 
 def stamp_for_append(bytearray data not None, int64_t base_offset, int32_t leader_epoch) -> None:

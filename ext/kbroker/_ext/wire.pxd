@@ -1,12 +1,13 @@
 # Bounded big-endian reads and writes over raw memory: the Kafka protocol's primitive types.
 #
-# Every function checks the room before it touches a byte, returns a status, and on any status but 0 leaves both the
-# cursor and its outputs as they were. Nothing allocates, nothing holds a reference: the caller keeps the memory
-# between `pos` and `end` alive. The load_*/store_* functions at the top check nothing; they are for offsets that the
-# caller has already compared with the end.
+# Every function checks the room before it touches a byte, returns a status, and on any status but 0
+# leaves both the cursor and its outputs as they were. Nothing allocates, nothing holds a reference:
+# the caller keeps the memory between `pos` and `end` alive. The load_*/store_* functions at the top
+# check nothing; they are for offsets that the caller has already compared with the end.
 #
-# Strings and bytes come back as a pointer into the buffer and a length; null is (NULL, -1), empty is (pointer, 0).
-# Oracle of the variable-length integers: kbroker.record._pure. Source: protocol guide, "Protocol Primitive Types".
+# Strings and bytes come back as a pointer into the buffer and a length; null is (NULL, -1), empty
+# is (pointer, 0). Oracle of the variable-length integers: kbroker.record._pure. Source: protocol
+# guide, "Protocol Primitive Types".
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
@@ -43,7 +44,7 @@ cdef struct Writer:
     uint8_t* end           # exclusive
 
 
-# ---- unchecked loads and stores -------------------------------------------------------------------------------------
+# ---- unchecked loads and stores ------------------------------------------------------------------
 
 cdef inline int8_t load_i8(const uint8_t* p) noexcept nogil:
     return <int8_t>p[0]
@@ -97,7 +98,7 @@ cdef inline void store_i64(uint8_t* p, int64_t value) noexcept nogil:
     memcpy(p, &raw, 8)
 
 
-# ---- reader ---------------------------------------------------------------------------------------------------------
+# ---- reader --------------------------------------------------------------------------------------
 
 cdef inline Reader make_reader(const uint8_t* data, Py_ssize_t size) noexcept nogil:
     cdef Reader r
@@ -170,8 +171,9 @@ cdef inline ReadStatus read_raw(Reader* r, Py_ssize_t n, const uint8_t** p) noex
     return READ_OK
 
 
-# Decode one unsigned 32-bit varint. WIRE: 1..5 bytes, low 7 bits first, high bit means "more". A padded encoding
-# (80 00 for 0) is accepted, as everywhere in Kafka; one whose fifth byte holds bits above 31 is READ_OVERLONG.
+# Decode one unsigned 32-bit varint. WIRE: 1..5 bytes, low 7 bits first, high bit means "more". A
+# padded encoding (80 00 for 0) is accepted, as everywhere in Kafka; one whose fifth byte holds bits
+# above 31 is READ_OVERLONG.
 cdef inline ReadStatus read_uvarint(Reader* r, uint32_t* out) noexcept nogil:
     cdef:
         const uint8_t* p = r.pos
@@ -274,7 +276,8 @@ cdef inline ReadStatus read_bytes(Reader* r, const uint8_t** p, int32_t* n) noex
 
 
 cdef inline ReadStatus read_compact_bytes(Reader* r, const uint8_t** p, int32_t* n) noexcept nogil:
-    # COMPACT_BYTES, COMPACT_RECORDS and their nullable kinds: unsigned varint of length + 1, 0 is null.
+    # COMPACT_BYTES, COMPACT_RECORDS and their nullable kinds: unsigned varint of length + 1, 0 is
+    # null.
     cdef uint32_t raw = 0
     cdef Reader ahead = r[0]
     cdef ReadStatus status = read_uvarint(&ahead, &raw)
@@ -300,8 +303,8 @@ cdef inline ReadStatus read_compact_string(Reader* r, const uint8_t** p, int32_t
 cdef inline ReadStatus read_array_count(
     Reader* r, Py_ssize_t element_bytes_min, int32_t* count
 ) noexcept nogil:
-    # ARRAY: int32 count, -1 is null. BOUND: a count whose smallest elements would not fit in what is left is
-    # READ_TRUNCATED at once, so a caller may size memory by it.
+    # ARRAY: int32 count, -1 is null. BOUND: a count whose smallest elements would not fit in what
+    # is left is READ_TRUNCATED at once, so a caller may size memory by it.
     cdef int32_t n
     if r.end - r.pos < 4:
         return READ_TRUNCATED
@@ -334,7 +337,8 @@ cdef inline ReadStatus read_compact_array_count(
 
 
 cdef inline ReadStatus skip_tagged_fields(Reader* r) noexcept nogil:
-    # The tagged-field section that ends each structure of a flexible version (KIP-482), whatever it holds.
+    # The tagged-field section that ends each structure of a flexible version (KIP-482), whatever it
+    # holds.
     cdef:
         Reader ahead = r[0]
         uint32_t fields = 0
@@ -347,7 +351,8 @@ cdef inline ReadStatus skip_tagged_fields(Reader* r) noexcept nogil:
     status = read_uvarint(&ahead, &fields)
     if status != READ_OK:
         return status
-    # BOUND: each turn consumes at least two bytes or returns, so a false count costs no more than the buffer.
+    # BOUND: each turn consumes at least two bytes or returns, so a false count costs no more than
+    # the buffer.
     while fields > 0:
         status = read_uvarint(&ahead, &tag)
         if status != READ_OK:
@@ -363,7 +368,7 @@ cdef inline ReadStatus skip_tagged_fields(Reader* r) noexcept nogil:
     return READ_OK
 
 
-# ---- writer ---------------------------------------------------------------------------------------------------------
+# ---- writer --------------------------------------------------------------------------------------
 
 cdef inline Writer make_writer(uint8_t* data, Py_ssize_t size) noexcept nogil:
     cdef Writer w

@@ -1,4 +1,4 @@
-"""Python's view of the primitive types of ``wire.pxd``, one call per value: for tests and cold paths.
+"""Python's view of the primitive types of ``wire.pxd``, one call per value.
 
 Hot code cimports the inline functions; nothing here is called per record or per request.
 """
@@ -113,7 +113,7 @@ def decode_sized(
 
 
 def encode_sized(str kind, bytes value, Py_ssize_t room=1 << 20) -> bytes:
-    """One string or bytes field; ``value`` None is null. Raises OverflowError past ``room`` bytes."""
+    """One string or bytes field, None for null. Raises OverflowError past ``room`` bytes."""
     cdef:
         const uint8_t* p = NULL
         int32_t n = -1

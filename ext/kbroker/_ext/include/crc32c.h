@@ -1,11 +1,12 @@
 /* CRC-32C (Castagnoli, reflected polynomial 82F63B78), the checksum of record batches.
  *
- * Two ways, chosen once by crc32c_init(): the processor's CRC instruction (SSE 4.2, or ARMv8 where it is compiled
- * in), and a table of eight slices. The instruction takes three cycles and one can start every cycle, so large
- * inputs run as three streams side by side; a stream's state is then carried over the bytes of the next one by a
- * table that applies "n zero bytes" to a state (the operation is linear over bits).
+ * Two ways, chosen once by crc32c_init(): the processor's CRC instruction (SSE 4.2, or ARMv8 where
+ * it is compiled in), and a table of eight slices. The instruction takes three cycles and one can
+ * start every cycle, so large inputs run as three streams side by side; a stream's state is then
+ * carried over the bytes of the next one by a table that applies "n zero bytes" to a state (the
+ * operation is linear over bits).
  *
- * Functions with the suffix _raw work on the inverted register; crc32c_update() is what callers use.
+ * Functions with the suffix _raw work on the inverted register; callers use crc32c_update().
  * Include from one translation unit only: the tables are static.
  */
 #ifndef KBROKER_CRC32C_H
@@ -32,8 +33,8 @@
 #endif
 
 #define CRC32C_POLYNOMIAL 0x82F63B78u
-/* Bytes of one of the three streams. The long one bounds the cost of joining (two table walks per 6 KiB), the short
- * one serves what is left; below three short streams a single stream is used. */
+/* Bytes of one of the three streams. The long one bounds the cost of joining (two table walks per
+ * 6 KiB), the short one serves what is left; below three short streams a single stream is used. */
 #define CRC32C_LONG 2048
 #define CRC32C_SHORT 256
 
@@ -89,7 +90,8 @@ static void crc32c_init_skip(uint32_t skip[4][256], size_t zeros)
 
 static inline uint32_t crc32c_skip(uint32_t skip[4][256], uint32_t crc)
 {
-    return skip[0][crc & 0xFF] ^ skip[1][(crc >> 8) & 0xFF] ^ skip[2][(crc >> 16) & 0xFF] ^ skip[3][crc >> 24];
+    return skip[0][crc & 0xFF] ^ skip[1][(crc >> 8) & 0xFF] ^ skip[2][(crc >> 16) & 0xFF]
+        ^ skip[3][crc >> 24];
 }
 
 /* Three streams of `stride` bytes each, stride a multiple of 8. */

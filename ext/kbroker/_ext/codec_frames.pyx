@@ -1,0 +1,172 @@
+"""Where zstd and LZ4 frames end, and the most they can hold, without decompressing them.
+
+The Python decoders of both codecs either do not say that a frame was cut short or do not bound what
+they write. Knowing the end and the bound beforehand lets ``kbroker.record.compression`` hand them
+exactly one whole frame and exactly enough memory. One step per block (at most 128 KiB or 4 MiB
+each); contents and checksums are the decoder's to judge. Sources: RFC 8878 section 3.1; LZ4 Frame
+Format Description 1.6. Oracle: ``kbroker.record._pure``.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+from kbroker._ext.wire cimport Reader
+
+cdef extern from "<endian.h>" nogil:
+    uint32_t le32toh(uint32_t)
+    uint64_t le64toh(uint64_t)
+
+cdef enum:
+    ZSTD_MAGIC = 0xFD2FB528
+    ZSTD_BLOCK_BYTES_MAX = 128 * 1024
+    LZ4_MAGIC = 0x184D2204
+
+cdef enum FrameStatus:
+    FRAME_OK = 0
+    FRAME_CUT_SHORT = 1
+    FRAME_MALFORMED = 2
+
+cdef struct Frame:
+    const uint8_t* end    # first byte after the frame
+    int64_t declared      # content size from the header, -1 if it names none
+    int64_t bound         # the blocks can hold no more than this
+
+
+cdef inline bint take(Reader* r, Py_ssize_t n, uint64_t* out) noexcept nogil:
+    # The next n (0..8) bytes as a little-endian number.
+    cdef uint64_t raw = 0
+    if n > r.end - r.pos:
+        return False
+    memcpy(&raw, r.pos, <size_t>n)
+    out[0] = le64toh(raw)
+    r.pos += n
+    return True
+
+
+cdef FrameStatus scan_zstd(Reader* r, Frame* frame) noexcept nogil:
+    cdef:
+        uint64_t magic, flags, block, ignored
+        uint64_t content = 0
+        Py_ssize_t size, content_size_bytes
+        int kind
+    if not take(r, 4, &magic) or not take(r, 1, &flags):
+        return FRAME_CUT_SHORT
+    if magic != <uint64_t>(<uint32_t>ZSTD_MAGIC) or flags & 0x08:
+        return FRAME_MALFORMED
+    # Window descriptor, unless the frame is a single segment; then the dictionary id of 0, 1, 2 or
+    # 4 bytes.
+    size = 0 if flags & 0x20 else 1
+    size += (1 << (flags & 3)) >> 1
+    if size > r.end - r.pos:
+        return FRAME_CUT_SHORT
+    r.pos += size
+    content_size_bytes = 1 << (flags >> 6)
+    if content_size_bytes == 1 and not flags & 0x20:
+        content_size_bytes = 0
+    if not take(r, content_size_bytes, &content):
+        return FRAME_CUT_SHORT
+    if content_size_bytes == 2:
+        content += 256
+    if content >> 63:
+        return FRAME_MALFORMED
+    frame.declared = <int64_t>content if content_size_bytes else -1
+    frame.bound = 0
+    while True:
+        if not take(r, 3, &block):
+            return FRAME_CUT_SHORT
+        size = <Py_ssize_t>(block >> 3)
+        kind = (block >> 1) & 3
+        if kind == 3 or size > ZSTD_BLOCK_BYTES_MAX:
+            return FRAME_MALFORMED
+        frame.bound += ZSTD_BLOCK_BYTES_MAX if kind == 2 else size
+        if kind == 1:
+            size = 1
+        if size > r.end - r.pos:
+            return FRAME_CUT_SHORT
+        r.pos += size
+        if block & 1:
+            break
+    if flags & 0x04 and not take(r, 4, &ignored):
+        return FRAME_CUT_SHORT
+    frame.end = r.pos
+    return FRAME_OK
+
+
+cdef FrameStatus scan_lz4(Reader* r, Frame* frame) noexcept nogil:
+    cdef:
+        uint64_t magic, flags, descriptor, block, ignored
+        uint64_t content = 0
+        Py_ssize_t size, block_bytes_max
+    if not take(r, 4, &magic) or not take(r, 1, &flags) or not take(r, 1, &descriptor):
+        return FRAME_CUT_SHORT
+    # COMPAT: Kafka's Java code reads version 1 with independent blocks, and no dictionaries.
+    if magic != LZ4_MAGIC or flags >> 6 != 1 or not flags & 0x20 or flags & 0x03:
+        return FRAME_MALFORMED
+    if descriptor & 0x8F or descriptor >> 4 < 4:
+        return FRAME_MALFORMED
+    block_bytes_max = 1 << (8 + 2 * (descriptor >> 4))
+    if not take(r, 8 if flags & 0x08 else 0, &content) or not take(r, 1, &ignored):
+        return FRAME_CUT_SHORT
+    if content >> 63:
+        return FRAME_MALFORMED
+    frame.declared = <int64_t>content if flags & 0x08 else -1
+    frame.bound = 0
+    while True:
+        if not take(r, 4, &block):
+            return FRAME_CUT_SHORT
+        size = <Py_ssize_t>(block & 0x7FFFFFFF)
+        if size == 0:
+            break
+        if size > block_bytes_max:
+            return FRAME_MALFORMED
+        frame.bound += size if block >> 31 else block_bytes_max
+        size += 4 if flags & 0x10 else 0
+        if size > r.end - r.pos:
+            return FRAME_CUT_SHORT
+        r.pos += size
+    if flags & 0x04 and not take(r, 4, &ignored):
+        return FRAME_CUT_SHORT
+    frame.end = r.pos
+    return FRAME_OK
+
+
+cdef object scan(data, Py_ssize_t start, bint zstd):
+    cdef:
+        Py_buffer view
+        Reader r
+        Frame frame
+        FrameStatus status
+        Py_ssize_t end = 0
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        if start < 0 or start > view.len:
+            raise IndexError(f"start {start} is outside {view.len} bytes")
+        r.pos = <const uint8_t*>view.buf + start
+        r.end = <const uint8_t*>view.buf + view.len
+        frame.end = r.pos
+        frame.declared = -1
+        frame.bound = 0
+        with nogil:
+            status = scan_zstd(&r, &frame) if zstd else scan_lz4(&r, &frame)
+        if status == FRAME_OK:
+            end = frame.end - <const uint8_t*>view.buf
+    finally:
+        PyBuffer_Release(&view)
+    if status != FRAME_OK:
+        raise ValueError("cut short" if status == FRAME_CUT_SHORT else "malformed frame")
+    return end, frame.declared, frame.bound
+
+
+def scan_zstd_frame(data, Py_ssize_t start=0) -> tuple[int, int, int]:
+    """(end, declared content size or -1, most that the blocks can hold) of the frame at ``start``.
+
+    Raises ValueError for a frame that is malformed or cut short. Skippable frames count as
+    malformed.
+    """
+    return scan(data, start, True)
+
+
+def scan_lz4_frame(data, Py_ssize_t start=0) -> tuple[int, int, int]:
+    """The same for an LZ4 frame, if Kafka's Java clients can read it: independent blocks."""
+    return scan(data, start, False)

@@ -1,0 +1,286 @@
+"""The four compression codecs of record batches, each within a byte budget.
+
+Runs in io workers (produce), clients and tools. Compressed bytes come from anyone, and 16 KiB of
+them can hold 512 MiB, so every path either knows the size beforehand and refuses it, or stops at
+limit + 1 bytes. Truncated data and bytes after the end are errors: a consumer in another language
+would stop there or return less.
+
+Third-party codecs are imported with the first batch that needs them; decoder objects are kept and
+reused, and nothing here may be called from two threads at once.
+"""
+
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+from kbroker.record.backend import scan_lz4_frame, scan_zstd_frame
+from kbroker.record.errors import DecompressedTooLargeError, DecompressionError
+
+NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
+CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
+
+Buffer = bytes | bytearray | memoryview
+
+# BOUND: pieces (gzip members, zstd frames) of one batch. Producers write one; each costs about a
+# microsecond.
+_PIECES_MAX = 1024
+# BOUND: gzip input per step, because zlib copies what it has not consumed at each.
+_GZIP_STEP_BYTES = 64 * 1024
+# BOUND: zstd's own default and the largest window of its level 22; it is address space until it is
+# written to.
+_ZSTD_WINDOW_BYTES_MAX = 1 << 27
+# The header of SnappyOutputStream in Java: magic, version 1, readable since version 1.
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
+_XERIAL_BLOCK_BYTES = 32 * 1024
+# BOUND: blocks of a xerial stream. Producers fill 32 KiB blocks, but for flushes; a stream of empty
+# blocks would cost a call for every five bytes.
+_XERIAL_BLOCKS_FREE = 64
+_XERIAL_BLOCK_BYTES_MEAN_MIN = 512
+
+_zstd_decoder: Any = None
+_zstd_encoders: dict[int, Any] = {}
+
+
+def decompress(codec: int, data: Buffer, limit: int) -> bytes:
+    """The whole content of ``data``, at most ``limit`` bytes.
+
+    codec: attribute bits 0-2 of a batch. data: contiguous; no reference to it is kept.
+
+    Raises DecompressedTooLargeError when there is more, having held no more than about twice
+    ``limit``; DecompressionError for anything the codec refuses, a cut, or trailing bytes.
+    """
+    if codec == NONE:
+        if len(data) > limit:
+            raise _too_large(codec, limit)
+        return bytes(data)
+    if not 0 < codec < len(_DECODERS):
+        raise DecompressionError(f"there is no codec {codec}")
+    return _DECODERS[codec](data, limit)
+
+
+def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
+    """``data`` in the form that Kafka's clients write and read; level None is the default."""
+    if codec == NONE:
+        return bytes(data)
+    if not 0 < codec < len(_ENCODERS):
+        raise ValueError(f"there is no codec {codec}")
+    return _ENCODERS[codec](data, level)
+
+
+def _too_large(codec: int, limit: int) -> DecompressedTooLargeError:
+    return DecompressedTooLargeError(f"{CODEC_NAMES[codec]} data holds more than {limit} bytes")
+
+
+def _refused(codec: int, why: object) -> DecompressionError:
+    return DecompressionError(f"{CODEC_NAMES[codec]} data: {why}")
+
+
+# ---- gzip ----------------------------------------------------------------------------------------
+
+
+def _gunzip(data: Buffer, limit: int) -> bytes:
+    # Several members one after another are one stream (RFC 1952 section 2.2), and Java reads them
+    # so.
+    source = memoryview(data)
+    parts: list[bytes] = []
+    total = position = 0
+    for _ in range(_PIECES_MAX):
+        decoder = zlib.decompressobj(wbits=31)
+        while not decoder.eof:
+            step = source[position : position + _GZIP_STEP_BYTES]
+            if not step:
+                raise _refused(GZIP, "cut short")
+            try:
+                # zlib takes 0 for "no limit"; limit + 1 - total is never below 1.
+                part = decoder.decompress(step, limit + 1 - total)
+            except zlib.error as err:
+                raise _refused(GZIP, err) from None
+            position += len(step) - len(decoder.unconsumed_tail) - len(decoder.unused_data)
+            total += len(part)
+            parts.append(part)
+            if total > limit:
+                raise _too_large(GZIP, limit)
+        if position == len(source):
+            return parts[0] if len(parts) == 1 else b"".join(parts)
+    raise _refused(GZIP, f"more than {_PIECES_MAX} members")
+
+
+def _gzip(data: Buffer, level: int | None) -> bytes:
+    encoder = zlib.compressobj(zlib.Z_DEFAULT_COMPRESSION if level is None else level, wbits=31)
+    return encoder.compress(data) + encoder.flush()
+
+
+# ---- snappy --------------------------------------------------------------------------------------
+
+
+def _snappy_length(block: Buffer) -> int:
+    """The content length that a raw snappy block declares, and its decoder holds it to."""
+    length = shift = 0
+    for byte in block[:5]:
+        length |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return length
+        shift += 7
+    raise _refused(SNAPPY, "no length")
+
+
+def _unsnappy_block(block: Buffer) -> bytes:
+    import snappy
+
+    try:
+        return snappy.uncompress(block)  # type: ignore[no-any-return]
+    except Exception as err:
+        # The package turns only some of its decoder's errors into its own class.
+        raise _refused(SNAPPY, err) from None
+
+
+def _unsnappy(data: Buffer, limit: int) -> bytes:
+    source = memoryview(data)
+    if bytes(source[:8]) == _XERIAL_MAGIC:
+        return _unsnappy_xerial(source, limit)
+    if _snappy_length(source) > limit:
+        raise _too_large(SNAPPY, limit)
+    return _unsnappy_block(source)
+
+
+def _unsnappy_xerial(source: memoryview, limit: int) -> bytes:
+    # WIRE: header of 16 bytes, then (int32 length, raw snappy block) until the end.
+    blocks: list[memoryview] = []
+    total = 0
+    position = len(_XERIAL_HEADER)
+    if len(source) < position:
+        raise _refused(SNAPPY, "cut short")
+    if source[8:12] != _XERIAL_HEADER[8:12] or source[12:16] != _XERIAL_HEADER[12:16]:
+        raise _refused(SNAPPY, "unknown version of the stream format")
+    while position < len(source):
+        start = position + 4
+        position = start + int.from_bytes(source[position:start], "big")
+        if start > len(source) or position > len(source):
+            raise _refused(SNAPPY, "cut short")
+        block = source[start:position]
+        total += _snappy_length(block)
+        if total > limit:
+            raise _too_large(SNAPPY, limit)
+        blocks.append(block)
+        if len(blocks) > _XERIAL_BLOCKS_FREE + total // _XERIAL_BLOCK_BYTES_MEAN_MIN:
+            raise _refused(SNAPPY, "too many small blocks")
+    return b"".join(map(_unsnappy_block, blocks))
+
+
+def _snappy(data: Buffer, level: int | None) -> bytes:
+    import snappy
+
+    parts = [_XERIAL_HEADER]
+    for start in range(0, len(data), _XERIAL_BLOCK_BYTES):
+        block = snappy.compress(memoryview(data)[start : start + _XERIAL_BLOCK_BYTES])
+        parts += (len(block).to_bytes(4, "big"), block)
+    return b"".join(parts)
+
+
+# ---- lz4 -----------------------------------------------------------------------------------------
+
+
+def _unlz4(data: Buffer, limit: int) -> bytes:
+    # COMPAT: Kafka's Java code stops after the first frame, so a second one would be lost on its
+    # consumers.
+    from lz4.frame import LZ4FrameDecompressor
+
+    try:
+        end, declared, bound = scan_lz4_frame(data)
+    except ValueError as err:
+        raise _refused(LZ4, err) from None
+    if end != len(data):
+        raise _refused(LZ4, "bytes after the end of the frame")
+    if declared > limit:
+        raise _too_large(LZ4, limit)
+    decoder = LZ4FrameDecompressor()
+    try:
+        # One byte more than the content can have, or the decoder would stop short of the frame's
+        # end mark.
+        content: bytes = decoder.decompress(data, min(bound, limit) + 1)
+    except RuntimeError as err:
+        raise _refused(LZ4, err) from None
+    if len(content) > limit:
+        raise _too_large(LZ4, limit)
+    if not decoder.eof:
+        raise _refused(LZ4, "cut short")
+    return content
+
+
+def _lz4(data: Buffer, level: int | None) -> bytes:
+    from lz4 import frame
+
+    return frame.compress(  # type: ignore[no-any-return]
+        data,
+        compression_level=0 if level is None else level,
+        block_size=frame.BLOCKSIZE_MAX64KB,
+        block_linked=False,
+        store_size=False,
+    )
+
+
+# ---- zstd ----------------------------------------------------------------------------------------
+
+
+def _unzstd(data: Buffer, limit: int) -> bytes:
+    global _zstd_decoder
+    source = memoryview(data)
+    parts: list[bytes] = []
+    total = position = 0
+    for _ in range(_PIECES_MAX):
+        try:
+            end, declared, bound = scan_zstd_frame(source, position)
+        except ValueError as err:
+            raise _refused(ZSTD, err) from None
+        room = limit - total
+        if declared > room:
+            raise _too_large(ZSTD, limit)
+        part = _unzstd_frame(source[position:end], declared, bound, room)
+        if part is None:
+            # The decoder's window has grown with the bomb and would stay so.
+            _zstd_decoder = None
+            raise _too_large(ZSTD, limit)
+        parts.append(part)
+        total += len(part)
+        position = end
+        if position == len(source):
+            return parts[0] if len(parts) == 1 else b"".join(parts)
+    raise _refused(ZSTD, f"more than {_PIECES_MAX} frames")
+
+
+def _unzstd_frame(frame: memoryview, declared: int, bound: int, room: int) -> bytes | None:
+    """The content of exactly one whole frame; None if it is more than ``room`` bytes."""
+    global _zstd_decoder
+    import zstandard
+
+    if _zstd_decoder is None:
+        _zstd_decoder = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES_MAX)
+    if declared == 0 or bound == 0:
+        # The one-shot call takes 0 for "unknown" and decodes nothing at all; the stream still
+        # checks the checksum.
+        room = min(room, 0)
+    try:
+        if 0 < declared or 0 < bound <= room:
+            return _zstd_decoder.decompress(  # type: ignore[no-any-return]
+                frame, max_output_size=bound, allow_extra_data=False
+            )
+        with _zstd_decoder.stream_reader(frame) as reader:
+            content: bytes = reader.read(room + 1)
+    except zstandard.ZstdError as err:
+        raise _refused(ZSTD, err) from None
+    return content if len(content) <= room else None
+
+
+def _zstd(data: Buffer, level: int | None) -> bytes:
+    import zstandard
+
+    level = 3 if level is None else level
+    encoder = _zstd_encoders.get(level)
+    if encoder is None:
+        encoder = _zstd_encoders[level] = zstandard.ZstdCompressor(level=level)
+    return encoder.compress(data)  # type: ignore[no-any-return]
+
+
+_DECODERS: tuple[Callable[[Buffer, int], bytes], ...] = (bytes, _gunzip, _unsnappy, _unlz4, _unzstd)
+_ENCODERS: tuple[Callable[[Buffer, int | None], bytes], ...] = (bytes, _gzip, _snappy, _lz4, _zstd)
