@@ -80,7 +80,7 @@ class Struct(metaclass=StructType):
     The constructor takes fields by keyword; what is left out has the default of the definition.
     """
 
-    __slots__ = ()
+    __slots__: tuple[str, ...] = ()
 
     def __init__(self, **values: Any) -> None:
         cls = type(self)

@@ -12,7 +12,7 @@ class BrokerHeartbeatRequest(Message, api=ApiKey.BROKER_HEARTBEAT):
     want_fence               bool    0+
     want_shut_down           bool    0+
     offline_log_dirs         []uuid  1+  tag 0
-    cordoned_log_dirs        []uuid  2+  null 2+  tag 1
+    cordoned_log_dirs        []uuid  2+  null 2+  tag 1  = null
     """
 
 

@@ -1,0 +1,248 @@
+"""Our definitions against Kafka's message specifications of 3.9 and 4.3, field by field.
+
+The specifications are not part of the project: the tests skip where the folder is absent.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from codec_samples import SPEC_DIR, message_classes, versions_of
+
+from kbroker.protocol import api
+from kbroker.protocol.message import NEVER
+from kbroker.protocol.messages import consumer_protocol, headers
+from kbroker.protocol.primitives import NO_UUID
+from kbroker.protocol.schema import LAST, Field, Struct, top_level_names
+
+FOLDERS = ("messages", "messages-4.3")
+
+pytestmark = [
+    pytest.mark.wire,
+    pytest.mark.skipif(
+        not all((SPEC_DIR / folder).is_dir() for folder in FOLDERS),
+        reason="Kafka's message specifications are not at hand",
+    ),
+]
+
+# The KRaft quorum's own APIs: kbroker is no member of one.
+QUORUM_KEYS = {52, 53, 54, 59, 70, 73, 82}
+# What version 0 of key 74 was called in Kafka 3.9, and what it is called since.
+RENAMED = {
+    "ListClientMetricsResources": "ListConfigResources",
+    "ClientMetricsResource": "ConfigResource",
+    '"Name"': '"ResourceName"',
+}
+ZERO = {"string": "", "bool": False, "bytes": b"", "uuid": NO_UUID, "float64": 0.0, "records": None}
+
+
+def read_spec(path: Path) -> Any:
+    text = re.sub(r"^\s*//.*$", "", path.read_text(), flags=re.M)
+    if path.name.startswith("ListClientMetricsResources"):
+        for old, new in RENAMED.items():
+            text = text.replace(old, new)
+    return json.loads(re.sub(r"(?<=[,{}\[\]\"])\s*//.*$", "", text, flags=re.M))
+
+
+def versions(text: str | None) -> tuple[int, int] | None:
+    if text is None or text == "none":
+        return None
+    if text.endswith("+"):
+        return int(text[:-1]), LAST
+    first, _, last = text.partition("-")
+    return int(first), int(last or first)
+
+
+def snake_case(name: str) -> str:
+    name = name.replace("KRaft", "Kraft")
+    name = re.sub(r"([A-Z]+)([A-Z][a-z])", r"\1_\2", name)
+    return re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower()
+
+
+def load(folder: str) -> dict[str, Any]:
+    """Read the specifications of messages kbroker defines, under the names they have in 4.3."""
+    wanted = {cls.__name__ for cls in message_classes()}
+    specs = {}
+    for path in sorted((SPEC_DIR / folder).glob("*.json")):
+        spec = read_spec(path)
+        if spec["name"] in wanted and versions(spec["validVersions"]):
+            specs[spec["name"]] = spec
+    if folder == "messages":
+        drop_early_access(specs)
+    return specs
+
+
+def drop_early_access(specs: dict[str, Any]) -> None:
+    """Take the last version out of what was unstable in Kafka 3.9; it is gone or changed in 4.3."""
+    for name in [name for name, spec in specs.items() if spec.get("latestVersionUnstable")]:
+        first, last = versions(specs[name]["validVersions"])
+        for each in (name, name.replace("Request", "Response")):
+            specs[each]["validVersions"] = f"{first}-{last - 1}"
+            if last == first:
+                del specs[each]
+
+
+SPECS = {folder: load(folder) if (SPEC_DIR / folder).is_dir() else {} for folder in FOLDERS}
+CASES = [(folder, name) for folder in FOLDERS for name in SPECS[folder]]
+CLASSES = {cls.__name__: cls for cls in message_classes()}
+
+
+def default_of(field: dict[str, Any]) -> Any:
+    """Read a default of the specification, in the form kbroker has it."""
+    kind, text = field["type"], field.get("default")
+    tagged_or_null = kind[0].isupper()
+    if text == "null" or tagged_or_null:
+        return None
+    if kind.startswith("[]"):
+        return []
+    if text is None or kind == "uuid":
+        return ZERO.get(kind, 0)
+    if kind == "bool":
+        return text in (True, "true")
+    if kind == "string":
+        return text
+    return float(text) if kind == "float64" else int(str(text), 0)
+
+
+def spec_layout(spec: dict[str, Any], fields: list[Any], version: int) -> list[Any]:
+    """What the specification puts on the wire in one version, in order."""
+    shared = {struct["name"]: struct["fields"] for struct in spec.get("commonStructs", [])}
+    layout = []
+    for field in fields:
+        first, last = versions(field["versions"]) or (1, 0)
+        if not first <= version <= last:
+            continue
+        nullable = versions(field.get("nullableVersions")) or (1, 0)
+        tagged = versions(field.get("taggedVersions")) or (1, 0)
+        inner, kind = None, field["type"].removeprefix("[]")
+        if kind[0].isupper():
+            inner = spec_layout(spec, field.get("fields") or shared[kind], version)
+        layout.append(
+            (
+                snake_case(field["name"]),
+                field["type"],
+                nullable[0] <= version <= nullable[1],
+                int(field["tag"]) if tagged[0] <= version <= tagged[1] else None,
+                default_of(field),
+                field.get("flexibleVersions") == "none",
+                inner,
+            )
+        )
+    return layout
+
+
+def our_layout(struct: Struct, version: int) -> list[Any]:
+    layout = []
+    for field in struct.fields:
+        if field.in_version(version):
+            layout.append(
+                (
+                    field.name,
+                    "[]" * field.is_array + field.type,
+                    field.nullable_in(version),
+                    field.tag,
+                    field.default,
+                    field.classic,
+                    our_layout(field.struct, version) if field.struct else None,
+                )
+            )
+    return layout
+
+
+@pytest.mark.parametrize(("folder", "name"), CASES)
+def test_every_version_has_the_fields_of_the_specification(folder, name):
+    spec = SPECS[folder][name]
+    first, last = versions(spec["validVersions"])
+
+    for version in range(first, last + 1):
+        ours = our_layout(CLASSES[name].SCHEMA.root, version)
+
+        assert ours == spec_layout(spec, spec["fields"], version), version
+
+
+@pytest.mark.parametrize("name", sorted(CLASSES))
+def test_range_is_the_union_of_both_specifications(name):
+    specs = [SPECS[folder][name] for folder in FOLDERS if name in SPECS[folder]]
+    ranges = [versions(spec["validVersions"]) for spec in specs]
+    flexible = [(versions(spec["flexibleVersions"]) or (NEVER,))[0] for spec in specs]
+
+    expected = min(first for first, _ in ranges), max(last for _, last in ranges)
+    assert CLASSES[name].VERSIONS == expected
+    assert {CLASSES[name].FIRST_FLEXIBLE} == set(flexible)
+    assert {CLASSES[name].API_KEY} == {spec.get("apiKey") for spec in specs}
+
+
+def ignorable_fields(spec: dict[str, Any]) -> dict[tuple[str, str], bool]:
+    """Map (struct, field) to whether it may be dropped when a version lacks it."""
+    found = {}
+
+    def walk(struct: str, fields: list[Any]) -> None:
+        for field in fields:
+            ignorable = field.get("ignorable", False) in (True, "true")
+            found[struct, snake_case(field["name"])] = ignorable
+            walk(field["type"].removeprefix("[]"), field.get("fields", []))
+
+    walk("", spec["fields"])
+    for struct in spec.get("commonStructs", []):
+        walk(struct["name"], struct["fields"])
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(CLASSES))
+def test_ignorable_fields_are_those_of_the_newest_specification(name):
+    expected: dict[tuple[str, str], bool] = {}
+    for folder in FOLDERS:
+        expected |= ignorable_fields(SPECS[folder][name]) if name in SPECS[folder] else {}
+    schema = CLASSES[name].SCHEMA
+    ours = {("", field.name): field.ignorable for field in schema.root.fields}
+    for struct in schema.structs.values():
+        ours |= {(struct.name, field.name): field.ignorable for field in struct.fields}
+
+    assert ours == expected | IGNORABLE_IN_39_ONLY.get(name, {})
+
+
+# Version 0 of the request header has no client id to carry; Kafka 4.3 has no version 0.
+IGNORABLE_IN_39_ONLY = {"RequestHeader": {("", "client_id"): True}}
+
+
+def test_every_client_facing_message_is_defined():
+    keys = set()
+    for folder in FOLDERS:
+        for path in (SPEC_DIR / folder).glob("*Request.json"):
+            keys.add(read_spec(path)["apiKey"])
+
+    assert {int(key) for key in api.ApiKey} == keys - QUORUM_KEYS
+
+
+@pytest.mark.parametrize("name", sorted(CLASSES))
+def test_definition_is_written_in_one_piece(name):
+    """Versions are legal, and what is looked up at import agrees with the parsed definition."""
+    cls = CLASSES[name]
+
+    def check(field: Field) -> None:
+        first, last = field.versions
+        assert first <= last
+        assert first <= cls.VERSIONS[1], field.name
+        assert field.tag is None or first >= cls.FIRST_FLEXIBLE, field.name
+
+    for struct in (cls.SCHEMA.root, *cls.SCHEMA.structs.values()):
+        for field in struct.fields:
+            check(field)
+    assert list(cls.__slots__) == [field.name for field in cls.SCHEMA.root.fields]
+    assert top_level_names(cls.FIELDS) == list(cls.__slots__)
+    assert list(versions_of(cls))
+
+
+def test_classes_without_key_are_the_schemas_inside_other_messages():
+    without = {cls for cls in message_classes() if cls.API_KEY is None}
+
+    assert without == {
+        consumer_protocol.ConsumerProtocolAssignment,
+        consumer_protocol.ConsumerProtocolSubscription,
+        headers.RequestHeader,
+        headers.ResponseHeader,
+    }
