@@ -1,0 +1,179 @@
+"""The request arena: socket bytes are received into its blocks, io workers append from them.
+
+A buddy allocator with 4 KiB pages. Its bookkeeping is private to the owning network process; the region itself is
+shared. Pages are touched only when bytes arrive, so an arena costs memory only for what was really received; large
+blocks give their pages back to the system when they are freed.
+"""
+from libc.stdlib cimport calloc, free, malloc
+
+cdef extern from "<sys/mman.h>" nogil:
+    int madvise(void* address, size_t length, int advice)
+    int MADV_REMOVE
+
+cdef enum:
+    PAGE_SHIFT = 12
+    FREE_FLAG = 0x80
+    ORDER_MASK = 0x3F
+    NO_PAGE = -1
+    # BOUND: a freed block of this order (1 MiB) or more returns its pages, so one burst of large requests is not kept.
+    RETURN_ORDER = 8
+
+PAGE_SIZE = 1 << PAGE_SHIFT
+
+
+def block_order(int64_t capacity) -> int:
+    """The smallest order whose blocks hold ``capacity`` bytes."""
+    return order_for(capacity)
+
+
+cdef inline int order_for(int64_t capacity) noexcept nogil:
+    cdef int order = 0
+    while ((<int64_t>1) << (order + PAGE_SHIFT)) < capacity:
+        order += 1
+    return order
+
+
+cdef class Arena:
+    """Blocks of ``region``, a writable buffer. ``largest`` is the largest block that must fit, in bytes."""
+
+    def __cinit__(self, region, int64_t largest):
+        cdef unsigned char[::1] view = region
+        cdef int64_t pages
+        cdef int64_t page
+        cdef int order
+        self._max_order = order_for(largest)
+        pages = (view.shape[0] >> (PAGE_SHIFT + self._max_order)) << self._max_order
+        if pages == 0 or self._max_order > 31:
+            raise ValueError(f"an arena of {view.shape[0]} bytes cannot hold a block of {largest}")
+        self._region = region
+        self.base = &view[0]
+        self.size = pages << PAGE_SHIFT
+        self._state = <uint8_t*>calloc(pages, 1)
+        self._next = <int32_t*>malloc(pages * sizeof(int32_t))
+        self._previous = <int32_t*>malloc(pages * sizeof(int32_t))
+        if self._state == NULL or self._next == NULL or self._previous == NULL:
+            raise MemoryError()
+        for order in range(32):
+            self._heads[order] = NO_PAGE
+        page = pages - ((<int64_t>1) << self._max_order)
+        while page >= 0:
+            self.push_free(<int32_t>page, self._max_order)
+            page -= (<int64_t>1) << self._max_order
+
+    def __dealloc__(self):
+        cdef Block* block = self._spare
+        cdef Block* following
+        while block != NULL:
+            following = block.next_free
+            free(block)
+            block = following
+        free(self._state)
+        free(self._next)
+        free(self._previous)
+
+    cdef Block* acquire(self, int64_t capacity) noexcept nogil:
+        """A block of at least ``capacity`` bytes with one reference; NULL when the arena is full."""
+        cdef int order = order_for(capacity)
+        cdef int64_t page
+        cdef Block* block = self._spare
+        if order > self._max_order:
+            return NULL
+        page = self.take(order)
+        if page < 0:
+            return NULL
+        if block != NULL:
+            self._spare = block.next_free
+        else:
+            block = <Block*>malloc(sizeof(Block))
+            if block == NULL:
+                self.give_back(page, order)
+                return NULL
+        block.offset = page << PAGE_SHIFT
+        block.capacity = (<int64_t>1) << (order + PAGE_SHIFT)
+        block.refs = 1
+        block.next_free = NULL
+        self.allocated += block.capacity
+        return block
+
+    cdef void release(self, Block* block) noexcept nogil:
+        """Drop one reference; the last one frees the block."""
+        cdef int order
+        block.refs -= 1
+        if block.refs > 0:
+            return
+        order = order_for(block.capacity)
+        self.allocated -= block.capacity
+        if order >= RETURN_ORDER:
+            madvise(self.base + block.offset, <size_t>block.capacity, MADV_REMOVE)
+        self.give_back(block.offset >> PAGE_SHIFT, order)
+        block.next_free = self._spare
+        self._spare = block
+
+    cdef int64_t take(self, int order) noexcept nogil:
+        """The first page of a block of ``order``, splitting a larger one if need be; -1 when there is none."""
+        cdef int found = order
+        cdef int32_t page
+        while found <= self._max_order and self._heads[found] == NO_PAGE:
+            found += 1
+        if found > self._max_order:
+            return -1
+        page = self._heads[found]
+        self.unlink_free(page, found)
+        while found > order:
+            found -= 1
+            self.push_free(page + (1 << found), found)
+        self._state[page] = <uint8_t>order
+        return page
+
+    cdef void give_back(self, int64_t page, int order) noexcept nogil:
+        """Free a block and join it with its buddy as long as that is free too."""
+        cdef int64_t buddy
+        while order < self._max_order:
+            buddy = page ^ ((<int64_t>1) << order)
+            if self._state[buddy] != (FREE_FLAG | order):
+                break
+            self.unlink_free(<int32_t>buddy, order)
+            if buddy < page:
+                page = buddy
+            order += 1
+        self.push_free(<int32_t>page, order)
+
+    cdef void push_free(self, int32_t page, int order) noexcept nogil:
+        self._state[page] = <uint8_t>(FREE_FLAG | order)
+        self._previous[page] = NO_PAGE
+        self._next[page] = self._heads[order]
+        if self._heads[order] != NO_PAGE:
+            self._previous[self._heads[order]] = page
+        self._heads[order] = page
+
+    cdef void unlink_free(self, int32_t page, int order) noexcept nogil:
+        if self._previous[page] != NO_PAGE:
+            self._next[self._previous[page]] = self._next[page]
+        else:
+            self._heads[order] = self._next[page]
+        if self._next[page] != NO_PAGE:
+            self._previous[self._next[page]] = self._previous[page]
+        self._state[page] = 0
+
+
+cdef class ArenaProbe:
+    """Python face of an Arena for tests: blocks are named by their offset."""
+
+    cdef readonly Arena arena
+    cdef dict _blocks
+
+    def __init__(self, arena):
+        self.arena = arena
+        self._blocks = {}
+
+    def acquire(self, int64_t capacity):
+        """(offset, capacity) of a new block, or None when the arena is full."""
+        cdef Block* block = self.arena.acquire(capacity)
+        if block == NULL:
+            return None
+        self._blocks[block.offset] = <size_t>block
+        return block.offset, block.capacity
+
+    def release(self, int64_t offset):
+        """Free the block at ``offset``."""
+        self.arena.release(<Block*><size_t>self._blocks.pop(offset))

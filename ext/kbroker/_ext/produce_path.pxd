@@ -1,0 +1,34 @@
+# The network side of a produce: request bytes -> descriptors, results -> response bytes.
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+from kbroker._ext.arena cimport Arena
+from kbroker._ext.descriptors cimport ProduceDescriptor, ProduceResult
+from kbroker._ext.requests cimport Request, RequestTable
+from kbroker._ext.topic_registry cimport TopicRegistry
+from kbroker._ext.wire cimport Reader
+
+
+# Descriptors collected in one turn for one io worker.
+cdef struct Bundle:
+    ProduceDescriptor* items
+    uint32_t count
+    uint32_t capacity
+
+
+cdef class ProducePath:
+    cdef Arena arena
+    cdef TopicRegistry topics
+    cdef RequestTable requests
+    cdef int worker_count
+    cdef Bundle* bundles
+    cdef uint32_t queued            # descriptors in all bundles
+    cdef readonly int64_t bytes_in
+    cdef int start(self, Request* request, Reader* body, int16_t* acks) except -1
+    cdef int read_topics(self, Request* request, Reader* r, int16_t acks, int32_t timeout_ms) except -1
+    cdef int read_partition(
+        self, Request* request, Reader* r, object topic, int16_t acks, int32_t timeout_ms, int16_t error_code
+    ) except -1
+    cdef void take_back(self, const Request* request) noexcept nogil
+    cdef int add_descriptor(self, int worker, const ProduceDescriptor* descriptor) except -1
+    cdef Request* take_result(self, const ProduceResult* result, const uint8_t* text) except? NULL
+    cdef int encode(self, Request* request) except -1

@@ -1,0 +1,333 @@
+"""The network side of a produce.
+
+``start`` walks a Produce request (versions 3 to 13) where it lies in the arena and queues one descriptor per partition
+for the io worker that owns it; ``take_result`` gathers the answers; ``encode`` writes the response. No bytes of records
+are copied or looked at here. Python per request: one dict lookup per topic. Runs in a network process.
+"""
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memcpy
+
+from kbroker._ext.requests cimport (
+    ProducePart,
+    ProduceTopic,
+    add_part,
+    add_topic,
+    reserve_response,
+    token_of,
+)
+from kbroker._ext.topic_registry cimport TopicRef
+from kbroker._ext.wire cimport (
+    READ_OK,
+    ReadStatus,
+    Writer,
+    make_writer,
+    read_array_count,
+    read_bytes,
+    read_compact_array_count,
+    read_compact_bytes,
+    read_compact_string,
+    read_i16,
+    read_i32,
+    read_raw,
+    read_string,
+    skip_tagged_fields,
+    store_i32,
+    write_array_count,
+    write_compact_array_count,
+    write_compact_string,
+    write_i16,
+    write_i32,
+    write_i64,
+    write_no_tagged_fields,
+    write_raw,
+    write_string,
+)
+
+cdef enum:
+    FIRST_FLEXIBLE = 9
+    FIRST_WITH_TOPIC_ID = 13
+    FIRST_WITH_RECORD_ERRORS = 8
+    FIRST_WITH_LOG_START = 5
+
+    # BOUND: partitions (and topics) of one request; each costs 80 bytes here and 64 in a bundle.
+    PARTS_MAX = 100000
+
+    ERROR_NONE = 0
+    ERROR_CORRUPT_MESSAGE = 2
+    ERROR_UNKNOWN_TOPIC_OR_PARTITION = 3
+    ERROR_NOT_LEADER_OR_FOLLOWER = 6
+    ERROR_INVALID_REQUIRED_ACKS = 21
+    ERROR_UNKNOWN_TOPIC_ID = 100
+
+
+class ProduceDecodeError(ValueError):
+    """The bytes are not a Produce request of their version; the connection is to be closed."""
+
+
+cdef class ProducePath:
+    """Decodes Produce requests into bundles and encodes their responses."""
+
+    def __cinit__(self, Arena arena, TopicRegistry topics, RequestTable requests, int worker_count):
+        self.arena = arena
+        self.topics = topics
+        self.requests = requests
+        self.worker_count = worker_count
+        self.bundles = <Bundle*>calloc(worker_count, sizeof(Bundle))
+        if self.bundles == NULL:
+            raise MemoryError()
+
+    def __dealloc__(self):
+        cdef int i
+        if self.bundles != NULL:
+            for i in range(self.worker_count):
+                free(self.bundles[i].items)
+            free(self.bundles)
+
+    cdef int start(self, Request* request, Reader* body, int16_t* acks_out) except -1:
+        """Queue the descriptors of a request whose header was read. parts_left may be 0 afterwards: answer at once."""
+        cdef:
+            const uint8_t* text = NULL
+            int32_t size = 0, timeout_ms = 0
+            int16_t acks = 0
+            bint flexible = request.api_version >= FIRST_FLEXIBLE
+            ReadStatus status
+        status = read_compact_string(body, &text, &size) if flexible else read_string(body, &text, &size)
+        if status != READ_OK or read_i16(body, &acks) != READ_OK or read_i32(body, &timeout_ms) != READ_OK:
+            raise ProduceDecodeError("truncated before the topics")
+        acks_out[0] = acks
+        try:
+            return self.read_topics(request, body, acks, timeout_ms)
+        except:
+            self.take_back(request)
+            raise
+
+    cdef void take_back(self, const Request* request) noexcept nogil:
+        """Remove what a request has put into the bundles of this turn: it is refused as a whole."""
+        cdef uint64_t token = token_of(request)
+        cdef Bundle* bundle
+        cdef int i
+        for i in range(self.worker_count):
+            bundle = &self.bundles[i]
+            while bundle.count > 0 and bundle.items[bundle.count - 1].request == token:
+                bundle.count -= 1
+                self.queued -= 1
+
+    cdef int read_topics(self, Request* request, Reader* r, int16_t acks, int32_t timeout_ms) except -1:
+        cdef:
+            bint flexible = request.api_version >= FIRST_FLEXIBLE
+            int32_t topic_count = 0, part_count = 0, i, j
+            ReadStatus status
+            ProduceTopic* topic
+            TopicRef ref
+            int16_t error_code
+        status = read_compact_array_count(r, 2, &topic_count) if flexible else read_array_count(r, 6, &topic_count)
+        if status != READ_OK or topic_count < 0:
+            raise ProduceDecodeError("bad count of topics")
+        if topic_count > PARTS_MAX:
+            raise ProduceDecodeError(f"more than {PARTS_MAX} topics in one request")
+        for i in range(topic_count):
+            topic = add_topic(request)
+            error_code = ERROR_NONE if -1 <= acks <= 1 else ERROR_INVALID_REQUIRED_ACKS
+            if request.api_version >= FIRST_WITH_TOPIC_ID:
+                if read_raw(r, 16, &topic.topic_id) != READ_OK:
+                    raise ProduceDecodeError("truncated topic id")
+                ref = self.topics.find_id(topic.topic_id)
+                if ref is None and error_code == ERROR_NONE:
+                    error_code = ERROR_UNKNOWN_TOPIC_ID
+            else:
+                status = (
+                    read_compact_string(r, &topic.name, &topic.name_size)
+                    if flexible
+                    else read_string(r, &topic.name, &topic.name_size)
+                )
+                if status != READ_OK or topic.name_size < 0:
+                    raise ProduceDecodeError("bad topic name")
+                ref = self.topics.find_name(topic.name, topic.name_size)
+                if ref is None and error_code == ERROR_NONE:
+                    error_code = ERROR_UNKNOWN_TOPIC_OR_PARTITION
+            status = read_compact_array_count(r, 6, &part_count) if flexible else read_array_count(r, 8, &part_count)
+            if status != READ_OK or part_count < 0:
+                raise ProduceDecodeError("bad count of partitions")
+            if part_count > PARTS_MAX - request.part_count:
+                raise ProduceDecodeError(f"more than {PARTS_MAX} partitions in one request")
+            topic.part_count = part_count
+            for j in range(part_count):
+                self.read_partition(request, r, ref, acks, timeout_ms, error_code)
+            if flexible and skip_tagged_fields(r) != READ_OK:
+                raise ProduceDecodeError("bad tagged fields")
+        if flexible and skip_tagged_fields(r) != READ_OK:
+            raise ProduceDecodeError("bad tagged fields")
+        if r.pos != r.end:
+            raise ProduceDecodeError(f"{r.end - r.pos} bytes after the request")
+        return 0
+
+    cdef int read_partition(
+        self, Request* request, Reader* r, object topic, int16_t acks, int32_t timeout_ms, int16_t error_code
+    ) except -1:
+        cdef:
+            bint flexible = request.api_version >= FIRST_FLEXIBLE
+            ProducePart* part = add_part(request)
+            TopicRef ref = topic
+            const uint8_t* records = NULL
+            int32_t size = 0
+            ReadStatus status
+            ProduceDescriptor descriptor
+        if read_i32(r, &part.partition) != READ_OK:
+            raise ProduceDecodeError("truncated partition")
+        status = read_compact_bytes(r, &records, &size) if flexible else read_bytes(r, &records, &size)
+        if status != READ_OK:
+            raise ProduceDecodeError("bad length of records")
+        if flexible and skip_tagged_fields(r) != READ_OK:
+            raise ProduceDecodeError("bad tagged fields")
+        part.error_code = error_code
+        if error_code != ERROR_NONE:
+            return 0
+        if part.partition < 0 or part.partition >= ref.partition_count:
+            part.error_code = ERROR_UNKNOWN_TOPIC_OR_PARTITION
+            return 0
+        part.slot = ref.slots[part.partition]
+        if part.slot < 0:
+            part.error_code = ERROR_NOT_LEADER_OR_FOLLOWER
+            return 0
+        if size <= 0:
+            part.error_code = ERROR_CORRUPT_MESSAGE
+            return 0
+        part.worker = part.slot % self.worker_count
+        request.parts_left += 1
+        descriptor.request = token_of(request)
+        descriptor.ordinal = <uint32_t>(request.part_count - 1)
+        descriptor.slot = part.slot
+        descriptor.slot_incarnation = ref.slot_incarnations[part.partition]
+        descriptor.timeout_ms = timeout_ms
+        descriptor.arena_offset = <uint64_t>(records - self.arena.base)
+        descriptor.size = <uint32_t>size
+        descriptor.acks = acks
+        descriptor.api_version = request.api_version
+        self.bytes_in += size
+        return self.add_descriptor(part.worker, &descriptor)
+
+    cdef int add_descriptor(self, int worker, const ProduceDescriptor* descriptor) except -1:
+        cdef Bundle* bundle = &self.bundles[worker]
+        cdef ProduceDescriptor* grown
+        cdef uint32_t capacity
+        if bundle.count == bundle.capacity:
+            capacity = max(<uint32_t>64, bundle.capacity * 2)
+            grown = <ProduceDescriptor*>realloc(bundle.items, capacity * sizeof(ProduceDescriptor))
+            if grown == NULL:
+                raise MemoryError()
+            bundle.items = grown
+            bundle.capacity = capacity
+        bundle.items[bundle.count] = descriptor[0]
+        bundle.count += 1
+        self.queued += 1
+        return 0
+
+    def take_bundle(self, int worker):
+        """(descriptors as bytes, their count) collected for an io worker since the last call."""
+        cdef Bundle* bundle = &self.bundles[worker]
+        cdef uint32_t count = bundle.count
+        if count == 0:
+            return None
+        data = (<const char*>bundle.items)[:count * sizeof(ProduceDescriptor)]
+        bundle.count = 0
+        self.queued -= count
+        return data, count
+
+    cdef Request* take_result(self, const ProduceResult* result, const uint8_t* text) except? NULL:
+        """Note one partition's answer; the request when this was its last, else NULL."""
+        cdef Request* request = self.requests.find(result.request)
+        cdef ProducePart* part
+        if request == NULL or result.ordinal >= <uint32_t>request.part_count:
+            return NULL
+        part = &request.parts[result.ordinal]
+        if part.worker < 0:
+            return NULL
+        part.worker = -1
+        part.error_code = result.error_code
+        part.base_offset = result.base_offset
+        part.log_append_time_ms = result.log_append_time_ms
+        part.log_start_offset = result.log_start_offset
+        part.bad_record_index = result.bad_record_index
+        if result.error_text_size:
+            part.error_text = <uint8_t*>malloc(result.error_text_size)
+            if part.error_text == NULL:
+                raise MemoryError()
+            memcpy(part.error_text, text, result.error_text_size)
+            part.error_text_size = result.error_text_size
+        request.parts_left -= 1
+        return request if request.parts_left == 0 else NULL
+
+    cdef int encode(self, Request* request) except -1:
+        """Write the whole response, length prefix and header included, into the request's response buffer."""
+        cdef:
+            bint flexible = request.api_version >= FIRST_FLEXIBLE
+            Py_ssize_t size = 64
+            int32_t i, j, position = 0
+            ProduceTopic* topic
+            Writer w
+        for i in range(request.topic_count):
+            size += 32 + max(0, request.topics[i].name_size)
+        for i in range(request.part_count):
+            size += 64 + 2 * request.parts[i].error_text_size
+        reserve_response(request, size)
+        w = make_writer(request.response, request.response_capacity)
+        write_i32(&w, 0)
+        write_i32(&w, request.correlation_id)
+        if flexible:
+            write_no_tagged_fields(&w)
+            write_compact_array_count(&w, request.topic_count)
+        else:
+            write_array_count(&w, request.topic_count)
+        for i in range(request.topic_count):
+            topic = &request.topics[i]
+            if request.api_version >= FIRST_WITH_TOPIC_ID:
+                write_raw(&w, topic.topic_id, 16)
+            elif flexible:
+                write_compact_string(&w, topic.name, topic.name_size)
+            else:
+                write_string(&w, topic.name, topic.name_size)
+            if flexible:
+                write_compact_array_count(&w, topic.part_count)
+            else:
+                write_array_count(&w, topic.part_count)
+            for j in range(topic.part_count):
+                encode_part(&w, &request.parts[position], request.api_version)
+                position += 1
+            if flexible:
+                write_no_tagged_fields(&w)
+        write_i32(&w, 0)  # throttle_time_ms
+        if flexible:
+            write_no_tagged_fields(&w)
+        request.response_size = w.pos - request.response
+        assert w.pos <= w.end
+        store_i32(request.response, <int32_t>(request.response_size - 4))
+        return 0
+
+
+cdef void encode_part(Writer* w, const ProducePart* part, int16_t version) noexcept nogil:
+    cdef bint flexible = version >= FIRST_FLEXIBLE
+    cdef bint has_record_error = part.bad_record_index >= 0
+    cdef const uint8_t* text = part.error_text
+    cdef int32_t text_size = part.error_text_size if text != NULL else -1
+    write_i32(w, part.partition)
+    write_i16(w, part.error_code)
+    write_i64(w, part.base_offset)
+    write_i64(w, part.log_append_time_ms)
+    if version >= FIRST_WITH_LOG_START:
+        write_i64(w, part.log_start_offset)
+    if version < FIRST_WITH_RECORD_ERRORS:
+        return
+    if not flexible:
+        write_array_count(w, 1 if has_record_error else 0)
+        if has_record_error:
+            write_i32(w, part.bad_record_index)
+            write_string(w, text, text_size)
+        write_string(w, text, text_size)
+        return
+    write_compact_array_count(w, 1 if has_record_error else 0)
+    if has_record_error:
+        write_i32(w, part.bad_record_index)
+        write_compact_string(w, text, text_size)
+        write_no_tagged_fields(w)
+    write_compact_string(w, text, text_size)
+    write_no_tagged_fields(w)

@@ -1,0 +1,151 @@
+"""The requests in flight of one network process.
+
+Entries are reused with their buffers, so that a steady load allocates nothing. A token names an entry and its
+generation: an answer that comes after the entry was given up finds nothing.
+"""
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memset
+
+cdef enum:
+    # BOUND: buffers above this are given back when a request ends, so one large request does not pin memory.
+    KEEP_BYTES = 16384
+
+
+cdef inline uint64_t token_of(const Request* request) noexcept nogil:
+    return ((<uint64_t>request.generation) << 32) | request.index
+
+
+cdef int reserve_response(Request* request, Py_ssize_t size) except -1:
+    """Make room for ``size`` response bytes in all."""
+    cdef uint8_t* grown
+    cdef Py_ssize_t capacity
+    if size <= request.response_capacity:
+        return 0
+    capacity = max(256, size + size // 2)
+    grown = <uint8_t*>realloc(request.response, capacity)
+    if grown == NULL:
+        raise MemoryError()
+    request.response = grown
+    request.response_capacity = capacity
+    return 0
+
+
+cdef ProducePart* add_part(Request* request) except NULL:
+    """A new partition of a Produce request, answered with nothing yet."""
+    cdef ProducePart* grown
+    cdef ProducePart* part
+    cdef int32_t capacity
+    if request.part_count == request.part_capacity:
+        capacity = max(4, request.part_capacity * 2)
+        grown = <ProducePart*>realloc(request.parts, capacity * sizeof(ProducePart))
+        if grown == NULL:
+            raise MemoryError()
+        request.parts = grown
+        request.part_capacity = capacity
+    part = &request.parts[request.part_count]
+    request.part_count += 1
+    memset(part, 0, sizeof(ProducePart))
+    part.worker = -1
+    part.bad_record_index = -1
+    part.base_offset = -1
+    part.log_append_time_ms = -1
+    part.log_start_offset = -1
+    return part
+
+
+cdef ProduceTopic* add_topic(Request* request) except NULL:
+    """A new topic of a Produce request."""
+    cdef ProduceTopic* grown
+    cdef int32_t capacity
+    if request.topic_count == request.topic_capacity:
+        capacity = max(2, request.topic_capacity * 2)
+        grown = <ProduceTopic*>realloc(request.topics, capacity * sizeof(ProduceTopic))
+        if grown == NULL:
+            raise MemoryError()
+        request.topics = grown
+        request.topic_capacity = capacity
+    request.topic_count += 1
+    memset(&request.topics[request.topic_count - 1], 0, sizeof(ProduceTopic))
+    return &request.topics[request.topic_count - 1]
+
+
+cdef class RequestTable:
+    """All requests of the process, free and in use."""
+
+    def __dealloc__(self):
+        cdef uint32_t i
+        for i in range(self._count):
+            free(self._entries[i].parts)
+            free(self._entries[i].topics)
+            free(self._entries[i].response)
+            free(self._entries[i])
+        free(self._entries)
+
+    cdef Request* acquire(self) except NULL:
+        """An entry in state WAITING, everything else cleared."""
+        cdef Request* request = self._free
+        cdef Request** grown
+        cdef uint32_t capacity
+        if request != NULL:
+            self._free = request.next
+        else:
+            if self._count == self._capacity:
+                capacity = max(<uint32_t>64, self._capacity * 2)
+                grown = <Request**>realloc(self._entries, capacity * sizeof(Request*))
+                if grown == NULL:
+                    raise MemoryError()
+                self._entries = grown
+                self._capacity = capacity
+            request = <Request*>calloc(1, sizeof(Request))
+            if request == NULL:
+                raise MemoryError()
+            request.index = self._count
+            self._entries[self._count] = request
+            self._count += 1
+        self.in_use += 1
+        request.next = NULL
+        request.connection = NULL
+        request.generation += 1
+        request.state = REQUEST_WAITING
+        request.silent = False
+        request.close_after = False
+        request.block = NULL
+        request.parts_left = 0
+        request.part_count = 0
+        request.topic_count = 0
+        request.response_size = 0
+        request.sent = 0
+        request.fetch_reply = NULL
+        return request
+
+    cdef void release(self, Request* request) noexcept:
+        """Give an entry back. Its block and fetch reply were released by the caller."""
+        cdef int32_t i
+        for i in range(request.part_count):
+            free(request.parts[i].error_text)
+            request.parts[i].error_text = NULL
+        request.part_count = 0
+        request.state = REQUEST_FREE
+        request.generation += 1
+        if request.response_capacity > KEEP_BYTES:
+            free(request.response)
+            request.response = NULL
+            request.response_capacity = 0
+        request.next = self._free
+        self._free = request
+        self.in_use -= 1
+
+    cdef Request* find(self, uint64_t token) noexcept nogil:
+        """The entry a token names, NULL when it was given back since."""
+        cdef uint32_t index = <uint32_t>token
+        cdef Request* request
+        if index >= self._count:
+            return NULL
+        request = self._entries[index]
+        if request.generation != <uint32_t>(token >> 32) or request.state == REQUEST_FREE:
+            return NULL
+        return request
+
+    cdef Request* at(self, uint32_t index) noexcept nogil:
+        """The entry at ``index``, in whatever state; NULL past the end."""
+        return self._entries[index] if index < self._count else NULL
