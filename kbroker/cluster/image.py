@@ -1,7 +1,7 @@
 """The cluster image: brokers, topics and dynamic configs as one process sees them.
 
-The controller publishes it as JSON (docs/architecture.md); every process keeps its own copy. Topic and partition
-objects are never changed in place: a delta replaces them.
+The controller publishes it as JSON (docs/architecture.md); every process keeps its own copy. Topic
+and partition objects are never changed in place: a delta replaces them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ NO_SLOT = -1
 
 
 class Endpoint(NamedTuple):
-    """An advertised address. ``host`` is empty when a client is to be told the address it reached."""
+    """An advertised address. ``host`` is empty when a client is to be told the address it
+    reached.
+    """
 
     listener: str
     host: str

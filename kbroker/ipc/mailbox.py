@@ -1,8 +1,9 @@
 """Mailboxes: the ZeroMQ sockets between the processes of one broker.
 
-Each process binds one PULL socket and connects a PUSH socket to whoever it writes to. Made after the fork, used by the
-one thread of the process. A message is a 16-byte envelope (``descriptors.pxd`` has the same layout) and a body; one
-message carries all that a process has for another in one turn of its loop.
+Each process binds one PULL socket and connects a PUSH socket to whoever it writes to. Made after
+the fork, used by the one thread of the process. A message is a 16-byte envelope
+(``descriptors.pxd`` has the same layout) and a body; one message carries all that a process has for
+another in one turn of its loop.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from kbroker.ipc.process_table import Address, ProcessKind, ProcessTable
 ENVELOPE = struct.Struct("=BBHIII")
 MSG_CALL, MSG_REPLY, MSG_PRODUCE, MSG_PRODUCE_RESULT, MSG_WAKE = 1, 2, 3, 4, 5
 
-# BOUND: messages queued for one peer. A message is a turn's worth of work, so this is seconds of backlog; beyond it a
-# send fails and the sender answers its clients with a retriable error.
+# BOUND: messages queued for one peer. A message is a turn's worth of work, so this is seconds of
+# backlog; beyond it a send fails and the sender answers its clients with a retriable error.
 HIGH_WATER_MARK = 10_000
 RECONNECT_MS = 5
 
@@ -51,7 +52,8 @@ class Mailbox:
         self.dropped = 0
 
     def receive(self) -> Message | None:
-        """The next message that is addressed to this incarnation by a living one; None when there is none.
+        """The next message that is addressed to this incarnation by a living one; None when there
+        is none.
 
         The descriptor is edge-triggered: call until None before waiting on ``fd`` again.
         """

@@ -1,7 +1,7 @@
 """The process table: one shared row per process of the broker.
 
-The supervisor writes pid and incarnation, each process writes its own state and heartbeat; everyone reads. A field is
-one aligned int64, so a read sees an old or a new value, never a torn one.
+The supervisor writes pid and incarnation, each process writes its own state and heartbeat; everyone
+reads. A field is one aligned int64, so a read sees an old or a new value, never a torn one.
 """
 
 from __future__ import annotations
@@ -84,6 +84,12 @@ class ProcessTable:
     def incarnation(self, address: Address) -> int:
         """How often the process was started; 0 before its first start."""
         return self._cells[self._rows[address] + INCARNATION]
+
+    def incarnation_cell(self, address: Address) -> tuple[memoryview, int]:
+        """All cells (int64) and the index of the process's incarnation, for code that reads it
+        often.
+        """
+        return self._cells, self._rows[address] + INCARNATION
 
     def started(self, address: Address, pid: int) -> None:
         """Supervisor only: record the pid of a child that was forked after ``begin_start``."""

@@ -81,7 +81,11 @@ class Broker:
         self.processes.started(SUPERVISOR, os.getpid())
         self.processes.set(SUPERVISOR, STATE, READY)
         self.counters = slots.Counters(self.regions.counters, len(table_addresses) - 1)
+        io_worker_count = sum(a.kind == ProcessKind.IO_WORKER for a in self.addresses)
         self._handoffs = [fdpass.create_pair() for _ in range(network_count)]
+        self._lanes = [
+            [fdpass.create_pair() for _ in range(io_worker_count)] for _ in range(network_count)
+        ]
         self.runtime.write_status(self._status())
 
     def _status(self) -> dict[str, object]:
@@ -120,6 +124,7 @@ class Broker:
         context.listeners = self.listeners
         context.metrics_socket = self.metrics_socket
         context.handoffs = self._handoffs
+        context.lanes = self._lanes
         # Only the first incarnation finds the logs as the last run left them.
         clean = self.data_dirs.clean_start
         context.clean_start = clean if incarnation == 1 else dict.fromkeys(clean, False)

@@ -1,8 +1,9 @@
 """The lifecycle every child process shares: its loop, its mailbox, its timers, its end.
 
-A child is forked by the supervisor with everything in a ``ProcessContext``; ``Worker.run`` makes what may not exist
-before a fork (ZeroMQ context, epoll), loops, and returns the exit code. Loop order: wait for events, take messages,
-``end_turn``, due timers. SIGTERM only sets a flag that the loop reads.
+A child is forked by the supervisor with everything in a ``ProcessContext``; ``Worker.run`` makes
+what may not exist before a fork (ZeroMQ context, epoll), loops, and returns the exit code. Loop
+order: wait for events, take messages, ``end_turn``, due timers. SIGTERM only sets a flag that the
+loop reads.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ PR_SET_PDEATHSIG = 1
 
 
 class ProcessContext:
-    """What a child is born with. Made by the supervisor; shared regions are mapped before the fork."""
+    """What a child is born with. Made by the supervisor; shared regions are mapped before the
+    fork.
+    """
 
     __slots__ = (
         "address",
@@ -46,6 +49,7 @@ class ProcessContext:
         "counters",
         "handoffs",
         "incarnation",
+        "lanes",
         "listeners",
         "metrics_socket",
         "overrides",
@@ -71,6 +75,7 @@ class ProcessContext:
     listeners: list[tuple[Listener, socket.socket]]  # bound and listening; used by the acceptor
     metrics_socket: socket.socket | None  # bound and listening; used by the exporter
     handoffs: list[tuple[socket.socket, socket.socket]]  # (acceptor end, network end), by index
+    lanes: list[list[tuple[socket.socket, socket.socket]]]  # [network][io] -> (network end, io end)
     clean_start: dict[str, bool]  # log directory -> it was shut down cleanly
 
 
@@ -97,7 +102,11 @@ class Worker:
         self._signals: socket.socket
         self._next_tick_ms = 0
 
-    # -- what a kind of process fills in ------------------------------------------------------------------------
+    # -- what a kind of process fills in --
+
+    def make_poller(self) -> None:
+        """Make what ``add_reader`` and ``wait`` use."""
+        self.epoll = select.epoll()
 
     def setup(self) -> None:
         """Make what the process needs; calls may be sent but not awaited here."""
@@ -118,7 +127,7 @@ class Worker:
     def shutdown(self) -> None:
         """Leave in order; the loop has ended, the mailbox still works."""
 
-    # -- the loop ------------------------------------------------------------------------------------------------
+    # -- the loop --
 
     def run(self) -> int:
         """The life of the process; returns its exit code."""
@@ -127,7 +136,7 @@ class Worker:
         self._signals = signal_socket()
         self.mailbox = Mailbox(self.context.runtime_dir, self.processes, self.address)
         self.rpc = Rpc(self.mailbox, self.processes, now_ms)
-        self.epoll = select.epoll()
+        self.make_poller()
         self.add_reader(self.mailbox.fd, self.drain_mailbox)
         self.add_reader(self._signals.fileno(), self._drain_signals)
         self.setup()
@@ -200,7 +209,8 @@ class Worker:
 def signal_socket() -> socket.socket:
     """A socket that yields one byte per signal; handlers themselves do nothing.
 
-    SIGINT is ignored: it reaches the whole foreground group, and the supervisor decides what it means.
+    SIGINT is ignored: it reaches the whole foreground group, and the supervisor decides what it
+    means.
     """
     reader, writer = socket.socketpair()
     reader.setblocking(False)
@@ -219,7 +229,9 @@ def _noticed(number: int, frame: Any) -> None:
 
 
 def die_with_parent(parent_pid: int) -> None:
-    """Have the kernel kill this process when the supervisor dies; leave at once if it already has."""
+    """Have the kernel kill this process when the supervisor dies; leave at once if it already
+    has.
+    """
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent_pid:
         os._exit(EXIT_DONE)

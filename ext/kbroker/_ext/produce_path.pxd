@@ -21,7 +21,7 @@ cdef class ProducePath:
     cdef RequestTable requests
     cdef int worker_count
     cdef Bundle* bundles
-    cdef uint32_t queued            # descriptors in all bundles
+    cdef readonly uint32_t queued   # descriptors in all bundles
     cdef readonly int64_t bytes_in
     cdef int start(self, Request* request, Reader* body, int16_t* acks) except -1
     cdef int read_topics(self, Request* request, Reader* r, int16_t acks, int32_t timeout_ms) except -1
@@ -30,5 +30,7 @@ cdef class ProducePath:
     ) except -1
     cdef void take_back(self, const Request* request) noexcept nogil
     cdef int add_descriptor(self, int worker, const ProduceDescriptor* descriptor) except -1
+    cdef int send_bundles(self, list lanes) except -1
+    cdef void drop_bundle(self, int worker) noexcept nogil
     cdef Request* take_result(self, const ProduceResult* result, const uint8_t* text) except? NULL
     cdef int encode(self, Request* request) except -1

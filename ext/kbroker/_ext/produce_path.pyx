@@ -5,8 +5,10 @@ for the io worker that owns it; ``take_result`` gathers the answers; ``encode`` 
 are copied or looked at here. Python per request: one dict lookup per topic. Runs in a network process.
 """
 from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memmove
 
+from kbroker._ext.descriptors cimport MSG_PRODUCE
+from kbroker._ext.lane cimport LANE_ITEMS_MAX, Lane
 from kbroker._ext.requests cimport (
     ProducePart,
     ProduceTopic,
@@ -222,16 +224,31 @@ cdef class ProducePath:
         self.queued += 1
         return 0
 
-    def take_bundle(self, int worker):
-        """(descriptors as bytes, their count) collected for an io worker since the last call."""
-        cdef Bundle* bundle = &self.bundles[worker]
-        cdef uint32_t count = bundle.count
-        if count == 0:
-            return None
-        data = (<const char*>bundle.items)[:count * sizeof(ProduceDescriptor)]
-        bundle.count = 0
-        self.queued -= count
-        return data, count
+    cdef int send_bundles(self, list lanes) except -1:
+        """Send what this turn has collected; what a full lane does not take stays for the next turn."""
+        cdef int worker
+        cdef uint32_t sent, part
+        cdef Bundle* bundle
+        for worker in range(self.worker_count):
+            bundle = &self.bundles[worker]
+            sent = 0
+            while sent < bundle.count:
+                part = min(bundle.count - sent, <uint32_t>LANE_ITEMS_MAX)
+                if not (<Lane>lanes[worker]).send(
+                    MSG_PRODUCE, part, bundle.items + sent, part * sizeof(ProduceDescriptor), NULL, 0
+                ):
+                    break
+                sent += part
+            self.queued -= sent
+            bundle.count -= sent
+            if sent and bundle.count:
+                memmove(bundle.items, bundle.items + sent, bundle.count * sizeof(ProduceDescriptor))
+        return 0
+
+    cdef void drop_bundle(self, int worker) noexcept nogil:
+        """Forget what was not sent yet to an io worker that is gone."""
+        self.queued -= self.bundles[worker].count
+        self.bundles[worker].count = 0
 
     cdef Request* take_result(self, const ProduceResult* result, const uint8_t* text) except? NULL:
         """Note one partition's answer; the request when this was its last, else NULL."""

@@ -58,7 +58,9 @@ cdef struct Request:
     Py_ssize_t response_size
     Py_ssize_t response_capacity
     Py_ssize_t sent
-    void* fetch_reply          # owned reference to a FetchReply, or NULL
+    void* fetch_reply          # owned reference to a FetchReply, or NULL; `sent` counts within its current chunk
+    int32_t fetch_chunk
+    bint parked                # a Fetch that waits for data
 
 
 cdef class RequestTable:

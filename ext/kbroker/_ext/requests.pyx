@@ -116,6 +116,8 @@ cdef class RequestTable:
         request.response_size = 0
         request.sent = 0
         request.fetch_reply = NULL
+        request.fetch_chunk = 0
+        request.parked = False
         return request
 
     cdef void release(self, Request* request) noexcept:

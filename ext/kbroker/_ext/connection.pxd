@@ -1,0 +1,54 @@
+# One client connection of a network process: its receive buffer in the arena and its queue of requests.
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from kbroker._ext.arena cimport Arena, Block
+from kbroker._ext.requests cimport Request
+
+
+cdef enum FrameStatus:
+    FRAME_READY = 0        # a whole frame is there
+    FRAME_PARTIAL = 1      # more bytes are needed
+    FRAME_BAD_LENGTH = 2   # close; refused_reason() says why
+
+
+cdef enum ReceiveStatus:
+    RECEIVED = 0           # there are new bytes
+    RECEIVED_NONE = 1      # the socket has none
+    RECEIVE_EOF = 2
+    RECEIVE_ERROR = 3
+    RECEIVE_STARVED = 4    # the arena is full
+
+
+cdef class Connection:
+    cdef readonly int fd
+    cdef readonly int listener
+    cdef readonly object peer_host
+    cdef readonly object peer_port
+    cdef public object local_address
+    cdef public object state           # what the handlers keep for this connection
+    cdef Block* block
+    cdef int64_t start                 # of the bytes not parsed yet, from the block's first byte
+    cdef int64_t end                   # of the bytes received
+    cdef int64_t frame_size_last       # of the last whole frame, length prefix included
+    cdef int64_t frame_size_max
+    cdef Request* first                # oldest request that is not wholly answered and sent
+    cdef Request* last
+    cdef int32_t request_count
+    cdef bint readable
+    cdef bint writable
+    cdef bint peer_closed
+    cdef bint exclusive                # a request that runs alone is in progress
+    cdef bint closed
+    cdef bint in_ready
+    cdef bint in_dirty
+    cdef bint had_request
+    cdef int64_t last_active_ms
+    cdef int64_t partial_since_ms      # when the frame in progress began, -1 when there is none
+    cdef int64_t blocked_since_ms      # when the peer stopped reading, -1 when it reads
+
+    cdef FrameStatus next_frame(self, const uint8_t* base, int64_t frame_max, const uint8_t** frame, int32_t* size) noexcept nogil
+    cdef ReceiveStatus receive(self, Arena arena, int64_t frame_max, int64_t* received) noexcept nogil
+    cdef bint make_room(self, Arena arena, int64_t frame_max) noexcept nogil
+    cdef void drop_empty_block(self, Arena arena) noexcept nogil
+    cdef void push(self, Request* request) noexcept nogil
+    cdef Request* pop(self) noexcept nogil

@@ -1,0 +1,153 @@
+"""The receive buffer and request queue of one client connection.
+
+Bytes are received straight into arena blocks. A connection without a frame in progress holds no block. A frame gets
+room as its bytes arrive, not as its length claims: a block is at most 64 KiB, four times what has arrived, or what
+earlier frames of this connection really were, whichever is largest.
+"""
+from libc.errno cimport EAGAIN, EINTR, errno
+from libc.string cimport memcpy, memmove
+
+from kbroker._ext.wire cimport load_i32
+
+cdef extern from "<sys/socket.h>" nogil:
+    ssize_t recv(int fd, void* buffer, size_t size, int flags)
+
+cdef enum:
+    BLOCK_FIRST = 4096
+    BLOCK_GRANT = 65536
+    # Above this a receive stops at the expected end of the frame, so that the next frame starts a block of its own
+    # and its first part need not be moved.
+    EXACT_FROM = 32768
+
+
+cdef class Connection:
+    """State of a connection; net_loop drives it."""
+
+    def __cinit__(self, int fd, int listener, peer_host, peer_port, int64_t now_ms):
+        self.fd = fd
+        self.listener = listener
+        self.peer_host = peer_host
+        self.peer_port = peer_port
+        self.writable = True
+        self.readable = True
+        self.last_active_ms = now_ms
+        self.partial_since_ms = -1
+        self.blocked_since_ms = -1
+
+    cdef FrameStatus next_frame(
+        self, const uint8_t* base, int64_t frame_max, const uint8_t** frame, int32_t* size
+    ) noexcept nogil:
+        """The next whole frame in the buffer, without its length prefix. Does not consume it."""
+        cdef int64_t have = self.end - self.start
+        cdef int32_t length
+        if self.block == NULL or have < 4:
+            return FRAME_PARTIAL
+        length = load_i32(base + self.block.offset + self.start)
+        if length < 8 or length > frame_max:
+            return FRAME_BAD_LENGTH
+        if have < <int64_t>length + 4:
+            return FRAME_PARTIAL
+        frame[0] = base + self.block.offset + self.start + 4
+        size[0] = length
+        return FRAME_READY
+
+    cdef ReceiveStatus receive(self, Arena arena, int64_t frame_max, int64_t* received) noexcept nogil:
+        """Receive once, as much as there is room for."""
+        cdef:
+            int64_t room, expected
+            ssize_t n
+        if not self.make_room(arena, frame_max):
+            return RECEIVE_STARVED
+        room = self.block.capacity - self.end
+        expected = self.frame_size_last
+        if self.end - self.start >= 4:
+            expected = <int64_t>load_i32(arena.base + self.block.offset + self.start) + 4
+        if expected >= EXACT_FROM and expected > self.end - self.start:
+            room = min(room, expected - (self.end - self.start))
+        n = recv(self.fd, arena.base + self.block.offset + self.end, <size_t>room, 0)
+        if n > 0:
+            self.end += n
+            received[0] = n
+            if n < room and not self.peer_closed:
+                self.readable = False  # drained: the next bytes make a new edge
+            return RECEIVED
+        if n == 0:
+            return RECEIVE_EOF
+        if errno == EAGAIN:
+            self.readable = False
+            return RECEIVED_NONE
+        return RECEIVED_NONE if errno == EINTR else RECEIVE_ERROR
+
+    cdef bint make_room(self, Arena arena, int64_t frame_max) noexcept nogil:
+        """See that the block has room for more of the frame in progress; False when the arena is full."""
+        cdef:
+            int64_t have = self.end - self.start
+            int64_t need, grant
+            Block* larger
+        if self.block == NULL:
+            self.block = arena.acquire(min(max(self.frame_size_last, <int64_t>BLOCK_FIRST), frame_max + 4))
+            self.start = self.end = 0
+            return self.block != NULL
+        need = 4
+        if have >= 4:
+            # The length was checked by next_frame before anyone receives more.
+            need = <int64_t>load_i32(arena.base + self.block.offset + self.start) + 4
+        grant = max(max(<int64_t>BLOCK_GRANT, 4 * have), self.frame_size_max)
+        need = max(min(need, grant), have + 1)
+        if need <= self.block.capacity - self.start:
+            return True
+        if need <= self.block.capacity and self.block.refs == 1:
+            # COPY: the first part of a frame moves to the front of its block.
+            memmove(arena.base + self.block.offset, arena.base + self.block.offset + self.start, <size_t>have)
+        else:
+            larger = arena.acquire(need)
+            if larger == NULL:
+                return False
+            # COPY: the first part of a frame moves to a block that can hold more of it.
+            memcpy(arena.base + larger.offset, arena.base + self.block.offset + self.start, <size_t>have)
+            arena.release(self.block)
+            self.block = larger
+        self.start = 0
+        self.end = have
+        return True
+
+    cdef void drop_empty_block(self, Arena arena) noexcept nogil:
+        """Let go of the block when no frame is in progress in it."""
+        if self.block != NULL and self.start == self.end:
+            arena.release(self.block)
+            self.block = NULL
+            self.start = self.end = 0
+
+    cdef void push(self, Request* request) noexcept nogil:
+        """Queue a request behind the others."""
+        request.next = NULL
+        if self.last == NULL:
+            self.first = request
+        else:
+            self.last.next = request
+        self.last = request
+        self.request_count += 1
+
+    cdef Request* pop(self) noexcept nogil:
+        """Unlink the oldest request."""
+        cdef Request* request = self.first
+        self.first = request.next
+        if self.first == NULL:
+            self.last = NULL
+        self.request_count -= 1
+        request.next = NULL
+        return request
+
+
+def refused_reason(int length, int64_t frame_max) -> str:
+    """Why a frame of this length prefix is refused, naming the protocol when it is a known other one."""
+    prefix = length.to_bytes(4, "big", signed=True)
+    if prefix in (b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"PATC", b"CONN", b"PRI "):
+        return "an HTTP request on a Kafka listener"
+    if prefix[0] in (0x14, 0x15, 0x16, 0x17) and prefix[1] == 3:
+        return "a TLS handshake on a plaintext listener"
+    if length < 0:
+        return f"a negative request length ({length})"
+    if length < 8:
+        return f"a request of {length} bytes, shorter than any header"
+    return f"a request of {length} bytes, more than socket.request.max.bytes ({frame_max})"

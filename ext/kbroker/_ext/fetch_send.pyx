@@ -1,0 +1,94 @@
+"""The last step of a fetch: header bytes and file ranges onto the socket.
+
+A reply up to SMALL_MAX is gathered by pread into the response buffer and leaves in one write with its neighbours; a larger
+one goes chunk by chunk: header bytes with MSG_MORE, then sendfile straight from the page cache.
+"""
+from libc.errno cimport EAGAIN, EINTR, errno
+from libc.stdint cimport int32_t, uint8_t
+from libc.string cimport memcpy
+from posix.types cimport off_t
+from posix.unistd cimport pread
+
+from kbroker._ext.fetch_reply cimport ReplyChunk
+from kbroker._ext.requests cimport reserve_response
+
+cdef extern from "<sys/sendfile.h>" nogil:
+    ssize_t sendfile(int out_fd, int in_fd, off_t* offset, size_t count)
+
+cdef extern from "<sys/socket.h>" nogil:
+    ssize_t send(int fd, const void* data, size_t size, int flags)
+    enum:
+        MSG_NOSIGNAL
+        MSG_MORE
+
+cdef enum:
+    # Copying costs about what a second system call does up to here (measured: docs/decisions).
+    SMALL_MAX = 32768
+
+
+cdef int copy_small(Request* request, FetchReply reply) except -2:
+    """1: the reply is now in request.response; 0: too large; -1: a file was cut under it."""
+    cdef:
+        int32_t i
+        ReplyChunk* chunk
+        uint8_t* out
+        int64_t done
+        ssize_t n
+    if reply.total_size > SMALL_MAX:
+        return 0
+    reserve_response(request, reply.total_size)
+    out = request.response
+    for i in range(reply.chunk_count):
+        chunk = &reply.chunks[i]
+        memcpy(out, reply.bytes + chunk.bytes_offset, <size_t>chunk.bytes_size)
+        out += chunk.bytes_size
+        done = 0
+        while done < chunk.size:
+            n = pread(chunk.fd, out, <size_t>(chunk.size - done), chunk.position + done)
+            if n <= 0:
+                if n < 0 and errno == EINTR:
+                    continue
+                return -1
+            done += n
+            out += n
+    request.response_size = out - request.response
+    return 1
+
+
+cdef SendStatus send_reply(int fd, Request* request, FetchReply reply, int64_t budget, int64_t* sent) noexcept nogil:
+    """Send on from where the last call stopped; request.fetch_chunk and request.sent say where."""
+    cdef:
+        ReplyChunk* chunk
+        int64_t left
+        off_t position
+        ssize_t n
+    while request.fetch_chunk < reply.chunk_count:
+        chunk = &reply.chunks[request.fetch_chunk]
+        if sent[0] >= budget:
+            return SENT_SOME
+        if request.sent < chunk.bytes_size:
+            n = send(
+                fd,
+                reply.bytes + chunk.bytes_offset + request.sent,
+                <size_t>(chunk.bytes_size - request.sent),
+                MSG_NOSIGNAL | (MSG_MORE if chunk.size else 0),
+            )
+        elif request.sent < chunk.bytes_size + chunk.size:
+            left = chunk.bytes_size + chunk.size - request.sent
+            position = chunk.position + (request.sent - chunk.bytes_size)
+            n = sendfile(fd, chunk.fd, &position, <size_t>left)
+            if n == 0:
+                return SEND_FAILED
+        else:
+            request.fetch_chunk += 1
+            request.sent = 0
+            continue
+        if n < 0:
+            if errno == EAGAIN:
+                return SEND_BLOCKED
+            if errno != EINTR:
+                return SEND_FAILED
+            continue
+        request.sent += n
+        sent[0] += n
+    return SENT_ALL

@@ -1,0 +1,29 @@
+# One end of the socket pair between a network process and an io worker. See docs/decisions/0001-lanes-for-produce.md.
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
+
+from kbroker._ext.descriptors cimport Envelope
+
+
+cdef enum:
+    # BOUND: structs in one message; with texts it stays well below the default socket buffer.
+    LANE_ITEMS_MAX = 512
+    LANE_TEXTS_MAX = 32768
+    LANE_BUFFER = 131072
+
+
+cdef class Lane:
+    cdef readonly int fd
+    cdef readonly int peer_index
+    cdef uint8_t _kind
+    cdef uint16_t _index
+    cdef uint32_t _incarnation
+    cdef int64_t[::1] _cells
+    cdef Py_ssize_t _peer_cell
+    cdef uint8_t* _buffer
+    cdef readonly int64_t dropped
+    # False when the lane is full: keep the message and try again.
+    cdef bint send(
+        self, uint8_t kind, uint32_t count, const void* body, size_t size, const void* more, size_t more_size
+    ) except -1
+    # The next live message, valid until the next call; NULL when there is none. *size counts the bytes after the envelope.
+    cdef const uint8_t* receive(self, Envelope* envelope, Py_ssize_t* size) except? NULL

@@ -1,0 +1,112 @@
+"""Lanes: the hot links between network processes and io workers.
+
+A message is an envelope and packed structs (descriptors.pxd). The pair outlives both ends; a message from or to an
+incarnation that is gone is dropped by the receiver. Used by one thread, without an object per message.
+"""
+from libc.errno cimport EAGAIN, EINTR, ENOBUFS, errno
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
+
+cdef extern from "<sys/uio.h>" nogil:
+    cdef struct iovec:
+        void* iov_base
+        size_t iov_len
+
+cdef extern from "<sys/socket.h>" nogil:
+    cdef struct msghdr:
+        void* msg_name
+        unsigned int msg_namelen
+        iovec* msg_iov
+        size_t msg_iovlen
+        void* msg_control
+        size_t msg_controllen
+        int msg_flags
+    ssize_t sendmsg(int fd, const msghdr* message, int flags)
+    ssize_t recv(int fd, void* buffer, size_t size, int flags)
+    enum:
+        MSG_NOSIGNAL
+        MSG_DONTWAIT
+
+
+cdef class Lane:
+    """One end.
+
+    fd: this end of the pair, owned by the caller. me: (kind, index, incarnation) of this process. peer_index: the
+    peer's index among its kind. cells, peer_cell: where the process table shows the peer's incarnation.
+    """
+
+    def __cinit__(self, int fd, me, int peer_index, cells, Py_ssize_t peer_cell):
+        self.fd = fd
+        self.peer_index = peer_index
+        self._kind, self._index, self._incarnation = me
+        self._cells = cells
+        if not 0 <= peer_cell < self._cells.shape[0]:
+            raise IndexError(f"cell {peer_cell} is outside the process table")
+        self._peer_cell = peer_cell
+        self._buffer = <uint8_t*>malloc(LANE_BUFFER)
+        if self._buffer == NULL:
+            raise MemoryError()
+
+    def __dealloc__(self):
+        free(self._buffer)
+
+    cdef bint send(
+        self, uint8_t kind, uint32_t count, const void* body, size_t size, const void* more, size_t more_size
+    ) except -1:
+        cdef:
+            Envelope envelope
+            iovec vectors[3]
+            msghdr message
+            ssize_t sent
+        envelope.kind = kind
+        envelope.sender_kind = self._kind
+        envelope.sender_index = self._index
+        envelope.sender_incarnation = self._incarnation
+        envelope.target_incarnation = <uint32_t>self._cells[self._peer_cell]
+        envelope.count = count
+        vectors[0].iov_base = &envelope
+        vectors[0].iov_len = sizeof(Envelope)
+        vectors[1].iov_base = <void*>body
+        vectors[1].iov_len = size
+        vectors[2].iov_base = <void*>more
+        vectors[2].iov_len = more_size
+        message.msg_name = NULL
+        message.msg_namelen = 0
+        message.msg_iov = vectors
+        message.msg_iovlen = 3 if more_size else 2
+        message.msg_control = NULL
+        message.msg_controllen = 0
+        message.msg_flags = 0
+        while True:
+            sent = sendmsg(self.fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT)
+            if sent >= 0:
+                return True
+            if errno == EAGAIN or errno == ENOBUFS:
+                return False
+            if errno != EINTR:
+                raise OSError(errno, f"lane to peer {self.peer_index}")
+
+    cdef const uint8_t* receive(self, Envelope* envelope, Py_ssize_t* size) except? NULL:
+        cdef ssize_t n
+        while True:
+            n = recv(self.fd, self._buffer, LANE_BUFFER, MSG_DONTWAIT)
+            if n < 0:
+                if errno == EINTR:
+                    continue
+                if errno == EAGAIN:
+                    return NULL
+                raise OSError(errno, f"lane from peer {self.peer_index}")
+            if n == 0:
+                return NULL
+            if n < <ssize_t>sizeof(Envelope):
+                self.dropped += 1
+                continue
+            memcpy(envelope, self._buffer, sizeof(Envelope))
+            if (
+                envelope.target_incarnation != self._incarnation
+                or envelope.sender_incarnation != <uint32_t>self._cells[self._peer_cell]
+            ):
+                self.dropped += 1
+                continue
+            size[0] = n - sizeof(Envelope)
+            return self._buffer + sizeof(Envelope)

@@ -1,0 +1,365 @@
+"""The io worker side of a produce.
+
+``read_lane`` takes PRODUCE messages: each descriptor names a record batch in a network process's arena; the batch is
+checked where it lies and appended by the LogAppender of its slot. Nothing is answered before ``end_turn``, which syncs
+the logs whose flush.messages is reached once for all that wait (group commit), publishes the slots, and sends
+answers and wake-ups. Per batch in the steady state: one pwrite, no Python object.
+"""
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memcpy, memmove
+from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
+
+from kbroker._ext.descriptors cimport (
+    MSG_PRODUCE,
+    MSG_PRODUCE_RESULT,
+    MSG_WAKE,
+    Envelope,
+    ProduceDescriptor,
+    ProduceResult,
+)
+from kbroker._ext.lane cimport LANE_ITEMS_MAX, LANE_TEXTS_MAX, Lane
+from kbroker._ext.log_append cimport AppendResult, LogAppender
+from kbroker._ext.partition_table cimport (
+    SLOT_OFFLINE,
+    SLOT_ONLINE,
+    PartitionTable,
+    SlotData,
+)
+
+from kbroker.errors import StorageError
+
+cdef enum:
+    ERROR_UNKNOWN_TOPIC_OR_PARTITION = 3
+    ERROR_NOT_LEADER_OR_FOLLOWER = 6
+    ERROR_NOT_ENOUGH_REPLICAS = 19
+    ERROR_KAFKA_STORAGE_ERROR = 56
+    ERROR_TEXT_MAX = 1000
+    WAKES_MAX = 8192
+    # BOUND: batches appended before the loop publishes and answers, so that one lane does not delay the others.
+    TURN_BATCHES = 1024
+
+
+# Results collected in one turn for one network process.
+cdef struct ResultBundle:
+    ProduceResult* items
+    int32_t* slots           # of each result, for a sync that fails after the append
+    uint32_t count
+    uint32_t capacity
+    uint8_t* texts
+    uint32_t texts_size
+    uint32_t texts_capacity
+
+
+cdef struct WakeBundle:
+    int32_t* slots
+    uint32_t count
+    uint32_t capacity
+
+
+cdef class ProduceEngine:
+    """Appends for the partitions of one io worker.
+
+    arenas: the request arena of each network process, by index.
+    lanes: the lane to each network process, by index.
+    on_failure(slot): called when an append or sync took the log directory of that slot offline.
+    """
+
+    cdef PartitionTable _table
+    cdef list _arenas                 # keeps the regions mapped
+    cdef uint8_t** _bases
+    cdef int64_t* _sizes
+    cdef int _network_count
+    cdef ResultBundle* _bundles
+    cdef WakeBundle* _wakes
+    cdef list _lanes                  # by network process index
+    cdef dict _appenders              # slot -> LogAppender
+    cdef dict _replicas_needed        # slot -> min.insync.replicas, only where it is above 1
+    cdef list _touched                # appenders with something to publish
+    cdef object _on_failure
+    cdef readonly int64_t batches_total
+    cdef readonly int64_t bytes_total
+    cdef readonly int64_t failed_total
+
+    def __cinit__(self, PartitionTable table, list arenas, list lanes, on_failure):
+        cdef int i
+        cdef unsigned char[::1] view
+        self._table = table
+        self._arenas = arenas
+        self._lanes = lanes
+        assert len(lanes) == len(arenas), (len(lanes), len(arenas))
+        self._network_count = len(arenas)
+        self._on_failure = on_failure
+        self._appenders = {}
+        self._replicas_needed = {}
+        self._touched = []
+        self._bases = <uint8_t**>calloc(max(1, len(arenas)), sizeof(uint8_t*))
+        self._sizes = <int64_t*>calloc(max(1, len(arenas)), sizeof(int64_t))
+        self._bundles = <ResultBundle*>calloc(max(1, len(arenas)), sizeof(ResultBundle))
+        self._wakes = <WakeBundle*>calloc(max(1, len(arenas)), sizeof(WakeBundle))
+        if self._bases == NULL or self._sizes == NULL or self._bundles == NULL or self._wakes == NULL:
+            raise MemoryError()
+        for i in range(self._network_count):
+            view = arenas[i]
+            self._bases[i] = &view[0]
+            self._sizes[i] = view.shape[0]
+
+    def __dealloc__(self):
+        cdef int i
+        if self._bundles != NULL:
+            for i in range(self._network_count):
+                free(self._bundles[i].items)
+                free(self._bundles[i].slots)
+                free(self._bundles[i].texts)
+        if self._wakes != NULL:
+            for i in range(self._network_count):
+                free(self._wakes[i].slots)
+        free(self._wakes)
+        free(self._bundles)
+        free(self._bases)
+        free(self._sizes)
+
+    def put(self, LogAppender appender, int replicas_needed=1):
+        """Serve a partition, or take note of its new min.insync.replicas."""
+        self._appenders[appender.slot] = appender
+        self._replicas_needed.pop(appender.slot, None)
+        if replicas_needed > 1:
+            self._replicas_needed[appender.slot] = replicas_needed
+
+    def remove(self, int slot):
+        """Stop serving a partition."""
+        self._appenders.pop(slot, None)
+        self._replicas_needed.pop(slot, None)
+
+    def read_lane(self, Lane lane):
+        """Append what a network process has sent. Raises ValueError when a message is damaged."""
+        cdef:
+            Envelope envelope
+            Py_ssize_t size = 0
+            const uint8_t* body
+            int64_t now_ms = wall_clock_ms()
+            uint32_t i, taken = 0
+        while taken < TURN_BATCHES:
+            body = lane.receive(&envelope, &size)
+            if body == NULL:
+                return
+            if envelope.kind != MSG_PRODUCE:
+                raise ValueError(f"message kind {envelope.kind} on a lane to an io worker")
+            if <Py_ssize_t>(envelope.count * sizeof(ProduceDescriptor)) > size:
+                raise ValueError(f"{envelope.count} descriptors in {size} bytes")
+            for i in range(envelope.count):
+                self.append_one(lane.peer_index, &(<const ProduceDescriptor*>body)[i], now_ms)
+            taken += envelope.count
+
+    cdef int append_one(self, int network_index, const ProduceDescriptor* d, int64_t now_ms) except -1:
+        cdef:
+            ResultBundle* bundle = &self._bundles[network_index]
+            AppendResult result
+            ProduceResult* out
+            LogAppender appender = None
+            int16_t refused = self.refusal(network_index, d)
+        result.error_code = refused
+        result.bad_record_index = -1
+        result.base_offset = -1
+        result.log_append_time_ms = -1
+        result.log_start_offset = -1
+        if refused == 0:
+            appender = <LogAppender>self._appenders[d.slot]
+            try:
+                appender.append(self._bases[network_index] + d.arena_offset, d.size, now_ms, &result)
+            except StorageError:
+                result.error_code = ERROR_KAFKA_STORAGE_ERROR
+                result.base_offset = -1
+                self._on_failure(d.slot)
+        out = new_result(bundle, d.slot)
+        out.request = d.request
+        out.ordinal = d.ordinal
+        out.error_code = result.error_code
+        out.base_offset = result.base_offset
+        out.log_append_time_ms = result.log_append_time_ms
+        out.log_start_offset = result.log_start_offset
+        out.bad_record_index = result.bad_record_index
+        out.error_text_size = 0
+        if result.error_code == 0:
+            self.batches_total += 1
+            self.bytes_total += d.size
+            if appender.dirty:
+                self._touched.append(appender)
+        else:
+            self.failed_total += 1
+            if appender is not None and appender.error_text is not None:
+                add_text(bundle, out, appender.error_text)
+        return 0
+
+    cdef int16_t refusal(self, int network_index, const ProduceDescriptor* d) except -1:
+        """The error of a descriptor that cannot be appended at all, 0 when it can be tried."""
+        cdef SlotData slot
+        if d.slot < 0 or d.slot >= self._table.capacity:
+            return ERROR_UNKNOWN_TOPIC_OR_PARTITION
+        if d.arena_offset > <uint64_t>self._sizes[network_index] or (
+            d.size > <uint64_t>self._sizes[network_index] - d.arena_offset
+        ):
+            raise ValueError(f"a batch at {d.arena_offset} of {d.size} bytes is outside the arena")
+        if not self._table.read_slot(d.slot, &slot):
+            return ERROR_NOT_LEADER_OR_FOLLOWER
+        if slot.slot_incarnation != d.slot_incarnation:
+            return ERROR_UNKNOWN_TOPIC_OR_PARTITION
+        if slot.state == SLOT_OFFLINE:
+            return ERROR_KAFKA_STORAGE_ERROR
+        if slot.state != SLOT_ONLINE or d.slot not in self._appenders:
+            return ERROR_NOT_LEADER_OR_FOLLOWER
+        if d.acks == -1 and self._replicas_needed and d.slot in self._replicas_needed:
+            return ERROR_NOT_ENOUGH_REPLICAS  # this broker is the only replica in sync
+        return 0
+
+    def end_turn(self):
+        """Sync, publish, then send the answers and the wake-ups.
+
+        True when something could not be sent yet because a lane is full: come back soon.
+        """
+        cdef LogAppender appender
+        cdef int i
+        cdef bint held_back = False
+        for appender in self._touched:
+            if not appender.dirty:
+                continue  # named twice in this turn
+            if appender.needs_sync:
+                try:
+                    appender.sync()
+                except StorageError:
+                    self.fail_results(appender.slot)
+                    self._on_failure(appender.slot)
+                    continue
+            appender.publish()
+            self.collect_wakes(appender.slot)
+        self._touched.clear()
+        for i in range(self._network_count):
+            if not self.send_results(i) or not self.send_wakes(i):
+                held_back = True
+        return held_back
+
+    def wake(self, int slot):
+        """Wake the fetches that wait on a slot which changed outside of a produce; sent by ``end_turn``."""
+        self._table.check_slot(slot)
+        self.collect_wakes(slot)
+
+    cdef int collect_wakes(self, int32_t slot) except -1:
+        cdef uint64_t mask = self._table.take_waiters(slot)
+        cdef int i = 0
+        while mask:
+            if mask & 1 and i < self._network_count:
+                add_wake(&self._wakes[i], slot)
+            mask >>= 1
+            i += 1
+        return 0
+
+    cdef bint send_results(self, int network_index) except -1:
+        """Send a network process its results; False when its lane is full."""
+        cdef:
+            ResultBundle* bundle = &self._bundles[network_index]
+            Lane lane = <Lane>self._lanes[network_index]
+            uint32_t done = 0, texts_done = 0, part, texts
+        while done < bundle.count:
+            part = 0
+            texts = 0
+            while done + part < bundle.count and part < LANE_ITEMS_MAX and texts < LANE_TEXTS_MAX:
+                texts += bundle.items[done + part].error_text_size
+                part += 1
+            if not lane.send(
+                MSG_PRODUCE_RESULT, part, bundle.items + done, part * sizeof(ProduceResult),
+                bundle.texts + texts_done, texts,
+            ):
+                break
+            done += part
+            texts_done += texts
+        bundle.count -= done
+        bundle.texts_size -= texts_done
+        if done and bundle.count:
+            memmove(bundle.items, bundle.items + done, bundle.count * sizeof(ProduceResult))
+            memmove(bundle.slots, bundle.slots + done, bundle.count * sizeof(int32_t))
+            memmove(bundle.texts, bundle.texts + texts_done, bundle.texts_size)
+        return bundle.count == 0
+
+    cdef bint send_wakes(self, int network_index) except -1:
+        cdef WakeBundle* wakes = &self._wakes[network_index]
+        cdef Lane lane
+        cdef uint32_t part
+        while wakes.count:
+            lane = <Lane>self._lanes[network_index]
+            part = min(wakes.count, <uint32_t>WAKES_MAX)
+            if not lane.send(MSG_WAKE, part, wakes.slots + wakes.count - part, part * sizeof(int32_t), NULL, 0):
+                return False
+            wakes.count -= part
+        return True
+
+    cdef void fail_results(self, int32_t slot) noexcept:
+        """A sync failed: what was appended to this slot in this turn is not acknowledged."""
+        cdef int i
+        cdef uint32_t j
+        cdef ResultBundle* bundle
+        for i in range(self._network_count):
+            bundle = &self._bundles[i]
+            for j in range(bundle.count):
+                if bundle.slots[j] == slot and bundle.items[j].error_code == 0:
+                    bundle.items[j].error_code = ERROR_KAFKA_STORAGE_ERROR
+                    bundle.items[j].base_offset = -1
+
+
+cdef int64_t wall_clock_ms() noexcept nogil:
+    cdef timespec t
+    clock_gettime(CLOCK_REALTIME, &t)
+    return <int64_t>t.tv_sec * 1000 + t.tv_nsec // 1000000
+
+
+cdef ProduceResult* new_result(ResultBundle* bundle, int32_t slot) except NULL:
+    cdef uint32_t capacity
+    cdef ProduceResult* items
+    cdef int32_t* slots
+    if bundle.count == bundle.capacity:
+        capacity = max(<uint32_t>64, bundle.capacity * 2)
+        items = <ProduceResult*>realloc(bundle.items, capacity * sizeof(ProduceResult))
+        if items == NULL:
+            raise MemoryError()
+        bundle.items = items
+        slots = <int32_t*>realloc(bundle.slots, capacity * sizeof(int32_t))
+        if slots == NULL:
+            raise MemoryError()
+        bundle.slots = slots
+        bundle.capacity = capacity
+    bundle.slots[bundle.count] = slot
+    bundle.count += 1
+    return &bundle.items[bundle.count - 1]
+
+
+cdef int add_text(ResultBundle* bundle, ProduceResult* result, object text) except -1:
+    """Append the UTF-8 of an error text; texts follow the structs in their order."""
+    cdef bytes data = text.encode()[:ERROR_TEXT_MAX].decode("utf-8", "ignore").encode()
+    cdef uint32_t size = <uint32_t>len(data)
+    cdef uint32_t capacity
+    cdef uint8_t* grown
+    if bundle.texts_size + size > bundle.texts_capacity:
+        capacity = 2 * (bundle.texts_size + size)
+        grown = <uint8_t*>realloc(bundle.texts, capacity)
+        if grown == NULL:
+            raise MemoryError()
+        bundle.texts = grown
+        bundle.texts_capacity = capacity
+    memcpy(bundle.texts + bundle.texts_size, <const char*>data, size)
+    bundle.texts_size += size
+    result.error_text_size = <uint16_t>size
+    return 0
+
+
+cdef int add_wake(WakeBundle* wakes, int32_t slot) except -1:
+    cdef uint32_t capacity
+    cdef int32_t* grown
+    if wakes.count == wakes.capacity:
+        capacity = max(<uint32_t>16, wakes.capacity * 2)
+        grown = <int32_t*>realloc(wakes.slots, capacity * sizeof(int32_t))
+        if grown == NULL:
+            raise MemoryError()
+        wakes.slots = grown
+        wakes.capacity = capacity
+    wakes.slots[wakes.count] = slot
+    wakes.count += 1
+    return 0

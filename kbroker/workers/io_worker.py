@@ -1,0 +1,233 @@
+"""The io worker: the one process that writes to the logs of its partitions (``slot %
+num.io.threads``).
+
+Appends are in ``_ext.produce_engine`` and the storage package; this module joins them with the
+mailbox, the cluster image and the calls of the handlers. Nothing of a turn is answered before the
+slots it changed are published.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import Any
+
+from kbroker._ext.lane import Lane
+from kbroker._ext.partition_table import PartitionTable
+from kbroker._ext.produce_engine import ProduceEngine
+from kbroker.clock import SystemClock
+from kbroker.cluster.image import ClusterImage, TopicImage
+from kbroker.config.topic_config import TopicConfig
+from kbroker.errors import ErrorCode, StorageError, WireError
+from kbroker.ipc.process_table import CONTROLLER, Address, ProcessKind
+from kbroker.ipc.rpc import Pending, run
+from kbroker.storage.log_manager import LogManager
+from kbroker.storage.partition_log import PartitionLog
+from kbroker.workers.base import Worker, now_ms
+
+log = logging.getLogger(__name__)
+
+HELLO_TIMEOUT_MS = 1000
+# Partitions opened before the loop runs again, so that heartbeats and clients do not wait for all
+# of them.
+OPEN_STEP = 8
+
+
+class IoWorker(Worker):
+    """One io worker; see the module."""
+
+    kind = ProcessKind.IO_WORKER
+
+    def setup(self) -> None:
+        context = self.context
+        self.networks = self.processes.of_kind(ProcessKind.NETWORK)
+        self.worker_count = len(self.processes.of_kind(ProcessKind.IO_WORKER))
+        self.table = PartitionTable(context.partition_table, self.config["partition.table.slots"])
+        self.image = ClusterImage()
+        lanes = [self.open_lane(network) for network in self.networks]
+        self.engine = ProduceEngine(self.table, context.arenas, lanes, self.on_storage_failure)
+        self.lane_is_full = False
+        for lane in lanes:
+            self.add_reader(lane.fd, partial(self.engine.read_lane, lane))
+        self.logs = LogManager(
+            self.config,
+            self.config.log_dirs,
+            self.table,
+            self.address.index,
+            self.worker_count,
+            SystemClock(),
+            clean_start=context.clean_start,
+        )
+        for operation in (
+            "hello",
+            "image",
+            "list_offsets",
+            "offset_for_leader_epoch",
+            "delete_records",
+            "describe_log_dirs",
+        ):
+            self.rpc.serve(operation, getattr(self, f"serve_{operation}"))
+        run(self.join()).then(_raise_failure)
+
+    async def join(self) -> None:
+        """Open the logs of the partitions this worker owns."""
+        while True:
+            try:
+                snapshot = await self.rpc.call(CONTROLLER, "hello", timeout_ms=HELLO_TIMEOUT_MS)
+                break
+            except WireError:
+                await self.rpc.sleep(5)
+        changed = self.image.apply(snapshot)
+        opened = 0
+        for _, new in changed.values():
+            for partition in range(len(new.partitions)) if new is not None else ():
+                if (
+                    self.owns(new, partition)
+                    and self.logs.log(new.partitions[partition].slot) is None
+                ):
+                    self.open_partition(new, partition)
+                    opened += 1
+                    if opened % OPEN_STEP == 0:
+                        await self.rpc.sleep(0)
+        self.ready()
+        log.info("owns %d partitions", opened)
+
+    # -- the cluster image --
+
+    def owns(self, topic: TopicImage, partition: int) -> bool:
+        slot = topic.partitions[partition].slot
+        return slot >= 0 and slot % self.worker_count == self.address.index
+
+    def open_partition(self, topic: TopicImage, partition: int) -> int:
+        """Open or create a log and serve it; returns the error code of a failure."""
+        image = topic.partitions[partition]
+        config = self.topic_config(topic)
+        try:
+            self.logs.open_partition(
+                topic.name,
+                topic.topic_id,
+                partition,
+                image.slot,
+                image.slot_incarnation,
+                image.leader_epoch,
+                config,
+            )
+        except StorageError as error:
+            log.error("cannot open %s-%d: %s", topic.name, partition, error)
+            return int(ErrorCode.KAFKA_STORAGE_ERROR)
+        appender = self.logs.appender(image.slot)
+        if appender is not None:
+            self.engine.put(appender, config["min.insync.replicas"])
+        return 0
+
+    def topic_config(self, topic: TopicImage) -> TopicConfig:
+        return TopicConfig(self.config, topic.config)
+
+    def serve_hello(self, sender: Address) -> dict[str, Any]:
+        """A network process starts: from here on nothing of its predecessor is looked at any
+        more.
+        """
+        return {}
+
+    def serve_image(self, sender: Address, delta: dict[str, Any]) -> dict[str, Any]:
+        """Create, delete and reconfigure logs; answers the errors by ``topic-partition``."""
+        errors: dict[str, int] = {}
+        for name, (old, new) in self.image.apply(delta).items():
+            same = old is not None and new is not None and old.topic_id == new.topic_id
+            if old is not None and not same:
+                self.remove_topic(old)
+            if new is None:
+                continue
+            for partition, image in enumerate(new.partitions):
+                if not self.owns(new, partition):
+                    continue
+                if self.logs.log(image.slot) is None:
+                    code = self.open_partition(new, partition)
+                    if code:
+                        errors[f"{name}-{partition}"] = code
+                elif same and old.config != new.config:
+                    self.reconfigure(new, image.slot)
+        if "broker_config" in delta:
+            self.reconfigure_all()
+        return {"errors": errors}
+
+    def remove_topic(self, topic: TopicImage) -> None:
+        for partition, image in enumerate(topic.partitions):
+            if self.owns(topic, partition):
+                self.engine.remove(image.slot)
+                self.logs.remove_partition(image.slot)
+
+    def reconfigure(self, topic: TopicImage, slot: int) -> None:
+        config = self.topic_config(topic)
+        self.logs.update_config(slot, config)
+        appender = self.logs.appender(slot)
+        if appender is not None:
+            self.engine.put(appender, config["min.insync.replicas"])
+
+    def reconfigure_all(self) -> None:
+        """A broker-wide default changed: every topic may inherit it."""
+        for topic in self.image.topics.values():
+            for partition, image in enumerate(topic.partitions):
+                if self.owns(topic, partition) and self.logs.log(image.slot) is not None:
+                    self.reconfigure(topic, image.slot)
+
+    # -- calls of handlers --
+
+    def log_of(self, slot: int) -> PartitionLog:
+        found = self.logs.log(slot)
+        if found is None:
+            raise WireError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition is not open here")
+        return found
+
+    def serve_list_offsets(
+        self, sender: Address, slot: int, timestamp: int, leader_epoch: int = -1, isolation: int = 0
+    ) -> dict[str, int]:
+        return self.log_of(slot).list_offsets(timestamp)
+
+    def serve_offset_for_leader_epoch(
+        self, sender: Address, slot: int, leader_epoch: int
+    ) -> dict[str, int]:
+        epoch, end_offset = self.log_of(slot).end_offset_for_epoch(leader_epoch)
+        return {"leader_epoch": epoch, "end_offset": end_offset}
+
+    def serve_delete_records(self, sender: Address, slot: int, offset: int) -> dict[str, int]:
+        low_watermark = self.log_of(slot).delete_records(offset)
+        self.engine.wake(slot)
+        return {"low_watermark": low_watermark}
+
+    def serve_describe_log_dirs(self, sender: Address) -> list[dict[str, Any]]:
+        return self.logs.describe()
+
+    # -- produce --
+
+    def open_lane(self, network: Address) -> Lane:
+        end = self.context.lanes[network.index][self.address.index][1]
+        cells, cell = self.processes.incarnation_cell(network)
+        me = (self.address.kind, self.address.index, self.context.incarnation)
+        return Lane(end.fileno(), me, network.index, cells, cell)
+
+    def end_turn(self) -> None:
+        self.lane_is_full = self.engine.end_turn()
+
+    def next_deadline_ms(self) -> int | None:
+        return now_ms() + 1 if self.lane_is_full else None
+
+    def on_storage_failure(self, slot: int) -> None:
+        """A write or sync failed: the directory is offline for good, its partitions with it."""
+        for gone in self.logs.fail_directory_of(slot):
+            self.engine.remove(gone)
+            self.engine.wake(gone)
+
+    def tick(self, now: int) -> None:
+        for slot in self.logs.tick():
+            self.engine.wake(slot)
+
+    def shutdown(self) -> None:
+        self.wait(0)
+        self.end_turn()
+        self.logs.close(clean=True)
+
+
+def _raise_failure(outcome: Pending) -> None:
+    if outcome.error is not None:
+        raise outcome.error

@@ -1,0 +1,220 @@
+"""The network process: clients' connections, every fetch, and the way of every produce to its io
+worker.
+
+The work on sockets is in ``_ext.net_loop``; this module joins it with the mailbox, the cluster
+image, the handlers of everything that is not hot, and the acceptor. It takes connections only once
+it has the image and every io worker has answered its hello (docs/architecture.md, "Mailboxes").
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from kbroker._ext.arena import Arena
+from kbroker._ext.fetch_engine import FetchEngine
+from kbroker._ext.lane import Lane
+from kbroker._ext.net_loop import Connection, NetLoop
+from kbroker._ext.partition_table import PartitionTable
+from kbroker._ext.produce_path import ProducePath
+from kbroker._ext.requests import RequestTable
+from kbroker._ext.topic_registry import TopicRegistry
+from kbroker.cluster.image import ClusterImage, TopicImage
+from kbroker.errors import WireError
+from kbroker.handlers.dispatch import Dispatcher
+from kbroker.ipc.fdpass import host_of, receive_connections, send_closed
+from kbroker.ipc.process_table import CONNECTIONS, CONTROLLER, Address, ProcessKind
+from kbroker.ipc.rpc import Pending, run
+from kbroker.workers.base import Worker, now_ms
+
+log = logging.getLogger(__name__)
+
+HELLO_TIMEOUT_MS = 1000
+SWEEP_MS = 1000
+# How long a stopping process waits for io workers to answer what they were given.
+DRAIN_MS = 500
+
+
+class NetworkWorker(Worker):
+    """One network process; see the module."""
+
+    kind = ProcessKind.NETWORK
+
+    def make_poller(self) -> None:
+        config, context = self.config, self.context
+        index = self.address.index
+        self.io_workers = self.processes.of_kind(ProcessKind.IO_WORKER)
+        self.table = PartitionTable(context.partition_table, self.config["partition.table.slots"])
+        self.image = ClusterImage()
+        self.topics = TopicRegistry()
+        frame_max = config["socket.request.max.bytes"]
+        arena = Arena(context.arenas[index], frame_max + 4)
+        requests = RequestTable()
+        self.produce = ProducePath(arena, self.topics, requests, len(self.io_workers))
+        self.fetch = FetchEngine(self.table, index, config.log_dirs)
+        self.loop = NetLoop(
+            arena, requests, self.produce, self.fetch, frame_max, self.dispatch, self.on_close
+        )
+        self._turn = self.loop.turn
+
+    def add_reader(self, fd: int, callback: Callable[[], None]) -> None:
+        self.loop.add_reader(fd, callback)
+
+    def wait(self, timeout_ms: int) -> None:
+        self._turn(timeout_ms)
+
+    def setup(self) -> None:
+        me = (self.address.kind, self.address.index, self.context.incarnation)
+        for worker in self.io_workers:
+            end = self.context.lanes[self.address.index][worker.index][0]
+            cells, cell = self.processes.incarnation_cell(worker)
+            self.loop.add_lane(Lane(end.fileno(), me, worker.index, cells, cell))
+        self.lane_is_full = False
+        self.handoff = self.context.handoffs[self.address.index][1]
+        self.worker_incarnations = [0] * len(self.io_workers)
+        self.closed_peers: list[str] = []
+        self.next_sweep_ms = 0
+        self.dispatcher = Dispatcher(self)
+        self.rpc.serve("image", self.on_image)
+        run(self.join()).then(_raise_failure)
+
+    async def join(self) -> None:
+        """Become a part of the running broker."""
+        self.on_image(CONTROLLER, await self.ask_until_answered(CONTROLLER, "hello"))
+        self.note_incarnations()
+        for worker in self.io_workers:
+            await self.ask_until_answered(worker, "hello")
+        self.loop.add_reader(self.handoff.fileno(), self.take_connections)
+        self.ready()
+        log.info("serving clients")
+
+    async def ask_until_answered(self, to: Address, operation: str) -> Any:
+        """Call a process that may still be starting."""
+        while True:
+            try:
+                return await self.rpc.call(to, operation, timeout_ms=HELLO_TIMEOUT_MS)
+            except WireError:
+                await self.rpc.sleep(5)
+
+    # -- the cluster image --
+
+    def on_image(self, sender: Address, delta: dict[str, Any]) -> dict[str, Any]:
+        """Take a snapshot or a delta of the controller."""
+        for name, (old, new) in self.image.apply(delta).items():
+            if old is not None:
+                self.topics.remove(name.encode())
+                self.fetch.remove_topic(name)
+            if new is not None:
+                self.put_topic(name, new)
+        return {}
+
+    def put_topic(self, name: str, topic: TopicImage) -> None:
+        slots = [partition.slot for partition in topic.partitions]
+        incarnations = [partition.slot_incarnation for partition in topic.partitions]
+        self.topics.put(name.encode(), topic.topic_id, slots, incarnations)
+        self.fetch.put_topic(name, topic.topic_id, slots)
+
+    # -- connections --
+
+    def take_connections(self) -> None:
+        """Accept what the acceptor has handed over."""
+        for fd, listener_index in receive_connections(self.handoff):
+            connection_socket = socket.socket(fileno=fd)
+            try:
+                connection_socket.setblocking(False)
+                self.set_options(connection_socket)
+                peer = connection_socket.getpeername()
+                local = connection_socket.getsockname()
+            except OSError:  # gone before it was looked at
+                self.closed_peers.append("")
+                connection_socket.close()
+                continue
+            connection = self.loop.add_connection(
+                connection_socket.detach(), listener_index, host_of(peer), peer[1]
+            )
+            connection.local_address = (host_of(local), local[1])
+        self.publish_count()
+
+    def set_options(self, connection: socket.socket) -> None:
+        """Buffer sizes only when configured: the system's own tuning serves large fetches
+        better.
+        """
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for key, option in (
+            ("socket.send.buffer.bytes", socket.SO_SNDBUF),
+            ("socket.receive.buffer.bytes", socket.SO_RCVBUF),
+        ):
+            if self.config.is_set(key) and self.config[key] > 0:
+                connection.setsockopt(socket.SOL_SOCKET, option, self.config[key])
+
+    def on_close(self, connection: Connection, reason: str | None) -> None:
+        """A connection is closed; a reason means that we refused to go on."""
+        if reason is not None:
+            log.warning(
+                "closed the connection of %s:%d: %s",
+                connection.peer_host,
+                connection.peer_port,
+                reason,
+            )
+        self.closed_peers.append(connection.peer_host)
+
+    def publish_count(self) -> None:
+        self.processes.set(self.address, CONNECTIONS, self.loop.connection_count)
+
+    # -- requests that are not hot --
+
+    def dispatch(self, connection: Connection, token: int, frame: bytes) -> None:
+        """Serve one request through its handler; called by the loop."""
+
+        def done(outcome: Pending) -> None:
+            if outcome.error is not None:
+                log.error("a request was left without an answer", exc_info=outcome.error)
+            self.loop.answer(token, outcome.value)
+
+        self.dispatcher.handle(connection, frame).then(done)
+
+    # -- the turn --
+
+    def end_turn(self) -> None:
+        self.lane_is_full = self.loop.end_turn()
+        if self.closed_peers:
+            self.publish_count()
+            send_closed(self.handoff, self.closed_peers)
+
+    def next_deadline_ms(self) -> int | None:
+        if self.lane_is_full:
+            return now_ms() + 1
+        deadline = self.loop.next_fetch_deadline_ms()
+        return deadline if deadline >= 0 else None
+
+    def tick(self, now: int) -> None:
+        self.note_incarnations()
+        self.dispatcher.tick(now)
+        if now >= self.next_sweep_ms:
+            self.next_sweep_ms = now + SWEEP_MS
+            self.loop.sweep(self.config["connections.max.idle.ms"])
+
+    def note_incarnations(self) -> None:
+        """Answer what a restarted io worker will never answer."""
+        for index, worker in enumerate(self.io_workers):
+            incarnation = self.processes.incarnation(worker)
+            if incarnation != self.worker_incarnations[index]:
+                if self.worker_incarnations[index]:
+                    self.loop.fail_worker(index)
+                self.worker_incarnations[index] = incarnation
+
+    def shutdown(self) -> None:
+        self.loop.stop_reading()
+        give_up_at = now_ms() + DRAIN_MS
+        while self.loop.produces_in_flight() and now_ms() < give_up_at:
+            self.wait(10)
+            self.end_turn()
+        self.loop.close_all()
+
+
+def _raise_failure(outcome: Pending) -> None:
+    if outcome.error is not None:
+        raise outcome.error

@@ -1,0 +1,55 @@
+"""The arena's buddy allocator against a list of what is allocated."""
+
+import random
+
+import pytest
+
+from kbroker._ext.arena import PAGE_SIZE, Arena, ArenaProbe
+
+pytestmark = pytest.mark.property
+
+SIZE = 64 * PAGE_SIZE
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_arena_random_blocks_never_overlap_and_all_return(seed):
+    rng = random.Random(seed)
+    probe = ArenaProbe(Arena(bytearray(SIZE), SIZE))
+    held: dict[int, int] = {}
+
+    for _ in range(500):
+        if held and rng.random() < 0.45:
+            offset = rng.choice(list(held))
+            del held[offset]
+            probe.release(offset)
+            continue
+        wanted = rng.randint(1, SIZE // rng.choice([1, 4, 16, 64]))
+        block = probe.acquire(wanted)
+        if block is None:
+            continue
+        offset, capacity = block
+        assert capacity >= wanted
+        assert 0 <= offset and offset + capacity <= SIZE
+        assert all(offset + capacity <= o or o + c <= offset for o, c in held.items()), seed
+        held[offset] = capacity
+        assert probe.arena.allocated == sum(held.values())
+    for offset in held:
+        probe.release(offset)
+
+    assert probe.arena.allocated == 0
+    assert probe.acquire(SIZE) == (0, SIZE), "free buddies must have joined again"
+
+
+def test_arena_full_returns_nothing_until_a_block_is_freed():
+    probe = ArenaProbe(Arena(bytearray(4 * PAGE_SIZE), 4 * PAGE_SIZE))
+    first = probe.acquire(2 * PAGE_SIZE)
+    probe.acquire(2 * PAGE_SIZE)
+
+    assert probe.acquire(1) is None
+    probe.release(first[0])
+    assert probe.acquire(1) is not None
+
+
+def test_arena_smaller_than_its_largest_block_is_refused():
+    with pytest.raises(ValueError, match="cannot hold"):
+        Arena(bytearray(PAGE_SIZE), 2 * PAGE_SIZE)
