@@ -12,7 +12,7 @@ from struct import error as StructError
 from typing import Any, TypeVar
 
 from kbroker.protocol.decoder import decoder_source
-from kbroker.protocol.encoder import encoder_source
+from kbroker.protocol.encoder import encoder_source, find_misfit
 from kbroker.protocol.message import Message
 from kbroker.protocol.primitives import Buffer, DecodeError, EncodeError
 
@@ -79,7 +79,8 @@ def encode_into(message: Message, version: int, out: bytearray) -> None:
     try:
         encoder(message, out)
     except (StructError, TypeError, AttributeError, UnicodeEncodeError) as err:
-        raise EncodeError(f"{cls.__name__} v{version}: {err}") from err
+        reason = find_misfit(message, version) or str(err)
+        raise EncodeError(f"{reason} in version {version}") from err
 
 
 def prepare(cls: type[Message], version: int) -> None:

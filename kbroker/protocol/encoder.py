@@ -240,3 +240,45 @@ class _EncoderWriter:
             self.line(f"{outer} += {self.out}")
             self.out = outer
             self.indent -= 1
+
+
+def find_misfit(message: Any, version: int, path: str = "") -> str:
+    """Say which field of ``message`` cannot be encoded in ``version``, and why.
+
+    For error messages only: slow, runs after the compiled encoder failed. Empty when all fit.
+    """
+    path = path or type(message).__name__
+    for field in message.STRUCT.fields:
+        if not field.in_version(version):
+            continue
+        where = f"{path}.{field.name}"
+        value = getattr(message, field.name)
+        if value is None:
+            if field.nullable_in(version) or (field.is_struct and field.tag is not None):
+                continue
+            return f"{where} is null"
+        if field.is_array and not isinstance(value, (list, tuple)):
+            return f"{where}: {value!r} is no array"
+        for item in value if field.is_array else (value,):
+            reason = _misfit_of_value(field, item, version, where)
+            if reason:
+                return reason
+    return ""
+
+
+def _misfit_of_value(field: Field, value: Any, version: int, where: str) -> str:
+    if field.struct is not None:
+        if getattr(value, "STRUCT", None) is not field.struct:
+            return f"{where}: {value!r} is no {field.type}"
+        return find_misfit(value, version, where)
+    primitive = PRIMITIVES[field.type]
+    try:
+        if field.type == "string":
+            fits = len(value.encode()) <= MAX_INT16
+        elif primitive.size:
+            fits = len(struct.pack(">" + primitive.code, value)) == primitive.size
+        else:
+            fits = len(memoryview(value)) >= 0
+    except (struct.error, TypeError, AttributeError, UnicodeEncodeError):
+        fits = False
+    return "" if fits else f"{where}: {value!r} is no {field.type}"
