@@ -3,7 +3,7 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
 
 from kbroker._ext.fetch_decode cimport FetchRequest
 from kbroker._ext.fetch_files cimport FileCache
-from kbroker._ext.fetch_reply cimport FetchReply, ReplyPool
+from kbroker._ext.fetch_reply cimport FetchReply, PartitionAnswer, ReplyPool
 from kbroker._ext.fetch_segments cimport FoundRange
 from kbroker._ext.fetch_sessions cimport FetchPartition, FetchSession, SessionCache, TopicRegistry
 from kbroker._ext.partition_table cimport LogEnd, PartitionTable, SlotData
@@ -28,12 +28,7 @@ cdef struct FetchTerms:
 
 cdef struct PartitionResult:
     int32_t entry            # of the session
-    int16_t error
-    bint held                # found.file carries a reference of this result
-    int64_t high_watermark
-    int64_t last_stable_offset
-    int64_t log_start_offset
-    FoundRange found
+    PartitionAnswer answer   # its file carries a reference of this result while size is above 0
 
 
 # One parked request's wish on one slot; nodes of a slot and nodes of a request are chained.
@@ -102,29 +97,36 @@ cdef class FetchEngine:
     # The connection of a parked request was closed. A reply already completed still comes out: release() it.
     cdef int cancel(self, uint64_t token) except -1
 
+    # Close files nobody used for a while. Call it every few seconds, also when no request comes.
+    cdef int housekeep(self, int64_t now_ms) except -1
+
+    cdef FetchReply serve_full(self, FetchTerms* terms)
     cdef FetchReply serve_incremental(self, FetchTerms* terms)
-    cdef FetchReply answer_or_park(self, FetchSession session, FetchTerms* terms, bint* parked)
+    cdef FetchReply answer_or_park(self, FetchSession session, FetchTerms* terms)
+    cdef FetchReply refuse(self, FetchTerms* terms, int16_t error)
+    cdef FetchReply error_reply(self, FetchTerms* terms, int16_t error)
     cdef FetchSession take_session(self)
-    cdef void put_session(self, FetchSession session)
-    cdef int64_t evaluate(self, FetchSession session, FetchTerms* terms, bint* complete) except -1
-    cdef int read_partition(
-        self, FetchPartition* entry, FetchTerms* terms, int64_t bytes_max, bint at_least_one, PartitionResult* result
-    ) except -1
+    cdef int put_session(self, FetchSession session) except -1
+    cdef int make_results(self, int32_t count) except -1
+    cdef int64_t evaluate(self, FetchSession session, FetchTerms* terms, bint* failed) except -1
+    cdef int16_t read_partition(
+        self, FetchPartition* entry, int8_t isolation_level, int64_t bytes_max, bint at_least_one,
+        PartitionAnswer* answer,
+    ) except *
     cdef int16_t find_bytes(
         self, FetchPartition* entry, SlotData* slot, LogEnd* end, int64_t bytes_max, bint at_least_one,
-        PartitionResult* result,
+        FoundRange* found,
     ) except *
-    cdef void drop_results(self) noexcept
+    cdef int drop_results(self) except -1
+    cdef int select_news(self, FetchSession session) except -1
     cdef FetchReply finish(self, FetchSession session, FetchTerms* terms)
-    cdef FetchReply error_reply(self, FetchTerms* terms, int16_t error)
-    cdef int encode(self, FetchReply reply, FetchSession session, FetchTerms* terms, int32_t session_id) except -1
+    cdef FetchReply encode(self, FetchSession session, FetchTerms* terms, int16_t error, int32_t session_id)
     cdef bint park(self, FetchSession session, FetchTerms* terms, int64_t deadline_ms) except *
     cdef bint recheck(self, WaitNode* node, ParkedFetch waiting) except *
+    cdef int recheck_slot(self, int32_t slot, bint always) except -1
     cdef int complete(self, ParkedFetch waiting, int16_t session_error) except -1
     cdef int unpark(self, ParkedFetch waiting) except -1
-    cdef int push_completed(self, FetchReply reply) except -1
     cdef int32_t take_node(self) except -1
-    cdef int complete_slot(self, int32_t slot) except -1
     cdef int heap_push(self, ParkedFetch waiting) except -1
-    cdef void heap_remove(self, ParkedFetch waiting) noexcept
+    cdef int heap_remove(self, ParkedFetch waiting) except -1
     cdef void heap_settle(self, int32_t index) noexcept

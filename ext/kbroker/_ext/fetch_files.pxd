@@ -9,6 +9,7 @@ cdef struct OpenFile:
     int32_t references     # ranges in flight
     bint retired           # no handle finds it any more; closed when `references` falls to 0
     uint64_t inode
+    int64_t last_use_ms
     int32_t newer          # neighbours in order of use; `older` also chains free places
     int32_t older
 
@@ -24,6 +25,7 @@ cdef class FileCache:
     cdef readonly int32_t capacity
     cdef readonly int32_t open_count
     cdef readonly uint64_t opened_total
+    cdef int64_t now_ms         # set by the engine at each call; coarse is enough
     cdef int32_t newest
     cdef int32_t oldest
     cdef int32_t free_head
@@ -33,6 +35,8 @@ cdef class FileCache:
     cdef void hold(self, int32_t index) noexcept
     cdef void drop(self, int32_t index) noexcept
     cdef void retire(self, FileHandle handle) noexcept
+    # Close what nobody used since `before_ms`: a deleted segment keeps its disk space while a descriptor is open.
+    cdef void close_idle(self, int64_t before_ms) noexcept
     cdef void close_place(self, int32_t index) noexcept
     cdef void unlink_place(self, int32_t index) noexcept
     cdef void push_newest(self, int32_t index) noexcept

@@ -16,6 +16,25 @@ cdef struct ReplyChunk:
     int32_t file             # the reply's own reference, dropped by release()
 
 
+cdef struct AbortedTransaction:
+    int64_t producer_id
+    int64_t first_offset
+
+
+# What a response says of one partition.
+cdef struct PartitionAnswer:
+    int32_t index
+    int16_t error
+    int32_t file             # records: `size` bytes of this place of the FileCache, none when size is 0
+    int64_t high_watermark
+    int64_t last_stable_offset
+    int64_t log_start_offset
+    int64_t position
+    int64_t size
+    int32_t aborted_count    # -1: null, as read_uncommitted is answered
+    const AbortedTransaction* aborted
+
+
 cdef class ReplyPool:
     cdef FileCache cache
     cdef list idle
@@ -34,8 +53,19 @@ cdef class FetchReply:
     cdef FetchReply next_completed     # used by FetchEngine only
     cdef ReplyPool pool
     cdef FileCache cache
+    cdef int16_t version
+    cdef int64_t chunk_start           # bytes from here belong to the next chunk
     # Call once when sent or abandoned: lets go of the descriptors; the object must not be used afterwards.
     cdef void release(self)
+    # Encoding, in this order: begin, then per topic begin_topic, add_partition..., end_topic; end.
+    cdef int begin(
+        self, int16_t version, int32_t correlation_id, int16_t error, int32_t session_id, int32_t topic_count
+    ) except -1
+    cdef int begin_topic(self, const uint8_t* key, Py_ssize_t key_size, int32_t partition_count) except -1
+    cdef int add_partition(self, const PartitionAnswer* answer) except -1
+    cdef int end_topic(self) except -1
+    cdef int end(self) except -1
+    cdef int put_count(self, int32_t count) except -1
     cdef int reserve(self, int64_t size) except -1
-    cdef int add_range(self, int64_t bytes_from, int32_t file, int64_t position, int64_t size) except -1
+    cdef int add_chunk(self, int32_t file, int64_t position, int64_t size) except -1
     cdef void drop_files(self) noexcept

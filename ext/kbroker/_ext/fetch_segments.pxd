@@ -1,5 +1,5 @@
 # The segment files of one partition as a network process sees them: which exist, and where in them an offset lies.
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 from kbroker._ext.fetch_files cimport FileCache, FileHandle
 from kbroker._ext.partition_table cimport LogEnd, SlotData
@@ -20,7 +20,6 @@ cdef enum:
 cdef struct Segment:
     int64_t base_offset
     int64_t sealed_size    # -1: not known; only asked for segments before that of the published end
-    uint64_t inode
     FileHandle log
     FileHandle index
 
@@ -34,6 +33,12 @@ cdef struct Hint:
     uint32_t last_use
 
 
+cdef struct BatchHeader:
+    int64_t base_offset
+    int64_t last_offset
+    int64_t size           # of the whole batch, its header included
+
+
 cdef struct FoundRange:
     int32_t file           # place in the FileCache; valid until the next FileCache.open(), unless held
     int64_t segment_base_offset
@@ -44,18 +49,22 @@ cdef struct FoundRange:
 
 cdef class LogFiles:
     cdef FileCache cache
-    cdef readonly object directory
+    cdef readonly str directory
+    cdef int32_t log_dir_index       # which log directory that is in; kept for FetchTopic
     cdef Segment* segments
     cdef readonly int32_t segment_count
-    cdef int32_t segment_capacity
     cdef bint loaded
-    cdef uint32_t segment_version
+    cdef uint32_t segment_version    # of the slot, when the directory was listed
     cdef uint32_t slot_incarnation
     cdef uint32_t clock
     cdef Hint[HINT_COUNT] hints
     cdef readonly uint64_t index_searches
     cdef readonly uint64_t header_reads
     cdef readonly uint64_t refreshes
+    # Find the bytes of whole batches from `offset` (inclusive; the first may begin below it) up to `end`, a place of
+    # *slot. bytes_max is soft: with at_least_one the first batch comes whole even if larger (KIP-74); without it a
+    # first batch that does not fit gives size 0. The range stays inside one segment, and its last batch may be cut.
+    # The caller has checked offset against the log start and end. Holds nothing: hold() out.file before the next open.
     cdef FindStatus find_range(
         self, int64_t offset, const SlotData* slot, const LogEnd* end, int64_t bytes_max, bint at_least_one,
         FoundRange* out,
@@ -63,18 +72,23 @@ cdef class LogFiles:
     cdef FindStatus search(
         self, int64_t offset, const LogEnd* end, int64_t bytes_max, bint at_least_one, FoundRange* out
     ) except *
-    cdef FindStatus locate(
-        self, Segment* segment, int32_t log_fd, int64_t offset, int64_t limit, int64_t* position, int64_t* index_entry
+    cdef FindStatus search_segment(
+        self, Segment* segment, int64_t offset, const LogEnd* end, int64_t bytes_max, bint at_least_one,
+        FoundRange* out,
     ) except *
-    cdef FindStatus walk(
-        self, int log_fd, int64_t offset, int64_t limit, int64_t floor_base_offset, int64_t* position, bint* precedes
+    cdef FindStatus locate(
+        self, Segment* segment, int fd, int64_t offset, int64_t limit, int64_t* position, int64_t* index_entry
     ) except *
     cdef bint index_floor(
         self, Segment* segment, int64_t offset, int64_t limit, int64_t* index_entry, int64_t* position
     ) except *
-    cdef int32_t open_log(self, Segment* segment) except? -9999
-    cdef int32_t open_index(self, Segment* segment) except? -9999
+    cdef FindStatus walk(self, int fd, int64_t offset, int64_t limit, int64_t* position) noexcept
+    cdef FindStatus read_header(self, int fd, int64_t position, int64_t limit, BatchHeader* out) noexcept
+    cdef int32_t open_file(self, Segment* segment, bint index) except? -9999
     cdef FindStatus refresh(self) except *
-    cdef void remember(self, int64_t offset, int64_t segment_base_offset, int64_t position, int64_t index_entry) noexcept
-    cdef void forget_hints(self) noexcept
+    cdef void close(self) noexcept    # the partition is gone or moved: let go of its files
+    cdef void remember(
+        self, int64_t offset, int64_t segment_base_offset, int64_t position, int64_t index_entry
+    ) noexcept
+    cdef Hint* best_hint(self, int64_t offset, int64_t segment_base_offset, int64_t limit) noexcept
     cdef int32_t floor_segment(self, int64_t offset) noexcept

@@ -1,0 +1,480 @@
+"""Topics, the partitions of a fetch, and incremental fetch sessions (KIP-227) of one network process.
+
+A FetchSession is the list of partitions a fetch is about. A full or sessionless request fills one for itself; one that
+is admitted to the SessionCache lives on, and the requests that follow name only what changed. Entries are C structs in
+order of service: those that were answered with records move to the end, so that none starves.
+"""
+
+import os
+
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.ref cimport Py_DECREF, Py_INCREF
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memset
+
+from kbroker._ext.fetch_decode import FetchDecodeError
+
+from kbroker._ext.fetch_decode cimport FETCH_PARTITIONS_MAX
+
+cdef enum:
+    NO_ENTRY = -1
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    NOT_LEADER_OR_FOLLOWER = 6
+    UNKNOWN_TOPIC_ID = 100
+    INCONSISTENT_TOPIC_ID = 103
+    FIRST_CAPACITY = 8
+    KEEP_CAPACITY = 4096         # a session larger than this gives its memory back when it is emptied
+    IDLE_EVICTION_MS = 120000    # a session used within this time is not evicted for a new one
+    NETWORK_INDEX_BITS = 6       # of a session id, so that no other process of the broker knows it
+    EPOCH_MAX = 0x7FFFFFFF
+
+
+cdef class FetchTopic:
+    """A topic and the partition-table slots of its partitions here; or one nobody knows (``alive`` False)."""
+
+    def __cinit__(self, bytes name, bytes topic_id, list slots):
+        self.name = name
+        self.topic_id = topic_id
+        self.logs = []
+        if slots is not None:
+            self.set_slots(slots)
+
+    def __dealloc__(self):
+        free(self.slots)
+
+    def set_slots(self, list slots not None):
+        """Slot by partition, -1 where this broker has no replica. The files of a changed slot are found anew."""
+        cdef int32_t count = <int32_t>len(slots)
+        cdef int32_t index, slot
+        cdef int32_t* fresh = <int32_t*>malloc(<size_t>max(count, 1) * sizeof(int32_t))
+        cdef list logs = [None] * count
+        cdef list dropped = self.logs
+        if fresh == NULL:
+            raise MemoryError
+        for index in range(count):
+            slot = slots[index]
+            fresh[index] = slot
+            if index < self.partition_count and self.slots[index] == slot:
+                logs[index] = dropped[index]
+                dropped[index] = None
+        self.close_logs(dropped)
+        free(self.slots)
+        self.slots = fresh
+        self.partition_count = count
+        self.logs = logs
+        self.alive = True
+
+    def retire(self):
+        """The topic is deleted, or was created anew under its name."""
+        self.alive = False
+        self.close_logs(self.logs)
+        self.logs = [None] * self.partition_count
+
+    cdef int close_logs(self, list logs) except -1:
+        cdef LogFiles log
+        for log in logs:
+            if log is not None:
+                log.close()
+        return 0
+
+    def slot_list(self) -> list:
+        """Slot by partition."""
+        cdef int32_t index
+        return [self.slots[index] for index in range(self.partition_count)]
+
+    cdef LogFiles log_of(self, int32_t index, int32_t log_dir_index, list log_dirs, FileCache cache):
+        """The files of a partition in that log directory, or None when there is no such directory."""
+        cdef LogFiles log = self.logs[index]
+        cdef str directory
+        if log_dir_index < 0 or log_dir_index >= len(log_dirs):
+            return None
+        if log is None or log.log_dir_index != log_dir_index:
+            directory = f"{log_dirs[log_dir_index]}/{self.name.decode()}-{index}"
+            if log is not None:
+                log.close()
+            log = LogFiles(directory, cache)
+            log.log_dir_index = log_dir_index
+            self.logs[index] = log
+        return log
+
+
+cdef class TopicRegistry:
+    """Every topic of the cluster image, by name and by id."""
+
+    def __cinit__(self):
+        self.by_name = {}
+        self.by_id = {}
+        self.version = 1
+
+    def put(self, bytes name not None, bytes topic_id not None, list slots not None):
+        """Add a topic or change its slots; a new id under a known name is another topic."""
+        cdef FetchTopic known = self.by_name.get(name)
+        if len(topic_id) != 16:
+            raise ValueError(f"topic id of {len(topic_id)} bytes")
+        if known is not None and known.topic_id == topic_id:
+            known.set_slots(slots)
+        else:
+            self.remove(name)
+            known = FetchTopic(name, topic_id, slots)
+            self.by_name[name] = known
+            self.by_id[topic_id] = known
+        self.version += 1
+
+    def remove(self, bytes name not None):
+        """Forget a topic; no error if it is not known."""
+        cdef FetchTopic known = self.by_name.pop(name, None)
+        if known is not None:
+            self.by_id.pop(known.topic_id, None)
+            known.retire()
+            self.version += 1
+
+    def get(self, bytes name not None):
+        """The topic of that name, or None."""
+        return self.by_name.get(name)
+
+    cdef FetchTopic find(self, const uint8_t* key, int32_t key_size, bint by_id):
+        cdef bytes name = PyBytes_FromStringAndSize(<const char*>key, key_size)
+        return (self.by_id if by_id else self.by_name).get(name)
+
+
+cdef class FetchSession:
+    """The partitions of a fetch, in order of service. Owns a reference to the topic of each used entry."""
+
+    def __cinit__(self):
+        self.first = NO_ENTRY
+        self.last = NO_ENTRY
+        self.free_head = NO_ENTRY
+
+    def __dealloc__(self):
+        self.clear()
+        free(self.partitions)
+
+    cdef int fill(self, FetchRequest request, TopicRegistry registry) except -1:
+        """Take the partitions of a full request into this empty session."""
+        cdef:
+            int32_t position, number
+            RequestTopic* wanted
+            FetchTopic topic
+        self.by_id = request.version >= 13
+        self.registry_version = registry.version
+        for position in range(request.topic_count):
+            wanted = &request.topics[position]
+            topic = self.topic_for(wanted, registry)
+            for number in range(wanted.first, wanted.first + wanted.count):
+                self.resolve_entry(&self.partitions[self.add(topic, &request.partitions[number])], registry)
+        return 0
+
+    cdef int update(self, FetchRequest request, TopicRegistry registry) except -1:
+        """Apply an incremental request: changed and added partitions, then forgotten ones."""
+        cdef:
+            int32_t position, number, entry
+            RequestTopic* wanted
+            FetchTopic topic
+        self.resolve(registry)
+        for position in range(request.topic_count):
+            wanted = &request.topics[position]
+            topic = self.topic_for(wanted, registry)
+            for number in range(wanted.first, wanted.first + wanted.count):
+                entry = self.lookup(<PyObject*>topic, request.partitions[number].index)
+                if entry != NO_ENTRY:
+                    set_wanted(&self.partitions[entry], &request.partitions[number])
+                    continue
+                entry = self.add(topic, &request.partitions[number])
+                self.resolve_entry(&self.partitions[entry], registry)
+                if 2 * <uint32_t>self.count > self.bucket_mask:
+                    self.index_all()
+                else:
+                    self.bucket_insert(entry)
+        for position in range(request.forgotten_count):
+            wanted = &request.forgotten[position]
+            topic = self.topic_for(wanted, registry)
+            for number in range(wanted.first, wanted.first + wanted.count):
+                entry = self.lookup(<PyObject*>topic, request.forgotten_partitions[number])
+                if entry != NO_ENTRY:
+                    self.bucket_delete(entry)
+                    self.remove(entry)
+        return 0
+
+    cdef int resolve(self, TopicRegistry registry) except -1:
+        """Look up slots again if topics have changed since the last time."""
+        cdef int32_t entry = self.first
+        if self.registry_version == registry.version:
+            return 0
+        self.registry_version = registry.version
+        while entry != NO_ENTRY:
+            self.resolve_entry(&self.partitions[entry], registry)
+            entry = self.partitions[entry].next
+        if self.buckets != NULL:
+            self.index_all()  # a topic that was deleted and created again is another object
+        return 0
+
+    cdef int resolve_entry(self, FetchPartition* entry, TopicRegistry registry) except -1:
+        cdef FetchTopic topic = <FetchTopic>entry.topic
+        cdef FetchTopic fresh
+        cdef bytes key
+        if not topic.alive:
+            key = topic.topic_id if self.by_id else topic.name
+            fresh = (registry.by_id if self.by_id else registry.by_name).get(key)
+            if fresh is None:
+                # topic_for() must find the same object for this key as long as nobody knows it.
+                if self.placeholders is None:
+                    self.placeholders = {}
+                fresh = self.placeholders.setdefault(key, topic)
+            if fresh is not topic:
+                Py_INCREF(fresh)
+                entry.topic = <PyObject*>fresh
+                Py_DECREF(topic)
+                topic = fresh
+                entry.told_high_watermark = -1
+                entry.told_log_start_offset = -1
+                entry.segment_base_offset = -1
+        entry.slot = -1
+        entry.error = UNKNOWN_TOPIC_OR_PARTITION
+        if not topic.alive:
+            if self.by_id:
+                entry.error = INCONSISTENT_TOPIC_ID if topic.name in registry.by_name else UNKNOWN_TOPIC_ID
+        elif 0 <= entry.index < topic.partition_count:
+            entry.slot = topic.slots[entry.index]
+            if entry.slot < 0:
+                entry.error = NOT_LEADER_OR_FOLLOWER
+        return 0
+
+    cdef FetchTopic topic_for(self, const RequestTopic* wanted, TopicRegistry registry):
+        """The topic a request names; one that nobody knows gets one object in this session."""
+        cdef FetchTopic topic = registry.find(wanted.key, wanted.key_size, self.by_id)
+        cdef bytes key
+        if topic is not None:
+            return topic
+        key = PyBytes_FromStringAndSize(<const char*>wanted.key, wanted.key_size)
+        if self.placeholders is None:
+            self.placeholders = {}
+        topic = self.placeholders.get(key)
+        if topic is None:
+            topic = FetchTopic(None if self.by_id else key, key if self.by_id else None, None)
+            self.placeholders[key] = topic
+        return topic
+
+    cdef int32_t add(self, FetchTopic topic, const RequestPartition* wanted) except -1:
+        """Append an entry; it must not be there yet (a full request may name one twice: both are answered)."""
+        cdef int32_t number = self.free_head
+        cdef int32_t capacity
+        cdef FetchPartition* entry
+        cdef void* grown
+        if number != NO_ENTRY:
+            self.free_head = self.partitions[number].next
+        else:
+            if self.used_end == self.capacity:
+                if self.capacity >= FETCH_PARTITIONS_MAX:
+                    raise FetchDecodeError(f"more than {FETCH_PARTITIONS_MAX} partitions in a fetch session")
+                capacity = max(2 * self.capacity, FIRST_CAPACITY)
+                grown = realloc(self.partitions, <size_t>capacity * sizeof(FetchPartition))
+                if grown == NULL:
+                    raise MemoryError
+                self.partitions = <FetchPartition*>grown
+                self.capacity = capacity
+            number = self.used_end
+            self.used_end += 1
+        entry = &self.partitions[number]
+        Py_INCREF(topic)
+        entry.topic = <PyObject*>topic
+        entry.index = wanted.index
+        entry.used = True
+        entry.told_high_watermark = -1
+        entry.told_log_start_offset = -1
+        entry.fetch_offset = -1
+        set_wanted(entry, wanted)
+        entry.next = NO_ENTRY
+        entry.previous = self.last
+        if self.last == NO_ENTRY:
+            self.first = number
+        else:
+            self.partitions[self.last].next = number
+        self.last = number
+        self.count += 1
+        return number
+
+    cdef void remove(self, int32_t number) noexcept:
+        cdef FetchPartition* entry = &self.partitions[number]
+        unlink(self, entry)
+        entry.used = False
+        entry.next = self.free_head
+        self.free_head = number
+        self.count -= 1
+        Py_DECREF(<object>entry.topic)
+
+    cdef void move_to_end(self, int32_t number) noexcept:
+        cdef FetchPartition* entry = &self.partitions[number]
+        if self.last == number:
+            return
+        unlink(self, entry)
+        entry.next = NO_ENTRY
+        entry.previous = self.last
+        if self.last == NO_ENTRY:
+            self.first = number
+        else:
+            self.partitions[self.last].next = number
+        self.last = number
+
+    cdef void clear(self) noexcept:
+        """Empty it for use by another request."""
+        cdef int32_t number
+        for number in range(self.used_end):
+            if self.partitions[number].used:
+                self.partitions[number].used = False
+                Py_DECREF(<object>self.partitions[number].topic)
+        if self.capacity > KEEP_CAPACITY:
+            free(self.partitions)
+            self.partitions = NULL
+            self.capacity = 0
+        free(self.buckets)
+        self.buckets = NULL
+        self.bucket_mask = 0
+        self.placeholders = None
+        self.count = 0
+        self.used_end = 0
+        self.session_id = 0
+        self.epoch = 0
+        self.first = NO_ENTRY
+        self.last = NO_ENTRY
+        self.free_head = NO_ENTRY
+
+    cdef int index_all(self) except -1:
+        """Build the index of (topic, partition), with room for as many again."""
+        cdef:
+            uint32_t size = 16
+            int32_t entry = self.first
+            int32_t following, twin
+            int32_t* fresh
+        while size < 4 * <uint32_t>self.count + 4:
+            size *= 2
+        fresh = <int32_t*>malloc(size * sizeof(int32_t))
+        if fresh == NULL:
+            raise MemoryError
+        memset(fresh, 0xFF, size * sizeof(int32_t))
+        free(self.buckets)
+        self.buckets = fresh
+        self.bucket_mask = size - 1
+        while entry != NO_ENTRY:
+            following = self.partitions[entry].next
+            twin = self.lookup(self.partitions[entry].topic, self.partitions[entry].index)
+            if twin != NO_ENTRY:  # named twice in the full request: the later one counts
+                self.bucket_delete(twin)
+                self.remove(twin)
+            self.bucket_insert(entry)
+            entry = following
+        return 0
+
+    cdef int32_t lookup(self, PyObject* topic, int32_t index) noexcept:
+        cdef uint32_t bucket
+        cdef int32_t entry
+        if self.buckets == NULL:
+            return NO_ENTRY
+        bucket = hash_of(topic, index) & self.bucket_mask
+        # BOUND: at most half of the buckets are used, so an empty one ends the loop.
+        while True:
+            entry = self.buckets[bucket]
+            if entry == NO_ENTRY:
+                return NO_ENTRY
+            if self.partitions[entry].topic == topic and self.partitions[entry].index == index:
+                return entry
+            bucket = (bucket + 1) & self.bucket_mask
+
+    cdef void bucket_insert(self, int32_t entry) noexcept:
+        cdef uint32_t bucket = hash_of(self.partitions[entry].topic, self.partitions[entry].index) & self.bucket_mask
+        while self.buckets[bucket] != NO_ENTRY:
+            bucket = (bucket + 1) & self.bucket_mask
+        self.buckets[bucket] = entry
+
+    cdef void bucket_delete(self, int32_t entry) noexcept:
+        """Take an entry out and close the gap, so that no search stops short of what lies behind it."""
+        cdef:
+            uint32_t gap = hash_of(self.partitions[entry].topic, self.partitions[entry].index) & self.bucket_mask
+            uint32_t bucket, home
+            int32_t moved
+        while self.buckets[gap] != entry:
+            gap = (gap + 1) & self.bucket_mask
+        bucket = gap
+        while True:
+            bucket = (bucket + 1) & self.bucket_mask
+            moved = self.buckets[bucket]
+            if moved == NO_ENTRY:
+                break
+            home = hash_of(self.partitions[moved].topic, self.partitions[moved].index) & self.bucket_mask
+            if ((bucket - home) & self.bucket_mask) >= ((bucket - gap) & self.bucket_mask):
+                self.buckets[gap] = moved
+                gap = bucket
+        self.buckets[gap] = NO_ENTRY
+
+
+cdef inline void set_wanted(FetchPartition* entry, const RequestPartition* wanted) noexcept:
+    entry.current_leader_epoch = wanted.current_leader_epoch
+    entry.last_fetched_epoch = wanted.last_fetched_epoch
+    entry.bytes_max = max(wanted.bytes_max, 0)
+    entry.fetch_offset = wanted.fetch_offset
+    entry.segment_base_offset = -1
+
+
+cdef inline void unlink(FetchSession session, FetchPartition* entry) noexcept:
+    if entry.previous == NO_ENTRY:
+        session.first = entry.next
+    else:
+        session.partitions[entry.previous].next = entry.next
+    if entry.next == NO_ENTRY:
+        session.last = entry.previous
+    else:
+        session.partitions[entry.next].previous = entry.previous
+
+
+cdef inline uint32_t hash_of(PyObject* topic, int32_t index) noexcept:
+    cdef uint64_t mixed = (<uint64_t>topic >> 4) * <uint64_t>0x9E3779B97F4A7C15
+    mixed ^= <uint64_t>(<uint32_t>index) * <uint64_t>0xC2B2AE3D27D4EB4F
+    return <uint32_t>(mixed >> 32) ^ <uint32_t>mixed
+
+
+cdef class SessionCache:
+    """The incremental sessions of one network process: at most ``capacity``, replaced when idle for two minutes."""
+
+    def __cinit__(self, int32_t capacity, int network_index):
+        self.capacity = capacity
+        self.network_index = network_index & ((1 << NETWORK_INDEX_BITS) - 1)
+        self.sessions = {}
+
+    def __len__(self):
+        return len(self.sessions)
+
+    cdef FetchSession find(self, int32_t session_id):
+        return self.sessions.get(session_id)
+
+    cdef int touch(self, FetchSession session, int64_t now_ms) except -1:
+        """Its next request is here: advance the epoch and make it the one used last."""
+        session.epoch = 1 if session.epoch == EPOCH_MAX else session.epoch + 1
+        session.last_used_ms = now_ms
+        del self.sessions[session.session_id]
+        self.sessions[session.session_id] = session
+        return 0
+
+    cdef int remove(self, int32_t session_id) except -1:
+        self.sessions.pop(session_id, None)
+        return 0
+
+    cdef bint admit(self, FetchSession session, int64_t now_ms) except *:
+        """Give the session an id and its first epoch, if there is room or the oldest one has been idle."""
+        cdef FetchSession oldest
+        cdef int32_t session_id = 0
+        if self.capacity <= 0:
+            return False
+        if len(self.sessions) >= self.capacity:
+            oldest = next(iter(self.sessions.values()))
+            if now_ms - oldest.last_used_ms <= IDLE_EVICTION_MS:
+                return False
+            del self.sessions[oldest.session_id]
+            self.evictions += 1
+        while session_id == 0 or session_id in self.sessions:
+            session_id = int.from_bytes(os.urandom(4), "big") & 0x7FFFFFFF
+            session_id = (session_id >> NETWORK_INDEX_BITS << NETWORK_INDEX_BITS) | self.network_index
+        session.index_all()
+        session.session_id = session_id
+        session.epoch = 1
+        session.last_used_ms = now_ms
+        self.sessions[session_id] = session
+        return True
