@@ -1,0 +1,494 @@
+"""The hot append: one checked batch, one ``pwrite``, now and then an index entry (see log_append.pxd).
+
+Runs in the io worker that owns the partition. Per batch beyond checksum and record walk: one system call, no Python
+object unless the batch carries a producer id (one dict look-up) or is refused. Rolling, syncing older segments and
+everything about files but the write is ``storage.partition_log``'s.
+
+A full disk refuses the batch (KAFKA_STORAGE_ERROR) after cutting the file back to its last good end, and the next
+append tries again. Any other failure of a write or sync is final: the log refuses everything until it is reopened.
+"""
+import os
+
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.errno cimport EDQUOT, EINTR, ENOSPC, errno
+
+from kbroker._ext.offset_index cimport INDEX_NO_ROOM
+from kbroker._ext.partition_table cimport SlotData
+from kbroker._ext.producer_state cimport (
+    SEQUENCE_DUPLICATE, SEQUENCE_OK, SEQUENCE_OLD_EPOCH, SEQUENCE_OUT_OF_ORDER, ProducerBatch
+)
+from kbroker._ext.record_batch cimport (
+    ATTRIBUTE_TRANSACTIONAL,
+    BATCH_BAD_CRC,
+    BATCH_BAD_LENGTH,
+    BATCH_BAD_MAGIC,
+    BATCH_BAD_OFFSET_DELTA,
+    BATCH_BAD_RECORD,
+    BATCH_BAD_RECORD_COUNT,
+    BATCH_BAD_SEQUENCE,
+    BATCH_BAD_TIMESTAMP,
+    BATCH_CONTROL_FROM_CLIENT,
+    BATCH_DECOMPRESS_FAILED,
+    BATCH_OK,
+    BATCH_TOO_LARGE_DECOMPRESSED,
+    BATCH_TRAILING_BYTES,
+    BATCH_TRUNCATED,
+    BATCH_UNKNOWN_CODEC,
+    check_produced_batch,
+    patch_for_append,
+    patch_log_append_time,
+    patch_max_timestamp,
+)
+
+from kbroker.errors import StorageError
+from kbroker.storage.record_faults import first_keyless, first_older_than
+
+
+cdef extern from "<unistd.h>" nogil:
+    ssize_t pwrite(int fd, const void* data, size_t size, long offset)
+    int ftruncate(int fd, long size)
+    int fdatasync(int fd)
+
+
+cdef enum:
+    CORRUPT_MESSAGE = 2
+    MESSAGE_TOO_LARGE = 10
+    RECORD_LIST_TOO_LARGE = 18
+    INVALID_TIMESTAMP = 32
+    OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+    INVALID_PRODUCER_EPOCH = 47
+    INVALID_TXN_STATE = 48
+    KAFKA_STORAGE_ERROR = 56
+    UNSUPPORTED_COMPRESSION_TYPE = 76
+    INVALID_RECORD = 87
+
+    GIL_RELEASE_BYTES = 8192         # a write from this size on lets other threads run
+    RELATIVE_OFFSET_MAX = 0x7FFFFFFF
+
+cdef int64_t NO_LIMIT = 0x7FFFFFFFFFFFFFFF
+
+# BatchStatus -> (error code, what is wrong with the batch)
+cdef dict REFUSALS = {
+    BATCH_TRUNCATED: (CORRUPT_MESSAGE, "the record batch ends before its length says"),
+    BATCH_BAD_LENGTH: (CORRUPT_MESSAGE, "the record batch's length is smaller than its header"),
+    BATCH_BAD_CRC: (CORRUPT_MESSAGE, "the record batch does not match its checksum"),
+    BATCH_BAD_RECORD_COUNT: (INVALID_RECORD, "the record count does not match the batch's offsets"),
+    BATCH_BAD_OFFSET_DELTA: (INVALID_RECORD, "the record's offset delta is not its place in the batch"),
+    BATCH_BAD_RECORD: (INVALID_RECORD, "the record's lengths do not add up"),
+    BATCH_BAD_TIMESTAMP: (INVALID_TIMESTAMP, "a timestamp out of range, or a producer that sets log append time"),
+    BATCH_UNKNOWN_CODEC: (UNSUPPORTED_COMPRESSION_TYPE, "the compression type is not known"),
+    BATCH_DECOMPRESS_FAILED: (INVALID_RECORD, "the records cannot be decompressed"),
+    BATCH_TRAILING_BYTES: (INVALID_RECORD, "there are bytes after the last record, or more than one batch"),
+    BATCH_CONTROL_FROM_CLIENT: (INVALID_RECORD, "clients may not write control records"),
+    BATCH_BAD_SEQUENCE: (INVALID_RECORD, "a producer id needs a sequence number"),
+}
+
+
+cdef class LogAppender:
+    """Appends to one log. Made, attached to each new active segment and closed by its ``PartitionLog``."""
+
+    def __cinit__(self):
+        self.fd = -1
+        self.slot = -1
+        self.max_timestamp = -1
+        self.first_timestamp = -1
+
+    def __init__(self, PartitionTable table not None, int32_t slot, log, ProducerState producers not None):
+        table.check_slot(slot)
+        self.table = table
+        self.slot = slot
+        self.log = log
+        self.producers = producers
+
+    # ---- set up by PartitionLog --------------------------------------------------------------------------------
+
+    def configure(
+        self, *, int64_t message_bytes_max, int64_t decompressed_bytes_max, int64_t segment_bytes, int64_t segment_ms,
+        int64_t index_interval_bytes, int64_t flush_messages, int64_t timestamp_before_max_ms,
+        int64_t timestamp_after_max_ms, bint log_append_time, bint compacted
+    ) -> None:
+        """Limits of the topic's configuration; may be called again at any time. segment_ms: jitter taken off."""
+        self.message_bytes_max = message_bytes_max
+        self.decompressed_bytes_max = decompressed_bytes_max
+        self.segment_bytes = segment_bytes
+        self.segment_ms = segment_ms
+        self.index_interval_bytes = index_interval_bytes
+        self.flush_messages = flush_messages
+        self.timestamp_before_max_ms = timestamp_before_max_ms
+        self.timestamp_after_max_ms = timestamp_after_max_ms
+        self.log_append_time = log_append_time
+        self.compacted = compacted
+
+    def attach(
+        self, *, int fd, OffsetIndex offset_index not None, TimeIndex time_index not None, int64_t base_offset,
+        int64_t position, int64_t next_offset, int64_t created_ms, int64_t max_timestamp=-1,
+        int64_t max_timestamp_offset=-1, int64_t first_timestamp=-1, int64_t bytes_since_index=0,
+        bint preallocated=False
+    ) -> None:
+        """Append to this segment from now on. The descriptor and the indexes stay the log's to close."""
+        self.fd = fd
+        self.offset_index = offset_index
+        self.time_index = time_index
+        self.base_offset = base_offset
+        self.position = position
+        self.next_offset = next_offset
+        self.created_ms = created_ms
+        self.max_timestamp = max_timestamp
+        self.max_timestamp_offset = max_timestamp_offset
+        self.first_timestamp = first_timestamp
+        self.bytes_since_index = bytes_since_index
+        self.preallocated = preallocated
+        self.segments_changed = True
+        self.dirty = True
+
+    def set_producers(self, ProducerState producers not None) -> None:
+        self.producers = producers
+
+    def set_leader_epoch(self, int32_t leader_epoch) -> None:
+        self.leader_epoch = leader_epoch
+
+    def set_log_start_offset(self, int64_t log_start_offset) -> None:
+        """Takes effect for readers at the next publish()."""
+        self.log_start_offset = log_start_offset
+        self.dirty = True
+
+    def set_high_watermark(self, int64_t offset, int64_t segment_base_offset, int64_t position) -> None:
+        """From now on the high watermark is what replication says; published at the next publish()."""
+        self.high_watermark_held = True
+        self.high_watermark.offset = offset
+        self.high_watermark.segment_base_offset = segment_base_offset
+        self.high_watermark.position = position
+        self.dirty = True
+
+    def follow_log_end(self) -> None:
+        """The high watermark is the log end again: this is the only replica."""
+        self.high_watermark_held = False
+        self.dirty = True
+
+    def mark_segments_changed(self) -> None:
+        """Readers must look at the directory again after the next publish()."""
+        self.segments_changed = True
+        self.dirty = True
+
+    def mark_older_unsynced(self, bint unsynced) -> None:
+        self.older_unsynced = unsynced
+
+    def mark_flushed(self, int64_t end_offset, int64_t messages) -> None:
+        """A flush made elsewhere covered everything below ``end_offset``, ``messages`` of them.
+
+        The caller sees to what was appended since (next_offset > flushed_offset): it is not announced again.
+        """
+        if end_offset > self.flushed_offset:
+            self.flushed_offset = end_offset
+        self.unflushed_messages = max(self.unflushed_messages - messages, 0)
+        self.announced = self.next_offset > self.flushed_offset
+        if not self.announced:
+            self.unflushed_messages = 0
+
+    def set_flushed_offset(self, int64_t offset) -> None:
+        self.flushed_offset = offset
+
+    def refuse_all(self) -> None:
+        """Refuse appends from now on."""
+        self.fd = -1
+
+    def close(self) -> None:
+        """Refuse appends and let go of the log. Safe to call twice."""
+        self.fd = -1
+        self.log = None
+        self.offset_index = None
+        self.time_index = None
+
+    @property
+    def closed(self) -> bool:
+        return self.fd < 0
+
+    # ---- the append --------------------------------------------------------------------------------------------
+
+    cdef int append(self, uint8_t* batch, Py_ssize_t size, int64_t now_ms, AppendResult* result) except -1:
+        cdef BatchInfo info
+        cdef BatchStatus status
+        cdef int32_t bad_index = -1
+        cdef int64_t timestamp
+        result.error_code = 0
+        result.bad_record_index = -1
+        result.base_offset = -1
+        result.log_append_time_ms = -1
+        result.log_start_offset = self.log_start_offset
+        self.error_text = None
+        if self.fd < 0:
+            return self.refuse(result, KAFKA_STORAGE_ERROR, -1, "the log is closed: its log directory failed")
+        if size > self.message_bytes_max:
+            return self.refuse(
+                result, MESSAGE_TOO_LARGE, -1,
+                f"the record batch is {size} bytes, max.message.bytes of the topic is {self.message_bytes_max}")
+        status = check_produced_batch(batch, size, self.decompressed_bytes_max, &info, &bad_index)
+        if status != BATCH_OK:
+            return self.refuse_status(result, status, &info, size, bad_index)
+        if size > self.segment_bytes:
+            return self.refuse(
+                result, RECORD_LIST_TOO_LARGE, -1,
+                f"the record batch is {size} bytes, segment.bytes of the topic is {self.segment_bytes}")
+        if self.compacted and info.keyless_count > 0:
+            return self.refuse(
+                result, INVALID_RECORD, self.find_record(batch, size, first_keyless, 0),
+                "a compacted topic needs a key on every record")
+        if info.attributes & ATTRIBUTE_TRANSACTIONAL:
+            return self.refuse(result, INVALID_TXN_STATE, -1, "no transaction of this producer is open here")
+        if not self.log_append_time and self.check_timestamps(batch, size, &info, now_ms, result):
+            return 0
+        if info.producer_id >= 0 and self.check_producer(&info, result):
+            return 0
+        timestamp = now_ms if self.log_append_time else info.walked_max_timestamp
+        if self.roll_due(size, self.next_offset + info.last_offset_delta, timestamp, now_ms):
+            # Raises StorageError; a text is a disk too full for a new segment.
+            text = self.log.roll(now_ms)
+            if text is not None:
+                return self.refuse(result, KAFKA_STORAGE_ERROR, -1, text)
+        # Stamped last: a batch that was refused is as the client sent it.
+        if self.log_append_time:
+            patch_log_append_time(batch, size, now_ms)
+            result.log_append_time_ms = now_ms
+        elif info.walked_max_timestamp != info.max_timestamp:
+            patch_max_timestamp(batch, size, info.walked_max_timestamp)
+        patch_for_append(batch, self.next_offset, self.leader_epoch)
+        if self.write(batch, size, result):
+            return 0
+        result.base_offset = self.next_offset
+        return self.note_appended(&info, size, timestamp)
+
+    cdef int check_timestamps(
+        self, const uint8_t* batch, Py_ssize_t size, const BatchInfo* info, int64_t now_ms, AppendResult* result
+    ) except -1:
+        """1 when a record's create time is too far from now. -1 ("no timestamp") is always accepted."""
+        cdef int64_t bad
+        if (
+            self.timestamp_after_max_ms != NO_LIMIT
+            and info.walked_max_timestamp > now_ms
+            and info.walked_max_timestamp - now_ms > self.timestamp_after_max_ms
+        ):
+            bad = info.walked_max_timestamp_offset_delta
+            self.refuse(
+                result, INVALID_TIMESTAMP, <int32_t>bad,
+                f"timestamp {info.walked_max_timestamp} is more than message.timestamp.after.max.ms "
+                f"({self.timestamp_after_max_ms}) after the broker's {now_ms}")
+            return 1
+        if (
+            self.timestamp_before_max_ms != NO_LIMIT
+            and info.walked_min_timestamp != -1
+            and info.walked_min_timestamp < now_ms - self.timestamp_before_max_ms
+        ):
+            self.refuse(
+                result, INVALID_TIMESTAMP,
+                self.find_record(batch, size, first_older_than, now_ms - self.timestamp_before_max_ms),
+                f"timestamp {info.walked_min_timestamp} is more than message.timestamp.before.max.ms "
+                f"({self.timestamp_before_max_ms}) before the broker's {now_ms}")
+            return 1
+        return 0
+
+    cdef int32_t find_record(self, const uint8_t* batch, Py_ssize_t size, find, int64_t limit) except? -2:
+        # Only for a batch that is refused and passed the walk: name the record at fault.
+        return find(PyBytes_FromStringAndSize(<const char*>batch, size), self.decompressed_bytes_max, limit)
+
+    cdef int check_producer(self, const BatchInfo* info, AppendResult* result) except -1:
+        """1 when *result is final: a duplicate (answered with its original offset) or a refused sequence."""
+        cdef ProducerBatch found
+        cdef int outcome = self.producers.check(
+            info.producer_id, info.producer_epoch, info.base_sequence, info.last_offset_delta, &found)
+        if outcome == SEQUENCE_OK:
+            return 0
+        if outcome == SEQUENCE_DUPLICATE:
+            result.base_offset = found.last_offset - found.offset_delta
+            if self.log_append_time:
+                result.log_append_time_ms = found.timestamp
+            return 1
+        if outcome == SEQUENCE_OLD_EPOCH:
+            self.refuse(
+                result, INVALID_PRODUCER_EPOCH, -1,
+                f"producer {info.producer_id} has a newer epoch than {info.producer_epoch}")
+            return 1
+        self.refuse(
+            result, OUT_OF_ORDER_SEQUENCE_NUMBER, -1,
+            f"sequence {info.base_sequence} of producer {info.producer_id} does not follow its last batch")
+        return 1
+
+    cdef bint roll_due(self, Py_ssize_t size, int64_t last_offset, int64_t timestamp, int64_t now_ms) noexcept nogil:
+        # (a) size (b) age by timestamps, by the clock without them (c) an index is full (d) relative offsets
+        cdef int64_t waited
+        if self.position == 0:
+            return last_offset - self.base_offset > RELATIVE_OFFSET_MAX
+        if self.position > self.segment_bytes - size:
+            return True
+        waited = timestamp - self.first_timestamp if self.first_timestamp >= 0 else now_ms - self.created_ms
+        return (
+            waited > self.segment_ms
+            or self.offset_index.is_full()
+            or self.time_index.is_full()
+            or last_offset - self.base_offset > RELATIVE_OFFSET_MAX
+        )
+
+    cdef int write(self, const uint8_t* batch, Py_ssize_t size, AppendResult* result) except -1:
+        """1 when the disk is full and *result says so; StorageError for any other failure."""
+        cdef Py_ssize_t done = 0
+        cdef ssize_t wrote
+        cdef int code
+        while done < size:
+            if size - done >= GIL_RELEASE_BYTES:
+                with nogil:
+                    wrote = pwrite(self.fd, batch + done, <size_t>(size - done), self.position + done)
+                    code = errno
+            else:
+                wrote = pwrite(self.fd, batch + done, <size_t>(size - done), self.position + done)
+                code = errno
+            if wrote > 0:
+                done += wrote
+                continue
+            if wrote < 0 and code == EINTR:
+                continue
+            if wrote == 0:
+                code = ENOSPC
+            if code != ENOSPC and code != EDQUOT:
+                self.fail(code, "write")
+            # Readers never go past the published end, so nobody looks at what is cut here.
+            if done > 0 and not self.preallocated and ftruncate(self.fd, self.position) != 0:
+                self.fail(errno, "ftruncate")
+            self.refuse(result, KAFKA_STORAGE_ERROR, -1, self.log.full_disk_text())
+            return 1
+        return 0
+
+    cdef int note_appended(self, const BatchInfo* info, Py_ssize_t size, int64_t timestamp) except -1:
+        cdef int64_t last_offset = self.next_offset + info.last_offset_delta
+        if self.position == 0:
+            self.first_timestamp = timestamp
+        if timestamp > self.max_timestamp:
+            self.max_timestamp = timestamp
+            self.max_timestamp_offset = last_offset
+        if self.bytes_since_index > self.index_interval_bytes:
+            # A disk too full for an entry only makes lookups walk further; a failing one shows at the next write.
+            if self.offset_index.append(last_offset, self.position) != INDEX_NO_ROOM:
+                self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset, False)
+            self.bytes_since_index = 0
+        self.bytes_since_index += size
+        self.position += size
+        self.next_offset = last_offset + 1
+        if info.producer_id >= 0:
+            self.producers.update(
+                info.producer_id, info.producer_epoch, info.base_sequence, info.last_offset_delta, last_offset,
+                timestamp, False)
+        self.producers.end_offset = self.next_offset
+        self.dirty = True
+        self.unflushed_messages += info.record_count
+        if self.unflushed_messages >= self.flush_messages:
+            self.needs_sync = True
+        if not self.announced:
+            self.announced = True
+            self.log.on_first_unflushed()
+        return 0
+
+    cdef int refuse(self, AppendResult* result, int code, int32_t bad_index, object text) except -1:
+        result.error_code = <int16_t>code
+        result.bad_record_index = bad_index
+        result.base_offset = -1
+        self.error_text = text
+        return 0
+
+    cdef int refuse_status(
+        self, AppendResult* result, BatchStatus status, const BatchInfo* info, Py_ssize_t size, int32_t bad_index
+    ) except -1:
+        if size == 0:
+            return self.refuse(result, INVALID_RECORD, -1, "a produce needs one record batch")
+        if status == BATCH_BAD_MAGIC:
+            if info.magic == 0 or info.magic == 1:
+                return self.refuse(result, INVALID_RECORD, -1, "this version of Produce carries message format 2 only")
+            return self.refuse(result, CORRUPT_MESSAGE, -1, f"message format {info.magic} does not exist")
+        if status == BATCH_TOO_LARGE_DECOMPRESSED:
+            return self.refuse(
+                result, MESSAGE_TOO_LARGE, -1,
+                f"the records decompress to more than {self.decompressed_bytes_max} bytes")
+        code, text = REFUSALS[status]
+        if code != INVALID_RECORD or bad_index >= info.record_count:
+            bad_index = -1
+        return self.refuse(result, code, bad_index, text)
+
+    def fail(self, int code, str what):
+        """Take the log out of service for good and raise StorageError."""
+        raise self.log.fail(OSError(code, f"{what}: {os.strerror(code)}", self.log.path))
+
+    # ---- publishing and syncing --------------------------------------------------------------------------------
+
+    cdef int sync(self) except -1:
+        cdef int outcome, code
+        if self.fd < 0:
+            raise StorageError(self.log.log_dir if self.log is not None else "?", "the log is closed")
+        if self.older_unsynced:
+            self.log.sync_sealed()
+        with nogil:
+            outcome = fdatasync(self.fd)
+            code = errno
+        if outcome != 0:
+            # Never again: a second fsync after a failed one reports success for pages that are gone.
+            self.fail(code, "fdatasync")
+        self.needs_sync = False
+        self.flushed_offset = self.next_offset
+        self.unflushed_messages = 0
+        self.announced = False
+        return 0
+
+    cdef int publish(self) except -1:
+        cdef SlotData* data
+        if self.slot < 0:
+            return 0
+        data = self.table.begin_write(self.slot)
+        data.log_start_offset = self.log_start_offset
+        data.leader_epoch = self.leader_epoch
+        data.log_end.offset = self.next_offset
+        data.log_end.segment_base_offset = self.base_offset
+        data.log_end.position = self.position
+        if not self.high_watermark_held:
+            self.high_watermark = data.log_end
+        data.high_watermark = self.high_watermark
+        # Transactions will hold it back; until then nothing does.
+        data.last_stable = self.high_watermark
+        if self.segments_changed:
+            data.segment_version += 1
+        self.table.end_write(self.slot)
+        self.segments_changed = False
+        self.dirty = False
+        return 0
+
+    # ---- Python faces ------------------------------------------------------------------------------------------
+
+    def append_batch(self, batch, int64_t now_ms):
+        """Append a copy of one batch; (error code, base offset, append time, log start offset, bad record index).
+
+        For coordinators and tests; ``error_text`` has the words. Does not publish.
+        """
+        cdef bytearray copy = bytearray(batch)
+        cdef uint8_t[::1] view
+        cdef uint8_t nothing = 0
+        cdef AppendResult result
+        if len(copy) == 0:
+            self.append(&nothing, 0, now_ms, &result)
+        else:
+            view = copy
+            self.append(&view[0], view.shape[0], now_ms, &result)
+        return (
+            result.error_code, result.base_offset, result.log_append_time_ms, result.log_start_offset,
+            result.bad_record_index,
+        )
+
+    def sync_now(self) -> None:
+        """Python face of sync."""
+        self.sync()
+
+    def publish_now(self) -> None:
+        """Python face of publish."""
+        self.publish()
+
+    @property
+    def start_offset(self) -> int:
+        return self.log_start_offset
+
+    @property
+    def high_watermark_offset(self) -> int:
+        return self.high_watermark.offset if self.high_watermark_held else self.next_offset

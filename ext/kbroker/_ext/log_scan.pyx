@@ -1,0 +1,323 @@
+"""Walks the batches of a segment file: recovery, and the short walks behind an index entry.
+
+Runs in the io worker (and in tools). Reads with ``pread`` through one buffer, so a file that is cut meanwhile only
+reads short. Never changes the log file. Entries of message formats 0 and 1, which logs of older brokers hold, are
+walked too: they are checked by their own checksum and never mistaken for damage.
+"""
+import os
+import zlib
+
+from cpython.memoryview cimport PyMemoryView_FromMemory
+from cpython.buffer cimport PyBUF_READ
+from libc.errno cimport EINTR, errno
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdlib cimport free, malloc
+
+from kbroker._ext.offset_index cimport INDEX_APPENDED, OffsetIndex, TimeIndex
+from kbroker._ext.producer_state cimport ProducerState
+from kbroker._ext.record_batch cimport (
+    ATTRIBUTE_CONTROL,
+    ATTRIBUTE_TRANSACTIONAL,
+    BATCH_HEADER_BYTES,
+    BATCH_LENGTH_END,
+    BATCH_MAGIC_AT,
+    BATCH_OK,
+    BatchInfo,
+    check_crc,
+    peek_batch_header,
+)
+from kbroker._ext.wire cimport (
+    READ_OK, Reader, load_i16, load_i32, load_i64, load_u32, make_reader, read_varint, read_varlong, skip
+)
+
+
+cdef extern from "<unistd.h>" nogil:
+    ssize_t pread(int fd, void* data, size_t size, long offset)
+
+
+cdef enum:
+    LEGACY_BYTES_MIN = 26            # offset, size, crc, magic, attributes, key length, value length
+    LEGACY_TIMESTAMP_AT = 18
+    CHUNK_BYTES = 1 << 20
+    HEADER_CHUNK_BYTES = 1 << 16
+    RELATIVE_OFFSET_MAX = 0x7FFFFFFF
+    PROGRESS_BYTES = 1 << 26         # between two calls of `progress`
+
+# Why a scan stopped.
+END = 0            # at the end it was given
+ZEROS = 1          # nothing but zeros from here: allocated, not yet written
+DAMAGED = 2        # `problem` says what is wrong with the bytes at `end_position`
+
+
+cdef class SegmentReader:
+    """A forward window on a file. The pointer at() returns is valid until the next call."""
+
+    cdef int fd
+    cdef uint8_t* buffer
+    cdef Py_ssize_t capacity
+    cdef Py_ssize_t filled
+    cdef int64_t start               # file position of buffer[0]
+    cdef Py_ssize_t chunk
+
+    def __cinit__(self, int fd, Py_ssize_t chunk):
+        self.fd = fd
+        self.chunk = chunk
+        self.capacity = 0
+        self.filled = 0
+        self.start = 0
+        self.buffer = NULL
+
+    def __dealloc__(self):
+        free(self.buffer)
+
+    # `size` bytes at `position`, NULL when the file ends before. Raises OSError when the read fails.
+    cdef const uint8_t* at(self, int64_t position, Py_ssize_t size) except? NULL:
+        cdef Py_ssize_t wanted
+        cdef ssize_t got
+        if self.start <= position and position + size <= self.start + self.filled:
+            return self.buffer + (position - self.start)
+        wanted = self.chunk if size < self.chunk else size
+        if wanted > self.capacity:
+            free(self.buffer)
+            self.capacity = 0
+            self.filled = 0
+            self.buffer = <uint8_t*>malloc(<size_t>wanted)
+            if self.buffer == NULL:
+                raise MemoryError(wanted)
+            self.capacity = wanted
+        self.start = position
+        self.filled = 0
+        while self.filled < size:
+            with nogil:
+                got = pread(self.fd, self.buffer + self.filled, <size_t>(wanted - self.filled), position + self.filled)
+            if got < 0:
+                if errno == EINTR:
+                    continue
+                raise OSError(errno, "pread: " + os.strerror(errno))
+            if got == 0:
+                return NULL
+            self.filled += got
+        return self.buffer
+
+
+# One entry of a log file: a batch of format 2, or a message (wrapper) of format 0 or 1.
+cdef struct Entry:
+    int64_t position
+    int64_t size
+    int64_t base_offset
+    int64_t last_offset
+    int64_t max_timestamp
+    int32_t leader_epoch     # -1 for formats 0 and 1
+    int magic
+
+
+# Read the entry at `position` of a file that ends at `end`. None, or what is wrong with it. `info` is filled for
+# format 2. No checksum.
+cdef object read_entry(SegmentReader reader, int64_t position, int64_t end, Entry* entry, BatchInfo* info):
+    cdef const uint8_t* p
+    cdef int64_t left = end - position
+    if left <= BATCH_MAGIC_AT:
+        return "the file ends inside a batch header"
+    p = reader.at(position, BATCH_MAGIC_AT + 1)
+    if p == NULL:
+        return "the file ends inside a batch header"
+    entry.position = position
+    entry.size = <int64_t>load_i32(p + 8) + BATCH_LENGTH_END
+    entry.magic = p[BATCH_MAGIC_AT]
+    if entry.magic > 2:
+        return f"message format {entry.magic} does not exist"
+    if entry.size < (BATCH_HEADER_BYTES if entry.magic == 2 else LEGACY_BYTES_MIN):
+        return f"a length of {entry.size - BATCH_LENGTH_END} bytes is too small"
+    if entry.size > left:
+        return f"the file ends inside a batch of {entry.size} bytes"
+    p = reader.at(position, BATCH_HEADER_BYTES if entry.magic == 2 else LEGACY_BYTES_MIN)
+    if p == NULL:
+        return "the file ends inside a batch header"
+    if entry.magic == 2:
+        if peek_batch_header(p, BATCH_HEADER_BYTES, info) != BATCH_OK or info.last_offset_delta < 0:
+            return "the batch header contradicts itself"
+        entry.base_offset = info.base_offset
+        entry.last_offset = info.base_offset + info.last_offset_delta
+        entry.max_timestamp = info.max_timestamp
+        entry.leader_epoch = info.partition_leader_epoch
+    else:
+        entry.base_offset = entry.last_offset = load_i64(p)
+        entry.max_timestamp = load_i64(p + LEGACY_TIMESTAMP_AT) if entry.magic == 1 else -1
+        entry.leader_epoch = -1
+    return None
+
+
+cdef bint checksum_matches(const uint8_t* p, const Entry* entry, const BatchInfo* info) except -1:
+    if entry.magic == 2:
+        return check_crc(p, info) == BATCH_OK
+    view = PyMemoryView_FromMemory(<char*>p + BATCH_MAGIC_AT, entry.size - BATCH_MAGIC_AT, PyBUF_READ)
+    return <uint32_t>zlib.crc32(view) == load_u32(p + 12)
+
+
+# The coordinator epoch of a transaction marker, -1 when the batch holds none (it was cleaned, or is another record).
+cdef int32_t marker_epoch(const uint8_t* p, Py_ssize_t size) noexcept nogil:
+    cdef Reader r = make_reader(p + BATCH_HEADER_BYTES, size - BATCH_HEADER_BYTES)
+    cdef int32_t length = 0, key = 0, value = 0, delta = 0
+    cdef int64_t timestamp = 0
+    if (
+        read_varint(&r, &length) != READ_OK
+        or skip(&r, 1) != READ_OK
+        or read_varlong(&r, &timestamp) != READ_OK
+        or read_varint(&r, &delta) != READ_OK
+        or read_varint(&r, &key) != READ_OK
+        or key < 4
+        or r.end - r.pos < key
+        or load_i16(r.pos + 2) not in (0, 1)
+        or skip(&r, key) != READ_OK
+        or read_varint(&r, &value) != READ_OK
+        or value < 6
+        or r.end - r.pos < value
+    ):
+        return -1
+    return load_i32(r.pos + 2)
+
+
+cdef class Scan:
+    """What a walk over a segment found. ``end_position`` and ``next_offset`` are behind the last good entry."""
+
+    cdef readonly int64_t end_position
+    cdef readonly int64_t next_offset
+    cdef readonly int64_t max_timestamp          # -1: no entry has a timestamp
+    cdef readonly int64_t max_timestamp_offset
+    cdef readonly int64_t first_timestamp        # of the first entry
+    cdef readonly int64_t bytes_since_index
+    cdef readonly int64_t batch_count
+    cdef readonly int stop
+    cdef readonly str problem
+    cdef readonly list leader_epochs             # [(epoch, first offset)], rising
+
+    def __cinit__(self, int64_t position=0, int64_t next_offset=0):
+        self.end_position = position
+        self.next_offset = next_offset
+        self.max_timestamp = -1
+        self.max_timestamp_offset = -1
+        self.first_timestamp = -1
+        self.stop = END
+        self.leader_epochs = []
+
+
+cdef int feed_producers(
+    ProducerState producers, SegmentReader reader, const Entry* entry, const BatchInfo* info
+) except -1:
+    cdef const uint8_t* p
+    cdef int32_t coordinator_epoch
+    if info.attributes & ATTRIBUTE_CONTROL:
+        p = reader.at(entry.position, <Py_ssize_t>entry.size)
+        coordinator_epoch = marker_epoch(p, <Py_ssize_t>entry.size) if p != NULL else -1
+        if coordinator_epoch >= 0:
+            producers.end_transaction(info.producer_id, info.producer_epoch, coordinator_epoch, info.max_timestamp)
+        return 0
+    return producers.update(
+        info.producer_id, info.producer_epoch, info.base_sequence, info.last_offset_delta, entry.last_offset,
+        info.max_timestamp, info.attributes & ATTRIBUTE_TRANSACTIONAL != 0)
+
+
+cdef bint zeros_to(SegmentReader reader, int64_t position, int64_t end) except -1:
+    cdef const uint8_t* p
+    cdef Py_ssize_t size, i
+    while position < end:
+        size = reader.chunk if end - position > reader.chunk else <Py_ssize_t>(end - position)
+        p = reader.at(position, size)
+        if p == NULL:
+            return True
+        for i in range(size):
+            if p[i]:
+                return False
+        position += size
+    return True
+
+
+def scan_segment(
+    int fd, int64_t base_offset, int64_t end, *, int64_t position=0, next_offset=None, bint verify=True,
+    OffsetIndex offset_index=None, TimeIndex time_index=None, int64_t index_interval_bytes=4096,
+    ProducerState producers=None, progress=None
+) -> Scan:
+    """Walk the entries from ``position`` to ``end`` (bytes) and stop at the first that is not good.
+
+    next_offset: the lowest offset the first entry may have; ``base_offset`` unless given.
+    verify: check every checksum. Without it only headers are looked at.
+    offset_index, time_index: filled as appending would have; both must be empty.
+    producers: fed with every batch from its ``end_offset`` on; left at the end of the walk.
+    progress: called now and then without arguments, so that a long walk can show signs of life.
+
+    Raises OSError when the file cannot be read. Memory: 1 MiB, or the largest batch.
+    """
+    cdef:
+        SegmentReader reader = SegmentReader(fd, CHUNK_BYTES if verify else HEADER_CHUNK_BYTES)
+        Scan scan = Scan(position, base_offset if next_offset is None else next_offset)
+        Entry entry
+        BatchInfo info
+        const uint8_t* p
+        int64_t announced = position
+        int32_t leader_epoch = -1
+    while scan.end_position < end:
+        problem = read_entry(reader, scan.end_position, end, &entry, &info)
+        if problem is None:
+            if entry.base_offset < scan.next_offset or entry.last_offset - base_offset > RELATIVE_OFFSET_MAX:
+                problem = f"offset {entry.base_offset} where {scan.next_offset} or more was expected"
+            elif verify:
+                p = reader.at(scan.end_position, <Py_ssize_t>entry.size)
+                if p == NULL:
+                    problem = "the file ends inside a batch"
+                elif not checksum_matches(p, &entry, &info):
+                    problem = "the checksum does not match"
+        if problem is not None:
+            if zeros_to(reader, scan.end_position, end):
+                scan.stop = ZEROS
+            else:
+                scan.stop = DAMAGED
+                scan.problem = problem
+            break
+        if scan.end_position == 0:
+            scan.first_timestamp = entry.max_timestamp
+        if entry.max_timestamp > scan.max_timestamp:
+            scan.max_timestamp = entry.max_timestamp
+            scan.max_timestamp_offset = entry.last_offset
+        if entry.leader_epoch > leader_epoch:
+            leader_epoch = entry.leader_epoch
+            scan.leader_epochs.append((leader_epoch, entry.base_offset))
+        if scan.bytes_since_index > index_interval_bytes:
+            if offset_index is not None and offset_index.append(entry.last_offset, entry.position) == INDEX_APPENDED:
+                if time_index is not None:
+                    time_index.maybe_append(scan.max_timestamp, scan.max_timestamp_offset, False)
+            scan.bytes_since_index = 0
+        scan.bytes_since_index += entry.size
+        if producers is not None:
+            if entry.magic == 2 and info.producer_id >= 0 and entry.base_offset >= producers.end_offset:
+                feed_producers(producers, reader, &entry, &info)
+            if entry.last_offset + 1 > producers.end_offset:
+                producers.end_offset = entry.last_offset + 1
+        scan.end_position += entry.size
+        scan.next_offset = entry.last_offset + 1
+        scan.batch_count += 1
+        if progress is not None and scan.end_position - announced >= PROGRESS_BYTES:
+            announced = scan.end_position
+            progress()
+    return scan
+
+
+def find_batch(
+    int fd, int64_t position, int64_t end, *, int64_t offset=-1, int64_t timestamp=-1
+) -> tuple[int, int, int, int, int] | None:
+    """The first entry from ``position`` that ends at or after ``offset`` and is at least as new as ``timestamp``.
+
+    (position, size, base offset, last offset, max timestamp), None when there is none before ``end``. Headers only;
+    raises ValueError on bytes that are no header, OSError when the file cannot be read.
+    """
+    cdef:
+        SegmentReader reader = SegmentReader(fd, HEADER_CHUNK_BYTES)
+        Entry entry
+        BatchInfo info
+    while position < end:
+        problem = read_entry(reader, position, end, &entry, &info)
+        if problem is not None:
+            raise ValueError(f"position {position}: {problem}")
+        if entry.last_offset >= offset and entry.max_timestamp >= timestamp:
+            return entry.position, entry.size, entry.base_offset, entry.last_offset, entry.max_timestamp
+        position += entry.size
+    return None

@@ -1,1 +1,0 @@
-"""One module per API: translates between the wire and the processes that own what is asked for."""

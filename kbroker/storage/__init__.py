@@ -1,0 +1,3 @@
+"""The log on disk: segments, indexes, checkpoints, recovery and retention. Only io workers write
+it.
+"""

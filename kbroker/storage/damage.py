@@ -1,0 +1,7 @@
+"""The error for damage that recovery may not repair."""
+
+from __future__ import annotations
+
+
+class DamagedLogError(Exception):
+    """Records that were synced are not readable any more. No log file was changed."""

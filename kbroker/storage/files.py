@@ -1,0 +1,78 @@
+"""Files that are replaced as a whole: written anew, synced, renamed, the directory synced."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from kbroker.storage.formats import TEMPORARY_SUFFIX
+
+FULL_DISK_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
+
+
+def is_full_disk(error: OSError) -> bool:
+    """Whether ``error`` goes away by itself when someone frees space."""
+    return error.errno in FULL_DISK_ERRNOS
+
+
+def sync_directory(path: str) -> None:
+    """Make the names in a directory durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def sync_file(path: str) -> None:
+    """Make a file's bytes durable; nothing to do when it is gone."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def replace_file(path: str, data: bytes, *, sync: bool = True) -> None:
+    """Write ``data`` to ``path`` so that a crash leaves the old file or the new one, never a
+    mixture.
+
+    sync: durable when this returns. Without it the caller syncs the file and directory later.
+        Raises OSError; the old file is then still there.
+    """
+    temporary = path + TEMPORARY_SUFFIX
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(fd, view) :]
+            if sync:
+                os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.rename(temporary, path)
+    except OSError:
+        remove_if_present(temporary)
+        raise
+    if sync:
+        sync_directory(os.path.dirname(path))
+
+
+def remove_if_present(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass  # somebody else removed it, which is what was wanted
+
+
+def read_if_present(path: str) -> bytes | None:
+    """The whole file, None when there is none."""
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None

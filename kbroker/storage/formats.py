@@ -1,0 +1,64 @@
+"""Names, suffixes and constants of what lies in a log directory. docs/formats/ explains each."""
+
+from __future__ import annotations
+
+LOG_SUFFIX = ".log"
+INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+TXN_INDEX_SUFFIX = ".txnindex"
+SNAPSHOT_SUFFIX = ".snapshot"
+# A file that is about to go, a file that the cleaner is writing, a cleaned file that replaces
+# others.
+DELETED_SUFFIX = ".deleted"
+CLEANED_SUFFIX = ".cleaned"
+SWAP_SUFFIX = ".swap"
+# A file that is being written anew; without a meaning until it is renamed.
+TEMPORARY_SUFFIX = ".tmp"
+SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
+
+# Directories: <topic>-<partition>.<32 hex digits>-delete waits for deletion; ...-stray belonged to
+# another topic id.
+DELETE_DIR_SUFFIX = "-delete"
+STRAY_DIR_SUFFIX = "-stray"
+
+PARTITION_METADATA = "partition.metadata"
+LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
+# Present while a partition is held offline because its files are damaged below the recovery point.
+QUARANTINE_MARKER = "quarantine.txt"
+
+RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
+LOG_START_CHECKPOINT = "log-start-offset-checkpoint"
+HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
+CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
+
+OFFSET_DIGITS = 20
+BATCH_HEADER_BYTES = 61
+CODEC_MASK = 0x07
+NO_TIMESTAMP = -1
+
+
+def segment_name(base_offset: int, suffix: str) -> str:
+    """``00000000000000000000.log`` for base offset 0."""
+    return f"{base_offset:0{OFFSET_DIGITS}d}{suffix}"
+
+
+def base_offset_of(name: str) -> int | None:
+    """The offset that starts a segment's file name, whatever its suffixes; None for other names."""
+    digits = name.split(".", 1)[0]
+    if len(digits) < OFFSET_DIGITS or not (digits.isascii() and digits.isdigit()):
+        return None
+    return int(digits)
+
+
+def partition_dir_name(topic: str, partition: int) -> str:
+    return f"{topic}-{partition}"
+
+
+def parse_partition_dir(name: str) -> tuple[str, int] | None:
+    """(topic, partition) of a partition's directory, None for any other name."""
+    if name.endswith((DELETE_DIR_SUFFIX, STRAY_DIR_SUFFIX)):
+        return None
+    topic, dash, digits = name.rpartition("-")
+    if not dash or not topic or not (digits.isascii() and digits.isdigit()):
+        return None
+    return topic, int(digits)

@@ -1,0 +1,114 @@
+"""Which leader epoch wrote which offsets: ``leader-epoch-checkpoint`` of one partition (KIP-101).
+
+Invariant: epochs and their start offsets rise.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from itertools import pairwise
+
+from kbroker.storage.checkpoint import CorruptCheckpointError, format_epochs, parse_epochs
+from kbroker.storage.files import is_full_disk, read_if_present, replace_file
+from kbroker.storage.formats import LEADER_EPOCH_CHECKPOINT
+
+log = logging.getLogger(__name__)
+
+
+class LeaderEpochs:
+    """The epochs of one log, kept in memory and in the partition's directory."""
+
+    __slots__ = ("_entries", "_path")
+
+    def __init__(self, directory: str) -> None:
+        """Raises OSError. A file that makes no sense is ignored with a warning: epochs return with
+        appends.
+        """
+        self._path = os.path.join(directory, LEADER_EPOCH_CHECKPOINT)
+        self._entries: list[tuple[int, int]] = []
+        data = read_if_present(self._path)
+        if data is None:
+            return
+        try:
+            entries = parse_epochs(data, self._path)
+            if any(a[0] >= b[0] or a[1] > b[1] for a, b in pairwise(entries)):
+                raise CorruptCheckpointError(f"{self._path}: epochs or offsets do not rise")
+            self._entries = entries
+        except CorruptCheckpointError as error:
+            log.warning("%s; epochs below the next append are unknown", error)
+
+    @property
+    def entries(self) -> list[tuple[int, int]]:
+        """(epoch, first offset), a copy."""
+        return list(self._entries)
+
+    @property
+    def latest(self) -> int | None:
+        return self._entries[-1][0] if self._entries else None
+
+    def assign(self, epoch: int, start_offset: int, *, write: bool = True) -> bool:
+        """``epoch`` begins at ``start_offset``, unless it or a later one is known; True when it was
+        new.
+        """
+        if epoch < 0 or (self._entries and self._entries[-1][0] >= epoch):
+            return False
+        # An epoch that ends where it began wrote nothing and is dropped.
+        while self._entries and self._entries[-1][1] >= start_offset:
+            self._entries.pop()
+        self._entries.append((epoch, start_offset))
+        if write:
+            self.write()
+        return True
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int] | None:
+        """(largest known epoch <= ``epoch``, the offset where it ended); None when it is not known.
+
+        The end is the first offset of the next epoch, or the log end for the latest one.
+        """
+        if not self._entries or epoch < 0:
+            return None
+        if epoch > self._entries[-1][0]:
+            return None
+        if epoch == self._entries[-1][0]:
+            return epoch, log_end_offset
+        after = next(i for i, entry in enumerate(self._entries) if entry[0] > epoch)
+        if after == 0:
+            # Older than everything kept: the answer is where the oldest epoch starts.
+            return epoch, self._entries[0][1]
+        return self._entries[after - 1][0], self._entries[after][1]
+
+    def epoch_for(self, offset: int) -> int | None:
+        """The epoch that wrote ``offset``."""
+        found = None
+        for epoch, start in self._entries:
+            if start > offset:
+                break
+            found = epoch
+        return found
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        """Forget epochs that start at or after ``end_offset``."""
+        kept = [entry for entry in self._entries if entry[1] < end_offset]
+        if kept != self._entries:
+            self._entries = kept
+            self.write()
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """Forget epochs that ended at or below ``start_offset``; the one around it begins there."""
+        below = [entry for entry in self._entries if entry[1] <= start_offset]
+        if (below and below[-1] != (below[-1][0], start_offset)) or len(below) > 1:
+            kept = [entry for entry in self._entries if entry[1] > start_offset]
+            self._entries = [(below[-1][0], start_offset), *kept]
+            self.write()
+
+    def write(self, *, sync: bool = False) -> None:
+        """Rewrite the file. On a full disk memory alone knows; the next change tries again. Raises
+        OSError.
+        """
+        try:
+            replace_file(self._path, format_epochs(self._entries), sync=sync)
+        except OSError as error:
+            if not is_full_disk(error):
+                raise
+            log.warning("%s: not written, the disk is full", self._path)

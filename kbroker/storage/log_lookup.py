@@ -1,0 +1,148 @@
+"""Finding offsets by timestamp in a log (ListOffsets). Runs in the io worker that owns it, as a
+slow path.
+
+Indexes narrow a search down to a few batches; at most one batch is read in full and decompressed.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+from kbroker._ext.log_scan import find_batch
+from kbroker._ext.record_batch import decode_records, read_header
+from kbroker.storage.formats import BATCH_HEADER_BYTES, CODEC_MASK, NO_TIMESTAMP
+
+if TYPE_CHECKING:
+    from kbroker.storage.partition_log import PartitionLog
+    from kbroker.storage.segment import Segment
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+
+NO_OFFSET = -1
+NO_EPOCH = -1
+LOG_APPEND_TIME = 0x08
+FORMAT_2 = 2
+
+
+class Found(NamedTuple):
+    """A record found by time. timestamp: its own, in ms."""
+
+    offset: int
+    timestamp: int
+
+
+def list_offsets(log: PartitionLog, timestamp: int) -> dict[str, int]:
+    """``offset``, ``timestamp`` and ``leader_epoch``, -1 each where there is nothing to say.
+
+    Only records below the high watermark count. Raises OSError, ValueError on a damaged log.
+    """
+    if timestamp == LATEST:
+        return _answer(log, log.high_watermark, NO_TIMESTAMP, log.epochs.latest)
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        start = log.log_start_offset
+        return _answer(log, start, NO_TIMESTAMP, log.epochs.epoch_for(start))
+    if timestamp == LATEST_TIERED:
+        return _answer(log, NO_OFFSET, NO_TIMESTAMP, None)
+    found = find_newest(log) if timestamp == MAX_TIMESTAMP else find_by_timestamp(log, timestamp)
+    if found is None:
+        return _answer(log, NO_OFFSET, NO_TIMESTAMP, None)
+    return _answer(log, found.offset, found.timestamp, log.epochs.epoch_for(found.offset))
+
+
+def _answer(
+    _log: PartitionLog, offset: int, timestamp: int, leader_epoch: int | None
+) -> dict[str, int]:
+    return {
+        "offset": offset,
+        "timestamp": timestamp,
+        "leader_epoch": NO_EPOCH if leader_epoch is None else leader_epoch,
+    }
+
+
+def find_by_timestamp(log: PartitionLog, timestamp: int) -> Found | None:
+    """The first record by offset that is at least as new as ``timestamp``. Raises OSError."""
+    for segment in log.segments:
+        if segment.next_offset <= log.log_start_offset or segment.size == 0:
+            continue
+        if newest_timestamp(log, segment) < timestamp:
+            continue
+        found = _find_in(log, segment, timestamp)
+        if found is not None:
+            return found
+    return None
+
+
+def find_newest(log: PartitionLog) -> Found | None:
+    """The first record with the largest timestamp of the log (KIP-734). Raises OSError."""
+    newest: tuple[int, Segment] | None = None
+    for segment in log.segments:
+        if segment.next_offset <= log.log_start_offset or segment.size == 0:
+            continue
+        timestamp = newest_timestamp(log, segment)
+        if newest is None or timestamp > newest[0]:
+            newest = timestamp, segment
+    return None if newest is None else _find_in(log, newest[1], newest[0])
+
+
+def newest_timestamp(log: PartitionLog, segment: Segment) -> int:
+    """The largest record timestamp in ``segment``, the file's time if records have none."""
+    if segment.base_offset == log.appender.base_offset:
+        return log.appender.max_timestamp
+    return segment.largest_timestamp()
+
+
+def _find_in(log: PartitionLog, segment: Segment, timestamp: int) -> Found | None:
+    offsets, times, owned = log.open_indexes(segment)
+    try:
+        _time, from_offset = times.lookup(timestamp - 1)
+        _offset, position = offsets.lookup(max(from_offset, log.log_start_offset))
+    finally:
+        if owned:
+            offsets.close()
+            times.close()
+    fd = segment.open_log()
+    try:
+        while (found := _next_batch(fd, position, segment.size, timestamp)) is not None:
+            at, size, _base, last, _newest = found
+            if last >= log.log_start_offset:
+                record = _find_record(log, os.pread(fd, size, at), timestamp)
+                if record is not None:
+                    return record if record.offset < log.high_watermark else None
+            position = at + size
+    finally:
+        os.close(fd)
+    return None
+
+
+def _next_batch(
+    fd: int, position: int, end: int, timestamp: int
+) -> tuple[int, int, int, int, int] | None:
+    return find_batch(fd, position, end, timestamp=timestamp)
+
+
+def _find_record(log: PartitionLog, batch: bytes, timestamp: int) -> Found | None:
+    """The first record of ``batch`` at or after ``timestamp`` and the log start."""
+    header = read_header(batch)
+    if header.magic != FORMAT_2:
+        raise ValueError(f"{log.name}: message format {header.magic} is not searched by timestamp")
+    if header.attributes & LOG_APPEND_TIME:
+        return Found(max(header.base_offset, log.log_start_offset), header.max_timestamp)
+    records: bytes = batch[BATCH_HEADER_BYTES:]
+    codec = header.attributes & CODEC_MASK
+    if codec:
+        from kbroker.record.compression import decompress
+
+        records = decompress(codec, records, log.settings.decompressed_bytes_max)
+    decoded = decode_records(
+        records, header.record_count, header.last_offset_delta, header.first_timestamp
+    )
+    for delta, record_timestamp, _key, _value, _headers in decoded:
+        offset = header.base_offset + delta
+        if record_timestamp >= timestamp and offset >= log.log_start_offset:
+            return Found(offset, record_timestamp)
+    return None

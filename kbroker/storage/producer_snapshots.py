@@ -1,0 +1,77 @@
+"""The ``.snapshot`` files of a partition: producer state as of the offset in the file's name."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+from kbroker._ext.producer_state import CorruptSnapshotError, ProducerState
+from kbroker.storage.files import is_full_disk, remove_if_present, replace_file
+from kbroker.storage.formats import SNAPSHOT_SUFFIX, base_offset_of, segment_name
+
+log = logging.getLogger(__name__)
+
+
+def snapshot_path(directory: str, offset: int) -> str:
+    return os.path.join(directory, segment_name(offset, SNAPSHOT_SUFFIX))
+
+
+def list_snapshots(directory: str) -> list[int]:
+    """Offsets of the snapshots in ``directory``, rising. Raises OSError."""
+    found = []
+    for name in os.listdir(directory):
+        offset = base_offset_of(name)
+        if offset is not None and name == segment_name(offset, SNAPSHOT_SUFFIX):
+            found.append(offset)
+    return sorted(found)
+
+
+def load_newest(directory: str, offset_max: int, log_start_offset: int) -> ProducerState:
+    """The newest readable snapshot at or below ``offset_max``; an empty state at
+    ``log_start_offset`` without one.
+
+    An unreadable snapshot is removed with a warning: an older one and a longer replay give the same
+    state.
+    """
+    for offset in reversed(list_snapshots(directory)):
+        if offset > offset_max or offset < log_start_offset:
+            continue
+        path = snapshot_path(directory, offset)
+        try:
+            with open(path, "rb") as file:
+                return ProducerState.from_snapshot(file.read(), offset)
+        except CorruptSnapshotError as error:
+            log.warning("%s is not readable (%s); replaying the log instead", path, error)
+            remove_if_present(path)
+    return ProducerState(log_start_offset)
+
+
+def write_snapshot(directory: str, producers: ProducerState, *, sync: bool = False) -> str | None:
+    """Write the state as of its end offset; the path, or None when the disk is full. Raises
+    OSError.
+    """
+    path = snapshot_path(directory, producers.end_offset)
+    try:
+        replace_file(path, producers.to_snapshot(), sync=sync)
+    except OSError as error:
+        if not is_full_disk(error):
+            raise
+        log.warning("%s: not written, the disk is full; the next start replays more", path)
+        return None
+    return path
+
+
+def remove_above(directory: str, offset: int) -> None:
+    """Remove snapshots that know of records at or above ``offset``. Raises OSError."""
+    for found in list_snapshots(directory):
+        if found > offset:
+            remove_if_present(snapshot_path(directory, found))
+
+
+def remove_unneeded(directory: str, keep: set[int]) -> None:
+    """Remove snapshots whose offset is neither in ``keep`` (segment bases) nor the newest. Raises
+    OSError.
+    """
+    for found in list_snapshots(directory)[:-1]:
+        if found not in keep:
+            remove_if_present(snapshot_path(directory, found))

@@ -1,0 +1,93 @@
+"""Which of a log's oldest segments may go. Pure decisions; ``PartitionLog`` carries them out.
+
+Runs in the io worker. Invariant: nothing at or above the high watermark goes, and a wall clock that
+jumped deletes nothing before it has been confirmed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+CLOCK_JUMP_MS = 3_600_000
+"""A wall clock that moved this much further than time did is not believed at first."""
+
+
+class SegmentView(NamedTuple):
+    """What retention looks at. The last of a list is the active segment."""
+
+    base_offset: int
+    next_offset: int
+    size: int
+    largest_timestamp: int
+
+
+class RetentionPolicy(NamedTuple):
+    """delete: the topic's cleanup.policy has ``delete``; without it only the log start counts.
+    None: no limit.
+    """
+
+    delete: bool
+    retention_ms: int | None
+    retention_bytes: int | None
+
+
+def deletable_count(
+    segments: Sequence[SegmentView],
+    policy: RetentionPolicy,
+    now_ms: int,
+    *,
+    log_start_offset: int,
+    high_watermark: int,
+) -> int:
+    """How many of the oldest segments may go; may be all of them if the active one is not empty.
+
+    A segment goes when (a) it lies below the log start, (b) its newest record is older than
+    ``retention_ms``, or (c) the log stays at ``retention_bytes`` or more without it. It goes by its
+    newest timestamp, so one record from the future keeps the whole segment. The first segment that
+    stays ends the search.
+    """
+    excess = _excess(segments, policy)
+    count = 0
+    for at, segment in enumerate(segments):
+        is_active = at + 1 == len(segments)
+        if segment.next_offset > high_watermark or (is_active and segment.size == 0):
+            break
+        due = segment.next_offset <= log_start_offset and not is_active
+        if policy.delete:
+            if policy.retention_ms is not None:
+                due = due or now_ms - segment.largest_timestamp > policy.retention_ms
+            due = due or 0 < segment.size <= excess
+        if not due:
+            break
+        excess -= segment.size
+        count += 1
+    return count
+
+
+def _excess(segments: Sequence[SegmentView], policy: RetentionPolicy) -> int:
+    if policy.retention_bytes is None:
+        return -1
+    return sum(segment.size for segment in segments) - policy.retention_bytes
+
+
+class ClockGuard:
+    """Compares the wall clock with the monotonic one between two retention checks.
+
+    A jump of more than an hour, either way, puts retention by time off until a later check finds
+    the clocks in step: so a clock that was set wrong for a moment deletes nothing, and one that was
+    set right is followed an interval later.
+    """
+
+    __slots__ = ("_monotonic_ms", "_now_ms")
+
+    def __init__(self, now_ms: int, monotonic_ms: int) -> None:
+        self._now_ms = now_ms
+        self._monotonic_ms = monotonic_ms
+
+    def is_trusted(self, now_ms: int, monotonic_ms: int) -> bool:
+        """Whether retention by time may run now. Call once per check."""
+        drift = (now_ms - self._now_ms) - (monotonic_ms - self._monotonic_ms)
+        self._now_ms = now_ms
+        self._monotonic_ms = monotonic_ms
+        return abs(drift) <= CLOCK_JUMP_MS

@@ -1,0 +1,160 @@
+"""A sealed segment: its file names, size, newest timestamp, and its indexes while someone looks at
+them.
+
+Used by the io worker that owns the log; network processes read the files by themselves. Nothing of
+a sealed segment
+is held open: descriptors and maps are opened for a lookup and closed after it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+
+from kbroker._ext.log_scan import Scan, scan_segment
+from kbroker._ext.offset_index import CorruptIndexError, OffsetIndex, TimeIndex
+from kbroker._ext.producer_state import ProducerState
+from kbroker.storage.files import remove_if_present
+from kbroker.storage.formats import (
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    NO_TIMESTAMP,
+    SEGMENT_SUFFIXES,
+    SNAPSHOT_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    segment_name,
+)
+
+log = logging.getLogger(__name__)
+
+# Larger than any index a broker writes: reading an old file must not depend on today's
+# segment.index.bytes.
+INDEX_BYTES_ANY = (1 << 31) - 8
+
+
+class Segment:
+    """One sealed segment. Made by recovery and by ``PartitionLog.roll``."""
+
+    __slots__ = ("_max_timestamp", "base_offset", "directory", "next_offset", "size")
+
+    def __init__(
+        self,
+        directory: str,
+        base_offset: int,
+        size: int,
+        next_offset: int,
+        max_timestamp: int | None = None,
+    ) -> None:
+        """next_offset: the base offset of the segment after it. max_timestamp: None is read when
+        asked for.
+        """
+        self.directory = directory
+        self.base_offset = base_offset
+        self.size = size
+        self.next_offset = next_offset
+        self._max_timestamp = max_timestamp
+
+    def path(self, suffix: str) -> str:
+        return os.path.join(self.directory, segment_name(self.base_offset, suffix))
+
+    def largest_timestamp(self) -> int:
+        """Of any record, or the file's modification time when no record has one. Raises OSError.
+
+        COMPAT: without a sealing entry in the time index (an unclean stop) this may be too small
+        only for records behind the last entry; recovery writes that entry.
+        """
+        if self._max_timestamp is None:
+            found = NO_TIMESTAMP
+            try:
+                index = TimeIndex(self.path(TIME_INDEX_SUFFIX), self.base_offset, INDEX_BYTES_ANY)
+                found = index.last_entry[0]
+                index.close()
+            except CorruptIndexError:
+                found = self.rebuild_indexes().max_timestamp
+            if found == NO_TIMESTAMP:
+                found = int(os.stat(self.path(LOG_SUFFIX)).st_mtime * 1000)
+            self._max_timestamp = found
+        return self._max_timestamp
+
+    def open_log(self) -> int:
+        """A descriptor for reading; the caller closes it."""
+        return os.open(self.path(LOG_SUFFIX), os.O_RDONLY | os.O_CLOEXEC)
+
+    def open_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
+        """Both indexes, checked and rebuilt if they are wrong; the caller closes them."""
+        try:
+            return self._open_verified()
+        except CorruptIndexError as error:
+            log.warning("%s; rebuilding the indexes of segment %d", error, self.base_offset)
+            self.rebuild_indexes()
+            return self._open_verified()
+
+    def _open_verified(self) -> tuple[OffsetIndex, TimeIndex]:
+        missing = not os.path.exists(self.path(INDEX_SUFFIX))
+        if missing and self.size > 0:
+            raise CorruptIndexError(f"{self.path(INDEX_SUFFIX)} is missing")
+        offsets = OffsetIndex(self.path(INDEX_SUFFIX), self.base_offset, INDEX_BYTES_ANY)
+        offsets.verify(self.size)
+        times = TimeIndex(self.path(TIME_INDEX_SUFFIX), self.base_offset, INDEX_BYTES_ANY)
+        times.verify(self.next_offset)
+        return offsets, times
+
+    def rebuild_indexes(
+        self,
+        *,
+        index_bytes_max: int = INDEX_BYTES_ANY,
+        index_interval_bytes: int = 4096,
+        verify: bool = False,
+        first_offset: int | None = None,
+        producers: ProducerState | None = None,
+        progress: object = None,
+    ) -> Scan:
+        """Write both indexes anew from the log file; ``Scan`` says how far the log is good. Raises
+        OSError.
+
+        verify: check every checksum on the way. The new files have new names first, so whoever has
+            the old ones mapped keeps them.
+        """
+        offsets_path, times_path = self.path(INDEX_SUFFIX), self.path(TIME_INDEX_SUFFIX)
+        remove_if_present(offsets_path)
+        remove_if_present(times_path)
+        offsets = OffsetIndex(offsets_path, self.base_offset, index_bytes_max)
+        times = TimeIndex(times_path, self.base_offset, index_bytes_max)
+        fd = self.open_log()
+        try:
+            scan = scan_segment(
+                fd,
+                self.base_offset,
+                self.size,
+                next_offset=first_offset,
+                verify=verify,
+                offset_index=offsets,
+                time_index=times,
+                index_interval_bytes=index_interval_bytes,
+                producers=producers,
+                progress=progress,
+            )
+            if scan.max_timestamp >= 0:
+                times.append_entry(scan.max_timestamp, scan.max_timestamp_offset, final=True)
+        finally:
+            os.close(fd)
+        offsets.seal()
+        times.seal()
+        return scan
+
+    def mark_deleted(self) -> list[str]:
+        """Rename every file of the segment to ``.deleted`` and return the new names. Raises
+        OSError.
+
+        Processes that have the files open go on reading them.
+        """
+        renamed = []
+        for suffix in (*SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX):
+            path = self.path(suffix)
+            try:
+                os.rename(path, path + DELETED_SUFFIX)
+            except FileNotFoundError:
+                continue
+            renamed.append(path + DELETED_SUFFIX)
+        return renamed

@@ -1,0 +1,100 @@
+"""Finishes or undoes what a crash interrupted in a partition's directory: deletions, cleaning,
+swaps.
+
+``.tmp`` and ``.cleaned`` files never took effect and go. ``.deleted`` files were on their way out
+and go. A ``.swap`` file is complete and replaces the segments whose offsets it covers
+(docs/formats/log-directory.md, "Leftovers"),
+unless a cleaning that was to produce several of them did not finish: then the originals stay.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+
+from kbroker._ext.log_scan import DAMAGED, scan_segment
+from kbroker.storage.damage import DamagedLogError
+from kbroker.storage.files import remove_if_present
+from kbroker.storage.formats import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    LOG_SUFFIX,
+    SEGMENT_SUFFIXES,
+    SWAP_SUFFIX,
+    TEMPORARY_SUFFIX,
+    base_offset_of,
+    segment_name,
+)
+
+log = logging.getLogger(__name__)
+
+
+def finish_interrupted_work(directory: str) -> None:
+    """Leave only files with a meaning of their own. Raises OSError, DamagedLogError."""
+    names = os.listdir(directory)
+    cleaned = [
+        base
+        for name in names
+        if name.endswith(CLEANED_SUFFIX) and (base := base_offset_of(name)) is not None
+    ]
+    for name in names:
+        if name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, TEMPORARY_SUFFIX)):
+            remove_if_present(os.path.join(directory, name))
+    swaps = sorted(
+        base
+        for name in names
+        if name.endswith(LOG_SUFFIX + SWAP_SUFFIX) and (base := base_offset_of(name)) is not None
+    )
+    unfinished = min(cleaned, default=None)
+    for base in swaps:
+        if unfinished is not None and base >= unfinished:
+            log.warning(
+                "%s: cleaning from offset %d did not finish; keeping the originals", directory, base
+            )
+            _remove_swap(directory, base)
+        else:
+            _finish_swap(directory, base, names)
+    for name in os.listdir(directory):
+        if name.endswith(SWAP_SUFFIX):
+            remove_if_present(
+                os.path.join(directory, name)
+            )  # an index whose log was renamed or removed
+
+
+def _remove_swap(directory: str, base: int) -> None:
+    for suffix in SEGMENT_SUFFIXES:
+        remove_if_present(os.path.join(directory, segment_name(base, suffix) + SWAP_SUFFIX))
+
+
+def _finish_swap(directory: str, base: int, names: list[str]) -> None:
+    path = os.path.join(directory, segment_name(base, LOG_SUFFIX) + SWAP_SUFFIX)
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        scan = scan_segment(fd, base, os.fstat(fd).st_size)
+    finally:
+        os.close(fd)
+    if scan.stop == DAMAGED:
+        if not os.path.exists(os.path.join(directory, segment_name(base, LOG_SUFFIX))):
+            raise DamagedLogError(
+                f"{path}: {scan.problem} at position {scan.end_position}, and no original is left"
+            )
+        # The swap file was synced before it got its name; while an original is there, it is the
+        # better copy.
+        log.error(
+            "%s: %s at position %d; keeping the originals", path, scan.problem, scan.end_position
+        )
+        _remove_swap(directory, base)
+        return
+    log.info("%s: finishing a swap up to offset %d", path, scan.next_offset)
+    for name in names:
+        other = base_offset_of(name)
+        if other is None or not base < other < scan.next_offset:
+            continue
+        if name.endswith(SEGMENT_SUFFIXES):
+            remove_if_present(os.path.join(directory, name))
+    for suffix in SEGMENT_SUFFIXES:
+        final = os.path.join(directory, segment_name(base, suffix))
+        if os.path.exists(final + SWAP_SUFFIX):
+            os.rename(final + SWAP_SUFFIX, final)
+        elif suffix != LOG_SUFFIX:
+            remove_if_present(final)  # it described the file that was replaced

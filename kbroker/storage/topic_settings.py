@@ -1,0 +1,70 @@
+"""The settings of a topic that its logs obey, read once into plain fields."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+NO_LIMIT = (1 << 63) - 1
+
+
+class TopicConfig(Protocol):
+    """Typed access by topic-level key, defaults included."""
+
+    def __getitem__(self, key: str) -> Any: ...
+
+
+class TopicSettings:
+    """One topic's storage settings. Times in milliseconds; a retention of None keeps everything."""
+
+    __slots__ = (
+        "compact",
+        "decompressed_bytes_max",
+        "delete",
+        "file_delete_delay_ms",
+        "flush_messages",
+        "flush_ms",
+        "index_interval_bytes",
+        "log_append_time",
+        "message_bytes_max",
+        "preallocate",
+        "retention_bytes",
+        "retention_ms",
+        "segment_bytes",
+        "segment_index_bytes",
+        "segment_jitter_ms",
+        "segment_ms",
+        "timestamp_after_max_ms",
+        "timestamp_before_max_ms",
+    )
+
+    def __init__(self, config: TopicConfig, *, decompressed_bytes_max: int = 64 << 20) -> None:
+        policy = config["cleanup.policy"]
+        policies = policy.split(",") if isinstance(policy, str) else policy
+        self.compact = "compact" in policies
+        self.delete = "delete" in policies
+        self.decompressed_bytes_max = decompressed_bytes_max
+        self.file_delete_delay_ms = config["file.delete.delay.ms"]
+        self.flush_messages = config["flush.messages"]
+        self.flush_ms = config["flush.ms"]
+        self.index_interval_bytes = config["index.interval.bytes"]
+        self.log_append_time = config["message.timestamp.type"] == "LogAppendTime"
+        self.message_bytes_max = config["max.message.bytes"]
+        self.preallocate = config["preallocate"]
+        self.retention_bytes = _limit(config["retention.bytes"])
+        self.retention_ms = _limit(config["retention.ms"])
+        self.segment_bytes = config["segment.bytes"]
+        self.segment_index_bytes = config["segment.index.bytes"]
+        self.segment_jitter_ms = config["segment.jitter.ms"]
+        self.segment_ms = config["segment.ms"]
+        self.timestamp_after_max_ms = _bound(config, "message.timestamp.after.max.ms")
+        self.timestamp_before_max_ms = _bound(config, "message.timestamp.before.max.ms")
+
+
+def _limit(value: int) -> int | None:
+    return None if value < 0 else value
+
+
+def _bound(config: TopicConfig, key: str) -> int:
+    # COMPAT: the older setting counts where the newer one sets no bound (KIP-937).
+    bound = int(config[key])
+    return bound if bound != NO_LIMIT else int(config["message.timestamp.difference.max.ms"])

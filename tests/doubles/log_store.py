@@ -1,0 +1,167 @@
+"""Logs of a LogManager in a temporary directory, batches to put into them, and ways to read them
+back.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from pathlib import Path
+from typing import Any
+
+from kbroker._ext.partition_table import PartitionTable, region_size
+
+from kbroker._ext.record_batch import decode_records
+from kbroker.clock import ManualClock
+from kbroker.record.builder import BatchBuilder
+from kbroker.storage.background import BackgroundDisk
+from kbroker.storage.log_manager import LogManager
+from kbroker.storage.partition_log import PartitionLog
+
+NO_LIMIT = (1 << 63) - 1
+NOW_MS = 1_700_000_000_000
+TOPIC_ID = bytes(range(16))
+
+TOPIC_DEFAULTS: dict[str, Any] = {
+    "cleanup.policy": ("delete",),
+    "file.delete.delay.ms": 60_000,
+    "flush.messages": NO_LIMIT,
+    "flush.ms": 1000,
+    "index.interval.bytes": 4096,
+    "max.message.bytes": 1_048_588,
+    "message.timestamp.type": "CreateTime",
+    "message.timestamp.before.max.ms": NO_LIMIT,
+    "message.timestamp.after.max.ms": NO_LIMIT,
+    "message.timestamp.difference.max.ms": NO_LIMIT,
+    "preallocate": False,
+    "retention.bytes": -1,
+    "retention.ms": 7 * 86_400_000,
+    "segment.bytes": 1 << 30,
+    "segment.index.bytes": 10 << 20,
+    "segment.jitter.ms": 0,
+    "segment.ms": 7 * 86_400_000,
+}
+
+BROKER_DEFAULTS: dict[str, Any] = {
+    "log.flush.offset.checkpoint.interval.ms": 60_000,
+    "log.flush.start.offset.checkpoint.interval.ms": 60_000,
+    "log.retention.check.interval.ms": 300_000,
+    "max.decompressed.message.bytes": 64 << 20,
+    "producer.id.expiration.ms": 86_400_000,
+}
+
+
+def topic_config(**changes: Any) -> dict[str, Any]:
+    """Topic defaults; ``segment_bytes=100`` sets ``segment.bytes``."""
+    return {**TOPIC_DEFAULTS, **{key.replace("_", "."): value for key, value in changes.items()}}
+
+
+def batch(
+    values: list[bytes] | int = 1,
+    *,
+    timestamp: int = NOW_MS,
+    codec: int = 0,
+    key: bytes | None = b"k",
+    size: int = 10,
+    **header: Any,
+) -> bytes:
+    """One batch as a client sends it; ``values``: a number makes as many of ``size`` bytes."""
+    builder = BatchBuilder(codec, **header)
+    if isinstance(values, int):
+        values = [b"v" * size] * values
+    for value in values:
+        builder.append(value, key, timestamp)
+    return builder.build()
+
+
+class LogStore:
+    """A LogManager over ``tmp_path`` with one or more directories, restarted at will."""
+
+    def __init__(self, path: Path, *, dirs: int = 1, slots: int = 16, **config: Any) -> None:
+        self.dirs = [str(path / f"logs-{i}") for i in range(dirs)]
+        for directory in self.dirs:
+            os.makedirs(directory, exist_ok=True)
+        self.table = PartitionTable(bytearray(region_size(slots)), slots)
+        self.clock = ManualClock(NOW_MS)
+        self.config = {**BROKER_DEFAULTS, **config}
+        self.manager = self.start()
+
+    def start(self, *, clean: bool = False) -> LogManager:
+        self.manager = LogManager(
+            self.config, self.dirs, self.table, 0, 1, self.clock,
+            clean_start=clean, background=BackgroundDisk(inline=True),
+        )  # fmt: skip
+        return self.manager
+
+    def open(
+        self, topic: str = "t", partition: int = 0, slot: int = 0, **config: Any
+    ) -> PartitionLog:
+        found = self.try_open(topic, partition, slot, **config)
+        assert found is not None, self.manager.offline_reason(slot)
+        return found
+
+    def try_open(
+        self, topic: str = "t", partition: int = 0, slot: int = 0, **config: Any
+    ) -> PartitionLog | None:
+        topic_id = config.pop("topic_id", TOPIC_ID)
+        epoch = config.pop("leader_epoch", 0)
+        return self.manager.open_partition(
+            topic, topic_id, partition, slot, 1, epoch, topic_config(**config)
+        )
+
+    def restart(self, *, clean: bool, **config: Any) -> PartitionLog:
+        """Stop as told and open partition 0 of topic ``t`` again."""
+        self.stop(clean=clean)
+        self.start(clean=clean)
+        return self.open(**config)
+
+    def stop(self, *, clean: bool) -> None:
+        self.manager.close(clean=clean)
+
+    def path(self, name: str = "", topic: str = "t", partition: int = 0) -> Path:
+        return Path(self.dirs[0]) / f"{topic}-{partition}" / name
+
+    def slot(self, slot: int = 0) -> dict[str, Any]:
+        return self.table.read(slot)
+
+
+def append(log: PartitionLog, data: bytes, now_ms: int = NOW_MS) -> int:
+    """Append and publish; the base offset. Fails on an error code."""
+    code, base_offset, *_ = log.appender.append_batch(data, now_ms)
+    assert code == 0, (code, log.appender.error_text)
+    log.publish()
+    return base_offset
+
+
+def append_error(log: PartitionLog, data: bytes, now_ms: int = NOW_MS) -> tuple[int, int]:
+    """(error code, bad record index) of an append that must fail."""
+    code, base_offset, *_, bad_index = log.appender.append_batch(data, now_ms)
+    assert code != 0 and base_offset == -1
+    assert log.appender.error_text
+    return code, bad_index
+
+
+def stored_values(log: PartitionLog) -> list[tuple[int, bytes]]:
+    """(offset, value) of every record, read from the files alone."""
+    found = []
+    for path in sorted(Path(log.path).glob("*.log")):
+        found += parse_file(path.read_bytes())
+    return [entry for entry in found if entry[0] >= log.log_start_offset]
+
+
+def parse_file(data: bytes) -> list[tuple[int, bytes]]:
+    """(offset, value) of the records of one uncompressed log file, by nothing but the format."""
+    found = []
+    at = 0
+    while at < len(data):
+        base, length = struct.unpack_from(">qi", data, at)
+        count = struct.unpack_from(">i", data, at + 57)[0]
+        last_delta = struct.unpack_from(">i", data, at + 23)[0]
+        first_timestamp = struct.unpack_from(">q", data, at + 27)[0]
+        body = data[at + 61 : at + 12 + length]
+        for delta, _ts, _key, value, _headers in decode_records(
+            body, count, last_delta, first_timestamp
+        ):
+            found.append((base + delta, value))
+        at += 12 + length
+    return found
