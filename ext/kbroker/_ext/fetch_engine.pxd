@@ -1,79 +1,28 @@
 # Serves Fetch requests in a network process: sessions, reading positions, parking. See fetch_engine.pyx.
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 
 from kbroker._ext.fetch_decode cimport FetchRequest
 from kbroker._ext.fetch_files cimport FileCache
-from kbroker._ext.fetch_reply cimport FetchReply, PartitionAnswer, ReplyPool
-from kbroker._ext.fetch_segments cimport FoundRange
-from kbroker._ext.fetch_sessions cimport FetchPartition, FetchSession, SessionCache, TopicRegistry
-from kbroker._ext.partition_table cimport LogEnd, PartitionTable, SlotData
-
-
-cdef enum FetchKind:
-    FETCH_SESSIONLESS = 0
-    FETCH_FULL = 1           # wants a session
-    FETCH_INCREMENTAL = 2
-
-
-cdef struct FetchTerms:
-    uint64_t token
-    int32_t correlation_id
-    int32_t session_epoch    # that the session must still have when the answer is written
-    int32_t bytes_min
-    int32_t bytes_max
-    int16_t version
-    int8_t isolation_level
-    FetchKind kind
-
-
-cdef struct PartitionResult:
-    int32_t entry            # of the session
-    PartitionAnswer answer   # its file carries a reference of this result while size is above 0
-
-
-# One parked request's wish on one slot; nodes of a slot and nodes of a request are chained.
-cdef struct WaitNode:
-    void* request            # ParkedFetch, kept alive by FetchEngine.parked
-    int32_t entry
-    int32_t slot
-    int64_t counted          # bytes this partition adds to the request's available bytes
-    int32_t next_of_slot
-    int32_t previous_of_slot
-    int32_t next_of_request  # also chains free nodes
-
-
-cdef class ParkedFetch:
-    cdef FetchTerms terms
-    cdef FetchSession session
-    cdef int64_t deadline_ms
-    cdef int32_t heap_index
-    cdef int32_t first_node
-    cdef int64_t available
+from kbroker._ext.fetch_parking cimport FetchTerms, ParkedFetch, ParkingLot, WaitNode
+from kbroker._ext.fetch_reader cimport PartitionReader
+from kbroker._ext.fetch_reply cimport FetchReply, ReplyPool
+from kbroker._ext.fetch_sessions cimport FetchSession, SessionCache, TopicRegistry
+from kbroker._ext.partition_table cimport PartitionTable
 
 
 cdef class FetchEngine:
     cdef PartitionTable table
     cdef readonly int network_index
-    cdef list log_dirs
     cdef FileCache files
     cdef TopicRegistry registry
     cdef SessionCache sessions
+    cdef PartitionReader reader
+    cdef ParkingLot lot
     cdef ReplyPool replies
     cdef FetchRequest request
     cdef list idle_sessions
     cdef int64_t now_ms
     cdef int32_t bytes_max
-    cdef PartitionResult* results
-    cdef int32_t result_count
-    cdef int32_t result_capacity
-    cdef dict parked                  # token -> ParkedFetch
-    cdef void** heap                  # ParkedFetch by deadline; references are held by `parked`
-    cdef int32_t heap_count
-    cdef int32_t heap_capacity
-    cdef int32_t* slot_heads          # first WaitNode of each slot, -1: none
-    cdef WaitNode* nodes
-    cdef int32_t node_capacity
-    cdef int32_t free_node
     cdef FetchReply completed_first
     cdef FetchReply completed_last
     cdef readonly uint64_t parked_total
@@ -107,17 +56,6 @@ cdef class FetchEngine:
     cdef FetchReply error_reply(self, FetchTerms* terms, int16_t error)
     cdef FetchSession take_session(self)
     cdef int put_session(self, FetchSession session) except -1
-    cdef int make_results(self, int32_t count) except -1
-    cdef int64_t evaluate(self, FetchSession session, FetchTerms* terms, bint* failed) except -1
-    cdef int16_t read_partition(
-        self, FetchPartition* entry, int8_t isolation_level, int64_t bytes_max, bint at_least_one,
-        PartitionAnswer* answer,
-    ) except *
-    cdef int16_t find_bytes(
-        self, FetchPartition* entry, SlotData* slot, LogEnd* end, int64_t bytes_max, bint at_least_one,
-        FoundRange* found,
-    ) except *
-    cdef int drop_results(self) except -1
     cdef int select_news(self, FetchSession session) except -1
     cdef FetchReply finish(self, FetchSession session, FetchTerms* terms)
     cdef FetchReply encode(self, FetchSession session, FetchTerms* terms, int16_t error, int32_t session_id)
@@ -125,8 +63,3 @@ cdef class FetchEngine:
     cdef bint recheck(self, WaitNode* node, ParkedFetch waiting) except *
     cdef int recheck_slot(self, int32_t slot, bint always) except -1
     cdef int complete(self, ParkedFetch waiting, int16_t session_error) except -1
-    cdef int unpark(self, ParkedFetch waiting) except -1
-    cdef int32_t take_node(self) except -1
-    cdef int heap_push(self, ParkedFetch waiting) except -1
-    cdef int heap_remove(self, ParkedFetch waiting) except -1
-    cdef void heap_settle(self, int32_t index) noexcept

@@ -160,9 +160,10 @@ cdef class LogFiles:
             status = self.search_segment(&self.segments[number], offset, end, bytes_max, at_least_one, out)
             if status != FIND_OK or out.available > 0:
                 return status
+            if self.segments[number].base_offset == end.segment_base_offset:
+                return FIND_OK  # compaction left nothing from `offset` up to the published end
             number += 1  # nothing at or above `offset` is left in this one
-        # The published end lies behind `offset` but its segment is not in the list: the list is stale.
-        return FIND_MISSING
+        return FIND_MISSING  # the segment of the published end is not in the list: the list is stale
 
     cdef FindStatus search_segment(
         self, Segment* segment, int64_t offset, const LogEnd* end, int64_t bytes_max, bint at_least_one,

@@ -1,0 +1,197 @@
+"""What each partition of a fetch has to say: its offsets, its error, and the bytes within the limits.
+
+One slot read per partition; a system call only where there are bytes to find. The results are kept in an array that
+is used again for the next request.
+"""
+
+from libc.stdint cimport uint32_t
+from libc.stdlib cimport free, realloc
+
+from kbroker._ext.fetch_segments cimport (
+    FIND_CORRUPT,
+    FIND_MISSING,
+    FIND_NO_PLACE,
+    FIND_OK,
+    FindStatus,
+    LogFiles,
+)
+from kbroker._ext.fetch_sessions cimport FetchTopic
+from kbroker._ext.partition_table cimport SLOT_FREE, SLOT_OFFLINE, SLOT_ONLINE
+
+cdef enum:
+    NONE = -1
+    OFFSET_OUT_OF_RANGE = 1
+    CORRUPT_MESSAGE = 2
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    NOT_LEADER_OR_FOLLOWER = 6
+    KAFKA_STORAGE_ERROR = 56
+    FENCED_LEADER_EPOCH = 74
+    UNKNOWN_LEADER_EPOCH = 76
+
+
+cdef int16_t state_error(uint32_t state) noexcept:
+    # Error of a partition whose slot is not online. Loading and closed are retriable: the client looks for a leader.
+    if state == SLOT_ONLINE:
+        return 0
+    if state == SLOT_OFFLINE:
+        return KAFKA_STORAGE_ERROR
+    return UNKNOWN_TOPIC_OR_PARTITION if state == SLOT_FREE else NOT_LEADER_OR_FOLLOWER
+
+
+cdef int16_t epoch_error(int32_t asked, int32_t current) noexcept:
+    # KIP-320: -1 asks for no check.
+    if asked < 0 or asked == current:
+        return 0
+    return FENCED_LEADER_EPOCH if asked < current else UNKNOWN_LEADER_EPOCH
+
+
+cdef class PartitionReader:
+    """Reads the partitions of a session. One per FetchEngine; ``results`` are those of the last evaluate()."""
+
+    def __cinit__(self, PartitionTable table not None, TopicRegistry registry not None, FileCache files not None,
+                  list log_dirs not None):
+        self.table = table
+        self.registry = registry
+        self.files = files
+        self.log_dirs = list(log_dirs)
+
+    def __dealloc__(self):
+        free(self.results)
+
+    cdef bint must_answer(self, const SlotData* slot, const FetchPartition* entry) noexcept:
+        """Whether a partition has an error to report."""
+        return (
+            slot.state != SLOT_ONLINE
+            or epoch_error(entry.current_leader_epoch, slot.leader_epoch) != 0
+            or entry.fetch_offset < slot.log_start_offset
+            or entry.fetch_offset > slot.log_end.offset
+        )
+
+    cdef int make_results(self, int32_t count) except -1:
+        cdef void* grown
+        self.result_count = 0
+        if count > self.result_capacity:
+            count = max(count, 2 * self.result_capacity)
+            grown = realloc(self.results, <size_t>count * sizeof(PartitionResult))
+            if grown == NULL:
+                raise MemoryError
+            self.results = <PartitionResult*>grown
+            self.result_capacity = count
+        return 0
+
+    cdef int64_t evaluate(self, FetchSession session, FetchTerms* terms, bint* failed) except -1:
+        """Fill ``results`` in order of service. Returns the bytes found; ``*failed`` when any partition has an error.
+
+        The results own a file reference each; the caller encodes or drops them.
+        """
+        cdef:
+            PartitionAnswer* answer
+            FetchPartition* entry
+            int64_t left = terms.bytes_max
+            int64_t total = 0
+            int32_t number
+        session.resolve(self.registry)
+        self.make_results(session.count)
+        number = session.first
+        while number != NONE:
+            entry = &session.partitions[number]
+            self.results[self.result_count].entry = number
+            answer = &self.results[self.result_count].answer
+            clear_answer(answer)
+            answer.index = entry.index
+            answer.error = self.read_partition(
+                entry, terms.isolation_level, min(<int64_t>entry.bytes_max, left), total == 0, answer
+            )
+            if answer.error != 0:
+                clear_offsets(answer)
+                failed[0] = True
+            elif answer.size > 0:
+                self.files.hold(answer.file)
+                total += answer.size
+                left = max(left - answer.size, <int64_t>0)
+                if terms.isolation_level == 1:
+                    answer.aborted_count = 0
+            elif terms.isolation_level == 1:
+                answer.aborted_count = 0
+            self.result_count += 1
+            number = entry.next
+        return total
+
+    cdef int16_t read_partition(
+        self, FetchPartition* entry, int8_t isolation_level, int64_t bytes_max, bint at_least_one,
+        PartitionAnswer* answer,
+    ) except *:
+        """One partition: its offsets and, within the limits, its bytes. Returns the error code."""
+        cdef:
+            SlotData slot
+            LogEnd* end
+            FoundRange found
+            int16_t error
+        if entry.slot < 0:
+            return entry.error
+        if not self.table.read_slot(entry.slot, &slot):
+            return NOT_LEADER_OR_FOLLOWER  # its owner died while writing; the next one repairs it
+        error = state_error(slot.state)
+        if error == 0:
+            error = epoch_error(entry.current_leader_epoch, slot.leader_epoch)
+        if error != 0:
+            return error
+        if entry.fetch_offset < slot.log_start_offset or entry.fetch_offset > slot.log_end.offset:
+            return OFFSET_OUT_OF_RANGE
+        end = &slot.last_stable if isolation_level == 1 else &slot.high_watermark
+        answer.high_watermark = slot.high_watermark.offset
+        answer.last_stable_offset = slot.last_stable.offset
+        answer.log_start_offset = slot.log_start_offset
+        if entry.fetch_offset >= end.offset:
+            entry.segment_base_offset = end.segment_base_offset if entry.fetch_offset == end.offset else NONE
+            entry.position = end.position
+            return 0
+        entry.segment_base_offset = NONE
+        if bytes_max == 0 and not at_least_one:
+            return 0  # the limits are used up
+        error = self.find_bytes(entry, &slot, end, bytes_max, at_least_one, &found)
+        if error == 0:
+            answer.file = found.file
+            answer.position = found.position
+            answer.size = found.size
+        return error
+
+    cdef int16_t find_bytes(
+        self, FetchPartition* entry, SlotData* slot, LogEnd* end, int64_t bytes_max, bint at_least_one,
+        FoundRange* found,
+    ) except *:
+        cdef FetchTopic topic = <FetchTopic>entry.topic
+        cdef LogFiles log = topic.log_of(entry.index, slot.log_dir_index, self.log_dirs, self.files)
+        cdef FindStatus status
+        cdef SlotData now
+        if log is None:
+            return KAFKA_STORAGE_ERROR
+        status = log.find_range(entry.fetch_offset, slot, end, bytes_max, at_least_one, found)
+        if status == FIND_OK:
+            entry.segment_base_offset = found.segment_base_offset
+            entry.position = found.position
+            return 0
+        found.size = 0
+        if status == FIND_NO_PLACE:
+            return 0
+        if status == FIND_CORRUPT:
+            return CORRUPT_MESSAGE
+        if status == FIND_MISSING:
+            # Retention, a deletion or a restart of the owner may have been faster than this reader.
+            if not self.table.read_slot(entry.slot, &now):
+                return NOT_LEADER_OR_FOLLOWER
+            if now.state != SLOT_ONLINE:
+                return state_error(now.state)
+            if now.slot_incarnation != slot.slot_incarnation:
+                return NOT_LEADER_OR_FOLLOWER
+            if entry.fetch_offset < now.log_start_offset:
+                return OFFSET_OUT_OF_RANGE
+        return KAFKA_STORAGE_ERROR
+
+    cdef int drop_results(self) except -1:
+        cdef int32_t number
+        for number in range(self.result_count):
+            if self.results[number].answer.size > 0:
+                self.files.drop(self.results[number].answer.file)
+        self.result_count = 0
+        return 0
