@@ -43,6 +43,11 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         metavar="AREAS",
         help='packages or modules to log more about, such as "supervisor,ipc.rpc", or "all"',
     )
+    parser.add_argument(
+        "--exit-with-parent",
+        action="store_true",
+        help="stop when the process that started this one is gone; for tests",
+    )
     parser.add_argument("--version", action="version", version=f"kbroker {__version__}")
     found = parser.parse_args(arguments)
     if found.config and found.positional_config:
@@ -66,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         config, warnings = load(found.config, overrides)
         for warning in warnings:
             log.warning("%s", warning)
-        return launch(config, found.config, overrides)
+        return launch(config, found.config, overrides, found.exit_with_parent)
     except ConfigError as error:
         print(f"kbroker-supervisor: {error}", file=sys.stderr)
     except PropertiesError as error:

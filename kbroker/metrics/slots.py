@@ -8,6 +8,7 @@ the last one stopped, so that counters never go back.
 from __future__ import annotations
 
 import mmap
+from collections.abc import Callable
 from typing import Protocol
 
 from kbroker.metrics.catalog import CELL_COUNT, GAUGE, METRICS, Metric
@@ -59,3 +60,25 @@ class Counters:
             if metric.kind == GAUGE:
                 for cell in range(metric.index, metric.index + metric.width):
                     self.cells[cell] = 0
+
+
+class Totals:
+    """Carries running totals that code keeps for itself into the counters, by their growth."""
+
+    __slots__ = ("_counters", "_rows")
+
+    def __init__(self, counters: Counters, rows: list[tuple[Metric, Callable[[], int]]]) -> None:
+        """rows: a metric and what reads its total."""
+        self._counters = counters
+        self._rows = [[metric, read, 0] for metric, read in rows]
+
+    def publish(self) -> None:
+        """Add what has grown since the last call; give gauges their value."""
+        for row in self._rows:
+            metric, read, last = row
+            total = read()
+            if metric.kind == GAUGE:
+                self._counters.set(metric, total)
+            elif total != last:
+                self._counters.add(metric, total - last)
+                row[2] = total

@@ -227,15 +227,15 @@ def _read_record(
     cursor.end = cursor.position + length
     cursor.position += 1
     timestamp = header.first_timestamp + cursor.varlong()
-    if not -(1 << 63) <= timestamp < 1 << 63:
-        raise _corrupt(BatchStatus.BAD_TIMESTAMP, index)
     delta = cursor.varint()
-    in_order = previous_delta < delta <= header.last_offset_delta if stored else delta == index
-    if not in_order:
-        raise _corrupt(BatchStatus.BAD_OFFSET_DELTA, index)
     record = (delta, timestamp, cursor.sized(), cursor.sized(), cursor.headers())
     if cursor.position != cursor.end:
         raise WireFormatError(READ_BAD_LENGTH)
+    if not -(1 << 63) <= timestamp < 1 << 63:
+        raise _corrupt(BatchStatus.BAD_TIMESTAMP, index)
+    in_order = previous_delta < delta <= header.last_offset_delta if stored else delta == index
+    if not in_order:
+        raise _corrupt(BatchStatus.BAD_OFFSET_DELTA, index)
     return record, cursor.end
 
 

@@ -271,7 +271,7 @@ class Arbiter:
             self.reap()
 
     def stopped_cleanly(self, kind: ProcessKind) -> bool:
-        """Whether every process of ``kind`` ran until it was told to stop and then exited with 0."""
+        """Whether every process of ``kind`` ran until it was told to stop, then exited with 0."""
         return all(
             child.exit_code == EXIT_DONE for child in self.children if child.address.kind == kind
         )

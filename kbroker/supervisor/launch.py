@@ -56,7 +56,9 @@ class Broker:
         self.workers = {row.kind: row.load() for row in rows if row.count(config)}
         self.addresses = [address for row in rows for address in row.addresses(config)]
         self.data_dirs = DataDirs.open(config)
-        self.runtime = RuntimeDir.create(config.runtime_dir)
+        self.runtime = RuntimeDir.create(
+            config.runtime_dir, removes_base=not config.is_set("runtime.dir")
+        )
         try:
             self._share()
         except BaseException:
@@ -130,10 +132,12 @@ class Broker:
         context.clean_start = clean if incarnation == 1 else dict.fromkeys(clean, False)
         return context
 
-    def run(self) -> int:
+    def run(self, exit_with_parent: bool = False) -> int:
         """Fork, supervise, stop; returns the exit code."""
         signals = SignalQueue()
-        system = ForkingSystem(self.workers, self.context_for, signals, self.runtime.close_in_child)
+        system = ForkingSystem(
+            self.workers, self.context_for, signals, self.runtime.close_in_child, exit_with_parent
+        )
         arbiter = Arbiter(
             self.addresses,
             self.processes,
@@ -169,7 +173,12 @@ class Broker:
         self.data_dirs.release()
 
 
-def launch(config: BrokerConfig, config_path: str | None, overrides: Mapping[str, str]) -> int:
+def launch(
+    config: BrokerConfig,
+    config_path: str | None,
+    overrides: Mapping[str, str],
+    exit_with_parent: bool = False,
+) -> int:
     """Run a broker until it is told to stop; returns its exit code.
 
     Raises ConfigError before anything runs.
@@ -187,7 +196,7 @@ def launch(config: BrokerConfig, config_path: str | None, overrides: Mapping[str
         if broker.metrics_socket is not None:
             log.info("metrics at http://%s:%d/metrics", *broker.metrics_socket.getsockname()[:2])
         log.debug("set up in %.0f ms", (time.monotonic() - started_at) * 1000)
-        return broker.run()
+        return broker.run(exit_with_parent)
     finally:
         broker.close()
 

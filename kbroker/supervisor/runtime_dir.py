@@ -34,14 +34,16 @@ SOCKET_PATH_BYTES_MAX = 100
 class RuntimeDir:
     """A runtime directory this process owns."""
 
-    def __init__(self, path: str, lock_fd: int) -> None:
+    def __init__(self, path: str, lock_fd: int, removes_base: bool) -> None:
         self.path = path
+        self._removes_base = removes_base
         self._lock_fd = lock_fd
 
     @classmethod
-    def create(cls, base: str) -> RuntimeDir:
+    def create(cls, base: str, *, removes_base: bool = False) -> RuntimeDir:
         """Sweep what dead runs left in ``base`` and make a directory for this one.
 
+        removes_base: whether ``base`` is nobody else's and goes with this run.
         Raises ConfigError for runtime.dir when the path is too long for a Unix socket or cannot be
         written.
         """
@@ -66,7 +68,7 @@ class RuntimeDir:
         fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.write(lock_fd, f"{os.getpid()}\n".encode())  # for people; the lock is what counts
         os.rename(new_path, path)
-        return cls(path, lock_fd)
+        return cls(path, lock_fd, removes_base)
 
     def write_status(self, status: dict[str, Any]) -> None:
         """Write ``broker.json``; readers see the whole of it or nothing."""
@@ -88,6 +90,9 @@ class RuntimeDir:
         """Remove the directory at the end of the run."""
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock_fd)
+        if self._removes_base:
+            with suppress(OSError):  # not empty: somebody else's run
+                os.rmdir(os.path.dirname(self.path))
 
 
 def sweep(base: str) -> list[str]:

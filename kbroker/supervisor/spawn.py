@@ -37,6 +37,7 @@ class ForkingSystem:
         context_for: ContextFactory,
         signals: SignalQueue,
         close_in_child: Callable[[], None],
+        exit_with_parent: bool = False,
     ) -> None:
         """close_in_child.
 
@@ -46,12 +47,16 @@ class ForkingSystem:
         self._context_for = context_for
         self._signals = signals
         self._close_in_child = close_in_child
+        self._parent_pid = os.getppid() if exit_with_parent else None
 
     def now(self) -> float:
         return time.monotonic()
 
     def wait_signals(self, timeout_s: float) -> list[int]:
-        return self._signals.wait(timeout_s)
+        numbers = self._signals.wait(timeout_s)
+        if self._parent_pid is not None and os.getppid() != self._parent_pid:
+            numbers.append(signal.SIGTERM)
+        return numbers
 
     def spawn(self, address: Address, incarnation: int) -> int:
         context = self._context_for(address, incarnation)

@@ -12,6 +12,7 @@ import logging
 import select
 import socket
 import time
+from contextlib import suppress
 from typing import ClassVar
 
 from kbroker.ipc.process_table import (
@@ -33,6 +34,7 @@ log = logging.getLogger(__name__)
 CONNECTIONS_MAX = 64  # BOUND: beyond it new connections are closed at once
 REQUEST_BYTES_MAX = 8192
 CONNECTION_TIMEOUT_MS = 5000
+DISCARDED_BYTES_MAX = 65536
 
 STATE_NAMES = {STARTING: "starting", READY: "ready", STOPPING: "stopping"}
 _REASONS = {
@@ -135,6 +137,10 @@ class ExporterWorker(Worker):
         if connection.answer:
             self.epoll.modify(connection.sock.fileno(), select.EPOLLOUT)
             return
+        # What the client sent beyond its request would turn the close into a reset and cost it
+        # the answer.
+        with suppress(OSError):
+            connection.sock.recv(DISCARDED_BYTES_MAX)
         self._close(connection)
 
     # -- answers

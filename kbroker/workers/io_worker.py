@@ -9,6 +9,7 @@ slots it changed are published.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -21,6 +22,14 @@ from kbroker.config.topic_config import TopicConfig
 from kbroker.errors import ErrorCode, StorageError, WireError
 from kbroker.ipc.process_table import CONTROLLER, Address, ProcessKind
 from kbroker.ipc.rpc import Pending, run
+from kbroker.metrics.catalog import (
+    MESSAGES_DROPPED,
+    PRODUCE_BATCHES,
+    PRODUCE_BYTES,
+    PRODUCE_FAILURES,
+    Metric,
+)
+from kbroker.metrics.slots import Counters, Totals
 from kbroker.storage.log_manager import LogManager
 from kbroker.storage.partition_log import PartitionLog
 from kbroker.workers.base import Worker, now_ms
@@ -47,6 +56,9 @@ class IoWorker(Worker):
         lanes = [self.open_lane(network) for network in self.networks]
         self.engine = ProduceEngine(self.table, context.arenas, lanes, self.on_storage_failure)
         self.lane_is_full = False
+        counters = Counters(context.counters, self.processes.addresses.index(self.address))
+        counters.reset_gauges()
+        self.totals = Totals(counters, self.metric_rows(lanes))
         for lane in lanes:
             self.add_reader(lane.fd, partial(self.engine.read_lane, lane))
         self.logs = LogManager(
@@ -209,6 +221,18 @@ class IoWorker(Worker):
     def end_turn(self) -> None:
         self.lane_is_full = self.engine.end_turn()
 
+    def metric_rows(self, lanes: list[Lane]) -> list[tuple[Metric, Callable[[], int]]]:
+        engine = self.engine
+        return [
+            (PRODUCE_BYTES, lambda: engine.bytes_total),
+            (PRODUCE_BATCHES, lambda: engine.batches_total),
+            (PRODUCE_FAILURES, lambda: engine.failed_total),
+            (
+                MESSAGES_DROPPED,
+                lambda: self.mailbox.dropped + sum(lane.dropped for lane in lanes),
+            ),
+        ]
+
     def next_deadline_ms(self) -> int | None:
         return now_ms() + 1 if self.lane_is_full else None
 
@@ -219,6 +243,7 @@ class IoWorker(Worker):
             self.engine.wake(gone)
 
     def tick(self, now: int) -> None:
+        self.totals.publish()
         for slot in self.logs.tick():
             self.engine.wake(slot)
 

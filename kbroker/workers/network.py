@@ -27,6 +27,19 @@ from kbroker.handlers.dispatch import Dispatcher
 from kbroker.ipc.fdpass import host_of, receive_connections, send_closed
 from kbroker.ipc.process_table import CONNECTIONS, CONTROLLER, Address, ProcessKind
 from kbroker.ipc.rpc import Pending, run
+from kbroker.metrics.catalog import (
+    ARENA_FULL,
+    ARENA_USED,
+    CONNECTIONS_CLOSED,
+    CONNECTIONS_OPEN,
+    INVALID_REQUESTS,
+    MESSAGES_DROPPED,
+    REQUEST_BYTES,
+    REQUESTS,
+    RESPONSE_BYTES,
+    Metric,
+)
+from kbroker.metrics.slots import Counters, Totals
 from kbroker.workers.base import Worker, now_ms
 
 log = logging.getLogger(__name__)
@@ -50,7 +63,7 @@ class NetworkWorker(Worker):
         self.image = ClusterImage()
         self.topics = TopicRegistry()
         frame_max = config["socket.request.max.bytes"]
-        arena = Arena(context.arenas[index], frame_max + 4)
+        self.arena = arena = Arena(context.arenas[index], frame_max + 4)
         requests = RequestTable()
         self.produce = ProducePath(arena, self.topics, requests, len(self.io_workers))
         self.fetch = FetchEngine(self.table, index, config.log_dirs)
@@ -72,6 +85,11 @@ class NetworkWorker(Worker):
             cells, cell = self.processes.incarnation_cell(worker)
             self.loop.add_lane(Lane(end.fileno(), me, worker.index, cells, cell))
         self.lane_is_full = False
+        self.counters = Counters(
+            self.context.counters, self.processes.addresses.index(self.address)
+        )
+        self.counters.reset_gauges()
+        self.totals = Totals(self.counters, self.metric_rows())
         self.handoff = self.context.handoffs[self.address.index][1]
         self.worker_incarnations = [0] * len(self.io_workers)
         self.closed_peers: list[str] = []
@@ -184,6 +202,19 @@ class NetworkWorker(Worker):
             self.publish_count()
             send_closed(self.handoff, self.closed_peers)
 
+    def metric_rows(self) -> list[tuple[Metric, Callable[[], int]]]:
+        loop, arena = self.loop, self.arena
+        return [
+            (REQUEST_BYTES, lambda: loop.bytes_received),
+            (RESPONSE_BYTES, lambda: loop.bytes_sent),
+            (INVALID_REQUESTS, lambda: loop.refused_total),
+            (CONNECTIONS_OPEN, lambda: loop.connection_count),
+            (CONNECTIONS_CLOSED, lambda: loop.closed_total),
+            (ARENA_USED, lambda: arena.allocated),
+            (ARENA_FULL, lambda: loop.starved_total),
+            (MESSAGES_DROPPED, lambda: self.mailbox.dropped + loop.lane_drops),
+        ]
+
     def next_deadline_ms(self) -> int | None:
         if self.lane_is_full:
             return now_ms() + 1
@@ -193,6 +224,9 @@ class NetworkWorker(Worker):
     def tick(self, now: int) -> None:
         self.note_incarnations()
         self.dispatcher.tick(now)
+        self.totals.publish()
+        for api_key, count in self.loop.take_request_counts():
+            self.counters.add(REQUESTS, count, api_key)
         if now >= self.next_sweep_ms:
             self.next_sweep_ms = now + SWEEP_MS
             self.loop.sweep(self.config["connections.max.idle.ms"])

@@ -1,13 +1,14 @@
 """Stand-ins for the workers that hold data, so that the supervisor is tested without any of theirs.
 
-A network stand-in answers every byte a client sends with its own pid. Stalls, refusals and crashes are asked for with
-files in the data directory.
+A network stand-in answers every byte a client sends with its own pid. Stalls, refusals and crashes
+are asked for with files in the data directory.
 """
 
 from __future__ import annotations
 
 import os
 import socket
+import struct
 import time
 from typing import ClassVar
 
@@ -17,9 +18,12 @@ from kbroker.ipc.process_table import CONNECTIONS, ProcessKind
 from kbroker.workers.base import EXIT_CANNOT_START, Worker
 from kbroker.workers.registry import START_ORDER, ProcessRow
 
+# Size, correlation id 1, pid: enough of an answer for whoever waits for one.
+ANSWER = struct.Struct(">iiI")
+
 
 class _Obedient(Worker):
-    """Does what files in the data directory say: <title>.stall, .refuse, .misconfigured, .linger"""
+    """Does what files in the data directory say, named after its title and a verb."""
 
     def wants(self, what: str) -> bool:
         name = f"{self.address.title}.{what}"
@@ -30,6 +34,8 @@ class _Obedient(Worker):
             raise SystemExit(EXIT_CANNOT_START)
         if self.wants("misconfigured"):
             raise ConfigError("some.key", "x", "something else")
+        while self.wants("slow"):
+            time.sleep(0.01)
         self.rpc.serve("image", lambda sender, **delta: None)
         self.ready()
 
@@ -76,7 +82,7 @@ class NetworkDouble(_Obedient):
 
     def _answer(self, client: socket.socket) -> None:
         if client.recv(4096):
-            client.send(b"%d\n" % os.getpid())
+            client.send(ANSWER.pack(8, 1, os.getpid()))
             return
         self.remove_reader(client.fileno())
         self._closed.append(fdpass.host_of(client.getpeername()))

@@ -28,12 +28,12 @@ cdef class NetLoop:
     cdef int64_t now_ms
     cdef bint _draining
     # totals since the start, copied into the shared counters by the worker
-    cdef readonly int64_t requests_total
-    cdef readonly int64_t produce_requests_total
-    cdef readonly int64_t fetch_requests_total
+    cdef int64_t _api_requests[96]
     cdef readonly int64_t bytes_received
     cdef readonly int64_t bytes_sent
     cdef readonly int64_t refused_total
+    cdef readonly int64_t closed_total
+    cdef readonly int64_t starved_total
 
     cdef int serve(self, Connection c) except -1
     cdef int parse(self, Connection c) except -1

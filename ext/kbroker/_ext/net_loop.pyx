@@ -95,6 +95,7 @@ cdef enum:
     # BOUND: produce requests in flight on one connection.
     IN_FLIGHT_MAX = 256
     GATHER_MAX = 64
+    API_WIDTH = 96              # as metrics.catalog has it: what is not below counts in the last cell
 
     API_PRODUCE = 0
     API_FETCH = 1
@@ -172,6 +173,21 @@ cdef class NetLoop:
         c.in_ready = True
         self._ready.append(c)
         return c
+
+    @property
+    def lane_drops(self) -> int:
+        """Messages of gone incarnations that were dropped."""
+        return sum((<Lane>lane).dropped for lane in self._lanes)
+
+    def take_request_counts(self):
+        """[(api key, requests)] since the last call."""
+        cdef int i
+        counts = []
+        for i in range(API_WIDTH):
+            if self._api_requests[i]:
+                counts.append((i, self._api_requests[i]))
+                self._api_requests[i] = 0
+        return counts
 
     @property
     def connection_count(self) -> int:
@@ -317,6 +333,7 @@ cdef class NetLoop:
             elif got == RECEIVE_EOF or got == RECEIVE_ERROR:
                 self.close_connection(c, None)
             elif got == RECEIVE_STARVED:
+                self.starved_total += 1
                 self._starved.append(c)
                 break
         if not c.closed:
@@ -331,7 +348,7 @@ cdef class NetLoop:
             int16_t api_key = load_i16(frame)
             int16_t version = load_i16(frame + 2)
             Request* request
-        self.requests_total += 1
+        self._api_requests[api_key if 0 <= api_key < API_WIDTH else API_WIDTH - 1] += 1
         if api_key == API_PRODUCE and PRODUCE_FIRST <= version <= PRODUCE_LAST:
             return self.start_produce(c, frame, size, version, load_i32(frame + 4))
         request = self._requests.acquire()
@@ -358,7 +375,6 @@ cdef class NetLoop:
             int32_t client_id_size = 0
             int16_t acks = 0
             Request* request
-        self.produce_requests_total += 1
         if read_string(&r, &client_id, &client_id_size) != READ_OK:
             raise CloseConnection("a malformed Produce request: bad client id")
         if version >= PRODUCE_FLEXIBLE and skip_tagged_fields(&r) != READ_OK:
@@ -447,7 +463,6 @@ cdef class NetLoop:
             const uint8_t* client_id = NULL
             int32_t client_id_size = 0
             FetchReply reply
-        self.fetch_requests_total += 1
         if read_string(&r, &client_id, &client_id_size) != READ_OK:
             raise CloseConnection("a malformed Fetch request: bad client id")
         if request.api_version >= FETCH_FLEXIBLE and skip_tagged_fields(&r) != READ_OK:
@@ -676,6 +691,7 @@ cdef class NetLoop:
         if c.closed:
             return 0
         c.closed = True
+        self.closed_total += 1
         del self._connections[c.fd]
         close_fd(c.fd)
         while c.first != NULL:

@@ -1,0 +1,141 @@
+"""What a handler is given: one request, its connection, and the way to the other processes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kbroker._ext.partition_table import OFFLINE, ONLINE
+from kbroker.cluster.image import NO_SLOT, BrokerImage, ClusterImage, Endpoint, PartitionImage
+from kbroker.errors import ErrorCode, WireError
+from kbroker.ipc.process_table import CONTROLLER, Address
+from kbroker.ipc.rpc import DEFAULT_TIMEOUT_MS, Pending
+from kbroker.protocol.header import RequestHeader
+
+if TYPE_CHECKING:
+    from kbroker._ext.net_loop import Connection
+    from kbroker.config.loader import BrokerConfig
+    from kbroker.handlers.producer_ids import ProducerIds
+    from kbroker.workers.network import NetworkWorker
+
+# What a call may take longer than the client allows: even a timeout of 0 starts the work, and
+# nearly always it is done long before this is over.
+CALL_MARGIN_MS = 2_000
+
+
+class RequestContext:
+    """One request. ``image`` is the process's own and moves on while a handler awaits."""
+
+    __slots__ = (
+        "api_key",
+        "api_version",
+        "broker_id",
+        "client_id",
+        "config",
+        "connection",
+        "correlation_id",
+        "image",
+        "listener",
+        "process",
+        "producer_ids",
+    )
+
+    def __init__(
+        self,
+        process: NetworkWorker,
+        connection: Connection,
+        header: RequestHeader,
+        config: BrokerConfig,
+        producer_ids: ProducerIds,
+    ) -> None:
+        self.api_key = header.api_key
+        self.api_version = header.api_version
+        self.client_id = header.client_id
+        self.correlation_id = header.correlation_id
+        self.connection = connection
+        self.listener: str = process.context.listeners[connection.listener][0].name
+        self.image: ClusterImage = process.image
+        self.config = config
+        self.broker_id: int = process.context.broker_id
+        self.producer_ids = producer_ids
+        self.process = process
+
+    @property
+    def local_address(self) -> tuple[str, int]:
+        """Host and port that the client reached."""
+        address: tuple[str, int] = self.connection.local_address
+        return address
+
+    # -- calls -------------------------------------------------------------------------------
+
+    def controller(self, operation: str, timeout_ms: int, **args: Any) -> Pending:
+        """Call the controller; the client gave ``timeout_ms``."""
+        within_ms = max(0, timeout_ms) + CALL_MARGIN_MS
+        return self.process.rpc.call(CONTROLLER, operation, within_ms, **args)
+
+    def worker(
+        self, slot: int, operation: str, timeout_ms: int = DEFAULT_TIMEOUT_MS, **args: Any
+    ) -> Pending:
+        """Call the io worker that owns the slot."""
+        io_workers = self.process.io_workers
+        to = io_workers[slot % len(io_workers)]
+        return self.process.rpc.call(to, operation, timeout_ms, slot=slot, **args)
+
+    def io_worker(self, to: Address, operation: str, **args: Any) -> Pending:
+        """Call one io worker, whatever it owns."""
+        return self.process.rpc.call(to, operation, **args)
+
+    @property
+    def io_workers(self) -> list[Address]:
+        """All io workers."""
+        return self.process.io_workers
+
+    # -- the image ---------------------------------------------------------------------------
+
+    def endpoint(self, broker: BrokerImage) -> Endpoint | None:
+        """The broker's address for this client: that of the listener it came in by."""
+        for endpoint in broker.endpoints:
+            if endpoint.listener == self.listener:
+                return endpoint if endpoint.host else endpoint._replace(host=self.local_address[0])
+        return None
+
+    def partition(self, topic: str, number: int) -> PartitionImage:
+        """The partition; UNKNOWN_TOPIC_OR_PARTITION."""
+        known = self.image.topics.get(topic)
+        if known is None or not 0 <= number < len(known.partitions):
+            raise WireError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return known.partitions[number]
+
+    def led_partition(
+        self, topic: str, number: int, leader_epoch: int = -1
+    ) -> tuple[PartitionImage, dict[str, Any]]:
+        """The partition and its slot if it is led and served here; else WireError.
+
+        leader_epoch: what the client takes for the current one, -1 if it does not know.
+        """
+        partition = self.partition(topic, number)
+        if partition.leader != self.broker_id or partition.slot == NO_SLOT:
+            raise WireError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if leader_epoch >= 0 and leader_epoch != partition.leader_epoch:
+            is_old = leader_epoch < partition.leader_epoch
+            raise WireError(
+                ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH
+            )
+        return partition, self.slot(partition)
+
+    def slot(self, partition: PartitionImage) -> dict[str, Any]:
+        """The partition's slot, as ``PartitionTable.read`` gives it, if it is being served."""
+        slot = self.process.table.read(partition.slot)
+        if slot is not None and slot["slot_incarnation"] == partition.slot_incarnation:
+            if slot["state"] == ONLINE:
+                return slot
+            if slot["state"] == OFFLINE:
+                raise WireError(ErrorCode.KAFKA_STORAGE_ERROR)
+        # The owner is loading the log, or is being restarted: it will be there in a moment.
+        raise WireError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+
+def partition_error(error: WireError) -> int:
+    """The code for one partition when the call to its owner failed."""
+    if error.code == ErrorCode.COORDINATOR_NOT_AVAILABLE:  # the io worker is being restarted
+        return int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    return int(error.code)

@@ -1,0 +1,89 @@
+"""CreateTopics (19): versions 0 to 7. The controller decides and answers when the topic is served.
+
+From version 5 on the answer describes the new topic: partitions, replicas, all settings.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kbroker.config.describe import describe_topic
+from kbroker.config.topic_config import TopicConfig
+from kbroker.errors import WireError
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.registry import api
+from kbroker.protocol.api import ApiKey
+from kbroker.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+
+
+def fail(ctx: RequestContext, request: CreateTopicsRequest, error: WireError) -> Any:
+    """The same error for every topic."""
+    entry = CreateTopicsResponse.CreatableTopicResult
+    names = dict.fromkeys(topic.name for topic in request.topics)
+    code = int(error.code)
+    return CreateTopicsResponse(
+        topics=[entry(name=name, error_code=code, error_message=error.message) for name in names]
+    )
+
+
+@api(ApiKey.CREATE_TOPICS, versions=(0, 7), fail=fail)
+async def handle_create_topics(
+    ctx: RequestContext, request: CreateTopicsRequest
+) -> CreateTopicsResponse:
+    """Create them, or with ``validate_only`` say whether that would work."""
+    if not request.topics:
+        return CreateTopicsResponse()
+    results = await ctx.controller(
+        "create_topics",
+        request.timeout_ms,
+        topics=[wanted(topic) for topic in request.topics],
+        validate_only=request.validate_only,
+    )
+    # A name that was given twice has the same result twice, and is answered once.
+    by_name = {result["name"]: result for result in results}
+    configs = {topic.name: topic.configs for topic in request.topics}
+    return CreateTopicsResponse(
+        topics=[answer(ctx, result, configs[name]) for name, result in by_name.items()]
+    )
+
+
+def wanted(topic: Any) -> dict[str, Any]:
+    """One topic as the controller takes it."""
+    return {
+        "name": topic.name,
+        "num_partitions": topic.num_partitions,
+        "replication_factor": topic.replication_factor,
+        "assignments": [[a.partition_index, a.broker_ids] for a in topic.assignments],
+        "configs": [[config.name, config.value] for config in topic.configs],
+    }
+
+
+def answer(ctx: RequestContext, result: dict[str, Any], configs: list[Any]) -> Any:
+    """The response's entry of one topic."""
+    entry = CreateTopicsResponse.CreatableTopicResult(
+        name=result["name"], error_code=result["error"], error_message=result["message"]
+    )
+    if result["error"]:
+        entry.configs = None if ctx.api_version >= 5 else []
+        return entry
+    entry.topic_id = bytes.fromhex(result["topic_id"])
+    if ctx.api_version >= 5:
+        entry.num_partitions = result["partitions"]
+        entry.replication_factor = result["replication_factor"]
+        entry.configs = settings(ctx, {config.name: config.value for config in configs})
+    return entry
+
+
+def settings(ctx: RequestContext, overrides: dict[str, str]) -> list[Any]:
+    """Every setting of a topic with these of its own."""
+    entry = CreateTopicsResponse.CreatableTopicConfigs
+    return [
+        entry(
+            name=setting.name,
+            value=setting.value,
+            read_only=setting.read_only,
+            config_source=setting.source,
+            is_sensitive=setting.sensitive,
+        )
+        for setting in describe_topic(TopicConfig(overrides, ctx.config), ctx.config)
+    ]

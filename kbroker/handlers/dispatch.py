@@ -1,0 +1,145 @@
+"""From a request's bytes to the bytes of its answer. Every request ends: answered, or closed."""
+
+from __future__ import annotations
+
+import logging
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from kbroker.errors import ErrorCode, WireError
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.producer_ids import ProducerIds
+from kbroker.handlers.registry import HANDLERS, Handler, announced, served_range
+from kbroker.handlers.settings import Settings
+from kbroker.ipc.rpc import Pending, run
+from kbroker.protocol import codec
+from kbroker.protocol.api import ApiKey, find, request_class, response_class
+from kbroker.protocol.codec import DecodeError, EncodeError
+from kbroker.protocol.header import RequestHeader, decode_request_header, encode_response_header
+from kbroker.protocol.message import Message
+
+if TYPE_CHECKING:
+    from kbroker._ext.net_loop import Connection
+    from kbroker.workers.network import NetworkWorker
+
+log = logging.getLogger(__name__)
+
+MODULES = (
+    "api_versions",
+    "create_topics",
+    "find_coordinator",
+    "init_producer_id",
+    "list_offsets",
+    "metadata",
+    "produce_legacy",
+)
+for _name in MODULES:
+    import_module(f"kbroker.handlers.{_name}")
+
+
+class Dispatcher:
+    """Answers every request that has no hot path of its own; one for each network process."""
+
+    def __init__(self, worker: NetworkWorker) -> None:
+        self._worker = worker
+        self._settings = Settings(worker)
+        self._producer_ids = ProducerIds(worker.rpc)
+
+    def handle(self, connection: Connection, frame: bytes) -> Pending:
+        """Start on one request; ``frame`` is without its length.
+
+        Resolves to the response, header included and without its length, or to None: the connection
+        is to be closed, the reason is logged. Never resolves to an error.
+        """
+        try:
+            header = decode_request_header(frame)
+        except DecodeError as error:
+            return refused(connection, str(error))
+        key, version = header.api_key, header.api_version
+        handler = HANDLERS.get(key)
+        if handler is None or not handler.first_version <= version <= handler.last_version:
+            if key == ApiKey.API_VERSIONS:
+                return resolved(api_versions_fallback(header))
+            return refused(connection, refusal(key, version))
+        try:
+            request = codec.decode_exact(request_class(key), version, frame, header.end_offset)
+        except DecodeError as error:
+            return refused(connection, str(error))
+        ctx = RequestContext(
+            self._worker, connection, header, self._settings.current(), self._producer_ids
+        )
+        return run(answer(ctx, handler, request))
+
+    def tick(self, now_ms: int) -> None:
+        """Called every TICK_MS; no handler has timers of its own."""
+
+
+async def answer(ctx: RequestContext, handler: Handler, request: Message) -> bytes | None:
+    """Run the handler; whatever it raises becomes an answer that says so."""
+    try:
+        response = await handler.handle(ctx, request)
+        return None if response is None else encode(ctx, response)
+    except WireError as raised:
+        error = raised
+    except Exception:
+        log.exception("%s of %s failed", title(handler.key), peer(ctx.connection))
+        error = WireError(ErrorCode.UNKNOWN_SERVER_ERROR)
+    try:
+        return encode(ctx, handler.fail(ctx, request, error))
+    except (EncodeError, WireError):
+        # Old versions have no place for it.
+        reason = f"{title(handler.key)} version {ctx.api_version} failed: {error}"
+        log.warning("closing the connection of %s: %s", peer(ctx.connection), reason)
+    except Exception:
+        log.exception("closing the connection of %s: no answer possible", peer(ctx.connection))
+    return None
+
+
+def encode(ctx: RequestContext, response: Message) -> bytes:
+    """The response's header and body."""
+    out = bytearray(encode_response_header(ctx.correlation_id, ctx.api_key, ctx.api_version))
+    codec.encode_into(response, ctx.api_version, out)
+    return bytes(out)
+
+
+def api_versions_fallback(header: RequestHeader) -> bytes:
+    """To a newer ApiVersions: version 0, and only the range of ApiVersions itself (KIP-511)."""
+    cls = response_class(ApiKey.API_VERSIONS)
+    entries = [
+        cls.ApiVersion(api_key=key, min_version=first, max_version=last)
+        for key, first, last in announced()
+        if key == ApiKey.API_VERSIONS
+    ]
+    response = cls(error_code=int(ErrorCode.UNSUPPORTED_VERSION), api_keys=entries)
+    start = encode_response_header(header.correlation_id, ApiKey.API_VERSIONS, 0)
+    return start + codec.encode(response, 0)
+
+
+def refusal(key: int, version: int) -> str:
+    """Why a request that was recognised is not served."""
+    served = served_range(key)
+    if served is None:
+        return f"{title(key)} is not served by this broker"
+    return f"{title(key)} version {version} is not served, only {served[0]} to {served[1]}"
+
+
+def refused(connection: Connection, reason: str) -> Pending:
+    """Have the connection closed, and say why."""
+    log.warning("closing the connection of %s: %s", peer(connection), reason)
+    return resolved(None)
+
+
+def resolved(value: bytes | None) -> Pending:
+    pending = Pending()
+    pending.resolve(value)
+    return pending
+
+
+def title(key: int) -> str:
+    """The API's name as the protocol guide writes it."""
+    known = find(key)
+    return f"API key {key}" if known is None else known.name.title().replace("_", "")
+
+
+def peer(connection: Connection) -> str:
+    return f"{connection.peer_host}:{connection.peer_port}"

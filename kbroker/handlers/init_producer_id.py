@@ -1,0 +1,39 @@
+"""InitProducerId (22): versions 0 to 6.
+
+An idempotent producer gets a new id with epoch 0 every time, also when it names the one it had
+(from version 3 on): producers raise the epoch themselves. Transactional ids have no coordinator
+here yet.
+"""
+
+from __future__ import annotations
+
+from kbroker.errors import ErrorCode, WireError
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.registry import api
+from kbroker.protocol.api import ApiKey
+from kbroker.protocol.messages.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+
+NO_PRODUCER_ID = NO_EPOCH = -1
+
+
+def fail(
+    ctx: RequestContext, request: InitProducerIdRequest, error: WireError
+) -> InitProducerIdResponse:
+    """No id, and why."""
+    return InitProducerIdResponse(error_code=int(error.code), producer_epoch=NO_EPOCH)
+
+
+@api(ApiKey.INIT_PRODUCER_ID, versions=(0, 6), fail=fail)
+async def handle_init_producer_id(
+    ctx: RequestContext, request: InitProducerIdRequest
+) -> InitProducerIdResponse:
+    """Give out a producer id."""
+    has_id = request.producer_id != NO_PRODUCER_ID
+    if request.transactional_id == "" or has_id != (request.producer_epoch != NO_EPOCH):
+        raise WireError(ErrorCode.INVALID_REQUEST)
+    if request.transactional_id is not None:
+        raise WireError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return InitProducerIdResponse(producer_id=await ctx.producer_ids.take(), producer_epoch=0)

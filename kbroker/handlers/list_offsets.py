@@ -1,0 +1,169 @@
+"""ListOffsets (2): versions 0 to 11. Ends of the log come from its slot, the rest from its owner.
+
+Version 0 asks for up to ``max_num_offsets`` offsets before a time and gets, where Kafka lists the
+first offsets of segments, the last such offset and the log's start. There is no tiered log: its
+earliest local offset (-4) is the earliest, its others (-5, -6) do not exist.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from kbroker.cluster.image import PartitionImage
+from kbroker.errors import ErrorCode, WireError
+from kbroker.handlers.context import RequestContext, partition_error
+from kbroker.handlers.registry import api
+from kbroker.ipc.rpc import Pending
+from kbroker.protocol.api import NEVER, ApiKey
+from kbroker.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL = -1, -2, -3, -4
+LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -5, -6
+# Special timestamp -> the first version that has it.
+FIRST_VERSIONS = {
+    LATEST: 0,
+    EARLIEST: 0,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+NO_OFFSET = NO_TIMESTAMP = NO_EPOCH = -1
+READ_COMMITTED = 1
+NO_REPLICA = -1  # replica id of a consumer
+
+
+class Lookup(NamedTuple):
+    """A partition that is being looked up. ``outcome``: the answer, or a call that will bring it.
+
+    bound: the offset from which on the client may not see records.
+    """
+
+    image: PartitionImage
+    outcome: dict[str, int] | Pending
+    log_start: int
+    bound: int
+
+
+def fail(ctx: RequestContext, request: ListOffsetsRequest, error: WireError) -> ListOffsetsResponse:
+    """The same error for every partition."""
+    entry = ListOffsetsResponse.ListOffsetsTopicResponse
+    return ListOffsetsResponse(
+        topics=[
+            entry(
+                name=topic.name,
+                partitions=[failed(p.partition_index, error) for p in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+@api(ApiKey.LIST_OFFSETS, versions=(0, 11), fail=fail)
+async def handle_list_offsets(
+    ctx: RequestContext, request: ListOffsetsRequest
+) -> ListOffsetsResponse:
+    """Look up every partition; calls to io workers run side by side."""
+    seen: set[tuple[str, int]] = set()
+    started = []
+    for topic in request.topics:
+        partitions = []
+        for partition in topic.partitions:
+            place = topic.name, partition.partition_index
+            partitions.append((partition, look_up(ctx, request, *place, partition, place in seen)))
+            seen.add(place)
+        started.append((topic.name, partitions))
+    response = ListOffsetsResponse()
+    entry = ListOffsetsResponse.ListOffsetsTopicResponse
+    for name, partitions in started:
+        answers = [await answer(ctx, partition, found) for partition, found in partitions]
+        response.topics.append(entry(name=name, partitions=answers))
+    return response
+
+
+def look_up(
+    ctx: RequestContext,
+    request: ListOffsetsRequest,
+    topic: str,
+    number: int,
+    partition: Any,
+    is_repeated: bool,
+) -> Lookup | WireError:
+    """Start with one partition."""
+    timestamp = partition.timestamp
+    if is_repeated:
+        return WireError(ErrorCode.INVALID_REQUEST)
+    if timestamp < 0 and ctx.api_version < FIRST_VERSIONS.get(timestamp, NEVER):
+        return WireError(ErrorCode.UNSUPPORTED_VERSION)
+    try:
+        image, slot = ctx.led_partition(topic, number, partition.current_leader_epoch)
+    except WireError as error:
+        return error
+    log_start = slot["log_start_offset"]
+    bound = visible_end(request, slot)
+    outcome: dict[str, int] | Pending
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        outcome = found(NO_OFFSET, NO_EPOCH)
+    elif timestamp == LATEST:
+        outcome = found(bound, image.leader_epoch)
+    elif timestamp in (EARLIEST, EARLIEST_LOCAL) and image.leader_epoch == 0:
+        outcome = found(log_start, 0)
+    else:
+        # A timestamp; or the start of a log with several epochs: its owner knows which it is of.
+        asked = EARLIEST if timestamp == EARLIEST_LOCAL else timestamp
+        outcome = ctx.worker(image.slot, "list_offsets", timestamp=asked)
+    return Lookup(image, outcome, log_start, bound)
+
+
+def visible_end(request: ListOffsetsRequest, slot: dict[str, Any]) -> int:
+    """The end of the log for this client."""
+    if request.replica_id >= 0:
+        end = slot["log_end"]
+    elif request.isolation_level == READ_COMMITTED:
+        end = slot["last_stable"]
+    else:
+        end = slot["high_watermark"]
+    return int(end[0])
+
+
+async def answer(ctx: RequestContext, partition: Any, lookup: Lookup | WireError) -> Any:
+    """The response's entry of one partition."""
+    number = partition.partition_index
+    if isinstance(lookup, WireError):
+        return failed(number, lookup)
+    outcome = lookup.outcome
+    if isinstance(outcome, Pending):
+        try:
+            outcome = await outcome
+        except WireError as error:
+            return failed(number, error)
+    if (partition.timestamp >= 0 or partition.timestamp == MAX_TIMESTAMP) and (
+        outcome["offset"] >= lookup.bound
+    ):
+        outcome = found(NO_OFFSET, NO_EPOCH)
+    if ctx.api_version == 0:
+        return old_style(partition, lookup, outcome["offset"])
+    return ListOffsetsResponse.ListOffsetsPartitionResponse(partition_index=number, **outcome)
+
+
+def old_style(partition: Any, lookup: Lookup, offset: int) -> Any:
+    """Version 0: offsets before the time, the last first."""
+    if offset == NO_OFFSET:  # nothing is as new as that
+        offset = lookup.bound
+    offsets = [offset]
+    if offset > lookup.log_start:
+        offsets.append(lookup.log_start)
+    return ListOffsetsResponse.ListOffsetsPartitionResponse(
+        partition_index=partition.partition_index,
+        old_style_offsets=offsets[: max(0, partition.max_num_offsets)],
+    )
+
+
+def found(offset: int, leader_epoch: int) -> dict[str, int]:
+    return {"offset": offset, "timestamp": NO_TIMESTAMP, "leader_epoch": leader_epoch}
+
+
+def failed(number: int, error: WireError) -> Any:
+    return ListOffsetsResponse.ListOffsetsPartitionResponse(
+        partition_index=number, error_code=partition_error(error)
+    )

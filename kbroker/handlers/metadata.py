@@ -1,0 +1,184 @@
+"""Metadata (3): versions 0 to 13, answered from this process's cluster image.
+
+All topics: an empty list in version 0, null later. A topic that does not exist is created if the
+broker (auto.create.topics.enable) and the request allow it; versions 0 to 3 cannot forbid it. The
+answer then has the finished topic. From version 12 on a topic may be asked for by its id alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from kbroker.cluster.image import PartitionImage, TopicImage
+from kbroker.controller.state import INTERNAL_TOPICS
+from kbroker.controller.topics import check_name
+from kbroker.errors import ErrorCode, WireError
+from kbroker.handlers.authorized import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.registry import api
+from kbroker.protocol.api import ApiKey
+from kbroker.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from kbroker.protocol.primitives import NO_UUID
+
+CREATION_TIMEOUT_MS = 10_000
+
+
+def fail(ctx: RequestContext, request: MetadataRequest, error: WireError) -> MetadataResponse:
+    """Every topic with the error; when none was named, only version 13 can say it, at the top."""
+    response = with_brokers(ctx)
+    response.topics = [
+        failed_topic(ctx, error.code, topic.name, topic.topic_id) for topic in request.topics or ()
+    ]
+    if ctx.api_version >= 13:
+        response.error_code = int(error.code)
+    elif not response.topics:
+        raise error
+    return response
+
+
+@api(ApiKey.METADATA, versions=(0, 13), fail=fail)
+async def handle_metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse:
+    """Brokers, and the topics asked for."""
+    image = ctx.image
+    found: Iterable[TopicImage | Any]
+    if request.topics is None or (ctx.api_version == 0 and not request.topics):
+        found = list(image.topics.values())
+    else:
+        entries = unique(request.topics)
+        check_entries(ctx, entries)
+        failed = await create_missing(ctx, request, entries)
+        found = [find(ctx, entry, failed) for entry in entries]
+    response = with_brokers(ctx)
+    reachable = frozenset(broker.node_id for broker in response.brokers)
+    response.topics = [
+        describe(ctx, topic, reachable) if isinstance(topic, TopicImage) else topic
+        for topic in found
+    ]
+    if request.include_topic_authorized_operations:
+        for topic in response.topics:
+            if topic.error_code == ErrorCode.NONE:
+                topic.topic_authorized_operations = TOPIC_OPERATIONS
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+    return response
+
+
+def unique(entries: list[Any]) -> list[Any]:
+    """Without the entries that repeat an earlier one."""
+    by_topic = {(entry.name, entry.topic_id): entry for entry in entries}
+    return list(by_topic.values())
+
+
+def check_entries(ctx: RequestContext, entries: list[Any]) -> None:
+    """INVALID_REQUEST if versions 10 and 11 use ids, which they can carry but not ask by."""
+    if ctx.api_version < 12 and any(e.name is None or e.topic_id != NO_UUID for e in entries):
+        raise WireError(ErrorCode.INVALID_REQUEST)
+
+
+async def create_missing(
+    ctx: RequestContext, request: MetadataRequest, entries: list[Any]
+) -> dict[str, int]:
+    """Have topics created where that is allowed; returns the error codes by name."""
+    allowed = request.allow_auto_topic_creation or ctx.api_version < 4
+    if not (allowed and ctx.config["auto.create.topics.enable"]):
+        return {}
+    # Internal topics are made by those who use them, with settings of their own.
+    topics = [
+        {"name": entry.name}
+        for entry in entries
+        if entry.topic_id == NO_UUID
+        and entry.name is not None
+        and entry.name not in ctx.image.topics
+        and entry.name not in INTERNAL_TOPICS
+        and is_legal(entry.name)
+    ]
+    if not topics:
+        return {}
+    try:
+        results = await ctx.controller(
+            "create_topics", CREATION_TIMEOUT_MS, topics=topics, auto=True
+        )
+    except WireError:
+        # The controller is being restarted or is slow; the client asks again.
+        return {topic["name"]: int(ErrorCode.LEADER_NOT_AVAILABLE) for topic in topics}
+    return {result["name"]: result["error"] for result in results if result["error"]}
+
+
+def is_legal(name: str) -> bool:
+    try:
+        check_name(name)
+    except WireError:
+        return False
+    return True
+
+
+def find(ctx: RequestContext, entry: Any, failed: dict[str, int]) -> TopicImage | Any:
+    """The topic a request's entry means, or the answer that says what is wrong."""
+    name = entry.name
+    if name is None or entry.topic_id != NO_UUID:
+        topic = ctx.image.topics_by_id.get(entry.topic_id)
+        code = int(ErrorCode.UNKNOWN_TOPIC_ID)
+    else:
+        topic = ctx.image.topics.get(name)
+        code = failed.get(name) or int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if topic is None and not is_legal(name):
+            code = int(ErrorCode.INVALID_TOPIC_EXCEPTION)
+    return topic or failed_topic(ctx, code, name, entry.topic_id)
+
+
+def failed_topic(ctx: RequestContext, code: int, name: str | None, topic_id: bytes) -> Any:
+    if name is None and ctx.api_version < 12:
+        name = ""
+    return MetadataResponse.MetadataResponseTopic(
+        error_code=int(code), name=name, topic_id=topic_id
+    )
+
+
+def with_brokers(ctx: RequestContext) -> MetadataResponse:
+    """The response as far as it does not depend on what was asked."""
+    image = ctx.image
+    entry = MetadataResponse.MetadataResponseBroker
+    return MetadataResponse(
+        brokers=[
+            entry(
+                node_id=broker.broker_id, host=endpoint.host, port=endpoint.port, rack=broker.rack
+            )
+            for broker in image.brokers.values()
+            if (endpoint := ctx.endpoint(broker)) is not None
+        ],
+        cluster_id=image.cluster_id,
+        controller_id=image.controller_id,
+    )
+
+
+def describe(ctx: RequestContext, topic: TopicImage, reachable: frozenset[int]) -> Any:
+    """A topic with all its partitions."""
+    brokers = ctx.image.brokers
+    entry = MetadataResponse.MetadataResponsePartition
+    return MetadataResponse.MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.internal,
+        partitions=[
+            entry(
+                error_code=leader_error(ctx, partition, reachable),
+                partition_index=number,
+                leader_id=partition.leader,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=partition.replicas,
+                isr_nodes=partition.isr,
+                offline_replicas=[b for b in partition.replicas if b not in brokers],
+            )
+            for number, partition in enumerate(topic.partitions)
+        ],
+    )
+
+
+def leader_error(ctx: RequestContext, partition: PartitionImage, reachable: frozenset[int]) -> int:
+    """Whether there is a leader, and this client can reach it by its listener."""
+    if partition.leader in reachable:
+        return 0
+    if partition.leader in ctx.image.brokers and ctx.api_version >= 6:
+        return int(ErrorCode.LISTENER_NOT_FOUND)
+    return int(ErrorCode.LEADER_NOT_AVAILABLE)

@@ -1,0 +1,46 @@
+"""The producer ids this process may give out: a block at a time from the controller."""
+
+from __future__ import annotations
+
+from kbroker.ipc.process_table import CONTROLLER
+from kbroker.ipc.rpc import Pending, Rpc, run
+
+
+class ProducerIds:
+    """One for each network process. What is left of a block when the process ends is lost."""
+
+    def __init__(self, rpc: Rpc) -> None:
+        self._rpc = rpc
+        self._next = self._end = 0
+        self._waiting: list[Pending] = []
+
+    def take(self) -> Pending:
+        """A producer id nobody else has; WireError when the controller cannot be reached."""
+        pending = Pending()
+        self._waiting.append(pending)
+        if self._next < self._end:
+            self._serve()
+        elif len(self._waiting) == 1:
+            run(self._refill()).then(self._on_refilled)
+        return pending
+
+    async def _refill(self) -> None:
+        block = await self._rpc.call(CONTROLLER, "allocate_producer_ids")
+        self._next, self._end = block["first"], block["first"] + block["count"]
+
+    def _on_refilled(self, outcome: Pending) -> None:
+        if outcome.error is None:
+            self._serve()
+            return
+        waiting, self._waiting = self._waiting, []
+        for pending in waiting:
+            pending.resolve(error=outcome.error)
+
+    def _serve(self) -> None:
+        # Waiters are resumed in here and may take more; they queue behind the rest.
+        while self._waiting and self._next < self._end:
+            pending = self._waiting.pop(0)
+            self._next += 1
+            pending.resolve(self._next - 1)
+        if self._waiting:
+            run(self._refill()).then(self._on_refilled)

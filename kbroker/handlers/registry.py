@@ -1,0 +1,78 @@
+"""Which function answers which API in which versions; what ApiVersions announces follows from it.
+
+A handler is ``async def handle_<api>(ctx, request)``, entered by ``@api``. It returns the response,
+or None to have the connection closed without one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple
+
+from kbroker.errors import WireError
+from kbroker.protocol.api import ApiKey, response_class
+from kbroker.protocol.message import Message
+
+Handle = Callable[[Any, Any], Coroutine[Any, Any, Message | None]]
+Fail = Callable[[Any, Any, WireError], Message]
+
+
+class Handler(NamedTuple):
+    """``fail(ctx, request, error)`` makes the response that says that everything failed."""
+
+    key: ApiKey
+    first_version: int
+    last_version: int
+    handle: Handle
+    fail: Fail
+
+
+HANDLERS: dict[int, Handler] = {}
+
+# Served by the hot paths of the network process; their handlers, if any, take only what is left.
+# COMPAT: Produce is announced from 0 on, although 0 to 2 are refused: librdkafka before 2.1 does
+# not compress for a broker that does not announce it.
+HOT_RANGES = {ApiKey.PRODUCE: (0, 13), ApiKey.FETCH: (4, 18)}
+
+
+def api(
+    key: ApiKey, *, versions: tuple[int, int], fail: Fail | None = None
+) -> Callable[[Handle], Handle]:
+    """Have the function answer ``key`` in these versions, both included.
+
+    fail: needed when the response has no error code of its own at the top.
+    """
+
+    def enter(handle: Handle) -> Handle:
+        assert key not in HANDLERS, key
+        assert key.versions[0] <= versions[0] <= versions[1] <= key.versions[1], (key, versions)
+        HANDLERS[key] = Handler(key, *versions, handle, fail or fail_at_top)
+        return handle
+
+    return enter
+
+
+def fail_at_top(ctx: Any, request: Message, error: WireError) -> Message:
+    """The response with nothing but an error code, and the message where there is a field."""
+    assert request.API_KEY is not None
+    cls = response_class(request.API_KEY)
+    values: dict[str, Any] = {"error_code": int(error.code)}
+    if "error_message" in cls.__slots__:
+        values["error_message"] = error.message
+    return cls(**values)
+
+
+def announced() -> list[tuple[int, int, int]]:
+    """(key, first version, last version) of everything this broker serves, in order of key."""
+    ranges = {int(key): versions for key, versions in HOT_RANGES.items()}
+    for key, handler in HANDLERS.items():
+        ranges.setdefault(key, (handler.first_version, handler.last_version))
+    return [(key, first, last) for key, (first, last) in sorted(ranges.items())]
+
+
+def served_range(key: int) -> tuple[int, int] | None:
+    """The versions announced for a key; None if it is not served."""
+    if key in HOT_RANGES:
+        return HOT_RANGES[ApiKey(key)]
+    handler = HANDLERS.get(key)
+    return None if handler is None else (handler.first_version, handler.last_version)

@@ -1,0 +1,16 @@
+"""Real brokers for tests, started in a temporary directory and gone afterwards.
+
+    from kbroker.testing import Broker
+
+    with Broker(num_io_threads=2) as broker:
+        producer = KafkaProducer(bootstrap_servers=broker.bootstrap)
+
+With pytest the fixtures ``kbroker`` (one broker a test) and ``kbroker_broker`` (one a session) do
+the same; see ``kbroker.testing.plugin``. Nothing here imports broker code: it drives the installed
+``kbroker-supervisor``.
+"""
+
+from kbroker.testing.broker import Broker, BrokerFailed
+from kbroker.testing.waiting import wait_until
+
+__all__ = ["Broker", "BrokerFailed", "wait_until"]

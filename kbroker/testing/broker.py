@@ -1,0 +1,288 @@
+"""A real broker in a temporary directory: the very processes that run in production, on free ports.
+
+A ``Broker`` is started and stopped by its ``with`` block (or ``start`` and ``stop``), may be
+stopped, killed and started again with its data in between, and leaves nothing behind: no process,
+no file, no socket. It stops by itself when the process that started it is gone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from glob import glob
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from kbroker.testing import processes
+from kbroker.testing.waiting import wait_until
+
+# Small, so that a start is fast, but two of each kind that there can be several of.
+DEFAULTS = {
+    "broker.id": "0",
+    "listeners": "PLAINTEXT://127.0.0.1:0",
+    "metrics.port": "0",
+    "num.io.threads": "2",
+    "num.network.threads": "2",
+}
+
+POLL_S = 0.002
+STOP_TIMEOUT_S = 5.0
+RUNTIME_DIR_BYTES_MAX = 50  # a Unix socket's path is short
+# WIRE: ApiVersions (key 18) version 0, correlation id 1, no client id; the answer repeats the
+# correlation id.
+_API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, -1)
+_PACKAGE_ROOT = str(Path(__file__).resolve().parent.parent.parent)
+
+
+class BrokerFailed(Exception):
+    """The broker did not start or did not stop; the text holds its log."""
+
+
+class Broker:
+    """One broker. Settings are Kafka's: ``Broker({"log.segment.bytes": 4096})`` or, with
+    underscores for dots, ``Broker(log_segment_bytes=4096)``."""
+
+    def __init__(
+        self,
+        config: Mapping[str, object] | None = None,
+        *,
+        directory: str | os.PathLike[str] | None = None,
+        start_timeout: float = 15.0,
+        command: list[str] | None = None,
+        **settings: object,
+    ) -> None:
+        """directory: where data and log go and stay; without one a temporary directory that
+        ``close`` removes. start_timeout: seconds the broker has to answer. command: runs instead of
+        ``kbroker-supervisor``."""
+        self.config: dict[str, str] = dict(DEFAULTS)
+        for name, value in (config or {}).items():
+            self.config[name] = _text(value)
+        for name, value in settings.items():
+            self.config[name.replace("_", ".")] = _text(value)
+        self._keeps_directory = directory is not None
+        self.directory = Path(directory or tempfile.mkdtemp(prefix="kbroker-test-"))
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._runtime_dir = str(self.directory / "run")
+        self._removes_runtime_dir = False
+        if len(os.fsencode(self._runtime_dir)) > RUNTIME_DIR_BYTES_MAX:
+            self._runtime_dir = tempfile.mkdtemp(prefix="kbroker-run-", dir="/tmp")
+            self._removes_runtime_dir = True
+        self.config.setdefault("log.dirs", str(self.directory / "data"))
+        self.config.setdefault("runtime.dir", self._runtime_dir)
+        self.log_path = self.directory / "broker.log"
+        self._start_timeout = start_timeout
+        self._command = command or [sys.executable, "-m", "kbroker.cli.start"]
+        self._process: subprocess.Popen[bytes] | None = None
+        self._status: dict[str, Any] = {}
+
+    # -- start and stop
+
+    def start(self) -> Broker:
+        """Start it and return once it answers a request.
+
+        Ports that the system chose stay the same from then on.
+        """
+        if self.running:
+            raise BrokerFailed("it is running already")
+        arguments = [*self._command, "--exit-with-parent"]
+        for name, value in self.config.items():
+            arguments += ["--override", f"{name}={value}"]
+        path = os.pathsep.join(filter(None, [_PACKAGE_ROOT, os.environ.get("PYTHONPATH")]))
+        with open(self.log_path, "ab") as log_file:
+            self._process = subprocess.Popen(
+                arguments,
+                stdin=subprocess.DEVNULL,
+                stdout=log_file,
+                stderr=log_file,
+                env={**os.environ, "PYTHONPATH": path},
+            )
+        try:
+            self._await_answer(time.monotonic() + self._start_timeout)
+        except BaseException:
+            self.kill_all()
+            raise
+        self._keep_ports()
+        return self
+
+    def _await_answer(self, deadline: float) -> None:
+        assert self._process is not None
+        while time.monotonic() < deadline:
+            if self._process.poll() is not None:
+                raise BrokerFailed(f"it exited with {self._process.returncode}:\n{self.log_text}")
+            status = self._read_status()
+            if status is not None and status["pid"] == self._process.pid:
+                self._status = status
+                if _answers(self.host, self.port, deadline - time.monotonic()):
+                    return
+            time.sleep(POLL_S)
+        raise BrokerFailed(f"no answer within {self._start_timeout:g} s:\n{self.log_text}")
+
+    def _read_status(self) -> dict[str, Any] | None:
+        for path in glob(os.path.join(self.config["runtime.dir"], "kbroker-*", "broker.json")):
+            with suppress(OSError, ValueError), open(path, encoding="utf-8") as file:
+                status: dict[str, Any] = json.load(file)
+                return status
+        return None
+
+    def _keep_ports(self) -> None:
+        if self.config["listeners"] == DEFAULTS["listeners"]:
+            self.config["listeners"] = f"PLAINTEXT://{self.bootstrap}"
+
+    def stop(self, timeout: float = STOP_TIMEOUT_S) -> int:
+        """SIGTERM, and wait; returns the exit code. Does nothing when it is not running."""
+        if self._process is None:
+            return 0
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(timeout)
+            except subprocess.TimeoutExpired:
+                self.kill_all()
+                raise BrokerFailed(
+                    f"it did not stop within {timeout:g} s:\n{self.log_text}"
+                ) from None
+        return self._process.returncode
+
+    def kill_all(self) -> None:
+        """SIGKILL to the supervisor; the kernel kills the other processes.
+
+        Returns when all are gone.
+        """
+        if self._process is None:
+            return
+        pids = list(self.pids.values())
+        self._process.kill()
+        self._process.wait()
+        wait_until(lambda: not any(map(processes.exists, pids)), 10, "the broker's processes end")
+
+    def restart(self) -> Broker:
+        """Stop it in order and start it again on the same data and port."""
+        self.stop()
+        return self.start()
+
+    def close(self) -> None:
+        """Stop it and remove its files, unless it was given a directory to keep."""
+        try:
+            self.stop()
+        finally:
+            if self._removes_runtime_dir:
+                shutil.rmtree(self._runtime_dir, ignore_errors=True)
+            if not self._keeps_directory:
+                shutil.rmtree(self.directory, ignore_errors=True)
+
+    def __enter__(self) -> Broker:
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # -- what a test asks
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """Process id of the supervisor."""
+        assert self._process is not None, "not started"
+        return self._process.pid
+
+    @property
+    def bootstrap(self) -> str:
+        """``host:port``, for a client's bootstrap servers."""
+        address: str = self._status["bootstrap"]
+        return address
+
+    @property
+    def host(self) -> str:
+        return self.bootstrap.split(",")[0].rpartition(":")[0].strip("[]")
+
+    @property
+    def port(self) -> int:
+        return int(self.bootstrap.split(",")[0].rpartition(":")[2])
+
+    @property
+    def metrics_url(self) -> str:
+        """``http://host:port``; below it are ``/health`` and ``/metrics``."""
+        return f"http://{self._status['metrics']}"
+
+    @property
+    def data_dir(self) -> Path:
+        """The first of its data directories."""
+        return Path(self.config["log.dirs"].split(",")[0])
+
+    @property
+    def runtime_dir(self) -> Path:
+        return Path(self.config["runtime.dir"])
+
+    @property
+    def log_text(self) -> str:
+        """All it has logged, over all its starts."""
+        with suppress(FileNotFoundError):
+            return self.log_path.read_text(encoding="utf-8", errors="replace")
+        return ""
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """Its processes by title: ``{"controller-0": 4711, "io-0": 4712, ...}``."""
+        return processes.children_of(self.pid)
+
+    def kill(
+        self, kind: str, index: int = 0, signal_number: int = signal.SIGKILL, timeout: float = 5.0
+    ) -> int:
+        """Send a signal to one process, ``kill("io", 1)``; returns its pid.
+
+        It is waited for to be there first.
+        """
+        title = f"{kind}-{index}"
+        pid = wait_until(lambda: self.pids.get(title), timeout, f"{title} runs")
+        os.kill(pid, signal_number)
+        return pid
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def _answers(host: str, port: int, timeout: float) -> bool:
+    """Whether a request gets an answer.
+
+    The connection waits in the backlog until there is a process to serve it.
+    """
+    if timeout <= 0:
+        return False
+    try:
+        with socket.create_connection((host, port), timeout=timeout) as sock:
+            sock.sendall(_API_VERSIONS)
+            answer = b""
+            while len(answer) < 8:
+                data = sock.recv(4096)
+                if not data:
+                    return False
+                answer += data
+    except OSError:
+        return False
+    return struct.unpack_from(">i", answer, 4)[0] == 1

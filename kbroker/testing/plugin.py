@@ -1,0 +1,51 @@
+"""pytest fixtures; pytest finds them by itself once kbroker is installed.
+
+``kbroker``
+    A broker of its own for the test. Settings come from a marker::
+
+        @pytest.mark.kbroker_config({"log.segment.bytes": 4096}, num_io_threads=1)
+        def test_rolls(kbroker): ...
+
+``kbroker_broker``
+    One broker for all tests that ask for it, started with the first and stopped at the end of the
+    session. Tests that
+    share it use topic names of their own and leave its processes alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from kbroker.testing.broker import Broker
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the marker."""
+    config.addinivalue_line(
+        "markers", "kbroker_config(settings, **settings): configuration of the kbroker fixture"
+    )
+
+
+@pytest.fixture
+def kbroker(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    """A started ``kbroker.testing.Broker``, for this test alone."""
+    from kbroker.testing.broker import Broker
+
+    marker = request.node.get_closest_marker("kbroker_config")
+    arguments = marker.args if marker else ()
+    settings = marker.kwargs if marker else {}
+    with Broker(*arguments, **settings) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def kbroker_broker() -> Iterator[Broker]:
+    """A started ``kbroker.testing.Broker``, shared by the session."""
+    from kbroker.testing.broker import Broker
+
+    with Broker() as broker:
+        yield broker

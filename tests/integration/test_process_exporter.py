@@ -1,0 +1,94 @@
+"""The exporter over HTTP, from outside."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+from process_harness import Client, double_broker, health, http_get, tell
+
+from kbroker.testing import Broker, wait_until
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with double_broker(worker_restart_backoff_ms=1) as started:
+        yield started
+
+
+def raw(broker: Broker, request: bytes) -> bytes:
+    host, _, port = broker.metrics_url.removeprefix("http://").rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=10) as sock:
+        sock.sendall(request)
+        answer = b""
+        while data := sock.recv(65536):
+            answer += data
+    return answer
+
+
+def test_health_names_every_process_and_its_state(broker: Broker) -> None:
+    status, _ = http_get(broker, "/health")
+    document = health(broker)
+
+    assert status == 200
+    assert document["status"] == "ok"
+    assert {entry["name"]: entry["pid"] for entry in document["processes"]} == broker.pids
+
+
+def test_health_is_503_until_a_restarted_process_serves(broker: Broker) -> None:
+    order = tell(broker, "io-0", "slow")
+    broker.kill("io", 0)
+    wait_until(lambda: http_get(broker, "/health")[0] == 503)
+    states = {entry["name"]: entry["state"] for entry in health(broker)["processes"]}
+
+    order.unlink()
+
+    assert states["io-0"] == "starting"
+    assert states["io-1"] == "ready"
+    wait_until(lambda: http_get(broker, "/health")[0] == 200)
+    restarts = {entry["name"]: entry["restarts"] for entry in health(broker)["processes"]}
+    assert restarts["io-0"] == 1
+    assert restarts["io-1"] == 0
+
+
+def test_metrics_are_prometheus_text_with_counts(broker: Broker) -> None:
+    with Client(broker) as client:
+        client.ask()
+
+    status, text = http_get(broker, "/metrics")
+
+    assert status == 200
+    assert "# TYPE kbroker_connections_accepted_total counter" in text
+    assert 'kbroker_process_up{process="network-0"} 1' in text
+    taken = [line for line in text.splitlines() if line.startswith("kbroker_connections_accepted")]
+    assert int(taken[0].split()[1]) >= 2
+
+
+def test_other_paths_are_404(broker: Broker) -> None:
+    assert http_get(broker, "/")[0] == 404
+    assert http_get(broker, "/metricsx")[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status"),
+    [
+        (b"POST /metrics HTTP/1.1\r\n\r\n", b"405"),
+        (b"nonsense\r\n\r\n", b"400"),
+        (b"GET /health HTTP/1.1\r\nX: " + b"x" * 9000, b"431"),
+        (b"HEAD /metrics HTTP/1.0\r\n\r\n", b"200"),
+    ],
+)
+def test_odd_request_gets_its_status(broker: Broker, request_bytes: bytes, status: bytes) -> None:
+    answer = raw(broker, request_bytes)
+
+    assert answer.split()[1] == status
+
+
+def test_silent_client_is_dropped_and_delays_nobody(broker: Broker) -> None:
+    host, _, port = broker.metrics_url.removeprefix("http://").rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=10) as silent:
+        assert http_get(broker, "/health")[0] == 200
+        assert silent.recv(1) == b""

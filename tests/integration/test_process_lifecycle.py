@@ -1,0 +1,227 @@
+"""Start, stop and death of the process tree, with real processes and real signals."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from process_harness import (
+    DOUBLES,
+    Client,
+    double_broker,
+    health,
+    shared_memory_names,
+    tell,
+)
+
+from kbroker.testing import Broker, BrokerFailed, processes, wait_until
+
+pytestmark = pytest.mark.integration
+
+ALL = {"controller-0", "io-0", "io-1", "network-0", "network-1", "acceptor-0", "exporter-0"}
+MARKER = ".kafka_cleanshutdown"
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with double_broker() as started:
+        yield started
+
+
+def serves(broker: Broker) -> bool:
+    try:
+        with Client(broker, timeout=1) as client:
+            return client.ask() > 0
+    except OSError:
+        return False
+
+
+def all_ready(broker: Broker) -> bool:
+    return health(broker)["status"] == "ok"
+
+
+def test_start_with_defaults_runs_every_kind_under_its_title(broker: Broker) -> None:
+    assert set(broker.pids) == ALL
+    assert Path(f"/proc/{broker.pid}/cmdline").read_bytes().startswith(b"kbroker: supervisor")
+
+
+def test_start_announces_address_directory_and_durability(broker: Broker) -> None:
+    text = broker.log_text
+
+    assert f"bootstrap address {broker.bootstrap}" in text
+    assert str(broker.data_dir) in text
+    assert "durability: acknowledged means written to the page cache" in text
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_stop_signal_ends_everything_within_two_seconds(broker: Broker, number: int) -> None:
+    pids = list(broker.pids.values())
+    started_at = time.monotonic()
+
+    os.kill(broker.pid, number)
+    exit_code = broker.stop()
+
+    assert time.monotonic() - started_at < 2
+    assert exit_code == 0
+    assert not any(map(processes.exists, pids))
+    assert (broker.data_dir / MARKER).exists()
+    assert list(broker.runtime_dir.iterdir()) == []
+
+
+def test_stop_right_after_start_is_orderly() -> None:
+    """A child that was told to stop before it had handlers must neither miss it nor die of it."""
+    broker = double_broker()
+    for _ in range(5):
+        broker.start()
+        assert broker.stop() == 0
+        assert (broker.data_dir / MARKER).exists()
+    broker.close()
+
+
+def test_stop_with_stuck_io_worker_kills_it_and_leaves_no_marker(broker: Broker) -> None:
+    tell(broker, "io-1", "linger")
+    pids = list(broker.pids.values())
+    started_at = time.monotonic()
+
+    exit_code = broker.stop()
+
+    assert time.monotonic() - started_at < 2.5  # 2, and what a loaded machine adds
+    assert exit_code == 0
+    assert not (broker.data_dir / MARKER).exists()
+    assert not any(map(processes.exists, pids))
+    assert "io-1 did not stop in time" in broker.log_text
+
+
+def test_marker_is_taken_away_by_the_next_start(broker: Broker) -> None:
+    broker.stop()
+    assert (broker.data_dir / MARKER).exists()
+
+    broker.start()
+
+    assert not (broker.data_dir / MARKER).exists()
+
+
+@pytest.mark.parametrize("title", sorted(ALL))
+def test_killed_child_is_restarted_and_the_broker_serves(broker: Broker, title: str) -> None:
+    before = broker.pids
+    kind, _, index = title.rpartition("-")
+
+    broker.kill(kind, int(index))
+    wait_until(lambda: broker.pids.get(title, before[title]) != before[title], what=title)
+    wait_until(lambda: all_ready(broker), what="all ready")
+
+    assert wait_until(lambda: serves(broker))
+    others = {name: pid for name, pid in broker.pids.items() if name != title}
+    assert others == {name: pid for name, pid in before.items() if name != title}
+    assert f"{title} was killed by SIGKILL" in broker.log_text
+
+
+def test_child_that_keeps_dying_is_restarted_at_growing_intervals(broker: Broker) -> None:
+    for restart in range(4):
+        pid = broker.kill("io", 0)
+        wait_until(lambda pid=pid: broker.pids.get("io-0", pid) != pid, what=f"restart {restart}")
+
+    delays = [
+        float(line.rpartition("restart in ")[2].split()[0])
+        for line in broker.log_text.splitlines()
+        if "io-0 was killed" in line
+    ]
+    assert delays[0] == 0
+    assert delays[1] < delays[2] < delays[3]
+
+
+def test_child_that_cannot_start_stops_the_broker_with_3(tmp_path: Path) -> None:
+    with double_broker(log_dirs=tmp_path, worker_restart_backoff_ms=1) as broker:
+        tell(broker, "io-0", "refuse")
+        broker.kill("io", 0)
+
+        wait_until(lambda: not broker.running)
+
+        assert broker.stop() == 3
+        assert broker.log_text.count("io-0 exited with 3; restart") == 4
+        assert not (broker.data_dir / MARKER).exists()
+
+
+def test_child_with_bad_configuration_stops_the_broker_with_2(tmp_path: Path) -> None:
+    with double_broker(log_dirs=tmp_path) as broker:
+        tell(broker, "io-0", "misconfigured")
+        broker.kill("io", 0)
+
+        wait_until(lambda: not broker.running)
+
+        assert broker.stop() == 2
+        assert "some.key" in broker.log_text
+
+
+def test_hangup_reaches_the_controller_only(broker: Broker) -> None:
+    os.kill(broker.pid, signal.SIGHUP)
+
+    wait_until(lambda: (broker.data_dir / "controller-0.reloaded").exists())
+    assert not (broker.data_dir / "io-0.reloaded").exists()
+    assert serves(broker)
+
+
+def test_killed_supervisor_takes_children_along_and_next_start_sweeps(broker: Broker) -> None:
+    names_before = shared_memory_names()
+    pids = list(broker.pids.values())
+
+    broker.kill_all()
+    left_behind = os.listdir(broker.runtime_dir)
+    broker.start()
+
+    assert not any(map(processes.exists, pids))
+    assert len(left_behind) == 1
+    assert left_behind[0] not in os.listdir(broker.runtime_dir)
+    assert shared_memory_names() == names_before
+    assert not (broker.data_dir / MARKER).exists()
+    assert serves(broker)
+
+
+def test_second_broker_on_the_same_data_is_refused(broker: Broker) -> None:
+    second = double_broker(log_dirs=broker.data_dir)
+
+    with pytest.raises(BrokerFailed, match="no other broker is using"):
+        second.start()
+
+    second.close()
+    assert serves(broker)
+
+
+def test_occupied_port_is_named_with_its_key(broker: Broker) -> None:
+    second = double_broker(listeners=f"PLAINTEXT://127.0.0.1:{broker.port}")
+
+    with pytest.raises(BrokerFailed, match=r"listeners.*address already in use"):
+        second.start()
+
+    assert list(second.runtime_dir.iterdir()) == []
+    second.close()
+
+
+def test_broker_stops_when_its_starter_is_killed(tmp_path: Path) -> None:
+    """A test run that is killed must not leave brokers behind."""
+    code = (
+        "import sys, time; sys.path[:0] = sys.argv[1:3]\n"
+        "from process_harness import double_broker\n"
+        "broker = double_broker(directory=sys.argv[3]).start()\n"
+        "print(broker.pid, flush=True); time.sleep(60)"
+    )
+    root = str(Path(__file__).parents[2])
+    starter = subprocess.Popen(
+        [sys.executable, "-c", code, root, str(DOUBLES.parent), str(tmp_path)],
+        stdout=subprocess.PIPE,
+    )
+    assert starter.stdout is not None
+    with starter.stdout:
+        supervisor_pid = int(starter.stdout.readline())
+
+    starter.kill()
+    starter.wait()
+
+    wait_until(lambda: not processes.exists(supervisor_pid))
+    assert (tmp_path / "data" / MARKER).exists()

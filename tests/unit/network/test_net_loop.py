@@ -1,0 +1,333 @@
+"""The loop of a network process: framing, request order, answers, and what it refuses."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from kbroker.protocol import codec, header
+from kbroker.protocol.api import ApiKey
+from kbroker.protocol.messages.produce import ProduceRequest, ProduceResponse
+from tests.unit.network.net_loop_harness import TOPIC_ID, Harness, result
+
+pytestmark = pytest.mark.unit
+
+PRODUCE_VERSIONS = range(3, 14)
+UNKNOWN_TOPIC = 3
+UNKNOWN_TOPIC_ID = 100
+NOT_LEADER = 6
+INVALID_REQUIRED_ACKS = 21
+
+
+def framed(payload: bytes) -> bytes:
+    return struct.pack(">i", len(payload)) + payload
+
+
+def produce(
+    version: int,
+    correlation_id: int = 1,
+    acks: int = 1,
+    topic: str = "t",
+    topic_id: bytes = TOPIC_ID,
+    records: dict[int, bytes] | None = None,
+) -> bytes:
+    """A whole Produce frame."""
+    topic_data = ProduceRequest.TopicProduceData
+    partitions = [
+        ProduceRequest.PartitionProduceData(index=index, records=data)
+        for index, data in (records or {0: b"records of partition 0"}).items()
+    ]
+    if version >= 13:
+        data = topic_data(topic_id=topic_id, partition_data=partitions)
+    else:
+        data = topic_data(name=topic, partition_data=partitions)
+    request = ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[data])
+    head = header.encode_request_header(ApiKey.PRODUCE, version, correlation_id, "me")
+    return framed(head + codec.encode(request, version))
+
+
+def answers(data: bytes, version: int) -> list[tuple[int, ProduceResponse]]:
+    """(correlation id, response) of each frame in ``data``."""
+    found = []
+    while data:
+        (size,) = struct.unpack_from(">i", data)
+        frame, data = data[4 : 4 + size], data[4 + size :]
+        number, position = header.decode_response_header(frame, ApiKey.PRODUCE, version)
+        found.append((number, codec.decode_exact(ProduceResponse, version, frame[position:])))
+    return found
+
+
+def received(client) -> bytes:
+    try:
+        return client.recv(1 << 20)
+    except BlockingIOError:
+        return b""
+
+
+def partitions_of(response: ProduceResponse) -> list:
+    return [p for topic in response.responses for p in topic.partition_responses]
+
+
+@pytest.fixture
+def harness():
+    return Harness()
+
+
+@pytest.mark.parametrize("version", PRODUCE_VERSIONS)
+def test_produce_every_version_reaches_the_owner_and_is_answered(harness, version):
+    client = harness.connect()
+
+    client.send(produce(version, correlation_id=77, records={0: b"zero", 1: b"one"}))
+    harness.turn()
+    first, second = harness.descriptors()
+    assert [harness.batch_of(first), harness.batch_of(second)] == [b"zero", b"one"]
+    assert (first[2], first[3], second[2], second[3]) == (0, 7, 1, 8), "slot and its incarnation"
+    harness.answer(result(first, base_offset=10), result(second, base_offset=20))
+    harness.turn()
+
+    [(correlation_id, response)] = answers(received(client), version)
+    assert correlation_id == 77
+    assert [p.base_offset for p in partitions_of(response)] == [10, 20]
+    assert [p.error_code for p in partitions_of(response)] == [0, 0]
+    assert harness.arena.allocated == 0, "the request's bytes are let go"
+
+
+@pytest.mark.parametrize("version", [8, 9, 13])
+def test_produce_refused_record_is_named_in_the_answer(harness, version):
+    client = harness.connect()
+
+    client.send(produce(version))
+    harness.turn()
+    [descriptor] = harness.descriptors()
+    text = b"no key in a compacted topic"
+    harness.answer(result(descriptor, 87, -1, text, bad_record=3), texts=text)
+    harness.turn()
+
+    [(_, response)] = answers(received(client), version)
+    [part] = partitions_of(response)
+    assert part.error_code == 87
+    assert part.error_message == text.decode()
+    assert [e.batch_index for e in part.record_errors] == [3]
+
+
+def test_produce_pipelined_is_answered_in_order_though_results_come_in_reverse(harness):
+    client = harness.connect()
+
+    client.send(b"".join(produce(9, correlation_id=i) for i in range(4)))
+    harness.turn()
+    found = harness.descriptors()
+    assert len(found) == 4
+    for descriptor in reversed(found[1:]):
+        harness.answer(result(descriptor))
+    harness.turn()
+    assert received(client) == b"", "the first is still missing"
+    harness.answer(result(found[0]))
+    harness.turn()
+
+    assert [number for number, _ in answers(received(client), 9)] == [0, 1, 2, 3]
+
+
+def test_other_request_waits_for_produces_before_it_and_holds_those_behind(harness):
+    client = harness.connect()
+    metadata = framed(header.encode_request_header(ApiKey.METADATA, 1, 2, "me") + b"\0\0\0\0")
+
+    client.send(produce(9, correlation_id=1) + metadata + produce(9, correlation_id=3))
+    harness.turn()
+    [descriptor] = harness.descriptors()
+    assert harness.dispatched == []
+    harness.answer(result(descriptor))
+    harness.turn()
+    [(token, frame)] = harness.dispatched
+    assert framed(frame) == metadata
+    assert harness.descriptors() == [], "nothing behind it is started"
+    harness.loop.answer(token, b"\0\0\0\2")
+    harness.turn()
+
+    assert len(harness.descriptors()) == 1
+
+
+def test_produce_without_acks_has_no_answer(harness):
+    client = harness.connect()
+
+    client.send(produce(9, acks=0))
+    harness.turn()
+    [descriptor] = harness.descriptors()
+    harness.answer(result(descriptor))
+    harness.turn()
+
+    assert received(client) == b""
+    assert harness.closed == []
+    assert harness.loop.requests_in_flight == 0
+
+
+def test_produce_without_acks_that_fails_closes_the_connection(harness):
+    client = harness.connect()
+
+    client.send(produce(9, acks=0))
+    harness.turn()
+    [descriptor] = harness.descriptors()
+    harness.answer(result(descriptor, error=10))
+    harness.turn()
+
+    assert len(harness.closed) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"topic": "unknown"}, UNKNOWN_TOPIC),
+        ({"records": {2: b"x"}}, UNKNOWN_TOPIC),
+        ({"records": {-1: b"x"}}, UNKNOWN_TOPIC),
+        ({"acks": 2}, INVALID_REQUIRED_ACKS),
+    ],
+)
+def test_produce_that_cannot_be_placed_is_answered_at_once(harness, arguments, error):
+    client = harness.connect()
+
+    client.send(produce(9, **arguments))
+    harness.turn()
+
+    [(_, response)] = answers(received(client), 9)
+    assert [p.error_code for p in partitions_of(response)] == [error]
+    assert harness.descriptors() == []
+
+
+def test_produce_unknown_topic_id_is_answered_at_once(harness):
+    client = harness.connect()
+
+    client.send(produce(13, topic_id=b"\xff" * 16))
+    harness.turn()
+
+    [(_, response)] = answers(received(client), 13)
+    assert [p.error_code for p in partitions_of(response)] == [UNKNOWN_TOPIC_ID]
+
+
+def test_restarted_worker_fails_what_it_had_not_answered(harness):
+    client = harness.connect()
+
+    client.send(produce(9))
+    harness.turn()
+    [descriptor] = harness.descriptors()
+    harness.cells[0] = 6
+    harness.loop.fail_worker(0)
+    harness.turn()
+    harness.answer(result(descriptor), sender=5)
+    harness.turn()
+
+    [(_, response)] = answers(received(client), 9)
+    assert [p.error_code for p in partitions_of(response)] == [NOT_LEADER]
+    assert harness.loop.requests_in_flight == 0
+
+
+def test_result_for_another_incarnation_is_dropped(harness):
+    client = harness.connect()
+
+    client.send(produce(9))
+    harness.turn()
+    [descriptor] = harness.descriptors()
+    harness.answer(result(descriptor), target=2)
+    harness.answer(result(descriptor), sender=4)
+    harness.turn()
+
+    assert received(client) == b""
+    assert harness.loop.lane_drops == 2
+
+
+def test_closed_client_keeps_its_bytes_until_the_worker_is_done(harness):
+    client = harness.connect()
+
+    client.send(produce(9))
+    harness.turn()
+    [descriptor] = harness.descriptors()
+    client.close()
+    harness.turn()
+    assert harness.arena.allocated > 0, "the io worker still reads there"
+    harness.answer(result(descriptor))
+    harness.turn()
+
+    assert harness.arena.allocated == 0
+    assert harness.loop.requests_in_flight == 0
+
+
+@pytest.mark.parametrize(
+    ("start", "reason"),
+    [
+        (b"GET / HTTP/1.1\r\n", "HTTP"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "TLS"),
+        (b"\x7f\xff\xff\xff", "socket.request.max.bytes"),
+        (b"\xff\xff\xff\xff", "negative"),
+        (b"\x00\x00\x00\x07", "shorter than any header"),
+    ],
+)
+def test_wrong_protocol_is_closed_with_its_name(harness, start, reason):
+    client = harness.connect()
+
+    client.send(start)
+    harness.turn()
+
+    [told] = harness.closed
+    assert reason in told
+    assert harness.arena.allocated == 0
+
+
+def test_announced_length_is_not_allocated():
+    harness = Harness(arena_bytes=1 << 24, frame_max=(1 << 23) - 4)
+    clients = [harness.connect() for _ in range(50)]
+
+    for client in clients:
+        client.send(struct.pack(">i", 8_000_000) + b"\0\0\0\x09")
+    harness.turn()
+
+    assert harness.arena.allocated <= 50 * 65536
+
+
+@pytest.mark.parametrize("version", [3, 8, 9, 13])
+def test_produce_cut_anywhere_closes_only_that_connection(harness, version):
+    whole = produce(version)[4:]
+
+    for size in range(8, len(whole)):
+        client = harness.connect()
+        client.send(framed(whole[:size]))
+        harness.turn(1)
+        assert harness.descriptors() == [], size
+        assert harness.closed and "malformed" in harness.closed.pop(), size
+        client.close()
+
+    assert harness.arena.allocated == 0
+    assert harness.loop.requests_in_flight == 0
+
+
+def test_large_request_in_small_pieces_arrives_whole(harness):
+    client = harness.connect()
+    payload = bytes(range(256)) * 2000
+    frame = produce(9, records={0: payload})
+
+    for start in range(0, len(frame), 10_000):
+        client.send(frame[start : start + 10_000])
+        harness.turn(1)
+    [descriptor] = harness.descriptors()
+
+    assert harness.batch_of(descriptor) == payload
+
+
+def test_full_arena_stops_reading_and_goes_on_when_bytes_are_freed():
+    harness = Harness(arena_bytes=1 << 17, frame_max=(1 << 16) - 4)
+    clients = [harness.connect() for _ in range(4)]
+    frame = produce(9, records={0: b"x" * 50_000})
+    taken = []
+
+    for client in clients:
+        assert client.send(frame) == len(frame)
+    for _ in range(20):
+        harness.turn(1)
+        taken += harness.descriptors()
+    assert 1 <= len(taken) < 4, "the arena holds fewer than all"
+    answered = 0
+    while answered < len(taken):
+        harness.answer(result(taken[answered]))
+        answered += 1
+        harness.turn()
+        taken += harness.descriptors()
+
+    assert answered == 4
