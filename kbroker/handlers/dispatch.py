@@ -25,13 +25,26 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MODULES = (
+    "acls",
+    "alter_configs",
     "api_versions",
+    "create_partitions",
     "create_topics",
+    "delete_records",
+    "delete_topics",
+    "describe_cluster",
+    "describe_configs",
+    "describe_log_dirs",
+    "describe_topic_partitions",
     "find_coordinator",
+    "incremental_alter_configs",
     "init_producer_id",
+    "list_config_resources",
     "list_offsets",
     "metadata",
+    "offset_for_leader_epoch",
     "produce_legacy",
+    "sasl_handshake",
 )
 for _name in MODULES:
     import_module(f"kbroker.handlers.{_name}")

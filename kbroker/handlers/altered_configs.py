@@ -1,0 +1,76 @@
+"""What AlterConfigs and IncrementalAlterConfigs share: which resources may be changed, the call to
+the controller, one answer for each resource.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kbroker.errors import ErrorCode, WireError
+from kbroker.handlers.config_resources import BROKER, TOPIC, check_broker, existing_topic
+from kbroker.handlers.config_resources import unsupported as unsupported_type
+from kbroker.handlers.context import RequestContext
+
+TIMEOUT_MS = 10_000
+
+
+async def alter(
+    ctx: RequestContext, request: Any, operation: str, configs: Callable[[Any], list[Any]]
+) -> list[tuple[Any, int, str | None]]:
+    """(resource, error code, message) for each resource of the request.
+
+    configs: what the controller is to be told of one resource's settings.
+    """
+    refused: dict[int, WireError] = {}
+    seen: dict[tuple[int, str], int] = {}
+    for position, resource in enumerate(request.resources):
+        place = resource.resource_type, resource.resource_name
+        if place in seen:
+            error = WireError(ErrorCode.INVALID_REQUEST, "Name each resource once.")
+            refused[position] = refused[seen[place]] = error
+            continue
+        seen[place] = position
+        try:
+            check_resource(ctx, *place)
+        except WireError as error:
+            refused[position] = error
+    accepted = [r for n, r in enumerate(request.resources) if n not in refused]
+    results = iter(await call(ctx, request.validate_only, operation, accepted, configs))
+    outcomes: list[tuple[Any, int, str | None]] = []
+    for position, resource in enumerate(request.resources):
+        if position in refused:
+            outcomes.append((resource, int(refused[position].code), refused[position].message))
+        else:
+            result = next(results)
+            outcomes.append((resource, result["error"], result["message"]))
+    return outcomes
+
+
+async def call(
+    ctx: RequestContext,
+    validate_only: bool,
+    operation: str,
+    resources: list[Any],
+    configs: Callable[[Any], list[Any]],
+) -> list[dict[str, Any]]:
+    """Have the controller change these; its results are in the same order."""
+    if not resources:
+        return []
+    documents = [
+        {"type": r.resource_type, "name": r.resource_name, "configs": configs(r)} for r in resources
+    ]
+    results: list[dict[str, Any]] = await ctx.controller(
+        operation, TIMEOUT_MS, resources=documents, validate_only=validate_only
+    )
+    return results
+
+
+def check_resource(ctx: RequestContext, resource_type: int, name: str) -> None:
+    """Refuse early what the controller would not know."""
+    if resource_type == TOPIC:
+        existing_topic(ctx, name)
+    elif resource_type == BROKER:
+        check_broker(ctx, name)
+    else:
+        raise unsupported_type(resource_type)

@@ -1,0 +1,95 @@
+"""DeleteRecords (21): versions 0 to 2. Offset -1 is the high watermark."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kbroker.config.topic_config import TopicConfig
+from kbroker.errors import ErrorCode, WireError
+from kbroker.handlers.context import CALL_MARGIN_MS, RequestContext, partition_error
+from kbroker.handlers.registry import api
+from kbroker.ipc.rpc import Pending
+from kbroker.protocol.api import ApiKey
+from kbroker.protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
+
+HIGH_WATERMARK = -1
+NO_LOW_WATERMARK = -1
+
+
+def fail(ctx: RequestContext, request: DeleteRecordsRequest, error: WireError) -> Any:
+    """The same error for every partition."""
+    entry = DeleteRecordsResponse.DeleteRecordsTopicResult
+    return DeleteRecordsResponse(
+        topics=[
+            entry(
+                name=topic.name,
+                partitions=[failed(p.partition_index, error) for p in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+@api(ApiKey.DELETE_RECORDS, versions=(0, 2), fail=fail)
+async def handle_delete_records(
+    ctx: RequestContext, request: DeleteRecordsRequest
+) -> DeleteRecordsResponse:
+    """Have the owners move the starts of their logs; the calls run side by side."""
+    timeout_ms = max(0, request.timeout_ms) + CALL_MARGIN_MS
+    started = [
+        (
+            topic.name,
+            [(p.partition_index, start(ctx, topic.name, p, timeout_ms)) for p in topic.partitions],
+        )
+        for topic in request.topics
+    ]
+    response = DeleteRecordsResponse()
+    entry = DeleteRecordsResponse.DeleteRecordsTopicResult
+    for name, partitions in started:
+        answers = [await answer(number, call) for number, call in partitions]
+        response.topics.append(entry(name=name, partitions=answers))
+    return response
+
+
+def start(ctx: RequestContext, topic: str, partition: Any, timeout_ms: int) -> Pending | WireError:
+    """Start with one partition."""
+    try:
+        image, slot = ctx.led_partition(topic, partition.partition_index)
+        check_topic(ctx, topic)
+        high_watermark = slot["high_watermark"][0]
+        offset = high_watermark if partition.offset == HIGH_WATERMARK else partition.offset
+        if not 0 <= offset <= high_watermark:
+            raise WireError(ErrorCode.OFFSET_OUT_OF_RANGE)
+    except WireError as error:
+        return error
+    return ctx.worker(image.slot, "delete_records", timeout_ms, offset=offset)
+
+
+def check_topic(ctx: RequestContext, name: str) -> None:
+    """Whether a client may delete records: not of internal topics, not of compacted ones."""
+    topic = ctx.image.topics[name]
+    if topic.internal:
+        raise WireError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+    if "delete" not in TopicConfig(topic.config, ctx.config)["cleanup.policy"]:
+        raise WireError(ErrorCode.POLICY_VIOLATION)
+
+
+async def answer(number: int, call: Pending | WireError) -> Any:
+    """The response's entry of one partition."""
+    if isinstance(call, WireError):
+        return failed(number, call)
+    try:
+        result = await call
+    except WireError as error:
+        return failed(number, error)
+    return DeleteRecordsResponse.DeleteRecordsPartitionResult(
+        partition_index=number, low_watermark=result["low_watermark"]
+    )
+
+
+def failed(number: int, error: WireError) -> Any:
+    return DeleteRecordsResponse.DeleteRecordsPartitionResult(
+        partition_index=number,
+        low_watermark=NO_LOW_WATERMARK,
+        error_code=partition_error(error),
+    )

@@ -1,0 +1,43 @@
+"""DescribeCluster (60): versions 0 to 2. There are no fenced brokers and no KRaft controllers."""
+
+from __future__ import annotations
+
+from kbroker.errors import ErrorCode, WireError
+from kbroker.handlers.authorized import CLUSTER_OPERATIONS
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.registry import api
+from kbroker.protocol.api import ApiKey
+from kbroker.protocol.messages.describe_cluster import (
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+
+BROKERS, CONTROLLERS = 1, 2  # kinds of endpoint
+
+
+@api(ApiKey.DESCRIBE_CLUSTER, versions=(0, 2))
+async def handle_describe_cluster(
+    ctx: RequestContext, request: DescribeClusterRequest
+) -> DescribeClusterResponse:
+    """The brokers this client can reach."""
+    if request.endpoint_type == CONTROLLERS:
+        raise WireError(
+            ErrorCode.MISMATCHED_ENDPOINT_TYPE, "This is a broker: ask for endpoints of brokers."
+        )
+    if request.endpoint_type != BROKERS:
+        raise WireError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)
+    entry = DescribeClusterResponse.DescribeClusterBroker
+    response = DescribeClusterResponse(
+        cluster_id=ctx.image.cluster_id,
+        controller_id=ctx.image.controller_id,
+        brokers=[
+            entry(
+                broker_id=broker.broker_id, host=endpoint.host, port=endpoint.port, rack=broker.rack
+            )
+            for broker in ctx.image.brokers.values()
+            if (endpoint := ctx.endpoint(broker)) is not None
+        ],
+    )
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+    return response

@@ -1,0 +1,102 @@
+"""DescribeConfigs (32): versions 0 to 4; topics, this broker, and the settings for all brokers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kbroker.config.describe import (
+    ConfigEntry,
+    describe_broker,
+    describe_broker_defaults,
+    describe_topic,
+)
+from kbroker.config.topic_config import TopicConfig
+from kbroker.errors import WireError
+from kbroker.handlers.config_resources import (
+    BROKER,
+    DEFAULT_BROKER,
+    TOPIC,
+    check_broker,
+    existing_topic,
+    unsupported,
+)
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.registry import api
+from kbroker.protocol.api import ApiKey
+from kbroker.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+)
+
+
+def fail(ctx: RequestContext, request: DescribeConfigsRequest, error: WireError) -> Any:
+    """The same error for every resource."""
+    return DescribeConfigsResponse(
+        results=[failed(resource, error) for resource in request.resources]
+    )
+
+
+@api(ApiKey.DESCRIBE_CONFIGS, versions=(0, 4), fail=fail)
+async def handle_describe_configs(
+    ctx: RequestContext, request: DescribeConfigsRequest
+) -> DescribeConfigsResponse:
+    """Describe each resource by itself."""
+    response = DescribeConfigsResponse()
+    for resource in request.resources:
+        try:
+            entries = settings(ctx, resource)
+        except WireError as error:
+            response.results.append(failed(resource, error))
+            continue
+        response.results.append(
+            DescribeConfigsResponse.DescribeConfigsResult(
+                error_message=None,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+                configs=[describe(request, entry) for entry in entries],
+            )
+        )
+    return response
+
+
+def settings(ctx: RequestContext, resource: Any) -> list[ConfigEntry]:
+    """The settings asked for."""
+    name, wanted = resource.resource_name, resource.configuration_keys
+    names = None if wanted is None else set(wanted)
+    if resource.resource_type == TOPIC:
+        topic = existing_topic(ctx, name)
+        return describe_topic(TopicConfig(topic.config, ctx.config), ctx.config, names)
+    if resource.resource_type == BROKER:
+        check_broker(ctx, name)
+        describe = describe_broker_defaults if name == DEFAULT_BROKER else describe_broker
+        return describe(ctx.config, names)
+    raise unsupported(resource.resource_type)
+
+
+def describe(request: DescribeConfigsRequest, entry: ConfigEntry) -> Any:
+    """One setting as the response has it."""
+    synonym = DescribeConfigsResponse.DescribeConfigsSynonym
+    described = DescribeConfigsResponse.DescribeConfigsResourceResult(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.read_only,
+        is_default=entry.is_default,
+        config_source=entry.source,
+        is_sensitive=entry.sensitive,
+        config_type=entry.type,
+        documentation=entry.documentation if request.include_documentation else None,
+    )
+    if request.include_synonyms:
+        described.synonyms = [
+            synonym(name=name, value=value, source=source) for name, value, source in entry.synonyms
+        ]
+    return described
+
+
+def failed(resource: Any, error: WireError) -> Any:
+    return DescribeConfigsResponse.DescribeConfigsResult(
+        error_code=int(error.code),
+        error_message=error.message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )

@@ -1,0 +1,75 @@
+"""DescribeLogDirs (35): versions 0 to 5. Each io worker knows the logs it owns, and all of them
+know every directory.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kbroker.errors import ErrorCode, WireError
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.registry import api
+from kbroker.protocol.api import ApiKey
+from kbroker.protocol.messages.describe_log_dirs import (
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
+
+
+def fail(ctx: RequestContext, request: DescribeLogDirsRequest, error: WireError) -> Any:
+    """No directory, and why; versions before 3 cannot say so, and no directory would be a lie."""
+    if ctx.api_version < 3:
+        raise error
+    return DescribeLogDirsResponse(error_code=int(error.code))
+
+
+@api(ApiKey.DESCRIBE_LOG_DIRS, versions=(0, 5), fail=fail)
+async def handle_describe_log_dirs(
+    ctx: RequestContext, request: DescribeLogDirsRequest
+) -> DescribeLogDirsResponse:
+    """Ask all io workers and join what they say of each directory."""
+    calls = [ctx.io_worker(address, "describe_log_dirs") for address in ctx.io_workers]
+    directories: dict[str, Any] = {}
+    topics: dict[tuple[str, str], Any] = {}
+    for call in calls:
+        for described in await call:
+            path = described["path"]
+            known = directories.get(path)
+            if known is None:
+                known = directories[path] = directory(described)
+            if described["error"] is not None:
+                # One worker may see the directory fail before the others do.
+                known.error_code = int(ErrorCode.KAFKA_STORAGE_ERROR)
+            for entry in wanted(request, described["logs"]):
+                topic = topics.get((path, entry["topic"]))
+                if topic is None:
+                    topic = DescribeLogDirsResponse.DescribeLogDirsTopic(name=entry["topic"])
+                    topics[path, entry["topic"]] = topic
+                    known.topics.append(topic)
+                topic.partitions.append(partition(entry))
+    for failed in directories.values():
+        if failed.error_code:
+            failed.topics = []
+    return DescribeLogDirsResponse(results=list(directories.values()))
+
+
+def wanted(request: DescribeLogDirsRequest, logs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The logs that were asked for: null means all."""
+    if request.topics is None:
+        return logs
+    asked = {(topic.topic, number) for topic in request.topics for number in topic.partitions}
+    return [entry for entry in logs if (entry["topic"], entry["partition"]) in asked]
+
+
+def directory(described: dict[str, Any]) -> Any:
+    return DescribeLogDirsResponse.DescribeLogDirsResult(
+        log_dir=described["path"],
+        total_bytes=described["total_bytes"],
+        usable_bytes=described["usable_bytes"],
+    )
+
+
+def partition(entry: dict[str, Any]) -> Any:
+    return DescribeLogDirsResponse.DescribeLogDirsPartition(
+        partition_index=entry["partition"], partition_size=entry["size"]
+    )

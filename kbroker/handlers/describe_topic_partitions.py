@@ -1,0 +1,108 @@
+"""DescribeTopicPartitions (75): version 0. Topics in order of name, a limited number of partitions
+at a time; the cursor of an answer is where the next request goes on.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kbroker.cluster.image import TopicImage
+from kbroker.controller.topics import check_name
+from kbroker.errors import ErrorCode, WireError
+from kbroker.handlers.authorized import TOPIC_OPERATIONS
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.registry import api
+from kbroker.protocol.api import ApiKey
+from kbroker.protocol.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+)
+
+
+def fail(ctx: RequestContext, request: DescribeTopicPartitionsRequest, error: WireError) -> Any:
+    """The same error for every topic asked for; without one there is no place for it."""
+    if not request.topics:
+        raise error
+    return DescribeTopicPartitionsResponse(
+        topics=[failed(topic.name, int(error.code)) for topic in request.topics]
+    )
+
+
+@api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, versions=(0, 0), fail=fail)
+async def handle_describe_topic_partitions(
+    ctx: RequestContext, request: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse:
+    """One page."""
+    cursor = request.cursor
+    if cursor is not None and cursor.partition_index < 0:
+        raise WireError(ErrorCode.INVALID_REQUEST)
+    limit = ctx.config["max.request.partition.size.limit"]
+    room = max(1, min(request.response_partition_limit, limit))
+    names = sorted({topic.name for topic in request.topics} or ctx.image.topics)
+    response = DescribeTopicPartitionsResponse()
+    for name in names:
+        if cursor is not None and name < cursor.topic_name:
+            continue
+        topic = ctx.image.topics.get(name)
+        if topic is None:
+            response.topics.append(failed(name, unknown_code(name)))
+            continue
+        first = 0
+        if cursor is not None and name == cursor.topic_name:
+            first = cursor.partition_index
+        if room == 0:
+            response.next_cursor = cursor_at(name, first)
+            break
+        described = describe(ctx, topic, first, room)
+        response.topics.append(described)
+        room -= len(described.partitions)
+        if first + len(described.partitions) < len(topic.partitions):
+            response.next_cursor = cursor_at(name, first + len(described.partitions))
+            break
+    return response
+
+
+def unknown_code(name: str) -> int:
+    try:
+        check_name(name)
+    except WireError as error:
+        return int(error.code)
+    return int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def cursor_at(name: str, partition: int) -> Any:
+    return DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=partition)
+
+
+def describe(ctx: RequestContext, topic: TopicImage, first: int, room: int) -> Any:
+    """A topic with up to ``room`` partitions from ``first`` on."""
+    brokers = ctx.image.brokers
+    entry = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition
+    return DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.internal,
+        topic_authorized_operations=TOPIC_OPERATIONS,
+        partitions=[
+            entry(
+                error_code=0
+                if partition.leader in brokers
+                else int(ErrorCode.LEADER_NOT_AVAILABLE),
+                partition_index=number,
+                leader_id=partition.leader,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=partition.replicas,
+                isr_nodes=partition.isr,
+                eligible_leader_replicas=[],
+                last_known_elr=[],
+                offline_replicas=[b for b in partition.replicas if b not in brokers],
+            )
+            for number, partition in enumerate(topic.partitions[first : first + room], first)
+        ],
+    )
+
+
+def failed(name: str, code: int) -> Any:
+    return DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic(
+        name=name, error_code=code
+    )

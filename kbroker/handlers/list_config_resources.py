@@ -1,0 +1,38 @@
+"""ListConfigResources (74): versions 0 and 1; version 0 asks for client metrics, of which there are
+none.
+"""
+
+from __future__ import annotations
+
+from kbroker.errors import ErrorCode, WireError
+from kbroker.handlers.config_resources import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.registry import api
+from kbroker.protocol.api import ApiKey
+from kbroker.protocol.messages.list_config_resources import (
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+
+TYPES = {TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP}
+
+
+@api(ApiKey.LIST_CONFIG_RESOURCES, versions=(0, 1))
+async def handle_list_config_resources(
+    ctx: RequestContext, request: ListConfigResourcesRequest
+) -> ListConfigResourcesResponse:
+    """Topics and brokers; no types means all types."""
+    wanted = {CLIENT_METRICS} if ctx.api_version == 0 else set(request.resource_types) or TYPES
+    if not wanted <= TYPES:
+        raise WireError(ErrorCode.UNSUPPORTED_VERSION)
+    found: list[tuple[str, int]] = []
+    if TOPIC in wanted:
+        found += [(name, TOPIC) for name in ctx.image.topics]
+    if BROKER in wanted:
+        found += [(str(broker_id), BROKER) for broker_id in ctx.image.brokers]
+    entry = ListConfigResourcesResponse.ConfigResource
+    return ListConfigResourcesResponse(
+        config_resources=[
+            entry(resource_name=name, resource_type=resource_type) for name, resource_type in found
+        ]
+    )

@@ -1,0 +1,71 @@
+"""OffsetForLeaderEpoch (23): versions 0 to 4. Its partitions' owners know where epochs end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kbroker.errors import WireError
+from kbroker.handlers.context import RequestContext, partition_error
+from kbroker.handlers.registry import api
+from kbroker.ipc.rpc import Pending
+from kbroker.protocol.api import ApiKey
+from kbroker.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
+
+
+def fail(ctx: RequestContext, request: OffsetForLeaderEpochRequest, error: WireError) -> Any:
+    """The same error for every partition."""
+    entry = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            entry(
+                topic=topic.topic, partitions=[failed(p.partition, error) for p in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+@api(ApiKey.OFFSET_FOR_LEADER_EPOCH, versions=(0, 4), fail=fail)
+async def handle_offset_for_leader_epoch(
+    ctx: RequestContext, request: OffsetForLeaderEpochRequest
+) -> OffsetForLeaderEpochResponse:
+    """Ask every partition's owner; the calls run side by side."""
+    started = [
+        (topic.topic, [(p.partition, ask(ctx, topic.topic, p)) for p in topic.partitions])
+        for topic in request.topics
+    ]
+    response = OffsetForLeaderEpochResponse()
+    entry = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
+    for name, partitions in started:
+        answers = [await answer(number, asked) for number, asked in partitions]
+        response.topics.append(entry(topic=name, partitions=answers))
+    return response
+
+
+def ask(ctx: RequestContext, topic: str, partition: Any) -> Pending | WireError:
+    """Start with one partition."""
+    try:
+        image, _ = ctx.led_partition(topic, partition.partition, partition.current_leader_epoch)
+    except WireError as error:
+        return error
+    return ctx.worker(image.slot, "offset_for_leader_epoch", leader_epoch=partition.leader_epoch)
+
+
+async def answer(number: int, asked: Pending | WireError) -> Any:
+    """The response's entry of one partition."""
+    if isinstance(asked, WireError):
+        return failed(number, asked)
+    try:
+        result = await asked
+    except WireError as error:
+        return failed(number, error)
+    return OffsetForLeaderEpochResponse.EpochEndOffset(partition=number, **result)
+
+
+def failed(number: int, error: WireError) -> Any:
+    return OffsetForLeaderEpochResponse.EpochEndOffset(
+        partition=number, error_code=partition_error(error)
+    )
