@@ -12,9 +12,7 @@ NO_SLOT = -1
 
 
 class Endpoint(NamedTuple):
-    """An advertised address. ``host`` is empty when a client is to be told the address it
-    reached.
-    """
+    """An advertised address. Empty ``host``: a client is told the address it reached."""
 
     listener: str
     host: str
@@ -34,6 +32,7 @@ class PartitionImage(NamedTuple):
     isr: list[int]
     replicas: list[int]
     slot: int  # partition-table slot of this broker's replica, NO_SLOT when there is none
+    slot_incarnation: int  # tells the slot's present replica from those that had it before
 
 
 class TopicImage(NamedTuple):
@@ -59,7 +58,19 @@ class ClusterImage:
     def apply(
         self, delta: dict[str, Any]
     ) -> dict[str, tuple[TopicImage | None, TopicImage | None]]:
-        """Take a snapshot or a delta; returns the topics that changed as name -> (old, new)."""
+        """Take a snapshot or a delta; returns the topics that changed as name -> (old, new).
+
+        A snapshot also removes what it does not name. If old and new differ in their topic id, the
+        topic was deleted and created anew.
+        """
+        changed: dict[str, tuple[TopicImage | None, TopicImage | None]] = {}
+        if delta.get("snapshot"):
+            self.brokers.clear()
+            self.broker_config.clear()
+            for name in self.topics.keys() - delta["topics"].keys():
+                old = self.topics.pop(name)
+                del self.topics_by_id[old.topic_id]
+                changed[name] = (old, None)
         self.version = delta["version"]
         self.cluster_id = delta.get("cluster_id", self.cluster_id)
         self.controller_id = delta.get("controller_id", self.controller_id)
@@ -72,7 +83,6 @@ class ClusterImage:
                     int(broker_id), endpoints, broker["rack"]
                 )
         self.broker_config.update(delta.get("broker_config", {}))
-        changed = {}
         for name, document in delta.get("topics", {}).items():
             old = self.topics.pop(name, None)
             if old is not None:
@@ -87,10 +97,7 @@ class ClusterImage:
 
 def topic_image(name: str, document: dict[str, Any]) -> TopicImage:
     """A topic from its JSON form."""
-    partitions = tuple(
-        PartitionImage(p["leader"], p["leader_epoch"], p["isr"], p["replicas"], p["slot"])
-        for p in document["partitions"]
-    )
+    partitions = tuple(PartitionImage(**p) for p in document["partitions"])
     return TopicImage(
         name,
         bytes.fromhex(document["id"]),

@@ -10,9 +10,9 @@ whatever resolved them.
 from __future__ import annotations
 
 import heapq
-import inspect
 import json
 import logging
+import types
 from collections.abc import Callable, Coroutine, Generator
 from itertools import count
 from typing import Any
@@ -144,7 +144,7 @@ class Rpc:
         except Exception as error:
             self._reply_error(sender, number, error)
             return
-        if inspect.iscoroutine(result):
+        if isinstance(result, types.CoroutineType):
             run(result).then(lambda outcome: self._reply_outcome(sender, number, outcome))
         else:
             self._reply(sender, {"id": number, "result": result})

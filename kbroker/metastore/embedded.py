@@ -1,9 +1,10 @@
 """The embedded metadata store: the tree in one SQLite file, for a broker that stands alone.
 
-The file lies in the first log directory; Kafka ignores plain files it does not know there. WAL with synchronous=FULL:
-a commit is one sync and survives ``kill -9`` and a power cut. The file is locked exclusively for as long as the store
-is open, so a second broker on the same directory cannot start; a session is one opening of the file, and ephemeral
-nodes of the session before are removed by the next.
+The file lies in the first log directory; Kafka ignores plain files it does not know there. WAL
+with synchronous=FULL: a commit is one sync and survives ``kill -9`` and a power cut. The file is
+locked exclusively for as long as the store is open, so a second broker on the same directory cannot
+start; a session is one opening of the file, and ephemeral nodes of the session before are removed
+by the next.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from kbroker.metastore.store import (
 
 FILE_NAME = "kbroker-metadata.db"
 LAYOUT_VERSION = 1
-# BOUND: how long opening waits for the lock of a controller that was just killed and is still being reaped.
+# BOUND: how long opening waits for the lock of a controller that was just killed, until it is gone.
 LOCK_TIMEOUT_S = 5.0
 
 SCHEMA = """
@@ -57,7 +58,7 @@ INSERT INTO nodes VALUES ('/', '', x'', 0, 0, 0, 0, 0);
 STAT = "version, children_version, created_ms, modified_ms, ephemeral"
 
 Row = tuple[int, int, int, int, int]
-# SQLite's own words for "nothing was written, and the file is as before": the disk may have room again later.
+# SQLite's words for "nothing was written, the file is as before": there may be room again later.
 TRANSIENT = frozenset({"SQLITE_FULL", "SQLITE_BUSY"})
 
 
@@ -84,7 +85,7 @@ class EmbeddedStore(Store):
 
     def _open(self) -> sqlite3.Connection:
         db = sqlite3.connect(self.path, timeout=LOCK_TIMEOUT_S, isolation_level=None)
-        # Exclusive before WAL: the index of the log then lives in our memory instead of a -shm file.
+        # Exclusive before WAL: the index of the log then lives in our memory, not in a -shm file.
         db.execute("PRAGMA locking_mode = EXCLUSIVE")
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = FULL")
@@ -114,7 +115,7 @@ class EmbeddedStore(Store):
             )
             db.execute("DELETE FROM nodes WHERE ephemeral = 1")
 
-    # -- reads ---------------------------------------------------------------------------------------------------
+    # -- reads -------------------------------------------------------------------------------------
 
     def get(self, path: str) -> Node:
         row = self._db.execute(f"SELECT data, {STAT} FROM nodes WHERE path = ?", (path,)).fetchone()
@@ -145,7 +146,7 @@ class EmbeddedStore(Store):
         for row in rows:
             yield Node(row[0], row[1], stat_of(row[2:]))
 
-    # -- writes --------------------------------------------------------------------------------------------------
+    # -- writes ------------------------------------------------------------------------------------
 
     def apply(self, operations: list[Operation]) -> list[str]:
         if self._failure is not None:
@@ -171,7 +172,8 @@ class EmbeddedStore(Store):
         if self._db.in_transaction:
             self._db.execute("ROLLBACK")
         if getattr(error, "sqlite_errorname", "") not in TRANSIENT:
-            # A sync that failed once may claim success the next time without having written: no write after it counts.
+            # A sync that failed may claim success the next time without having written anything:
+            # no write after it counts.
             self._failure = text
         return StoreFailed(text)
 
@@ -231,7 +233,7 @@ class EmbeddedStore(Store):
             "UPDATE nodes SET children_version = children_version + 1 WHERE path = ?", (parent,)
         )
 
-    # -- session -------------------------------------------------------------------------------------------------
+    # -- session -----------------------------------------------------------------------------------
 
     def watch(self, path: str, callback: WatchCallback) -> Callable[[], None]:
         self._watches.setdefault(path, []).append(callback)

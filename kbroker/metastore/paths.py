@@ -1,7 +1,7 @@
-"""Every node path and every JSON document in the metadata store, as Apache Kafka 2.7 lays them out.
+"""Every node path and JSON document of the metadata store, as Apache Kafka 2.7 lays them out.
 
-Topic ids are Kafka's too (version 3 of the topic document): 16 bytes in URL-safe base64 without padding. Readers accept
-older versions of a document; writers write the one named here.
+Topic ids are Kafka's too (version 3 of the topic document): 16 bytes in URL-safe base64 without
+padding. Readers accept older versions of a document; writers write the one named here.
 """
 
 from __future__ import annotations

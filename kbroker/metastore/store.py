@@ -1,8 +1,8 @@
-"""The one interface to the metadata store: ZooKeeper's tree of nodes, reduced to what a broker needs.
+"""The one interface to the metadata store: ZooKeeper's tree of nodes, as far as a broker needs it.
 
-Paths are absolute and have no trailing slash. Every write is durable when its method returns. Errors are typed; a
-``Transaction`` applies all of its operations or none. Watches stay until cancelled, and their callbacks only take note
-(they run inside whatever changed the node).
+Paths are absolute and have no trailing slash. Every write is durable when its method returns.
+Errors are typed; a ``Transaction`` applies all of its operations or none. Watches stay until
+cancelled, and their callbacks only take note (they run inside whatever changed the node).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class EphemeralParent(StoreError):
 
 
 class StoreFailed(Exception):
-    """The store cannot be read or written at all; the message names the file or server, the cause and the remedy."""
+    """The store cannot be read or written at all; the message names file, cause and remedy."""
 
 
 class NodeStat(NamedTuple):
@@ -66,7 +66,7 @@ CREATED, CHANGED, DELETED, CHILDREN = "created", "changed", "deleted", "children
 
 
 class WatchEvent(NamedTuple):
-    """``kind`` of change of the watched node ``path`` itself, or CHILDREN: its list of children changed."""
+    """What happened to the node ``path``; CHILDREN: its list of children changed."""
 
     kind: str
     path: str
@@ -115,7 +115,7 @@ class Transaction:
         return self
 
     def commit(self) -> list[str]:
-        """Apply everything, durably; the error of the first operation that cannot be, and nothing applied.
+        """Apply everything, durably; or nothing, and raise the error of the first that failed.
 
         Returns the path of every operation (of a sequential create: the path it was given).
         """
@@ -139,7 +139,7 @@ class Store(ABC):
 
     @abstractmethod
     def subtree(self, path: str) -> Iterator[Node]:
-        """All nodes below ``path``, without itself, parents before children; none when it does not exist."""
+        """All nodes below ``path``, parents before children; none when it does not exist."""
 
     @abstractmethod
     def apply(self, operations: list[Operation]) -> list[str]:
@@ -147,7 +147,7 @@ class Store(ABC):
 
     @abstractmethod
     def watch(self, path: str, callback: WatchCallback) -> Callable[[], None]:
-        """Call back after each change of the node, which need not exist; returns what cancels it."""
+        """Call back after each change of the node, which need not exist; returns a cancel."""
 
     @abstractmethod
     def close(self) -> None:
@@ -160,7 +160,10 @@ class Store(ABC):
     def create(
         self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False
     ) -> str:
-        """Create a node below an existing parent; returns its path. NodeExists, NoNode, EphemeralParent."""
+        """Create a node below an existing parent; returns its path.
+
+        NodeExists; NoNode or EphemeralParent for a parent that is missing or has no children.
+        """
         return self.apply([Operation("create", path, data, ANY_VERSION, ephemeral, sequential)])[0]
 
     def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> None:

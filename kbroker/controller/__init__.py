@@ -1,0 +1,1 @@
+"""Decides about topics, configs and slots: state in, decisions out. The shell is in ``workers``."""

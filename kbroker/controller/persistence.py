@@ -1,0 +1,232 @@
+"""The controller's reads and writes of the metadata store. Every write is one transaction."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kbroker.controller.slots import SlotBook
+from kbroker.controller.state import ClusterState, PartitionState, TopicState
+from kbroker.controller.topics import Assignment, NewTopic
+from kbroker.errors import InvariantError
+from kbroker.metastore import paths
+from kbroker.metastore.store import NoNode, Store, Transaction
+
+log = logging.getLogger(__name__)
+
+NO_SLOT = -1
+PRODUCER_ID_BLOCK_SIZE = 1000
+
+
+class WrongCluster(Exception):
+    """The store belongs to another cluster than the log directories."""
+
+
+def register(
+    store: Store,
+    state: ClusterState,
+    endpoints: list[list[Any]],
+    rack: str | None,
+    now_ms: int,
+) -> bool:
+    """Make the store ready and enter this broker as member and controller.
+
+    Returns whether the store was new: made by this call.
+    """
+    transaction = store.multi()
+    is_new = store.exists(paths.BROKERS) is None
+    for path in paths.PERSISTENT_PATHS:
+        if is_new or store.exists(path) is None:
+            transaction.create(path)
+    if is_new or store.exists(paths.CLUSTER_ID) is None:
+        transaction.create(paths.CLUSTER_ID, paths.encode_cluster_id(state.cluster_id))
+    else:
+        stored = paths.decode_cluster_id(store.get(paths.CLUSTER_ID).data)
+        if stored != state.cluster_id:
+            raise WrongCluster(
+                f"the metadata store is of cluster {stored}, the log directories are of cluster"
+                f" {state.cluster_id}: they do not belong together; check log.dirs"
+            )
+    epoch_stat = store.exists(paths.CONTROLLER_EPOCH)
+    if epoch_stat is None:
+        state.controller_epoch = 1
+        transaction.create(paths.CONTROLLER_EPOCH, b"1")
+    else:
+        state.controller_epoch = int(store.get(paths.CONTROLLER_EPOCH).data) + 1
+        epoch_text = str(state.controller_epoch).encode()
+        transaction.set(paths.CONTROLLER_EPOCH, epoch_text, epoch_stat.version)
+    registration = paths.encode_broker(endpoints, rack, now_ms)
+    transaction.create(paths.broker(state.broker_id), registration, ephemeral=True)
+    controller = paths.encode_controller(state.broker_id, now_ms)
+    transaction.create(paths.CONTROLLER, controller, ephemeral=True)
+    transaction.commit()
+    state.set_broker(state.broker_id, endpoints, rack)
+    return is_new
+
+
+def load(store: Store, state: ClusterState, slots: SlotBook) -> None:
+    """Read topics and configs into ``state`` and give every replica hosted here its slot."""
+    topic_configs = {
+        node.path.rpartition("/")[2]: paths.decode_config(node.data)
+        for node in store.subtree(paths.TOPIC_CONFIGS)
+    }
+    for node in store.subtree(paths.BROKER_CONFIGS):
+        entity = node.path.rpartition("/")[2]
+        name = "default" if entity == paths.DEFAULT_ENTITY else entity
+        state.set_broker_config(name, paths.decode_config(node.data))
+    documents: dict[str, bytes] = {}
+    partition_states: dict[str, dict[int, tuple[int, int, list[int]]]] = {}
+    for node in store.subtree(paths.BROKER_TOPICS):
+        parts = node.path.split("/")
+        if len(parts) == 4:
+            documents[parts[3]] = node.data
+        elif len(parts) == 7 and parts[6] == "state":
+            decoded = paths.decode_partition_state(node.data)
+            partition_states.setdefault(parts[3], {})[int(parts[5])] = decoded
+    known_ids = set()
+    for name, data in documents.items():
+        topic_id, assignment = paths.decode_topic(data)
+        if topic_id is None:
+            # Written by a Kafka that knew no topic ids: give it one, for good.
+            topic_id = new_topic_id()
+            store.set(paths.topic(name), paths.encode_topic(topic_id, assignment))
+        known_ids.add(topic_id)
+        leaders = partition_states.get(name, {})
+        partitions = partition_list(state.broker_id, topic_id, assignment, slots, leaders)
+        state.add_topic(TopicState(name, topic_id, partitions, topic_configs.get(name, {})))
+    for topic_id in slots.topic_ids():
+        if topic_id not in known_ids:
+            slots.release(topic_id)
+    unfinished = [name for name in store.children(paths.DELETE_TOPICS) if state.topic(name)]
+    state.mark_deleting(unfinished)
+    for name in set(store.children(paths.DELETE_TOPICS)) - set(unfinished):
+        store.delete(paths.delete_topic(name))
+
+
+def partition_list(
+    broker_id: int,
+    topic_id: bytes,
+    assignment: Assignment,
+    slots: SlotBook,
+    leaders: Mapping[int, tuple[int, int, list[int]]] | None = None,
+) -> list[PartitionState]:
+    """The partitions of an assignment, in order of number, with slots for replicas hosted here.
+
+    leaders: leader, leader epoch and in-sync replicas where they are known; else the first replica
+    leads and all are in sync. NoFreeSlot.
+    """
+    numbers = sorted(assignment)
+    hosted = [number for number in numbers if broker_id in assignment[number]]
+    given = slots.assign(topic_id, hosted)
+    partitions = []
+    for number in numbers:
+        replicas = assignment[number]
+        default = (replicas[0], 0, list(replicas))
+        leader, epoch, isr = (leaders or {}).get(number, default)
+        slot, incarnation = given.get(number, (NO_SLOT, 0))
+        partitions.append(PartitionState(leader, epoch, isr, replicas, slot, incarnation))
+    return partitions
+
+
+def new_topic_id() -> bytes:
+    """A random version 4 UUID, and none whose text begins with a dash: tools would trip over it."""
+    while True:
+        raw = bytearray(os.urandom(16))
+        raw[6] = raw[6] & 0x0F | 0x40
+        raw[8] = raw[8] & 0x3F | 0x80
+        if not paths.encode_topic_id(bytes(raw)).startswith("-"):
+            return bytes(raw)
+
+
+def write_topics(store: Store, topics: Iterable[NewTopic], controller_epoch: int) -> None:
+    """Create topics with their config and the first state of every partition."""
+    transaction = store.multi()
+    for topic in topics:
+        path = paths.topic_config(topic.name)
+        if store.exists(path) is None:
+            transaction.create(path, paths.encode_config(topic.config))
+        else:
+            transaction.set(path, paths.encode_config(topic.config))
+        document = paths.encode_topic(topic.topic_id, topic.assignment)
+        transaction.create(paths.topic(topic.name), document)
+        transaction.create(paths.topic_partitions(topic.name))
+        _create_partitions(transaction, topic.name, topic.assignment, controller_epoch)
+    transaction.commit()
+
+
+def write_partitions(
+    store: Store, topic: TopicState, added: Assignment, controller_epoch: int
+) -> None:
+    """Enlarge a topic."""
+    assignment = {number: p.replicas for number, p in enumerate(topic.partitions)} | added
+    transaction = store.multi()
+    transaction.set(paths.topic(topic.name), paths.encode_topic(topic.topic_id, assignment))
+    _create_partitions(transaction, topic.name, added, controller_epoch)
+    transaction.commit()
+
+
+def _create_partitions(
+    transaction: Transaction, name: str, assignment: Assignment, controller_epoch: int
+) -> None:
+    for number, replicas in assignment.items():
+        transaction.create(paths.partition(name, number))
+        transaction.create(
+            paths.partition_state(name, number),
+            paths.encode_partition_state(replicas[0], 0, replicas, controller_epoch),
+        )
+
+
+def write_deletion_marks(store: Store, names: Iterable[str]) -> None:
+    """Record that topics are to be deleted: from here on they will be, come what may."""
+    transaction = store.multi()
+    for name in names:
+        transaction.create(paths.delete_topic(name))
+    transaction.commit()
+
+
+def write_deletion(store: Store, names: Iterable[str]) -> None:
+    """Remove deleted topics and their marks."""
+    transaction = store.multi()
+    for name in names:
+        for node in reversed(list(store.subtree(paths.topic(name)))):
+            transaction.delete(node.path)
+        transaction.delete(paths.topic(name))
+        if store.exists(paths.topic_config(name)) is not None:
+            transaction.delete(paths.topic_config(name))
+        transaction.delete(paths.delete_topic(name))
+    transaction.commit()
+
+
+def write_configs(
+    store: Store,
+    topics: Mapping[str, dict[str, str]],
+    brokers: Mapping[str, dict[str, str]],
+) -> None:
+    """Replace the configs of topics and brokers (by id, or ``default``)."""
+    transaction = store.multi()
+    documents = [(paths.topic_config(name), config) for name, config in topics.items()]
+    documents += [(paths.broker_config(entity), config) for entity, config in brokers.items()]
+    for path, config in documents:
+        if store.exists(path) is None:
+            transaction.create(path, paths.encode_config(config))
+        else:
+            transaction.set(path, paths.encode_config(config))
+    transaction.commit()
+
+
+def allocate_producer_ids(store: Store, broker_id: int) -> int:
+    """The first of PRODUCER_ID_BLOCK_SIZE producer ids nobody else will get."""
+    try:
+        node = store.get(paths.PRODUCER_ID_BLOCK)
+    except NoNode as error:
+        raise InvariantError(f"{paths.PRODUCER_ID_BLOCK} is missing from the store") from error
+    last = paths.decode_producer_id_block(node.data)
+    first = 0 if last is None else last + 1
+    end = first + PRODUCER_ID_BLOCK_SIZE
+    if end > 2**63 - 1:
+        raise InvariantError("all producer ids are used up")
+    block = paths.encode_producer_id_block(broker_id, first, end - 1)
+    store.set(paths.PRODUCER_ID_BLOCK, block, node.stat.version)
+    return first

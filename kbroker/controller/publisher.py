@@ -1,0 +1,140 @@
+"""Tells every process of this broker what changed: io workers first, then the rest.
+
+Changes are published in rounds. What changes during a round goes out with the next one, as its
+state is then, so receivers see every topic's states in order and a burst of changes costs few
+messages. A process that restarts in the middle is no loss: its ``hello`` gives it everything.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+from kbroker.controller.state import ClusterState
+from kbroker.errors import WireError
+from kbroker.ipc.process_table import Address, ProcessKind, ProcessTable
+from kbroker.ipc.rpc import Pending, Rpc, run
+
+log = logging.getLogger(__name__)
+
+# How long a process may take over an image. io workers create directories and open logs meanwhile.
+IO_WORKER_TIMEOUT_MS = 60_000
+OTHER_TIMEOUT_MS = 10_000
+RETRY_MS = 200
+
+
+class Publisher:
+    """Owns the list of subscribers, and what they have not been told yet."""
+
+    def __init__(self, rpc: Rpc, processes: ProcessTable, state: ClusterState) -> None:
+        self._rpc = rpc
+        self._processes = processes
+        self._state = state
+        self._subscribers: dict[Address, int] = {}
+        self._names: dict[str, None] = {}
+        self._with_configs = False
+        self._waiting: list[Pending] = []
+        self._running = False
+
+    def subscribe(self, address: Address) -> None:
+        """Tell the present incarnation of a process about changes from now on."""
+        self._subscribers[address] = self._processes.incarnation(address)
+
+    def publish(self, names: Iterable[str] = (), with_configs: bool = False) -> Pending:
+        """Publish the present state of these topics; resolves once every process has it.
+
+        Without topics and configs: resolves when all that changed before is published.
+        """
+        self._names.update(dict.fromkeys(names))
+        self._with_configs = self._with_configs or with_configs
+        done = Pending()
+        self._waiting.append(done)
+        if not self._running:
+            self._running = True
+            run(self._rounds()).then(_raise_error)
+        return done
+
+    async def _rounds(self) -> None:
+        while self._waiting:
+            names, self._names = list(self._names), {}
+            with_configs, self._with_configs = self._with_configs, False
+            waiting, self._waiting = self._waiting, []
+            if names or with_configs:
+                for io_workers in (True, False):
+                    delta = self._state.delta(names, with_configs, io_workers)
+                    if len(delta) > 1:
+                        await self._tell(self._living(io_workers), delta)
+            for done in waiting:
+                done.resolve()
+        self._running = False
+
+    async def drop_topics(self, names: list[str]) -> None:
+        """Have every io worker drop these topics' logs; returns when all have.
+
+        A worker that restarts gets the topics again with its snapshot, for as long as they exist,
+        and has to drop them again: what counts is the answer of its present incarnation.
+        """
+        dropped: dict[Address, int] = {}
+        while True:
+            left = [
+                address
+                for address in self._processes.of_kind(ProcessKind.IO_WORKER)
+                if dropped.get(address) != self._processes.incarnation(address)
+            ]
+            if not left:
+                return
+            # One that is not ready may still open logs of the snapshot it got before.
+            living = set(self._living(io_workers=True))
+            present = {
+                address: self._processes.incarnation(address)
+                for address in left
+                if address in living and self._processes.is_ready(address)
+            }
+            delta = {"version": self._state.version, "topics": dict.fromkeys(names)}
+            took = await self._tell(list(present), delta)
+            dropped |= {address: present[address] for address in took}
+            if len(took) < len(left):
+                await self._rpc.sleep(RETRY_MS)
+
+    def push_snapshot(self, addresses: Iterable[Address]) -> None:
+        """Give the whole image to subscribers of an earlier controller process."""
+        for address in addresses:
+            self.subscribe(address)
+            is_io_worker = address.kind == ProcessKind.IO_WORKER
+            snapshot = self._state.snapshot(is_io_worker)
+            run(self._tell([address], snapshot)).then(_raise_error)
+
+    def _living(self, io_workers: bool) -> list[Address]:
+        return [
+            address
+            for address, incarnation in self._subscribers.items()
+            if (address.kind == ProcessKind.IO_WORKER) == io_workers
+            and self._processes.incarnation(address) == incarnation
+        ]
+
+    async def _tell(self, addresses: list[Address], delta: dict[str, Any]) -> set[Address]:
+        """Send an image to processes and wait; returns those that took it."""
+        calls = []
+        for address in addresses:
+            timeout_ms = OTHER_TIMEOUT_MS
+            if address.kind == ProcessKind.IO_WORKER:
+                timeout_ms = IO_WORKER_TIMEOUT_MS
+            calls.append((address, self._rpc.call(address, "image", timeout_ms, delta=delta)))
+        took = set()
+        for address, call in calls:
+            try:
+                result = await call
+            except WireError as error:
+                # It restarts and says hello, or it is stuck and the supervisor restarts it.
+                log.warning("%s did not take image %d: %s", address.title, delta["version"], error)
+                continue
+            took.add(address)
+            for partition, code in ((result or {}).get("errors") or {}).items():
+                log.error("%s: %s is not available, error %d", address.title, partition, code)
+        return took
+
+
+def _raise_error(outcome: Pending) -> None:
+    if outcome.error is not None:
+        raise outcome.error

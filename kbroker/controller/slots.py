@@ -1,0 +1,168 @@
+"""Slots of the partition table: which replica has which, for the life of one run of the broker.
+
+A replica's io worker is ``slot % workers``, so handing out slots is balancing load. Assignments
+must outlive the controller process (io workers have the logs open), but not the broker: they are
+kept in a journal in the runtime directory, which is made anew for every run. Its lines are written
+before anybody is told of a slot; a torn last line is of an assignment nobody has seen.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import deque
+
+Slot = tuple[int, int]  # number, incarnation
+JOURNAL_NAME = "slots.journal"
+
+
+class NoFreeSlot(Exception):
+    """Every slot is taken. ``free_count`` are left, fewer than were asked for."""
+
+    def __init__(self, free_count: int, capacity: int) -> None:
+        super().__init__(
+            f"this broker has room for {capacity} partitions and {free_count} more would fit"
+        )
+        self.free_count = free_count
+
+
+class SlotAllocator:
+    """Hands out slots so that every io worker has the same number, give or take one.
+
+    INVARIANT: a slot number is given again only with a higher incarnation, so what was meant for
+    the replica before can be told from what is meant for the present one.
+    """
+
+    def __init__(self, capacity: int, workers: int) -> None:
+        assert workers > 0, workers
+        self._capacity = capacity
+        self._workers = workers
+        self._used = [0] * workers
+        self._free: list[deque[int]] = [deque() for _ in range(workers)]
+        self._fresh = list(range(workers))  # lowest number never used, by worker
+        self._incarnations: dict[int, int] = {}
+
+    @property
+    def free_count(self) -> int:
+        return self._capacity - sum(self._used)
+
+    def take(self, count: int) -> list[Slot]:
+        """``count`` slots, all or NoFreeSlot."""
+        if count > self.free_count:
+            raise NoFreeSlot(self.free_count, self._capacity)
+        return [self._take_one() for _ in range(count)]
+
+    def _take_one(self) -> Slot:
+        # A worker can be out of slots before the table is, if freed slots were another's.
+        worker = min(
+            (w for w in range(self._workers) if self._free[w] or self._fresh[w] < self._capacity),
+            key=self._used.__getitem__,
+        )
+        if self._free[worker]:
+            number = self._free[worker].popleft()
+        else:
+            number = self._fresh[worker]
+            self._fresh[worker] += self._workers
+        self._used[worker] += 1
+        incarnation = self._incarnations.get(number, 0) + 1
+        self._incarnations[number] = incarnation
+        return number, incarnation
+
+    def release(self, number: int) -> None:
+        """Take a slot back."""
+        worker = number % self._workers
+        assert self._used[worker] > 0, number
+        assert number not in self._free[worker], number
+        self._used[worker] -= 1
+        self._free[worker].append(number)
+
+    def restore(self, taken: dict[int, int], seen: dict[int, int]) -> None:
+        """Take up where another controller process left off.
+
+        taken: number -> incarnation of slots in use; seen: the same of all ever given.
+        """
+        self._incarnations = dict(seen)
+        for number in sorted(seen):
+            worker = number % self._workers
+            while self._fresh[worker] <= number:
+                self._fresh[worker] += self._workers
+        for worker in range(self._workers):
+            for number in range(worker, self._fresh[worker], self._workers):
+                if number in taken:
+                    self._used[worker] += 1
+                else:
+                    self._free[worker].append(number)
+
+
+class SlotBook:
+    """Allocator and journal together: the slots of every topic by its id."""
+
+    def __init__(self, directory: str, capacity: int, workers: int) -> None:
+        self._path = os.path.join(directory, JOURNAL_NAME)
+        self.capacity = capacity
+        self._allocator = SlotAllocator(capacity, workers)
+        self._topics: dict[bytes, dict[int, Slot]] = {}
+        self._replay()
+        self._file = open(self._path, "ab", buffering=0)
+
+    def _replay(self) -> None:
+        seen: dict[int, int] = {}
+        try:
+            with open(self._path, "rb") as file:
+                lines = file.read().split(b"\n")
+        except FileNotFoundError:
+            return
+        if lines[-1]:
+            os.truncate(self._path, sum(len(line) + 1 for line in lines[:-1]))
+        for line in lines[:-1]:
+            topic_text, slots = json.loads(line)
+            topic_id = bytes.fromhex(topic_text)
+            if slots is None:
+                self._topics.pop(topic_id, None)
+                continue
+            for partition, number, incarnation in slots:
+                self._topics.setdefault(topic_id, {})[partition] = number, incarnation
+                seen[number] = incarnation
+        taken = {
+            number: incarnation
+            for slots in self._topics.values()
+            for number, incarnation in slots.values()
+        }
+        self._allocator.restore(taken, seen)
+
+    @property
+    def free_count(self) -> int:
+        return self._allocator.free_count
+
+    def assign(self, topic_id: bytes, partitions: list[int]) -> dict[int, Slot]:
+        """The slots of these partitions: those they have, and new ones for the rest. NoFreeSlot."""
+        have = self._topics.get(topic_id, {})
+        missing = [partition for partition in partitions if partition not in have]
+        if missing:
+            slots = self._allocator.take(len(missing))
+            self._write(topic_id, [[p, *slot] for p, slot in zip(missing, slots, strict=True)])
+            have = self._topics.setdefault(topic_id, {})
+            have.update(zip(missing, slots, strict=True))
+        return {partition: have[partition] for partition in partitions}
+
+    def release(self, topic_id: bytes) -> None:
+        """Take the slots of a topic back, once no process uses them."""
+        slots = self._topics.pop(topic_id, None)
+        if slots is None:
+            return
+        self._write(topic_id, None)
+        for number, _ in slots.values():
+            self._allocator.release(number)
+
+    def topic_ids(self) -> list[bytes]:
+        """The topics that have slots."""
+        return list(self._topics)
+
+    def _write(self, topic_id: bytes, slots: list[list[int]] | None) -> None:
+        line = json.dumps([topic_id.hex(), slots], separators=(",", ":")).encode() + b"\n"
+        # No sync: the journal has to outlive this process, not the machine.
+        written = self._file.write(line)
+        assert written == len(line), (written, len(line))
+
+    def close(self) -> None:
+        self._file.close()

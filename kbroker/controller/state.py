@@ -1,0 +1,169 @@
+"""What the controller knows: brokers, topics, configs, and the slots of this broker's replicas.
+
+Nothing here writes or sends. ``snapshot`` and ``delta`` are the cluster image's JSON form
+(docs/architecture.md). A topic that is being deleted stays here, for the io workers that still have
+to drop it, until its deletion is finished; everybody else is told that it is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+
+Document = dict[str, Any]
+
+
+class PartitionState(NamedTuple):
+    leader: int
+    leader_epoch: int
+    isr: list[int]
+    replicas: list[int]
+    slot: int  # NO_SLOT when this broker has no replica
+    slot_incarnation: int
+
+    def document(self) -> Document:
+        """The partition in the cluster image."""
+        return self._asdict()
+
+
+class TopicState:
+    """A topic; changed in place by ``ClusterState`` only."""
+
+    __slots__ = ("config", "deleting", "name", "partitions", "topic_id")
+
+    def __init__(
+        self, name: str, topic_id: bytes, partitions: list[PartitionState], config: dict[str, str]
+    ) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.partitions = partitions
+        self.config = config
+        self.deleting = False
+
+    def document(self) -> Document:
+        """The topic in the cluster image."""
+        return {
+            "id": self.topic_id.hex(),
+            "internal": self.name in INTERNAL_TOPICS,
+            "config": self.config,
+            "partitions": [partition.document() for partition in self.partitions],
+        }
+
+
+class ClusterState:
+    """Everything the controller publishes. ``version`` grows with every change."""
+
+    def __init__(self, broker_id: int, cluster_id: str) -> None:
+        self.broker_id = broker_id
+        self.cluster_id = cluster_id
+        self.controller_epoch = 0
+        self.version = 1
+        self.brokers: dict[int, Document] = {}
+        self.broker_config: dict[str, dict[str, str]] = {"default": {}}
+        self._topics: dict[str, TopicState] = {}
+        self._names_by_id: dict[bytes, str] = {}
+        self._names_by_metric: dict[str, str] = {}
+
+    # -- topics ------------------------------------------------------------------------------
+
+    def topic(self, name: str) -> TopicState | None:
+        """The topic, also one that is being deleted."""
+        return self._topics.get(name)
+
+    def name_of(self, topic_id: bytes) -> str | None:
+        """The name of the topic with that id, also of one that is being deleted."""
+        return self._names_by_id.get(topic_id)
+
+    def topics(self) -> list[TopicState]:
+        """All topics, those being deleted too."""
+        return list(self._topics.values())
+
+    def colliding_topic(self, name: str) -> str | None:
+        """Another topic whose name differs only in ``.`` and ``_``: the two share metric names."""
+        other = self._names_by_metric.get(name.replace(".", "_"))
+        return other if other != name else None
+
+    def add_topic(self, topic: TopicState) -> None:
+        assert topic.name not in self._topics, topic.name
+        self._topics[topic.name] = topic
+        self._names_by_id[topic.topic_id] = topic.name
+        self._names_by_metric.setdefault(topic.name.replace(".", "_"), topic.name)
+        self.version += 1
+
+    def remove_topic(self, name: str) -> TopicState:
+        topic = self._topics.pop(name)
+        del self._names_by_id[topic.topic_id]
+        metric = name.replace(".", "_")
+        if self._names_by_metric.get(metric) == name:
+            del self._names_by_metric[metric]
+            # Topics of an older store may collide; the next of them takes the place.
+            for other in self._topics:
+                if other.replace(".", "_") == metric:
+                    self._names_by_metric[metric] = other
+                    break
+        self.version += 1
+        return topic
+
+    def add_partitions(self, name: str, partitions: list[PartitionState]) -> None:
+        self._topics[name].partitions.extend(partitions)
+        self.version += 1
+
+    def set_topic_config(self, name: str, config: dict[str, str]) -> None:
+        self._topics[name].config = config
+        self.version += 1
+
+    def mark_deleting(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._topics[name].deleting = True
+        self.version += 1
+
+    # -- brokers -----------------------------------------------------------------------------
+
+    def set_broker(self, broker_id: int, endpoints: list[list[Any]], rack: str | None) -> None:
+        self.brokers[broker_id] = {"endpoints": endpoints, "rack": rack}
+        self.version += 1
+
+    def set_broker_config(self, entity: str, config: dict[str, str]) -> None:
+        """``entity``: a broker id as text, ``default``, or ``file`` (see the architecture page)."""
+        self.broker_config[entity] = config
+        self.version += 1
+
+    # -- documents ---------------------------------------------------------------------------
+
+    def snapshot(self, for_io_worker: bool) -> Document:
+        """The whole image. io workers also see topics that are being deleted."""
+        return {
+            "snapshot": True,
+            "version": self.version,
+            "cluster_id": self.cluster_id,
+            "controller_id": self.broker_id,
+            "brokers": {str(number): broker for number, broker in self.brokers.items()},
+            "topics": {
+                topic.name: topic.document()
+                for topic in self._topics.values()
+                if for_io_worker or not topic.deleting
+            },
+            "broker_config": self.broker_config,
+        }
+
+    def delta(self, names: Iterable[str], with_configs: bool, for_io_worker: bool) -> Document:
+        """The present state of some topics, and of the broker configs if asked for.
+
+        A topic that is gone or being deleted is null; io workers are told of a deletion separately
+        and see nothing of the topic here.
+        """
+        topics: dict[str, Document | None] = {}
+        for name in names:
+            topic = self._topics.get(name)
+            if topic is not None and not topic.deleting:
+                topics[name] = topic.document()
+            elif not for_io_worker:
+                topics[name] = None
+        delta: Document = {"version": self.version}
+        if topics:
+            delta["topics"] = topics
+        if with_configs:
+            delta["broker_config"] = self.broker_config
+        return delta

@@ -1,0 +1,346 @@
+"""Creates, enlarges and deletes topics: the plan, the store, the image, the answer, in that order.
+
+Everything up to the change of ``ClusterState`` happens without a pause, so two requests never
+interleave there; only the publishing is awaited.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from kbroker.controller import persistence
+from kbroker.controller.publisher import Publisher
+from kbroker.controller.slots import NoFreeSlot, SlotBook
+from kbroker.controller.state import ClusterState, PartitionState, TopicState
+from kbroker.controller.topics import (
+    Assignment,
+    NewTopic,
+    ValidateConfig,
+    existing_topic,
+    plan_partitions,
+    plan_topic,
+)
+from kbroker.errors import ErrorCode, WireError
+from kbroker.ipc.rpc import Pending, Rpc, run
+from kbroker.metastore.store import Store, StoreFailed
+
+log = logging.getLogger(__name__)
+
+Result = dict[str, Any]
+
+
+class TopicAdmin:
+    """The operations of the controller that are about topics."""
+
+    def __init__(
+        self,
+        rpc: Rpc,
+        store: Store,
+        state: ClusterState,
+        slots: SlotBook,
+        publisher: Publisher,
+        setting: Callable[[str], Any],
+        validate_config: ValidateConfig,
+    ) -> None:
+        """setting: the present value of a broker setting."""
+        self._rpc = rpc
+        self._store = store
+        self._state = state
+        self._slots = slots
+        self._publisher = publisher
+        self._setting = setting
+        self._validate_config = validate_config
+        self._deletions: dict[str, list[Pending]] = {}
+
+    # -- creation ----------------------------------------------------------------------------
+
+    async def create_topics(
+        self,
+        sender: Any,
+        topics: Sequence[Mapping[str, Any]],
+        validate_only: bool = False,
+        within_ms: int = 30_000,
+        auto: bool = False,
+    ) -> list[Result]:
+        """One result per topic: name, error, message; topic_id, partitions, replication_factor.
+
+        topics: name, num_partitions, replication_factor, assignments, configs as ``plan_topic``
+        takes them; with ``auto`` only the name counts, and a topic that exists is a success.
+        """
+        results: list[Result] = []
+        created: list[tuple[NewTopic, list[PartitionState]]] = []
+        for request in topics:
+            try:
+                if auto:
+                    request = automatic(request["name"])
+                duplicates = sum(other["name"] == request["name"] for other in topics)
+                new, partitions = self._plan(request, validate_only, duplicates, created)
+                created.append((new, partitions))
+                results.append(created_result(new))
+            except WireError as error:
+                results.append(failure(request["name"], error))
+        if validate_only:
+            return results
+        error = self._write_topics(created)
+        if error is not None:
+            names = {new.name for new, _ in created}
+            return [failure(r["name"], error) if r["name"] in names else r for r in results]
+        for new, partitions in created:
+            self._state.add_topic(TopicState(new.name, new.topic_id, partitions, new.config))
+            log.info("created topic %s with %d partitions", new.name, len(partitions))
+        if created or auto:
+            # With auto the topic may have been created, but not published, by somebody else.
+            done = self._publisher.publish(new.name for new, _ in created)
+            if not await self._wait(done, within_ms):
+                late = {new.name for new, _ in created}
+                return [timed_out(r["name"]) if r["name"] in late else r for r in results]
+        return [self._existing_result(r) if auto else r for r in results]
+
+    def _plan(
+        self,
+        request: Mapping[str, Any],
+        validate_only: bool,
+        duplicates: int,
+        earlier: list[tuple[NewTopic, list[PartitionState]]],
+    ) -> tuple[NewTopic, list[PartitionState]]:
+        name = request["name"]
+        if duplicates > 1:
+            raise WireError(
+                ErrorCode.INVALID_REQUEST, f"Topic '{name}' is named more than once in the request."
+            )
+        defaults = {
+            "partitions": self._setting("num.partitions"),
+            "replication_factor": self._setting("default.replication.factor"),
+        }
+        new = plan_topic(
+            self._state, request, defaults, self._validate_config, persistence.new_topic_id
+        )
+        for other, _ in earlier:
+            if other.name.replace(".", "_") == name.replace(".", "_"):
+                raise WireError(
+                    ErrorCode.INVALID_TOPIC_EXCEPTION,
+                    f"Topic '{name}' collides with '{other.name}' in the same request.",
+                )
+        partitions = self._give_slots(new.name, new.topic_id, new.assignment, validate_only)
+        return new, partitions
+
+    def _give_slots(
+        self, name: str, topic_id: bytes, assignment: Assignment, validate_only: bool
+    ) -> list[PartitionState]:
+        hosted = sum(self._state.broker_id in replicas for replicas in assignment.values())
+        try:
+            if not validate_only:
+                return persistence.partition_list(
+                    self._state.broker_id, topic_id, assignment, self._slots
+                )
+            if hosted > self._slots.free_count:
+                raise NoFreeSlot(self._slots.free_count, self._slots.capacity)
+        except NoFreeSlot as error:
+            raise WireError(
+                ErrorCode.INVALID_PARTITIONS,
+                f"Topic '{name}' needs {hosted} more partitions here, but {error}: raise"
+                " partition.table.slots and restart the broker, or use fewer partitions.",
+            ) from error
+        return []
+
+    def _write_topics(
+        self, created: list[tuple[NewTopic, list[PartitionState]]]
+    ) -> WireError | None:
+        if not created:
+            return None
+        epoch = self._state.controller_epoch
+        try:
+            persistence.write_topics(self._store, [new for new, _ in created], epoch)
+        except StoreFailed as error:
+            for new, _ in created:
+                self._slots.release(new.topic_id)
+            return store_failure(error)
+        return None
+
+    def _existing_result(self, result: Result) -> Result:
+        topic = self._state.topic(result["name"])
+        if result["error"] != ErrorCode.TOPIC_ALREADY_EXISTS or topic is None or topic.deleting:
+            return result
+        factor = len(topic.partitions[0].replicas)
+        return success(topic.name, topic.topic_id, len(topic.partitions), factor)
+
+    # -- more partitions ---------------------------------------------------------------------
+
+    async def create_partitions(
+        self,
+        sender: Any,
+        topics: Sequence[Mapping[str, Any]],
+        validate_only: bool = False,
+        within_ms: int = 30_000,
+    ) -> list[Result]:
+        """One result per topic: name, error, message. topics: name, count, assignments."""
+        results: list[Result] = []
+        enlarged: list[str] = []
+        for request in topics:
+            name = request["name"]
+            try:
+                if sum(other["name"] == name for other in topics) > 1:
+                    raise WireError(
+                        ErrorCode.INVALID_REQUEST, f"Topic '{name}' is named more than once."
+                    )
+                self._enlarge(request, validate_only)
+                results.append(success(name))
+                enlarged.append(name)
+            except WireError as error:
+                results.append(failure(name, error))
+        if enlarged and not validate_only:
+            done = self._publisher.publish(enlarged)
+            if not await self._wait(done, within_ms):
+                return [timed_out(r["name"]) if not r["error"] else r for r in results]
+        return results
+
+    def _enlarge(self, request: Mapping[str, Any], validate_only: bool) -> None:
+        name = request["name"]
+        added = plan_partitions(self._state, name, request["count"], request["assignments"])
+        topic = existing_topic(self._state, name)
+        partitions = self._give_slots(name, topic.topic_id, added, validate_only)
+        if validate_only:
+            return
+        try:
+            epoch = self._state.controller_epoch
+            persistence.write_partitions(self._store, topic, added, epoch)
+        except StoreFailed as error:
+            # The slots stay assigned to the partitions, which get them when it works.
+            raise store_failure(error) from error
+        self._state.add_partitions(name, partitions)
+        log.info("topic %s has %d partitions now", name, len(topic.partitions))
+
+    # -- deletion ----------------------------------------------------------------------------
+
+    async def delete_topics(
+        self, sender: Any, topics: Sequence[Mapping[str, Any]], within_ms: int = 30_000
+    ) -> list[Result]:
+        """One result per topic: name, topic_id, error, message. topics: name, or topic_id (hex)."""
+        results: list[Result] = []
+        names: list[str] = []
+        for request in topics:
+            try:
+                topic = self._deletable(request)
+                if topic.name not in names:
+                    names.append(topic.name)
+                results.append(success(topic.name, topic.topic_id))
+            except WireError as error:
+                results.append(failure(request.get("name"), error, request.get("topic_id")))
+        if not names:
+            return results
+        try:
+            persistence.write_deletion_marks(self._store, names)
+        except StoreFailed as error:
+            failed = store_failure(error)
+            return [r if r["error"] else failure(r["name"], failed, r["topic_id"]) for r in results]
+        self._state.mark_deleting(names)
+        done = run(self._finish_deletion(names))
+        if not await self._wait(done, within_ms):
+            return [timed_out(r["name"], r["topic_id"]) if not r["error"] else r for r in results]
+        return results
+
+    def _deletable(self, request: Mapping[str, Any]) -> TopicState:
+        if not self._setting("delete.topic.enable"):
+            raise WireError(
+                ErrorCode.TOPIC_DELETION_DISABLED,
+                "Topic deletion is switched off: set delete.topic.enable=true on the broker.",
+            )
+        if request.get("topic_id") is None:
+            return existing_topic(self._state, request["name"])
+        name = self._state.name_of(bytes.fromhex(request["topic_id"]))
+        topic = None if name is None else self._state.topic(name)
+        if topic is None or topic.deleting:
+            raise WireError(
+                ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host a topic with that id."
+            )
+        return topic
+
+    def resume_deletions(self) -> None:
+        """Finish what an earlier controller process began. Called once, at the start."""
+        names = [topic.name for topic in self._state.topics() if topic.deleting]
+        if names:
+            log.info("finishing the deletion of %s", ", ".join(names))
+            run(self._finish_deletion(names)).then(_raise_error)
+
+    async def _finish_deletion(self, names: list[str]) -> None:
+        """Clients first, so that nobody asks for a log that is going; then logs, then store."""
+        await self._publisher.publish(names)
+        while True:
+            await self._publisher.drop_topics(names)
+            try:
+                persistence.write_deletion(self._store, names)
+                break
+            except StoreFailed as error:
+                log.error("topics %s are deleted but not removed from the store: %s", names, error)
+                await self._rpc.sleep(5_000)
+        for name in names:
+            topic = self._state.remove_topic(name)
+            self._slots.release(topic.topic_id)
+            log.info("deleted topic %s", name)
+
+    async def _wait(self, done: Pending, within_ms: int) -> bool:
+        """Whether ``done`` came about in time; it goes on by itself if not."""
+        first = Pending()
+        done.then(lambda outcome: first.resolve(True, outcome.error))
+        if not done.done:
+            self._rpc.sleep(max(0, within_ms)).then(lambda _: first.resolve(False))
+        return bool(await first)
+
+
+def automatic(name: str) -> dict[str, Any]:
+    """The request for a topic that somebody merely mentioned."""
+    return {
+        "name": name,
+        "num_partitions": -1,
+        "replication_factor": -1,
+        "assignments": [],
+        "configs": [],
+    }
+
+
+def success(
+    name: str, topic_id: bytes | None = None, partitions: int = -1, replication_factor: int = -1
+) -> Result:
+    return {
+        "name": name,
+        "error": 0,
+        "message": None,
+        "topic_id": None if topic_id is None else topic_id.hex(),
+        "partitions": partitions,
+        "replication_factor": replication_factor,
+    }
+
+
+def created_result(new: NewTopic) -> Result:
+    factor = len(new.assignment[0])
+    return success(new.name, new.topic_id, len(new.assignment), factor)
+
+
+def failure(name: str | None, error: WireError, topic_id: str | None = None) -> Result:
+    return {
+        "name": name,
+        "error": int(error.code),
+        "message": error.message,
+        "topic_id": topic_id,
+        "partitions": -1,
+        "replication_factor": -1,
+    }
+
+
+def timed_out(name: str | None, topic_id: str | None = None) -> Result:
+    """The change is decided and will be finished, but not within the client's timeout."""
+    text = "The change was not finished in time; it goes on."
+    return failure(name, WireError(ErrorCode.REQUEST_TIMED_OUT, text), topic_id)
+
+
+def store_failure(error: StoreFailed) -> WireError:
+    """The wire's word for a metadata store that cannot be written."""
+    log.error("the metadata store failed: %s", error)
+    return WireError(ErrorCode.KAFKA_STORAGE_ERROR, f"The metadata store failed: {error}")
+
+
+def _raise_error(outcome: Pending) -> None:
+    if outcome.error is not None:
+        raise outcome.error

@@ -1,0 +1,239 @@
+"""What may be created, enlarged and deleted, and what comes of it; refusals are WireErrors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from kbroker.controller.state import ClusterState, TopicState
+from kbroker.errors import ConfigError, ErrorCode, WireError
+
+NAME_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+NAME_LENGTH_MAX = 249
+CHOSEN_BY_BROKER = -1
+# BOUND: partitions of one topic. A topic is one node of the metadata store and one message to every
+# process; beyond this both get unwieldy long before the partitions would be of use.
+PARTITIONS_MAX = 100_000
+
+Assignment = dict[int, list[int]]
+ValidateConfig = Callable[[Mapping[str, str]], None]
+
+
+class NewTopic(NamedTuple):
+    name: str
+    topic_id: bytes
+    assignment: Assignment
+    config: dict[str, str]
+
+
+def check_name(name: str) -> None:
+    """INVALID_TOPIC_EXCEPTION unless Kafka would take the name."""
+    if not name:
+        fault = "is empty"
+    elif name in (".", ".."):
+        fault = "may not be '.' or '..'"
+    elif len(name) > NAME_LENGTH_MAX:
+        fault = f"has {len(name)} characters"
+    elif not NAME_CHARS.issuperset(name):
+        fault = "has a character that is not allowed"
+    else:
+        return
+    raise WireError(
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        f"Topic name '{name[:NAME_LENGTH_MAX]}' {fault}: use 1 to {NAME_LENGTH_MAX} letters,"
+        " digits, '.', '_' or '-'",
+    )
+
+
+def plan_topic(
+    state: ClusterState,
+    request: Mapping[str, Any],
+    defaults: Mapping[str, int],
+    validate_config: ValidateConfig,
+    new_topic_id: Callable[[], bytes],
+) -> NewTopic:
+    """The topic a CreateTopics entry asks for.
+
+    request: name, num_partitions, replication_factor, assignments ([[partition, replicas]...]),
+    configs ([[name, value]...]). defaults: partitions and replication_factor of the broker.
+    """
+    name = request["name"]
+    check_name(name)
+    existing = state.topic(name)
+    if existing is not None:
+        text = f"Topic '{name}' already exists."
+        if existing.deleting:
+            text = f"Topic '{name}' is being deleted; try again in a moment."
+        raise WireError(ErrorCode.TOPIC_ALREADY_EXISTS, text)
+    other = state.colliding_topic(name)
+    if other is not None:
+        raise WireError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"Topic '{name}' collides with existing topic '{other}': '.' and '_' are the same in"
+            " metric names. Choose another name.",
+        )
+    assignments = request["assignments"]
+    if assignments:
+        if request["num_partitions"] != -1 or request["replication_factor"] != -1:
+            raise WireError(
+                ErrorCode.INVALID_REQUEST,
+                "Either the number of partitions and the replication factor may be given, or the"
+                " assignment of replicas: not both.",
+            )
+        assignment = check_assignment(state, assignments, first_partition=0)
+    else:
+        count = request["num_partitions"]
+        factor = request["replication_factor"]
+        if count == CHOSEN_BY_BROKER:
+            count = defaults["partitions"]
+        if factor == CHOSEN_BY_BROKER:
+            factor = defaults["replication_factor"]
+        check_partition_count(count)
+        check_replication_factor(state, factor)
+        assignment = spread(sorted(state.brokers), 0, count, factor)
+    config = topic_config(request["configs"], validate_config)
+    return NewTopic(name, new_topic_id(), assignment, config)
+
+
+def check_partition_count(count: int) -> None:
+    """INVALID_PARTITIONS unless a topic may have so many."""
+    if count < 1:
+        raise WireError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"Number of partitions {count} is not larger than 0: give at least 1, or -1 for the"
+            " broker's num.partitions.",
+        )
+    if count > PARTITIONS_MAX:
+        raise WireError(
+            ErrorCode.INVALID_PARTITIONS, f"A topic has at most {PARTITIONS_MAX} partitions."
+        )
+
+
+def check_replication_factor(state: ClusterState, factor: int) -> None:
+    """INVALID_REPLICATION_FACTOR unless there are enough brokers."""
+    if factor < 1:
+        raise WireError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"Replication factor {factor} is not larger than 0: give at least 1, or -1 for the"
+            " broker's default.replication.factor.",
+        )
+    available = len(state.brokers)
+    if factor > available:
+        raise WireError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"Replication factor {factor} is larger than the number of available brokers,"
+            f" {available}: use {available} or less, or start more brokers.",
+        )
+
+
+def topic_config(
+    entries: Sequence[Sequence[str | None]], validate_config: ValidateConfig
+) -> dict[str, str]:
+    """The settings of a new topic; INVALID_CONFIG, INVALID_REQUEST for one that is named twice."""
+    config: dict[str, str] = {}
+    for key, value in entries:
+        assert key is not None
+        if value is None:
+            raise WireError(
+                ErrorCode.INVALID_CONFIG,
+                f"Null is no value for '{key}': leave the setting out to have its default.",
+            )
+        if key in config:
+            raise WireError(ErrorCode.INVALID_REQUEST, f"Setting '{key}' is given twice.")
+        config[key] = value
+    try:
+        validate_config(config)
+    except ConfigError as error:
+        raise WireError(ErrorCode.INVALID_CONFIG, str(error)) from error
+    return config
+
+
+def spread(brokers: Sequence[int], first: int, count: int, factor: int) -> Assignment:
+    """Replicas of ``count`` partitions from number ``first`` on, each broker leading its share."""
+    size = len(brokers)
+    return {
+        number: [brokers[(number + position) % size] for position in range(factor)]
+        for number in range(first, first + count)
+    }
+
+
+def check_assignment(
+    state: ClusterState,
+    assignments: Sequence[Sequence[Any]],
+    first_partition: int,
+    factor: int | None = None,
+) -> Assignment:
+    """A client's own assignment; INVALID_REPLICA_ASSIGNMENT says what is wrong with it."""
+
+    def refuse(text: str) -> WireError:
+        return WireError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
+
+    assignment: Assignment = {}
+    for number, replicas in assignments:
+        if number in assignment:
+            raise refuse(f"Partition {number} is assigned twice.")
+        if not replicas:
+            raise refuse(f"Partition {number} has no replica.")
+        if len(set(replicas)) != len(replicas):
+            raise refuse(f"Partition {number} names a broker twice: {replicas}.")
+        unknown = [broker for broker in replicas if broker not in state.brokers]
+        if unknown:
+            raise refuse(
+                f"Partition {number} is assigned to brokers that are not available: {unknown};"
+                f" available are {sorted(state.brokers)}."
+            )
+        if factor is None:
+            factor = len(replicas)
+        if len(replicas) != factor:
+            raise refuse(f"Partition {number} has {len(replicas)} replicas, others have {factor}.")
+        assignment[number] = list(replicas)
+    expected = range(first_partition, first_partition + len(assignment))
+    if sorted(assignment) != list(expected):
+        raise refuse(
+            f"Partitions {expected.start} to {expected.stop - 1} have to be assigned without gaps."
+        )
+    check_partition_count(expected.stop)
+    return dict(sorted(assignment.items()))
+
+
+def plan_partitions(
+    state: ClusterState, name: str, count: int, assignments: Sequence[Sequence[int]] | None
+) -> Assignment:
+    """The partitions to add so that the topic has ``count``.
+
+    assignments: the replicas of each new partition in order, None to have them chosen.
+    """
+    topic = existing_topic(state, name)
+    current = len(topic.partitions)
+    if count < current:
+        raise WireError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"Topic '{name}' has {current} partitions, which is more than {count}: partitions"
+            " cannot be taken away.",
+        )
+    if count == current:
+        raise WireError(
+            ErrorCode.INVALID_PARTITIONS, f"Topic '{name}' has {current} partitions already."
+        )
+    check_partition_count(count)
+    factor = len(topic.partitions[0].replicas)
+    if assignments is None:
+        check_replication_factor(state, factor)
+        return spread(sorted(state.brokers), current, count - current, factor)
+    if len(assignments) != count - current:
+        raise WireError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"{count - current} partitions are to be added, but {len(assignments)} are assigned.",
+        )
+    numbered = [[current + index, replicas] for index, replicas in enumerate(assignments)]
+    return check_assignment(state, numbered, current, factor)
+
+
+def existing_topic(state: ClusterState, name: str) -> TopicState:
+    """The topic, unless it is unknown or being deleted: UNKNOWN_TOPIC_OR_PARTITION."""
+    topic = state.topic(name)
+    if topic is None or topic.deleting:
+        raise WireError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"This server does not host topic '{name}'."
+        )
+    return topic

@@ -1,0 +1,140 @@
+"""The controller process: owns the metadata store, decides about topics and configs, publishes.
+
+It does not lead anybody through its own restart: the others keep their image, and get the new
+controller's as soon as it has loaded.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from kbroker._ext.partition_table import region_size
+from kbroker.config.loader import BrokerConfig
+from kbroker.config.topic_config import validate_topic
+from kbroker.controller import persistence
+from kbroker.controller.publisher import Publisher
+from kbroker.controller.slots import NoFreeSlot, SlotBook
+from kbroker.controller.state import ClusterState
+from kbroker.controller.topic_admin import TopicAdmin
+from kbroker.ipc.process_table import READY, STATE, Address, ProcessKind
+from kbroker.metastore.embedded import FILE_NAME, EmbeddedStore
+from kbroker.metastore.store import Store, StoreFailed
+from kbroker.workers.base import EXIT_CANNOT_START, Worker
+
+log = logging.getLogger(__name__)
+
+
+class ControllerWorker(Worker):
+    """The shell around ``kbroker.controller``."""
+
+    kind = ProcessKind.CONTROLLER
+
+    def setup(self) -> None:
+        started_ns = time.monotonic_ns()
+        context = self.context
+        state = ClusterState(context.broker_id, context.cluster_id)
+        try:
+            store: Store = EmbeddedStore(store_directory(self.config.log_dirs))
+            slots = self._slot_book()
+            endpoints = advertised_endpoints(self.config, self._bound_ports())
+            rack = self.config["broker.rack"]
+            persistence.register(store, state, endpoints, rack, time.time_ns() // 1_000_000)
+            persistence.load(store, state, slots)
+        except (StoreFailed, persistence.WrongCluster, NoFreeSlot) as error:
+            log.error("the controller cannot start: %s", error)
+            raise SystemExit(EXIT_CANNOT_START) from error
+        self.store, self.state, self.slots = store, state, slots
+        self.publisher = Publisher(self.rpc, self.processes, state)
+        self.topic_admin = TopicAdmin(
+            self.rpc, store, state, slots, self.publisher, self.setting, self.validate_topic
+        )
+        self._serve()
+        self._take_over()
+        self.topic_admin.resume_deletions()
+        self.ready()
+        took_ms = (time.monotonic_ns() - started_ns) / 1e6
+        log.info("controller epoch %d: %d topics loaded in %.1f ms",
+                 state.controller_epoch, len(state.topics()), took_ms)  # fmt: skip
+
+    def _serve(self) -> None:
+        self.rpc.serve("hello", self.hello)
+        self.rpc.serve("create_topics", self.topic_admin.create_topics)
+        self.rpc.serve("delete_topics", self.topic_admin.delete_topics)
+        self.rpc.serve("create_partitions", self.topic_admin.create_partitions)
+        self.rpc.serve("allocate_producer_ids", self.allocate_producer_ids)
+
+    def _take_over(self) -> None:
+        """Publish to the processes that an earlier controller process served."""
+        if self.context.incarnation > 1:
+            self.publisher.push_snapshot(
+                address
+                for address in self.processes.addresses
+                if address.kind not in (ProcessKind.SUPERVISOR, ProcessKind.CONTROLLER)
+                and self.processes.get(address, STATE) == READY
+            )
+
+    def hello(self, sender: Address) -> dict[str, Any]:
+        """A process asks for the image, and for all changes from now on."""
+        self.publisher.subscribe(sender)
+        return self.state.snapshot(for_io_worker=sender.kind == ProcessKind.IO_WORKER)
+
+    def allocate_producer_ids(self, sender: Address) -> dict[str, int]:
+        """A block of producer ids: first, count."""
+        first = persistence.allocate_producer_ids(self.store, self.state.broker_id)
+        return {"first": first, "count": persistence.PRODUCER_ID_BLOCK_SIZE}
+
+    def setting(self, name: str) -> Any:
+        """The present value of a broker setting."""
+        return self.config[name]
+
+    def validate_topic(self, settings: Mapping[str, str]) -> None:
+        """ConfigError unless a topic may have these settings."""
+        validate_topic(settings, self.config)
+
+    def shutdown(self) -> None:
+        self.slots.close()
+        self.store.close()
+
+    def _slot_book(self) -> SlotBook:
+        slot_bytes = region_size(1) - region_size(0)
+        capacity = (len(self.context.partition_table) - region_size(0)) // slot_bytes
+        return SlotBook(self.context.runtime_dir, capacity, self.config["num.io.threads"])
+
+    def _bound_ports(self) -> dict[str, int]:
+        return {
+            listener.name: socket.getsockname()[1] for listener, socket in self.context.listeners
+        }
+
+
+def store_directory(log_dirs: list[str]) -> str:
+    """Where the metadata is: the log directory that has it, the first one at the first start.
+
+    The order of ``log.dirs`` may change; metadata must not get lost by it.
+    """
+    having = [path for path in log_dirs if os.path.exists(os.path.join(path, FILE_NAME))]
+    if len(having) > 1:
+        raise StoreFailed(
+            f"{FILE_NAME} is in several log directories: {', '.join(having)}; they were made by"
+            " different brokers. Keep the one that belongs to this broker's topics, and move the"
+            " others away"
+        )
+    directory = having[0] if having else log_dirs[0]
+    os.makedirs(directory, exist_ok=True)
+    return directory
+
+
+def advertised_endpoints(config: BrokerConfig, bound_ports: dict[str, int]) -> list[list[Any]]:
+    """What clients are told, as in the cluster image; an empty host: the address they reached."""
+    advertised = [
+        [listener.name, listener.host, listener.port, listener.security_protocol]
+        for listener in config.advertised_listeners
+    ]
+    return advertised or [
+        [listener.name, "", bound_ports.get(listener.name, listener.port),
+         listener.security_protocol]
+        for listener in config.listeners
+    ]  # fmt: skip
