@@ -9,13 +9,12 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Mapping
 from typing import Any
 
 from kbroker._ext.partition_table import region_size
 from kbroker.config.loader import BrokerConfig
-from kbroker.config.topic_config import validate_topic
 from kbroker.controller import persistence
+from kbroker.controller.config_admin import ConfigAdmin
 from kbroker.controller.publisher import Publisher
 from kbroker.controller.slots import NoFreeSlot, SlotBook
 from kbroker.controller.state import ClusterState
@@ -49,8 +48,17 @@ class ControllerWorker(Worker):
             raise SystemExit(EXIT_CANNOT_START) from error
         self.store, self.state, self.slots = store, state, slots
         self.publisher = Publisher(self.rpc, self.processes, state)
+        self.config_admin = ConfigAdmin(
+            store, state, self.publisher, self.config, context.runtime_dir
+        )
         self.topic_admin = TopicAdmin(
-            self.rpc, store, state, slots, self.publisher, self.setting, self.validate_topic
+            self.rpc,
+            store,
+            state,
+            slots,
+            self.publisher,
+            lambda name: self.config_admin.config[name],
+            self.config_admin.validate_topic,
         )
         self._serve()
         self._take_over()
@@ -65,6 +73,8 @@ class ControllerWorker(Worker):
         self.rpc.serve("create_topics", self.topic_admin.create_topics)
         self.rpc.serve("delete_topics", self.topic_admin.delete_topics)
         self.rpc.serve("create_partitions", self.topic_admin.create_partitions)
+        self.rpc.serve("alter_configs", self.config_admin.alter_configs)
+        self.rpc.serve("incremental_alter_configs", self.config_admin.incremental_alter_configs)
         self.rpc.serve("allocate_producer_ids", self.allocate_producer_ids)
 
     def _take_over(self) -> None:
@@ -87,13 +97,12 @@ class ControllerWorker(Worker):
         first = persistence.allocate_producer_ids(self.store, self.state.broker_id)
         return {"first": first, "count": persistence.PRODUCER_ID_BLOCK_SIZE}
 
-    def setting(self, name: str) -> Any:
-        """The present value of a broker setting."""
-        return self.config[name]
-
-    def validate_topic(self, settings: Mapping[str, str]) -> None:
-        """ConfigError unless a topic may have these settings."""
-        validate_topic(settings, self.config)
+    def on_reload(self) -> None:
+        """SIGHUP: read the file again and publish what has changed."""
+        if self.context.config_path is None:
+            log.warning("the broker was started without a file: there is nothing to read again")
+            return
+        self.config_admin.reload(self.context.config_path, self.context.overrides)
 
     def shutdown(self) -> None:
         self.slots.close()

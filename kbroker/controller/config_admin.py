@@ -1,0 +1,235 @@
+"""Changes the settings of topics and brokers: by request, or by reading the file again.
+
+As in ``topic_admin``, a request is planned, stored and entered into the state without a pause, and
+then published. A resource changes as a whole or not at all; one that is refused does not keep the
+others from changing.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from kbroker.cluster.settings import DEFAULT, FILE, effective_config
+from kbroker.config import dynamic
+from kbroker.config.loader import BrokerConfig, PropertiesError, Source, load
+from kbroker.config.topic_config import validate_topic
+from kbroker.controller import persistence
+from kbroker.controller.publisher import Publisher
+from kbroker.controller.state import ClusterState
+from kbroker.controller.topics import existing_topic
+from kbroker.errors import ConfigError, ErrorCode, WireError
+from kbroker.metastore.store import Store, StoreFailed
+
+log = logging.getLogger(__name__)
+
+TOPIC, BROKER = "topic", "broker"
+FILE_LAYER_NAME = "file-settings.json"
+
+Result = dict[str, Any]
+# (kind, name in the image) -> settings after the change
+Changes = dict[tuple[str, str], dict[str, str]]
+
+
+class ConfigAdmin:
+    """The operations of the controller that are about settings. ``config`` is this broker's now."""
+
+    def __init__(
+        self,
+        store: Store,
+        state: ClusterState,
+        publisher: Publisher,
+        started_with: BrokerConfig,
+        runtime_dir: str,
+    ) -> None:
+        """Takes over the stored settings, and what was read from the file since the start."""
+        self._store = store
+        self._state = state
+        self._publisher = publisher
+        self._started_with = started_with
+        self._file_layer_path = os.path.join(runtime_dir, FILE_LAYER_NAME)
+        self.config = started_with
+        if os.path.exists(self._file_layer_path):
+            with open(self._file_layer_path, encoding="utf-8") as file:
+                state.set_broker_config(FILE, json.load(file))
+        try:
+            self._refresh()
+        except ConfigError as error:
+            log.error("the stored settings of the broker are not used: %s", error)
+
+    def _refresh(self) -> None:
+        layers = self._state.broker_config
+        self.config = effective_config(self._started_with, layers, self._state.broker_id)
+
+    def validate_topic(self, settings: Mapping[str, str]) -> None:
+        """ConfigError unless a topic may have these settings."""
+        validate_topic(settings, self.config)
+
+    # -- by request --------------------------------------------------------------------------
+
+    async def alter_configs(
+        self, sender: Any, resources: Sequence[Mapping[str, Any]], validate_only: bool = False
+    ) -> list[Result]:
+        """Replace all settings; one result per resource, in order: error, message.
+
+        resources: type (``topic``, or ``broker`` with an id or "" for all), name, configs
+        ([[name, value]...]).
+        """
+
+        def plan(resource: Mapping[str, Any], kind: str, name: str) -> dict[str, str]:
+            settings: dict[str, str | None] = {}
+            for key, value in resource["configs"]:
+                if key in settings:
+                    raise WireError(ErrorCode.INVALID_REQUEST, f"Setting '{key}' is given twice.")
+                settings[key] = value
+            refuse_null(settings.items())
+            if kind == TOPIC:
+                return dynamic.replace_topic(settings, self.config)
+            return dynamic.replace_broker(settings, self.config, per_broker=name != DEFAULT)
+
+        return await self._alter(resources, validate_only, plan)
+
+    async def incremental_alter_configs(
+        self, sender: Any, resources: Sequence[Mapping[str, Any]], validate_only: bool = False
+    ) -> list[Result]:
+        """As ``alter_configs``, but only what is named: configs are [[name, operation, value]...]."""
+
+        def plan(resource: Mapping[str, Any], kind: str, name: str) -> dict[str, str]:
+            ops = [dynamic.AlterOp(*entry) for entry in resource["configs"]]
+            if len({op.name for op in ops}) < len(ops):
+                raise WireError(
+                    ErrorCode.INVALID_REQUEST, "A setting may be changed once in a request."
+                )
+            refuse_null((op.name, op.value) for op in ops if op.operation != dynamic.DELETE)
+            if kind == TOPIC:
+                current = existing_topic(self._state, name).config
+                return dynamic.alter_topic(current, ops, self.config)
+            current = self._state.broker_config.get(name, {})
+            return dynamic.alter_broker(current, ops, self.config, per_broker=name != DEFAULT)
+
+        return await self._alter(resources, validate_only, plan)
+
+    async def _alter(
+        self,
+        resources: Sequence[Mapping[str, Any]],
+        validate_only: bool,
+        plan: Callable[[Mapping[str, Any], str, str], dict[str, str]],
+    ) -> list[Result]:
+        results: list[Result] = []
+        changes: Changes = {}
+        keys = [(resource["type"], resource["name"]) for resource in resources]
+        for resource, key in zip(resources, keys, strict=True):
+            try:
+                if keys.count(key) > 1:
+                    raise WireError(
+                        ErrorCode.INVALID_REQUEST, "A resource may be named once in a request."
+                    )
+                kind, name = self._target(*key)
+                changes[kind, name] = plan(resource, kind, name)
+                results.append({"error": 0, "message": None})
+            except ConfigError as error:
+                results.append(failure(WireError(ErrorCode.INVALID_CONFIG, str(error))))
+            except WireError as error:
+                results.append(failure(error))
+        if validate_only or not changes:
+            return results
+        try:
+            self._write(changes)
+        except StoreFailed as error:
+            log.error("the metadata store failed: %s", error)
+            failed = WireError(ErrorCode.KAFKA_STORAGE_ERROR, f"The metadata store failed: {error}")
+            return [result if result["error"] else failure(failed) for result in results]
+        await self._enter(changes)
+        return results
+
+    def _target(self, kind: str, name: str) -> tuple[str, str]:
+        if kind == TOPIC:
+            return kind, existing_topic(self._state, name).name
+        if kind != BROKER:
+            raise WireError(
+                ErrorCode.INVALID_REQUEST, f"Settings of resource type {kind} cannot be changed."
+            )
+        if name == "":
+            return kind, DEFAULT
+        if name not in map(str, self._state.brokers):
+            raise WireError(
+                ErrorCode.INVALID_REQUEST,
+                f"There is no broker '{name}'; use one of {sorted(self._state.brokers)}, or an"
+                " empty name for all brokers.",
+            )
+        return kind, name
+
+    def _write(self, changes: Changes) -> None:
+        topics = {name: config for (kind, name), config in changes.items() if kind == TOPIC}
+        brokers = {name: config for (kind, name), config in changes.items() if kind == BROKER}
+        persistence.write_configs(self._store, topics, brokers)
+
+    async def _enter(self, changes: Changes) -> None:
+        topics = []
+        with_configs = False
+        for (kind, name), config in changes.items():
+            if kind == TOPIC:
+                self._state.set_topic_config(name, config)
+                topics.append(name)
+            else:
+                self._state.set_broker_config(name, config)
+                with_configs = True
+            log.info("settings of %s %s: %s", kind, name, ", ".join(sorted(config)) or "none")
+        if with_configs:
+            self._refresh()
+        await self._publisher.publish(topics, with_configs)
+
+    # -- by file -----------------------------------------------------------------------------
+
+    def reload(self, path: str, overrides: Mapping[str, str]) -> bool:
+        """Read the file again; whether anything changed that counts without a restart."""
+        try:
+            fresh, warnings = load(path, overrides)
+            config, applied, waiting = dynamic.reload(self.config, fresh)
+        except (OSError, PropertiesError, ConfigError) as error:
+            log.error("%s was read again but is not used: %s", path, error)
+            return False
+        for warning in warnings:
+            log.warning("%s", warning)
+        if waiting:
+            log.warning("changed, but only read at the start of the broker: %s", ", ".join(waiting))
+        log.info("%s was read again; changed: %s", path, ", ".join(applied) or "nothing")
+        if not applied:
+            return False
+        layer = dict(dict(config.layers())[Source.STATIC_BROKER])
+        self._keep_file_layer(layer)
+        self.config = config
+        self._state.set_broker_config(FILE, layer)
+        self._publisher.publish(with_configs=True)
+        return True
+
+    def _keep_file_layer(self, layer: dict[str, str]) -> None:
+        """For the next controller process: it starts with the configuration of the broker's start.
+
+        Replaced in one step, not synced: it has to outlive this process, not the machine.
+        """
+        written = self._file_layer_path + ".new"
+        with open(written, "w", encoding="utf-8", opener=private) as file:
+            json.dump(layer, file)
+        os.replace(written, self._file_layer_path)
+
+
+def private(path: str, flags: int) -> int:
+    """An opener: settings may hold passwords."""
+    return os.open(path, flags, 0o600)
+
+
+def refuse_null(settings: Any) -> None:
+    """INVALID_REQUEST if a setting has no value."""
+    missing = [name for name, value in settings if value is None]
+    if missing:
+        raise WireError(
+            ErrorCode.INVALID_REQUEST, f"Null is no value for {', '.join(sorted(missing))}."
+        )
+
+
+def failure(error: WireError) -> Result:
+    return {"error": int(error.code), "message": error.message}

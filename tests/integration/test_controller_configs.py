@@ -1,0 +1,157 @@
+"""Settings of topics and brokers: changed by request and by SIGHUP, published and kept."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from controller_harness import IO_0, NETWORK, ControllerHarness, topic
+
+from kbroker.cluster.settings import effective_config
+from kbroker.config.dynamic import APPEND, DELETE, SET, SUBTRACT
+from kbroker.errors import ErrorCode
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def harness(tmp_path):
+    harness = ControllerHarness(tmp_path).start()
+    harness.call("create_topics", topics=[topic("t", retention_ms="5", segment_bytes="1000000")])
+    yield harness
+    harness.close()
+
+
+def alter(harness, *resources, **args):
+    return outcome(harness.call("alter_configs", resources=list(resources), **args))
+
+
+def change(harness, *resources, **args):
+    results = harness.call("incremental_alter_configs", resources=list(resources), **args)
+    return outcome(results)
+
+
+def outcome(results):
+    return [(result["error"], result["message"]) for result in results]
+
+
+def of_topic(name, *configs):
+    return {"type": "topic", "name": name, "configs": [list(entry) for entry in configs]}
+
+
+def of_broker(name, *configs):
+    return {"type": "broker", "name": name, "configs": [list(entry) for entry in configs]}
+
+
+def config_of(harness, name="t"):
+    return harness.peers[NETWORK].image.topics[name].config
+
+
+def restart(harness):
+    harness.kill()
+    harness.start_controller()
+    harness.await_ready()
+    harness.join(NETWORK)
+
+
+def test_alter_replaces_all_settings_of_a_topic(harness):
+    assert alter(harness, of_topic("t", ("cleanup.policy", "compact"))) == [(0, None)]
+    assert config_of(harness) == {"cleanup.policy": "compact"}
+    assert harness.peers[IO_0].image.topics["t"].config == {"cleanup.policy": "compact"}
+    restart(harness)
+    assert config_of(harness) == {"cleanup.policy": "compact"}
+
+
+def test_incremental_changes_single_settings(harness):
+    changes = of_topic(
+        "t",
+        ("retention.ms", DELETE, None),
+        ("segment.ms", SET, "60000"),
+        ("cleanup.policy", APPEND, "compact"),
+    )
+    assert change(harness, changes) == [(0, None)]
+    assert config_of(harness) == {
+        "segment.bytes": "1000000", "segment.ms": "60000", "cleanup.policy": "delete,compact"
+    }  # fmt: skip
+    assert change(harness, of_topic("t", ("cleanup.policy", SUBTRACT, "delete"))) == [(0, None)]
+    assert config_of(harness)["cleanup.policy"] == "compact"
+    restart(harness)
+    assert config_of(harness)["cleanup.policy"] == "compact"
+
+
+@pytest.mark.parametrize(
+    ("resource", "code", "words"),
+    [
+        (of_topic("t", ("retention.ms", SET, "soon")), ErrorCode.INVALID_CONFIG, "retention.ms"),
+        (of_topic("t", ("retention.mss", SET, "5")), ErrorCode.INVALID_CONFIG, "did you mean"),
+        (of_topic("t", ("retention.ms", APPEND, "5")), ErrorCode.INVALID_CONFIG, "list"),
+        (of_topic("t", ("retention.ms", SET, None)), ErrorCode.INVALID_REQUEST, "Null"),
+        (of_topic("t", ("retention.ms", 9, "5")), ErrorCode.INVALID_CONFIG, "operation"),
+        (of_topic("t", ("a", SET, "1"), ("a", SET, "2")), ErrorCode.INVALID_REQUEST, "once"),
+        (of_topic("x", ("a", SET, "1")), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "'x'"),
+        (of_broker("7", ("num.partitions", SET, "5")), ErrorCode.INVALID_REQUEST, "'7'"),
+        (of_broker("", ("broker.id", SET, "5")), ErrorCode.INVALID_CONFIG, "restart"),
+        (of_broker("0", ("log.dirs", SET, "/x")), ErrorCode.INVALID_CONFIG, "restart"),
+        ({"type": "group", "name": "g", "configs": []}, ErrorCode.INVALID_REQUEST, "group"),
+    ],
+)
+def test_refused_change_leaves_neighbours_alone(harness, resource, code, words):
+    good = of_topic("t", ("max.message.bytes", SET, "2000"))
+    if resource["name"] == "t":
+        harness.call("create_topics", topics=[topic("u")])
+        good = of_topic("u", ("max.message.bytes", SET, "2000"))
+    before = dict(config_of(harness))
+    refused, accepted = change(harness, resource, good)
+    assert refused[0] == code
+    assert words in refused[1]
+    assert accepted == (0, None)
+    assert config_of(harness, good["name"])["max.message.bytes"] == "2000"
+    if resource["name"] == "t":
+        assert config_of(harness) == before
+
+
+def test_resource_named_twice_is_refused(harness):
+    twice = of_topic("t", ("retention.ms", SET, "7"))
+    assert [code for code, _ in change(harness, twice, twice)] == [ErrorCode.INVALID_REQUEST] * 2
+    assert config_of(harness)["retention.ms"] == "5"
+
+
+def test_validate_only_changes_nothing(harness):
+    wanted = of_topic("t", ("retention.ms", SET, "7"))
+    assert change(harness, wanted, validate_only=True) == [(0, None)]
+    assert alter(harness, of_topic("t"), validate_only=True) == [(0, None)]
+    assert config_of(harness)["retention.ms"] == "5"
+
+
+def test_broker_settings_reach_everybody_and_count_for_new_topics(harness):
+    assert change(harness, of_broker("", ("log.retention.ms", SET, "77000"))) == [(0, None)]
+    assert change(harness, of_broker("0", ("log.retention.ms", SET, "88000"))) == [(0, None)]
+    for _ in range(2):
+        image = harness.peers[NETWORK].image
+        assert image.broker_config["default"] == {"log.retention.ms": "77000"}
+        assert image.broker_config["0"] == {"log.retention.ms": "88000"}
+        config = effective_config(harness.context.config, image.broker_config, 0)
+        assert config.log_retention_ms == 88000
+        restart(harness)
+    assert alter(harness, of_broker("0")) == [(0, None)]
+    layers = harness.peers[NETWORK].image.broker_config
+    assert effective_config(harness.context.config, layers, 0).log_retention_ms == 77000
+
+
+def test_sighup_publishes_what_may_change_and_survives_kill_9(harness):
+    Path(harness.config_path).write_text("log.retention.ms=1234\nnum.network.threads=7\n")
+    os.kill(harness.pid, signal.SIGHUP)
+    harness.turn_until(lambda: "file" in harness.peers[NETWORK].image.broker_config)
+    for _ in range(2):
+        layers = harness.peers[NETWORK].image.broker_config
+        config = effective_config(harness.context.config, layers, 0)
+        assert config.log_retention_ms == 1234
+        assert config["num.network.threads"] == harness.context.config["num.network.threads"]
+        restart(harness)
+
+
+def test_sighup_with_a_bad_file_changes_nothing(harness):
+    Path(harness.config_path).write_text("log.retention.ms=never\n")
+    os.kill(harness.pid, signal.SIGHUP)
+    assert change(harness, of_topic("t", ("retention.ms", SET, "6"))) == [(0, None)]
+    assert "file" not in harness.join(NETWORK).image.broker_config
