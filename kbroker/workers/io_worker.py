@@ -133,7 +133,7 @@ class IoWorker(Worker):
         return 0
 
     def topic_config(self, topic: TopicImage) -> TopicConfig:
-        return TopicConfig(self.config, topic.config)
+        return TopicConfig(topic.config, self.config)
 
     def serve_hello(self, sender: Address) -> dict[str, Any]:
         """A network process starts: from here on nothing of its predecessor is looked at any
