@@ -12,7 +12,13 @@ class FetchEngine:
         max_open_files: int = 1000,
         max_bytes: int = 57671680,
     ) -> None: ...
-    def put_topic(self, name: str, topic_id: bytes, slots: list[int]) -> None: ...
+    def put_topic(
+        self,
+        name: str,
+        topic_id: bytes,
+        slots: list[int],
+        incarnations: list[int] | None = None,
+    ) -> None: ...
     def remove_topic(self, name: str) -> None: ...
     def handle_bytes(
         self, body: bytes, version: int, correlation_id: int = 0, token: int = 0, now_ms: int = 0

@@ -124,7 +124,10 @@ class NetworkWorker(Worker):
         for name, (old, new) in self.image.apply(delta).items():
             if old is not None:
                 self.topics.remove(name.encode())
-                self.fetch.remove_topic(name)
+                if (
+                    new is None
+                ):  # else put_topic sees what changed; waiting fetches stay if nothing did
+                    self.fetch.remove_topic(name)
             if new is not None:
                 self.put_topic(name, new)
         return {}
@@ -133,7 +136,7 @@ class NetworkWorker(Worker):
         slots = [partition.slot for partition in topic.partitions]
         incarnations = [partition.slot_incarnation for partition in topic.partitions]
         self.topics.put(name.encode(), topic.topic_id, slots, incarnations)
-        self.fetch.put_topic(name, topic.topic_id, slots)
+        self.fetch.put_topic(name, topic.topic_id, slots, incarnations)
 
     # -- connections --
 
@@ -231,6 +234,7 @@ class NetworkWorker(Worker):
         if now >= self.next_sweep_ms:
             self.next_sweep_ms = now + SWEEP_MS
             self.loop.sweep(self.config["connections.max.idle.ms"])
+            self.fetch.tidy(now)
 
     def note_incarnations(self) -> None:
         """Answer what a restarted io worker will never answer."""

@@ -53,21 +53,25 @@ cdef class FetchEngine:
 
     # ---- topics ------------------------------------------------------------------------------------------------------
 
-    def put_topic(self, str name not None, bytes topic_id not None, list slots not None):
+    def put_topic(self, str name not None, bytes topic_id not None, list slots not None, list incarnations=None):
         """Add a topic or change it. slots: partition-table slot by partition, -1 where this broker has no replica.
 
+        incarnations: what ``slot_incarnation`` of each slot must be, None for any; a slot that has another one was
+        given to another replica and is answered with NOT_LEADER_OR_FOLLOWER.
         Requests parked on the topic are completed when its slots or its id change: drain next_completed() afterwards.
         """
         cdef FetchTopic known = self.registry.get(name.encode())
         cdef list affected = []
+        if incarnations is not None and len(incarnations) != len(slots):
+            raise ValueError(f"{len(slots)} slots and {len(incarnations)} incarnations")
         for slot in slots:
             if slot != NONE:
                 self.table.check_slot(slot)
         if known is not None:
             affected = known.slot_list()
-            if known.topic_id == topic_id and affected == slots:
+            if known.topic_id == topic_id and known.has_slots(slots, incarnations):
                 return
-        self.registry.put(name.encode(), topic_id, slots)
+        self.registry.put(name.encode(), topic_id, slots, incarnations)
         for slot in affected:
             if slot != NONE:
                 self.recheck_slot(slot, True)

@@ -45,6 +45,11 @@ cdef int16_t epoch_error(int32_t asked, int32_t current) noexcept:
     return FENCED_LEADER_EPOCH if asked < current else UNKNOWN_LEADER_EPOCH
 
 
+cdef bint is_anothers(const SlotData* slot, const FetchPartition* entry) noexcept:
+    # The slot was given to another replica: what this process knows of topics is older than the table.
+    return entry.slot_incarnation >= 0 and entry.slot_incarnation != <int64_t>slot.slot_incarnation
+
+
 cdef class PartitionReader:
     """Reads the partitions of a session. One per FetchEngine; ``results`` are those of the last evaluate()."""
 
@@ -62,6 +67,7 @@ cdef class PartitionReader:
         """Whether a partition has an error to report."""
         return (
             slot.state != SLOT_ONLINE
+            or is_anothers(slot, entry)
             or epoch_error(entry.current_leader_epoch, slot.leader_epoch) != 0
             or entry.fetch_offset < slot.log_start_offset
             or entry.fetch_offset > slot.log_end.offset
@@ -132,6 +138,8 @@ cdef class PartitionReader:
         if not self.table.read_slot(entry.slot, &slot):
             return NOT_LEADER_OR_FOLLOWER  # its owner died while writing; the next one repairs it
         error = state_error(slot.state)
+        if error == 0 and is_anothers(&slot, entry):
+            error = NOT_LEADER_OR_FOLLOWER
         if error == 0:
             error = epoch_error(entry.current_leader_epoch, slot.leader_epoch)
         if error != 0:

@@ -12,6 +12,7 @@ cdef class FetchTopic:
     cdef readonly bytes topic_id      # 16 bytes; None when only an unknown name was given
     cdef readonly bint alive          # False: unknown or deleted; sessions look it up again when topics change
     cdef int32_t* slots
+    cdef int64_t* incarnations        # that each slot must have, -1: any
     cdef readonly int32_t partition_count
     cdef list logs                    # LogFiles or None by partition
     cdef int close_logs(self, list logs) except -1
@@ -29,6 +30,7 @@ cdef struct FetchPartition:
     PyObject* topic                   # a FetchTopic; each used entry owns a reference
     int32_t index
     int32_t slot                      # -1: see error
+    int64_t slot_incarnation          # that the slot must have, -1: any
     int16_t error                     # why there is no slot
     bint used
     int32_t current_leader_epoch

@@ -32,34 +32,41 @@ cdef enum:
 cdef class FetchTopic:
     """A topic and the partition-table slots of its partitions here; or one nobody knows (``alive`` False)."""
 
-    def __cinit__(self, bytes name, bytes topic_id, list slots):
+    def __cinit__(self, bytes name, bytes topic_id, list slots, list incarnations):
         self.name = name
         self.topic_id = topic_id
         self.logs = []
         if slots is not None:
-            self.set_slots(slots)
+            self.set_slots(slots, incarnations)
 
     def __dealloc__(self):
         free(self.slots)
+        free(self.incarnations)
 
-    def set_slots(self, list slots not None):
+    def set_slots(self, list slots not None, list incarnations):
         """Slot by partition, -1 where this broker has no replica. The files of a changed slot are found anew."""
         cdef int32_t count = <int32_t>len(slots)
         cdef int32_t index, slot
         cdef int32_t* fresh = <int32_t*>malloc(<size_t>max(count, 1) * sizeof(int32_t))
         cdef list logs = [None] * count
         cdef list dropped = self.logs
-        if fresh == NULL:
+        cdef int64_t* wanted = <int64_t*>malloc(<size_t>max(count, 1) * sizeof(int64_t))
+        if fresh == NULL or wanted == NULL:
+            free(fresh)
+            free(wanted)
             raise MemoryError
         for index in range(count):
             slot = slots[index]
             fresh[index] = slot
+            wanted[index] = -1 if incarnations is None else incarnations[index]
             if index < self.partition_count and self.slots[index] == slot:
                 logs[index] = dropped[index]
                 dropped[index] = None
         self.close_logs(dropped)
         free(self.slots)
+        free(self.incarnations)
         self.slots = fresh
+        self.incarnations = wanted
         self.partition_count = count
         self.logs = logs
         self.alive = True
@@ -81,6 +88,13 @@ cdef class FetchTopic:
         """Slot by partition."""
         cdef int32_t index
         return [self.slots[index] for index in range(self.partition_count)]
+
+    def has_slots(self, list slots, list incarnations) -> bool:
+        """Whether set_slots() would change nothing."""
+        cdef int32_t index
+        return self.slot_list() == slots and (incarnations or [-1] * len(slots)) == [
+            self.incarnations[index] for index in range(self.partition_count)
+        ]
 
     cdef LogFiles log_of(self, int32_t index, int32_t log_dir_index, list log_dirs, FileCache cache):
         """The files of a partition in that log directory, or None when there is no such directory."""
@@ -106,16 +120,16 @@ cdef class TopicRegistry:
         self.by_id = {}
         self.version = 1
 
-    def put(self, bytes name not None, bytes topic_id not None, list slots not None):
+    def put(self, bytes name not None, bytes topic_id not None, list slots not None, list incarnations=None):
         """Add a topic or change its slots; a new id under a known name is another topic."""
         cdef FetchTopic known = self.by_name.get(name)
         if len(topic_id) != 16:
             raise ValueError(f"topic id of {len(topic_id)} bytes")
         if known is not None and known.topic_id == topic_id:
-            known.set_slots(slots)
+            known.set_slots(slots, incarnations)
         else:
             self.remove(name)
-            known = FetchTopic(name, topic_id, slots)
+            known = FetchTopic(name, topic_id, slots, incarnations)
             self.by_name[name] = known
             self.by_id[topic_id] = known
         self.version += 1
@@ -235,6 +249,7 @@ cdef class FetchSession:
                 entry.error = INCONSISTENT_TOPIC_ID if topic.name in registry.by_name else UNKNOWN_TOPIC_ID
         elif 0 <= entry.index < topic.partition_count:
             entry.slot = topic.slots[entry.index]
+            entry.slot_incarnation = topic.incarnations[entry.index]
             if entry.slot < 0:
                 entry.error = NOT_LEADER_OR_FOLLOWER
         return 0
@@ -255,7 +270,7 @@ cdef class FetchSession:
                     key.decode()
                 except UnicodeDecodeError as error:
                     raise FetchDecodeError(f"malformed Fetch request: a topic name is not UTF-8: {error}") from error
-            topic = FetchTopic(None if self.by_id else key, key if self.by_id else None, None)
+            topic = FetchTopic(None if self.by_id else key, key if self.by_id else None, None, None)
             self.placeholders[key] = topic
         return topic
 

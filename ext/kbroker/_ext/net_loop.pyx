@@ -512,8 +512,7 @@ cdef class NetLoop:
             if deadline <= now:
                 self.now_ms = now
                 self.fetch.expire(now)
-                self.drain_fetches()
-        return 0
+        return self.drain_fetches()  # also what a change of topics has completed
 
     def next_fetch_deadline_ms(self) -> int:
         """When expire_fetches has something to do; -1 when nothing is parked."""

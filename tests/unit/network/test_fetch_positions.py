@@ -407,6 +407,14 @@ def test_current_leader_epoch_is_checked(bench, asked, code):
     assert partition.error_code == code
 
 
+@pytest.mark.parametrize(("incarnation", "code"), [(1, 0), (2, NOT_LEADER)])
+def test_slot_given_to_another_replica_is_not_read(bench, incarnation, code):
+    bench.log().append()
+    bench.engine.put_topic("t", bench.ids["t"], bench.slots["t"], [incarnation])
+
+    assert bench.only(bench.fetch({("t", 0): 0})).error_code == code
+
+
 def test_partition_led_elsewhere_answers_not_leader(bench):
     bench.log()
     bench.engine.put_topic("t", bench.ids["t"], [0, -1])

@@ -4,6 +4,7 @@ import struct
 
 import pytest
 from doubles.log_store import NOW_MS, LogStore, append, append_error, batch, stored_values
+
 from kbroker._ext.partition_table import ONLINE
 
 pytestmark = pytest.mark.unit
