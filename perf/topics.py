@@ -7,9 +7,6 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from perf.raw_client import parse_address, wait_for_leaders
 
-# A deleted run leaves the disk at once; both brokers keep a deleted topic's files for a minute
-# otherwise.
-TOPIC_CONFIG = {"file.delete.delay.ms": "1000"}
 QUIET = {"log_level": 3, "socket.keepalive.enable": True}
 
 
@@ -25,7 +22,7 @@ def create_topic(
     Raises ValueError if the topic exists with another number of partitions.
     """
     admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
-    topic = NewTopic(name, partitions, 1, config=TOPIC_CONFIG if config is None else config)
+    topic = NewTopic(name, partitions, 1, config=config or {})
     exists_code = 36
     try:
         admin.create_topics([topic], operation_timeout=30)[name].result(timeout=30)

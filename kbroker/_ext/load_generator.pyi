@@ -35,3 +35,19 @@ class LoadGenerator:
     ) -> None: ...
     def run(self, seconds: float, drain_seconds: float = 30.0) -> RunResult:
         """Load for ``seconds``, then wait for the last answers. Raises LoadError."""
+
+class DeliveryCounter:
+    """Counts librdkafka's delivery reports without a Python object for each.
+
+    latency_address: of ``rd_kafka_message_latency``, or of another function of its type.
+    """
+
+    def __init__(self, latency_address: int) -> None: ...
+    def count(self, messages_address: int, number: int) -> None:
+        """``messages_address`` is that of an array of pointers to rd_kafka_message_t."""
+
+    def take_window(self) -> tuple[int, int, int]:
+        """(delivered, sum of their latencies in us, the longest) since the last call."""
+
+    def totals(self) -> tuple[int, int, int, int, int, list[int]]:
+        """(delivered, failed, last error code, sum of latencies in us, the longest, histogram)"""

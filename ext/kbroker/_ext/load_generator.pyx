@@ -12,7 +12,7 @@ cimport cython
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.errno cimport EAGAIN, EINTR, errno
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t, uintptr_t
 from libc.string cimport memcmp, memcpy, memmove, memset, strerror
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
@@ -435,3 +435,83 @@ cdef class LoadGenerator:
         self.requests += 1
         self.outstanding -= 1
         return RUN_OK
+
+
+cdef extern from *:
+    """
+    /* The head of rd_kafka_message_t, whose layout is part of librdkafka's public interface. */
+    struct delivered_message { int err; };
+    typedef int64_t (*latency_function)(const struct delivered_message *);
+    """
+    cdef struct delivered_message:
+        int err
+    ctypedef int64_t (*latency_function)(const delivered_message*) noexcept nogil
+
+
+@cython.final
+cdef class DeliveryCounter:
+    """Counts librdkafka's delivery reports: errors, and latency from produce call to answer.
+
+    `latency_address` is that of rd_kafka_message_latency, or of another function of its type.
+    """
+
+    cdef:
+        latency_function latency_of
+        int64_t delivered
+        int64_t failed
+        int last_error
+        int64_t sum_us
+        int64_t max_us
+        int64_t histogram[BUCKETS]
+        int64_t window_delivered
+        int64_t window_sum_us
+        int64_t window_max_us
+
+    def __cinit__(self, uintptr_t latency_address):
+        if latency_address == 0:
+            raise ValueError("the latency function has no address")
+        self.latency_of = <latency_function>latency_address
+        self.delivered = self.failed = self.sum_us = self.max_us = 0
+        self.window_delivered = self.window_sum_us = self.window_max_us = 0
+        self.last_error = 0
+        memset(self.histogram, 0, sizeof(self.histogram))
+
+    def count(self, uintptr_t messages_address, Py_ssize_t number):
+        """`messages_address` is that of an array of `number` pointers to rd_kafka_message_t.
+
+        SAFETY: the caller vouches for both; the messages belong to an event it has not destroyed.
+        """
+        cdef const delivered_message** messages = <const delivered_message**>messages_address
+        with nogil:
+            self._count(messages, number)
+
+    cdef void _count(self, const delivered_message** messages, Py_ssize_t number) noexcept nogil:
+        cdef:
+            Py_ssize_t i
+            int64_t latency_us
+        for i in range(number):
+            if messages[i].err != 0:
+                self.failed += 1
+                self.last_error = messages[i].err
+                continue
+            latency_us = self.latency_of(messages[i])
+            self.delivered += 1
+            self.sum_us += latency_us
+            self.max_us = max(self.max_us, latency_us)
+            self.histogram[bucket_of(latency_us * 1000)] += 1
+            self.window_delivered += 1
+            self.window_sum_us += latency_us
+            self.window_max_us = max(self.window_max_us, latency_us)
+
+    def take_window(self):
+        """(delivered, sum of their latencies in us, the longest) since the last call."""
+        taken = (self.window_delivered, self.window_sum_us, self.window_max_us)
+        self.window_delivered = self.window_sum_us = self.window_max_us = 0
+        return taken
+
+    def totals(self):
+        """(delivered, failed, last error code, sum of latencies in us, the longest, histogram)"""
+        counts = [self.histogram[i] for i in range(BUCKETS)]
+        return (
+            self.delivered, self.failed, self.last_error, self.sum_us, self.max_us, counts
+        )

@@ -1,0 +1,70 @@
+"""The client-driven benchmarks at toy size, against the mock cluster inside librdkafka."""
+
+import pytest
+
+librdkafka = pytest.importorskip("perf.librdkafka")
+
+from perf import consumer_perf, producer_perf  # noqa: E402
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def cluster():
+    """The bootstrap address of a mock cluster with one broker."""
+    library = librdkafka.load_library()
+    for name in ("handle_mock_cluster", "mock_cluster_bootstraps"):
+        function = getattr(library, f"rd_kafka_{name}")
+        function.restype = librdkafka.POINTER if name == "handle_mock_cluster" else librdkafka.TEXT
+        function.argtypes = [librdkafka.POINTER]
+    with librdkafka.BatchProducer({"test.mock.num.brokers": "1"}, "unused", [b"x"]) as owner:
+        mock = library.rd_kafka_handle_mock_cluster(owner._handle)
+        yield library.rd_kafka_mock_cluster_bootstraps(mock).decode()
+
+
+def producer_options(cluster, *more):
+    servers = ["--producer-props", f"bootstrap.servers={cluster}", "acks=1"]
+    base = ["--topic", "t", "--num-records", "2500", "--record-size", "50"]
+    return producer_perf.parse_arguments([*base, "--throughput", "-1", *more, *servers])
+
+
+@pytest.mark.parametrize("client", ["librdkafka", "confluent"])
+def test_records_produced_by_either_client_are_counted_and_read_back(cluster, client):
+    options = producer_options(cluster, "--client", client)
+
+    sent = producer_perf.run(options, lambda line: None)
+
+    assert (sent["records"], sent["bytes"]) == (2500, 125_000)
+    assert 0 < sent["p50_ms"] <= sent["max_ms"] * 1.02
+    reader = ["--bootstrap-server", cluster, "--topic", "t", "--messages", "2500"]
+    read = consumer_perf.run(consumer_perf.parse_arguments(reader))
+    assert (read["records"], read["bytes"], read["complete"]) == (2500, 125_000, True)
+
+
+def test_records_the_client_refuses_fail_the_run(cluster):
+    options = producer_options(cluster)
+    options.settings["message.max.bytes"] = "1000"
+    options.record_size = 2000
+
+    with pytest.raises(RuntimeError, match="size too large"):
+        producer_perf.run(options, lambda line: None)
+
+
+def test_settings_the_client_does_not_know_are_named(cluster):
+    options = producer_options(cluster)
+    options.settings["no.such.setting"] = "1"
+
+    with pytest.raises(ValueError, match=r"no\.such\.setting"):
+        producer_perf.run(options, lambda line: None)
+
+
+def test_messages_that_never_come_leave_the_run_incomplete(cluster, capsys):
+    producer_perf.run(producer_options(cluster), lambda line: None)
+    reader = ["--bootstrap-server", cluster, "--topic", "t", "--messages", "2501"]
+
+    assert consumer_perf.main([*reader, "--timeout", "200"]) == 0
+
+    header, warning, line = capsys.readouterr().out.splitlines()
+    assert header == consumer_perf.HEADER
+    assert warning.startswith("WARNING: Exiting before consuming the expected number")
+    assert line.split(", ")[4] == "2500"
