@@ -1,4 +1,5 @@
-"""What lies in a log directory: partitions, and directories that wait to be deleted.
+"""One log directory as one io worker sees it: what is in it, its checkpoints, whether it has
+failed.
 
 Locks, ``meta.properties`` and the clean-shutdown marker are the supervisor's
 (``supervisor/data_dirs.py``).
@@ -6,14 +7,40 @@ Locks, ``meta.properties`` and the clean-shutdown marker are the supervisor's
 
 from __future__ import annotations
 
+import logging
 import os
+import uuid
+from collections.abc import Mapping
 
-from kbroker.storage.formats import DELETE_DIR_SUFFIX, parse_partition_dir
+from kbroker.storage.checkpoint import CorruptCheckpointError, OffsetCheckpoint, TopicPartition
+from kbroker.storage.damage import DamagedLogError
+from kbroker.storage.files import replace_file, sync_directory
+from kbroker.storage.formats import (
+    CLEANER_CHECKPOINT,
+    DELETE_DIR_SUFFIX,
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_CHECKPOINT,
+    QUARANTINE_MARKER,
+    RECOVERY_POINT_CHECKPOINT,
+    STRAY_DIR_SUFFIX,
+    parse_partition_dir,
+    partition_dir_name,
+)
+from kbroker.storage.partition_metadata import (
+    CorruptMetadataError,
+    read_partition_metadata,
+    write_partition_metadata,
+)
+
+log = logging.getLogger(__name__)
+
+CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT)
 
 
-def scan_partitions(directory: str) -> list[tuple[str, int]]:
-    """(topic, partition) of every partition directory, not those that wait for deletion. Raises
-    OSError.
+def scan_partitions(directory: str) -> list[TopicPartition]:
+    """(topic, partition) of every partition directory, not those that wait for deletion.
+
+    Raises OSError.
     """
     found = []
     with os.scandir(directory) as entries:
@@ -28,3 +55,164 @@ def scan_deleted(directory: str) -> list[str]:
     """Paths of partition directories that wait for deletion. Raises OSError."""
     with os.scandir(directory) as entries:
         return [entry.path for entry in entries if entry.name.endswith(DELETE_DIR_SUFFIX)]
+
+
+class LogDir:
+    """Made at start from the checkpoints on disk. ``error`` is set when the directory fails."""
+
+    __slots__ = (
+        "_dead",
+        "_gaps_known",
+        "_recovery_points",
+        "_start_offsets",
+        "error",
+        "index",
+        "partition_count",
+        "path",
+    )
+
+    def __init__(self, index: int, path: str) -> None:
+        """Raises nothing: a directory that cannot be read has failed."""
+        self.index = index
+        self.path = path
+        self.error: object = None
+        self.partition_count = 0
+        # What the checkpoints said at start. None: the recovery points cannot be read.
+        self._recovery_points: dict[TopicPartition, int] | None = None
+        self._start_offsets: dict[TopicPartition, int] = {}
+        self._gaps_known: frozenset[TopicPartition] = frozenset()
+        # Partitions deleted since the start: no checkpoint may bring their lines back.
+        self._dead: set[TopicPartition] = set()
+        try:
+            self.partition_count = len(scan_partitions(path))
+            self._recovery_points = self._read(RECOVERY_POINT_CHECKPOINT)
+            self._start_offsets = self._read(LOG_START_CHECKPOINT) or {}
+            self._gaps_known = frozenset(self._read(CLEANER_CHECKPOINT) or ())
+        except OSError as error:
+            self.error = error
+
+    def _read(self, name: str) -> dict[TopicPartition, int] | None:
+        try:
+            return self._checkpoint(name).read() or {}
+        except CorruptCheckpointError as error:
+            log.error("%s; going on without it", error)
+            return None
+
+    def _checkpoint(self, name: str) -> OffsetCheckpoint:
+        return OffsetCheckpoint(self.path, name)
+
+    # ---- what is known of a partition ----
+
+    def partition_path(self, key: TopicPartition) -> str:
+        return os.path.join(self.path, partition_dir_name(*key))
+
+    def holds(self, key: TopicPartition) -> bool:
+        return os.path.isdir(self.partition_path(key))
+
+    def recovery_point(self, key: TopicPartition) -> int | None:
+        """As of the start; None when the checkpoint was unreadable."""
+        return None if self._recovery_points is None else self._recovery_points.get(key, 0)
+
+    def start_offset(self, key: TopicPartition) -> int:
+        return self._start_offsets.get(key, 0)
+
+    def was_compacted(self, key: TopicPartition) -> bool:
+        """Whether a cleaner worked on the partition: its offsets may have gaps."""
+        return key in self._gaps_known
+
+    # ---- making and removing partitions ----
+
+    def belongs(self, key: TopicPartition, topic_id: bytes) -> bool:
+        """Whether the partition's directory is of this topic id; adopts one that does not say.
+
+        Raises OSError.
+        """
+        path = self.partition_path(key)
+        try:
+            found = read_partition_metadata(path)
+        except CorruptMetadataError as error:
+            log.warning("%s; writing it anew", error)
+            found = None
+        if found is None:
+            write_partition_metadata(path, topic_id)
+            return True
+        return found == topic_id
+
+    def set_stray_aside(self, key: TopicPartition) -> None:
+        """Keep a directory that belongs to another topic of the same name, out of the way.
+
+        Raises OSError.
+        """
+        path = self.partition_path(key)
+        stray = f"{path}.{uuid.uuid4().hex}{STRAY_DIR_SUFFIX}"
+        log.warning("%s belongs to another topic of the same name; it is kept as %s", path, stray)
+        os.rename(path, stray)
+        self.partition_count -= 1
+
+    def create(self, key: TopicPartition, topic_id: bytes) -> None:
+        """Make an empty directory for a new partition. Raises OSError.
+
+        A new log must not inherit the recovery point of a deleted one: it would count as damaged.
+        """
+        known = self._recovery_points
+        if key in self._dead or known is None or key in known or key in self._start_offsets:
+            self._drop_lines(key)
+        self._dead.discard(key)
+        self._start_offsets.pop(key, None)
+        if known is not None:
+            known.pop(key, None)
+        os.mkdir(self.partition_path(key), 0o755)
+        write_partition_metadata(self.partition_path(key), topic_id)
+        self.partition_count += 1
+
+    def died(self, key: TopicPartition) -> bool:
+        """Whether the partition was deleted since the start, and not made again."""
+        return key in self._dead
+
+    def set_deleted_aside(self, key: TopicPartition) -> str:
+        """Rename a deleted partition's directory so that it means nothing; the new path.
+
+        Raises OSError.
+        """
+        path = self.partition_path(key)
+        doomed = f"{path}.{uuid.uuid4().hex}{DELETE_DIR_SUFFIX}"
+        self._dead.add(key)
+        os.rename(path, doomed)
+        sync_directory(self.path)
+        self._drop_lines(key)
+        self.partition_count -= 1
+        return doomed
+
+    def _drop_lines(self, key: TopicPartition) -> None:
+        for name in CHECKPOINTS:
+            self._checkpoint(name).merge({}, [key])
+
+    # ---- quarantine ----
+
+    def is_quarantined(self, key: TopicPartition) -> bool:
+        return os.path.exists(os.path.join(self.partition_path(key), QUARANTINE_MARKER))
+
+    def quarantine(self, key: TopicPartition, error: DamagedLogError) -> None:
+        """Leave a note in the partition's directory, which also makes the next start look again."""
+        path = os.path.join(self.partition_path(key), QUARANTINE_MARKER)
+        try:
+            replace_file(path, f"{error}\n".encode())
+        except OSError as failure:
+            log.error("%s: not written: %s", path, failure)
+
+    def end_quarantine(self, key: TopicPartition) -> None:
+        """The log was loaded in full. Raises OSError."""
+        os.unlink(os.path.join(self.partition_path(key), QUARANTINE_MARKER))
+
+    # ---- checkpoints ----
+
+    def lower_recovery_point(self, key: TopicPartition, offset: int) -> None:
+        """Write one recovery point, durably. Raises OSError."""
+        self._checkpoint(RECOVERY_POINT_CHECKPOINT).merge({key: offset})
+
+    def write_checkpoints(self, lines: Mapping[str, Mapping[TopicPartition, int]]) -> None:
+        """Merge ``lines`` of this worker, by file name. May run in another thread; touches files
+        only. Raises OSError.
+        """
+        for name, values in lines.items():
+            self._checkpoint(name).merge(values, self._dead)

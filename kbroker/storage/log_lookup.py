@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kbroker._ext.log_scan import find_batch
 from kbroker._ext.record_batch import decode_records, read_header
-from kbroker.storage.formats import BATCH_HEADER_BYTES, CODEC_MASK, NO_TIMESTAMP
+from kbroker.storage.formats import BATCH_HEADER_BYTES, CODEC_MASK, LOG_SUFFIX, NO_TIMESTAMP
 
 if TYPE_CHECKING:
     from kbroker.storage.partition_log import PartitionLog
@@ -27,6 +27,7 @@ NO_OFFSET = -1
 NO_EPOCH = -1
 LOG_APPEND_TIME = 0x08
 FORMAT_2 = 2
+MAGIC_AT = 16
 
 
 class Found(NamedTuple):
@@ -91,9 +92,11 @@ def find_newest(log: PartitionLog) -> Found | None:
 
 def newest_timestamp(log: PartitionLog, segment: Segment) -> int:
     """The largest record timestamp in ``segment``, the file's time if records have none."""
-    if segment.base_offset == log.appender.base_offset:
-        return log.appender.max_timestamp
-    return segment.largest_timestamp()
+    if segment.base_offset != log.appender.base_offset:
+        return segment.largest_timestamp()
+    if log.appender.max_timestamp >= 0:
+        return int(log.appender.max_timestamp)
+    return int(os.stat(segment.path(LOG_SUFFIX)).st_mtime * 1000)
 
 
 def _find_in(log: PartitionLog, segment: Segment, timestamp: int) -> Found | None:
@@ -127,9 +130,9 @@ def _next_batch(
 
 def _find_record(log: PartitionLog, batch: bytes, timestamp: int) -> Found | None:
     """The first record of ``batch`` at or after ``timestamp`` and the log start."""
+    if batch[MAGIC_AT] != FORMAT_2:
+        raise ValueError(f"{log.name}: message format {batch[MAGIC_AT]} is not searched by time")
     header = read_header(batch)
-    if header.magic != FORMAT_2:
-        raise ValueError(f"{log.name}: message format {header.magic} is not searched by timestamp")
     if header.attributes & LOG_APPEND_TIME:
         return Found(max(header.base_offset, log.log_start_offset), header.max_timestamp)
     records: bytes = batch[BATCH_HEADER_BYTES:]

@@ -1,0 +1,120 @@
+"""The open files of a log's active segment: the log file and the two mapped indexes."""
+
+from __future__ import annotations
+
+import os
+
+from kbroker._ext.log_append import LogAppender
+from kbroker._ext.log_scan import find_batch
+from kbroker._ext.offset_index import OffsetIndex, TimeIndex
+from kbroker.storage.formats import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
+from kbroker.storage.segment import Segment
+from kbroker.storage.topic_settings import TopicSettings
+
+
+class ActiveSegment:
+    """Opened by ``PartitionLog``, which attaches its appender to it and closes it."""
+
+    __slots__ = ("_preallocated", "fd", "offsets", "times")
+
+    def __init__(self, segment: Segment, settings: TopicSettings) -> None:
+        """Open the files, creating or emptying them for a segment of size 0. Raises OSError."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        self.fd = os.open(segment.path(LOG_SUFFIX), flags, 0o644)
+        self._preallocated = settings.preallocate and segment.size == 0
+        limit = settings.segment_index_bytes
+        try:
+            if segment.size == 0:
+                os.ftruncate(self.fd, 0)
+            if self._preallocated:
+                os.posix_fallocate(self.fd, 0, settings.segment_bytes)
+            self.offsets = OffsetIndex(segment.path(INDEX_SUFFIX), segment.base_offset, limit)
+            self.times = TimeIndex(segment.path(TIME_INDEX_SUFFIX), segment.base_offset, limit)
+            if segment.size == 0:
+                self.offsets.clear()
+                self.times.clear()
+        except BaseException:
+            os.close(self.fd)
+            raise
+
+    def attach(
+        self,
+        appender: LogAppender,
+        segment: Segment,
+        next_offset: int,
+        created_ms: int,
+        *,
+        max_timestamp: int = -1,
+        max_timestamp_offset: int = -1,
+        first_timestamp: int = -1,
+        bytes_since_index: int = 0,
+    ) -> None:
+        """Have ``appender`` go on at the end of this segment."""
+        appender.attach(
+            fd=self.fd,
+            offset_index=self.offsets,
+            time_index=self.times,
+            base_offset=segment.base_offset,
+            position=segment.size,
+            next_offset=next_offset,
+            created_ms=created_ms,
+            max_timestamp=max_timestamp,
+            max_timestamp_offset=max_timestamp_offset,
+            first_timestamp=first_timestamp,
+            bytes_since_index=bytes_since_index,
+            preallocated=self._preallocated,
+        )
+
+    def attach_cut(
+        self, appender: LogAppender, segment: Segment, next_offset: int, now_ms: int
+    ) -> None:
+        """As ``attach``, for a segment that was cut: what the appender remembers is read again."""
+        self.offsets.truncate_to(next_offset)
+        self.times.truncate_to(next_offset)
+        _entry, tail = self.offsets.lookup(next_offset)
+        newest, newest_offset = self.times.last_entry
+        found = find_batch(self.fd, tail, segment.size)
+        while found is not None:
+            if found[4] > newest:
+                newest, newest_offset = found[4], found[3]
+            found = find_batch(self.fd, found[0] + found[1], segment.size)
+        first = find_batch(self.fd, 0, segment.size)
+        self.attach(
+            appender,
+            segment,
+            next_offset,
+            now_ms,
+            max_timestamp=newest,
+            max_timestamp_offset=newest_offset,
+            first_timestamp=first[4] if first is not None else -1,
+            bytes_since_index=segment.size - tail,
+        )
+
+    def resize_indexes(self, bytes_max: int) -> None:
+        """Follow a changed ``segment.index.bytes``."""
+        self.offsets.resize_limit(bytes_max)
+        self.times.resize_limit(bytes_max)
+
+    def trim(self, appender: LogAppender) -> None:
+        """Write the last time index entry and cut what was allocated ahead. Raises OSError.
+
+        Nothing may be appended after it.
+        """
+        if appender.max_timestamp >= 0:
+            self.times.append_entry(
+                appender.max_timestamp, appender.max_timestamp_offset, final=True
+            )
+        self.offsets.seal()
+        self.times.seal()
+        if self._preallocated:
+            # Log files are read with pread and sendfile, never mapped, and nobody reads past the
+            # published end.
+            os.ftruncate(self.fd, appender.position)
+
+    def close(self) -> None:
+        """Safe to call twice."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+        self.offsets.close()
+        self.times.close()

@@ -1,0 +1,98 @@
+"""What of a log is not known to be on disk, and the jobs that sync it."""
+
+from __future__ import annotations
+
+import os
+
+from kbroker.storage.files import sync_directory, sync_file
+from kbroker.storage.formats import INDEX_SUFFIX, TIME_INDEX_SUFFIX
+from kbroker.storage.producer_snapshots import snapshot_path
+from kbroker.storage.segment import Segment
+
+
+class FlushJob:
+    """Syncs everything that was in a log when the job was made; ``run`` may be called in another
+    thread.
+    """
+
+    __slots__ = ("directories", "end_offset", "fds", "files", "messages")
+
+    def __init__(self, end_offset: int, messages: int) -> None:
+        self.end_offset = end_offset
+        self.messages = messages
+        self.fds: list[int] = []
+        self.files: list[str] = []
+        self.directories: list[str] = []
+
+    def run(self) -> None:
+        """Sync. Raises OSError, after which nothing there may be synced again."""
+        try:
+            for fd in self.fds:
+                os.fdatasync(fd)
+            for path in self.files:
+                sync_file(path)
+            for directory in self.directories:
+                sync_directory(directory)
+        finally:
+            for fd in self.fds:
+                os.close(fd)
+
+
+class Unsynced:
+    """Sealed segments and names of one log that still have to be synced.
+
+    A sealed segment keeps the descriptor that wrote it until then: the kernel reports a failed
+    write-back to the open file that was written through.
+    """
+
+    __slots__ = ("_log_dir", "_path", "_sealed", "names_changed", "path_is_new")
+
+    def __init__(self, path: str, log_dir: str) -> None:
+        self._path = path
+        self._log_dir = log_dir
+        self._sealed: list[tuple[int, Segment]] = []
+        # A file was made, renamed or removed; the partition's directory itself was made.
+        self.names_changed = False
+        self.path_is_new = False
+
+    def __bool__(self) -> bool:
+        return bool(self._sealed) or self.names_changed or self.path_is_new
+
+    def add(self, fd: int, segment: Segment) -> None:
+        """Take over the descriptor of a sealed segment."""
+        self._sealed.append((fd, segment))
+
+    def forget(self, segment: Segment) -> None:
+        """The segment is going away."""
+        for entry in [entry for entry in self._sealed if entry[1] is segment]:
+            os.close(entry[0])
+            self._sealed.remove(entry)
+
+    def job(self, end_offset: int, messages: int, active_fd: int | None = None) -> FlushJob:
+        """A job for everything here, and for the active segment."""
+        job = FlushJob(end_offset, messages)
+        # Duplicates share the open file; the originals may be closed while the job runs.
+        job.fds = [os.dup(fd) for fd, _ in self._sealed]
+        if active_fd is not None:
+            job.fds.append(os.dup(active_fd))
+        for _, segment in self._sealed:
+            job.files += [segment.path(INDEX_SUFFIX), segment.path(TIME_INDEX_SUFFIX)]
+            job.files.append(snapshot_path(self._path, segment.next_offset))
+        if self.names_changed:
+            job.directories.append(self._path)
+        if self.path_is_new:
+            job.directories.append(self._log_dir)
+        self.names_changed = self.path_is_new = False
+        return job
+
+    def settle(self, synced_to: int) -> None:
+        """Everything below ``synced_to`` is on disk."""
+        for entry in [entry for entry in self._sealed if entry[1].next_offset <= synced_to]:
+            os.close(entry[0])
+            self._sealed.remove(entry)
+
+    def close(self) -> None:
+        """Close every descriptor without syncing."""
+        for fd, _ in self._sealed:
+            os.close(fd)
+        self._sealed = []
