@@ -11,6 +11,7 @@ from setuptools import Extension, setup
 
 DEBUG = os.environ.get("KBROKER_DEBUG") == "1"
 SOURCES = Path("ext")
+JOBS = int(os.environ.get("KBROKER_BUILD_JOBS", "0"))  # Cython and C compilers at once
 
 COMPILE_ARGS = ["-std=gnu11", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-unused-function"]
 COMPILE_ARGS += ["-O0", "-g", "-UNDEBUG"] if DEBUG else ["-O3", "-g0"]
@@ -46,7 +47,8 @@ setup(
         extensions(),
         include_path=[str(SOURCES)],
         compiler_directives=DIRECTIVES,
-        nthreads=int(os.environ.get("KBROKER_BUILD_JOBS", "0")),
+        nthreads=JOBS,
         quiet=True,
-    )
+    ),
+    options={"build_ext": {"parallel": JOBS}} if JOBS else {},
 )

@@ -55,14 +55,15 @@ def send_connection(sock: socket.socket, fd: int, listener_index: int, peer_host
     return True
 
 
-def receive_connections(sock: socket.socket) -> list[tuple[int, int]]:
-    """Network process: the (descriptor, listener index) of connections that arrived; the caller
-    owns the descriptors.
+def receive_connections(sock: socket.socket) -> list[tuple[int, int, str]]:
+    """Network process: the (descriptor, listener index, peer host) of connections that arrived.
+
+    The caller owns the descriptors, and reports the end of each with ``send_closed`` and its host.
 
     Takes a bounded number; ``sock`` stays readable while more wait. A connection whose descriptor
     did not fit this process's table is closed by the kernel, and reported as closed.
     """
-    found: list[tuple[int, int]] = []
+    found: list[tuple[int, int, str]] = []
     for _ in range(_RECEIVE_MAX):
         try:
             body, ancillary, _, _ = sock.recvmsg(
@@ -73,13 +74,14 @@ def receive_connections(sock: socket.socket) -> list[tuple[int, int]]:
         if len(body) < _HEADER.size:
             break
         fd = _descriptor_of(ancillary)
+        peer_host = body[_HEADER.size :].decode(errors="replace")
         if fd is None:
             log.warning(
                 "out of file descriptors, dropped a connection; raise the limit (ulimit -n)"
             )
-            send_closed(sock, [body[_HEADER.size :].decode()])
+            send_closed(sock, [peer_host])
             continue
-        found.append((fd, _HEADER.unpack_from(body)[0]))
+        found.append((fd, _HEADER.unpack_from(body)[0], peer_host))
     return found
 
 
@@ -142,7 +144,7 @@ def discard_pending(pair: tuple[socket.socket, socket.socket]) -> int:
     """
     dropped = 0
     while fds := receive_connections(pair[1]):
-        for fd, _ in fds:
+        for fd, _, _ in fds:
             socket.close(fd)
             dropped += 1
     receive_closed(pair[0])

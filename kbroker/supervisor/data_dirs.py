@@ -54,7 +54,21 @@ class DataDirs:
         Raises ConfigError when none can be used, when one is in use by another broker, or when they
         belong to different brokers or clusters.
         """
-        paths, lock_fds, reason = [], [], ""
+        lock_fds: list[int] = []
+        try:
+            return cls(cls._lock_all(config, lock_fds), lock_fds, config)
+        except BaseException:
+            for fd in lock_fds:
+                os.close(fd)
+            raise
+
+    @staticmethod
+    def _lock_all(config: BrokerConfig, lock_fds: list[int]) -> list[str]:
+        """Lock the directories that can be used.
+
+        Returns their paths, puts descriptors into ``lock_fds``.
+        """
+        paths, reason = [], ""
         deadline = time.monotonic() + LOCK_WAIT_S
         for path in config.log_dirs:
             try:
@@ -64,14 +78,14 @@ class DataDirs:
                 reason = os.strerror(error.errno or 0).lower()
                 log.error("data directory %s is left out: %s", path, reason)
                 continue
+            lock_fds.append(fd)
             if not _lock(fd, deadline):
                 raise ConfigError("log.dirs", path, "directories that no other broker is using")
             paths.append(path)
-            lock_fds.append(fd)
         if not paths:
             shown = ",".join(config.log_dirs)
             raise ConfigError("log.dirs", shown, f"directories that can be written ({reason})")
-        return cls(paths, lock_fds, config)
+        return paths
 
     @staticmethod
     def _agreed_broker_id(metas: dict[str, dict[str, str]], config: BrokerConfig) -> int:

@@ -25,7 +25,7 @@ def bind_listeners(config: BrokerConfig) -> list[tuple[Listener, socket.socket]]
             (socket.SO_SNDBUF, "socket.send.buffer.bytes"),
             (socket.SO_RCVBUF, "socket.receive.buffer.bytes"),
         ):
-            if config[key] > 0:
+            if config.is_set(key) and config[key] > 0:  # else the system tunes them itself
                 sock.setsockopt(socket.SOL_SOCKET, option, config[key])
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -142,7 +142,7 @@ class NetworkWorker(Worker):
 
     def take_connections(self) -> None:
         """Accept what the acceptor has handed over."""
-        for fd, listener_index in receive_connections(self.handoff):
+        for fd, listener_index, peer_host in receive_connections(self.handoff):
             connection_socket = socket.socket(fileno=fd)
             try:
                 connection_socket.setblocking(False)
@@ -150,11 +150,11 @@ class NetworkWorker(Worker):
                 peer = connection_socket.getpeername()
                 local = connection_socket.getsockname()
             except OSError:  # gone before it was looked at
-                self.closed_peers.append("")
+                self.closed_peers.append(peer_host)
                 connection_socket.close()
                 continue
             connection = self.loop.add_connection(
-                connection_socket.detach(), listener_index, host_of(peer), peer[1]
+                connection_socket.detach(), listener_index, peer_host, peer[1]
             )
             connection.local_address = (host_of(local), local[1])
         self.publish_count()

@@ -74,7 +74,7 @@ class NetworkDouble(_Obedient):
         super().setup()
 
     def _take(self) -> None:
-        for fd, _ in fdpass.receive_connections(self._handoff):
+        for fd, _, _ in fdpass.receive_connections(self._handoff):
             client = socket.socket(fileno=fd)
             self._clients[fd] = client
             self.add_reader(fd, lambda client=client: self._answer(client))

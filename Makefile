@@ -1,0 +1,86 @@
+# Everything lives in .venv; nothing is installed on the system. PYTHON picks the interpreter (3.11 or newer),
+# JOBS how many compilers and test processes run at once, ARGS adds arguments to the command that a target runs.
+
+PYTHON ?= python3
+JOBS ?= $(shell nproc)
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check
+
+.PHONY: help setup build run debug test test-all lint bench docs dist clean
+
+help:
+	@echo "make run       build, and start a broker on config/server.properties (ARGS='--override key=value')"
+	@echo "make test      build, and run the tests (ARGS='-k produce')"
+	@echo "make test-all  the same with the slow ones"
+	@echo "make lint      format, style, layers, generated documents"
+	@echo "make bench     saturate a broker and print what it does"
+	@echo "make docs      write the generated documents"
+	@echo "make dist      wheel and sdist in dist/"
+	@echo "make debug     build with bounds checks, assertions and line tracing"
+	@echo "make setup     the environment with everything for development"
+	@echo "make clean     remove what was built; the environment and data stay"
+
+# -- environments: what a broker needs, and what development needs beside it
+
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; try make PYTHON=...")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.run: pyproject.toml | $(BIN)/python
+	$(PIP) 'setuptools>=70' wheel 'cython>=3.0.11'
+	KBROKER_BUILD_JOBS=$(JOBS) $(PIP) --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(BIN)/python
+	$(PIP) 'setuptools>=70' wheel 'cython>=3.0.11'
+	KBROKER_BUILD_JOBS=$(JOBS) $(PIP) --no-build-isolation --editable '.[dev]'
+	@touch $@ $(VENV)/.run
+
+setup: $(VENV)/.dev
+
+# -- build and run
+
+build: $(VENV)/.run
+	@KBROKER_BUILD_JOBS=$(JOBS) $(BIN)/python setup.py --quiet build_ext --inplace --parallel $(JOBS)
+	@$(BIN)/python tools/check_extensions.py
+
+debug: $(VENV)/.run
+	KBROKER_DEBUG=1 KBROKER_BUILD_JOBS=$(JOBS) $(BIN)/python setup.py --quiet build_ext --inplace --force --parallel $(JOBS)
+
+run: build
+	exec $(BIN)/kbroker-supervisor -c config/server.properties $(ARGS)
+
+# -- checks
+
+test: $(VENV)/.dev build
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow" $(ARGS)
+
+test-all: $(VENV)/.dev build
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
+
+lint: $(VENV)/.dev build
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/python tools/check_style.py
+	$(BIN)/python tools/gen_docs.py --check
+
+bench: $(VENV)/.dev build
+	$(BIN)/python perf/saturate.py $(ARGS)
+
+# -- products
+
+docs: $(VENV)/.run
+	$(BIN)/python tools/gen_docs.py
+
+dist: $(VENV)/.dev
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist $(ARGS)
+
+clean:
+	rm -rf build dist .hypothesis .ruff_cache *.egg-info
+	find kbroker ext -name '*.so' -delete -o -name '*.c' -path 'ext/*' -delete
+	find kbroker tests perf tools -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,304 @@
+"""The arbiter's decisions, with processes and time that exist only here."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from kbroker.ipc.process_table import (
+    HEARTBEAT_NS,
+    PID,
+    READY,
+    STATE,
+    Address,
+    ProcessKind,
+    ProcessTable,
+    region_size,
+)
+from kbroker.supervisor.arbiter import ABORT_GRACE_S, STALLED_AFTER_S, Arbiter
+from kbroker.supervisor.child import CANNOT_START_MAX, RestartPolicy
+
+pytestmark = pytest.mark.unit
+
+CONTROLLER = Address(ProcessKind.CONTROLLER, 0)
+IO = Address(ProcessKind.IO_WORKER, 0)
+NETWORK = Address(ProcessKind.NETWORK, 0)
+ACCEPTOR = Address(ProcessKind.ACCEPTOR, 0)
+EXPORTER = Address(ProcessKind.EXPORTER, 0)
+ADDRESSES = [CONTROLLER, IO, NETWORK, ACCEPTOR, EXPORTER]
+
+
+class FakeSystem:
+    """Processes as entries of a dict; time moves only when somebody waits."""
+
+    def __init__(self) -> None:
+        self.time = 100.0
+        self.alive: dict[int, Address] = {}
+        self.spawned: list[tuple[Address, int]] = []
+        self.killed: list[tuple[Address, int]] = []
+        self.ended: list[tuple[int, int]] = []
+        self.signals: list[int] = []
+        self.waits: list[float] = []
+        self.stubborn: set[Address] = set()  # ignore SIGTERM
+        self.exit_codes: dict[Address, int] = {}
+        self._next_pid = 1000
+
+    def now(self) -> float:
+        return self.time
+
+    def wait_signals(self, timeout_s: float) -> list[int]:
+        self.waits.append(timeout_s)
+        self.time += timeout_s
+        arrived, self.signals = self.signals, []
+        return arrived
+
+    def spawn(self, address: Address, incarnation: int) -> int:
+        self._next_pid += 1
+        self.alive[self._next_pid] = address
+        self.spawned.append((address, incarnation))
+        return self._next_pid
+
+    def reap(self) -> list[tuple[int, int]]:
+        ended, self.ended = self.ended, []
+        return ended
+
+    def kill(self, pid: int, number: int) -> None:
+        address = self.alive[pid]
+        self.killed.append((address, number))
+        if number == signal.SIGKILL:
+            self.end(address, -signal.SIGKILL)
+        elif number == signal.SIGTERM and address not in self.stubborn:
+            self.end(address, self.exit_codes.get(address, 0))
+
+    def end(self, address: Address, code: int) -> None:
+        pid = next(pid for pid, known in self.alive.items() if known == address)
+        del self.alive[pid]
+        self.ended.append((pid, code))
+
+
+class Setup:
+    """An arbiter on fakes, started."""
+
+    def __init__(self, stop_budget_s: float = 1.5) -> None:
+        self.system = FakeSystem()
+        self.table = ProcessTable(bytearray(region_size(len(ADDRESSES))), ADDRESSES)  # type: ignore[arg-type]
+        self.ends: list[tuple[Address, int]] = []
+        self.restarts = 0
+        self.arbiter = Arbiter(
+            ADDRESSES,
+            self.table,
+            self.system,
+            policy=RestartPolicy(0.1, 10.0, jitter=lambda low, high: 1.0),
+            stop_budget_s=stop_budget_s,
+            on_restart=self.on_restart,
+            on_end=lambda address, incarnation: self.ends.append((address, incarnation)),
+        )
+        for address in ADDRESSES:
+            self.table.begin_start(address)
+        self.arbiter.start_missing()
+        self.system.spawned.clear()
+        self.beat()
+
+    def on_restart(self) -> None:
+        self.restarts += 1
+
+    def beat(self) -> None:
+        for address in ADDRESSES:
+            self.table.set(address, STATE, READY)
+            self.table.set(address, HEARTBEAT_NS, int(self.system.time * 1e9))
+
+    def child(self, address: Address):  # type: ignore[no-untyped-def]
+        return next(child for child in self.arbiter.children if child.address == address)
+
+
+@pytest.fixture
+def setup() -> Setup:
+    return Setup()
+
+
+def test_children_start_in_order_with_first_incarnation() -> None:
+    system = FakeSystem()
+    table = ProcessTable(bytearray(region_size(len(ADDRESSES))), ADDRESSES)  # type: ignore[arg-type]
+    arbiter = Arbiter(ADDRESSES, table, system, policy=RestartPolicy(), stop_budget_s=1)
+    system.signals = [signal.SIGTERM]
+
+    arbiter.run()
+
+    assert system.spawned == [(address, 1) for address in ADDRESSES]
+
+
+def test_crashed_child_gets_a_new_incarnation_before_it_starts(setup: Setup) -> None:
+    """Others must drop what the dead one sent even while nobody has taken its place yet."""
+    setup.system.end(IO, -signal.SIGSEGV)
+
+    setup.arbiter.reap()
+
+    assert setup.table.incarnation(IO) == 2
+    assert not setup.table.is_ready(IO)
+    assert setup.table.get(IO, PID) == 0
+    assert setup.ends == [(IO, 1)]
+    setup.arbiter.start_missing()
+    assert setup.system.spawned == [(IO, 2)]
+    assert setup.restarts == 1
+
+
+def test_repeated_crashes_back_off_up_to_the_maximum(setup: Setup) -> None:
+    delays = []
+    for _ in range(10):
+        setup.system.end(IO, 1)
+        setup.arbiter.reap()
+        delays.append(round(setup.child(IO).start_at - setup.system.time, 3))
+        setup.system.time = setup.child(IO).start_at
+        setup.arbiter.start_missing()
+
+    assert delays == [0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10, 10]
+
+
+def test_stable_child_restarts_at_once_again(setup: Setup) -> None:
+    for _ in range(3):
+        setup.system.end(IO, 1)
+        setup.arbiter.reap()
+        setup.system.time = setup.child(IO).start_at
+        setup.arbiter.start_missing()
+    setup.system.time += 31
+    setup.system.end(IO, 1)
+
+    setup.arbiter.reap()
+
+    assert setup.child(IO).start_at == setup.system.time
+
+
+def test_bad_configuration_stops_the_broker_at_once(setup: Setup) -> None:
+    setup.system.end(IO, 2)
+
+    setup.arbiter.turn()
+    setup.arbiter.start_missing()
+
+    assert setup.arbiter._stop_requested
+    assert setup.arbiter._exit_code == 2
+
+
+def test_child_that_cannot_start_stops_the_broker_after_some_tries(setup: Setup) -> None:
+    for _ in range(CANNOT_START_MAX - 1):
+        setup.system.end(IO, 3)
+        setup.arbiter.reap()
+        assert not setup.arbiter._stop_requested
+        setup.system.time = setup.child(IO).start_at
+        setup.arbiter.start_missing()
+    setup.system.end(IO, 3)
+
+    setup.arbiter.reap()
+
+    assert setup.arbiter._stop_requested
+    assert setup.arbiter._exit_code == 3
+
+
+def test_other_exit_in_between_starts_the_count_anew(setup: Setup) -> None:
+    for code in (3, 3, 3, 3, 1, 3, 3, 3, 3):
+        setup.system.end(IO, code)
+        setup.arbiter.reap()
+        setup.system.time = setup.child(IO).start_at
+        setup.arbiter.start_missing()
+
+    assert not setup.arbiter._stop_requested
+
+
+def turns(setup: Setup, seconds: float) -> None:
+    end = setup.system.time + seconds
+    while setup.system.time < end:
+        setup.arbiter.turn()
+
+
+def test_stalled_child_is_aborted_then_killed_then_restarted(setup: Setup) -> None:
+    turns(setup, 1)
+    setup.beat()
+    stalled_at = setup.system.time
+    while not setup.system.killed:
+        setup.arbiter.turn()
+        for address in ADDRESSES:
+            if address != IO:
+                setup.table.set(address, HEARTBEAT_NS, int(setup.system.time * 1e9))
+    assert setup.system.killed == [(IO, signal.SIGABRT)]
+    assert STALLED_AFTER_S < setup.system.time - stalled_at < STALLED_AFTER_S + 3
+
+    turns(setup, ABORT_GRACE_S + 0.1)
+
+    assert setup.system.killed == [(IO, signal.SIGABRT), (IO, signal.SIGKILL)]
+    turns(setup, 1)
+    assert setup.system.spawned == [(IO, 2)]
+
+
+def test_supervisor_that_was_stopped_itself_gives_the_others_time(setup: Setup) -> None:
+    """After SIGSTOP and SIGCONT of the whole group every heartbeat is old and nobody is stuck."""
+    turns(setup, 1)
+    setup.system.time += 1000
+
+    turns(setup, 5)
+
+    assert setup.system.killed == []
+
+
+def test_child_in_recovery_is_given_longer(setup: Setup) -> None:
+    setup.table.begin_start(IO)
+    turns(setup, 1)
+    for _ in range(int(STALLED_AFTER_S) + 20):
+        setup.arbiter.turn()
+        for address in ADDRESSES:
+            if address != IO:
+                setup.table.set(address, HEARTBEAT_NS, int(setup.system.time * 1e9))
+
+    assert setup.system.killed == []
+
+
+def test_hangup_goes_to_the_controller(setup: Setup) -> None:
+    setup.arbiter.on_signal(signal.SIGHUP)
+
+    assert setup.system.killed == [(CONTROLLER, signal.SIGHUP)]
+
+
+def test_shutdown_goes_from_acceptor_to_exporter(setup: Setup) -> None:
+    setup.arbiter.shutdown()
+
+    order = [ACCEPTOR, NETWORK, IO, CONTROLLER, EXPORTER]
+    assert setup.system.killed == [(address, signal.SIGTERM) for address in order]
+    assert setup.arbiter.stopped_cleanly(ProcessKind.IO_WORKER)
+    assert setup.system.spawned == []
+
+
+def test_shutdown_kills_who_does_not_leave_and_keeps_the_budget(setup: Setup) -> None:
+    setup.system.stubborn = {NETWORK, IO}
+    started_at = setup.system.time
+
+    setup.arbiter.shutdown()
+
+    assert setup.system.time - started_at <= 1.5 + 0.11
+    assert (IO, signal.SIGKILL) in setup.system.killed
+    assert not setup.system.alive
+    assert not setup.arbiter.stopped_cleanly(ProcessKind.IO_WORKER)
+    assert setup.arbiter.stopped_cleanly(ProcessKind.CONTROLLER)
+
+
+def test_io_worker_that_fails_while_stopping_is_not_clean(setup: Setup) -> None:
+    setup.system.exit_codes[IO] = 1
+
+    setup.arbiter.shutdown()
+
+    assert not setup.arbiter.stopped_cleanly(ProcessKind.IO_WORKER)
+
+
+def test_io_worker_that_waits_for_its_restart_is_not_clean(setup: Setup) -> None:
+    setup.system.end(IO, -signal.SIGKILL)
+    setup.arbiter.reap()
+
+    setup.arbiter.shutdown()
+
+    assert not setup.arbiter.stopped_cleanly(ProcessKind.IO_WORKER)
+
+
+def test_unknown_child_is_reaped_without_a_trace(setup: Setup) -> None:
+    setup.system.ended.append((4, 0))
+
+    setup.arbiter.reap()
+
+    assert setup.ends == []

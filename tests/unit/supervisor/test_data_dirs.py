@@ -1,0 +1,169 @@
+"""Data directories: identity, marker, lock."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from kbroker.config.loader import BrokerConfig
+from kbroker.errors import ConfigError
+from kbroker.supervisor import data_dirs
+from kbroker.supervisor.data_dirs import DataDirs, new_cluster_id
+
+pytestmark = pytest.mark.unit
+
+
+def config(*paths: Path, **settings: str) -> BrokerConfig:
+    named = {name.replace("_", "."): value for name, value in settings.items()}
+    return BrokerConfig({"log.dirs": ",".join(map(str, paths)), **named})
+
+
+def meta(path: Path) -> dict[str, str]:
+    lines = (path / "meta.properties").read_text().splitlines()
+    return dict(line.split("=", 1) for line in lines)
+
+
+def test_first_start_writes_identity_into_every_directory(tmp_path: Path) -> None:
+    dirs = DataDirs.open(config(tmp_path / "a", tmp_path / "b", broker_id="7"))
+
+    assert dirs.broker_id == 7
+    assert meta(tmp_path / "a") == meta(tmp_path / "b")
+    assert meta(tmp_path / "a") == {
+        "version": "0",
+        "broker.id": "7",
+        "cluster.id": dirs.cluster_id,
+    }
+    dirs.release()
+
+
+def test_later_start_keeps_identity(tmp_path: Path) -> None:
+    first = DataDirs.open(config(tmp_path, broker_id="7"))
+    first.release()
+
+    second = DataDirs.open(config(tmp_path))
+
+    assert (second.broker_id, second.cluster_id) == (7, first.cluster_id)
+    second.release()
+
+
+def test_unset_broker_id_starts_above_the_reserved_ones(tmp_path: Path) -> None:
+    dirs = DataDirs.open(config(tmp_path, reserved_broker_max_id="1000"))
+
+    assert dirs.broker_id == 1001
+    dirs.release()
+
+
+def test_unset_broker_id_without_generation_is_refused(tmp_path: Path) -> None:
+    settings = {"broker.id.generation.enable": "false", "log.dirs": str(tmp_path)}
+
+    with pytest.raises(ConfigError, match=r"broker\.id"):
+        DataDirs.open(BrokerConfig(settings))
+
+
+def test_other_broker_id_than_the_data_says_is_refused(tmp_path: Path) -> None:
+    DataDirs.open(config(tmp_path, broker_id="7")).release()
+
+    with pytest.raises(ConfigError, match=r"broker\.id.*8.*7"):
+        DataDirs.open(config(tmp_path, broker_id="8"))
+
+
+def test_directories_of_two_clusters_are_refused(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        DataDirs.open(config(tmp_path / name, broker_id="7")).release()
+
+    with pytest.raises(ConfigError, match="one cluster"):
+        DataDirs.open(config(tmp_path / "a", tmp_path / "b", broker_id="7"))
+
+
+def test_new_directory_beside_old_ones_joins_them(tmp_path: Path) -> None:
+    DataDirs.open(config(tmp_path / "a", broker_id="7")).release()
+
+    dirs = DataDirs.open(config(tmp_path / "a", tmp_path / "b"))
+
+    assert meta(tmp_path / "b") == meta(tmp_path / "a")
+    dirs.release()
+
+
+def test_kafka_file_with_more_properties_keeps_them(tmp_path: Path) -> None:
+    text = "#Mon Jan 01\ncluster.id=abc\nversion=0\nbroker.id=3\nextra=1\n"
+    (tmp_path / "meta.properties").write_text(text)
+
+    dirs = DataDirs.open(config(tmp_path))
+
+    assert (dirs.broker_id, dirs.cluster_id) == (3, "abc")
+    assert (tmp_path / "meta.properties").read_text() == text
+    dirs.release()
+
+
+def test_unusable_directory_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    dirs = DataDirs.open(config(tmp_path / "file", tmp_path / "good"))
+
+    assert dirs.paths == [str(tmp_path / "good")]
+    dirs.release()
+
+
+def test_no_usable_directory_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    with pytest.raises(ConfigError, match=r"log\.dirs"):
+        DataDirs.open(config(tmp_path / "file"))
+
+
+def test_marker_is_taken_once_and_only_a_clean_stop_leaves_it(tmp_path: Path) -> None:
+    (tmp_path / "topic-0").mkdir()
+    first = DataDirs.open(config(tmp_path))
+    first.mark_clean()
+    first.release()
+
+    second = DataDirs.open(config(tmp_path))
+    second.release()
+    third = DataDirs.open(config(tmp_path))
+    third.release()
+
+    path = str(tmp_path)
+    assert (first.clean_start[path], second.clean_start[path], third.clean_start[path]) == (
+        False,
+        True,
+        False,
+    )
+
+
+def test_empty_directory_is_clean(tmp_path: Path) -> None:
+    dirs = DataDirs.open(config(tmp_path))
+
+    assert dirs.clean_start == {str(tmp_path): True}
+    dirs.release()
+
+
+def test_locked_directory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data_dirs, "LOCK_WAIT_S", 0)
+    first = DataDirs.open(config(tmp_path))
+
+    with pytest.raises(ConfigError, match="no other broker"):
+        DataDirs.open(config(tmp_path))
+
+    first.release()
+    DataDirs.open(config(tmp_path)).release()
+
+
+def test_refused_start_leaves_no_descriptor(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        DataDirs.open(config(tmp_path / name, broker_id="7")).release()
+    before = os.listdir("/proc/self/fd")
+
+    with pytest.raises(ConfigError):
+        DataDirs.open(config(tmp_path / "a", tmp_path / "b"))
+
+    assert len(os.listdir("/proc/self/fd")) == len(before)
+
+
+def test_cluster_id_is_22_url_safe_characters() -> None:
+    ids = {new_cluster_id() for _ in range(100)}
+
+    assert len(ids) == 100
+    assert all(re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_-]{21}", text) for text in ids)

@@ -1,0 +1,52 @@
+"""Binding: which address, and what is said when it cannot be had."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from kbroker.config.loader import BrokerConfig, Listener
+from kbroker.errors import ConfigError
+from kbroker.supervisor.listening import bind_listeners, bind_metrics, shown_address
+
+pytestmark = pytest.mark.unit
+
+
+def test_port_0_is_replaced_by_the_chosen_port() -> None:
+    [(listener, sock)] = bind_listeners(BrokerConfig({"listeners": "PLAINTEXT://127.0.0.1:0"}))
+
+    with sock, socket.create_connection(("127.0.0.1", listener.port), timeout=1):
+        assert listener.port == sock.getsockname()[1] != 0
+
+
+def test_empty_host_listens_on_every_interface() -> None:
+    [(listener, sock)] = bind_listeners(BrokerConfig({"listeners": "PLAINTEXT://:0"}))
+
+    with sock, socket.create_connection(("127.0.0.1", listener.port), timeout=1):
+        assert listener.host == ""
+
+
+def test_taken_port_is_a_config_error_with_key_and_value() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+
+        with pytest.raises(ConfigError, match=rf"listeners.*{port}.*address already in use"):
+            bind_listeners(BrokerConfig({"listeners": f"PLAINTEXT://127.0.0.1:{port}"}))
+
+
+def test_unknown_host_is_a_config_error() -> None:
+    with pytest.raises(ConfigError, match="an address"):
+        bind_listeners(BrokerConfig({"listeners": "PLAINTEXT://192.0.2.1:0"}))
+
+
+def test_metrics_port_minus_1_binds_nothing() -> None:
+    assert bind_metrics(BrokerConfig({"metrics.port": "-1"})) is None
+
+
+@pytest.mark.parametrize(
+    ("host", "shown"),
+    [("", "localhost:1"), ("0.0.0.0", "localhost:1"), ("::1", "[::1]:1"), ("b", "b:1")],
+)
+def test_shown_address_is_one_a_client_can_use(host: str, shown: str) -> None:
+    assert shown_address(Listener("PLAINTEXT", "PLAINTEXT", host, 1)) == shown

@@ -1,0 +1,94 @@
+"""Runtime directories: made, found again, swept; only where their supervisor is dead."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kbroker.errors import ConfigError
+from kbroker.supervisor.runtime_dir import STATUS_NAME, RuntimeDir, sweep
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.fixture
+def base() -> Iterator[Path]:
+    """A short path; pytest's own may be too long for a Unix socket."""
+    with tempfile.TemporaryDirectory(prefix="kb-", dir="/tmp") as path:
+        yield Path(path)
+
+
+def test_directory_is_private_and_goes_with_its_run(base: Path) -> None:
+    runtime = RuntimeDir.create(str(base))
+    mode = stat.S_IMODE(os.stat(runtime.path).st_mode)
+
+    runtime.remove()
+
+    assert mode == 0o700
+    assert os.listdir(base) == []
+
+
+def test_base_of_a_single_broker_goes_too(base: Path) -> None:
+    RuntimeDir.create(str(base / "x"), removes_base=True).remove()
+
+    assert not (base / "x").exists()
+
+
+def test_sweep_spares_a_living_run_and_removes_a_dead_one(base: Path) -> None:
+    living = RuntimeDir.create(str(base))
+    dead = RuntimeDir.create(str(base))
+    os.close(dead._lock_fd)  # what the kernel does when its supervisor dies
+    Path(dead.path, "io-0.1").touch()
+
+    removed = sweep(str(base))
+
+    assert removed == [os.path.basename(dead.path)]
+    assert os.listdir(base) == [os.path.basename(living.path)]
+    living.remove()
+
+
+def test_sweep_leaves_strangers_alone(base: Path) -> None:
+    (base / "kbroker-something").mkdir()
+    (base / "other").mkdir()
+    (base / "kbroker-file").touch()
+
+    assert sweep(str(base)) == []
+
+    assert sorted(os.listdir(base)) == ["kbroker-file", "kbroker-something", "other"]
+
+
+def test_create_removes_what_a_killed_run_left(base: Path) -> None:
+    dead = RuntimeDir.create(str(base))
+    os.close(dead._lock_fd)
+
+    runtime = RuntimeDir.create(str(base))
+
+    assert os.listdir(base) == [os.path.basename(runtime.path)]
+    runtime.remove()
+
+
+def test_path_too_long_for_a_socket_is_refused_with_the_limit(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"runtime\.dir.*at most \d+ bytes"):
+        RuntimeDir.create(str(tmp_path / ("x" * 80)))
+
+
+def test_path_that_cannot_be_written_is_refused(base: Path) -> None:
+    (base / "file").touch()
+
+    with pytest.raises(ConfigError, match=r"runtime\.dir"):
+        RuntimeDir.create(str(base / "file"))
+
+
+def test_status_is_there_as_a_whole(base: Path) -> None:
+    runtime = RuntimeDir.create(str(base))
+
+    runtime.write_status({"pid": 1})
+
+    assert json.loads(Path(runtime.path, STATUS_NAME).read_text()) == {"pid": 1}
+    runtime.remove()

@@ -1,0 +1,57 @@
+"""wait_until."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from kbroker.testing import wait_until
+from kbroker.testing.broker import Broker
+
+pytestmark = pytest.mark.unit
+
+
+def test_value_is_returned_as_soon_as_it_is_true() -> None:
+    values: Iterator[object] = iter([0, None, "here", "later"])
+
+    assert wait_until(lambda: next(values)) == "here"
+
+
+def test_timeout_tells_the_last_state_and_what_was_awaited() -> None:
+    with pytest.raises(AssertionError, match=r"the moon; last state \[\]"):
+        wait_until(list, timeout=0, what="the moon")
+
+
+def test_assertion_inside_counts_as_not_yet() -> None:
+    values = iter([1, 2, 3])
+
+    def is_three() -> bool:
+        value = next(values)
+        assert value == 3, f"still {value}"
+        return True
+
+    assert wait_until(is_three)
+
+
+def test_timeout_tells_the_last_assertion() -> None:
+    def fails() -> bool:
+        raise AssertionError("still raining")
+
+    with pytest.raises(AssertionError, match="still raining"):
+        wait_until(fails, timeout=0)
+
+
+def test_other_errors_end_the_wait() -> None:
+    with pytest.raises(ZeroDivisionError):
+        wait_until(lambda: 1 // 0)
+
+
+def test_settings_may_be_given_by_kafka_name_or_with_underscores() -> None:
+    broker = Broker({"log.segment.bytes": 4096}, num_io_threads=3, auto_create_topics_enable=False)
+
+    assert broker.config["log.segment.bytes"] == "4096"
+    assert broker.config["num.io.threads"] == "3"
+    assert broker.config["auto.create.topics.enable"] == "false"
+    broker.close()
+    assert not broker.directory.exists()

@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+"""Checks what ruff and import-linter cannot: sizes, who imports what, bare sleeps in tests.
+
+Prints one line for each finding and exits with 1 if there is any.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = ("kbroker", "perf", "tests", "tools")
+FILE_LINES_MAX = 800
+FUNCTION_LINES_MAX = 70
+
+# Third-party package -> the folders that may import it.
+IMPORTED_BY = {
+    "zmq": ("kbroker/ipc",),
+    "kazoo": ("kbroker/metastore", "kbroker/client/legacy"),
+    "pyspark": ("kbroker/spark",),
+}
+
+
+def findings(path: Path) -> Iterator[str]:
+    """What is wrong with one file."""
+    name = path.relative_to(ROOT).as_posix()
+    text = path.read_text(encoding="utf-8")
+    lines = text.count("\n")
+    if lines > FILE_LINES_MAX:
+        yield f"{name}:1: {lines} lines, at most {FILE_LINES_MAX}"
+    is_test = name.startswith("tests/") and path.name.startswith("test_")
+    for node in ast.walk(ast.parse(text, name)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or node.lineno) - node.lineno + 1
+            if length > FUNCTION_LINES_MAX:
+                what = f"{node.name} has {length} lines, at most {FUNCTION_LINES_MAX}"
+                yield f"{name}:{node.lineno}: {what}"
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            yield from misplaced_imports(name, node)
+        elif is_test and isinstance(node, ast.Call) and ast.unparse(node.func) == "time.sleep":
+            yield f"{name}:{node.lineno}: a bare sleep; wait for what is meant with wait_until"
+
+
+def misplaced_imports(name: str, node: ast.Import | ast.ImportFrom) -> Iterator[str]:
+    """Imports of a package that has its place elsewhere."""
+    if not name.startswith("kbroker/"):
+        return
+    modules = (
+        [alias.name for alias in node.names]
+        if isinstance(node, ast.Import)
+        else [node.module or ""]
+    )
+    for module in modules:
+        package = module.partition(".")[0]
+        places = IMPORTED_BY.get(package)
+        if places is not None and not name.startswith(places):
+            yield f"{name}:{node.lineno}: imports {package}, which belongs into {', '.join(places)}"
+
+
+def main() -> int:
+    """Check every Python file of the project."""
+    found = [
+        finding
+        for folder in FOLDERS
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for finding in findings(path)
+    ]
+    print("\n".join(found) or "style: nothing found")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
