@@ -19,6 +19,8 @@ from contextlib import suppress
 from kbroker.config.loader import BrokerConfig
 from kbroker.config.properties import read_properties
 from kbroker.errors import ConfigError
+from kbroker.storage.files import replace_file, sync_directory
+from kbroker.storage.log_dir import scan_partitions
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +47,9 @@ class DataDirs:
             if any(meta.get(key) != value for key, value in wanted.items()):
                 _write_meta(path, {**meta, **wanted})
         # An empty directory has nothing to recover.
-        self.clean_start = {path: _take_clean_marker(path) or not _has_logs(path) for path in paths}
+        self.clean_start = {
+            path: _take_clean_marker(path) or not scan_partitions(path) for path in paths
+        }
 
     @classmethod
     def open(cls, config: BrokerConfig) -> DataDirs:
@@ -121,7 +125,7 @@ class DataDirs:
         """Every log was closed in order: the next start needs no recovery."""
         for path in self.paths:
             try:
-                _replace_file(os.path.join(path, CLEAN_SHUTDOWN_NAME), b"")
+                replace_file(os.path.join(path, CLEAN_SHUTDOWN_NAME), b"")
             except OSError as error:
                 log.error("no clean-shutdown marker in %s: %s", path, error)
 
@@ -167,17 +171,7 @@ def _read_meta(path: str) -> dict[str, str]:
 
 def _write_meta(path: str, values: dict[str, str]) -> None:
     text = "".join(f"{key}={value}\n" for key, value in values.items())
-    _replace_file(os.path.join(path, META_NAME), text.encode())
-
-
-def _replace_file(path: str, content: bytes) -> None:
-    """Write a file anew, sync it, rename it over the old one, sync the directory."""
-    with open(path + ".tmp", "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.rename(path + ".tmp", path)
-    _sync_directory(os.path.dirname(path))
+    replace_file(os.path.join(path, META_NAME), text.encode())
 
 
 def _take_clean_marker(path: str) -> bool:
@@ -189,18 +183,5 @@ def _take_clean_marker(path: str) -> bool:
         os.unlink(os.path.join(path, CLEAN_SHUTDOWN_NAME))
     except OSError:
         return False
-    _sync_directory(path)
+    sync_directory(path)
     return True
-
-
-def _has_logs(path: str) -> bool:
-    with os.scandir(path) as entries:
-        return any(entry.is_dir(follow_symlinks=False) for entry in entries)
-
-
-def _sync_directory(path: str) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

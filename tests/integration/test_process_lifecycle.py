@@ -31,6 +31,7 @@ MARKER = ".kafka_cleanshutdown"
 @pytest.fixture
 def broker() -> Iterator[Broker]:
     with double_broker() as started:
+        wait_until(lambda: set(started.pids) == ALL, what="all processes have their titles")
         yield started
 
 
