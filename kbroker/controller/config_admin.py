@@ -95,7 +95,10 @@ class ConfigAdmin:
     async def incremental_alter_configs(
         self, sender: Any, resources: Sequence[Mapping[str, Any]], validate_only: bool = False
     ) -> list[Result]:
-        """As ``alter_configs``, but only what is named: configs are [[name, operation, value]...]."""
+        """As ``alter_configs``, but only what is named.
+
+        Configs are [[name, operation, value]...].
+        """
 
         def plan(resource: Mapping[str, Any], kind: str, name: str) -> dict[str, str]:
             ops = [dynamic.AlterOp(*entry) for entry in resource["configs"]]

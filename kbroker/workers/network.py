@@ -14,9 +14,9 @@ from collections.abc import Callable
 from typing import Any
 
 from kbroker._ext.arena import Arena
+from kbroker._ext.connection import Connection
 from kbroker._ext.fetch_engine import FetchEngine
 from kbroker._ext.lane import Lane
-from kbroker._ext.connection import Connection
 from kbroker._ext.net_loop import NetLoop
 from kbroker._ext.partition_table import PartitionTable
 from kbroker._ext.produce_path import ProducePath
