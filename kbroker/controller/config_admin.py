@@ -26,12 +26,13 @@ from kbroker.metastore.store import Store, StoreFailed
 
 log = logging.getLogger(__name__)
 
-TOPIC, BROKER = "topic", "broker"
+TOPIC, BROKER = 2, 4  # resource types, numbered as on the wire
+KIND_NAMES = {TOPIC: "topic", BROKER: "broker"}
 FILE_LAYER_NAME = "file-settings.json"
 
 Result = dict[str, Any]
 # (kind, name in the image) -> settings after the change
-Changes = dict[tuple[str, str], dict[str, str]]
+Changes = dict[tuple[int, str], dict[str, str]]
 
 
 class ConfigAdmin:
@@ -55,10 +56,7 @@ class ConfigAdmin:
         if os.path.exists(self._file_layer_path):
             with open(self._file_layer_path, encoding="utf-8") as file:
                 state.set_broker_config(FILE, json.load(file))
-        try:
-            self._refresh()
-        except ConfigError as error:
-            log.error("the stored settings of the broker are not used: %s", error)
+        self._refresh()
 
     def _refresh(self) -> None:
         layers = self._state.broker_config
@@ -75,11 +73,11 @@ class ConfigAdmin:
     ) -> list[Result]:
         """Replace all settings; one result per resource, in order: error, message.
 
-        resources: type (``topic``, or ``broker`` with an id or "" for all), name, configs
+        resources: type (TOPIC or BROKER), name (of a broker its id, or "" for all), configs
         ([[name, value]...]).
         """
 
-        def plan(resource: Mapping[str, Any], kind: str, name: str) -> dict[str, str]:
+        def plan(resource: Mapping[str, Any], kind: int, name: str) -> dict[str, str]:
             settings: dict[str, str | None] = {}
             for key, value in resource["configs"]:
                 if key in settings:
@@ -100,7 +98,7 @@ class ConfigAdmin:
         Configs are [[name, operation, value]...].
         """
 
-        def plan(resource: Mapping[str, Any], kind: str, name: str) -> dict[str, str]:
+        def plan(resource: Mapping[str, Any], kind: int, name: str) -> dict[str, str]:
             ops = [dynamic.AlterOp(*entry) for entry in resource["configs"]]
             if len({op.name for op in ops}) < len(ops):
                 raise WireError(
@@ -119,7 +117,7 @@ class ConfigAdmin:
         self,
         resources: Sequence[Mapping[str, Any]],
         validate_only: bool,
-        plan: Callable[[Mapping[str, Any], str, str], dict[str, str]],
+        plan: Callable[[Mapping[str, Any], int, str], dict[str, str]],
     ) -> list[Result]:
         results: list[Result] = []
         changes: Changes = {}
@@ -148,7 +146,7 @@ class ConfigAdmin:
         await self._enter(changes)
         return results
 
-    def _target(self, kind: str, name: str) -> tuple[str, str]:
+    def _target(self, kind: int, name: str) -> tuple[int, str]:
         if kind == TOPIC:
             return kind, existing_topic(self._state, name).name
         if kind != BROKER:
@@ -180,7 +178,8 @@ class ConfigAdmin:
             else:
                 self._state.set_broker_config(name, config)
                 with_configs = True
-            log.info("settings of %s %s: %s", kind, name, ", ".join(sorted(config)) or "none")
+            names = ", ".join(sorted(config)) or "none"
+            log.info("settings of %s %s: %s", KIND_NAMES[kind], name, names)
         if with_configs:
             self._refresh()
         await self._publisher.publish(topics, with_configs)

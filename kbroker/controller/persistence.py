@@ -62,6 +62,8 @@ def register(
     controller = paths.encode_controller(state.broker_id, now_ms)
     transaction.create(paths.CONTROLLER, controller, ephemeral=True)
     transaction.commit()
+    # Versions grow from one controller process to the next, too.
+    state.version = state.controller_epoch << 32
     state.set_broker(state.broker_id, endpoints, rack)
     return is_new
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
+from kbroker.cluster.settings import effective_config
 from kbroker.config.loader import BrokerConfig
-from kbroker.errors import ConfigError
 
 if TYPE_CHECKING:
     from kbroker.workers.network import NetworkWorker
-
-log = logging.getLogger(__name__)
 
 
 class Settings:
@@ -21,7 +18,7 @@ class Settings:
         self._worker = worker
         self._config: BrokerConfig = worker.config
         self._version = -1
-        self._layers: tuple[dict[str, str], dict[str, str]] = ({}, {})
+        self._layers: dict[str, dict[str, str]] = {}
 
     def current(self) -> BrokerConfig:
         """The configuration to serve a request with."""
@@ -29,13 +26,8 @@ class Settings:
         if image.version == self._version:
             return self._config
         self._version = image.version
-        dynamic = image.broker_config
-        own = str(self._worker.context.broker_id)
-        layers = (dict(dynamic.get("default", {})), dict(dynamic.get(own, {})))
-        if layers != self._layers:
-            self._layers = layers
-            try:
-                self._config = self._worker.config.with_dynamic(*layers)
-            except ConfigError as error:  # the controller checks them: another version's rules
-                log.error("the dynamic settings of the cluster are not usable here: %s", error)
+        if image.broker_config != self._layers:
+            self._layers = dict(image.broker_config)
+            broker_id = self._worker.context.broker_id
+            self._config = effective_config(self._worker.config, self._layers, broker_id)
         return self._config

@@ -15,6 +15,7 @@ import os
 import socket
 from typing import Any, ClassVar
 
+from kbroker.cluster.settings import effective_config
 from kbroker.ipc import fdpass
 from kbroker.ipc.process_table import CONNECTIONS, CONTROLLER, READY, STATE, Address, ProcessKind
 from kbroker.ipc.rpc import Pending
@@ -220,7 +221,7 @@ class AcceptorWorker(Worker):
                 lambda _: self.rpc.call(CONTROLLER, "hello").then(self._on_hello)
             )
 
-    def _on_image(self, sender: Address, **delta: Any) -> None:
+    def _on_image(self, sender: Address, delta: dict[str, Any]) -> None:
         self._apply(delta)
 
     def _apply(self, image: Any) -> None:
@@ -232,7 +233,7 @@ class AcceptorWorker(Worker):
         if not changed:
             return
         self._broker_config.update(changed)
-        default = self._broker_config.get("default", {})
-        mine = self._broker_config.get(str(self.context.broker_id), {})
-        self.config = self.config.with_dynamic(default, mine)
+        self.config = effective_config(
+            self.context.config, self._broker_config, self.context.broker_id
+        )
         self._limits.configure(self.config)

@@ -75,7 +75,7 @@ class ExporterWorker(Worker):
         ]
 
     def setup(self) -> None:
-        self.rpc.serve("image", lambda sender, **delta: None)
+        self.rpc.serve("image", lambda sender, delta: None)
         self.add_reader(self._listener.fileno(), self._accept)
         self.ready()
 

@@ -18,6 +18,7 @@ from kbroker._ext.partition_table import PartitionTable
 from kbroker._ext.produce_engine import ProduceEngine
 from kbroker.clock import SystemClock
 from kbroker.cluster.image import ClusterImage, TopicImage
+from kbroker.cluster.settings import effective_config
 from kbroker.config.topic_config import TopicConfig
 from kbroker.errors import ErrorCode, StorageError, WireError
 from kbroker.ipc.process_table import CONTROLLER, Address, ProcessKind
@@ -90,6 +91,7 @@ class IoWorker(Worker):
             except WireError:
                 await self.rpc.sleep(5)
         changed = self.image.apply(snapshot)
+        self.take_settings()
         opened = 0
         for _, new in changed.values():
             for partition in range(len(new.partitions)) if new is not None else ():
@@ -160,6 +162,7 @@ class IoWorker(Worker):
                 elif same and old.config != new.config:
                     self.reconfigure(new, image.slot)
         if "broker_config" in delta:
+            self.take_settings()
             self.reconfigure_all()
         return {"errors": errors}
 
@@ -175,6 +178,11 @@ class IoWorker(Worker):
         appender = self.logs.appender(slot)
         if appender is not None:
             self.engine.put(appender, config["min.insync.replicas"])
+
+    def take_settings(self) -> None:
+        """Use the broker's dynamic settings as the image has them."""
+        layers = self.image.broker_config
+        self.config = effective_config(self.context.config, layers, self.context.broker_id)
 
     def reconfigure_all(self) -> None:
         """A broker-wide default changed: every topic may inherit it."""

@@ -36,7 +36,7 @@ class _Obedient(Worker):
             raise ConfigError("some.key", "x", "something else")
         while self.wants("slow"):
             time.sleep(0.01)
-        self.rpc.serve("image", lambda sender, **delta: None)
+        self.rpc.serve("image", lambda sender, delta: None)
         self.ready()
 
     def tick(self, now: int) -> None:

@@ -9,6 +9,7 @@ from controller_harness import IO_0, NETWORK, ControllerHarness, topic
 
 from kbroker.cluster.settings import effective_config
 from kbroker.config.dynamic import APPEND, DELETE, SET, SUBTRACT
+from kbroker.controller.config_admin import BROKER, TOPIC
 from kbroker.errors import ErrorCode
 
 pytestmark = pytest.mark.integration
@@ -36,11 +37,11 @@ def outcome(results):
 
 
 def of_topic(name, *configs):
-    return {"type": "topic", "name": name, "configs": [list(entry) for entry in configs]}
+    return {"type": TOPIC, "name": name, "configs": [list(entry) for entry in configs]}
 
 
 def of_broker(name, *configs):
-    return {"type": "broker", "name": name, "configs": [list(entry) for entry in configs]}
+    return {"type": BROKER, "name": name, "configs": [list(entry) for entry in configs]}
 
 
 def config_of(harness, name="t"):
@@ -92,7 +93,7 @@ def test_incremental_changes_single_settings(harness):
         (of_broker("7", ("num.partitions", SET, "5")), ErrorCode.INVALID_REQUEST, "'7'"),
         (of_broker("", ("broker.id", SET, "5")), ErrorCode.INVALID_CONFIG, "restart"),
         (of_broker("0", ("log.dirs", SET, "/x")), ErrorCode.INVALID_CONFIG, "restart"),
-        ({"type": "group", "name": "g", "configs": []}, ErrorCode.INVALID_REQUEST, "group"),
+        ({"type": 32, "name": "g", "configs": []}, ErrorCode.INVALID_REQUEST, "type 32"),
     ],
 )
 def test_refused_change_leaves_neighbours_alone(harness, resource, code, words):
