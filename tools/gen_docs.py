@@ -31,6 +31,20 @@ from kbroker.config.key import (  # noqa: E402
     Key,
 )
 from kbroker.config.topic_keys import TOPIC_KEYS  # noqa: E402
+from kbroker.metrics.catalog import METRICS  # noqa: E402
+
+_METRICS_HEAD = """\
+# Metrics
+
+<!-- Written by tools/gen_docs.py from kbroker/metrics/catalog.py; change it there. -->
+
+`http://<metrics.host>:<metrics.port>/metrics` has these in Prometheus's text format, each with a
+`process` label (`network-0`, `io-1`, ...); add them up for the broker. A value that is 0 is left
+out. Counters never go back while the broker runs, also when a process is restarted.
+`kbroker_process_up` is 1 for each process that serves.
+
+| Metric | Kind | Label | Meaning |
+| --- | --- | --- | --- |"""
 
 _STATES = {BUILT: "built", LATER: "*later*", UNUSED: "*no effect*"}
 _NO_BOUND = {INT_MAX, LONG_MAX, DOUBLE_MAX}
@@ -159,7 +173,19 @@ def _differences() -> list[str]:
     ]
 
 
-DOCUMENTS: tuple[tuple[str, Callable[[], str]], ...] = (("docs/configuration.md", configuration),)
+def metrics() -> str:
+    """Every metric, in the order of the catalog."""
+    rows = [
+        f"| `{metric.name}` | {metric.kind} | {metric.label or '-'} | {metric.help} |"
+        for metric in METRICS
+    ]
+    return "\n".join([_METRICS_HEAD, *rows, ""])
+
+
+DOCUMENTS: tuple[tuple[str, Callable[[], str]], ...] = (
+    ("docs/configuration.md", configuration),
+    ("docs/metrics.md", metrics),
+)
 
 
 def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:

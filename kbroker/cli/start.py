@@ -7,6 +7,7 @@ started.
 from __future__ import annotations
 
 import argparse
+import gc
 import logging
 import sys
 from collections.abc import Sequence
@@ -61,7 +62,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found = parse_arguments(arguments)
     areas = tuple(area.strip() for area in found.debug.split(",") if area.strip())
     logcontext.setup("supervisor", areas)
-    # After the arguments, so that --help and --version answer at once.
+    # After the arguments, so that --help and --version answer at once. Importing makes no garbage;
+    # each process turns its collector on again after the fork.
+    gc.disable()
     from kbroker.config.loader import PropertiesError, load, parse_overrides
     from kbroker.supervisor.launch import launch
 

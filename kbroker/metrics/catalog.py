@@ -1,7 +1,7 @@
 """Every metric of the broker, one row each; the row decides its place in each process's counters.
 
 Names are Prometheus's, meanings are those of Kafka's metric of the same kind. A row with a label
-has one cell for each of ``width`` label values: API keys, error codes. Code uses the constants,
+has one cell for each of ``width`` label values: API keys. Code uses the constants,
 never a name:
 
     counters.add(PRODUCE_BYTES, size)
@@ -14,10 +14,8 @@ from __future__ import annotations
 
 COUNTER, GAUGE = "counter", "gauge"
 
-# BOUND: label values with a cell of their own; a value outside is counted in the last one
-# ("other").
+# BOUND: label values with a cell of their own; a value outside is counted in the last one.
 API_WIDTH = 96
-ERROR_WIDTH = 136
 
 
 class Metric:
@@ -49,13 +47,6 @@ def _row(name: str, kind: str, help: str, label: str = "", width: int = 1) -> Me
 
 # -- requests, in network processes
 REQUESTS = _row("kbroker_requests_total", COUNTER, "Requests taken, by API.", "api", API_WIDTH)
-REQUEST_ERRORS = _row(
-    "kbroker_request_errors_total",
-    COUNTER,
-    "Errors answered, by error code; a request counts once for each code and partition.",
-    "error",
-    ERROR_WIDTH,
-)
 REQUEST_BYTES = _row("kbroker_request_bytes_total", COUNTER, "Bytes received from clients.")
 RESPONSE_BYTES = _row("kbroker_response_bytes_total", COUNTER, "Bytes sent to clients.")
 INVALID_REQUESTS = _row(
@@ -83,18 +74,11 @@ ACCEPT_PAUSES = _row(
 
 # -- produce and fetch
 PRODUCE_BYTES = _row("kbroker_produce_bytes_total", COUNTER, "Bytes of record batches appended.")
-PRODUCE_RECORDS = _row("kbroker_produce_records_total", COUNTER, "Records appended.")
 PRODUCE_BATCHES = _row("kbroker_produce_batches_total", COUNTER, "Record batches appended.")
 PRODUCE_FAILURES = _row(
     "kbroker_produce_failures_total", COUNTER, "Record batches refused or not written."
 )
-FETCH_BYTES = _row("kbroker_fetch_bytes_total", COUNTER, "Bytes of record batches sent to readers.")
-FETCH_PARTITIONS = _row(
-    "kbroker_fetch_partitions_total", COUNTER, "Partitions answered with data in fetches."
-)
 FETCH_PARKED = _row("kbroker_fetches_waited_total", COUNTER, "Fetches that waited for data.")
-FETCH_WAITING = _row("kbroker_fetches_waiting", GAUGE, "Fetches that wait for data now.")
-FETCH_SESSIONS = _row("kbroker_fetch_sessions", GAUGE, "Fetch sessions held.")
 ARENA_USED = _row("kbroker_request_arena_used_bytes", GAUGE, "Request arena bytes in use.")
 ARENA_FULL = _row(
     "kbroker_request_arena_full_total", COUNTER, "Times a socket was left unread for a full arena."
@@ -103,10 +87,6 @@ ARENA_FULL = _row(
 # -- storage, in io workers
 LOGS = _row("kbroker_logs", GAUGE, "Partition logs hosted and open.")
 LOG_DIRS_OFFLINE = _row("kbroker_log_dirs_offline", GAUGE, "Log directories taken offline.")
-LOG_FLUSHES = _row("kbroker_log_flushes_total", COUNTER, "Syncs of segment files.")
-LOG_FLUSH_NS = _row("kbroker_log_flush_nanoseconds_total", COUNTER, "Time spent in these syncs.")
-SEGMENTS_ROLLED = _row("kbroker_segments_rolled_total", COUNTER, "Segments rolled.")
-SEGMENTS_DELETED = _row("kbroker_segments_deleted_total", COUNTER, "Segments deleted by retention.")
 
 # -- between processes
 MESSAGES_DROPPED = _row(

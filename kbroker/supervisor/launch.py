@@ -152,6 +152,7 @@ class Broker:
         )
         gc.collect()
         gc.freeze()  # the children's collectors leave these pages alone, so they stay shared
+        gc.enable()
         exit_code = arbiter.run()
         if arbiter.stopped_cleanly(ProcessKind.IO_WORKER):
             self.data_dirs.mark_clean()

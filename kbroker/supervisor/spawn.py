@@ -7,6 +7,7 @@ machine.
 from __future__ import annotations
 
 import faulthandler
+import gc
 import logging
 import os
 import signal
@@ -92,6 +93,7 @@ def child_main(worker: type[Worker], context: ProcessContext) -> int:
     """
     try:
         logcontext.name_process(context.address.title)
+        gc.enable()
         faulthandler.enable()  # SIGABRT, SIGSEGV, SIGBUS: stacks to stderr before the process dies
         return worker(context).run()
     except ConfigError as error:

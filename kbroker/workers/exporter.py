@@ -214,23 +214,13 @@ def http_answer(status: int, content_type: str, body: bytes, extra: str = "") ->
 
 
 def api_name(key: int) -> str:
-    """The name of an API key, or its number."""
+    """``DescribeConfigs``, or the number of an unknown key."""
     from kbroker.protocol.api import ApiKey  # late: the definitions are not needed before a scrape
 
     try:
-        return ApiKey(key).name
+        return ApiKey(key).name.title().replace("_", "")
     except ValueError:
         return str(key)
 
 
-def error_name(code: int) -> str:
-    """The name of an error code, or its number; the catalog counts code -1 in the last cell."""
-    from kbroker.errors import ErrorCode
-
-    try:
-        return ErrorCode(code).name
-    except ValueError:
-        return "other"
-
-
-LABEL_NAMES = {"api": api_name, "error": error_name}
+LABEL_NAMES = {"api": api_name}

@@ -24,6 +24,8 @@ from kbroker.errors import ErrorCode, StorageError, WireError
 from kbroker.ipc.process_table import CONTROLLER, Address, ProcessKind
 from kbroker.ipc.rpc import Pending, run
 from kbroker.metrics.catalog import (
+    LOG_DIRS_OFFLINE,
+    LOGS,
     MESSAGES_DROPPED,
     PRODUCE_BATCHES,
     PRODUCE_BYTES,
@@ -235,6 +237,8 @@ class IoWorker(Worker):
             (PRODUCE_BYTES, lambda: engine.bytes_total),
             (PRODUCE_BATCHES, lambda: engine.batches_total),
             (PRODUCE_FAILURES, lambda: engine.failed_total),
+            (LOGS, lambda: len(self.logs.logs())),
+            (LOG_DIRS_OFFLINE, lambda: len(self.logs.failed_dirs())),
             (
                 MESSAGES_DROPPED,
                 lambda: self.mailbox.dropped + sum(lane.dropped for lane in lanes),

@@ -33,6 +33,7 @@ from kbroker.metrics.catalog import (
     ARENA_USED,
     CONNECTIONS_CLOSED,
     CONNECTIONS_OPEN,
+    FETCH_PARKED,
     INVALID_REQUESTS,
     MESSAGES_DROPPED,
     REQUEST_BYTES,
@@ -207,7 +208,7 @@ class NetworkWorker(Worker):
             send_closed(self.handoff, self.closed_peers)
 
     def metric_rows(self) -> list[tuple[Metric, Callable[[], int]]]:
-        loop, arena = self.loop, self.arena
+        loop, arena, fetch = self.loop, self.arena, self.fetch
         return [
             (REQUEST_BYTES, lambda: loop.bytes_received),
             (RESPONSE_BYTES, lambda: loop.bytes_sent),
@@ -215,6 +216,7 @@ class NetworkWorker(Worker):
             (CONNECTIONS_OPEN, lambda: loop.connection_count),
             (CONNECTIONS_CLOSED, lambda: loop.closed_total),
             (ARENA_USED, lambda: arena.allocated),
+            (FETCH_PARKED, lambda: fetch.parked_total),
             (ARENA_FULL, lambda: loop.starved_total),
             (MESSAGES_DROPPED, lambda: self.mailbox.dropped + loop.lane_drops),
         ]

@@ -1,0 +1,107 @@
+"""kbroker.testing with the real thing: what a user's test suite relies on."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+from process_harness import http_get
+
+from kbroker.testing import Broker, BrokerFailed, processes, wait_until
+from kbroker.testing.broker import _answers
+
+pytestmark = pytest.mark.integration
+
+
+def answers(broker: Broker) -> bool:
+    return _answers(broker.host, broker.port, timeout=5)
+
+
+def test_fixture_gives_a_broker_that_answers(kbroker: Broker) -> None:
+    assert answers(kbroker)
+    wait_until(lambda: http_get(kbroker, "/health")[0] == 200)
+    assert 'kbroker_requests_total{process="network-' in wait_until(
+        lambda: counted(kbroker, "ApiVersions")
+    )
+
+
+def counted(broker: Broker, api: str) -> str:
+    lines = http_get(broker, "/metrics")[1].splitlines()
+    return "\n".join(line for line in lines if f'api="{api}"' in line)
+
+
+@pytest.mark.kbroker_config({"num.io.threads": 1}, num_network_threads=3)
+def test_marker_configures_the_fixture(kbroker: Broker) -> None:
+    titles = wait_until(lambda: len(kbroker.pids) == 7 and set(kbroker.pids))
+
+    assert {title for title in titles if title[:2] in ("io", "ne")} == {
+        "io-0",
+        "network-0",
+        "network-1",
+        "network-2",
+    }
+
+
+def test_restart_keeps_data_and_port() -> None:
+    with Broker() as broker:
+        port, cluster = broker.port, (broker.data_dir / "meta.properties").read_text()
+
+        broker.restart()
+
+        assert broker.port == port
+        assert (broker.data_dir / "meta.properties").read_text() == cluster
+        assert answers(broker)
+
+
+def test_close_leaves_nothing_behind() -> None:
+    with Broker() as broker:
+        pids = list(broker.pids.values())
+        directory = broker.directory
+
+    assert not any(map(processes.exists, pids))
+    assert not directory.exists()
+
+
+def test_given_directory_stays(tmp_path: Path) -> None:
+    with Broker(directory=tmp_path / "kept") as broker:
+        assert answers(broker)
+
+    assert "all processes have stopped" in (tmp_path / "kept" / "broker.log").read_text()
+    assert (tmp_path / "kept" / "data" / ".kafka_cleanshutdown").exists()
+
+
+def test_broker_that_cannot_start_says_why() -> None:
+    with (
+        pytest.raises(BrokerFailed, match=r"exited with 2:[\s\S]*num\.io\.threads.*none"),
+        Broker(num_io_threads="none"),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("kind", ["controller", "io", "network", "acceptor", "exporter"])
+def test_killed_process_comes_back_and_all_is_well(kind: str) -> None:
+    with Broker() as broker:
+        wait_until(lambda: http_get(broker, "/health")[0] == 200)
+
+        pid = broker.kill(kind)
+
+        wait_until(lambda: broker.pids.get(f"{kind}-0", pid) != pid)
+        wait_until(lambda: is_healthy(broker))
+        assert wait_until(lambda: answers(broker))
+        assert " ERROR " not in re.sub(rf".*{kind}-0 was killed.*", "", broker.log_text)
+
+
+def is_healthy(broker: Broker) -> bool:
+    try:
+        return http_get(broker, "/health")[0] == 200
+    except OSError:
+        return False
+
+
+def test_stop_takes_less_than_two_seconds() -> None:
+    with Broker() as broker:
+        started_at = time.monotonic()
+        assert broker.stop() == 0
+        assert time.monotonic() - started_at < 2
