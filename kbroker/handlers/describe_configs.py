@@ -53,7 +53,7 @@ async def handle_describe_configs(
                 error_message=None,
                 resource_type=resource.resource_type,
                 resource_name=resource.resource_name,
-                configs=[describe(request, entry) for entry in entries],
+                configs=[describe(ctx, request, entry) for entry in entries],
             )
         )
     return response
@@ -73,14 +73,14 @@ def settings(ctx: RequestContext, resource: Any) -> list[ConfigEntry]:
     raise unsupported(resource.resource_type)
 
 
-def describe(request: DescribeConfigsRequest, entry: ConfigEntry) -> Any:
+def describe(ctx: RequestContext, request: DescribeConfigsRequest, entry: ConfigEntry) -> Any:
     """One setting as the response has it."""
     synonym = DescribeConfigsResponse.DescribeConfigsSynonym
     described = DescribeConfigsResponse.DescribeConfigsResourceResult(
         name=entry.name,
         value=entry.value,
         read_only=entry.read_only,
-        is_default=entry.is_default,
+        is_default=entry.is_default and ctx.api_version == 0,
         config_source=entry.source,
         is_sensitive=entry.sensitive,
         config_type=entry.type,

@@ -143,6 +143,8 @@ async def answer(ctx: RequestContext, partition: Any, lookup: Lookup | WireError
         outcome = found(NO_OFFSET, NO_EPOCH)
     if ctx.api_version == 0:
         return old_style(partition, lookup, outcome["offset"])
+    if ctx.api_version < 4:
+        outcome = {**outcome, "leader_epoch": NO_EPOCH}
     return ListOffsetsResponse.ListOffsetsPartitionResponse(partition_index=number, **outcome)
 
 

@@ -1,0 +1,193 @@
+"""A network process for handlers: a real image, settings and partition table, calls that a test
+answers, and requests and responses that go through the codec.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from kbroker._ext.partition_table import ONLINE, PartitionTable, region_size
+
+from kbroker.cluster.image import ClusterImage
+from kbroker.config.loader import BrokerConfig, Listener
+from kbroker.errors import WireError
+from kbroker.handlers.dispatch import Dispatcher
+from kbroker.ipc.process_table import Address, ProcessKind
+from kbroker.ipc.rpc import Pending
+from kbroker.protocol import codec
+from kbroker.protocol.api import ApiKey, response_class
+from kbroker.protocol.header import decode_response_header, encode_request_header
+from kbroker.protocol.message import Message
+
+SLOTS = 16
+IO_WORKERS = 2
+CORRELATION_ID = 77
+Answer = Callable[..., Any]
+
+
+def topic_document(
+    topic_id: bytes,
+    slots: list[int],
+    *,
+    config: dict[str, str] | None = None,
+    internal: bool = False,
+    leader: int = 0,
+    leader_epoch: int = 0,
+) -> dict[str, Any]:
+    """A topic of the image's JSON, replicated on broker 0 alone."""
+    return {
+        "id": topic_id.hex(),
+        "internal": internal,
+        "config": config or {},
+        "partitions": [
+            {
+                "leader": leader,
+                "leader_epoch": leader_epoch,
+                "isr": [0],
+                "replicas": [0],
+                "slot": slot,
+                "slot_incarnation": 1,
+            }
+            for slot in slots
+        ],
+    }
+
+
+class FakeRpc:
+    """Calls end in what ``answers[operation]`` returns or raises, at once unless ``held``."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, Answer] = {}
+        self.calls: list[tuple[Address, str, int, dict[str, Any]]] = []
+        self.is_holding = False
+        self.held: list[Callable[[], None]] = []
+
+    def call(self, to: Address, operation: str, timeout_ms: int = 10_000, **args: Any) -> Pending:
+        self.calls.append((to, operation, timeout_ms, args))
+        pending = Pending()
+
+        def finish() -> None:
+            try:
+                value = self.answers[operation](to, **args)
+            except WireError as error:
+                pending.resolve(error=error)
+            else:
+                pending.resolve(value)
+
+        if self.is_holding:
+            self.held.append(finish)
+        else:
+            finish()
+        return pending
+
+    def release(self) -> None:
+        """Let the held calls end, in order."""
+        held, self.held = self.held, []
+        for finish in held:
+            finish()
+
+
+class NetworkProcess:
+    """What a ``Dispatcher`` needs of a network process."""
+
+    def __init__(self, **settings: str) -> None:
+        self.rpc = FakeRpc()
+        self.config = BrokerConfig({k.replace("_", "."): v for k, v in settings.items()})
+        self.table = PartitionTable(bytearray(region_size(SLOTS)), SLOTS)
+        self.address = Address(ProcessKind.NETWORK, 0)
+        self.io_workers = [Address(ProcessKind.IO_WORKER, index) for index in range(IO_WORKERS)]
+        self.context = SimpleNamespace(
+            broker_id=0,
+            cluster_id="cluster-1",
+            listeners=[
+                (Listener("PLAINTEXT", "PLAINTEXT", "", 9092), None),
+                (Listener("OUTSIDE", "PLAINTEXT", "", 9093), None),
+            ],
+        )
+        self.image = ClusterImage()
+        self.image.apply(
+            {
+                "snapshot": True,
+                "version": 1,
+                "cluster_id": "cluster-1",
+                "controller_id": 0,
+                "brokers": {
+                    "0": {
+                        "endpoints": [
+                            ["PLAINTEXT", "", 9092, "PLAINTEXT"],
+                            ["OUTSIDE", "broker.example.org", 19093, "PLAINTEXT"],
+                        ],
+                        "rack": "r1",
+                    }
+                },
+                "topics": {},
+                "broker_config": {"default": {}},
+            }
+        )
+        self.connection = SimpleNamespace(
+            listener=0,
+            local_address=("192.0.2.7", 9092),
+            peer_host="198.51.100.4",
+            peer_port=40123,
+            state=None,
+        )
+        self.dispatcher = Dispatcher(self)  # type: ignore[arg-type]
+
+    def add_topic(self, name: str, topic_id: bytes, slots: list[int], **options: Any) -> None:
+        self.apply(topics={name: topic_document(topic_id, slots, **options)})
+
+    def apply(self, **delta: Any) -> None:
+        """A delta of the image."""
+        self.image.apply({"version": self.image.version + 1, **delta})
+
+    def put_log(
+        self, slot: int, start: int, end: int, *, stable: int | None = None, state: int = ONLINE
+    ) -> None:
+        """A slot with these offsets."""
+        self.table.reset(slot, state=state, slot_incarnation=1)
+        self.table.publish(
+            slot,
+            log_start_offset=start,
+            log_end=(end, 0, 0),
+            high_watermark=(end, 0, 0),
+            last_stable=None if stable is None else (stable, 0, 0),
+        )
+
+    def answers(self, operation: str, answer: Answer) -> None:
+        """Have calls of the operation answered by ``answer(address, **args)``."""
+        self.rpc.answers[operation] = answer
+
+    def calls(self, operation: str) -> list[dict[str, Any]]:
+        """The arguments of every call of the operation."""
+        return [args for _, name, _, args in self.rpc.calls if name == operation]
+
+    # -- requests ----------------------------------------------------------------------------
+
+    def send(self, request: Message, version: int) -> Pending:
+        """The response's bytes, perhaps later."""
+        key = request.API_KEY
+        assert key is not None
+        header = encode_request_header(key, version, CORRELATION_ID, "a-client")
+        return self.send_bytes(header + codec.encode(request, version))
+
+    def send_bytes(self, frame: bytes) -> Pending:
+        return self.dispatcher.handle(self.connection, frame)  # type: ignore[arg-type]
+
+    def ask(self, request: Message, version: int) -> Any:
+        """The response, decoded; None when the connection is to be closed."""
+        outcome = self.send(request, version)
+        assert outcome.done, "the request waits"
+        assert outcome.error is None, outcome.error
+        assert request.API_KEY is not None
+        return decode(request.API_KEY, version, outcome.value)
+
+
+def decode(key: ApiKey, version: int, data: bytes | None) -> Any:
+    """A response, whose correlation id must be that of the request."""
+    if data is None:
+        return None
+    correlation_id, offset = decode_response_header(data, key, version)
+    assert correlation_id == CORRELATION_ID
+    return codec.decode_exact(response_class(key), version, data, offset)

@@ -1,0 +1,164 @@
+"""DescribeCluster, DescribeTopicPartitions, and what is refused for want of security."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from handler_harness import NetworkProcess
+
+from kbroker.errors import ErrorCode
+from kbroker.protocol.messages.create_acls import CreateAclsRequest
+from kbroker.protocol.messages.delete_acls import DeleteAclsRequest
+from kbroker.protocol.messages.describe_acls import DescribeAclsRequest
+from kbroker.protocol.messages.describe_cluster import DescribeClusterRequest
+from kbroker.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
+from kbroker.protocol.messages.sasl_handshake import SaslHandshakeRequest
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.fixture
+def process() -> NetworkProcess:
+    process = NetworkProcess()
+    process.add_topic("b", b"b" * 16, [2, 3])
+    process.add_topic("a", b"a" * 16, [0, 1, 4])
+    return process
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_describe_cluster_in_every_version(process: NetworkProcess, version: int) -> None:
+    response = process.ask(DescribeClusterRequest(), version)
+    assert (response.error_code, response.cluster_id, response.controller_id) == (0, "cluster-1", 0)
+    (broker,) = response.brokers
+    assert (broker.broker_id, broker.host, broker.port) == (0, "192.0.2.7", 9092)
+    assert broker.rack == "r1"
+    assert response.cluster_authorized_operations == -0x80000000
+
+
+def test_describe_cluster_operations_when_asked(process: NetworkProcess) -> None:
+    request = DescribeClusterRequest(include_cluster_authorized_operations=True)
+    assert process.ask(request, 0).cluster_authorized_operations == 0b1_1111_1010_0000
+
+
+@pytest.mark.parametrize(
+    ("endpoint_type", "code"),
+    [(2, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (3, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)],
+)
+def test_describe_cluster_of_other_endpoints_is_refused(
+    process: NetworkProcess, endpoint_type: int, code: int
+) -> None:
+    response = process.ask(DescribeClusterRequest(endpoint_type=endpoint_type), 1)
+    assert response.error_code == code
+    assert response.error_message
+
+
+class TestDescribeTopicPartitions:
+    @staticmethod
+    def request(
+        *names: str, limit: int = 2000, cursor: tuple[str, int] | None = None
+    ) -> DescribeTopicPartitionsRequest:
+        entry = DescribeTopicPartitionsRequest.TopicRequest
+        request = DescribeTopicPartitionsRequest(
+            topics=[entry(name=name) for name in names], response_partition_limit=limit
+        )
+        if cursor is not None:
+            request.cursor = DescribeTopicPartitionsRequest.Cursor(
+                topic_name=cursor[0], partition_index=cursor[1]
+            )
+        return request
+
+    @staticmethod
+    def pages(response: Any) -> list[tuple[str, list[int]]]:
+        return [(t.name, [p.partition_index for p in t.partitions]) for t in response.topics]
+
+    def test_describe_topic_partitions_all_in_order_of_name(self, process: NetworkProcess) -> None:
+        response = process.ask(self.request(), 0)
+        assert self.pages(response) == [("a", [0, 1, 2]), ("b", [0, 1])]
+        assert response.next_cursor is None
+        topic = response.topics[0]
+        assert topic.topic_id == b"a" * 16
+        assert topic.topic_authorized_operations == 0b1101_1111_1000
+        partition = topic.partitions[0]
+        assert (partition.leader_id, partition.isr_nodes, partition.error_code) == (0, [0], 0)
+
+    def test_describe_topic_partitions_pages_join_to_everything(
+        self, process: NetworkProcess
+    ) -> None:
+        seen = []
+        cursor = None
+        for _ in range(10):
+            response = process.ask(self.request(limit=2, cursor=cursor), 0)
+            assert sum(len(numbers) for _, numbers in self.pages(response)) <= 2
+            seen += [(name, n) for name, numbers in self.pages(response) for n in numbers]
+            if response.next_cursor is None:
+                break
+            cursor = response.next_cursor.topic_name, response.next_cursor.partition_index
+        assert seen == [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("b", 1)]
+
+    def test_describe_topic_partitions_limit_of_the_broker_counts(self) -> None:
+        process = NetworkProcess(max_request_partition_size_limit="1")
+        process.add_topic("a", b"a" * 16, [0, 1])
+        response = process.ask(self.request(), 0)
+        assert self.pages(response) == [("a", [0])]
+        assert response.next_cursor.partition_index == 1
+
+    @pytest.mark.parametrize("limit", [0, -5])
+    def test_describe_topic_partitions_gives_one_at_least(
+        self, process: NetworkProcess, limit: int
+    ) -> None:
+        assert self.pages(process.ask(self.request(limit=limit), 0)) == [("a", [0])]
+
+    def test_describe_topic_partitions_unknown_names_are_told(
+        self, process: NetworkProcess
+    ) -> None:
+        response = process.ask(self.request("b", "no", "a b"), 0)
+        assert [(t.name, t.error_code) for t in response.topics] == [
+            ("a b", ErrorCode.INVALID_TOPIC_EXCEPTION),
+            ("b", 0),
+            ("no", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ]
+
+    def test_describe_topic_partitions_cursor_at_a_deleted_topic_goes_on_behind_it(
+        self, process: NetworkProcess
+    ) -> None:
+        response = process.ask(self.request(cursor=("aa", 5)), 0)
+        assert self.pages(response) == [("b", [0, 1])]
+
+    def test_describe_topic_partitions_negative_cursor_is_invalid_request(
+        self, process: NetworkProcess
+    ) -> None:
+        (topic,) = process.ask(self.request("a", cursor=("a", -1)), 0).topics
+        assert topic.error_code == ErrorCode.INVALID_REQUEST
+        assert process.ask(self.request(cursor=("a", -1)), 0) is None
+
+    def test_describe_topic_partitions_cursor_behind_the_last_partition_is_empty(
+        self, process: NetworkProcess
+    ) -> None:
+        response = process.ask(self.request("a", cursor=("a", 3)), 0)
+        assert self.pages(response) == [("a", [])]
+        assert response.next_cursor is None
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_acl_requests_are_security_disabled(process: NetworkProcess, version: int) -> None:
+    described = process.ask(
+        DescribeAclsRequest(resource_name_filter=None, principal_filter=None, host_filter=None),
+        version,
+    )
+    assert described.error_code == ErrorCode.SECURITY_DISABLED
+    creations = [CreateAclsRequest.AclCreation() for _ in range(2)]
+    created = process.ask(CreateAclsRequest(creations=creations), version)
+    assert [r.error_code for r in created.results] == [ErrorCode.SECURITY_DISABLED] * 2
+    deleted = process.ask(
+        DeleteAclsRequest(filters=[DeleteAclsRequest.DeleteAclsFilter()]), version
+    )
+    assert [r.error_code for r in deleted.filter_results] == [ErrorCode.SECURITY_DISABLED]
+
+
+@pytest.mark.parametrize("version", range(2))
+def test_sasl_handshake_on_a_plaintext_listener_is_illegal_state(
+    process: NetworkProcess, version: int
+) -> None:
+    response = process.ask(SaslHandshakeRequest(mechanism="PLAIN"), version)
+    assert (response.error_code, response.mechanisms) == (ErrorCode.ILLEGAL_SASL_STATE, [])

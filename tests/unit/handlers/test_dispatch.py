@@ -1,0 +1,218 @@
+"""From frames to answers: what is refused, what is announced, what a failing handler leaves."""
+
+from __future__ import annotations
+
+import logging
+import struct
+from typing import Any
+
+import pytest
+from handler_harness import CORRELATION_ID, NetworkProcess, decode
+
+from kbroker.errors import ErrorCode, WireError
+from kbroker.handlers import registry
+from kbroker.protocol import codec
+from kbroker.protocol.api import ApiKey, request_class
+from kbroker.protocol.header import encode_request_header
+from kbroker.protocol.messages.api_versions import ApiVersionsRequest
+from kbroker.protocol.messages.delete_topics import DeleteTopicsRequest
+from kbroker.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from kbroker.protocol.messages.metadata import MetadataRequest
+
+pytestmark = pytest.mark.unit
+
+EVERY_VERSION = [
+    pytest.param(ApiKey(key), version, id=f"{ApiKey(key).name}-{version}")
+    for key, handler in registry.HANDLERS.items()
+    for version in range(handler.first_version, handler.last_version + 1)
+]
+
+
+@pytest.fixture
+def process() -> NetworkProcess:
+    process = NetworkProcess()
+    process.answers("allocate_producer_ids", lambda to: {"first": 0, "count": 10})
+    process.answers("describe_log_dirs", lambda to: [])
+    return process
+
+
+def minimal_request(key: ApiKey) -> Any:
+    """A request of defaults that every version can encode."""
+    values: dict[str, Any] = {}
+    if key is ApiKey.API_VERSIONS:
+        values = {"client_software_name": "a", "client_software_version": "1"}
+    elif key is ApiKey.PRODUCE:
+        values = {"acks": 1}
+    return request_class(key)(**values)
+
+
+def frame_of(request: Any, version: int) -> bytes:
+    header = encode_request_header(request.API_KEY, version, CORRELATION_ID, "a-client")
+    return header + codec.encode(request, version)
+
+
+@pytest.mark.parametrize(("key", "version"), EVERY_VERSION)
+def test_dispatch_every_announced_version_is_answered(
+    process: NetworkProcess, key: ApiKey, version: int
+) -> None:
+    assert process.ask(minimal_request(key), version) is not None
+
+
+@pytest.mark.parametrize(("key", "version"), EVERY_VERSION)
+def test_dispatch_truncated_or_longer_frames_close_the_connection(
+    process: NetworkProcess, key: ApiKey, version: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    frame = frame_of(minimal_request(key), version)
+    broken = [frame[:size] for size in range(len(frame))] + [frame + b"\0"]
+    for bad in broken:
+        caplog.clear()
+        assert process.send_bytes(bad).value is None, bad
+        assert len(caplog.records) == 1
+        assert "198.51.100.4:40123" in caplog.text
+        assert caplog.records[0].levelno == logging.WARNING
+    assert process.rpc.calls == []
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "reason"),
+    [
+        (ApiKey.FETCH, 3, "Fetch version 3 is not served, only 4 to 18"),
+        (ApiKey.FETCH, 19, "Fetch version 19 is not served, only 4 to 18"),
+        (ApiKey.PRODUCE, 14, "Produce version 14 is not served, only 0 to 13"),
+        (ApiKey.METADATA, 14, "Metadata version 14 is not served, only 0 to 13"),
+        (ApiKey.JOIN_GROUP, 0, "JoinGroup is not served by this broker"),
+    ],
+)
+def test_dispatch_version_or_api_not_served_closes_with_the_reason(
+    process: NetworkProcess,
+    key: ApiKey,
+    version: int,
+    reason: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    frame = encode_request_header(key, version, 1, "c") + b"\0" * 20
+    outcome = process.send_bytes(frame)
+    assert outcome.done
+    assert outcome.value is None
+    assert reason in caplog.text
+
+
+def test_dispatch_api_key_that_does_not_exist_closes(
+    process: NetworkProcess, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert process.send_bytes(struct.pack(">hhih", 999, 0, 1, -1)).value is None
+    assert "999" in caplog.text
+
+
+def test_dispatch_random_bytes_after_a_header_never_raise(process: NetworkProcess) -> None:
+    bodies = [b"", b"\xff" * 40, b"\x7f\xff\xff\xff" * 10, bytes(range(256))]
+    for key, first, last in registry.announced():
+        for version in (first, last):
+            header = encode_request_header(ApiKey(key), version, 1, None)
+            for body in bodies:
+                assert process.send_bytes(header + body).done
+
+
+@pytest.mark.parametrize("version", [5, 9, 0x7FFF])
+def test_api_versions_newer_than_ours_is_answered_in_version_0(
+    process: NetworkProcess, version: int
+) -> None:
+    header = struct.pack(">hhih", 18, version, CORRELATION_ID, -1) + b"\0"
+    data = process.send_bytes(header + b"\x05name\x02v\0new fields").value
+    response = decode(ApiKey.API_VERSIONS, 0, data)
+    assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
+    ranges = [(k.api_key, k.min_version, k.max_version) for k in response.api_keys]
+    assert ranges == [(18, 0, 4)]
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_api_versions_lists_what_is_served_and_nothing_else(
+    process: NetworkProcess, version: int
+) -> None:
+    response = process.ask(minimal_request(ApiKey.API_VERSIONS), version)
+    listed = {k.api_key: (k.min_version, k.max_version) for k in response.api_keys}
+    assert listed[ApiKey.PRODUCE] == (0, 13)
+    assert listed[ApiKey.FETCH] == (4, 18)
+    assert listed[ApiKey.METADATA] == (0, 13)
+    assert set(listed) == set(registry.HANDLERS) | {ApiKey.FETCH}
+    assert ApiKey.JOIN_GROUP not in listed
+    assert ApiKey.GET_TELEMETRY_SUBSCRIPTIONS not in listed
+
+
+@pytest.mark.parametrize(
+    ("name", "software_version", "code"),
+    [
+        ("librdkafka", "2.16.0-RC1", 0),
+        ("a", "1", 0),
+        ("", "1", ErrorCode.INVALID_REQUEST),
+        ("a b", "1", ErrorCode.INVALID_REQUEST),
+        ("-a", "1", ErrorCode.INVALID_REQUEST),
+        ("a", "1.", ErrorCode.INVALID_REQUEST),
+        ("a\n", "1", ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_api_versions_checks_the_name_of_the_client(
+    process: NetworkProcess, name: str, software_version: str, code: int
+) -> None:
+    values = {"client_software_name": name, "client_software_version": software_version}
+    response = process.ask(ApiVersionsRequest(**values), 3)
+    assert response.error_code == code
+    assert bool(response.api_keys) == (code == 0)
+
+
+def test_dispatch_handler_that_raises_answers_unknown_server_error_with_one_traceback(
+    process: NetworkProcess, caplog: pytest.LogCaptureFixture
+) -> None:
+    def break_down(to: Any, **args: Any) -> Any:
+        raise ZeroDivisionError("a mistake")
+
+    process.answers("describe_log_dirs", break_down)
+    response = process.ask(DescribeLogDirsRequest(topics=None), 4)
+    assert response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert [record.exc_info is not None for record in caplog.records] == [True]
+
+
+def test_dispatch_error_that_the_version_cannot_carry_closes(
+    process: NetworkProcess, caplog: pytest.LogCaptureFixture
+) -> None:
+    def restarting(to: Any, **args: Any) -> Any:
+        raise WireError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "io-0 is restarting")
+
+    process.answers("describe_log_dirs", restarting)
+    assert process.ask(DescribeLogDirsRequest(topics=None), 2) is None
+    assert "io-0 is restarting" in caplog.text
+
+
+def test_dispatch_request_that_awaits_is_answered_when_its_call_ends(
+    process: NetworkProcess,
+) -> None:
+    result = {"name": "t", "topic_id": None, "error": 0, "message": None}
+    process.answers("delete_topics", lambda to, **args: [result])
+    process.rpc.is_holding = True
+    outcome = process.send(DeleteTopicsRequest(topic_names=["t"], timeout_ms=5000), 1)
+    assert not outcome.done
+    process.rpc.release()
+    assert outcome.done
+    assert decode(ApiKey.DELETE_TOPICS, 1, outcome.value).responses[0].error_code == 0
+
+
+@pytest.mark.parametrize(("key", "version"), EVERY_VERSION)
+def test_every_handler_can_say_that_it_failed_or_closes(
+    process: NetworkProcess, key: ApiKey, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def break_down(ctx: Any, request: Any) -> Any:
+        raise WireError(ErrorCode.UNKNOWN_SERVER_ERROR, "a mistake")
+
+    handler = registry.HANDLERS[key]._replace(handle=break_down)
+    monkeypatch.setitem(registry.HANDLERS, key, handler)
+    outcome = process.send(minimal_request(key), version)
+    assert outcome.done
+    assert outcome.error is None
+    if outcome.value is not None:
+        decode(key, version, outcome.value)
+
+
+def test_metadata_null_client_id_is_accepted(process: NetworkProcess) -> None:
+    frame = encode_request_header(ApiKey.METADATA, 9, CORRELATION_ID, None)
+    data = process.send_bytes(frame + codec.encode(MetadataRequest(topics=None), 9)).value
+    assert decode(ApiKey.METADATA, 9, data).cluster_id == "cluster-1"

@@ -1,0 +1,228 @@
+"""DeleteRecords, OffsetForLeaderEpoch, DescribeLogDirs, and Produce 0 to 2."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from handler_harness import NetworkProcess
+from kbroker._ext.partition_table import OFFLINE
+
+from kbroker.errors import ErrorCode, WireError
+from kbroker.ipc.process_table import Address, ProcessKind
+from kbroker.protocol.messages.delete_records import DeleteRecordsRequest
+from kbroker.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from kbroker.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+from kbroker.protocol.messages.produce import ProduceRequest
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.fixture
+def process() -> NetworkProcess:
+    process = NetworkProcess()
+    process.add_topic("t", b"t" * 16, [2, 3], leader_epoch=4)
+    process.put_log(2, 5, 20)
+    process.put_log(3, 0, 10)
+    return process
+
+
+class TestDeleteRecords:
+    @staticmethod
+    def ask(
+        process: NetworkProcess, version: int, *asked: tuple[int, int], topic: str = "t"
+    ) -> list[tuple[int, int]]:
+        """asked: (partition, offset); returns (error code, low watermark)."""
+        partition = DeleteRecordsRequest.DeleteRecordsPartition
+        request = DeleteRecordsRequest(
+            topics=[
+                DeleteRecordsRequest.DeleteRecordsTopic(
+                    name=topic,
+                    partitions=[partition(partition_index=n, offset=o) for n, o in asked],
+                )
+            ],
+            timeout_ms=1000,
+        )
+        (answered,) = process.ask(request, version).topics
+        assert answered.name == topic
+        assert [p.partition_index for p in answered.partitions] == [n for n, _ in asked]
+        return [(p.error_code, p.low_watermark) for p in answered.partitions]
+
+    @pytest.mark.parametrize("version", range(3))
+    def test_delete_records_tells_the_owner_and_answers_the_low_watermark(
+        self, process: NetworkProcess, version: int
+    ) -> None:
+        process.answers(
+            "delete_records", lambda to, slot, offset: {"low_watermark": max(offset, 5)}
+        )
+        answered = self.ask(process, version, (0, 7), (1, -1), (0, 3))
+        assert answered == [(0, 7), (0, 10), (0, 5)]
+        assert process.calls("delete_records") == [
+            {"slot": 2, "offset": 7},
+            {"slot": 3, "offset": 10},
+            {"slot": 2, "offset": 3},
+        ]
+        assert process.rpc.calls[0][0] == Address(ProcessKind.IO_WORKER, 0)
+        assert process.rpc.calls[1][0] == Address(ProcessKind.IO_WORKER, 1)
+
+    @pytest.mark.parametrize("offset", [21, -2, 1 << 62])
+    def test_delete_records_outside_the_log_is_out_of_range(
+        self, process: NetworkProcess, offset: int
+    ) -> None:
+        assert self.ask(process, 1, (0, offset)) == [(ErrorCode.OFFSET_OUT_OF_RANGE, -1)]
+        assert process.rpc.calls == []
+
+    def test_delete_records_of_unknown_internal_or_compacted_topics_is_refused(
+        self, process: NetworkProcess
+    ) -> None:
+        process.add_topic("__consumer_offsets", b"o" * 16, [4], internal=True)
+        process.add_topic("compacted", b"c" * 16, [5], config={"cleanup.policy": "compact"})
+        process.put_log(4, 0, 10)
+        process.put_log(5, 0, 10)
+        internal = self.ask(process, 1, (0, 5), topic="__consumer_offsets")
+        assert internal == [(ErrorCode.INVALID_TOPIC_EXCEPTION, -1)]
+        assert self.ask(process, 1, (0, 5), topic="compacted") == [(ErrorCode.POLICY_VIOLATION, -1)]
+        unknown = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
+        assert self.ask(process, 1, (0, 5), topic="no") == [unknown]
+        assert self.ask(process, 1, (9, 5)) == [unknown]
+
+    def test_delete_records_failures_stay_with_their_partition(
+        self, process: NetworkProcess
+    ) -> None:
+        def only_io_1(to: Address, slot: int, offset: int) -> Any:
+            if to.index == 0:
+                raise WireError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            return {"low_watermark": offset}
+
+        process.answers("delete_records", only_io_1)
+        assert self.ask(process, 1, (0, 7), (1, 7)) == [
+            (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1),
+            (0, 7),
+        ]
+        process.table.set_state(2, OFFLINE)
+        assert self.ask(process, 1, (0, 7)) == [(ErrorCode.KAFKA_STORAGE_ERROR, -1)]
+
+
+class TestOffsetForLeaderEpoch:
+    @staticmethod
+    def ask(process: NetworkProcess, version: int, number: int, current_epoch: int = -1) -> Any:
+        request = OffsetForLeaderEpochRequest(
+            topics=[
+                OffsetForLeaderEpochRequest.OffsetForLeaderTopic(
+                    topic="t",
+                    partitions=[
+                        OffsetForLeaderEpochRequest.OffsetForLeaderPartition(
+                            partition=number, current_leader_epoch=current_epoch, leader_epoch=3
+                        )
+                    ],
+                )
+            ]
+        )
+        (topic,) = process.ask(request, version).topics
+        assert topic.topic == "t"
+        (partition,) = topic.partitions
+        assert partition.partition == number
+        return partition
+
+    @pytest.mark.parametrize("version", range(5))
+    def test_offset_for_leader_epoch_is_the_owners_answer(
+        self, process: NetworkProcess, version: int
+    ) -> None:
+        answer = {"leader_epoch": 2, "end_offset": 13}
+        process.answers("offset_for_leader_epoch", lambda to, **args: answer)
+        found = self.ask(process, version, 1)
+        assert (found.error_code, found.end_offset) == (0, 13)
+        assert found.leader_epoch == (2 if version >= 1 else -1)
+        assert process.calls("offset_for_leader_epoch") == [{"slot": 3, "leader_epoch": 3}]
+
+    @pytest.mark.parametrize("version", [2, 3, 4])
+    @pytest.mark.parametrize(
+        ("epoch", "code"), [(3, ErrorCode.FENCED_LEADER_EPOCH), (5, ErrorCode.UNKNOWN_LEADER_EPOCH)]
+    )
+    def test_offset_for_leader_epoch_fences_the_current_epoch(
+        self, process: NetworkProcess, version: int, epoch: int, code: int
+    ) -> None:
+        found = self.ask(process, version, 0, epoch)
+        assert (found.error_code, found.leader_epoch, found.end_offset) == (code, -1, -1)
+
+    def test_offset_for_leader_epoch_unknown_partition_and_absent_owner(
+        self, process: NetworkProcess
+    ) -> None:
+        def away(to: Any, **args: Any) -> Any:
+            raise WireError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+        process.answers("offset_for_leader_epoch", away)
+        assert self.ask(process, 4, 0).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert self.ask(process, 4, 2).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+class TestDescribeLogDirs:
+    @staticmethod
+    def described(path: str, *logs: tuple[str, int, int], error: str | None = None) -> Any:
+        return {
+            "path": path,
+            "error": error,
+            "total_bytes": 1000,
+            "usable_bytes": 400,
+            "logs": [{"topic": t, "partition": p, "size": s} for t, p, s in logs],
+        }
+
+    @pytest.fixture
+    def process(self) -> NetworkProcess:
+        process = NetworkProcess()
+        answers = [
+            [self.described("/a", ("t", 0, 10), ("u", 0, 1)), self.described("/b")],
+            [self.described("/a", ("t", 1, 20)), self.described("/b", error="disk on fire")],
+        ]
+        process.answers("describe_log_dirs", lambda to: answers[to.index])
+        return process
+
+    @pytest.mark.parametrize("version", range(6))
+    def test_describe_log_dirs_joins_the_io_workers(
+        self, process: NetworkProcess, version: int
+    ) -> None:
+        response = process.ask(DescribeLogDirsRequest(topics=None), version)
+        assert response.error_code == 0
+        first, second = response.results
+        assert (first.log_dir, first.error_code) == ("/a", 0)
+        sizes = {
+            topic.name: {p.partition_index: p.partition_size for p in topic.partitions}
+            for topic in first.topics
+        }
+        assert sizes == {"t": {0: 10, 1: 20}, "u": {0: 1}}
+        assert (second.log_dir, second.error_code) == ("/b", ErrorCode.KAFKA_STORAGE_ERROR)
+        expected = (1000, 400) if version >= 4 else (-1, -1)
+        assert (first.total_bytes, first.usable_bytes) == expected
+
+    def test_describe_log_dirs_only_the_partitions_asked_for(self, process: NetworkProcess) -> None:
+        topic = DescribeLogDirsRequest.DescribableLogDirTopic
+        request = DescribeLogDirsRequest(topics=[topic(topic="t", partitions=[1, 7])])
+        first, second = process.ask(request, 4).results
+        assert [(t.name, [p.partition_index for p in t.partitions]) for t in first.topics] == [
+            ("t", [1])
+        ]
+        assert second.topics == []
+
+
+class TestProduceBefore3:
+    @staticmethod
+    def request(acks: int) -> ProduceRequest:
+        partition = ProduceRequest.PartitionProduceData(index=6, records=b"old format")
+        topic = ProduceRequest.TopicProduceData(name="t", partition_data=[partition])
+        return ProduceRequest(acks=acks, topic_data=[topic])
+
+    @pytest.mark.parametrize("version", range(3))
+    def test_produce_of_an_old_format_is_refused_for_each_partition(
+        self, process: NetworkProcess, version: int
+    ) -> None:
+        (topic,) = process.ask(self.request(1), version).responses
+        (partition,) = topic.partition_responses
+        assert (topic.name, partition.index) == ("t", 6)
+        assert (partition.error_code, partition.base_offset) == (ErrorCode.UNSUPPORTED_VERSION, -1)
+
+    @pytest.mark.parametrize("version", range(3))
+    def test_produce_of_an_old_format_without_acks_closes(
+        self, process: NetworkProcess, version: int, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        assert process.ask(self.request(0), version) is None
+        assert "message formats 0 and 1" in caplog.text

@@ -1,0 +1,131 @@
+"""InitProducerId, the blocks of ids behind it, and FindCoordinator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from handler_harness import NetworkProcess, decode
+
+from kbroker.errors import ErrorCode, WireError
+from kbroker.protocol.api import ApiKey
+from kbroker.protocol.messages.find_coordinator import FindCoordinatorRequest
+from kbroker.protocol.messages.init_producer_id import InitProducerIdRequest
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.fixture
+def process() -> NetworkProcess:
+    process = NetworkProcess()
+    blocks = iter(range(1000, 9000, 3))
+    process.answers("allocate_producer_ids", lambda to: {"first": next(blocks), "count": 3})
+    return process
+
+
+def init(process: NetworkProcess, version: int = 4, **values: Any) -> Any:
+    request = InitProducerIdRequest(**{"transactional_id": None, **values})
+    return process.ask(request, version)
+
+
+@pytest.mark.parametrize("version", range(7))
+def test_init_producer_id_is_new_each_time_with_epoch_0(
+    process: NetworkProcess, version: int
+) -> None:
+    responses = [init(process, version) for _ in range(7)]
+    assert [r.error_code for r in responses] == [0] * 7
+    assert [r.producer_id for r in responses] == list(range(1000, 1007))
+    assert {r.producer_epoch for r in responses} == {0}
+    assert len(process.calls("allocate_producer_ids")) == 3
+
+
+@pytest.mark.parametrize("version", range(3, 7))
+def test_init_producer_id_naming_the_old_one_gets_a_new_one(
+    process: NetworkProcess, version: int
+) -> None:
+    response = init(process, version, producer_id=17, producer_epoch=32767)
+    assert (response.error_code, response.producer_id, response.producer_epoch) == (0, 1000, 0)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"producer_id": 17}, {"producer_epoch": 3}, {"transactional_id": ""}],
+)
+def test_init_producer_id_contradiction_is_invalid_request(
+    process: NetworkProcess, values: dict[str, Any]
+) -> None:
+    response = init(process, 3, **values)
+    assert response.error_code == ErrorCode.INVALID_REQUEST
+    assert response.producer_id == -1
+
+
+@pytest.mark.parametrize("version", range(7))
+def test_init_producer_id_transactional_has_no_coordinator(
+    process: NetworkProcess, version: int
+) -> None:
+    response = init(process, version, transactional_id="tx", transaction_timeout_ms=1000)
+    assert response.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert (response.producer_id, response.producer_epoch) == (-1, -1)
+
+
+def test_init_producer_id_requests_that_wait_share_blocks(process: NetworkProcess) -> None:
+    process.rpc.is_holding = True
+    outcomes = [process.send(InitProducerIdRequest(transactional_id=None), 4) for _ in range(5)]
+    assert len(process.calls("allocate_producer_ids")) == 1
+    process.rpc.release()
+    assert [o.done for o in outcomes] == [True] * 3 + [False] * 2
+    process.rpc.release()
+    ids = [decode(ApiKey.INIT_PRODUCER_ID, 4, o.value).producer_id for o in outcomes]
+    assert ids == list(range(1000, 1005))
+
+
+def test_init_producer_id_controller_away_fails_all_who_wait_and_recovers(
+    process: NetworkProcess,
+) -> None:
+    allocate = process.rpc.answers["allocate_producer_ids"]
+
+    def away(to: Any) -> Any:
+        raise WireError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    process.answers("allocate_producer_ids", away)
+    process.rpc.is_holding = True
+    outcomes = [process.send(InitProducerIdRequest(transactional_id=None), 4) for _ in range(2)]
+    process.rpc.release()
+    for outcome in outcomes:
+        response = decode(ApiKey.INIT_PRODUCER_ID, 4, outcome.value)
+        assert response.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    process.rpc.is_holding = False
+    process.answers("allocate_producer_ids", allocate)
+    assert init(process).producer_id == 1000
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_find_coordinator_of_a_group_says_not_available(
+    process: NetworkProcess, version: int
+) -> None:
+    response = process.ask(FindCoordinatorRequest(key="group"), version)
+    assert response.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert (response.node_id, response.host, response.port) == (-1, "", -1)
+    message = "This broker does not serve consumer groups yet."
+    assert response.error_message == (message if version >= 1 else "")
+
+
+@pytest.mark.parametrize("version", range(4, 7))
+def test_find_coordinator_of_several_keys_answers_each(
+    process: NetworkProcess, version: int
+) -> None:
+    request = FindCoordinatorRequest(key_type=1, coordinator_keys=["a", "b"])
+    response = process.ask(request, version)
+    assert [c.key for c in response.coordinators] == ["a", "b"]
+    for coordinator in response.coordinators:
+        assert coordinator.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert "transactions" in coordinator.error_message
+
+
+@pytest.mark.parametrize(("version", "key_type"), [(5, 2), (6, 3), (4, -1)])
+def test_find_coordinator_kind_that_does_not_exist_is_invalid_request(
+    process: NetworkProcess, version: int, key_type: int
+) -> None:
+    request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=["a"])
+    coordinator = process.ask(request, version).coordinators[0]
+    assert coordinator.error_code == ErrorCode.INVALID_REQUEST
