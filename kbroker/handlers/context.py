@@ -12,13 +12,15 @@ from kbroker.ipc.rpc import DEFAULT_TIMEOUT_MS, Pending
 from kbroker.protocol.header import RequestHeader
 
 if TYPE_CHECKING:
-    from kbroker._ext.net_loop import Connection
+    from kbroker._ext.connection import Connection
     from kbroker.config.loader import BrokerConfig
     from kbroker.handlers.producer_ids import ProducerIds
     from kbroker.workers.network import NetworkWorker
 
-# What a call may take longer than the client allows: even a timeout of 0 starts the work, and
-# nearly always it is done long before this is over.
+# A change gets this long even if the client allows less: with a timeout of 0 it is started all the
+# same, and nearly always done long before this is over.
+CHANGE_MIN_MS = 1_000
+# What a call may take longer than the process at its other end.
 CALL_MARGIN_MS = 2_000
 
 
@@ -68,9 +70,16 @@ class RequestContext:
     # -- calls -------------------------------------------------------------------------------
 
     def controller(self, operation: str, timeout_ms: int, **args: Any) -> Pending:
-        """Call the controller; the client gave ``timeout_ms``."""
-        within_ms = max(0, timeout_ms) + CALL_MARGIN_MS
-        return self.process.rpc.call(CONTROLLER, operation, within_ms, **args)
+        """Call the controller."""
+        return self.process.rpc.call(CONTROLLER, operation, timeout_ms, **args)
+
+    def change(self, operation: str, timeout_ms: int, **args: Any) -> Pending:
+        """Have the controller change topics, and wait until the change is in effect everywhere.
+
+        timeout_ms: the client's. The controller ends the wait; the change goes on.
+        """
+        within_ms = max(timeout_ms, CHANGE_MIN_MS)
+        return self.controller(operation, within_ms + CALL_MARGIN_MS, within_ms=within_ms, **args)
 
     def worker(
         self, slot: int, operation: str, timeout_ms: int = DEFAULT_TIMEOUT_MS, **args: Any

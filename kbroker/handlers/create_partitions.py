@@ -27,7 +27,7 @@ async def handle_create_partitions(
     """Enlarge topics; answered when the new partitions are served."""
     if not request.topics:
         return CreatePartitionsResponse()
-    results = await ctx.controller(
+    results = await ctx.change(
         "create_partitions",
         request.timeout_ms,
         topics=[

@@ -33,7 +33,7 @@ async def handle_create_topics(
     """Create them, or with ``validate_only`` say whether that would work."""
     if not request.topics:
         return CreateTopicsResponse()
-    results = await ctx.controller(
+    results = await ctx.change(
         "create_topics",
         request.timeout_ms,
         topics=[wanted(topic) for topic in request.topics],

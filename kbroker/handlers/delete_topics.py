@@ -35,7 +35,7 @@ async def handle_delete_topics(
             )
     if not topics:
         return DeleteTopicsResponse()
-    results = await ctx.controller(
+    results = await ctx.change(
         "delete_topics",
         request.timeout_ms,
         topics=[

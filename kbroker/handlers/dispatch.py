@@ -19,7 +19,7 @@ from kbroker.protocol.header import RequestHeader, decode_request_header, encode
 from kbroker.protocol.message import Message
 
 if TYPE_CHECKING:
-    from kbroker._ext.net_loop import Connection
+    from kbroker._ext.connection import Connection
     from kbroker.workers.network import NetworkWorker
 
 log = logging.getLogger(__name__)

@@ -96,9 +96,7 @@ async def create_missing(
     if not topics:
         return {}
     try:
-        results = await ctx.controller(
-            "create_topics", CREATION_TIMEOUT_MS, topics=topics, auto=True
-        )
+        results = await ctx.change("create_topics", CREATION_TIMEOUT_MS, topics=topics, auto=True)
     except WireError:
         # The controller is being restarted or is slow; the client asks again.
         return {topic["name"]: int(ErrorCode.LEADER_NOT_AVAILABLE) for topic in topics}

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import Any
 
 from kbroker._ext.partition_table import ONLINE, PartitionTable, region_size
-
 from kbroker.cluster.image import ClusterImage
 from kbroker.config.loader import BrokerConfig, Listener
 from kbroker.errors import WireError

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 from handler_harness import IO_WORKERS, NetworkProcess
-from kbroker._ext.partition_table import CLOSED, LOADING, OFFLINE
 
+from kbroker._ext.partition_table import CLOSED, LOADING, OFFLINE
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.protocol.messages.list_offsets import ListOffsetsRequest

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from handler_harness import NetworkProcess
-from kbroker._ext.partition_table import OFFLINE
 
+from kbroker._ext.partition_table import OFFLINE
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.protocol.messages.delete_records import DeleteRecordsRequest

@@ -99,7 +99,7 @@ def test_metadata_operations_only_when_asked(process: NetworkProcess) -> None:
 class TestAutoCreation:
     @staticmethod
     def create(process: NetworkProcess) -> None:
-        def create_topics(to: Any, topics: list[Any], auto: bool) -> list[Any]:
+        def create_topics(to: Any, topics: list[Any], auto: bool, within_ms: int) -> list[Any]:
             assert auto
             for number, topic in enumerate(topics):
                 process.apply(
@@ -116,7 +116,9 @@ class TestAutoCreation:
         self.create(process)
         topic = process.ask(by_name("new"), version).topics[0]
         assert (topic.name, topic.error_code, len(topic.partitions)) == ("new", 0, 1)
-        assert process.calls("create_topics") == [{"topics": [{"name": "new"}], "auto": True}]
+        assert process.calls("create_topics") == [
+            {"topics": [{"name": "new"}], "auto": True, "within_ms": 10_000}
+        ]
 
     @pytest.mark.parametrize("version", [4, 13])
     def test_metadata_request_that_forbids_creation_gets_unknown_topic(

@@ -70,7 +70,7 @@ class TestCreateTopics:
         assert (topic.name, topic.error_code) == ("t", 0)
         to, _, timeout_ms, args = process.rpc.calls[0]
         assert to == CONTROLLER
-        assert timeout_ms >= 5000
+        assert timeout_ms > 5000
         assert args == {
             "topics": [
                 {
@@ -82,6 +82,7 @@ class TestCreateTopics:
                 }
             ],
             "validate_only": version >= 1,
+            "within_ms": 5000,
         }
         assert topic.topic_id == (T_ID if version >= 7 else NO_ID)
 
@@ -128,7 +129,9 @@ class TestCreateTopics:
     ) -> None:
         process.answers("create_topics", lambda to, **args: [result("t")])
         process.ask(self.request("t", timeout_ms=timeout_ms), 4)
-        assert process.rpc.calls[0][2] >= 1000
+        _, _, call_timeout_ms, args = process.rpc.calls[0]
+        assert args["within_ms"] == max(timeout_ms, 1000)
+        assert call_timeout_ms > args["within_ms"]
 
 
 class TestDeleteTopics:
@@ -139,7 +142,9 @@ class TestDeleteTopics:
         request = DeleteTopicsRequest(topic_names=["a", "b", "a"], timeout_ms=1000)
         responses = process.ask(request, version).responses
         assert [(r.name, r.error_code) for r in responses] == [("a", 0), ("b", 3)]
-        assert process.calls("delete_topics") == [{"topics": [{"name": "a"}, {"name": "b"}]}]
+        assert process.calls("delete_topics") == [
+            {"topics": [{"name": "a"}, {"name": "b"}], "within_ms": 1000}
+        ]
         assert responses[1].error_message == ("unknown" if version >= 5 else None)
 
     def test_delete_topics_by_name_and_by_id(self, process: NetworkProcess) -> None:
