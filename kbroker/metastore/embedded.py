@@ -13,6 +13,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 from kbroker.metastore.store import (
     ANY_VERSION,
@@ -74,11 +75,9 @@ class EmbeddedStore(Store):
         self._now_ms = now_ms
         self._watches: dict[str, list[WatchCallback]] = {}
         self._failure: str | None = None
-        is_new = not os.path.exists(self.path)
-        os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
-        if is_new:
-            sync_directory(directory)
         try:
+            if not os.path.exists(self.path):
+                create_file(directory)
             self._db = self._open()
         except sqlite3.Error as error:
             raise StoreFailed(f"{self.path}: {error}{hint(error)}") from error
@@ -91,11 +90,7 @@ class EmbeddedStore(Store):
         db.execute("PRAGMA synchronous = FULL")
         db.execute("BEGIN EXCLUSIVE")
         layout = db.execute("PRAGMA user_version").fetchone()[0]
-        if layout == 0:
-            for statement in SCHEMA.split(";\n"):
-                db.execute(statement)
-            db.execute(f"PRAGMA user_version = {LAYOUT_VERSION}")
-        elif layout != LAYOUT_VERSION:
+        if layout != LAYOUT_VERSION:
             db.execute("ROLLBACK")
             db.close()
             raise StoreFailed(
@@ -251,6 +246,33 @@ class EmbeddedStore(Store):
             self._drop_ephemerals(self._db)
             self._db.execute("COMMIT")
         self._db.close()
+
+
+def create_file(directory: str) -> None:
+    """An empty store, there as a whole or not at all.
+
+    Made under another name and without SQLite's own syncs, of which there are many: one of the
+    file and one of the directory do.
+    """
+    path = os.path.join(directory, FILE_NAME)
+    made = path + ".new"
+    for leftover in (made, made + "-wal", made + "-journal"):
+        with suppress(FileNotFoundError):
+            os.unlink(leftover)
+    fd = os.open(made, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
+    try:
+        db = sqlite3.connect(made, isolation_level=None)
+        db.execute("PRAGMA locking_mode = EXCLUSIVE")
+        db.execute("PRAGMA synchronous = OFF")
+        db.execute("PRAGMA journal_mode = WAL")  # kept in the file
+        db.executescript(SCHEMA)
+        db.execute(f"PRAGMA user_version = {LAYOUT_VERSION}")
+        db.close()
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    os.rename(made, path)
+    sync_directory(directory)
 
 
 def stat_of(row: Row) -> NodeStat:

@@ -1,0 +1,142 @@
+"""The publisher: order, rounds, and processes that fail."""
+
+import pytest
+
+from kbroker.controller.publisher import Publisher
+from kbroker.controller.state import ClusterState, PartitionState, TopicState
+from kbroker.errors import ErrorCode, WireError
+from kbroker.ipc.process_table import Address, ProcessKind
+from kbroker.ipc.rpc import Pending, run
+
+pytestmark = pytest.mark.unit
+
+IO = Address(ProcessKind.IO_WORKER, 0)
+NETWORK = Address(ProcessKind.NETWORK, 0)
+
+
+class FakeProcesses:
+    def __init__(self):
+        self.incarnations = {IO: 1, NETWORK: 1}
+
+    def incarnation(self, address):
+        return self.incarnations[address]
+
+    def of_kind(self, kind):
+        return [address for address in self.incarnations if address.kind == kind]
+
+    def is_ready(self, address):
+        return True
+
+
+class FakeRpc:
+    """Calls stay open until the test answers them."""
+
+    def __init__(self):
+        self.open = []
+        self.sleeping = []
+
+    def call(self, to, operation, timeout_ms, delta):
+        assert operation == "image"
+        self.open.append((to, delta, Pending()))
+        return self.open[-1][2]
+
+    def sleep(self, delay_ms):
+        self.sleeping.append(Pending())
+        return self.sleeping[-1]
+
+    def answer(self, error=None):
+        """Answer the oldest call; returns whom it was for and its topics."""
+        to, delta, pending = self.open.pop(0)
+        pending.resolve({"errors": {}}, error)
+        return to, delta.get("topics")
+
+
+@pytest.fixture
+def parts():
+    state, rpc, processes = ClusterState(0, "c"), FakeRpc(), FakeProcesses()
+    publisher = Publisher(rpc, processes, state)
+    for address in (IO, NETWORK):
+        publisher.subscribe(address)
+    return state, rpc, processes, publisher
+
+
+def add(state, name):
+    state.add_topic(
+        TopicState(name, name.encode() * 16, [PartitionState(0, 0, [0], [0], 0, 1)], {})
+    )
+
+
+def test_network_is_told_once_io_workers_have_answered(parts):
+    state, rpc, _, publisher = parts
+    add(state, "a")
+    done = publisher.publish(["a"])
+    assert [to for to, _, _ in rpc.open] == [IO]
+    rpc.answer()
+    assert [to for to, _, _ in rpc.open] == [NETWORK]
+    assert not done.done
+    rpc.answer()
+    assert done.done
+
+
+def test_changes_during_a_round_go_out_together_in_the_next(parts):
+    state, rpc, _, publisher = parts
+    add(state, "a")
+    first = publisher.publish(["a"])
+    add(state, "b")
+    second = publisher.publish(["b"])
+    state.set_topic_config("a", {"x": "1"})
+    third = publisher.publish(["a"])
+    assert list(rpc.answer()[1]) == ["a"]
+    assert list(rpc.answer()[1]) == ["a"]
+    assert first.done
+    assert not second.done
+    to, topics = rpc.answer()
+    assert (to, sorted(topics), topics["a"]["config"]) == (IO, ["a", "b"], {"x": "1"})
+    rpc.answer()
+    assert second.done
+    assert third.done
+    assert rpc.open == []
+
+
+def test_process_that_fails_does_not_hold_up_the_others(parts):
+    state, rpc, _, publisher = parts
+    add(state, "a")
+    done = publisher.publish(["a"])
+    rpc.answer(WireError(ErrorCode.REQUEST_TIMED_OUT))
+    assert rpc.answer()[0] == NETWORK
+    assert done.done
+
+
+def test_process_of_another_incarnation_waits_for_its_hello(parts):
+    state, rpc, processes, publisher = parts
+    processes.incarnations[IO] = 2
+    add(state, "a")
+    publisher.publish(["a"])
+    assert rpc.answer()[0] == NETWORK
+    publisher.subscribe(IO)
+    publisher.publish(["a"])
+    assert rpc.answer()[0] == IO
+
+
+def test_publishing_nothing_waits_for_what_is_under_way(parts):
+    state, rpc, _, publisher = parts
+    assert publisher.publish().done
+    add(state, "a")
+    publisher.publish(["a"])
+    done = publisher.publish()
+    rpc.answer()
+    assert not done.done
+    rpc.answer()
+    assert done.done
+
+
+def test_dropping_is_repeated_for_a_worker_that_restarted_meanwhile(parts):
+    _, rpc, processes, publisher = parts
+    done = run(publisher.drop_topics(["a"]))
+    processes.incarnations[IO] = 2  # it answered, and restarted before the answer was seen
+    assert rpc.answer() == (IO, {"a": None})
+    assert not done.done
+    publisher.subscribe(IO)
+    rpc.sleeping.pop().resolve()
+    assert rpc.answer() == (IO, {"a": None})
+    assert done.done

@@ -1,0 +1,99 @@
+"""Slots: balanced over the io workers, never given twice at once, kept across controllers."""
+
+import random
+
+import pytest
+
+from kbroker.controller.slots import JOURNAL_NAME, NoFreeSlot, SlotAllocator, SlotBook
+
+pytestmark = pytest.mark.unit
+
+
+def test_slots_are_spread_over_the_workers():
+    slots = SlotAllocator(100, 3).take(10)
+    owners = [number % 3 for number, _ in slots]
+    assert sorted(owners.count(worker) for worker in range(3)) == [3, 3, 4]
+    assert {incarnation for _, incarnation in slots} == {1}
+
+
+def test_released_slot_comes_back_with_the_next_incarnation():
+    allocator = SlotAllocator(2, 1)
+    (first, _), _ = allocator.take(2)
+    allocator.release(first)
+    assert allocator.take(1) == [(first, 2)]
+
+
+def test_taking_too_many_takes_none():
+    allocator = SlotAllocator(5, 2)
+    allocator.take(3)
+    with pytest.raises(NoFreeSlot, match="room for 5 partitions and 2 more would fit"):
+        allocator.take(3)
+    assert len(allocator.take(2)) == 2
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_use_keeps_slots_apart_and_balanced(tmp_path, seed):
+    """Against a plain dict; the book is reopened at random, as by a controller that was killed."""
+    choose = random.Random(seed)
+    capacity, workers = 40, choose.randint(1, 4)
+    book = SlotBook(str(tmp_path), capacity, workers)
+    model, highest = {}, {}
+    for step in range(300):
+        action = choose.random()
+        if action < 0.1:
+            book.close()
+            book = SlotBook(str(tmp_path), capacity, workers)
+        elif action < 0.65:
+            topic_id = bytes([choose.randrange(12)]) * 16
+            wanted = list(range(choose.randint(1, 6)))
+            known = model.get(topic_id, {})
+            missing = [p for p in wanted if p not in known]
+            if len(missing) > capacity - sum(map(len, model.values())):
+                with pytest.raises(NoFreeSlot):
+                    book.assign(topic_id, wanted)
+                continue
+            given = book.assign(topic_id, wanted)
+            assert {p: given[p] for p in wanted if p in known} == {
+                p: known[p] for p in wanted if p in known
+            }
+            for partition in missing:
+                number, incarnation = given[partition]
+                assert incarnation == highest.get(number, 0) + 1, (seed, step)
+                highest[number] = incarnation
+                model.setdefault(topic_id, {})[partition] = given[partition]
+        elif model:
+            topic_id = choose.choice(sorted(model))
+            book.release(topic_id)
+            del model[topic_id]
+        taken = [number for slots in model.values() for number, _ in slots.values()]
+        assert len(set(taken)) == len(taken)
+        assert all(0 <= number < capacity for number in taken)
+        assert book.free_count == capacity - len(taken)
+        assert sorted(book.topic_ids()) == sorted(model)
+    book.close()
+
+
+def test_fresh_assignment_is_balanced_after_reopening(tmp_path):
+    book = SlotBook(str(tmp_path), 100, 2)
+    book.assign(b"a" * 16, list(range(7)))
+    book.close()
+    book = SlotBook(str(tmp_path), 100, 2)
+    slots = book.assign(b"a" * 16, list(range(10)))
+    owners = [number % 2 for number, _ in slots.values()]
+    assert owners.count(0) == owners.count(1) == 5
+    book.close()
+
+
+def test_torn_last_line_is_cut(tmp_path):
+    book = SlotBook(str(tmp_path), 10, 1)
+    kept = book.assign(b"a" * 16, [0])
+    book.assign(b"b" * 16, [0])
+    book.close()
+    path = tmp_path / JOURNAL_NAME
+    path.write_bytes(path.read_bytes()[:-5])
+    book = SlotBook(str(tmp_path), 10, 1)
+    assert book.topic_ids() == [b"a" * 16]
+    assert book.assign(b"a" * 16, [0]) == kept
+    assert book.assign(b"c" * 16, [0]) == {0: (1, 1)}
+    book.close()
+    assert SlotBook(str(tmp_path), 10, 1).assign(b"c" * 16, [0]) == {0: (1, 1)}

@@ -1,0 +1,159 @@
+"""What may be created and enlarged, and the code and words for what may not."""
+
+import pytest
+
+from kbroker.controller.state import ClusterState, PartitionState, TopicState
+from kbroker.controller.topics import (
+    PARTITIONS_MAX,
+    check_name,
+    plan_partitions,
+    plan_topic,
+    spread,
+)
+from kbroker.errors import ConfigError, ErrorCode, WireError
+
+pytestmark = pytest.mark.unit
+
+NEW_ID = bytes(range(16))
+
+
+@pytest.fixture
+def state():
+    state = ClusterState(0, "c")
+    state.set_broker(0, [], None)
+    add(state, "existing", 2)
+    return state
+
+
+def add(state, name, partitions=1, deleting=False, replicas=(0,)):
+    topic_id = name.encode().ljust(16)[:16]
+    listed = [PartitionState(0, 0, [0], list(replicas), n, 1) for n in range(partitions)]
+    state.add_topic(TopicState(name, topic_id, listed, {}))
+    if deleting:
+        state.mark_deleting([name])
+
+
+def plan(state, name="t", partitions=1, factor=1, assignments=(), configs=(), validate=None):
+    request = {
+        "name": name, "num_partitions": partitions, "replication_factor": factor,
+        "assignments": assignments, "configs": configs,
+    }  # fmt: skip
+    defaults = {"partitions": 3, "replication_factor": 1}
+    return plan_topic(state, request, defaults, validate or (lambda c: None), lambda: NEW_ID)
+
+
+@pytest.mark.parametrize("name", ["t", "a.b_c-D9", "x" * 249, "...", "__consumer_offsets"])
+def test_legal_names_are_taken(name):
+    check_name(name)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "x" * 250, "a b", "a/b", "ä", "a\0", "a\n"])
+def test_illegal_names_are_refused(name):
+    with pytest.raises(WireError) as caught:
+        check_name(name)
+    assert caught.value.code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert "letters" in caught.value.message
+
+
+def test_topic_is_planned_from_numbers_and_defaults(state):
+    assert plan(state, partitions=2).assignment == {0: [0], 1: [0]}
+    assert plan(state, partitions=-1, factor=-1).assignment == {0: [0], 1: [0], 2: [0]}
+    new = plan(state, configs=[["retention.ms", "5"]])
+    assert (new.topic_id, new.config) == (NEW_ID, {"retention.ms": "5"})
+
+
+def test_topic_is_planned_from_an_assignment(state):
+    state.set_broker(1, [], None)
+    new = plan(state, partitions=-1, factor=-1, assignments=[[1, [1, 0]], [0, [0, 1]]])
+    assert new.assignment == {0: [0, 1], 1: [1, 0]}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        ({"name": "existing"}, ErrorCode.TOPIC_ALREADY_EXISTS, "exists"),
+        ({"name": "going"}, ErrorCode.TOPIC_ALREADY_EXISTS, "being deleted"),
+        ({"name": "a_b"}, ErrorCode.INVALID_TOPIC_EXCEPTION, "'a.b'"),
+        ({"partitions": 0}, ErrorCode.INVALID_PARTITIONS, "larger than 0"),
+        ({"partitions": -2}, ErrorCode.INVALID_PARTITIONS, "larger than 0"),
+        ({"partitions": PARTITIONS_MAX + 1}, ErrorCode.INVALID_PARTITIONS, "at most"),
+        ({"factor": 0}, ErrorCode.INVALID_REPLICATION_FACTOR, "larger than 0"),
+        ({"factor": 3}, ErrorCode.INVALID_REPLICATION_FACTOR, "start more brokers"),
+        ({"assignments": [[0, [0]]]}, ErrorCode.INVALID_REQUEST, "not both"),
+        ({"configs": [["a", None]]}, ErrorCode.INVALID_CONFIG, "Null"),
+        ({"configs": [["a", "1"], ["a", "2"]]}, ErrorCode.INVALID_REQUEST, "twice"),
+    ],
+)
+def test_refusals_name_code_and_remedy(state, arguments, code, words):
+    add(state, "a.b")
+    add(state, "going", deleting=True)
+    with pytest.raises(WireError) as caught:
+        plan(state, **arguments)
+    assert caught.value.code == code
+    assert words in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("assignments", "words"),
+    [
+        ([[0, []]], "no replica"),
+        ([[0, [0, 0]]], "twice"),
+        ([[0, [5]]], "not available"),
+        ([[0, [0]], [0, [0]]], "twice"),
+        ([[1, [0]]], "without gaps"),
+        ([[0, [0]], [2, [0]]], "without gaps"),
+        ([[-1, [0]], [0, [0]]], "without gaps"),
+        ([[0, [0]], [1, [0, 1]]], "2 replicas"),
+    ],
+)
+def test_bad_assignments_are_refused(state, assignments, words):
+    state.set_broker(1, [], None)
+    with pytest.raises(WireError) as caught:
+        plan(state, partitions=-1, factor=-1, assignments=assignments)
+    assert caught.value.code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert words in caught.value.message
+
+
+def test_bad_setting_is_refused_with_its_reason(state):
+    def refuse(settings):
+        raise ConfigError("retention.ms", "soon", "a number")
+
+    with pytest.raises(WireError, match="expected a number") as caught:
+        plan(state, configs=[["retention.ms", "soon"]], validate=refuse)
+    assert caught.value.code == ErrorCode.INVALID_CONFIG
+
+
+def test_partitions_can_only_be_added(state):
+    assert plan_partitions(state, "existing", 4, None) == {2: [0], 3: [0]}
+    assert plan_partitions(state, "existing", 3, [[0]]) == {2: [0]}
+    for count in (2, 1, 0, -1):
+        with pytest.raises(WireError) as caught:
+            plan_partitions(state, "existing", count, None)
+        assert caught.value.code == ErrorCode.INVALID_PARTITIONS
+    for assignments in ([], [[0], [0]], [[7]], [[0, 0]]):
+        with pytest.raises(WireError) as caught:
+            plan_partitions(state, "existing", 3, assignments)
+        assert caught.value.code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    with pytest.raises(WireError) as caught:
+        plan_partitions(state, "unknown", 3, None)
+    assert caught.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_leaders_are_spread_evenly():
+    assignment = spread([3, 5, 8], 0, 6, 2)
+    assert [replicas[0] for replicas in assignment.values()] == [3, 5, 8] * 2
+    assert all(len(set(replicas)) == 2 for replicas in assignment.values())
+
+
+def test_name_that_collided_is_free_after_deletion(state):
+    add(state, "a.b")
+    state.remove_topic("a.b")
+    assert plan(state, "a_b").name == "a_b"
+
+
+def test_deleted_topic_is_null_for_clients_and_kept_for_io_workers(state):
+    state.mark_deleting(["existing"])
+    assert state.snapshot(for_io_worker=False)["topics"] == {}
+    assert "existing" in state.snapshot(for_io_worker=True)["topics"]
+    assert state.delta(["existing"], False, for_io_worker=False)["topics"] == {"existing": None}
+    assert "topics" not in state.delta(["existing"], False, for_io_worker=True)
