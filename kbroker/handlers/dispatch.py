@@ -10,7 +10,6 @@ from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.producer_ids import ProducerIds
 from kbroker.handlers.registry import HANDLERS, Handler, announced, served_range
-from kbroker.handlers.settings import Settings
 from kbroker.ipc.rpc import Pending, run
 from kbroker.protocol import codec
 from kbroker.protocol.api import ApiKey, find, request_class, response_class
@@ -55,7 +54,6 @@ class Dispatcher:
 
     def __init__(self, worker: NetworkWorker) -> None:
         self._worker = worker
-        self._settings = Settings(worker)
         self._producer_ids = ProducerIds(worker.rpc)
 
     def handle(self, connection: Connection, frame: bytes) -> Pending:
@@ -79,7 +77,7 @@ class Dispatcher:
         except DecodeError as error:
             return refused(connection, str(error))
         ctx = RequestContext(
-            self._worker, connection, header, self._settings.current(), self._producer_ids
+            self._worker, connection, header, self._worker.config, self._producer_ids
         )
         return run(answer(ctx, handler, request))
 

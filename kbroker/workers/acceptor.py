@@ -15,7 +15,6 @@ import os
 import socket
 from typing import Any, ClassVar
 
-from kbroker.cluster.settings import effective_config
 from kbroker.ipc import fdpass
 from kbroker.ipc.process_table import CONNECTIONS, CONTROLLER, READY, STATE, Address, ProcessKind
 from kbroker.ipc.rpc import Pending
@@ -233,7 +232,5 @@ class AcceptorWorker(Worker):
         if not changed:
             return
         self._broker_config.update(changed)
-        self.config = effective_config(
-            self.context.config, self._broker_config, self.context.broker_id
-        )
+        self.follow_settings(self._broker_config)
         self._limits.configure(self.config)

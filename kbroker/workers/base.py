@@ -16,9 +16,11 @@ import select
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from kbroker.cluster.settings import effective_config
+from kbroker.errors import ConfigError
 from kbroker.ipc.mailbox import MSG_CALL, MSG_REPLY, Mailbox, Message
 from kbroker.ipc.process_table import READY, STATE, STOPPING, Address, ProcessKind, ProcessTable
 from kbroker.ipc.rpc import Rpc
@@ -183,6 +185,17 @@ class Worker:
                 self.rpc.on_message(message)
             else:
                 self.on_message(message)
+
+    def follow_settings(self, layers: Mapping[str, Mapping[str, str]]) -> None:
+        """Take the dynamic broker settings of the cluster image (``ClusterImage.broker_config``).
+
+        What the controller could check it has checked; a setting that cannot be used here leaves
+        the present ones in place.
+        """
+        try:
+            self.config = effective_config(self.context.config, layers, self.context.broker_id)
+        except ConfigError as error:
+            log.error("keeping the settings as they are: %s", error)
 
     def ready(self) -> None:
         """Tell the supervisor and the others that this process serves."""

@@ -18,7 +18,6 @@ from kbroker._ext.partition_table import PartitionTable
 from kbroker._ext.produce_engine import ProduceEngine
 from kbroker.clock import SystemClock
 from kbroker.cluster.image import ClusterImage, TopicImage
-from kbroker.cluster.settings import effective_config
 from kbroker.config.topic_config import TopicConfig
 from kbroker.errors import ErrorCode, StorageError, WireError
 from kbroker.ipc.process_table import CONTROLLER, Address, ProcessKind
@@ -183,8 +182,8 @@ class IoWorker(Worker):
 
     def take_settings(self) -> None:
         """Use the broker's dynamic settings as the image has them."""
-        layers = self.image.broker_config
-        self.config = effective_config(self.context.config, layers, self.context.broker_id)
+        self.follow_settings(self.image.broker_config)
+        self.logs.config = self.config
 
     def reconfigure_all(self) -> None:
         """A broker-wide default changed: every topic may inherit it."""

@@ -68,10 +68,17 @@ class NetworkWorker(Worker):
         self.arena = arena = Arena(context.arenas[index], frame_max + 4)
         requests = RequestTable()
         self.produce = ProducePath(arena, self.topics, requests, len(self.io_workers))
-        self.fetch = FetchEngine(self.table, index, config.log_dirs)
+        self.fetch = FetchEngine(
+            self.table,
+            index,
+            config.log_dirs,
+            max_sessions=config["max.incremental.fetch.session.cache.slots"],
+            max_bytes=config["fetch.max.bytes"],
+        )
         self.loop = NetLoop(
             arena, requests, self.produce, self.fetch, frame_max, self.dispatch, self.on_close
         )
+        self.configure_loop()
         self._turn = self.loop.turn
 
     def add_reader(self, fd: int, callback: Callable[[], None]) -> None:
@@ -131,7 +138,19 @@ class NetworkWorker(Worker):
                     self.fetch.remove_topic(name)
             if new is not None:
                 self.put_topic(name, new)
+        if "broker_config" in delta:
+            self.follow_settings(self.image.broker_config)
+            self.configure_loop()
         return {}
+
+    def configure_loop(self) -> None:
+        config = self.config
+        self.loop.set_timeouts(
+            config["connections.max.idle.ms"],
+            config["connection.first.request.timeout.ms"],
+            config["connection.request.timeout.ms"],
+            config["connection.write.timeout.ms"],
+        )
 
     def put_topic(self, name: str, topic: TopicImage) -> None:
         slots = [partition.slot for partition in topic.partitions]
@@ -235,7 +254,7 @@ class NetworkWorker(Worker):
             self.counters.add(REQUESTS, count, api_key)
         if now >= self.next_sweep_ms:
             self.next_sweep_ms = now + SWEEP_MS
-            self.loop.sweep(self.config["connections.max.idle.ms"])
+            self.loop.sweep()
             self.fetch.tidy(now)
 
     def note_incarnations(self) -> None:

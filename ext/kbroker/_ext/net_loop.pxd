@@ -27,6 +27,10 @@ cdef class NetLoop:
     cdef int64_t _frame_max
     cdef int64_t now_ms
     cdef bint _draining
+    cdef int64_t _idle_ms
+    cdef int64_t _first_request_ms
+    cdef int64_t _request_ms
+    cdef int64_t _write_ms
     # totals since the start, copied into the shared counters by the worker
     cdef int64_t _api_requests[96]
     cdef readonly int64_t bytes_received

@@ -108,9 +108,6 @@ cdef enum:
     ERROR_NOT_LEADER_OR_FOLLOWER = 6
     ERROR_REQUEST_TIMED_OUT = 7
 
-    FIRST_REQUEST_MS = 30000       # a new connection must finish a request within this
-    PARTIAL_REQUEST_MS = 60000     # a request once begun must be whole within this
-    WRITE_STALL_MS = 60000         # a peer must read something within this
     # An io worker that has not answered a produce for this long beyond the client's own timeout is not waited for.
     PRODUCE_PATIENCE_MS = 30000
 
@@ -708,19 +705,26 @@ cdef class NetLoop:
         """Close a connection from a handler."""
         self.close_connection(c, reason)
 
-    def sweep(self, int64_t idle_max_ms):
+    def set_timeouts(self, int64_t idle_ms, int64_t first_request_ms, int64_t request_ms, int64_t write_ms):
+        """When sweep closes a connection: nothing asked, no first request, a request not whole, nothing read."""
+        self._idle_ms = idle_ms
+        self._first_request_ms = first_request_ms
+        self._request_ms = request_ms
+        self._write_ms = write_ms
+
+    def sweep(self):
         """Close what is idle, half sent or not read for too long, and answer produces nobody answers."""
         cdef Connection c
         cdef int64_t now = monotonic_ns() // 1000000
         self.now_ms = now
         for c in list(self._connections.values()):
-            if c.partial_since_ms >= 0 and now - c.partial_since_ms > PARTIAL_REQUEST_MS:
-                self.close_connection(c, "a request that was not whole after 60 s")
-            elif c.blocked_since_ms >= 0 and now - c.blocked_since_ms > WRITE_STALL_MS:
-                self.close_connection(c, "a peer that read nothing for 60 s")
-            elif not c.had_request and now - c.last_active_ms > FIRST_REQUEST_MS:
-                self.close_connection(c, "no request within 30 s")
-            elif c.first == NULL and idle_max_ms > 0 and now - c.last_active_ms > idle_max_ms:
+            if c.partial_since_ms >= 0 and now - c.partial_since_ms > self._request_ms:
+                self.close_connection(c, f"a request that was not whole after {self._request_ms} ms")
+            elif c.blocked_since_ms >= 0 and now - c.blocked_since_ms > self._write_ms:
+                self.close_connection(c, f"a peer that read nothing for {self._write_ms} ms")
+            elif not c.had_request and now - c.last_active_ms > self._first_request_ms:
+                self.close_connection(c, f"no request within {self._first_request_ms} ms")
+            elif c.first == NULL and self._idle_ms > 0 and now - c.last_active_ms > self._idle_ms:
                 self.close_connection(c, None)
         self.expire_requests(monotonic_ns())
 
