@@ -73,7 +73,9 @@ class Dispatcher:
                 return resolved(api_versions_fallback(header))
             return refused(connection, refusal(key, version))
         try:
-            request = codec.decode_exact(request_class(key), version, frame, header.end_offset)
+            # COMPAT: bytes behind the request are ignored, as by Kafka. librdkafka (2.16, say) asks
+            # for all topics with a null array of four bytes where flexible versions have one.
+            request, _ = codec.decode(request_class(key), version, frame, header.end_offset)
         except DecodeError as error:
             return refused(connection, str(error))
         ctx = RequestContext(
