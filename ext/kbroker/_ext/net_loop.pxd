@@ -59,4 +59,5 @@ cdef class NetLoop:
     cdef int send_some(self, Connection c) except -1
     cdef int end_request(self, Request* request) except -1
     cdef int close_connection(self, Connection c, object reason) except -1
+    cdef int relieve_arena(self) except -1
     cdef int expire_requests(self, int64_t now_ns) except -1

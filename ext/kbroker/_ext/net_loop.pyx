@@ -727,6 +727,18 @@ cdef class NetLoop:
             elif c.first == NULL and self._idle_ms > 0 and now - c.last_active_ms > self._idle_ms:
                 self.close_connection(c, None)
         self.expire_requests(monotonic_ns())
+        if self._starved and self._requests.in_use == 0:
+            self.relieve_arena()
+
+    cdef int relieve_arena(self) except -1:
+        """Every block is held by requests that are not whole and nothing else will free one: close the oldest of them."""
+        cdef Connection c, oldest = None
+        for c in self._connections.values():
+            if c.partial_since_ms >= 0 and (oldest is None or c.partial_since_ms < oldest.partial_since_ms):
+                oldest = c
+        if oldest is not None:
+            self.close_connection(oldest, "the request arena is full of requests that are not whole")
+        return 0
 
     cdef int expire_requests(self, int64_t now_ns) except -1:
         cdef uint32_t index = 0
