@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from kbroker.controller.adoption import Adopted
 from kbroker.controller.slots import SlotBook
 from kbroker.controller.state import ClusterState, PartitionState, TopicState
 from kbroker.controller.topics import Assignment, NewTopic
@@ -24,19 +25,25 @@ class WrongCluster(Exception):
     """The store belongs to another cluster than the log directories."""
 
 
+def is_empty(store: Store) -> bool:
+    """Whether no broker has ever registered here."""
+    return store.exists(paths.BROKERS) is None
+
+
 def register(
     store: Store,
     state: ClusterState,
     endpoints: list[list[Any]],
     rack: str | None,
     now_ms: int,
-) -> bool:
+    adopted: Iterable[Adopted] = (),
+) -> None:
     """Make the store ready and enter this broker as member and controller.
 
-    Returns whether the store was new: made by this call.
+    adopted: topics for a new store to begin with.
     """
     transaction = store.multi()
-    is_new = store.exists(paths.BROKERS) is None
+    is_new = is_empty(store)
     for path in paths.PERSISTENT_PATHS:
         if is_new or store.exists(path) is None:
             transaction.create(path)
@@ -61,11 +68,12 @@ def register(
     transaction.create(paths.broker(state.broker_id), registration, ephemeral=True)
     controller = paths.encode_controller(state.broker_id, now_ms)
     transaction.create(paths.CONTROLLER, controller, ephemeral=True)
+    for topic, leader_epochs in adopted:
+        _create_topic(store, transaction, topic, state.controller_epoch, leader_epochs)
     transaction.commit()
     # Versions grow from one controller process to the next, too.
     state.version = state.controller_epoch << 32
     state.set_broker(state.broker_id, endpoints, rack)
-    return is_new
 
 
 def load(store: Store, state: ClusterState, slots: SlotBook) -> None:
@@ -146,16 +154,26 @@ def write_topics(store: Store, topics: Iterable[NewTopic], controller_epoch: int
     """Create topics with their config and the first state of every partition."""
     transaction = store.multi()
     for topic in topics:
-        path = paths.topic_config(topic.name)
-        if store.exists(path) is None:
-            transaction.create(path, paths.encode_config(topic.config))
-        else:
-            transaction.set(path, paths.encode_config(topic.config))
-        document = paths.encode_topic(topic.topic_id, topic.assignment)
-        transaction.create(paths.topic(topic.name), document)
-        transaction.create(paths.topic_partitions(topic.name))
-        _create_partitions(transaction, topic.name, topic.assignment, controller_epoch)
+        _create_topic(store, transaction, topic, controller_epoch, {})
     transaction.commit()
+
+
+def _create_topic(
+    store: Store,
+    transaction: Transaction,
+    topic: NewTopic,
+    controller_epoch: int,
+    leader_epochs: Mapping[int, int],
+) -> None:
+    path = paths.topic_config(topic.name)
+    if store.exists(path) is None:
+        transaction.create(path, paths.encode_config(topic.config))
+    else:
+        transaction.set(path, paths.encode_config(topic.config))
+    document = paths.encode_topic(topic.topic_id, topic.assignment)
+    transaction.create(paths.topic(topic.name), document)
+    transaction.create(paths.topic_partitions(topic.name))
+    _create_partitions(transaction, topic.name, topic.assignment, controller_epoch, leader_epochs)
 
 
 def write_partitions(
@@ -165,18 +183,24 @@ def write_partitions(
     assignment = {number: p.replicas for number, p in enumerate(topic.partitions)} | added
     transaction = store.multi()
     transaction.set(paths.topic(topic.name), paths.encode_topic(topic.topic_id, assignment))
-    _create_partitions(transaction, topic.name, added, controller_epoch)
+    _create_partitions(transaction, topic.name, added, controller_epoch, {})
     transaction.commit()
 
 
 def _create_partitions(
-    transaction: Transaction, name: str, assignment: Assignment, controller_epoch: int
+    transaction: Transaction,
+    name: str,
+    assignment: Assignment,
+    controller_epoch: int,
+    leader_epochs: Mapping[int, int],
 ) -> None:
     for number, replicas in assignment.items():
         transaction.create(paths.partition(name, number))
         transaction.create(
             paths.partition_state(name, number),
-            paths.encode_partition_state(replicas[0], 0, replicas, controller_epoch),
+            paths.encode_partition_state(
+                replicas[0], leader_epochs.get(number, 0), replicas, controller_epoch
+            ),
         )
 
 

@@ -21,7 +21,8 @@ class NoFreeSlot(Exception):
 
     def __init__(self, free_count: int, capacity: int) -> None:
         super().__init__(
-            f"this broker has room for {capacity} partitions and {free_count} more would fit"
+            f"this broker has room for {capacity} partitions, {free_count} more would fit: raise"
+            " partition.table.slots and restart it"
         )
         self.free_count = free_count
 

@@ -140,8 +140,7 @@ class TopicAdmin:
         except NoFreeSlot as error:
             raise WireError(
                 ErrorCode.INVALID_PARTITIONS,
-                f"Topic '{name}' needs {hosted} more partitions here, but {error}: raise"
-                " partition.table.slots and restart the broker, or use fewer partitions.",
+                f"Topic '{name}' needs {hosted} more partitions here, but {error}, or use fewer.",
             ) from error
         return []
 

@@ -14,6 +14,7 @@ from typing import Any
 from kbroker._ext.partition_table import region_size
 from kbroker.config.loader import BrokerConfig
 from kbroker.controller import persistence
+from kbroker.controller.adoption import Adopted, find_topics
 from kbroker.controller.config_admin import ConfigAdmin
 from kbroker.controller.publisher import Publisher
 from kbroker.controller.slots import NoFreeSlot, SlotBook
@@ -41,7 +42,12 @@ class ControllerWorker(Worker):
             slots = self._slot_book()
             endpoints = advertised_endpoints(self.config, self._bound_ports())
             rack = self.config["broker.rack"]
-            persistence.register(store, state, endpoints, rack, time.time_ns() // 1_000_000)
+            adopted: list[Adopted] = []
+            if persistence.is_empty(store):
+                log_dirs = self.config.log_dirs
+                adopted = find_topics(log_dirs, state.broker_id, persistence.new_topic_id)
+            now_ms = time.time_ns() // 1_000_000
+            persistence.register(store, state, endpoints, rack, now_ms, adopted)
             persistence.load(store, state, slots)
         except (StoreFailed, persistence.WrongCluster, NoFreeSlot) as error:
             log.error("the controller cannot start: %s", error)

@@ -26,7 +26,7 @@ def test_released_slot_comes_back_with_the_next_incarnation():
 def test_taking_too_many_takes_none():
     allocator = SlotAllocator(5, 2)
     allocator.take(3)
-    with pytest.raises(NoFreeSlot, match="room for 5 partitions and 2 more would fit"):
+    with pytest.raises(NoFreeSlot, match="room for 5 partitions, 2 more would fit"):
         allocator.take(3)
     assert len(allocator.take(2)) == 2
 
