@@ -104,7 +104,7 @@ def measure_saturated(broker: Broker, parameters: dict[str, Any], size: Size) ->
         found = saturate.saturate(
             options, topic, leaders, lambda: marks.append(broker.cpu_seconds())
         )
-        cpu_s = broker.cpu_seconds() - marks[0]
+        cpu_s = marks[1] - marks[0]
     finally:
         delete_topic(broker.bootstrap, topic)
     if found["errors"]:

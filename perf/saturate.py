@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from kbroker._ext.load_generator import LoadGenerator
+from kbroker._ext.load_generator import LoadError, LoadGenerator
 from perf.frames import (
     PRODUCE_VERSIONS,
     produce_answer_prefix,
@@ -26,7 +26,7 @@ from perf.frames import (
 )
 from perf.percentiles import histogram_percentile
 from perf.raw_client import parse_address, wait_for_leaders, wait_until_writable
-from perf.topics import create_topic, delete_topic, fresh_name
+from perf.topics import count_records, create_topic, delete_topic, fresh_name
 
 if TYPE_CHECKING:
     from kbroker._ext.load_generator import RunResult
@@ -93,13 +93,16 @@ def saturate(
     options: argparse.Namespace,
     topic: str,
     leaders: dict[int, tuple[str, int]],
-    at_start: Callable[[], None] = lambda: None,
+    mark: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
-    """Warm up, call ``at_start``, measure. The topic exists and ``leaders`` covers its partitions.
+    """Warm up, measure; ``mark`` is called at both ends of what is measured.
 
-    Errors answered during the warm-up count as well: a broker that refuses then is not measured
-    either. Raises kbroker._ext.load_generator.LoadError if the broker hangs up or answers nonsense.
+    The topic exists and ``leaders`` covers its partitions. The log must have grown by just what
+    was accepted: a broker that stores nothing is fast too. Errors answered during the warm-up
+    count as well: a broker that refuses then is not measured either. Raises LoadError if the
+    broker hangs up, answers nonsense or loses a record.
     """
+    before = count_records(options.bootstrap, topic, leaders)
     values = random_values(options.records_per_request, options.record_size, options.seed)
     batch = record_batch(values)
     sockets, frames, prefixes = [], [], []
@@ -115,17 +118,31 @@ def saturate(
             prefixes.append(produce_answer_prefix(version, topic, partition))
         generator = LoadGenerator(sockets, frames, prefixes, options.in_flight, options.acks != 0)
         warmup = generator.run(options.warmup) if options.warmup > 0 else None
-        at_start()
+        mark()
         result = generator.run(options.seconds)
+        mark()
     finally:
         for one in sockets:
             one.close()
     figures = summarize(result, len(frames[0]), options.records_per_request)
+    accepted = result["codes"].get(0, 0)
     if warmup is not None:
+        accepted += warmup["codes"].get(0, 0)
         refused = {str(code): count for code, count in warmup["codes"].items() if code != 0}
         figures["errors"] += sum(refused.values())
         figures["error_codes"].update(refused)
+    stored = count_records(options.bootstrap, topic, leaders) - before
+    check_stored(stored, accepted * options.records_per_request, options.acks)
     return figures
+
+
+def check_stored(stored: int, accepted: int, acks: int) -> None:
+    """Raises LoadError unless every accepted record is in the log, once.
+
+    With acks=0 nobody said what was accepted.
+    """
+    if acks != 0 and stored != accepted:
+        raise LoadError(f"{accepted} records were accepted, the log grew by {stored}")
 
 
 def lines(figures: dict[str, Any]) -> list[str]:

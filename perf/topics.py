@@ -2,7 +2,9 @@
 
 import time
 import uuid
+from collections.abc import Iterable
 
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from perf.raw_client import parse_address, wait_for_leaders
@@ -38,6 +40,19 @@ def create_topic(
         if time.monotonic() > deadline:
             raise ValueError(f"{name} has {len(leaders)} partitions, not {partitions}")
         time.sleep(0.1)
+
+
+def count_records(bootstrap: str, name: str, partitions: Iterable[int]) -> int:
+    """The sum of the partitions' end offsets: the records ever written to the topic."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "perf-count", **QUIET})
+    try:
+        ends = [
+            consumer.get_watermark_offsets(TopicPartition(name, partition), timeout=30)[1]
+            for partition in partitions
+        ]
+    finally:
+        consumer.close()
+    return sum(ends)
 
 
 def delete_topic(bootstrap: str, name: str) -> None:

@@ -2,8 +2,9 @@
 
 import pytest
 
+from kbroker._ext.load_generator import LoadError
 from perf.percentiles import bucket_of
-from perf.saturate import lines, parse_arguments, summarize
+from perf.saturate import check_stored, lines, parse_arguments, summarize
 
 pytestmark = pytest.mark.unit
 
@@ -42,6 +43,16 @@ def test_summarize_without_answers_has_no_latency():
     figures = summarize(run_result(latencies_ns=()), 100, 1)
 
     assert (figures["mean_us"], figures["p99_us"], figures["max_us"]) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("stored", [99, 101])
+def test_check_stored_of_a_lost_or_repeated_record_raises(stored):
+    with pytest.raises(LoadError, match=f"100 records were accepted, the log grew by {stored}"):
+        check_stored(stored, accepted=100, acks=1)
+
+
+def test_check_stored_without_answers_proves_nothing():
+    check_stored(100, accepted=0, acks=0)
 
 
 def test_lines_name_errors_and_rates():
