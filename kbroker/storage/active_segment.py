@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import os
 
 from kbroker._ext.log_append import LogAppender
 from kbroker._ext.log_scan import find_batch
-from kbroker._ext.offset_index import OffsetIndex, TimeIndex
-from kbroker.storage.formats import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
+from kbroker._ext.offset_index import CorruptIndexError, OffsetIndex, TimeIndex
+from kbroker.storage import index_lookup
+from kbroker.storage.formats import INDEX_SUFFIX, LOG_SUFFIX, NO_TIMESTAMP, TIME_INDEX_SUFFIX
 from kbroker.storage.segment import Segment
 from kbroker.storage.topic_settings import TopicSettings
+
+log = logging.getLogger(__name__)
 
 
 class ActiveSegment:
@@ -89,6 +93,22 @@ class ActiveSegment:
             first_timestamp=first[4] if first is not None else -1,
             bytes_since_index=segment.size - tail,
         )
+
+    def start_position(self, offset: int, size: int) -> int:
+        """As ``Segment.start_position``; the file's start if the index is wrong. Raises OSError."""
+        try:
+            return index_lookup.start_position(self.fd, self.offsets, offset, size)
+        except CorruptIndexError as error:
+            log.error("%s; searching from the start of the segment until it is rolled", error)
+            return 0
+
+    def time_floor(self, timestamp: int, size: int) -> tuple[int, int]:
+        """As ``Segment.time_floor``."""
+        try:
+            return index_lookup.time_floor(self.fd, self.offsets, self.times, timestamp, size)
+        except CorruptIndexError as error:
+            log.error("%s; searching from the start of the segment until it is rolled", error)
+            return NO_TIMESTAMP, self.offsets.base_offset
 
     def resize_indexes(self, bytes_max: int) -> None:
         """Follow a changed ``segment.index.bytes``."""

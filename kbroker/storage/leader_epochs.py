@@ -94,6 +94,14 @@ class LeaderEpochs:
             self._entries = kept
             self.write()
 
+    def drop_above(self, epoch: int) -> None:
+        """Forget epochs above the one the controller has given: no leader can have written them."""
+        kept = [entry for entry in self._entries if entry[0] <= epoch]
+        if kept != self._entries:
+            log.warning("%s: epochs above %d are dropped", self._path, epoch)
+            self._entries = kept
+            self.write()
+
     def truncate_from_start(self, start_offset: int) -> None:
         """Forget epochs that ended at or below ``start_offset``; the one around it begins there."""
         below = [entry for entry in self._entries if entry[1] <= start_offset]

@@ -100,14 +100,8 @@ def newest_timestamp(log: PartitionLog, segment: Segment) -> int:
 
 
 def _find_in(log: PartitionLog, segment: Segment, timestamp: int) -> Found | None:
-    offsets, times, owned = log.open_indexes(segment)
-    try:
-        _time, from_offset = times.lookup(timestamp - 1)
-        _offset, position = offsets.lookup(max(from_offset, log.log_start_offset))
-    finally:
-        if owned:
-            offsets.close()
-            times.close()
+    from_offset = log.time_floor(segment, timestamp - 1)
+    position = log.start_position(segment, max(from_offset, log.log_start_offset))
     fd = segment.open_log()
     try:
         while (found := _next_batch(fd, position, segment.size, timestamp)) is not None:

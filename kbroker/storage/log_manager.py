@@ -378,7 +378,7 @@ class LogManager:
             self,
             self.table,
             loaded,
-            load_epochs(identity.path, loaded),
+            load_epochs(identity.path, loaded, leader_epoch),
             settings,
             now_ms=self.clock.now_ms(),
             leader_epoch=leader_epoch,

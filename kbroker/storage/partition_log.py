@@ -19,7 +19,6 @@ from typing import Protocol
 
 from kbroker._ext.log_append import LogAppender
 from kbroker._ext.log_scan import find_batch
-from kbroker._ext.offset_index import OffsetIndex, TimeIndex
 from kbroker._ext.partition_table import PartitionTable
 from kbroker.errors import InvariantError, StorageError
 from kbroker.storage import log_lookup, producer_snapshots
@@ -205,11 +204,17 @@ class PartitionLog:
         """Bytes of all segments."""
         return sum(segment.size for segment in self.segments)
 
-    def open_indexes(self, segment: Segment) -> tuple[OffsetIndex, TimeIndex, bool]:
-        """The indexes of any segment; True when the caller closes them."""
+    def start_position(self, segment: Segment, offset: int) -> int:
+        """A position in ``segment`` at or before the batch that ends at or after ``offset``."""
         if segment is self._segments[-1]:
-            return self._active.offsets, self._active.times, False
-        return (*segment.open_indexes(), True)
+            return self._active.start_position(offset, self.appender.position)
+        return segment.start_position(offset)
+
+    def time_floor(self, segment: Segment, timestamp: int) -> int:
+        """An offset in ``segment``; all records in front of it are at most as new."""
+        if segment is self._segments[-1]:
+            return self._active.time_floor(timestamp, self.appender.position)[1]
+        return segment.time_floor(timestamp)[1]
 
     # ---- configuration and roles ----
 
@@ -394,11 +399,7 @@ class PartitionLog:
         if offset >= self.log_end_offset:
             return self.active, self.appender.position
         segment = self.segment_for(offset)
-        offsets, times, owned = self.open_indexes(segment)
-        _entry, position = offsets.lookup(offset)
-        if owned:
-            offsets.close()
-            times.close()
+        position = self.start_position(segment, offset)
         fd = segment.open_log()
         try:
             found = find_batch(fd, position, segment.size, offset=offset)
@@ -524,7 +525,8 @@ class PartitionLog:
         producers = producer_snapshots.load_newest(self.path, end, self._segments[0].base_offset)
         for segment in self.segments:
             if segment.next_offset > producers.end_offset:
-                replay_segment(segment, producers)
+                position = self.start_position(segment, producers.end_offset)
+                replay_segment(segment, producers, position)
         producers.set_end_offset(end)
         self.appender.set_producers(producers)
 

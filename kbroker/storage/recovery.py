@@ -32,7 +32,7 @@ from kbroker.storage.formats import (
     segment_name,
 )
 from kbroker.storage.leader_epochs import LeaderEpochs
-from kbroker.storage.segment import Segment
+from kbroker.storage.segment import LARGEST, Segment
 
 log = logging.getLogger(__name__)
 
@@ -121,6 +121,7 @@ def load_log(directory: str, options: LoadOptions) -> LoadedLog:
         return _start_anew(loaded, directory, options.log_start_offset)
     if not (options.clean and _load_clean_tail(loaded, options)):
         _recover(loaded, directory, options)
+    loaded.segments[-1].next_offset = loaded.next_offset
     recovery_point = options.recovery_point
     if recovery_point is None:
         recovery_point = loaded.segments[-1].base_offset
@@ -144,13 +145,18 @@ def load_log(directory: str, options: LoadOptions) -> LoadedLog:
     return loaded
 
 
-def load_epochs(directory: str, loaded: LoadedLog) -> LeaderEpochs:
+def load_epochs(directory: str, loaded: LoadedLog, leader_epoch: int) -> LeaderEpochs:
     """The leader epochs of a loaded log, with those the walk saw and the file does not know. Raises
     OSError.
     """
     epochs = LeaderEpochs(directory)
     epochs.truncate_from_end(loaded.next_offset)
-    if sum(epochs.assign(epoch, start, write=False) for epoch, start in loaded.scanned_epochs):
+    epochs.drop_above(leader_epoch)
+    if sum(
+        epochs.assign(epoch, start, write=False)
+        for epoch, start in loaded.scanned_epochs
+        if epoch <= leader_epoch
+    ):
         epochs.write()
     epochs.truncate_from_start(loaded.log_start_offset)
     return epochs
@@ -295,7 +301,7 @@ def _check_sealed(segments: list[Segment], options: LoadOptions) -> None:
     start.
     """
     for segment, following in pairwise(segments):
-        scan = sealed_end(segment, options)
+        scan = sealed_end(segment)
         if scan.stop == DAMAGED:
             raise DamagedLogError(
                 f"{segment.path(LOG_SUFFIX)}: {scan.problem} at position {scan.end_position}; "
@@ -311,24 +317,14 @@ def _check_sealed(segments: list[Segment], options: LoadOptions) -> None:
             )
 
 
-def sealed_end(segment: Segment, options: LoadOptions) -> Scan:
-    """Walk the headers behind the last index entry of a sealed segment; from its start if the index
-    is wrong.
-    """
+def sealed_end(segment: Segment) -> Scan:
+    """Walk the headers behind the last index entry of a sealed segment."""
+    position = segment.start_position(LARGEST)
     fd = segment.open_log()
     try:
-        offsets, times = segment.open_indexes()
-        entry_offset, position = offsets.lookup(1 << 62)
-        offsets.close()
-        times.close()
-        scan = scan_segment(fd, segment.base_offset, segment.size, position=position, verify=False)
-        if scan.stop != DAMAGED and scan.next_offset > entry_offset:
-            return scan
+        return scan_segment(fd, segment.base_offset, segment.size, position=position, verify=False)
     finally:
         os.close(fd)
-    return segment.rebuild_indexes(
-        index_bytes_max=options.index_bytes_max, index_interval_bytes=options.index_interval_bytes
-    )
 
 
 def _check_segment(
@@ -341,6 +337,7 @@ def _check_segment(
         index_bytes_max=options.index_bytes_max,
         index_interval_bytes=options.index_interval_bytes,
         verify=True,
+        contiguous=not options.gaps_allowed,
         first_offset=expected,
         producers=loaded.producers,
         progress=options.progress,
@@ -403,26 +400,23 @@ def _replay(loaded: LoadedLog, producers: ProducerState, end: int, options: Load
             continue
         if is_last and loaded.next_offset <= producers.end_offset and not loaded.recovered:
             continue
-        replay_segment(segment, producers, options.progress)
+        position = segment.start_position(producers.end_offset)
+        replay_segment(segment, producers, position, options.progress)
 
 
 def replay_segment(
     segment: Segment,
     producers: ProducerState,
+    position: int,
     progress: Callable[[], None] | None = None,
-    end: int | None = None,
 ) -> None:
-    """Feed ``producers`` with one segment's headers, up to position ``end``. Raises OSError."""
+    """Feed ``producers`` with one segment's headers from ``position`` on. Raises OSError."""
     fd = segment.open_log()
     try:
-        offsets, times = segment.open_indexes()
-        _offset, position = offsets.lookup(producers.end_offset)
-        offsets.close()
-        times.close()
         scan_segment(
             fd,
             segment.base_offset,
-            segment.size if end is None else end,
+            segment.size,
             position=position,
             verify=False,
             producers=producers,

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
+from typing import TypeVar
 
 from kbroker._ext.log_scan import Scan, scan_segment
 from kbroker._ext.offset_index import CorruptIndexError, OffsetIndex, TimeIndex
 from kbroker._ext.producer_state import ProducerState
+from kbroker.storage import index_lookup
 from kbroker.storage.files import remove_if_present
 from kbroker.storage.formats import (
     DELETED_SUFFIX,
@@ -31,6 +34,9 @@ log = logging.getLogger(__name__)
 # Larger than any index a broker writes: reading an old file must not depend on today's
 # segment.index.bytes.
 INDEX_BYTES_ANY = (1 << 31) - 8
+LARGEST = (1 << 63) - 1
+
+T = TypeVar("T")
 
 
 class Segment:
@@ -61,34 +67,58 @@ class Segment:
     def largest_timestamp(self) -> int:
         """Of any record, or the file's modification time when no record has one. Raises OSError.
 
-        COMPAT: without a sealing entry in the time index (an unclean stop) this may be too small
-        only for records behind the last entry; recovery writes that entry.
+        Retention deletes by it, so the index entry is compared with the batch it names.
         """
         if self._max_timestamp is None:
-            found = NO_TIMESTAMP
-            try:
-                index = TimeIndex(self.path(TIME_INDEX_SUFFIX), self.base_offset, INDEX_BYTES_ANY)
-                found = index.last_entry[0]
-                index.close()
-            except CorruptIndexError:
-                found = self.rebuild_indexes().max_timestamp
+            found = self.time_floor(LARGEST)[0]
             if found == NO_TIMESTAMP:
                 found = int(os.stat(self.path(LOG_SUFFIX)).st_mtime * 1000)
             self._max_timestamp = found
         return self._max_timestamp
 
+    def start_position(self, offset: int) -> int:
+        """A position at or before the batch that ends at or after ``offset``. Raises OSError."""
+
+        def find(fd: int, offsets: OffsetIndex, _times: TimeIndex) -> int:
+            return index_lookup.start_position(fd, offsets, offset, self.size)
+
+        return self._look_up(find)
+
+    def time_floor(self, timestamp: int) -> tuple[int, int]:
+        """(timestamp, offset): all records in front of that offset are at most that new.
+
+        (-1, base offset) when the index knows nothing at or below ``timestamp``. Raises OSError.
+        """
+
+        def find(fd: int, offsets: OffsetIndex, times: TimeIndex) -> tuple[int, int]:
+            return index_lookup.time_floor(fd, offsets, times, timestamp, self.size)
+
+        return self._look_up(find)
+
+    def _look_up(self, find: Callable[[int, OffsetIndex, TimeIndex], T]) -> T:
+        """Call ``find`` with the open files; once more with rebuilt indexes if they were wrong."""
+        fd = self.open_log()
+        try:
+            for attempt in range(2):
+                try:
+                    offsets, times = self._open_verified()
+                    try:
+                        return find(fd, offsets, times)
+                    finally:
+                        offsets.close()
+                        times.close()
+                except CorruptIndexError as error:
+                    if attempt:
+                        raise ValueError(str(error)) from error
+                    log.warning("%s; rebuilding the indexes", error)
+                    self.rebuild_indexes()
+            raise AssertionError("unreachable")
+        finally:
+            os.close(fd)
+
     def open_log(self) -> int:
         """A descriptor for reading; the caller closes it."""
         return os.open(self.path(LOG_SUFFIX), os.O_RDONLY | os.O_CLOEXEC)
-
-    def open_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
-        """Both indexes, checked and rebuilt if they are wrong; the caller closes them."""
-        try:
-            return self._open_verified()
-        except CorruptIndexError as error:
-            log.warning("%s; rebuilding the indexes of segment %d", error, self.base_offset)
-            self.rebuild_indexes()
-            return self._open_verified()
 
     def _open_verified(self) -> tuple[OffsetIndex, TimeIndex]:
         missing = not os.path.exists(self.path(INDEX_SUFFIX))
@@ -106,15 +136,15 @@ class Segment:
         index_bytes_max: int = INDEX_BYTES_ANY,
         index_interval_bytes: int = 4096,
         verify: bool = False,
+        contiguous: bool = False,
         first_offset: int | None = None,
         producers: ProducerState | None = None,
         progress: object = None,
     ) -> Scan:
-        """Write both indexes anew from the log file; ``Scan`` says how far the log is good. Raises
-        OSError.
+        """Write both indexes anew from the log file; ``Scan`` says how far the log is good.
 
-        verify: check every checksum on the way. The new files have new names first, so whoever has
-            the old ones mapped keeps them.
+        verify, contiguous: as for ``scan_segment``. The new files replace the old names, so whoever
+        has the old ones mapped keeps them. Raises OSError.
         """
         offsets_path, times_path = self.path(INDEX_SUFFIX), self.path(TIME_INDEX_SUFFIX)
         remove_if_present(offsets_path)
@@ -129,6 +159,7 @@ class Segment:
                 self.size,
                 next_offset=first_offset,
                 verify=verify,
+                contiguous=contiguous,
                 offset_index=offsets,
                 time_index=times,
                 index_interval_bytes=index_interval_bytes,

@@ -234,13 +234,14 @@ cdef bint zeros_to(SegmentReader reader, int64_t position, int64_t end) except -
 
 def scan_segment(
     int fd, int64_t base_offset, int64_t end, *, int64_t position=0, next_offset=None, bint verify=True,
-    OffsetIndex offset_index=None, TimeIndex time_index=None, int64_t index_interval_bytes=4096,
+    bint contiguous=False,    OffsetIndex offset_index=None, TimeIndex time_index=None, int64_t index_interval_bytes=4096,
     ProducerState producers=None, progress=None
 ) -> Scan:
     """Walk the entries from ``position`` to ``end`` (bytes) and stop at the first that is not good.
 
     next_offset: the lowest offset the first entry may have; ``base_offset`` unless given.
     verify: check every checksum. Without it only headers are looked at.
+    contiguous: no offset is missing between batches; the checksum does not cover the base offset, this does.
     offset_index, time_index: filled as appending would have; both must be empty.
     producers: fed with every batch from its ``end_offset`` on; left at the end of the walk.
     progress: called now and then without arguments, so that a long walk can show signs of life.
@@ -258,8 +259,12 @@ def scan_segment(
     while scan.end_position < end:
         problem = read_entry(reader, scan.end_position, end, &entry, &info)
         if problem is None:
-            if entry.base_offset < scan.next_offset or entry.last_offset - base_offset > RELATIVE_OFFSET_MAX:
-                problem = f"offset {entry.base_offset} where {scan.next_offset} or more was expected"
+            if (
+                entry.base_offset < scan.next_offset
+                or (contiguous and entry.magic == 2 and entry.base_offset != scan.next_offset)
+                or entry.last_offset - base_offset > RELATIVE_OFFSET_MAX
+            ):
+                problem = f"offset {entry.base_offset} where {scan.next_offset} was expected"
             elif verify:
                 p = reader.at(scan.end_position, <Py_ssize_t>entry.size)
                 if p == NULL:

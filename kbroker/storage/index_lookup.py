@@ -1,0 +1,47 @@
+"""Index lookups that do not trust the index: an entry must lead to the batch it speaks of.
+
+A flipped bit can leave an index in order and yet wrong. Each lookup here reads one batch header to
+see; CorruptIndexError otherwise.
+"""
+
+from __future__ import annotations
+
+from kbroker._ext.log_scan import find_batch
+from kbroker._ext.offset_index import CorruptIndexError, OffsetIndex, TimeIndex
+from kbroker.storage.formats import NO_TIMESTAMP
+
+
+def start_position(fd: int, offsets: OffsetIndex, offset: int, end: int) -> int:
+    """A position at or before the batch that ends at or after ``offset``, on a batch's border.
+
+    end: bytes of the log file that count. Raises CorruptIndexError, OSError.
+    """
+    entry_offset, position = offsets.lookup(offset)
+    if position == 0:
+        return 0
+    try:
+        found = find_batch(fd, position, end)
+    except ValueError as error:
+        raise CorruptIndexError(f"{offsets.path}: {error}") from error
+    if found is None or found[3] != entry_offset:
+        raise CorruptIndexError(f"{offsets.path}: no batch ends with {entry_offset} at {position}")
+    return position
+
+
+def time_floor(
+    fd: int, offsets: OffsetIndex, times: TimeIndex, timestamp: int, end: int
+) -> tuple[int, int]:
+    """(timestamp, offset) of the last time index entry at or below ``timestamp``.
+
+    (-1, base offset) when there is none. Raises CorruptIndexError, OSError.
+    """
+    found_timestamp, offset = times.lookup(timestamp)
+    if found_timestamp == NO_TIMESTAMP:
+        return found_timestamp, offset
+    try:
+        found = find_batch(fd, start_position(fd, offsets, offset, end), end, offset=offset)
+    except ValueError as error:
+        raise CorruptIndexError(f"{times.path}: {error}") from error
+    if found is None or found[4] != found_timestamp:
+        raise CorruptIndexError(f"{times.path}: no batch with {offset} is of {found_timestamp}")
+    return found_timestamp, offset
