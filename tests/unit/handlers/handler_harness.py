@@ -10,6 +10,7 @@ from typing import Any
 
 from kbroker._ext.partition_table import ONLINE, PartitionTable, region_size
 from kbroker.cluster.image import ClusterImage
+from kbroker.cluster.settings import effective_config
 from kbroker.config.loader import BrokerConfig, Listener
 from kbroker.errors import WireError
 from kbroker.handlers.dispatch import Dispatcher
@@ -93,7 +94,9 @@ class NetworkProcess:
 
     def __init__(self, **settings: str) -> None:
         self.rpc = FakeRpc()
-        self.config = BrokerConfig({k.replace("_", "."): v for k, v in settings.items()})
+        self._started_with = self.config = BrokerConfig(
+            {k.replace("_", "."): v for k, v in settings.items()}
+        )
         self.table = PartitionTable(bytearray(region_size(SLOTS)), SLOTS)
         self.address = Address(ProcessKind.NETWORK, 0)
         self.io_workers = [Address(ProcessKind.IO_WORKER, index) for index in range(IO_WORKERS)]
@@ -138,8 +141,9 @@ class NetworkProcess:
         self.apply(topics={name: topic_document(topic_id, slots, **options)})
 
     def apply(self, **delta: Any) -> None:
-        """A delta of the image."""
+        """A delta of the image; the settings follow it, as in a worker."""
         self.image.apply({"version": self.image.version + 1, **delta})
+        self.config = effective_config(self._started_with, self.image.broker_config, 0)
 
     def put_log(
         self, slot: int, start: int, end: int, *, stable: int | None = None, state: int = ONLINE
