@@ -3,6 +3,7 @@
 import os
 import random
 import signal
+import sqlite3
 import subprocess
 import sys
 
@@ -152,8 +153,6 @@ def test_second_opener_is_refused_with_a_remedy(store, tmp_path, monkeypatch):
 
 
 def test_file_of_another_layout_is_refused(tmp_path):
-    import sqlite3
-
     with sqlite3.connect(tmp_path / FILE_NAME) as db:
         db.execute("PRAGMA user_version = 99")
     db.close()
@@ -270,3 +269,41 @@ def test_topic_of_1000_partitions_is_one_fast_transaction(store):
         transaction.create(f"/t/partitions/{number}/state", b"x" * 80)
     transaction.commit()
     assert time.monotonic() - start < 0.5
+
+
+def test_full_disk_refuses_and_heals(store):
+    pages = store._db.execute("PRAGMA page_count").fetchone()[0]
+    store._db.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(StoreFailed, match="free some space"):
+        store.create("/big", b"x" * 100_000)
+    assert store.exists("/big") is None
+    store._db.execute("PRAGMA max_page_count = 100000")
+    store.create("/big", b"x" * 100_000)
+    assert len(store.get("/big").data) == 100_000
+
+
+def test_failed_sync_is_final(store):
+    class FailingSync:
+        """The connection, but COMMIT fails as SQLite reports a failed fsync."""
+
+        def __init__(self, db):
+            self.db = db
+
+        def __getattr__(self, name):
+            return getattr(self.db, name)
+
+        def execute(self, sql, *args):
+            if sql == "COMMIT":
+                error = sqlite3.OperationalError("disk I/O error")
+                error.sqlite_errorname = "SQLITE_IOERR_FSYNC"
+                raise error
+            return self.db.execute(sql, *args)
+
+    real = store._db
+    store._db = FailingSync(real)
+    with pytest.raises(StoreFailed):
+        store.create("/a")
+    store._db = real
+    with pytest.raises(StoreFailed, match="disk I/O error"):
+        store.create("/b")
+    assert store.children("/") == []

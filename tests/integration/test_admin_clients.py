@@ -1,0 +1,183 @@
+"""Administration by real clients, on a real broker: what is answered is so, also after a crash."""
+
+import pytest
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+)
+from kafka import KafkaConsumer
+from kafka.admin import KafkaAdminClient
+from kafka.admin import NewTopic as KafkaPythonTopic
+from kafka.structs import TopicPartition
+
+from kbroker.errors import ErrorCode
+from kbroker.testing.waiting import wait_until
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def admin(kbroker):
+    return AdminClient({"bootstrap.servers": kbroker.bootstrap})
+
+
+def create(admin, name, partitions=1, factor=1, **options):
+    topic = NewTopic(name, partitions, factor, **options)
+    return admin.create_topics([topic], operation_timeout=10)[name].result(15)
+
+
+def partitions_of(admin, name):
+    topics = admin.list_topics(name, timeout=10).topics
+    return sorted(topics[name].partitions) if topics[name].error is None else None
+
+
+def code_of(function, *args, **options):
+    with pytest.raises(KafkaException) as caught:
+        function(*args, **options)
+    return caught.value.args[0].code(), caught.value.args[0].str()
+
+
+def settings_of(admin, kind, name):
+    resource = ConfigResource(kind, name)
+    return admin.describe_configs([resource])[resource].result(10)
+
+
+def change(admin, kind, name, key, value, operation=AlterConfigOpType.SET):
+    entry = ConfigEntry(key, value, incremental_operation=operation)
+    resource = ConfigResource(kind, name, incremental_configs=[entry])
+    admin.incremental_alter_configs([resource])[resource].result(10)
+
+
+def produce(kbroker, topic, count=1):
+    producer = Producer({"bootstrap.servers": kbroker.bootstrap})
+    for number in range(count):
+        producer.produce(topic, str(number).encode(), partition=0)
+    assert producer.flush(10) == 0
+
+
+def end_offset(kbroker, topic):
+    consumer = KafkaConsumer(bootstrap_servers=kbroker.bootstrap)
+    try:
+        return consumer.end_offsets([TopicPartition(topic, 0)])[TopicPartition(topic, 0)]
+    finally:
+        consumer.close()
+
+
+def test_created_topic_serves_at_once_and_survives_a_restart(kbroker, admin):
+    create(admin, "t", 3, config={"retention.ms": "60000"})
+    assert partitions_of(admin, "t") == [0, 1, 2]
+    produce(kbroker, "t", 5)
+    assert settings_of(admin, ResourceType.TOPIC, "t")["retention.ms"].value == "60000"
+    kbroker.stop()
+    kbroker.start()
+    assert partitions_of(admin, "t") == [0, 1, 2]
+    assert end_offset(kbroker, "t") == 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        ({"name": "a b"}, ErrorCode.INVALID_TOPIC_EXCEPTION, "letters"),
+        ({"name": "t"}, ErrorCode.TOPIC_ALREADY_EXISTS, "exists"),
+        ({"name": "u", "factor": 3}, ErrorCode.INVALID_REPLICATION_FACTOR, "start more brokers"),
+        ({"name": "u", "config": {"x": "1"}}, ErrorCode.INVALID_CONFIG, "x"),
+        (
+            {"name": "u", "partitions": 50_000},
+            ErrorCode.INVALID_PARTITIONS,
+            "partition.table.slots",
+        ),
+    ],
+)
+def test_refused_creation_says_what_to_do(kbroker_broker, arguments, code, words):
+    admin = AdminClient({"bootstrap.servers": kbroker_broker.bootstrap})
+    if partitions_of(admin, "t") is None:
+        create(admin, "t")
+    found, text = code_of(create, admin, **arguments)
+    assert found == code
+    assert words in text
+
+
+def test_recreated_topic_begins_anew(kbroker, admin):
+    for _ in range(3):
+        create(admin, "t", 2)
+        produce(kbroker, "t", 4)
+        assert end_offset(kbroker, "t") == 4
+        admin.delete_topics(["t"], operation_timeout=10)["t"].result(15)
+        assert "t" not in admin.list_topics(timeout=10).topics
+
+
+def test_partitions_are_added(kbroker, admin):
+    create(admin, "t", 1)
+    admin.create_partitions([NewPartitions("t", 4)])["t"].result(10)
+    assert partitions_of(admin, "t") == [0, 1, 2, 3]
+    wanted = [NewPartitions("t", 2)]
+    code, text = code_of(lambda: admin.create_partitions(wanted)["t"].result(10))
+    assert code == ErrorCode.INVALID_PARTITIONS
+    assert "cannot be taken away" in text
+
+
+def test_topic_setting_counts_at_once(kbroker, admin):
+    create(admin, "t")
+    change(admin, ResourceType.TOPIC, "t", "max.message.bytes", "200")
+    entry = settings_of(admin, ResourceType.TOPIC, "t")["max.message.bytes"]
+    assert (entry.value, entry.source, entry.is_default) == ("200", 1, False)
+    failures = []
+    producer = Producer({"bootstrap.servers": kbroker.bootstrap})
+    producer.produce("t", b"x" * 1000, on_delivery=lambda error, _: failures.append(error))
+    producer.flush(10)
+    assert failures[0].code() == ErrorCode.MESSAGE_TOO_LARGE
+    change(admin, ResourceType.TOPIC, "t", "max.message.bytes", None, AlterConfigOpType.DELETE)
+    produce(kbroker, "t")
+    assert settings_of(admin, ResourceType.TOPIC, "t")["max.message.bytes"].is_default
+
+
+def test_broker_setting_counts_for_topics_that_inherit_it(kbroker, admin):
+    create(admin, "t")
+    change(admin, ResourceType.BROKER, "0", "message.max.bytes", "3333")
+    entry = settings_of(admin, ResourceType.TOPIC, "t")["max.message.bytes"]
+    assert (entry.value, entry.source) == ("3333", 2)
+    assert settings_of(admin, ResourceType.BROKER, "0")["message.max.bytes"].value == "3333"
+    code, text = code_of(change, admin, ResourceType.BROKER, "0", "broker.id", "9")
+    assert code == ErrorCode.INVALID_CONFIG
+    assert "restart" in text
+
+
+def test_acknowledged_changes_survive_kill_9_of_the_controller(kbroker, admin):
+    made = []
+    for number in range(6):
+        name = f"t{number}"
+        create(admin, name, 2)
+        made.append(name)
+        kbroker.kill("controller")
+        wait_until(lambda n=number: is_creatable(admin, f"probe{n}"), 20)
+    topics = admin.list_topics(timeout=10).topics
+    assert set(made) <= topics.keys()
+    for name in made:
+        produce(kbroker, name, 2)
+        assert end_offset(kbroker, name) == 2
+
+
+def is_creatable(admin, name):
+    """Whether the controller is back; while it is not, clients get an answer that is no success."""
+    try:
+        create(admin, name)
+    except KafkaException as error:
+        return error.args[0].code() == ErrorCode.TOPIC_ALREADY_EXISTS
+    return True
+
+
+def test_kafka_python_administers(kbroker):
+    admin = KafkaAdminClient(bootstrap_servers=kbroker.bootstrap)
+    try:
+        admin.create_topics([KafkaPythonTopic("k", 2, 1)])
+        assert "k" in admin.list_topics()
+        admin.delete_topics(["k"])
+        assert "k" not in admin.list_topics()
+    finally:
+        admin.close()
