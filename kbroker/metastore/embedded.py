@@ -152,7 +152,8 @@ class EmbeddedStore(Store):
             try:
                 paths = [self._apply_one(operation, events) for operation in operations]
             except BaseException:
-                self._db.execute("ROLLBACK")
+                if self._db.in_transaction:  # SQLite itself rolls back when the disk is full
+                    self._db.execute("ROLLBACK")
                 raise
             self._db.execute("COMMIT")
         except sqlite3.Error as error:
