@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from handler_harness import NetworkProcess
+from doubles.network_process import NetworkProcess
 
 from kbroker.config.broker_keys import BROKER_KEYS
 from kbroker.config.topic_keys import TOPIC_KEYS

@@ -7,7 +7,7 @@ import struct
 from typing import Any
 
 import pytest
-from handler_harness import CORRELATION_ID, NetworkProcess, decode
+from doubles.network_process import CORRELATION_ID, NetworkProcess, decode
 
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers import registry

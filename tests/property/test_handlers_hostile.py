@@ -1,0 +1,144 @@
+"""Requests of random values, some of them damaged, through the real handlers.
+
+Every request ends: answered with a response that decodes, or with a closed connection and a reason
+in the log. None makes a handler raise. A failure prints the seed and the number of the request.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+import pytest
+from doubles.network_process import CORRELATION_ID, NetworkProcess, decode
+
+from kbroker.handlers import registry
+from kbroker.protocol import codec
+from kbroker.protocol.api import ApiKey, request_class
+from kbroker.protocol.header import encode_request_header
+from kbroker.protocol.message import Message
+from kbroker.protocol.schema import Field, Struct
+
+pytestmark = pytest.mark.property
+
+REQUESTS = 1500
+TEXTS = ["t", "u", "", ".", "x" * 300, "0", "ä", "a b", "retention.ms"]
+IDS = [bytes(16), b"t" * 16, b"?" * 16]
+BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
+
+
+def random_value(random: Random, message: type[Message], field: Field, version: int) -> Any:
+    """A value that may be in the field, often one that means something."""
+    if field.nullable_in(version) and random.random() < 0.3:
+        return None
+    if field.is_array:
+        return [random_item(random, message, field, version) for _ in range(random.randrange(4))]
+    return random_item(random, message, field, version)
+
+
+def random_item(random: Random, message: type[Message], field: Field, version: int) -> Any:
+    if field.struct is not None:
+        return random_struct(random, message, getattr(message, field.type), field.struct, version)
+    if field.type in BITS:
+        limit = 1 << BITS[field.type] - 1
+        return random.choice([0, 1, 2, 4, -1, -2, -3, -6, limit - 1, -limit])
+    choices: dict[str, list[Any]] = {
+        "string": TEXTS,
+        "uuid": IDS,
+        "bool": [False, True],
+        "records": [b"", b"records"],
+    }
+    return random.choice(choices[field.type])
+
+
+def random_struct(
+    random: Random, message: type[Message], cls: Any, struct: Struct, version: int
+) -> Any:
+    fields = [field for field in struct.fields if field.in_version(version)]
+    return cls(**{f.name: random_value(random, message, f, version) for f in fields})
+
+
+def busy_process(random: Random) -> NetworkProcess:
+    """Two topics, and a controller and io workers that answer everything."""
+
+    def refuse_or_succeed(to: Any, topics: list[Any], **args: Any) -> list[Any]:
+        return [
+            {
+                "name": topic.get("name", "t"),
+                "topic_id": topic.get("topic_id", (b"t" * 16).hex()),
+                "error": 36 if "configs" in topic else random.choice([0, 3]),
+                "message": random.choice([None, "a reason"]),
+            }
+            for topic in topics
+        ]
+
+    process = NetworkProcess()
+    process.add_topic("t", b"t" * 16, [0, 1])
+    process.add_topic("u", b"u" * 16, [2], leader=1, leader_epoch=3)
+    process.put_log(0, 0, 100)
+    process.put_log(1, 50, 60)
+    for operation in ("create_topics", "delete_topics", "create_partitions"):
+        process.answers(operation, refuse_or_succeed)
+    for operation in ("alter_configs", "incremental_alter_configs"):
+        process.answers(
+            operation,
+            lambda to, resources, **args: [{"error": 0, "message": None}] * len(resources),
+        )
+    found = {"offset": 3, "timestamp": 5, "leader_epoch": 0}
+    process.answers("list_offsets", lambda to, **args: found)
+    process.answers(
+        "offset_for_leader_epoch", lambda to, **args: {"end_offset": 3, "leader_epoch": 0}
+    )
+    process.answers("delete_records", lambda to, **args: {"low_watermark": 3})
+    process.answers("describe_log_dirs", lambda to: [])
+    process.answers("allocate_producer_ids", lambda to: {"first": 0, "count": 1000})
+    return process
+
+
+def random_requests(random: Random) -> Iterator[tuple[ApiKey, int, bytes]]:
+    handlers = list(registry.HANDLERS.values())
+    for _ in range(REQUESTS):
+        handler = random.choice(handlers)
+        version = random.randint(handler.first_version, handler.last_version)
+        message = request_class(handler.key)
+        request = random_struct(random, message, message, message.SCHEMA.root, version)
+        body = codec.encode(request, version)
+        header = encode_request_header(handler.key, version, CORRELATION_ID, "a-client")
+        yield handler.key, version, header + body
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_handlers_random_requests_are_answered_or_closed_with_a_reason(
+    seed: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    random = Random(seed)
+    process = busy_process(random)
+    for number, (key, version, frame) in enumerate(random_requests(random)):
+        caplog.clear()
+        outcome = process.send_bytes(frame)
+        place = f"request {number}: {key.name} version {version}: {frame!r}"
+        assert outcome.done, place
+        assert outcome.error is None, place
+        assert not [record for record in caplog.records if record.exc_info], place
+        if outcome.value is None:
+            assert [record.levelno for record in caplog.records] == [logging.WARNING], place
+        else:
+            decode(key, version, outcome.value)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_handlers_damaged_requests_never_raise(seed: int, caplog: pytest.LogCaptureFixture) -> None:
+    random = Random(seed)
+    process = busy_process(random)
+    for number, (key, version, frame) in enumerate(random_requests(random)):
+        damaged = bytearray(frame)
+        for _ in range(random.randrange(1, 4)):
+            damaged[random.randrange(len(damaged))] = random.randrange(256)
+        caplog.clear()
+        outcome = process.send_bytes(bytes(damaged))
+        place = f"request {number}: {key.name} version {version}: {bytes(damaged)!r}"
+        assert outcome.done, place
+        assert outcome.error is None, place
+        assert not [record for record in caplog.records if record.exc_info], place
