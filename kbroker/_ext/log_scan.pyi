@@ -1,0 +1,39 @@
+from collections.abc import Callable
+
+from kbroker._ext.offset_index import OffsetIndex, TimeIndex
+from kbroker._ext.producer_state import ProducerState
+
+END: int
+ZEROS: int
+DAMAGED: int
+
+class Scan:
+    end_position: int
+    next_offset: int
+    max_timestamp: int
+    max_timestamp_offset: int
+    first_timestamp: int
+    bytes_since_index: int
+    batch_count: int
+    stop: int
+    problem: str | None
+    leader_epochs: list[tuple[int, int]]
+
+def scan_segment(
+    fd: int,
+    base_offset: int,
+    end: int,
+    *,
+    position: int = 0,
+    next_offset: int | None = None,
+    verify: bool = True,
+    contiguous: bool = False,
+    offset_index: OffsetIndex | None = None,
+    time_index: TimeIndex | None = None,
+    index_interval_bytes: int = 4096,
+    producers: ProducerState | None = None,
+    progress: Callable[[], None] | None = None,
+) -> Scan: ...
+def find_batch(
+    fd: int, position: int, end: int, *, offset: int = -1, timestamp: int = -1
+) -> tuple[int, int, int, int, int] | None: ...

@@ -1,0 +1,400 @@
+"""What time brings to logs: flushes, retention, checkpoints, deletion; and where partitions go."""
+
+import os
+from pathlib import Path
+
+import pytest
+from doubles.log_store import NOW_MS, TOPIC_ID, LogStore, append, batch, stored_values
+
+from kbroker._ext.partition_table import CLOSED, FREE
+
+pytestmark = pytest.mark.unit
+
+DAY_MS = 86_400_000
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def store(tmp_path):
+    made = LogStore(tmp_path)
+    yield made
+    made.stop(clean=False)
+
+
+def small(**changes):
+    """Every batch gets a segment of its own."""
+    return {"segment.bytes": len(batch()), **changes}
+
+
+def checkpoint(store, name="recovery-point-offset-checkpoint"):
+    return (Path(store.dirs[0]) / name).read_text()
+
+
+# ---- flushing ----
+
+
+def test_tick_flushes_what_is_older_than_flush_ms(store):
+    log = store.open(**{"flush.ms": 500})
+    append(log, batch())
+
+    store.clock.advance(499)
+    store.manager.tick()
+    assert log.recovery_point == 0
+
+    store.clock.advance(1)
+    store.manager.tick()
+    assert log.recovery_point == 1
+
+
+def test_sealed_segment_is_synced_at_once(store):
+    log = store.open(**small())
+    append(log, batch())
+    append(log, batch())
+
+    assert log.recovery_point == 1
+
+
+def test_checkpoint_is_written_at_its_interval_and_at_close(store):
+    log = store.open()
+    append(log, batch())
+    store.clock.advance(60_000)
+    store.manager.tick()
+    assert checkpoint(store) == "0\n1\nt 0 1\n"
+
+    append(log, batch())
+    assert store.manager.close(clean=True)
+
+    assert checkpoint(store) == "0\n1\nt 0 2\n"
+    assert checkpoint(store, "replication-offset-checkpoint") == "0\n1\nt 0 2\n"
+    assert checkpoint(store, "log-start-offset-checkpoint") == "0\n1\nt 0 0\n"
+    assert store.slot()["state"] == CLOSED
+
+
+def test_checkpoint_keeps_lines_of_other_workers(store):
+    path = Path(store.dirs[0]) / "recovery-point-offset-checkpoint"
+    path.write_text("0\n2\nother 3 77\nt 0 5\n")
+    log = store.open()
+    append(log, batch())
+
+    store.manager.close(clean=True)
+
+    assert sorted(path.read_text().splitlines()[2:]) == ["other 3 77", "t 0 1"]
+
+
+# ---- retention ----
+
+
+def sweep(store, minutes=5):
+    store.clock.advance(minutes * 60_000)
+    return store.manager.tick()
+
+
+def test_retention_by_time_goes_by_the_newest_record(store):
+    log = store.open(**small(**{"retention.ms": HOUR_MS}))
+    for age in (3 * HOUR_MS, 2 * HOUR_MS, 0, 5 * HOUR_MS):
+        append(log, batch(timestamp=NOW_MS - age))
+
+    changed = sweep(store)
+
+    assert changed == [0]
+    assert log.log_start_offset == 2  # the fourth is older, but the third in front of it stays
+    assert store.slot()["log_start_offset"] == 2
+
+
+def test_retention_rolls_an_active_segment_that_is_due(store):
+    log = store.open(**{"retention.ms": HOUR_MS})
+    append(log, batch(timestamp=NOW_MS - 2 * HOUR_MS))
+
+    sweep(store)
+
+    assert log.log_start_offset == log.log_end_offset == 1
+    assert [segment.base_offset for segment in log.segments] == [1]
+
+
+def test_retention_keeps_a_segment_from_the_future(store):
+    log = store.open(**small(**{"retention.ms": HOUR_MS}))
+    for timestamp in (NOW_MS + 100 * DAY_MS, NOW_MS - 2 * HOUR_MS, NOW_MS):
+        append(log, batch(timestamp=timestamp))
+
+    sweep(store)
+
+    assert log.log_start_offset == 0
+
+
+def test_retention_by_size_keeps_at_least_the_limit(store):
+    size = len(batch())
+    log = store.open(**small(**{"retention.bytes": 2 * size + 1}))
+    for _ in range(5):
+        append(log, batch())
+
+    sweep(store)
+
+    assert log.size == 3 * size
+    assert log.log_start_offset == 2
+
+
+@pytest.mark.parametrize("jump", [2 * HOUR_MS, -2 * HOUR_MS, 3650 * DAY_MS])
+def test_retention_waits_an_interval_after_a_clock_jump(store, jump):
+    log = store.open(**small(**{"retention.ms": HOUR_MS}))
+    append(log, batch(timestamp=NOW_MS))
+    append(log, batch(timestamp=NOW_MS))
+    store.clock.jump(jump)
+
+    sweep(store)
+    assert log.log_start_offset == 0
+
+    store.clock.jump(-jump)
+    sweep(store)
+    assert log.log_start_offset == 0
+
+    sweep(store)
+    assert log.log_start_offset == 0
+
+
+def test_retention_follows_a_clock_that_stays(store):
+    log = store.open(**small(**{"retention.ms": HOUR_MS}))
+    append(log, batch(timestamp=NOW_MS))
+    store.clock.jump(2 * HOUR_MS)
+    sweep(store)
+
+    sweep(store)
+
+    assert log.log_start_offset == 1
+
+
+def test_compacted_topic_is_not_deleted_by_age(store):
+    log = store.open(**small(**{"retention.ms": HOUR_MS, "cleanup.policy": ("compact",)}))
+    for _ in range(3):
+        append(log, batch(timestamp=NOW_MS - DAY_MS))
+
+    sweep(store)
+
+    assert log.log_start_offset == 0
+
+
+def test_deleted_segment_stays_readable_for_the_delay(store):
+    log = store.open(**small(**{"file.delete.delay.ms": 1000}))
+    for _ in range(3):
+        append(log, batch())
+    reader = os.open(store.path("0" * 20 + ".log"), os.O_RDONLY)
+
+    log.delete_records(2)
+
+    assert len(os.pread(reader, 1000, 0)) == len(batch())
+    os.close(reader)
+    assert store.path("0" * 20 + ".log.deleted").exists()
+    store.clock.advance(1000)
+    store.manager.tick()
+    assert not list(store.path().glob("*.deleted"))
+    assert sorted(p.name for p in store.path().glob("*.log")) == ["00000000000000000002.log"]
+
+
+def test_delete_records_raises_the_start_and_survives_a_restart(store):
+    log = store.open()
+    append(log, batch(5))
+
+    assert log.delete_records(3) == 3
+    assert log.delete_records(1) == 3
+    assert log.delete_records(99) == 5
+    store.manager.tick()
+    log = store.restart(clean=False)
+
+    assert log.log_start_offset == 5
+
+
+# ---- partitions and directories ----
+
+
+def test_new_partition_goes_to_the_directory_with_the_fewest(tmp_path):
+    store = LogStore(tmp_path, dirs=2)
+    os.makedirs(Path(store.dirs[0]) / "x-0")
+    os.makedirs(Path(store.dirs[0]) / "x-1")
+    store.start()
+
+    found = [store.open("t", i, slot=i).log_dir for i in range(4)]
+
+    assert found == [store.dirs[1], store.dirs[1], store.dirs[0], store.dirs[1]]
+    store.stop(clean=True)
+
+
+def test_partition_is_found_in_the_directory_that_has_it(tmp_path):
+    store = LogStore(tmp_path, dirs=3)
+    places = {i: store.open("t", i, slot=i).log_dir for i in range(3)}
+    store.stop(clean=True)
+
+    store.start(clean=True)
+
+    assert {i: store.open("t", i, slot=i).log_dir for i in range(3)} == places
+    store.stop(clean=True)
+
+
+def test_removed_partition_is_set_aside_and_deleted_later(store):
+    log = store.open(**{"file.delete.delay.ms": 1000})
+    append(log, batch())
+
+    store.manager.remove_partition(0)
+
+    assert store.slot()["state"] == FREE
+    assert store.manager.log(0) is None
+    assert not store.path().exists()
+    (doomed,) = Path(store.dirs[0]).glob("t-0.*-delete")
+    store.clock.advance(1000)
+    store.manager.tick()
+    assert not doomed.exists()
+
+
+def test_recreated_partition_does_not_inherit_a_recovery_point(store):
+    log = store.open()
+    append(log, batch(5))
+    log.flush()
+    store.manager.checkpoint()
+    store.manager.remove_partition(0)
+    store.open(topic_id=bytes(16))
+
+    log = store.restart(clean=False, topic_id=bytes(16))
+
+    assert log.log_end_offset == 0
+
+
+def test_interrupted_deletion_is_finished_by_the_next_start(store):
+    store.open()
+    store.manager.remove_partition(0)
+    store.stop(clean=True)
+
+    store.start()
+    store.manager.tick()
+
+    assert not list(Path(store.dirs[0]).glob("*-delete"))
+
+
+def test_directory_of_another_topic_id_is_kept_aside(store):
+    log = store.open()
+    append(log, batch([b"old"]))
+    store.stop(clean=True)
+    store.start(clean=True)
+
+    log = store.open(topic_id=bytes(16))
+
+    assert log.log_end_offset == 0
+    (stray,) = Path(store.dirs[0]).glob("t-0.*-stray")
+    assert (stray / ("0" * 20 + ".log")).stat().st_size == len(batch([b"old"]))
+
+
+def test_directory_without_a_topic_id_is_adopted(store):
+    log = store.open()
+    append(log, batch([b"old"]))
+    store.stop(clean=True)
+    store.path("partition.metadata").unlink()
+    store.start(clean=True)
+
+    log = store.open()
+
+    assert stored_values(log) == [(0, b"old")]
+    assert store.path("partition.metadata").exists()
+
+
+def test_open_again_only_updates_epoch_and_configuration(store):
+    log = store.open()
+    append(log, batch())
+
+    again = store.open(leader_epoch=4, **{"max.message.bytes": 10})
+
+    assert again is log
+    assert store.slot()["leader_epoch"] == 4
+    assert log.epochs.entries == [(0, 0), (4, 1)]
+    assert log.appender.append_batch(batch(), NOW_MS)[0] == 10
+
+
+def test_describe_names_directories_logs_and_sizes(store):
+    log = store.open()
+    append(log, batch())
+
+    (described,) = store.manager.describe()
+
+    assert described["path"] == store.dirs[0]
+    assert described["error"] is None
+    assert described["logs"] == [{"topic": "t", "partition": 0, "size": len(batch())}]
+    assert described["total_bytes"] > described["usable_bytes"] > 0
+
+
+def test_idle_producer_is_forgotten(store):
+    log = store.open()
+    append(log, batch(producer_id=4, producer_epoch=0, base_sequence=0))
+    sweep(store)
+    assert 4 in log.appender.producers.entries
+
+    sweep(store, minutes=24 * 60)
+
+    assert 4 not in log.appender.producers.entries
+
+
+# ---- roles ----
+
+
+def test_high_watermark_is_published_at_its_batch(store):
+    log = store.open(**small())
+    for _ in range(3):
+        append(log, batch())
+
+    log.set_high_watermark(1)
+    log.publish()
+
+    slot = store.slot()
+    assert slot["high_watermark"] == slot["last_stable"] == (1, 1, 0)
+    assert slot["log_end"][0] == 3
+    assert log.delete_records(3) == 1
+
+
+def test_end_offset_for_epoch_answers_from_the_epochs(store):
+    log = store.open(leader_epoch=2)
+    append(log, batch(3))
+    log.set_leader_epoch(5)
+    append(log, batch(2))
+
+    assert log.end_offset_for_epoch(2) == (2, 3)
+    assert log.end_offset_for_epoch(3) == (2, 3)
+    assert log.end_offset_for_epoch(5) == (5, 5)
+    assert log.end_offset_for_epoch(6) == (-1, -1)
+    assert log.end_offset_for_epoch(1) == (1, 0)
+
+
+def test_list_offsets_finds_the_first_record_in_time(store):
+    log = store.open(**small())
+    for timestamp in (100, 300, 200, 300):
+        append(log, batch(timestamp=timestamp))
+
+    def find(timestamp):
+        found = log.list_offsets(timestamp)
+        return found["offset"], found["timestamp"]
+
+    assert find(50) == (0, 100)
+    assert find(101) == (1, 300)
+    assert find(300) == (1, 300)
+    assert find(301) == (-1, -1)
+    assert find(-1) == (4, -1)
+    assert find(-2) == (0, -1)
+    assert find(-3) == (1, 300)
+    log.delete_records(2)
+    assert find(-2) == (2, -1)
+    assert find(101) == (2, 200)
+
+
+def test_list_offsets_looks_into_a_compressed_batch(store):
+    from kbroker.record.builder import BatchBuilder
+
+    log = store.open()
+    builder = BatchBuilder(1)
+    for timestamp in (10, 30, 20):
+        builder.append(b"v", b"k", timestamp)
+    append(log, builder.build())
+
+    assert log.list_offsets(15) == {"offset": 1, "timestamp": 30, "leader_epoch": 0}
+
+
+def test_topic_id_of_the_directory_is_kept(store):
+    store.open()
+
+    text = store.path("partition.metadata").read_text()
+
+    assert text == "version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw"
+    assert TOPIC_ID == bytes(range(16))
