@@ -2,27 +2,59 @@
 
 import mmap
 import os
+import random
 import select
+import signal
 
 import pytest
-from doubles.fetch_log import FetchBench, OwnedLog
+from doubles.fetch_log import FetchBench, OwnedLog, Place
 
 from kbroker._ext import fetch_engine, partition_table
 
 pytestmark = pytest.mark.integration
 
-APPENDS = 4000
+APPENDS = 12_000
+PAUSE_STEPS = 600
 NETWORK_BIT = 1 << 1
 
 
-def write_log(log: OwnedLog, wakes: int) -> None:
-    """Append without a pause, so that publishing meets every step of the reader's parking."""
-    for number in range(APPENDS):
-        log.append(1, 61)
-        if number % 500 == 499:
-            log.roll()
+def publish_one_by_one(log: OwnedLog, ends: list[Place], reads: int, wakes: int) -> None:
+    """Move the high watermark as soon as the reader has got the last record.
+
+    Each step is the last one until it is read, so a single lost wake-up stops the test; the pause
+    varies, so that publishing meets every step of the reader's parking.
+    """
+    pauses = random.Random(4)
+    for end in ends:
+        for _ in range(pauses.randrange(PAUSE_STEPS)):
+            pass
+        log.high_watermark = end
+        log.publish()
         if log.table.waiters(log.slot) & NETWORK_BIT:
             os.write(wakes, b"w")
+        os.read(reads, 1)
+
+
+def read_one_by_one(
+    bench: FetchBench, slot: int, bodies: list[bytes], wakes: int, reads: int
+) -> int:
+    """Get record after record, each with a fetch that may wait; returns how many did."""
+    parked = 0
+    for at, body in enumerate(bodies):
+        reply = bench.engine.handle_bytes(body, 4, 1, at, bench.now_ms)
+        while reply is None:
+            parked += 1
+            readable, _, _ = select.select([wakes], [], [], 10)
+            assert readable, f"nobody woke the fetch at {at}"
+            told = os.read(wakes, 4096)
+            assert told, f"the writer is gone and nobody woke the fetch at {at}"
+            for _ in told:
+                bench.engine.wake_slot(slot, bench.now_ms)
+            reply = dict(bench.engine.take_completed()).get(at)
+            parked -= reply is None
+        assert reply[-61:-53] == at.to_bytes(8, "big")
+        os.write(reads, b"r")
+    return parked
 
 
 def test_no_append_goes_unnoticed_by_a_waiting_fetch(tmp_path):
@@ -31,37 +63,35 @@ def test_no_append_goes_unnoticed_by_a_waiting_fetch(tmp_path):
     bench.table = partition_table.PartitionTable(region, 8)
     bench.engine = fetch_engine.FetchEngine(bench.table, 1, [str(tmp_path)])
     log = bench.log()
+    log.high_watermark = log.end
+    ends = []
+    for number in range(APPENDS):
+        log.append(1, 61)
+        ends.append(log.end)
+        if number % 500 == 499:
+            log.roll()
     wakes, wakes_out = os.pipe()
+    reads, reads_out = os.pipe()
     child = os.fork()
     if child == 0:
         status = 1
         try:
-            write_log(log, wakes_out)
+            publish_one_by_one(log, ends, reads, wakes_out)
             status = 0
         finally:
             os._exit(status)
     os.close(wakes_out)
-
-    at = parked = 0
-    while at < APPENDS:
-        response = bench.start({("t", 0): at}, max_wait_ms=60_000)
-        while response is None:
-            parked += 1
-            readable, _, _ = select.select([wakes], [], [], 20)
-            assert readable, f"nobody woke the fetch at {at}"
-            told = os.read(wakes, 4096)
-            assert told, f"the writer is gone and nobody woke the fetch at {at}"
-            for _ in told:
-                bench.engine.wake_slot(log.slot, bench.now_ms)
-            response = bench.completed().get(bench.token)
-        partition = bench.only(response)
-        assert partition.error_code == 0
-        records = bytes(partition.records)
-        assert records, "a fetch was completed with nothing"
-        for position in range(0, len(records), 61):
-            assert int.from_bytes(records[position : position + 8], "big") == at
-            at += 1
-
-    assert os.waitpid(child, 0)[1] == 0
-    os.close(wakes)
+    # Version 4 ends with the records. Requests are made before: the way from one reply to the next
+    # wait must be short, so that many appends fall between the steps of parking.
+    bodies = [bench.request({("t", 0): at}, 4, max_wait_ms=60_000) for at in range(APPENDS)]
+    try:
+        parked = read_one_by_one(bench, log.slot, bodies, wakes, reads_out)
+        assert os.waitpid(child, 0)[1] == 0
+        child = 0
+    finally:
+        if child:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+        for descriptor in (wakes, reads, reads_out):
+            os.close(descriptor)
     assert parked > 0
