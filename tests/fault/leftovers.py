@@ -1,0 +1,56 @@
+"""What a broker may leave behind when it is gone: nothing but its data."""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import suppress
+
+from kbroker.testing import Broker, processes, wait_until
+
+UNIX_SOCKETS = "/proc/net/unix"
+
+
+class Leftovers:
+    """Knows what there was before a broker started, and every process it had.
+
+    Call ``note`` whenever processes may have changed, ``check`` when it has ended.
+    """
+
+    def __init__(self) -> None:
+        self._shared_memory = set(os.listdir("/dev/shm"))
+        self._pids: set[int] = set()
+        self._runtime_dir = ""
+        self._address = ("", 0)
+
+    def note(self, broker: Broker) -> None:
+        """Remember its processes, its address and its runtime directory."""
+        self._pids |= {broker.pid, *broker.pids.values()}
+        self._runtime_dir = str(broker.runtime_dir)
+        self._address = (broker.host, broker.port)
+
+    def check(self, *, killed: bool = False) -> None:
+        """Raises AssertionError for anything left. killed: the supervisor had no chance to remove
+        the runtime directory's files, and the next start does it.
+        """
+        wait_until(lambda: not self.alive(), 5, "all processes are gone")
+        left = {name for name in os.listdir("/dev/shm") if "kbroker" in name}
+        assert left <= self._shared_memory, left
+        assert not self._is_served(), f"{self._address} still takes connections"
+        # A killed process counts as gone when its first thread is; its sockets go with the last.
+        wait_until(lambda: not self._bound(), 5, "all Unix sockets are gone")
+        if not killed and os.path.isdir(self._runtime_dir):
+            assert os.listdir(self._runtime_dir) == []
+
+    def alive(self) -> list[int]:
+        """Processes that are still there."""
+        return [pid for pid in self._pids if processes.exists(pid)]
+
+    def _bound(self) -> list[str]:
+        with open(UNIX_SOCKETS, encoding="utf-8", errors="replace") as file:
+            return [line for line in file if self._runtime_dir in line]
+
+    def _is_served(self) -> bool:
+        with suppress(OSError), socket.create_connection(self._address, timeout=1):
+            return True
+        return False

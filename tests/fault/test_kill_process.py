@@ -1,0 +1,127 @@
+"""Each kind of process is killed or stopped for a while under load (exam E1, S1 of E6)."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from contextlib import suppress
+
+import pytest
+from fault.history import History
+from fault.leftovers import Leftovers
+from fault.load import Load, assert_consistent
+
+from kbroker.testing import Broker, wait_until
+
+pytestmark = [pytest.mark.fault, pytest.mark.timeout(180)]
+
+KINDS = ("network", "io", "controller", "acceptor", "exporter")
+PARTITIONS = 4
+KILLS = 2
+STOP_S = float(os.environ.get("KBROKER_FAULT_STOP_S", "1.5"))
+PROGRESS_OPERATIONS = 100  # Redpanda's bar, during the fault
+WINDOW_S = 1.0
+
+
+def start_load(broker: Broker, history: History, seed: int) -> Load:
+    """Raw and librdkafka clients on every partition, with and without idempotence."""
+    load = Load(broker, history, PARTITIONS, seed)
+    with_topic(broker)
+    for partition in range(PARTITIONS):
+        load.raw_writer(partition)
+        load.raw_reader(partition)
+    load.raw_writer(0, idempotent=True)
+    load.raw_writer(1, idempotent=True)
+    load.librdkafka_writer("rd-acks1", acks=1)
+    load.librdkafka_writer("rd-all", acks="all")
+    load.librdkafka_writer("rd-idempotent", enable_idempotence=True)
+    load.librdkafka_reader("rd-reader")
+    return load
+
+
+def wait_until_all_write(history: History) -> None:
+    wait_until(lambda: all(log.acked for log in history.writers.values()), 20, "all write")
+
+
+def with_topic(broker: Broker) -> None:
+    from fault.load import TOPIC
+    from fault.wire_client import WireClient
+
+    with WireClient((broker.host, broker.port)) as client:
+        client.create_topic(TOPIC, PARTITIONS)
+
+
+def others(kind: str, index: int) -> list[int] | None:
+    """Partitions that the process has no part in; None for all of them.
+
+    On a fresh broker partition n has slot n, which io worker n % 2 owns.
+    """
+    return [p for p in range(PARTITIONS) if p % 2 != index] if kind == "io" else None
+
+
+def assert_progress(history: History, began: float, kind: str, index: int) -> None:
+    done = history.operations(began, time.monotonic(), others(kind, index))
+    assert done >= PROGRESS_OPERATIONS, f"only {done} operations while {kind}-{index} was down"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_killed_process_loses_nothing_and_others_go_on(
+    kind: str, seed: int, scale: int, leftovers: Leftovers
+) -> None:
+    history = History()
+    chance = random.Random(seed)
+    with Broker() as broker:
+        with start_load(broker, history, seed):
+            wait_until_all_write(history)
+            for _ in range(KILLS * scale):
+                index = chance.randrange(2) if kind in ("network", "io") else 0
+                began = time.monotonic()
+                pid = broker.kill(kind, index)
+                leftovers.note(broker)
+                time.sleep(WINDOW_S)
+                assert_progress(history, began, kind, index)
+                title = f"{kind}-{index}"
+                wait_until(lambda t=title, p=pid: broker.pids.get(t, p) != p, 15, f"new {title}")
+                assert_every_writer_goes_on(history)
+                time.sleep(chance.uniform(0, 0.5))
+        leftovers.note(broker)
+        assert_consistent(broker, history, PARTITIONS)
+    leftovers.check()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_stopped_process_delays_only_its_own_and_loses_nothing(
+    kind: str, seed: int, scale: int, leftovers: Leftovers
+) -> None:
+    history = History()
+    chance = random.Random(seed)
+    with Broker() as broker:
+        with start_load(broker, history, seed):
+            wait_until_all_write(history)
+            for _ in range(scale):
+                index = chance.randrange(2) if kind in ("network", "io") else 0
+                began = time.monotonic()
+                pid = broker.kill(kind, index, signal.SIGSTOP)
+                leftovers.note(broker)
+                try:
+                    time.sleep(STOP_S)
+                    assert_progress(history, began, kind, index)
+                finally:
+                    with suppress(ProcessLookupError):  # stalled for so long that it was replaced
+                        os.kill(pid, signal.SIGCONT)
+                assert_every_writer_goes_on(history)
+        leftovers.note(broker)
+        assert_consistent(broker, history, PARTITIONS)
+    leftovers.check()
+
+
+def assert_every_writer_goes_on(history: History) -> None:
+    """Each one gets an acknowledgement from now on."""
+    before = {name: len(writer.acked) for name, writer in history.writers.items()}
+    wait_until(
+        lambda: all(len(history.writers[name].acked) > count for name, count in before.items()),
+        15,
+        "every writer goes on",
+    )

@@ -1,0 +1,149 @@
+"""The whole broker is killed, or told to stop, under load and started on the same files (exams E1
+and E14).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from fault.history import History
+from fault.leftovers import Leftovers
+from fault.load import TOPIC, Load, assert_consistent
+from fault.wire_client import WireClient
+
+from kbroker.testing import Broker, BrokerFailed, wait_until
+
+pytestmark = [pytest.mark.fault, pytest.mark.timeout(180)]
+
+PARTITIONS = 4
+KILLS = 3
+STOP_WITHIN_S = 2.0
+MARKER = ".kafka_cleanshutdown"
+SETTINGS = {"log.segment.bytes": 100_000, "log.flush.interval.ms": 200}
+
+
+def started_load(broker: Broker, history: History, seed: int) -> Load:
+    with WireClient((broker.host, broker.port)) as client:
+        client.create_topic(TOPIC, PARTITIONS)
+    load = Load(broker, history, PARTITIONS, seed)
+    for partition in range(PARTITIONS):
+        load.raw_writer(partition)
+        load.raw_writer(partition, idempotent=True)
+    load.raw_reader(0)
+    load.librdkafka_writer("rd-acks1", acks=1)
+    load.librdkafka_writer("rd-idempotent", enable_idempotence=True)
+    load.librdkafka_reader("rd-reader")
+    return load
+
+
+def wait_until_all_write(history: History) -> None:
+    """Each writer gets an acknowledgement from now on."""
+    before = {name: len(log.acked) for name, log in history.writers.items()}
+    wait_until(
+        lambda: all(len(history.writers[name].acked) > n for name, n in before.items()),
+        20,
+        "every writer gets an acknowledgement",
+    )
+
+
+def test_killed_tree_keeps_what_was_acknowledged(
+    seed: int, scale: int, leftovers: Leftovers
+) -> None:
+    history = History()
+    chance = random.Random(seed)
+    with Broker(SETTINGS) as broker:
+        with started_load(broker, history, seed):
+            for _ in range(KILLS * scale):
+                wait_until_all_write(history)
+                time.sleep(chance.uniform(0, 1))
+                leftovers.note(broker)
+                broker.kill_all()
+                leftovers.check(killed=True)
+                assert not (broker.data_dir / MARKER).exists()
+                began = time.monotonic()
+                broker.start()
+                wait_until_all_write(history)
+                assert time.monotonic() - began < 5, "from the start to records of every writer"
+        leftovers.note(broker)
+        assert_consistent(broker, history, PARTITIONS)
+    leftovers.check()
+
+
+def test_tree_killed_while_it_starts_keeps_what_was_acknowledged(seed: int, scale: int) -> None:
+    history = History()
+    chance = random.Random(seed)
+    with Broker(SETTINGS) as broker:
+        with started_load(broker, history, seed):
+            wait_until_all_write(history)
+            for _ in range(KILLS * scale):
+                broker.kill_all()
+                kill_during_start(broker, chance.uniform(0.05, 0.5))
+                broker.start()
+                wait_until_all_write(history)
+        assert_consistent(broker, history, PARTITIONS)
+
+
+def kill_during_start(broker: Broker, after_s: float) -> None:
+    """Kill it ``after_s`` seconds after its start began, whether it answers by then or not."""
+    old_pid = broker.pid
+
+    def kill_later() -> None:
+        time.sleep(after_s)
+        wait_until(lambda: broker.pid != old_pid, 5, "it is started")
+        os.kill(broker.pid, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill_later)
+    killer.start()
+    with suppress(BrokerFailed):  # killed before it answered
+        broker.start()
+    killer.join()
+    broker.kill_all()
+
+
+def test_stopped_broker_is_clean_within_two_seconds(
+    seed: int, scale: int, leftovers: Leftovers, tmp_path: Path
+) -> None:
+    history = History()
+    chance = random.Random(seed)
+    dirs = [tmp_path / "a", tmp_path / "b"]
+    with Broker(SETTINGS, log_dirs=",".join(map(str, dirs))) as broker:
+        with started_load(broker, history, seed):
+            for _ in range(KILLS * scale):
+                wait_until_all_write(history)
+                time.sleep(chance.uniform(0, 1))
+                leftovers.note(broker)
+                began = time.monotonic()
+                assert broker.stop() == 0
+                assert time.monotonic() - began < STOP_WITHIN_S
+                leftovers.check()
+                assert all((path / MARKER).exists() for path in dirs)
+                lines_before = len(broker.log_text.splitlines())
+                broker.start()
+                wait_until_all_write(history)
+                since = broker.log_text.splitlines()[lines_before:]
+                unclean = [line for line in since if "recover" in line.lower()]
+                assert not unclean, unclean
+        assert_consistent(broker, history, PARTITIONS)
+    leftovers.check()
+
+
+@pytest.mark.parametrize("kind", ["network", "io", "controller", "exporter", "acceptor"])
+def test_stop_ends_in_time_when_a_process_does_not_move(kind: str, leftovers: Leftovers) -> None:
+    with Broker() as broker:
+        with WireClient((broker.host, broker.port)) as client:
+            client.create_topic(TOPIC, 1)
+        leftovers.note(broker)
+        broker.kill(kind, 0, signal.SIGSTOP)
+        began = time.monotonic()
+
+        broker.stop()
+
+        assert time.monotonic() - began < STOP_WITHIN_S + 1  # and what a loaded machine adds
+    leftovers.check()

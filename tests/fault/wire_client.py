@@ -1,0 +1,215 @@
+"""One blocking connection to a broker, speaking through kbroker's own codec, with a timeout on
+everything: a request that hangs is a finding, not a stuck test.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from types import TracebackType
+from typing import Any, TypeVar
+
+from kbroker.protocol import codec
+from kbroker.protocol.header import decode_response_header, encode_request_header
+from kbroker.protocol.message import Message
+from kbroker.protocol.messages.create_topics import CreateTopicsRequest
+from kbroker.protocol.messages.fetch import FetchRequest
+from kbroker.protocol.messages.init_producer_id import InitProducerIdRequest
+from kbroker.protocol.messages.list_offsets import ListOffsetsRequest
+from kbroker.protocol.messages.metadata import MetadataRequest
+from kbroker.protocol.messages.produce import ProduceRequest
+from kbroker.record.batch import Record, iterate_batches
+from kbroker.record.builder import BatchBuilder
+
+TIMEOUT_S = 10.0
+# BOUND: no answer the tests ask for is larger.
+ANSWER_BYTES_MAX = 64 << 20
+EARLIEST, LATEST = -2, -1
+
+M = TypeVar("M", bound=Message)
+
+
+class WireClient:
+    """Requests on one connection. Any trouble with it is an OSError, TimeoutError among them."""
+
+    def __init__(
+        self, address: tuple[str, int], timeout: float = TIMEOUT_S, client_id: str = "fault"
+    ) -> None:
+        self.socket = socket.create_connection(address, timeout=timeout)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.client_id = client_id
+        self._next_id = 1
+
+    def __enter__(self) -> WireClient:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.socket.close()
+
+    # -- frames
+
+    def send(self, request: Message, version: int) -> int:
+        """Send a request; its correlation id."""
+        number = self._next_id
+        self._next_id += 1
+        self.socket.sendall(request_frame(request, version, number, self.client_id))
+        return number
+
+    def receive(self) -> bytes:
+        """The next frame, without its length."""
+        (size,) = struct.unpack(">i", self._read(4))
+        if not 4 <= size <= ANSWER_BYTES_MAX:
+            raise ConnectionError(f"the answer claims {size} bytes")
+        return self._read(size)
+
+    def call(self, request: Message, version: int) -> Any:
+        """Send a request and decode its answer, which must be the next one."""
+        number = self.send(request, version)
+        frame = self.receive()
+        assert request.API_KEY is not None
+        answered, position = decode_response_header(frame, request.API_KEY, version)
+        if answered != number:
+            raise ConnectionError(f"answer {answered} came for request {number}")
+        return codec.decode_exact(_response_class(request), version, frame, position)
+
+    def is_closed(self, timeout: float) -> bool:
+        """Whether the broker closes the connection within ``timeout``; answers are skipped."""
+        deadline = time.monotonic() + timeout
+        while (left := deadline - time.monotonic()) > 0:
+            self.socket.settimeout(left)
+            try:
+                if not self.socket.recv(65536):
+                    return True
+            except TimeoutError:
+                return False
+            except OSError:
+                return True
+        return False
+
+    def _read(self, size: int) -> bytes:
+        parts = bytearray()
+        while len(parts) < size:
+            part = self.socket.recv(min(size - len(parts), 1 << 20))
+            if not part:
+                raise ConnectionError("the broker closed the connection")
+            parts += part
+        return bytes(parts)
+
+    # -- requests
+
+    def create_topic(self, name: str, partitions: int = 1, **configs: object) -> None:
+        """Create a topic; settings with underscores for dots. Raises AssertionError."""
+        cls = CreateTopicsRequest
+        settings = [
+            cls.CreatableTopicConfig(name=key.replace("_", "."), value=str(value))
+            for key, value in configs.items()
+        ]
+        topic = cls.CreatableTopic(
+            name=name, num_partitions=partitions, replication_factor=1, configs=settings
+        )
+        (answer,) = self.call(cls(topics=[topic], timeout_ms=5000), 5).topics
+        assert answer.error_code == 0, f"{name}: {answer.error_code} {answer.error_message}"
+
+    def metadata(self, *names: str) -> Any:
+        """Metadata 9 about topics that are not created by asking."""
+        cls = MetadataRequest
+        topics = [cls.MetadataRequestTopic(name=name) for name in names]
+        return self.call(cls(topics=topics, allow_auto_topic_creation=False), 9)
+
+    def init_producer_id(self) -> tuple[int, int]:
+        """A producer id and its epoch."""
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+        answer = self.call(request, 2)
+        assert answer.error_code == 0, answer
+        return answer.producer_id, answer.producer_epoch
+
+    def produce(self, topic: str, batches: dict[int, bytes], acks: int = 1) -> dict[int, Any]:
+        """One batch for each partition with Produce 8; the partitions' answers."""
+        answer = self.call(produce_request(topic, batches, acks), 8)
+        return {part.index: part for part in answer.responses[0].partition_responses}
+
+    def offset(self, topic: str, partition: int, timestamp: int) -> int:
+        """ListOffsets 4, EARLIEST or LATEST. Raises AssertionError."""
+        cls = ListOffsetsRequest
+        part = cls.ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
+        topics = [cls.ListOffsetsTopic(name=topic, partitions=[part])]
+        answer = self.call(cls(replica_id=-1, topics=topics), 4).topics[0].partitions[0]
+        assert answer.error_code == 0, f"{topic}-{partition}: error {answer.error_code}"
+        return int(answer.offset)
+
+    def fetch(self, topic: str, partition: int, offset: int, max_wait_ms: int = 0) -> Any:
+        """The partition's answer to Fetch 11."""
+        cls = FetchRequest
+        part = cls.FetchPartition(
+            partition=partition, fetch_offset=offset, partition_max_bytes=4 << 20
+        )
+        request = cls(
+            max_wait_ms=max_wait_ms,
+            min_bytes=1,
+            max_bytes=8 << 20,
+            topics=[cls.FetchTopic(topic=topic, partitions=[part])],
+        )
+        return self.call(request, 11).responses[0].partitions[0]
+
+    def read_all(self, topic: str, partition: int) -> list[Record]:
+        """Every record from the log's start to its end, each batch checked.
+
+        Raises AssertionError for an error code, CorruptBatchError for bytes nobody may be served.
+        """
+        found: list[Record] = []
+        offset = self.offset(topic, partition, EARLIEST)
+        end = self.offset(topic, partition, LATEST)
+        while offset < end:
+            answer = self.fetch(topic, partition, offset)
+            assert answer.error_code == 0, f"{topic}-{partition} at {offset}: {answer.error_code}"
+            before = offset
+            for batch in iterate_batches(bytes(answer.records or b""), partial_tail=True):
+                batch.check()
+                found += [record for record in batch.records() if record.offset >= offset]
+                offset = batch.next_offset
+            assert offset > before, f"{topic}-{partition}: nothing at {offset}, the end is {end}"
+        return found
+
+
+def request_frame(request: Message, version: int, number: int, client_id: str | None) -> bytes:
+    """A whole request with its length."""
+    assert request.API_KEY is not None
+    frame = encode_request_header(request.API_KEY, version, number, client_id)
+    frame += codec.encode(request, version)
+    return struct.pack(">i", len(frame)) + frame
+
+
+def produce_request(topic: str, batches: dict[int, bytes], acks: int = 1) -> ProduceRequest:
+    """A Produce request with one batch for each partition."""
+    cls = ProduceRequest
+    parts = [cls.PartitionProduceData(index=index, records=data) for index, data in batches.items()]
+    return cls(
+        acks=acks,
+        timeout_ms=5000,
+        topic_data=[cls.TopicProduceData(name=topic, partition_data=parts)],
+    )
+
+
+def batch_of(values: list[bytes], **options: Any) -> bytes:
+    """A record batch; options are those of ``BatchBuilder``."""
+    builder = BatchBuilder(**options)
+    now = int(time.time() * 1000)
+    for value in values:
+        builder.append(value, timestamp=now)
+    return builder.build()
+
+
+def _response_class(request: Message) -> type[Message]:
+    from kbroker.protocol.api import response_class
+
+    assert request.API_KEY is not None
+    return response_class(request.API_KEY)
