@@ -76,7 +76,7 @@ class NetworkWorker(Worker):
             max_bytes=config["fetch.max.bytes"],
         )
         self.loop = NetLoop(
-            arena, requests, self.produce, self.fetch, frame_max, self.dispatch, self.on_close
+            arena, requests, frame_max, self.on_close, self.produce, self.fetch, self.dispatch
         )
         self.configure_loop()
         self._turn = self.loop.turn

@@ -8,9 +8,7 @@ from libc.errno cimport EAGAIN, EINTR, errno
 from libc.string cimport memcpy, memmove
 
 from kbroker._ext.wire cimport load_i32
-
-cdef extern from "<sys/socket.h>" nogil:
-    ssize_t recv(int fd, void* buffer, size_t size, int flags)
+from kbroker._ext.socket_api cimport recv
 
 cdef enum:
     BLOCK_FIRST = 4096

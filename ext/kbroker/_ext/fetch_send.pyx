@@ -11,15 +11,10 @@ from posix.unistd cimport pread
 
 from kbroker._ext.fetch_reply cimport ReplyChunk
 from kbroker._ext.requests cimport reserve_response
+from kbroker._ext.socket_api cimport MSG_MORE, MSG_NOSIGNAL, send
 
 cdef extern from "<sys/sendfile.h>" nogil:
     ssize_t sendfile(int out_fd, int in_fd, off_t* offset, size_t count)
-
-cdef extern from "<sys/socket.h>" nogil:
-    ssize_t send(int fd, const void* data, size_t size, int flags)
-    enum:
-        MSG_NOSIGNAL
-        MSG_MORE
 
 cdef enum:
     # Copying costs about what a second system call does up to here (measured: docs/decisions).

@@ -6,26 +6,7 @@ incarnation that is gone is dropped by the receiver. Used by one thread, without
 from libc.errno cimport EAGAIN, EINTR, ENOBUFS, errno
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
-
-cdef extern from "<sys/uio.h>" nogil:
-    cdef struct iovec:
-        void* iov_base
-        size_t iov_len
-
-cdef extern from "<sys/socket.h>" nogil:
-    cdef struct msghdr:
-        void* msg_name
-        unsigned int msg_namelen
-        iovec* msg_iov
-        size_t msg_iovlen
-        void* msg_control
-        size_t msg_controllen
-        int msg_flags
-    ssize_t sendmsg(int fd, const msghdr* message, int flags)
-    ssize_t recv(int fd, void* buffer, size_t size, int flags)
-    enum:
-        MSG_NOSIGNAL
-        MSG_DONTWAIT
+from kbroker._ext.socket_api cimport MSG_DONTWAIT, MSG_NOSIGNAL, iovec, msghdr, recv, sendmsg
 
 
 cdef class Lane:

@@ -40,11 +40,11 @@ class Harness:
         self.loop = NetLoop(
             self.arena,
             requests,
+            frame_max,
+            lambda connection, reason: self.closed.append(reason),
             ProducePath(self.arena, topics, requests, 1),
             FetchEngine(table, 0, []),
-            frame_max,
             lambda connection, token, frame: self.dispatched.append((token, frame)),
-            lambda connection, reason: self.closed.append(reason),
         )
         self._ours, self.worker = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._ours.setblocking(False)

@@ -1,0 +1,47 @@
+# The connections of a network process; net_loop adds what requests are. See connection_loop.pyx.
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from kbroker._ext.arena cimport Arena
+from kbroker._ext.connection cimport Connection
+from kbroker._ext.requests cimport Request, RequestTable
+
+
+cdef class ConnectionLoop:
+    cdef int _epoll_fd
+    cdef dict _connections            # fd -> Connection
+    cdef dict _readers                # fd -> reader, for descriptors that are not connections
+    cdef list _ready                  # connections with more to do than their turn allowed
+    cdef list _dirty                  # connections with answers to send
+    cdef list _starved                # connections that wait for arena memory
+    cdef Arena _arena
+    cdef RequestTable _requests
+    cdef object _on_close
+    cdef int64_t _frame_max
+    cdef int64_t now_ms
+    cdef bint _draining
+    cdef int64_t _idle_ms
+    cdef int64_t _first_request_ms
+    cdef int64_t _request_ms
+    cdef int64_t _write_ms
+    # totals since the start, copied into the shared counters by the worker
+    cdef readonly int64_t bytes_received
+    cdef readonly int64_t bytes_sent
+    cdef readonly int64_t refused_total
+    cdef readonly int64_t closed_total
+    cdef readonly int64_t starved_total
+
+    cdef int handle_frame(self, Connection c, const uint8_t* frame, int32_t size) except -1
+    cdef bint may_pipeline(self, const uint8_t* frame) noexcept nogil
+    cdef int forget_parked(self, Request* request) except -1
+    cdef int on_readable(self, object reader) except -1
+
+    cdef int serve(self, Connection c) except -1
+    cdef int parse(self, Connection c) except -1
+    cdef int answered(self, Request* request) except -1
+    cdef int flush_answers(self) except -1
+    cdef int flush(self, Connection c) except -1
+    cdef int send_some(self, Connection c) except -1
+    cdef int send_fetch(self, Connection c, Request* request) except -1
+    cdef int end_request(self, Request* request) except -1
+    cdef int close_connection(self, Connection c, object reason) except -1
+    cdef int relieve_arena(self) except -1

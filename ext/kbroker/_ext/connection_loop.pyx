@@ -1,0 +1,448 @@
+"""The connections of a network process: waiting, receiving, framing, sending, closing.
+
+A turn waits for events, receives into the arena and hands whole frames to ``handle_frame`` where they lie; answers leave
+in request order. Sockets are edge-triggered: ``readable`` and ``writable`` remember what the kernel said until a call
+proves otherwise. What a request is, ``net_loop`` knows.
+
+Order on a connection: frames that ``may_pipeline`` allows may be in flight together; any other starts only when all
+before it have been answered and sent, and nothing behind it is looked at before its own answer is sent.
+"""
+from cpython.ref cimport Py_DECREF
+from libc.errno cimport EAGAIN, EINTR, errno
+from libc.stdint cimport uint32_t
+from posix.unistd cimport close as close_fd
+
+from kbroker._ext.connection cimport (
+    FRAME_BAD_LENGTH,
+    FRAME_READY,
+    RECEIVE_EOF,
+    RECEIVE_ERROR,
+    RECEIVE_STARVED,
+    RECEIVED,
+    FrameStatus,
+    ReceiveStatus,
+)
+from kbroker._ext.fetch_reply cimport FetchReply
+from kbroker._ext.fetch_send cimport SEND_BLOCKED, SEND_FAILED, SENT_ALL, SENT_SOME, SendStatus, send_reply
+from kbroker._ext.requests cimport REQUEST_ANSWERED
+from kbroker._ext.socket_api cimport (
+    EPOLL_CLOEXEC,
+    EPOLL_CTL_ADD,
+    EPOLLERR,
+    EPOLLET,
+    EPOLLHUP,
+    EPOLLIN,
+    EPOLLOUT,
+    EPOLLRDHUP,
+    MSG_NOSIGNAL,
+    epoll_create1,
+    epoll_ctl,
+    epoll_event,
+    epoll_wait,
+    iovec,
+    monotonic_ns,
+    msghdr,
+    send,
+    sendmsg,
+)
+from kbroker._ext.wire cimport load_i32
+
+from kbroker._ext.connection import refused_reason
+
+cdef enum:
+    EVENTS_MAX = 256
+    # BOUND: bytes received from, or sent to, one connection in one turn, so that none starves the others.
+    TURN_BYTES = 1048576
+    # BOUND: requests in flight on one connection.
+    IN_FLIGHT_MAX = 256
+    GATHER_MAX = 64
+
+
+class CloseConnection(Exception):
+    """The connection is to be closed; the text says why."""
+
+
+cdef class ConnectionLoop:
+    """Connections of one network process.
+
+    on_close(connection, reason): called once a connection is closed; reason is None when the peer closed it.
+    """
+
+    def __cinit__(self, Arena arena, RequestTable requests, int64_t frame_max, on_close, *rest):
+        self._epoll_fd = epoll_create1(EPOLL_CLOEXEC)
+        if self._epoll_fd < 0:
+            raise OSError(errno, "epoll_create1")
+        self._connections = {}
+        self._readers = {}
+        self._ready = []
+        self._dirty = []
+        self._starved = []
+        self._arena = arena
+        self._requests = requests
+        self._frame_max = frame_max
+        self._on_close = on_close
+
+    # -- what requests are: filled in by NetLoop ---
+
+    cdef int handle_frame(self, Connection c, const uint8_t* frame, int32_t size) except -1:
+        """Start one request. The frame was consumed; its bytes stay until the block is released.
+
+        Raises CloseConnection for bytes that are no request.
+        """
+        raise NotImplementedError
+
+    cdef bint may_pipeline(self, const uint8_t* frame) noexcept nogil:
+        """Whether a frame may start while those before it on its connection are not answered."""
+        return False
+
+    cdef int forget_parked(self, Request* request) except -1:
+        """The connection of a parked request is closed."""
+        raise NotImplementedError
+
+    cdef int on_readable(self, object reader) except -1:
+        """A descriptor that is not a connection is readable."""
+        reader()
+        return 0
+
+    # -- descriptors ---
+
+    def add_reader(self, int fd, callback):
+        """Call back in the turn in which ``fd`` becomes readable (level-triggered)."""
+        cdef epoll_event event
+        event.events = EPOLLIN
+        event.data.fd = fd
+        if epoll_ctl(self._epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0:
+            raise OSError(errno, "epoll_ctl")
+        self._readers[fd] = callback
+
+    def add_connection(self, int fd, int listener, peer_host, peer_port):
+        """Take over a connected, non-blocking socket; the loop closes it."""
+        cdef epoll_event event
+        cdef Connection c = Connection(fd, listener, peer_host, peer_port, monotonic_ns() // 1000000)
+        event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET
+        event.data.fd = fd
+        if epoll_ctl(self._epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0:
+            raise OSError(errno, "epoll_ctl")
+        self._connections[fd] = c
+        c.in_ready = True
+        self._ready.append(c)
+        return c
+
+    @property
+    def connection_count(self) -> int:
+        return len(self._connections)
+
+    @property
+    def requests_in_flight(self) -> int:
+        return self._requests.in_use
+
+    # -- the turn ---
+
+    def turn(self, int timeout_ms):
+        """Wait for events and serve them. Answers that become ready are sent by ``flush_answers``."""
+        cdef:
+            epoll_event events[EVENTS_MAX]
+            int count, i
+            uint32_t mask
+            Connection c
+            list again
+        if self._ready:
+            timeout_ms = 0
+        with nogil:
+            count = epoll_wait(self._epoll_fd, events, EVENTS_MAX, timeout_ms)
+        self.now_ms = monotonic_ns() // 1000000
+        for i in range(count):
+            found = self._connections.get(events[i].data.fd)
+            if found is None:
+                reader = self._readers.get(events[i].data.fd)
+                if reader is not None:
+                    self.on_readable(reader)
+                continue
+            c = <Connection>found
+            mask = events[i].events
+            if mask & (EPOLLRDHUP | EPOLLHUP | EPOLLERR):
+                c.peer_closed = True
+            if mask & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR):
+                c.readable = True
+            if mask & EPOLLOUT:
+                c.writable = True
+            self.serve(c)
+        if self._ready:
+            again = self._ready
+            self._ready = []
+            for c in again:
+                c.in_ready = False
+                self.serve(c)
+        if self._starved and self._arena.allocated < self._arena.size:
+            again = self._starved
+            self._starved = []
+            for c in again:
+                self.serve(c)
+
+    cdef int serve(self, Connection c) except -1:
+        """Send what is answered, read what is there; a failure costs this connection only."""
+        if c.closed:
+            return 0
+        try:
+            if c.first != NULL and c.writable:
+                self.flush(c)
+            if not c.closed:
+                self.parse(c)
+        except CloseConnection as reason:
+            self.close_connection(c, str(reason))
+        return 0
+
+    cdef int parse(self, Connection c) except -1:
+        """Handle whole frames and receive more until there is nothing to do or this connection's turn is over."""
+        cdef:
+            const uint8_t* frame = NULL
+            int32_t size = 0
+            int64_t received, taken = 0
+            FrameStatus status
+            ReceiveStatus got
+        while not c.closed:
+            if c.exclusive or c.request_count >= IN_FLIGHT_MAX or self._draining:
+                return 0
+            status = c.next_frame(self._arena.base, self._frame_max, &frame, &size)
+            if status == FRAME_READY:
+                if c.request_count > 0 and not self.may_pipeline(frame):
+                    return 0  # runs alone: continued by flush
+                c.start += size + 4
+                c.frame_size_last = size + 4
+                if c.frame_size_last > c.frame_size_max:
+                    c.frame_size_max = c.frame_size_last
+                c.partial_since_ms = -1
+                c.last_active_ms = self.now_ms
+                c.had_request = True
+                self.handle_frame(c, frame, size)
+                continue
+            if status == FRAME_BAD_LENGTH:
+                raise CloseConnection(
+                    refused_reason(load_i32(self._arena.base + c.block.offset + c.start), self._frame_max)
+                )
+            c.drop_empty_block(self._arena)
+            if not c.readable:
+                break
+            if taken >= TURN_BYTES:
+                if not c.in_ready:
+                    c.in_ready = True
+                    self._ready.append(c)
+                break
+            received = 0
+            got = c.receive(self._arena, self._frame_max, &received)
+            if got == RECEIVED:
+                taken += received
+                self.bytes_received += received
+            elif got == RECEIVE_EOF or got == RECEIVE_ERROR:
+                self.close_connection(c, None)
+            elif got == RECEIVE_STARVED:
+                self.starved_total += 1
+                self._starved.append(c)
+                break
+        if not c.closed:
+            c.drop_empty_block(self._arena)
+            if c.block != NULL and c.end > c.start and c.partial_since_ms < 0:
+                c.partial_since_ms = self.now_ms
+        return 0
+
+    # -- answers ---
+
+    cdef int answered(self, Request* request) except -1:
+        cdef Connection c = <Connection>request.connection
+        request.state = REQUEST_ANSWERED
+        if not c.in_dirty:
+            c.in_dirty = True
+            self._dirty.append(c)
+        return 0
+
+    cdef int flush_answers(self) except -1:
+        """Send answers. A connection that is free again goes on with its next frame."""
+        cdef Connection c
+        cdef list dirty
+        while self._dirty:
+            dirty = self._dirty
+            self._dirty = []
+            for c in dirty:
+                c.in_dirty = False
+                if not c.closed:
+                    self.serve(c)
+        return 0
+
+    cdef int flush(self, Connection c) except -1:
+        """Send answers in request order until one is missing or the socket is full."""
+        cdef Request* request
+        while c.first != NULL and c.first.state == REQUEST_ANSWERED and c.writable and not c.closed:
+            request = c.first
+            if request.silent:
+                c.pop()
+                if request.close_after:
+                    self.end_request(request)
+                    raise CloseConnection("a request that cannot be answered")
+                self.end_request(request)
+            elif request.fetch_reply != NULL:
+                if not self.send_fetch(c, request):
+                    break
+            else:
+                self.send_some(c)
+        if c.first == NULL:
+            c.exclusive = False
+        return 0
+
+    cdef int send_some(self, Connection c) except -1:
+        """One gathered write of the responses at the head of the queue."""
+        cdef:
+            iovec vectors[GATHER_MAX]
+            msghdr message
+            int count = 0
+            ssize_t sent, left
+            Request* request = c.first
+        while request != NULL and count < GATHER_MAX:
+            if request.state != REQUEST_ANSWERED or request.silent or request.fetch_reply != NULL:
+                break
+            vectors[count].iov_base = request.response + request.sent
+            vectors[count].iov_len = request.response_size - request.sent
+            count += 1
+            request = request.next
+        if count == 1:
+            sent = send(c.fd, vectors[0].iov_base, vectors[0].iov_len, MSG_NOSIGNAL)
+        else:
+            message.msg_name = NULL
+            message.msg_namelen = 0
+            message.msg_iov = vectors
+            message.msg_iovlen = count
+            message.msg_control = NULL
+            message.msg_controllen = 0
+            message.msg_flags = 0
+            sent = sendmsg(c.fd, &message, MSG_NOSIGNAL)
+        if sent < 0:
+            if errno == EAGAIN:
+                c.writable = False
+                if c.blocked_since_ms < 0:
+                    c.blocked_since_ms = self.now_ms
+            elif errno != EINTR:
+                self.close_connection(c, None)
+            return 0
+        c.blocked_since_ms = -1
+        self.bytes_sent += sent
+        while sent > 0:
+            request = c.first
+            left = request.response_size - request.sent
+            if sent < left:
+                request.sent += sent
+                return 0
+            sent -= left
+            c.pop()
+            self.end_request(request)
+        return 0
+
+    cdef int send_fetch(self, Connection c, Request* request) except -1:
+        """Send more of a large fetch reply, at most TURN_BYTES at a time."""
+        cdef int64_t sent = 0
+        cdef FetchReply reply = <FetchReply>request.fetch_reply
+        cdef SendStatus status = send_reply(c.fd, request, reply, TURN_BYTES, &sent)
+        self.bytes_sent += sent
+        if sent:
+            c.blocked_since_ms = -1
+        if status == SENT_ALL:
+            c.pop()
+            self.end_request(request)
+        elif status == SENT_SOME:
+            if not c.in_ready:
+                c.in_ready = True
+                self._ready.append(c)
+        elif status == SEND_BLOCKED:
+            c.writable = False
+            if c.blocked_since_ms < 0:
+                c.blocked_since_ms = self.now_ms
+        elif status == SEND_FAILED:
+            self.close_connection(c, None)
+        return status == SENT_ALL
+
+    cdef int end_request(self, Request* request) except -1:
+        """Let go of a request that left its connection, unless an io worker still uses its bytes."""
+        request.connection = NULL
+        if request.parked:
+            request.parked = False
+            self.forget_parked(request)
+        if request.fetch_reply != NULL:
+            (<FetchReply>request.fetch_reply).release()
+            Py_DECREF(<FetchReply>request.fetch_reply)
+            request.fetch_reply = NULL
+        if request.parts_left > 0:
+            return 0
+        if request.block != NULL:
+            self._arena.release(request.block)
+            request.block = NULL
+        self._requests.release(request)
+        return 0
+
+    # -- the end of a connection ---
+
+    cdef int close_connection(self, Connection c, object reason) except -1:
+        """Close now. Answers not sent are dropped; arena bytes live on until the io workers are done with them."""
+        cdef Request* request
+        if c.closed:
+            return 0
+        c.closed = True
+        self.closed_total += 1
+        del self._connections[c.fd]
+        close_fd(c.fd)
+        while c.first != NULL:
+            request = c.pop()
+            self.end_request(request)
+        if c.block != NULL:
+            self._arena.release(c.block)
+            c.block = NULL
+        if reason is not None:
+            self.refused_total += 1
+        self._on_close(c, reason)
+        return 0
+
+    def close(self, Connection c, reason):
+        """Close a connection from a handler."""
+        self.close_connection(c, reason)
+
+    def set_timeouts(self, int64_t idle_ms, int64_t first_request_ms, int64_t request_ms, int64_t write_ms):
+        """When sweep closes a connection: nothing asked, no first request, a request not whole, nothing read."""
+        self._idle_ms = idle_ms
+        self._first_request_ms = first_request_ms
+        self._request_ms = request_ms
+        self._write_ms = write_ms
+
+    def sweep(self):
+        """Close what is idle, half sent or not read for too long."""
+        cdef Connection c
+        cdef int64_t now = monotonic_ns() // 1000000
+        self.now_ms = now
+        for c in list(self._connections.values()):
+            if c.partial_since_ms >= 0 and now - c.partial_since_ms > self._request_ms:
+                self.close_connection(c, f"a request that was not whole after {self._request_ms} ms")
+            elif c.blocked_since_ms >= 0 and now - c.blocked_since_ms > self._write_ms:
+                self.close_connection(c, f"a peer that read nothing for {self._write_ms} ms")
+            elif not c.had_request and now - c.last_active_ms > self._first_request_ms:
+                self.close_connection(c, f"no request within {self._first_request_ms} ms")
+            elif c.first == NULL and self._idle_ms > 0 and now - c.last_active_ms > self._idle_ms:
+                self.close_connection(c, None)
+        if self._starved and self._requests.in_use == 0:
+            self.relieve_arena()
+
+    cdef int relieve_arena(self) except -1:
+        """Every block is held by requests that are not whole and nothing else will free one: close the oldest of them."""
+        cdef Connection c, oldest = None
+        for c in self._connections.values():
+            if c.partial_since_ms >= 0 and (oldest is None or c.partial_since_ms < oldest.partial_since_ms):
+                oldest = c
+        if oldest is not None:
+            self.close_connection(oldest, "the request arena is full of requests that are not whole")
+        return 0
+
+    def stop_reading(self):
+        """Start no further request; what is in flight goes on."""
+        self._draining = True
+
+    def close_all(self):
+        """Close every connection; the process ends."""
+        for c in list(self._connections.values()):
+            self.close_connection(c, None)
+        close_fd(self._epoll_fd)
+        self._epoll_fd = -1

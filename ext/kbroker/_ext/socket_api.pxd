@@ -1,0 +1,53 @@
+# The system calls on sockets that more than one extension makes.
+from libc.stdint cimport int64_t, uint32_t
+from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
+
+
+cdef extern from "<sys/epoll.h>" nogil:
+    ctypedef union epoll_data_t:
+        int fd
+    cdef struct epoll_event:
+        uint32_t events
+        epoll_data_t data
+    int epoll_create1(int flags)
+    int epoll_ctl(int epoll_fd, int operation, int fd, epoll_event* event)
+    int epoll_wait(int epoll_fd, epoll_event* events, int count, int timeout_ms)
+    enum:
+        EPOLL_CLOEXEC
+        EPOLL_CTL_ADD
+        EPOLLIN
+        EPOLLOUT
+        EPOLLRDHUP
+        EPOLLHUP
+        EPOLLERR
+    uint32_t EPOLLET
+
+
+cdef extern from "<sys/uio.h>" nogil:
+    cdef struct iovec:
+        void* iov_base
+        size_t iov_len
+
+
+cdef extern from "<sys/socket.h>" nogil:
+    cdef struct msghdr:
+        void* msg_name
+        unsigned int msg_namelen
+        iovec* msg_iov
+        size_t msg_iovlen
+        void* msg_control
+        size_t msg_controllen
+        int msg_flags
+    ssize_t send(int fd, const void* data, size_t size, int flags)
+    ssize_t sendmsg(int fd, const msghdr* message, int flags)
+    ssize_t recv(int fd, void* buffer, size_t size, int flags)
+    enum:
+        MSG_NOSIGNAL
+        MSG_DONTWAIT
+        MSG_MORE
+
+
+cdef inline int64_t monotonic_ns() noexcept nogil:
+    cdef timespec t
+    clock_gettime(CLOCK_MONOTONIC, &t)
+    return <int64_t>t.tv_sec * 1000000000 + t.tv_nsec
