@@ -124,7 +124,8 @@ def producer_options(
     return producer_perf.parse_arguments(
         [
             *("--topic", topic, "--num-records", str(count), "--throughput=-1"),
-            *("--record-size", str(parameters["record_size"]), "--producer-props", *settings),
+            *("--record-size", str(parameters["record_size"])),
+            *("--values", parameters.get("values", "letters"), "--producer-props", *settings),
         ]
     )
 
@@ -257,7 +258,12 @@ CELLS = (
             at_least("records_per_s", "records/s", 1.0),
             Bar("cpu_s_per_gb", "CPU s/GB", 0.6),
         ),
-        {"record_size": 1024, "partitions": 4, "settings": ["acks=1", "compression.type=lz4"]},
+        {
+            "record_size": 1024,
+            "values": "text",
+            "partitions": 4,
+            "settings": ["acks=1", "compression.type=lz4"],
+        },
         (("mb_per_s", "MB/s"),),
     ),
     Cell(

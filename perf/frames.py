@@ -51,10 +51,30 @@ def zigzag_varint(value: int) -> bytes:
     return unsigned_varint((value << 1) ^ (value >> 63))
 
 
+LETTERS = bytes(65 + value % 26 for value in range(256))
+
+
 def random_values(count: int, size: int, seed: int) -> list[bytes]:
-    """``count`` values of ``size`` printable bytes, the same for the same seed."""
+    """``count`` values of ``size`` random capital letters, the same for the same seed.
+
+    As Kafka's own tool makes them; lz4 and snappy cannot shrink such values.
+    """
+    raw = random.Random(seed).randbytes(count * size).translate(LETTERS)
+    return [raw[at : at + size] for at in range(0, count * size, size)]
+
+
+def text_values(count: int, size: int, seed: int) -> list[bytes]:
+    """``count`` values of ``size`` bytes like log lines: numbers between words that recur."""
     source = random.Random(seed)
-    return [bytes(source.choices(range(65, 91), k=size)) for _ in range(count)]
+    vocabulary = random_values(200, 7, seed)
+    values = []
+    for _ in range(count):
+        line = b""
+        while len(line) < size:
+            words = b" ".join(source.choices(vocabulary, k=size // 16 + 1))
+            line += b"%d %s " % (source.getrandbits(40), words)
+        values.append(line[:size])
+    return values
 
 
 def record_batch(values: list[bytes], timestamp_ms: int | None = None) -> bytes:

@@ -18,7 +18,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from perf.client_config import for_librdkafka, parse_pairs, read_properties
-from perf.frames import random_values
+from perf.frames import random_values, text_values
 from perf.percentiles import bucket_of, histogram_percentile
 
 MEBIBYTE = 1 << 20
@@ -51,6 +51,9 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--print-metrics", action="store_true", help="librdkafka's statistics")
     parser.add_argument("--client", choices=["librdkafka", "confluent"], default="librdkafka")
     parser.add_argument("--partition", type=int, default=-1, help="-1: the client's partitioner")
+    parser.add_argument(
+        "--values", choices=["letters", "text"], default="letters", help="text can be compressed"
+    )
     parser.add_argument("--seed", type=int, default=1)
     chosen = parser.parse_args(arguments)
     if chosen.num_records < 1 or (chosen.record_size is not None and chosen.record_size < 1):
@@ -72,7 +75,8 @@ def load_values(options: argparse.Namespace) -> list[bytes]:
     """The values sent in turn. Raises ValueError for a payload file without any."""
     if options.payload_file is None:
         count = min(DISTINCT_VALUES, options.num_records, max(1, (64 << 20) // options.record_size))
-        return random_values(count, options.record_size, options.seed)
+        make = text_values if options.values == "text" else random_values
+        return make(count, options.record_size, options.seed)
     delimiter = options.payload_delimiter.encode().decode("unicode_escape").encode()
     raw = Path(options.payload_file).read_bytes()
     values = [value for value in raw.split(delimiter) if value]
@@ -226,6 +230,11 @@ def run(options: argparse.Namespace, say: Callable[[str], None] = print) -> dict
                 f" last error: {producer.error_text(code)}"
             )
         if options.print_metrics:
+            # Statistics that come now tell of the whole run; earlier ones of a part.
+            producer.last_stats = ""
+            deadline = time.monotonic() + 10
+            while not producer.last_stats and time.monotonic() < deadline:
+                producer.poll(100)
             say(producer.last_stats)
     return {
         "records": delivered,

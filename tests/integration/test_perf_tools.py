@@ -1,5 +1,7 @@
 """The client-driven benchmarks at toy size, against the mock cluster inside librdkafka."""
 
+import json
+
 import pytest
 
 librdkafka = pytest.importorskip("perf.librdkafka")
@@ -48,6 +50,17 @@ def test_records_the_client_refuses_fail_the_run(cluster):
 
     with pytest.raises(RuntimeError, match="size too large"):
         producer_perf.run(options, lambda line: None)
+
+
+@pytest.mark.parametrize("client", ["librdkafka", "confluent"])
+def test_metrics_when_asked_for_are_the_clients_statistics(cluster, client):
+    options = producer_options(cluster, "--print-metrics", "--client", client)
+    options.settings["statistics.interval.ms"] = "100"
+    said = []
+
+    producer_perf.run(options, said.append)
+
+    assert json.loads(said[-1])["txmsgs"] == 2500
 
 
 def test_settings_the_client_does_not_know_are_named(cluster):

@@ -1,6 +1,7 @@
 """The benchmarks' own bytes: a batch both brokers accept, frames and answers of the right shape."""
 
 import struct
+import zlib
 
 import pytest
 
@@ -36,6 +37,22 @@ def test_record_batch_is_read_back_by_kafka_python(count):
 
     assert batch.validate_crc()
     assert [record.value for record in batch] == values
+
+
+@pytest.mark.parametrize("size", [1, 15, 16, 100, 1024])
+def test_text_values_are_of_the_size_asked_for_and_all_different(size):
+    values = frames.text_values(20, size, seed=1)
+
+    assert {len(value) for value in values} == {size}
+    assert size == 1 or len(set(values)) == 20
+
+
+def test_text_values_shrink_and_random_ones_hardly_do():
+    text = b"".join(frames.text_values(50, 1024, seed=1))
+    letters = b"".join(frames.random_values(50, 1024, seed=1))
+
+    assert len(zlib.compress(text)) < len(text) / 2
+    assert len(zlib.compress(letters)) > len(letters) / 2
 
 
 def test_random_values_of_one_seed_are_the_same():

@@ -1,0 +1,40 @@
+"""Every cell of the comparison at toy size against a real broker of this checkout."""
+
+import pytest
+
+pytest.importorskip("confluent_kafka")
+
+from perf import saturate
+from perf.brokers import KbrokerBroker
+from perf.cells import CELLS, Size
+
+pytestmark = pytest.mark.integration
+
+TOY = Size(0.1, 0.05, 5_000, 1_000, 0.2, 0.0)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory):
+    with KbrokerBroker(tmp_path_factory.mktemp("perf")) as running:
+        yield running
+
+
+@pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.name)
+def test_cell_at_toy_size_yields_every_figure_it_prints(broker, cell):
+    figures = cell.measure(broker, cell.parameters, TOY)
+
+    printed = [bar.figure for bar in cell.bars] + [figure for figure, _ in cell.informative]
+    assert {name: figures[name] for name in printed if figures[name] < 0} == {}
+
+
+@pytest.mark.parametrize("version", [3, 7, 8, 9])
+@pytest.mark.parametrize("acks", [0, 1, -1])
+def test_saturate_with_every_version_and_acks_is_answered_without_error(
+    broker, capsys, version, acks
+):
+    arguments = [f"--api-version={version}", f"--acks={acks}", "--seconds=0.05", "--warmup=0"]
+
+    code = saturate.main(["--bootstrap", broker.bootstrap, *arguments])
+
+    assert code == 0
+    assert ", 0 errors" in capsys.readouterr().out
