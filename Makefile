@@ -29,19 +29,19 @@ $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; try make PYTHON=...")'
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.run: pyproject.toml | $(BIN)/python
+$(VENV)/.run: pyproject.toml setup.py | $(BIN)/python
 	$(PIP) 'setuptools>=70' wheel 'cython>=3.0.11'
-	KBROKER_BUILD_JOBS=$(JOBS) $(PIP) --no-build-isolation --editable .
+	KBROKER_SKIP_EXTENSIONS=1 $(PIP) --no-build-isolation --editable .
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml | $(BIN)/python
+$(VENV)/.dev: pyproject.toml setup.py | $(BIN)/python
 	$(PIP) 'setuptools>=70' wheel 'cython>=3.0.11'
-	KBROKER_BUILD_JOBS=$(JOBS) $(PIP) --no-build-isolation --editable '.[dev]'
+	KBROKER_SKIP_EXTENSIONS=1 $(PIP) --no-build-isolation --editable '.[dev]'
 	@touch $@ $(VENV)/.run
 
 setup: $(VENV)/.dev
 
-# -- build and run
+# -- build and run: extensions are compiled in place, only what changed
 
 build: $(VENV)/.run
 	@KBROKER_BUILD_JOBS=$(JOBS) $(BIN)/python setup.py --quiet build_ext --inplace --parallel $(JOBS)
