@@ -57,6 +57,8 @@ def format_epochs(epochs: Collection[tuple[int, int]]) -> bytes:
 
 
 def _lines(data: bytes, path: str) -> list[str]:
+    if not data:
+        return []  # COMPAT: Kafka creates the files empty and fills them a minute later
     try:
         lines = data.decode("utf-8").split("\n")
     except UnicodeDecodeError as error:

@@ -246,11 +246,12 @@ def test_checkpoint_golden_text():
     assert data == b"0\n2\nmy-topic 0 5\nb 11 1099511627776\n"
     assert parse_checkpoint(data) == {("my-topic", 0): 5, ("b", 11): 2**40}
     assert parse_checkpoint(b"0\n0\n") == {}
+    assert parse_checkpoint(b"") == {}  # as Kafka creates it
 
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"0\n", b"1\n0\n", b"0\n1\n", b"0\n1\na 0 5", b"0\n1\na 0\n", b"0\n1\na 0 x\n",
+    [b"\n", b"0\n", b"1\n0\n", b"0\n1\n", b"0\n1\na 0 5", b"0\n1\na 0\n", b"0\n1\na 0 x\n",
      b"0\n2\na 0 5\n", b"0\n1\na 0 5\nb 0 5\n", b"0\n1\n\xff 0 5\n", "0\n1\na 0 ٣\n".encode()],
 )  # fmt: skip
 def test_checkpoint_that_is_none_is_corrupt(data):
