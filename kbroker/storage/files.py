@@ -76,3 +76,10 @@ def read_if_present(path: str) -> bytes | None:
             return file.read()
     except FileNotFoundError:
         return None
+
+
+def remove_tree(path: str) -> None:
+    """Remove a directory and what is in it, which is files only. Raises OSError."""
+    for name in os.listdir(path):
+        remove_if_present(os.path.join(path, name))
+    os.rmdir(path)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import os
-import uuid
 from collections.abc import Mapping
 
 from kbroker.storage.checkpoint import CorruptCheckpointError, OffsetCheckpoint, TopicPartition
@@ -144,7 +143,7 @@ class LogDir:
         Raises OSError.
         """
         path = self.partition_path(key)
-        stray = f"{path}.{uuid.uuid4().hex}{STRAY_DIR_SUFFIX}"
+        stray = f"{path}.{os.urandom(16).hex()}{STRAY_DIR_SUFFIX}"
         log.warning("%s belongs to another topic of the same name; it is kept as %s", path, stray)
         os.rename(path, stray)
         self.partition_count -= 1
@@ -175,7 +174,7 @@ class LogDir:
         Raises OSError.
         """
         path = self.partition_path(key)
-        doomed = f"{path}.{uuid.uuid4().hex}{DELETE_DIR_SUFFIX}"
+        doomed = f"{path}.{os.urandom(16).hex()}{DELETE_DIR_SUFFIX}"
         self._dead.add(key)
         os.rename(path, doomed)
         sync_directory(self.path)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import heapq
 import logging
 import os
-import shutil
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -22,7 +21,7 @@ from kbroker.errors import StorageError
 from kbroker.storage.background import BackgroundDisk
 from kbroker.storage.checkpoint import TopicPartition
 from kbroker.storage.damage import DamagedLogError
-from kbroker.storage.files import is_full_disk, remove_if_present
+from kbroker.storage.files import is_full_disk, remove_if_present, remove_tree
 from kbroker.storage.formats import (
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_CHECKPOINT,
@@ -482,7 +481,7 @@ class LogManager:
             def job(paths: list[str] = paths) -> None:
                 for path in paths:
                     if os.path.isdir(path):
-                        shutil.rmtree(path, ignore_errors=True)
+                        remove_tree(path)
                     else:
                         remove_if_present(path)
 
@@ -542,7 +541,7 @@ def _write_checkpoints(lines: Lines) -> list[tuple[LogDir, OSError]]:
 def _disk_bytes(path: str) -> tuple[int, int]:
     """(size of the volume, bytes free on it), -1 when they cannot be had."""
     try:
-        usage = shutil.disk_usage(path)
+        found = os.statvfs(path)
     except OSError:
         return -1, -1
-    return usage.total, usage.free
+    return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import logging
 import os
-import random
-import shutil
 from typing import Protocol
 
 from kbroker._ext.log_append import LogAppender
@@ -84,7 +82,6 @@ class PartitionLog:
     __slots__ = (
         "_active",
         "_host",
-        "_random",
         "_segments",
         "_unsynced",
         "appender",
@@ -113,7 +110,6 @@ class PartitionLog:
         now_ms: int,
         leader_epoch: int,
         created: bool = False,
-        rng: random.Random | None = None,
     ) -> None:
         """Open the active segment for appending. Raises OSError. The slot is not touched before
         ``publish``.
@@ -131,7 +127,6 @@ class PartitionLog:
         self.first_unflushed_ms: int | None = None
         self.flush_running = False
         self._host = host
-        self._random = rng or random.Random()
         self._segments = loaded.segments
         self._unsynced = Unsynced(self.path, self.log_dir)
         self._unsynced.names_changed = created or loaded.recovered
@@ -222,7 +217,7 @@ class PartitionLog:
         """Follow a changed topic configuration."""
         self.settings = settings
         jitter_max = min(settings.segment_jitter_ms, settings.segment_ms)
-        jitter = self._random.randrange(jitter_max) if jitter_max > 0 else 0
+        jitter = int.from_bytes(os.urandom(8), "big") % jitter_max if jitter_max > 0 else 0
         self.appender.configure(
             message_bytes_max=settings.message_bytes_max,
             decompressed_bytes_max=settings.decompressed_bytes_max,
@@ -266,10 +261,11 @@ class PartitionLog:
     def full_disk_text(self) -> str:
         """Words for a produce that found no room."""
         try:
-            free = str(shutil.disk_usage(self.log_dir).free)
-        except OSError:
-            free = "an unknown number of"
-        return f"the disk of log directory {self.log_dir} is full ({free} bytes free)"
+            found = os.statvfs(self.log_dir)
+            free = f"{found.f_bavail * found.f_frsize} bytes free"
+        except OSError as error:
+            free = str(error)
+        return f"the disk of log directory {self.log_dir} is full ({free})"
 
     def fail(self, cause: OSError) -> StorageError:
         """Refuse everything from now on; the error to raise."""

@@ -190,6 +190,25 @@ def test_quarantined_log_is_checked_again_after_a_clean_stop_and_heals(template,
     assert not trial.file("quarantine.txt").exists()
 
 
+def test_quarantined_log_is_given_up_by_lowering_its_recovery_point(template, fast_path):
+    """The way out that docs/formats/log-directory.md describes."""
+    trial = Trial(template, fast_path / "trial")
+    path = trial.file(SYNCED_SEGMENT)
+    path.write_bytes(path.read_bytes()[:100])
+    store, log = trial.open()
+    assert log is None
+    named = int(store.manager.offline_reason(0).split("offsets from ")[1].split()[0])
+    store.stop(clean=False)
+    trial.file("recovery-point-offset-checkpoint").write_text(f"0\n1\nt 0 {named}\n")
+
+    store, log = trial.open()
+
+    assert named == 6
+    assert stored_values(log) == EXPECTED[:named]
+    assert append(log, batch([b"next"])) == named
+    store.stop(clean=False)
+
+
 def flipped(data: bytes, at: int, bit: int) -> bytes:
     return data[:at] + bytes([data[at] ^ 1 << bit]) + data[at + 1 :]
 
