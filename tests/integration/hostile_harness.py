@@ -1,0 +1,88 @@
+"""What the tests of hostile input share: one broker, its memory, and a client that behaves."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+
+from fault.wire_client import WireClient, batch_of
+
+from kbroker.testing import Broker
+
+MIB = 1 << 20
+
+
+def memory_bytes(broker: Broker) -> int:
+    """Proportional memory (PSS) of the whole process tree."""
+    total = 0
+    for pid in [broker.pid, *broker.pids.values()]:
+        with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as file:
+            total += next(int(line.split()[1]) for line in file if line.startswith("Pss:"))
+    return total * 1024
+
+
+@contextmanager
+def nothing_dies(broker: Broker, growth_max: int = 16 * MIB) -> Iterator[None]:
+    """No process ends and memory grows by at most ``growth_max`` bytes, in what is inside."""
+    pids = broker.pids
+    before = memory_bytes(broker)
+    yield
+    growth = memory_bytes(broker) - before
+    assert broker.pids == pids, broker.log_text[-2000:]
+    assert growth <= growth_max, f"the tree grew by {growth / MIB:.1f} MiB"
+
+
+class GoodClient:
+    """Produces one record after another in a thread while others misbehave.
+
+    A ``with`` block raises AssertionError at its end if a record was refused, took longer than
+    ``longest_s`` or if there were fewer than ``least``.
+    """
+
+    def __init__(
+        self, broker: Broker, topic: str, *, longest_s: float = 2.0, least: int = 20
+    ) -> None:
+        self._client = WireClient((broker.host, broker.port), timeout=longest_s + 10)
+        self._topic, self._longest_s, self._least = topic, longest_s, least
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._failure: Exception | None = None
+        self.durations: list[float] = []
+
+    def __enter__(self) -> GoodClient:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stopping.set()
+        self._thread.join()
+        self._client.close()
+        if error is None:
+            self.check()
+
+    def check(self) -> None:
+        """Raises what went wrong."""
+        if self._failure is not None:
+            raise AssertionError("the good client failed") from self._failure
+        assert len(self.durations) >= self._least, f"only {len(self.durations)} records"
+        assert max(self.durations) <= self._longest_s, f"{max(self.durations):.2f} s for a record"
+
+    def _run(self) -> None:
+        batch = batch_of([b"good"])
+        try:
+            while not self._stopping.is_set():
+                began = time.monotonic()
+                code = self._client.produce(self._topic, {0: batch})[0].error_code
+                assert code == 0, f"error {code}"
+                self.durations.append(time.monotonic() - began)
+                time.sleep(0.005)
+        except Exception as error:
+            self._failure = error

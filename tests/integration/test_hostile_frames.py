@@ -1,0 +1,234 @@
+"""Frames that no honest client sends, on the real socket (exam S1).
+
+For every API and version the broker announces: a valid request cut short, with bytes flipped and
+with counts of any size. A connection may be closed or the request be answered with an error; the
+broker lives on, remembers nothing of it, and says in its log why it closed a connection.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import struct
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fault.wire_client import WireClient, batch_of, request_frame
+from hostile_harness import MIB, GoodClient, nothing_dies
+
+from kbroker.protocol.api import ApiKey, find, request_class
+from kbroker.protocol.header import encode_request_header
+from kbroker.protocol.messages.api_versions import ApiVersionsRequest
+from kbroker.testing import Broker, wait_until
+
+sys.path.append(str(Path(__file__).parents[1] / "wire"))
+from codec_samples import random_message
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+MUTATIONS = 6 * max(1, int(os.environ.get("KBROKER_FAULT_SCALE", "1")))
+COUNTS = (2**31 - 1, -1, -2, 2**30, 0x01000000)
+BAD_VARINTS = (b"\xff\xff\xff\xff\x07", b"\xff\xff\xff\xff\xff\xff", b"\x80\x80\x80\x80\x10")
+PROBE = 0x5EED
+# An answer that does not come within this: the request waits for something, as a fetch may.
+PARKED_S = 0.25
+TOPIC = "good"
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker({"auto.create.topics.enable": "false"}) as started:
+        with client_of(started) as client:
+            client.create_topic(TOPIC)
+        yield started
+
+
+@pytest.fixture
+def chance() -> random.Random:
+    seed = int(os.environ.get("KBROKER_FAULT_SEED") or random.SystemRandom().randrange(1 << 31))
+    print(f"KBROKER_FAULT_SEED={seed}")
+    return random.Random(seed)
+
+
+def client_of(broker: Broker, timeout: float = 5) -> WireClient:
+    return WireClient((broker.host, broker.port), timeout)
+
+
+def announced(broker: Broker) -> list[tuple[ApiKey, int]]:
+    """Every API with every version that the broker says it serves."""
+    with client_of(broker) as client:
+        answer = client.call(ApiVersionsRequest(), 0)
+    found = []
+    for entry in answer.api_keys:
+        key = find(entry.api_key)
+        assert key is not None, entry.api_key
+        found += [(key, version) for version in range(entry.min_version, entry.max_version + 1)]
+    return found
+
+
+def requests_of(key: ApiKey, version: int, chance: random.Random) -> list[bytes]:
+    """Valid requests, without their length: the default one, and one with something in it."""
+    cls = request_class(key)
+    made = [cls()]
+    if version >= cls.VERSIONS[0]:
+        made.append(calm(random_message(cls, version, chance)))
+    frames = []
+    for request in made:
+        try:
+            frames.append(request_frame(request, version, 1, "hostile")[4:])
+        except ValueError:  # the default has no such version
+            frames.append(encode_request_header(key, version, 1, "hostile"))
+    return frames
+
+
+def calm(request: Any) -> Any:
+    """Without waits, which are legal and only make the test longer."""
+    for name in ("max_wait_ms", "timeout_ms"):
+        if hasattr(request, name):
+            setattr(request, name, 0)
+    return request
+
+
+def mutations(frame: bytes, chance: random.Random) -> Iterator[bytes]:
+    """Ways to break a request."""
+    for _ in range(MUTATIONS):
+        yield frame[: chance.randrange(len(frame))]
+        broken = bytearray(frame)
+        for _ in range(chance.choice((1, 1, 3))):
+            broken[chance.randrange(4, len(frame))] ^= 1 << chance.randrange(8)
+        yield bytes(broken)
+        at = chance.randrange(8, len(frame) + 1)
+        yield frame[:at] + struct.pack(">i", chance.choice(COUNTS)) + frame[at + 4 :]
+        yield frame[:at] + chance.choice(BAD_VARINTS) + frame[at + 1 :]
+    yield frame + b"\0" * 7
+    yield frame[:8]
+
+
+class Attacker:
+    """Sends broken frames, with a new connection whenever the broker closes one."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._client: WireClient | None = None
+        self.answered = self.closed = self.parked = 0
+
+    def send(self, frame: bytes) -> None:
+        """One frame and a probe behind it; then the connection is closed or the probe answered."""
+        if self._client is None:
+            self._client = client_of(self._broker)
+            self._client.socket.settimeout(PARKED_S)
+        probe = request_frame(ApiVersionsRequest(), 0, PROBE, None)
+        try:
+            self._client.socket.sendall(struct.pack(">i", len(frame)) + frame + probe)
+            while True:
+                answer = self._client.receive()
+                if struct.unpack_from(">i", answer)[0] == PROBE:
+                    self.answered += 1
+                    return
+        except TimeoutError:
+            self.parked += 1
+        except OSError:
+            self.closed += 1
+        self._client.close()
+        self._client = None
+
+
+def test_broken_requests_of_every_version_harm_nobody(
+    broker: Broker, chance: random.Random
+) -> None:
+    attacker = Attacker(broker)
+    log_before = len(broker.log_text)
+    with nothing_dies(broker, 16 * MIB), GoodClient(broker, TOPIC):
+        for key, version in announced(broker):
+            for frame in requests_of(key, version, chance):
+                for broken in mutations(frame, chance):
+                    attacker.send(broken)
+
+    log = broker.log_text[log_before:]
+    assert attacker.closed > 100 and attacker.answered > 100, vars(attacker)
+    assert attacker.parked < (attacker.closed + attacker.answered) / 50, vars(attacker)
+    assert "Traceback" not in log, log[log.index("Traceback") - 500 :][:3000]
+    reasons = log.count("closed the connection of") + log.count("closing the connection of")
+    assert reasons >= attacker.closed - attacker.parked, (reasons, vars(attacker))
+
+
+@pytest.mark.parametrize(
+    ("sent", "reason"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "an HTTP request on a Kafka listener"),
+        (b"POST /topics HTTP/1.1\r\n\r\n", "an HTTP request on a Kafka listener"),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "an HTTP request on a Kafka listener"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x5a" * 64, "a TLS handshake"),
+        (struct.pack(">i", -1), "a negative request length (-1)"),
+        (struct.pack(">i", -(2**31)), "a negative request length"),
+        (struct.pack(">i", 2**31 - 1), "more than socket.request.max.bytes"),
+        (struct.pack(">i", 104857601), "a request of 104857601 bytes, more than"),
+        (struct.pack(">i", 0), "a request of 0 bytes"),
+        (struct.pack(">i", 7) + b"1234567", "a request of 7 bytes"),
+        (struct.pack(">ihhih", 10, 999, 0, 1, -1), "API key 999 does not exist"),
+        (struct.pack(">ihhih", 10, -1, 0, 1, -1), "API key -1 does not exist"),
+        (struct.pack(">ihhih", 10, 7, 0, 1, -1), "ControlledShutdown is not served"),
+        (struct.pack(">ihhihb", 11, 3, 99, 1, -1, 0), "Metadata version 99 is not served"),
+        (struct.pack(">ihhihb", 11, 0, 99, 1, -1, 0), "Produce version 99 is not served"),
+        (struct.pack(">ihhihb", 11, 1, 99, 1, -1, 0), "Fetch version 99 is not served"),
+        (struct.pack(">ihhih", 12, 3, 1, 1, 2) + b"\xff\xfe", "UTF-8"),
+    ],
+)
+def test_foreign_protocol_or_length_is_closed_with_its_reason(
+    broker: Broker, sent: bytes, reason: str
+) -> None:
+    before = broker.log_text.count(reason)
+    with nothing_dies(broker), client_of(broker) as client:
+        client.socket.sendall(sent)
+
+        assert client.is_closed(2)
+
+    wait_until(lambda: broker.log_text.count(reason) > before, 2, f"{reason!r} in the log")
+
+
+def test_requests_behind_a_broken_one_are_not_served(broker: Broker) -> None:
+    """What was sent before it is answered, what comes after is dropped with the connection."""
+    with client_of(broker) as client:
+        good = request_frame(ApiVersionsRequest(), 0, 7, None)
+        client.socket.sendall(good + struct.pack(">i", -5) + good)
+
+        assert struct.unpack_from(">i", client.receive())[0] == 7
+        assert client.is_closed(2)
+
+
+def test_random_bytes_harm_nobody(broker: Broker, chance: random.Random) -> None:
+    log_before = len(broker.log_text)
+    with nothing_dies(broker), GoodClient(broker, TOPIC):
+        for _ in range(50 * MUTATIONS):
+            with client_of(broker) as client:
+                body = chance.randbytes(chance.randrange(8, 300))
+                head = chance.choice((b"", struct.pack(">i", len(body))))
+                key = chance.choice((b"", struct.pack(">hh", chance.randrange(93), 0)))
+                try:
+                    client.socket.sendall(head + key + body[len(key) :])
+                except OSError:
+                    continue
+
+    assert "Traceback" not in broker.log_text[log_before:]
+
+
+def test_produce_with_broken_inner_lengths_harms_nobody(
+    broker: Broker, chance: random.Random
+) -> None:
+    """The same for produces that carry records: the hot path has a decoder of its own."""
+    from fault.wire_client import produce_request
+
+    attacker = Attacker(broker)
+    with nothing_dies(broker), GoodClient(broker, TOPIC):
+        for version in range(3, 13):
+            request = produce_request(TOPIC, {0: batch_of([b"x" * 30]), 1: batch_of([b"y"])})
+            frame = request_frame(request, version, 1, "hostile")[4:]
+            for _ in range(5):
+                for broken in mutations(frame, chance):
+                    attacker.send(broken)
+
+    assert attacker.closed > 100 and attacker.answered > 100, vars(attacker)
+    assert "Traceback" not in broker.log_text

@@ -1,0 +1,182 @@
+"""Names that want to be paths, control sequences or log lines (exam S7)."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fault.wire_client import WireClient, batch_of
+from hostile_harness import MIB, GoodClient, nothing_dies
+
+from kbroker.errors import ErrorCode
+from kbroker.protocol.messages.api_versions import ApiVersionsRequest
+from kbroker.protocol.messages.create_topics import CreateTopicsRequest
+from kbroker.protocol.messages.delete_topics import DeleteTopicsRequest
+from kbroker.protocol.messages.find_coordinator import FindCoordinatorRequest
+from kbroker.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from kbroker.protocol.messages.metadata import MetadataRequest
+from kbroker.testing import Broker
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+
+FORGED = "2026-01-01 00:00:00.000 ERROR [supervisor] forged"
+NAMES = [
+    "",
+    ".",
+    "..",
+    "../outside",
+    "../../outside",
+    "a/b",
+    "/outside",
+    "a\0b",
+    "x" * 250,
+    "naïve",
+    "日本",
+    "\u202eevil",
+    "😀",
+    "a b",
+    f"a\r\n{FORGED}",
+    f"a\n{FORGED}",
+    f"a\x85{FORGED}",
+    f"a\u2028{FORGED}",
+    "%n%s%d",
+    "\x1b[2Jclear",
+    "a:b",
+    "a\\b",
+    "~",
+    "$HOME",
+]
+LONGEST = "x" * 249
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker() as started:
+        with WireClient((started.host, started.port)) as client:
+            client.create_topic("good")
+        yield started
+
+
+@pytest.fixture
+def client(broker: Broker) -> Iterator[WireClient]:
+    with WireClient((broker.host, broker.port)) as connected:
+        yield connected
+
+
+def files_of(broker: Broker) -> set[str]:
+    """Every path in the broker's directory and the entries beside it."""
+    inside = {str(path) for path in broker.directory.rglob("*") if "run/" not in str(path)}
+    return inside | {str(path) for path in broker.directory.parent.glob("outside*")}
+
+
+def assert_log_is_not_forged(broker: Broker) -> None:
+    """Each line begins as the broker begins them or is part of a stack dump, and none is ours."""
+    raw = broker.log_path.read_bytes()
+    text = raw.decode("utf-8")
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f\x80-\x9f\u2028\u2029\u202e]", text)
+    for line in text.splitlines():
+        assert re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} [A-Z]+ \[[a-z]+", line), line[:200]
+        assert not line.startswith(FORGED)
+
+
+@pytest.mark.parametrize("name", NAMES, ids=lambda name: ascii(name)[1:25])
+def test_bad_topic_name_is_refused_everywhere_and_touches_no_file(
+    broker: Broker, client: WireClient, name: str
+) -> None:
+    files = files_of(broker)
+    with nothing_dies(broker):
+        create = CreateTopicsRequest(
+            topics=[
+                CreateTopicsRequest.CreatableTopic(
+                    name=name, num_partitions=1, replication_factor=1
+                )
+            ],
+            timeout_ms=2000,
+        )
+        created = client.call(create, 5).topics[0]
+        asked = client.call(  # which would create it
+            MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=name)]), 9
+        ).topics[0]
+        produced = client.produce(name, {0: batch_of([b"x"])})[0]
+        fetched = client.fetch(name, 0, 0)
+        deleted = client.call(DeleteTopicsRequest(topic_names=[name], timeout_ms=2000), 4)
+
+    assert created.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION, created
+    assert asked.error_code in (
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    )
+    assert produced.error_code != 0 and fetched.error_code != 0
+    assert deleted.responses[0].error_code != 0
+    assert files_of(broker) == files
+    assert_log_is_not_forged(broker)
+
+
+def test_longest_name_works(broker: Broker, client: WireClient) -> None:
+    client.create_topic(LONGEST)
+
+    assert client.produce(LONGEST, {0: batch_of([b"x"])})[0].error_code == 0
+    assert [record.value for record in client.read_all(LONGEST, 0)] == [b"x"]
+    assert (broker.data_dir / f"{LONGEST}-0").is_dir()
+
+
+@pytest.mark.parametrize("name", [*NAMES, "c" * 32767], ids=lambda name: ascii(name)[1:25])
+def test_client_id_forges_no_log_line(broker: Broker, name: str) -> None:
+    with nothing_dies(broker), GoodClient(broker, "good", least=1):
+        with WireClient((broker.host, broker.port), client_id=name) as client:
+            client.call(ApiVersionsRequest(), 0)
+            client.call(FindCoordinatorRequest(key=name), 2)
+            client.metadata(name)
+            # What makes the broker speak of the client: a request it refuses.
+            client.socket.sendall(b"\0\0\0\x0e\0\x03\0\x09\0\0\0\1\x7f\xff" + b"a\nb\n")
+            assert client.is_closed(3)
+
+    assert_log_is_not_forged(broker)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("log.dirs", "/tmp/outside"),
+        ("log.dir", "/tmp/outside"),
+        ("runtime.dir", "/tmp/outside"),
+        ("listeners", f"PLAINTEXT://evil:1\n{FORGED}"),
+        ("retention.ms\n", "1"),
+        ("cleanup.policy", f"delete\n{FORGED}"),
+        (f"x\n{FORGED}", "1"),
+    ],
+)
+def test_settings_reach_no_file_and_no_log(
+    broker: Broker, client: WireClient, key: str, value: str
+) -> None:
+    cls = IncrementalAlterConfigsRequest
+    files = files_of(broker)
+    for kind, name in ((4, "0"), (2, "good")):
+        change = cls.AlterableConfig(name=key, config_operation=0, value=value)
+        resource = cls.AlterConfigsResource(
+            resource_type=kind, resource_name=name, configs=[change]
+        )
+        answer = client.call(cls(resources=[resource]), 0).responses[0]
+        assert answer.error_code != 0, (kind, answer)
+
+    assert files_of(broker) == files
+    assert not Path("/tmp/outside").exists()
+    assert_log_is_not_forged(broker)
+
+
+def test_topic_setting_of_a_megabyte_is_refused_or_kept_small(
+    broker: Broker, client: WireClient
+) -> None:
+    cls = IncrementalAlterConfigsRequest
+    change = cls.AlterableConfig(
+        name="leader.replication.throttled.replicas", config_operation=0, value="9" * 32000
+    )
+    resource = cls.AlterConfigsResource(resource_type=2, resource_name="good", configs=[change])
+    log_before = os.path.getsize(broker.log_path)
+    with nothing_dies(broker, 16 * MIB):
+        client.call(cls(resources=[resource]), 0)
+
+    assert os.path.getsize(broker.log_path) - log_before < 5000
