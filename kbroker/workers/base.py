@@ -97,6 +97,7 @@ class Worker:
         self.processes = context.processes
         self.config = context.config
         self.stopping = False
+        self.exit_code = EXIT_DONE
         self.mailbox: Mailbox
         self.rpc: Rpc
         self.epoll: select.epoll
@@ -158,7 +159,7 @@ class Worker:
         self.processes.set(self.address, STATE, STOPPING)
         self.shutdown()
         self.mailbox.close()
-        return EXIT_DONE
+        return self.exit_code
 
     def wait(self, timeout_ms: int) -> None:
         """Wait for events and handle them; the network process has its own."""

@@ -34,7 +34,7 @@ from kbroker.metrics.catalog import (
 from kbroker.metrics.slots import Counters, Totals
 from kbroker.storage.log_manager import LogManager
 from kbroker.storage.partition_log import PartitionLog
-from kbroker.workers.base import Worker, now_ms
+from kbroker.workers.base import EXIT_CRASH, Worker, now_ms
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +71,7 @@ class IoWorker(Worker):
             self.worker_count,
             SystemClock(),
             clean_start=context.clean_start,
+            progress=self.on_recovery_progress,
         )
         for operation in (
             "hello",
@@ -106,6 +107,10 @@ class IoWorker(Worker):
                         await self.rpc.sleep(0)
         self.ready()
         log.info("owns %d partitions", opened)
+
+    def on_recovery_progress(self, *_: object) -> None:
+        """A long recovery is not a stall."""
+        self.processes.heartbeat(self.address)
 
     # -- the cluster image --
 
@@ -261,7 +266,8 @@ class IoWorker(Worker):
     def shutdown(self) -> None:
         self.wait(0)
         self.end_turn()
-        self.logs.close(clean=True)
+        if not self.logs.close(clean=True):
+            self.exit_code = EXIT_CRASH  # no clean-shutdown marker: the next start checks the logs
 
 
 def _raise_failure(outcome: Pending) -> None:
