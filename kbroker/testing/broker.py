@@ -161,7 +161,8 @@ class Broker:
         """
         if self._process is None:
             return
-        pids = list(self.pids.values())
+        self._process.send_signal(signal.SIGSTOP)  # so that it starts no more
+        pids = processes.child_pids(self.pid)
         self._process.kill()
         self._process.wait()
         wait_until(lambda: not any(map(processes.exists, pids)), 10, "the broker's processes end")

@@ -6,30 +6,42 @@ import os
 from contextlib import suppress
 
 TITLE_PREFIX = "kbroker: "
+_THREAD_COUNT = 17  # index of num_threads behind the name
 
 
 def children_of(parent_pid: int) -> dict[str, int]:
     """``{"io-0": 4711, ...}``: the named children of a supervisor."""
     found = {}
-    for entry in os.listdir("/proc"):
-        if not entry.isdigit():
-            continue
-        with suppress(OSError):  # it ended while we looked
-            if _parent_of(entry) != parent_pid:
-                continue
-            with open(f"/proc/{entry}/cmdline", "rb") as file:
-                title = file.read().rstrip(b"\0 ").decode(errors="replace")
+    for pid in child_pids(parent_pid):
+        with suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
+            title = file.read().rstrip(b"\0 ").decode(errors="replace")
             if title.startswith(TITLE_PREFIX) and "-" in title:
-                found[title.removeprefix(TITLE_PREFIX)] = int(entry)
+                found[title.removeprefix(TITLE_PREFIX)] = pid
+    return found
+
+
+def child_pids(parent_pid: int) -> list[int]:
+    """All its children, also those that have no title yet."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            with suppress(OSError):  # it ended while we looked
+                if _parent_of(entry) == parent_pid:
+                    found.append(int(entry))
     return found
 
 
 def exists(pid: int) -> bool:
-    """Whether the process is there and not a zombie."""
+    """Whether any thread of the process is there.
+
+    A killed process is a zombie as soon as its first thread has ended, but its sockets and files go
+    with the last.
+    """
     try:
-        return _stat_fields(str(pid))[0] != "Z"
+        fields = _stat_fields(str(pid))
     except OSError:
         return False
+    return fields[0] not in "ZX" or int(fields[_THREAD_COUNT]) > 1
 
 
 def _parent_of(pid: str) -> int:
