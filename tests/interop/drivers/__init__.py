@@ -1,0 +1,119 @@
+"""Other people's clients behind one small interface, so that one test runs with each of them.
+
+A driver does one thing with its client and reports what that client reported: nothing is repaired
+or retried here beyond what the client does by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+BEGINNING = "beginning"
+WAIT_S = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What a test hands to a producer."""
+
+    value: bytes | None
+    key: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    timestamp_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What a consumer handed back."""
+
+    offset: int
+    value: bytes | None
+    key: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    timestamp_ms: int
+
+
+class ClientError(Exception):
+    """The client reported a Kafka error; ``code`` is the number it has on the wire."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(f"error {code}: {text}")
+        self.code = code
+
+
+class Driver(Protocol):
+    """What every client can do."""
+
+    name: str
+    null_headers: bool  # whether it sends headers without a value
+    header_sets: bool  # whether each message of a batch can have headers of its own
+    timestamps: bool  # whether it lets the application set the timestamp
+
+    def produce(
+        self,
+        topic: str,
+        messages: Sequence[Message],
+        *,
+        partition: int = 0,
+        codec: str = "none",
+        acks: str = "all",
+        idempotent: bool = False,
+    ) -> list[int]:
+        """Offsets the client was told, one a message; empty where it does not say (acks=0)."""
+
+    def fetch(
+        self,
+        topic: str,
+        count: int,
+        *,
+        partition: int = 0,
+        start: int | str = BEGINNING,
+        committed: bool = False,
+        timeout_s: float = WAIT_S,
+    ) -> list[Stored]:
+        """Up to ``count`` records from an offset or the beginning; fewer once time is up."""
+
+    def close(self) -> None:
+        """End what the driver keeps open."""
+
+
+class OffsetDriver(Driver, Protocol):
+    """A client that asks for offsets."""
+
+    def offset(self, topic: str, which: str | int, partition: int = 0) -> int:
+        """``earliest``, ``latest`` or of the first record at or after a timestamp (-1: none)."""
+
+
+class AdminDriver(OffsetDriver, Protocol):
+    """A client with an administration interface."""
+
+    def create_topic(
+        self, topic: str, partitions: int = 1, config: Mapping[str, str] | None = None
+    ) -> None: ...
+
+    def delete_topic(self, topic: str) -> None: ...
+
+    def create_partitions(self, topic: str, total: int) -> None: ...
+
+    def partitions(self, topic: str) -> int:
+        """How many there are; raises UNKNOWN_TOPIC_OR_PARTITION for an unknown topic."""
+
+    def topic_config(self, topic: str) -> dict[str, str | None]: ...
+
+    def broker_config(self, broker_id: int) -> dict[str, str | None]: ...
+
+    def alter_topic_config(self, topic: str, name: str, value: str) -> None: ...
+
+    def delete_records(self, topic: str, before: int) -> int:
+        """Returns the low watermark."""
+
+    def cluster(self) -> dict[str, Any]:
+        """``{"id": ..., "controller": 0, "brokers": {0: "host:port"}}``."""
+
+
+def payloads(count: int, size: int = 100) -> list[Message]:
+    """Messages that differ, and that every codec makes smaller."""
+    return [Message(b"%08d|" % n + b"abcdefghij" * (size // 10)) for n in range(count)]
