@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -204,7 +205,14 @@ def test_occupied_port_is_named_with_its_key(broker: Broker) -> None:
     second.close()
 
 
-def test_broker_stops_when_its_starter_is_killed(tmp_path: Path) -> None:
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """Short enough for the sockets too: nobody is left to remove a runtime directory elsewhere."""
+    with tempfile.TemporaryDirectory(prefix="kb-", dir="/tmp") as path:
+        yield Path(path)
+
+
+def test_broker_stops_when_its_starter_is_killed(short_path: Path) -> None:
     """A test run that is killed must not leave brokers behind."""
     code = (
         "import sys, time; sys.path[:0] = sys.argv[1:3]\n"
@@ -214,7 +222,7 @@ def test_broker_stops_when_its_starter_is_killed(tmp_path: Path) -> None:
     )
     root = str(Path(__file__).parents[2])
     starter = subprocess.Popen(
-        [sys.executable, "-c", code, root, str(DOUBLES.parent), str(tmp_path)],
+        [sys.executable, "-c", code, root, str(DOUBLES.parent), str(short_path)],
         stdout=subprocess.PIPE,
     )
     assert starter.stdout is not None
@@ -225,4 +233,4 @@ def test_broker_stops_when_its_starter_is_killed(tmp_path: Path) -> None:
     starter.wait()
 
     wait_until(lambda: not processes.exists(supervisor_pid))
-    assert (tmp_path / "data" / MARKER).exists()
+    assert (short_path / "data" / MARKER).exists()
