@@ -209,9 +209,8 @@ class LogDir:
         """Write one recovery point, durably. Raises OSError."""
         self._checkpoint(RECOVERY_POINT_CHECKPOINT).merge({key: offset})
 
-    def write_checkpoints(self, lines: Mapping[str, Mapping[TopicPartition, int]]) -> None:
-        """Merge ``lines`` of this worker, by file name. May run in another thread; touches files
-        only. Raises OSError.
+    def write_checkpoint(self, name: str, values: Mapping[TopicPartition, int]) -> None:
+        """Merge this worker's lines into a file. May run in another thread; touches files only.
+        Raises OSError.
         """
-        for name, values in lines.items():
-            self._checkpoint(name).merge(values, self._dead)
+        self._checkpoint(name).merge(values, self._dead)

@@ -11,7 +11,7 @@ import heapq
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from kbroker._ext.log_append import LogAppender
@@ -28,20 +28,21 @@ from kbroker.storage.formats import (
     RECOVERY_POINT_CHECKPOINT,
     partition_dir_name,
 )
-from kbroker.storage.log_dir import LogDir, scan_deleted
+from kbroker.storage.log_dir import CHECKPOINTS, LogDir, scan_deleted
 from kbroker.storage.partition_log import LogIdentity, PartitionLog
 from kbroker.storage.recovery import LoadOptions, load_epochs, load_log
 from kbroker.storage.retention import ClockGuard, RetentionPolicy
+from kbroker.storage.schedule import PRODUCER_EXPIRY, RETENTION, Schedule
 from kbroker.storage.topic_settings import TopicConfig, TopicSettings
 from kbroker.storage.unsynced import FlushJob
 
 log = logging.getLogger(__name__)
 
-RETENTION_FIRST_MS = 30_000
 # BOUND: one tick spends about this long on retention and expiry before requests run again.
 SLICE_MS = 5
 
-Lines = list[tuple[LogDir, dict[str, dict[TopicPartition, int]]]]
+# One checkpoint's lines, by directory.
+Lines = list[tuple[LogDir, dict[TopicPartition, int]]]
 
 
 class LogManager:
@@ -82,13 +83,15 @@ class LogManager:
         self._deletion_count = 0
         self._sweep: deque[PartitionLog] = deque()
         self._sweep_by_time = False
+        self._sweep_retention = False
         self._checkpoint_running = False
+        # What was last written, by file name; None when the file may say something else.
+        self._saved: dict[str, Lines | None] = {}
         self._start_offsets_changed = False
         self._changed_slots: list[int] = []
         now = clock.monotonic_ms()
         self._clock_guard = ClockGuard(clock.now_ms(), now)
-        self._next_retention = now + min(RETENTION_FIRST_MS, self._retention_interval())
-        self._next_checkpoint = now + self._checkpoint_interval()
+        self._schedule = Schedule(config, now)
         for state in self._dirs:
             if state.error is not None:
                 log.error("log directory %s is offline: %s", state.path, state.error)
@@ -261,31 +264,38 @@ class LogManager:
         self._background.collect()
         self._flush_due(monotonic)
         self._delete_due(monotonic)
-        if monotonic >= self._next_retention and not self._sweep:
-            self._next_retention = monotonic + self._retention_interval()
-            self._sweep_by_time = self._clock_guard.is_trusted(now_ms, monotonic)
-            if not self._sweep_by_time:
-                log.warning("the wall clock jumped; retention by time waits for the next check")
-            self._sweep.extend(self._logs.values())
+        if not self._sweep:
+            self._begin_sweep(now_ms, monotonic)
         if self._sweep:
             self._sweep_slice(now_ms)
-        if monotonic >= self._next_checkpoint or self._start_offsets_changed:
-            self.checkpoint()
+        if not self._checkpoint_running:
+            due = [n for n in CHECKPOINTS if self._schedule.take(n, self.config, monotonic)]
+            if self._start_offsets_changed and LOG_START_CHECKPOINT not in due:
+                due.append(LOG_START_CHECKPOINT)
+            if due:
+                self.checkpoint(due)
         changed = self._changed_slots
         self._changed_slots = []
         return changed
 
-    def checkpoint(self) -> None:
-        """Write recovery points, log starts and high watermarks in the background, one run at a
-        time.
-        """
+    def checkpoint(self, names: Collection[str] = CHECKPOINTS) -> None:
+        """Write checkpoints that have something new in the background, one run at a time."""
         if self._checkpoint_running:
             return
-        self._next_checkpoint = self.clock.monotonic_ms() + self._checkpoint_interval()
-        self._start_offsets_changed = False
+        if LOG_START_CHECKPOINT in names:
+            self._start_offsets_changed = False
+        # All lines of a file, or none: a file that was damaged is healed by the next write.
+        files = {name: self._checkpoint_lines(name) for name in names}
+        files = {name: lines for name, lines in files.items() if lines != self._saved.get(name)}
+        if not files:
+            return
         self._checkpoint_running = True
-        lines = self._checkpoint_lines()
-        self._background.submit(lambda: _write_checkpoints(lines), self._on_checkpoint)
+        self._saved.update(dict.fromkeys(files))
+
+        def on_done(result: object, _error: OSError | None) -> None:
+            self._on_checkpoint(files, result)  # type: ignore[arg-type]
+
+        self._background.submit(lambda: _write_checkpoints(files), on_done)
 
     def close(self, clean: bool = True) -> bool:
         """Close every log; True when all is on disk, so that the clean-shutdown marker may be
@@ -303,9 +313,11 @@ class LogManager:
                 log.error("%s was not closed cleanly: %s", found.name, error)
             self.table.set_state(slot, CLOSED)
         if clean:
-            for log_dir, error in _write_checkpoints(self._checkpoint_lines()):
-                log_dir.error = error
-                log.error("checkpoints of %s not written: %s", log_dir.path, error)
+            files = {name: self._checkpoint_lines(name) for name in CHECKPOINTS}
+            files = {name: lines for name, lines in files.items() if lines != self._saved.get(name)}
+            for log_dir, failure in _write_checkpoints(files):
+                log_dir.error = failure
+                log.error("checkpoints of %s not written: %s", log_dir.path, failure)
         self._logs.clear()
         return clean and all(log_dir.error is None for log_dir in self._dirs)
 
@@ -329,6 +341,7 @@ class LogManager:
         self._background.wait()
         if end < partition_log.recovery_point:
             self._dir_at(partition_log.log_dir).lower_recovery_point(partition_log.key, end)
+            self._saved.pop(RECOVERY_POINT_CHECKPOINT, None)
 
     def delete_later(self, paths: list[str], delay_ms: int) -> None:
         due = self.clock.monotonic_ms() + delay_ms
@@ -394,6 +407,7 @@ class LogManager:
             # A checkpoint under way may still hold the deleted log's lines.
             self._background.wait()
         log_dir.create(key, topic_id)
+        self._saved.clear()  # lines of an earlier log of this name were dropped from the files
         return True
 
     def _refuse(self, slot: int, key: TopicPartition, reason: str) -> None:
@@ -445,6 +459,17 @@ class LogManager:
 
     # ---- retention, expiry, deletion ----
 
+    def _begin_sweep(self, now_ms: int, monotonic: int) -> None:
+        """Queue every log when retention or the expiry of producers is due."""
+        retention = self._schedule.take(RETENTION, self.config, monotonic)
+        if not self._schedule.take(PRODUCER_EXPIRY, self.config, monotonic) and not retention:
+            return
+        self._sweep_retention = retention
+        self._sweep_by_time = self._clock_guard.is_trusted(now_ms, monotonic)
+        if not self._sweep_by_time:
+            log.warning("the wall clock jumped; retention by time waits for the next check")
+        self._sweep.extend(self._logs.values())
+
     def _sweep_slice(self, now_ms: int) -> None:
         deadline = self.clock.monotonic_ms() + SLICE_MS
         while self._sweep:
@@ -464,6 +489,8 @@ class LogManager:
     def _sweep_log(self, entry: PartitionLog, now_ms: int) -> None:
         if self._sweep_by_time:
             entry.appender.producers.expire(now_ms, self.config["producer.id.expiration.ms"])
+        if not self._sweep_retention:
+            return
         settings = entry.settings
         policy = RetentionPolicy(
             delete=settings.delete,
@@ -493,48 +520,45 @@ class LogManager:
 
     # ---- checkpoints ----
 
-    def _checkpoint_lines(self) -> Lines:
-        """What this worker has to say in each directory's checkpoints."""
-        lines = []
-        for log_dir in self._dirs:
-            if log_dir.error is not None:
-                continue
-            logs = [entry for entry in self._logs.values() if entry.log_dir == log_dir.path]
-            files = {
-                RECOVERY_POINT_CHECKPOINT: {entry.key: entry.recovery_point for entry in logs},
-                LOG_START_CHECKPOINT: {entry.key: entry.log_start_offset for entry in logs},
-                HIGH_WATERMARK_CHECKPOINT: {entry.key: entry.high_watermark for entry in logs},
-            }
-            lines.append((log_dir, files))
-        return lines
+    def _checkpoint_lines(self, name: str) -> Lines:
+        """What this worker has to say in each directory's checkpoint ``name``."""
+        value = _CHECKPOINT_VALUES[name]
+        lines: dict[str, tuple[LogDir, dict[TopicPartition, int]]]
+        lines = {log_dir.path: (log_dir, {}) for log_dir in self._dirs if log_dir.error is None}
+        for entry in self._logs.values():
+            if entry.log_dir in lines:
+                lines[entry.log_dir][1][entry.key] = value(entry)
+        return list(lines.values())
 
-    def _on_checkpoint(self, result: object, _error: OSError | None) -> None:
+    def _on_checkpoint(
+        self, files: dict[str, Lines], failures: list[tuple[LogDir, OSError]]
+    ) -> None:
         self._checkpoint_running = False
-        failures: list[tuple[LogDir, OSError]] = result  # type: ignore[assignment]
+        if not failures:
+            self._saved.update(files)
         for log_dir, error in failures:
             if is_full_disk(error):
                 log.warning("checkpoints of %s not written, the disk is full", log_dir.path)
             else:
                 self.fail_log_dir(log_dir.path, error)
 
-    def _retention_interval(self) -> int:
-        return int(self.config["log.retention.check.interval.ms"])
 
-    def _checkpoint_interval(self) -> int:
-        return min(
-            int(self.config["log.flush.offset.checkpoint.interval.ms"]),
-            int(self.config["log.flush.start.offset.checkpoint.interval.ms"]),
-        )
+_CHECKPOINT_VALUES: dict[str, Callable[[PartitionLog], int]] = {
+    RECOVERY_POINT_CHECKPOINT: lambda entry: entry.recovery_point,
+    LOG_START_CHECKPOINT: lambda entry: entry.log_start_offset,
+    HIGH_WATERMARK_CHECKPOINT: lambda entry: entry.high_watermark,
+}
 
 
-def _write_checkpoints(lines: Lines) -> list[tuple[LogDir, OSError]]:
+def _write_checkpoints(files: Mapping[str, Lines]) -> list[tuple[LogDir, OSError]]:
     """Runs in the background thread; touches files only. The failures, by directory."""
     failures = []
-    for log_dir, files in lines:
-        try:
-            log_dir.write_checkpoints(files)
-        except OSError as error:
-            failures.append((log_dir, error))
+    for name, lines in files.items():
+        for log_dir, values in lines:
+            try:
+                log_dir.write_checkpoint(name, values)
+            except OSError as error:
+                failures.append((log_dir, error))
     return failures
 
 

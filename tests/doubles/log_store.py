@@ -44,6 +44,9 @@ TOPIC_DEFAULTS: dict[str, Any] = {
 BROKER_DEFAULTS: dict[str, Any] = {
     "log.flush.offset.checkpoint.interval.ms": 60_000,
     "log.flush.start.offset.checkpoint.interval.ms": 60_000,
+    "log.initial.task.delay.ms": 30_000,
+    "producer.id.expiration.check.interval.ms": 600_000,
+    "replica.high.watermark.checkpoint.interval.ms": 5_000,
     "log.retention.check.interval.ms": 300_000,
     "max.decompressed.message.bytes": 64 << 20,
     "producer.id.expiration.ms": 86_400_000,

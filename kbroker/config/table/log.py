@@ -60,7 +60,8 @@ SEGMENTS = (
         doc="How long a deleted segment stays on disk under its .deleted name, so that readers "
             "can finish."),
     Key("log.initial.task.delay.ms", LONG, 30_000, LOW, low=0,
-        doc="Wait after the start before retention and the checkpoints run for the first time."),
+        doc="Wait after the start before retention and the checkpoints run for the first time; "
+            "those with a shorter interval wait only that long."),
 )
 
 RETENTION = (
