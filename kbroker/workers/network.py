@@ -64,6 +64,7 @@ class NetworkWorker(Worker):
         self.table = PartitionTable(context.partition_table, self.config["partition.table.slots"])
         self.image = ClusterImage()
         self.topics = TopicRegistry()
+        processes = len(self.processes.of_kind(ProcessKind.NETWORK))
         frame_max = config["socket.request.max.bytes"]
         self.arena = arena = Arena(context.arenas[index], frame_max + 4)
         requests = RequestTable()
@@ -72,7 +73,7 @@ class NetworkWorker(Worker):
             self.table,
             index,
             config.log_dirs,
-            max_sessions=config["max.incremental.fetch.session.cache.slots"],
+            max_sessions=-(-config["max.incremental.fetch.session.cache.slots"] // processes),
             max_bytes=config["fetch.max.bytes"],
         )
         self.loop = NetLoop(
