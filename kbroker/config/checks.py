@@ -121,6 +121,11 @@ def advice(config: BrokerConfig) -> list[str]:
             f"log.dirs is not set; data goes to {config['log.dir']}, which many systems empty "
             f"when they start"
         )
+    if "compact" in config["log.cleanup.policy"]:
+        warnings.append(
+            "log.cleanup.policy=compact has no effect yet: its feature is not built, nothing is "
+            "removed from such topics"
+        )
     request_bytes = config["socket.request.max.bytes"]
     bound = config["queued.max.request.bytes"]
     if 0 < bound < request_bytes:

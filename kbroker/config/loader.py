@@ -52,7 +52,7 @@ _INSTEAD = {
     "process.roles": "there is no KRaft here, the broker keeps its metadata in its own data "
     "directory",
     "controller.listener.names": "these listeners are not opened",
-    "broker.rack": "it is told to no client",
+    "compression.type": "batches are kept as the producer sent them",
 }
 
 

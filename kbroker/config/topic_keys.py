@@ -74,17 +74,18 @@ _KEYS = (
          doc='What happens to old data: "delete" drops whole segments by age and size, "compact" '
              "keeps the newest value of each key (accepted, but the cleaner is not built yet, so "
              'nothing is dropped), "delete,compact" does both.'),
-    _key("compression.type", STRING, "producer", server_keys="compression.type",
+    _key("compression.type", STRING, "producer", server_keys="compression.type", status=LATER,
          one_of=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
          doc='How batches are stored: "producer" keeps them as they were sent, "uncompressed" '
              "unpacks them, a codec name packs them again."),
-    _key("compression.gzip.level", INT, -1, check=GZIP_LEVEL,
+    _key("compression.gzip.level", INT, -1, check=GZIP_LEVEL, status=LATER,
          server_keys="compression.gzip.level",
          doc="Level for batches that are packed again with gzip: 1 (fast) to 9 (small), -1 for "
              "the codec's own choice."),
-    _key("compression.lz4.level", INT, 9, low=1, high=17, server_keys="compression.lz4.level",
+    _key("compression.lz4.level", INT, 9, low=1, high=17, status=LATER,
+         server_keys="compression.lz4.level",
          doc="Level for batches that are packed again with lz4."),
-    _key("compression.zstd.level", INT, 3, low=-131072, high=22,
+    _key("compression.zstd.level", INT, 3, low=-131072, high=22, status=LATER,
          server_keys="compression.zstd.level",
          doc="Level for batches that are packed again with zstd; negative values trade size for "
              "speed."),

@@ -32,9 +32,8 @@ GENERAL = (
             "When false, broker.id must be set."),
     Key("reserved.broker.max.id", INT, 1000, MEDIUM, low=0,
         doc="Highest number that may be written as broker.id; generated numbers start above it."),
-    Key("broker.rack", STRING, None, MEDIUM, status=LATER,
-        doc="Name of the rack or zone this broker stands in. Replicas of a partition are spread "
-            "over racks."),
+    Key("broker.rack", STRING, None, MEDIUM,
+        doc="Name of the rack or zone this broker stands in, as clients are told."),
     Key("num.network.threads", INT, BY_CORES, HIGH, low=1,
         doc="Number of network processes. Each owns its connections and serves every fetch; "
             "more of them help when many clients read, up to about half of the cores.",
@@ -81,15 +80,19 @@ GENERAL = (
         deviation="256 MiB (Kafka: -1, without bound)"),
     Key("compression.type", STRING, "producer", HIGH,
         one_of=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"), dynamic=CLUSTER_WIDE,
+        status=LATER,
         doc='How batches are stored: "producer" keeps them as they were sent, "uncompressed" '
             'unpacks them, a codec name packs them again.',
         deviation="checked against the list of codecs"),
     Key("compression.gzip.level", INT, -1, MEDIUM, check=GZIP_LEVEL, dynamic=CLUSTER_WIDE,
+        status=LATER,
         doc="Level for batches that are packed again with gzip: 1 (fast) to 9 (small), -1 for "
             "the codec's own choice."),
     Key("compression.lz4.level", INT, 9, MEDIUM, low=1, high=17, dynamic=CLUSTER_WIDE,
+        status=LATER,
         doc="Level for batches that are packed again with lz4: 1 to 17."),
     Key("compression.zstd.level", INT, 3, MEDIUM, low=-131072, high=22, dynamic=CLUSTER_WIDE,
+        status=LATER,
         doc="Level for batches that are packed again with zstd: 22 is smallest, negative values "
             "trade size for speed."),
     Key("fetch.purgatory.purge.interval.requests", INT, 1000, MEDIUM, status=UNUSED,

@@ -464,3 +464,19 @@ def test_more_processes_than_cores_are_advised_against():
 
     assert len(warnings) == 1
     assert "4096 io processes" in warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("compression.type", "lz4"),
+        ("compression.zstd.level", "7"),
+        ("log.cleanup.policy", "compact"),
+    ],
+)
+def test_setting_whose_feature_is_not_built_is_said_to_have_no_effect(name, value):
+    _, warnings = load_properties([("log.dirs", "/data"), (name, value)])
+
+    (warning,) = warnings
+    assert warning.startswith(f"{name}={value} has no effect yet: ")
+    assert load_properties([("log.dirs", "/data"), ("broker.rack", "r1")])[1] == []
