@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 
 from kbroker.storage.files import sync_directory, sync_file
 from kbroker.storage.formats import INDEX_SUFFIX, TIME_INDEX_SUFFIX
@@ -32,7 +33,9 @@ class FlushJob:
             for path in self.files:
                 sync_file(path)
             for directory in self.directories:
-                sync_directory(directory)
+                # The partition may have been deleted, its directory renamed, since the job was made.
+                with suppress(FileNotFoundError):
+                    sync_directory(directory)
         finally:
             for fd in self.fds:
                 os.close(fd)

@@ -256,6 +256,7 @@ class NetworkWorker(Worker):
         if now >= self.next_sweep_ms:
             self.next_sweep_ms = now + SWEEP_MS
             self.loop.sweep()
+            self.arena.trim()
             self.fetch.tidy(now)
 
     def note_incarnations(self) -> None:

@@ -1,5 +1,6 @@
 """The arena's buddy allocator against a list of what is allocated."""
 
+import mmap
 import random
 
 import pytest
@@ -53,3 +54,16 @@ def test_arena_full_returns_nothing_until_a_block_is_freed():
 def test_arena_smaller_than_its_largest_block_is_refused():
     with pytest.raises(ValueError, match="cannot hold"):
         Arena(bytearray(PAGE_SIZE), 2 * PAGE_SIZE)
+
+
+def test_arena_trim_gives_pages_back_only_after_a_quiet_time():
+    region = mmap.mmap(-1, 1 << 24)
+    probe = ArenaProbe(Arena(region, 1 << 24))
+    offset, capacity = probe.acquire(1 << 24)
+    region[capacity - 1] = 7
+
+    assert not probe.arena.trim(), "a block is in use"
+    probe.release(offset)
+    assert probe.arena.trim(), "nothing was allocated since the last call"
+    assert region[capacity - 1] == 0
+    assert not probe.arena.trim(), "there is nothing more to give"

@@ -16,6 +16,8 @@ cdef class Arena:
     cdef uint8_t* base
     cdef readonly int64_t size
     cdef readonly int64_t allocated
+    cdef int64_t _acquired       # blocks since the last trim
+    cdef int64_t _touched        # first byte that was never part of a block since the last trim
     cdef int _max_order
     cdef uint8_t* _state         # per 4 KiB page: order of the block that starts there, with flags
     cdef int32_t* _next          # free lists, by page

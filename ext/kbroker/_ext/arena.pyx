@@ -1,8 +1,8 @@
 """The request arena: socket bytes are received into its blocks, io workers append from them.
 
 A buddy allocator with 4 KiB pages. Its bookkeeping is private to the owning network process; the region itself is
-shared. Pages are touched only when bytes arrive, so an arena costs memory only for what was really received; large
-blocks give their pages back to the system when they are freed.
+shared. Pages are touched only when bytes arrive, so an arena costs memory only for what was really received. Freed
+blocks keep their pages, because a page fault costs more than the copy into it; ``trim`` gives them back after a burst.
 """
 from libc.stdlib cimport calloc, free, malloc
 
@@ -15,8 +15,8 @@ cdef enum:
     FREE_FLAG = 0x80
     ORDER_MASK = 0x3F
     NO_PAGE = -1
-    # BOUND: a freed block of this order (1 MiB) or more returns its pages, so one burst of large requests is not kept.
-    RETURN_ORDER = 8
+    # What trim leaves in place, in bytes.
+    KEEP_BYTES = 4194304
 
 PAGE_SIZE = 1 << PAGE_SHIFT
 
@@ -88,6 +88,9 @@ cdef class Arena:
             if block == NULL:
                 self.give_back(page, order)
                 return NULL
+        self._acquired += 1
+        if (page << PAGE_SHIFT) + ((<int64_t>1) << (order + PAGE_SHIFT)) > self._touched:
+            self._touched = (page << PAGE_SHIFT) + ((<int64_t>1) << (order + PAGE_SHIFT))
         block.offset = page << PAGE_SHIFT
         block.capacity = (<int64_t>1) << (order + PAGE_SHIFT)
         block.refs = 1
@@ -103,11 +106,19 @@ cdef class Arena:
             return
         order = order_for(block.capacity)
         self.allocated -= block.capacity
-        if order >= RETURN_ORDER:
-            madvise(self.base + block.offset, <size_t>block.capacity, MADV_REMOVE)
         self.give_back(block.offset >> PAGE_SHIFT, order)
         block.next_free = self._spare
         self._spare = block
+
+    def trim(self):
+        """Give pages back when nothing was allocated since the last call. True when it did."""
+        cdef bint quiet = self.allocated == 0 and self._acquired == 0
+        self._acquired = 0
+        if not quiet or self._touched <= KEEP_BYTES:
+            return False
+        madvise(self.base + KEEP_BYTES, <size_t>(self._touched - KEEP_BYTES), MADV_REMOVE)
+        self._touched = KEEP_BYTES
+        return True
 
     cdef int64_t take(self, int order) noexcept nogil:
         """The first page of a block of ``order``, splitting a larger one if need be; -1 when there is none."""

@@ -1,0 +1,40 @@
+"""Sync jobs run later than they are made, in another thread; the log may be gone by then."""
+
+import os
+
+import pytest
+
+from kbroker.storage.segment import Segment
+from kbroker.storage.unsynced import Unsynced
+
+pytestmark = pytest.mark.unit
+
+
+def test_job_of_a_log_deleted_meanwhile_is_no_failure_of_the_disk(tmp_path):
+    """A failure would take the log directory offline, and every partition in it."""
+    path = tmp_path / "t-0"
+    path.mkdir()
+    unsynced = Unsynced(str(path), str(tmp_path))
+    sealed = Segment(str(path), 0, 0, 10)
+    fd = os.open(sealed.path(".log"), os.O_RDWR | os.O_CREAT)
+    unsynced.add(fd, sealed)
+    unsynced.names_changed = True
+    job = unsynced.job(10, 10)
+
+    path.rename(tmp_path / "t-0.0123-delete")
+    job.run()
+
+    assert job.end_offset == 10
+    unsynced.close()
+
+
+def test_job_that_cannot_sync_fails(tmp_path):
+    unsynced = Unsynced(str(tmp_path), str(tmp_path))
+    reader, writer = os.pipe()  # fdatasync refuses a pipe
+    job = unsynced.job(1, 1, active_fd=writer)
+
+    with pytest.raises(OSError):
+        job.run()
+
+    os.close(reader)
+    os.close(writer)
