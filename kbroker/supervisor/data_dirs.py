@@ -14,10 +14,9 @@ import logging
 import os
 import time
 import uuid
-from contextlib import suppress
 
 from kbroker.config.loader import BrokerConfig
-from kbroker.config.properties import read_properties
+from kbroker.config.properties import PropertiesError, read_properties
 from kbroker.errors import ConfigError
 from kbroker.storage.files import replace_file, sync_directory
 from kbroker.storage.log_dir import scan_partitions
@@ -119,7 +118,9 @@ class DataDirs:
             raise ConfigError(
                 "log.dirs", ",".join(metas), f"directories of one cluster, not of {sorted(kept)}"
             )
-        return kept.pop() if kept else new_cluster_id()
+        if kept:
+            return kept.pop()
+        return next(filter(None, map(_stored_cluster_id, metas)), None) or new_cluster_id()
 
     def mark_clean(self) -> None:
         """Every log was closed in order: the next start needs no recovery."""
@@ -164,9 +165,47 @@ def _lock(fd: int, deadline: float) -> bool:
 
 
 def _read_meta(path: str) -> dict[str, str]:
-    with suppress(FileNotFoundError):
+    """What meta.properties says, nothing when it is missing. Raises ConfigError."""
+    try:
         return dict(read_properties(os.path.join(path, META_NAME)))
-    return {}
+    except FileNotFoundError:
+        return {}
+    except PropertiesError as error:
+        readable = f"directories with a {META_NAME} that can be read ({error})"
+        raise ConfigError("log.dirs", path, readable) from error
+
+
+def _stored_cluster_id(path: str) -> str | None:
+    """The cluster id that the embedded metadata store in a directory knows.
+
+    Only a damaged or missing meta.properties makes us look. Raises ConfigError for a store that
+    cannot be read: a new id would make the directory unusable once the store is repaired.
+    """
+    import sqlite3
+
+    from kbroker.metastore import embedded, paths
+    from kbroker.metastore.store import StoreError, StoreFailed
+
+    if not os.path.exists(os.path.join(path, embedded.FILE_NAME)):
+        return None
+    try:
+        store = embedded.EmbeddedStore(path)
+        try:
+            if store.exists(paths.CLUSTER_ID) is None:
+                return None
+            cluster_id = paths.decode_cluster_id(store.get(paths.CLUSTER_ID).data)
+        finally:
+            store.close()
+    except (StoreError, StoreFailed, sqlite3.Error, ValueError, KeyError) as error:
+        readable = f"directories with a {META_NAME} or a metadata store that can be read ({error})"
+        raise ConfigError("log.dirs", path, readable) from error
+    log.warning(
+        "%s in %s does not name a cluster; the metadata store there is of %s",
+        META_NAME,
+        path,
+        cluster_id,
+    )
+    return cluster_id
 
 
 def _write_meta(path: str, values: dict[str, str]) -> None:

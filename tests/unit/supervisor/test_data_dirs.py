@@ -10,6 +10,8 @@ import pytest
 
 from kbroker.config.loader import BrokerConfig
 from kbroker.errors import ConfigError
+from kbroker.metastore import paths
+from kbroker.metastore.embedded import EmbeddedStore
 from kbroker.supervisor import data_dirs
 from kbroker.supervisor.data_dirs import DataDirs, new_cluster_id
 
@@ -167,3 +169,37 @@ def test_cluster_id_is_22_url_safe_characters() -> None:
 
     assert len(ids) == 100
     assert all(re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_-]{21}", text) for text in ids)
+
+
+def test_lost_identity_is_taken_from_the_metadata_store(tmp_path: Path) -> None:
+    first = DataDirs.open(config(tmp_path))
+    first.release()
+    store = EmbeddedStore(str(tmp_path))
+    transaction = store.multi()
+    for path in paths.PERSISTENT_PATHS:
+        transaction.create(path)
+    transaction.create(paths.CLUSTER_ID, paths.encode_cluster_id(first.cluster_id))
+    transaction.commit()
+    store.close()
+    (tmp_path / "meta.properties").unlink()
+
+    second = DataDirs.open(config(tmp_path))
+
+    assert second.cluster_id == first.cluster_id == meta(tmp_path)["cluster.id"]
+    second.release()
+
+
+def test_lost_identity_beside_a_damaged_store_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "kbroker-metadata.db").write_bytes(b"\xa5" * 5000)
+
+    with pytest.raises(ConfigError, match=r"kbroker-metadata\.db"):
+        DataDirs.open(config(tmp_path))
+
+    assert not (tmp_path / "meta.properties").exists()
+
+
+def test_unreadable_identity_is_named(tmp_path: Path) -> None:
+    (tmp_path / "meta.properties").write_text("cluster.id=\\u12\n")
+
+    with pytest.raises(ConfigError, match=r"meta.properties.*hexadecimal"):
+        DataDirs.open(config(tmp_path))
