@@ -302,6 +302,10 @@ def _check_sealed(segments: list[Segment], options: LoadOptions) -> None:
     """
     for segment, following in pairwise(segments):
         scan = sealed_end(segment)
+        if scan.next_offset == following.base_offset:
+            if scan.end_position < segment.size:
+                _cut(segment, scan)
+            continue
         if scan.stop == DAMAGED:
             raise DamagedLogError(
                 f"{segment.path(LOG_SUFFIX)}: {scan.problem} at position {scan.end_position}; "
@@ -348,8 +352,11 @@ def _problem(
     segment: Segment, scan: Scan, following: int | None, options: LoadOptions
 ) -> str | None:
     """Why the log cannot go on behind this segment, None when it can. Zeros at the log's very end
-    are no problem.
+    are no problem, nor is anything behind a last batch that the next segment continues: no record
+    of the log can be in it.
     """
+    if scan.next_offset == following:
+        return None
     if scan.stop == DAMAGED:
         return f"{scan.problem} at position {scan.end_position}"
     if scan.end_position < segment.size and following is not None:
