@@ -1,4 +1,4 @@
-"""Record batches that are corrupt, too large or bombs: only their partition is refused (exam S3)."""
+"""Record batches that are corrupt, too large or bombs: only their partition refuses (exam S3)."""
 
 from __future__ import annotations
 

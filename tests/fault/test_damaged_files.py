@@ -1,0 +1,286 @@
+"""Every kind of file is torn, flipped, zeroed, emptied, extended and removed between a kill and
+the next start (exam E3).
+
+The broker starts, or refuses and names the file. It serves what was stored, at its offset, or
+nothing; what was synced before the damage stays; what is lost is said; and it goes on from there.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fault.damage import DAMAGES
+from fault.wire_client import EARLIEST, LATEST, WireClient, batch_of
+
+from kbroker.errors import ErrorCode
+from kbroker.record.batch import Record, iterate_batches
+from kbroker.record.errors import CorruptBatchError
+from kbroker.testing import Broker, BrokerFailed, wait_until
+
+pytestmark = [pytest.mark.fault, pytest.mark.timeout(180)]
+
+TOPIC = "damaged"
+SETTINGS = {"log.segment.bytes": 8000, "log.index.interval.bytes": 1000, "broker.id": 0}
+SYNCED_BATCHES, LATER_BATCHES = 33, 20
+BATCH_RECORDS = 3
+RECOVERY_POINT = SYNCED_BATCHES * BATCH_RECORDS
+END = (SYNCED_BATCHES + LATER_BATCHES) * BATCH_RECORDS
+
+# One partition for each kind of file below it, so that one start tries all of them.
+UNTOUCHED = 0
+PARTITION_FILES = {
+    1: "active .log",
+    2: "sealed .log",
+    3: "recovered .log",
+    4: "active .index",
+    5: "sealed .index",
+    6: "active .timeindex",
+    7: "sealed .timeindex",
+    8: ".snapshot",
+    9: "leader-epoch-checkpoint",
+    10: "partition.metadata",
+}
+PARTITIONS = 1 + len(PARTITION_FILES)
+CHECKPOINTS = (
+    "recovery-point-offset-checkpoint",
+    "log-start-offset-checkpoint",
+    "replication-offset-checkpoint",
+)
+METADATA_STORE = "kbroker-metadata.db"
+# What an error of the whole partition may be; both are retriable, both mean "not here, not now".
+OFFLINE = {ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_LEADER_OR_FOLLOWER}
+
+
+def value_at(partition: int, offset: int) -> bytes:
+    return b"%d-%d-" % (partition, offset) + b"v" * 300
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The data of a broker that was stopped once and killed later."""
+    directory = tmp_path_factory.mktemp("damage")
+    with Broker(SETTINGS, directory=directory / "broker") as broker:
+        with WireClient((broker.host, broker.port)) as client:
+            client.create_topic(TOPIC, PARTITIONS)
+            producer = client.init_producer_id()
+        fill(broker, producer, 0, SYNCED_BATCHES)
+        broker.restart()
+        fill(broker, producer, SYNCED_BATCHES, LATER_BATCHES)
+        broker.kill_all()
+        yield broker.data_dir
+
+
+def fill(broker: Broker, producer: tuple[int, int], first_batch: int, count: int) -> None:
+    with WireClient((broker.host, broker.port)) as client:
+        for number in range(first_batch, first_batch + count):
+            base = number * BATCH_RECORDS
+            batches = {
+                partition: batch_of(
+                    [value_at(partition, base + delta) for delta in range(BATCH_RECORDS)],
+                    producer_id=producer[0],
+                    producer_epoch=producer[1],
+                    base_sequence=base,
+                )
+                for partition in range(PARTITIONS)
+            }
+            answers = client.produce(TOPIC, batches)
+            assert {answer.error_code for answer in answers.values()} == {0}
+
+
+def file_of(data_dir: Path, partition: int) -> Path:
+    """The file that ``PARTITION_FILES`` names."""
+    directory = data_dir / f"{TOPIC}-{partition}"
+    what = PARTITION_FILES[partition]
+    if "." not in what or what == "partition.metadata":
+        return directory / what
+    role, _, suffix = what.rpartition(" ")
+    files = sorted(directory.glob(f"*{suffix}"))
+    if role == "recovered":  # holds the recovery point: begins synced, ends unsynced
+        return [path for path in files if int(path.stem) <= RECOVERY_POINT][-1]
+    return files[1] if role == "sealed" else files[-1]
+
+
+class Survivor:
+    """A broker on a damaged copy of the template."""
+
+    def __init__(self, template: Path, directory: Path) -> None:
+        self.broker = Broker(SETTINGS, directory=directory, start_timeout=10)
+        shutil.copytree(template, self.broker.data_dir)
+        self.data_dir = self.broker.data_dir
+
+    def __enter__(self) -> Survivor:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.broker.close()
+
+    def start(self) -> None:
+        """Start it and wait until every process serves."""
+        before = self.broker.log_text.count("processes are ready")
+        self.broker.start()
+        wait_until(
+            lambda: self.broker.log_text.count("processes are ready") > before, 10, "all ready"
+        )
+
+    def read(self, partition: int) -> tuple[list[Record], str]:
+        """(records from the start on, why they end before the log does)."""
+        found: list[Record] = []
+        with WireClient((self.broker.host, self.broker.port)) as client:
+            try:
+                offset = client.offset(TOPIC, partition, EARLIEST)
+                end = client.offset(TOPIC, partition, LATEST)
+            except AssertionError as error:
+                return found, str(error)
+            while offset < end:
+                answer = client.fetch(TOPIC, partition, offset)
+                if answer.error_code:
+                    assert ErrorCode(answer.error_code) in OFFLINE, answer.error_code
+                    return found, f"error {answer.error_code}"
+                before = offset
+                try:
+                    for batch in iterate_batches(bytes(answer.records or b""), partial_tail=True):
+                        batch.check()
+                        found += [r for r in batch.records() if r.offset >= offset]
+                        offset = batch.next_offset
+                except CorruptBatchError as error:
+                    return found, f"the client sees at {offset}: {error}"
+                assert offset > before, f"nothing at {offset} of {end} in partition {partition}"
+        return found, ""
+
+    def check(self, partition: int) -> tuple[int, str]:
+        """(number of records served, why no more); asserts that each is the right one."""
+        records, why = self.read(partition)
+        for position, record in enumerate(records):
+            assert record.offset == position, f"offset {record.offset} came as number {position}"
+            if record.value != b"new":
+                assert record.value == value_at(partition, record.offset)
+        return len(records), why
+
+    def append(self, partition: int) -> None:
+        """It goes on: a new record is stored and read back, wherever the log is served."""
+        with WireClient((self.broker.host, self.broker.port)) as client:
+            answer = client.produce(TOPIC, {partition: batch_of([b"new"])})[partition]
+            if answer.error_code:
+                assert ErrorCode(answer.error_code) in OFFLINE, answer
+                return
+            fetched = client.fetch(TOPIC, partition, answer.base_offset)
+            (batch,) = iterate_batches(bytes(fetched.records))
+            assert [(r.offset, r.value) for r in batch.records()] == [(answer.base_offset, b"new")]
+
+
+def is_mentioned(text: str, path: Path) -> bool:
+    """Whether the log speaks of a file, or of its partition."""
+    return path.name in text or path.parent.name in text
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_damaged_partition_files_lose_at_most_what_was_not_synced(
+    template: Path, tmp_path: Path, how: str, seed: int
+) -> None:
+    chance = random.Random(seed)
+    with Survivor(template, tmp_path / "b") as survivor:
+        damaged = {p: file_of(survivor.data_dir, p) for p in PARTITION_FILES}
+        base = {p: int(f.stem) for p, f in damaged.items() if f.suffix == ".log"}
+        for path in damaged.values():
+            DAMAGES[how](path, chance)
+        survivor.start()
+
+        served = {p: survivor.check(p) for p in range(PARTITIONS)}
+        print(how, served)
+        log = survivor.broker.log_text
+
+        assert served[UNTOUCHED] == (END, "")
+        for partition, what in PARTITION_FILES.items():
+            count, why = served[partition]
+            if partition in base:  # a .log: nothing before the file may be missing, unless offline
+                assert count >= min(base[partition], END) or "error" in why, (what, count, why)
+                assert count >= RECOVERY_POINT or why, (what, count, "lost and not said")
+                if how.startswith("append"):
+                    assert (count, why) == (END, ""), what
+                if count < END:
+                    assert is_mentioned(log, damaged[partition]) or "client sees" in why, what
+            elif what == "partition.metadata":
+                assert count == END or is_mentioned(log, damaged[partition]), (what, count, why)
+            else:
+                assert (count, why) == (END, ""), what
+        assert "Traceback" not in log, log[log.index("Traceback") - 500 :][:3000]
+
+        for partition in range(PARTITIONS):
+            survivor.append(partition)
+        survivor.broker.stop()
+        survivor.start()
+        for partition in range(PARTITIONS):
+            survivor.check(partition)
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+@pytest.mark.parametrize("name", CHECKPOINTS)
+def test_damaged_checkpoint_costs_no_record(
+    template: Path, tmp_path: Path, how: str, name: str, seed: int
+) -> None:
+    with Survivor(template, tmp_path / "b") as survivor:
+        DAMAGES[how](survivor.data_dir / name, random.Random(seed))
+        survivor.start()
+
+        for partition in range(PARTITIONS):
+            count, why = survivor.check(partition)
+            # A flipped digit can claim that more was synced than there is: that is damage, and
+            # said. Which records there should be, nobody can tell then.
+            if (count, why) != (END, ""):
+                assert how == "flip", (count, why)
+                assert is_mentioned(survivor.broker.log_text, survivor.data_dir / name)
+                assert f"{TOPIC}-{partition}" in survivor.broker.log_text
+        survivor.append(UNTOUCHED)
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_damaged_meta_properties_is_named_or_harmless(
+    template: Path, tmp_path: Path, how: str, seed: int
+) -> None:
+    with Survivor(template, tmp_path / "b") as survivor:
+        DAMAGES[how](survivor.data_dir / "meta.properties", random.Random(seed))
+        try:
+            survivor.start()
+        except BrokerFailed:
+            assert "meta.properties" in survivor.broker.log_text, survivor.broker.log_text[-1500:]
+            assert "Traceback" not in survivor.broker.log_text
+            return
+
+        for partition in range(PARTITIONS):
+            assert survivor.check(partition) == (END, "")
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_damaged_metadata_store_is_named_or_harmless(
+    template: Path, tmp_path: Path, how: str, seed: int
+) -> None:
+    with Survivor(template, tmp_path / "b") as survivor:
+        DAMAGES[how](survivor.data_dir / METADATA_STORE, random.Random(seed))
+        try:
+            survivor.start()
+        except (BrokerFailed, AssertionError):
+            log = survivor.broker.log_text
+            assert METADATA_STORE in log, log[-1500:]
+            return
+
+        for partition in range(PARTITIONS):
+            count, why = survivor.check(partition)
+            assert (count, why) == (END, "") or METADATA_STORE in survivor.broker.log_text
+
+
+def test_marker_beside_a_torn_log_hides_nothing(template: Path, tmp_path: Path) -> None:
+    """A clean-shutdown marker that lies: the log is cut where it is torn all the same."""
+    with Survivor(template, tmp_path / "b") as survivor:
+        path = file_of(survivor.data_dir, 1)
+        (survivor.data_dir / ".kafka_cleanshutdown").touch()
+        DAMAGES["tear"](path, random.Random(7))
+        survivor.start()
+
+        count, why = survivor.check(1)
+        assert count >= RECOVERY_POINT and why == ""
+        assert survivor.check(UNTOUCHED) == (END, "")
+        survivor.append(1)
