@@ -142,6 +142,7 @@ class IoWorker(Worker):
         appender = self.logs.appender(image.slot)
         if appender is not None:
             self.engine.put(appender, config["min.insync.replicas"])
+            self.engine.wake(image.slot)  # recovery may have found more than was published
         return 0
 
     def topic_config(self, topic: TopicImage) -> TopicConfig:

@@ -101,7 +101,6 @@ class NetworkWorker(Worker):
         self.counters.reset_gauges()
         self.totals = Totals(self.counters, self.metric_rows())
         self.handoff = self.context.handoffs[self.address.index][1]
-        self.worker_incarnations = [0] * len(self.io_workers)
         self.closed_peers: list[str] = []
         self.next_sweep_ms = 0
         self.dispatcher = Dispatcher(self)
@@ -111,7 +110,6 @@ class NetworkWorker(Worker):
     async def join(self) -> None:
         """Become a part of the running broker."""
         self.on_image(CONTROLLER, await self.ask_until_answered(CONTROLLER, "hello"))
-        self.note_incarnations()
         for worker in self.io_workers:
             await self.ask_until_answered(worker, "hello")
         self.loop.add_reader(self.handoff.fileno(), self.take_connections)
@@ -248,7 +246,6 @@ class NetworkWorker(Worker):
         return deadline if deadline >= 0 else None
 
     def tick(self, now: int) -> None:
-        self.note_incarnations()
         self.dispatcher.tick(now)
         self.totals.publish()
         for api_key, count in self.loop.take_request_counts():
@@ -258,15 +255,6 @@ class NetworkWorker(Worker):
             self.loop.sweep()
             self.arena.trim()
             self.fetch.tidy(now)
-
-    def note_incarnations(self) -> None:
-        """Answer what a restarted io worker will never answer."""
-        for index, worker in enumerate(self.io_workers):
-            incarnation = self.processes.incarnation(worker)
-            if incarnation != self.worker_incarnations[index]:
-                if self.worker_incarnations[index]:
-                    self.loop.fail_worker(index)
-                self.worker_incarnations[index] = incarnation
 
     def shutdown(self) -> None:
         self.loop.stop_reading()

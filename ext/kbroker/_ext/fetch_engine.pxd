@@ -36,6 +36,8 @@ cdef class FetchEngine:
     )
     # A WAKE named this slot: look again at the requests parked on it.
     cdef int wake(self, int32_t slot, int64_t now_ms) except -1
+    # An io worker was restarted: look again at the requests parked on its slots (slot % worker_count).
+    cdef int wake_worker(self, int worker, int worker_count, int64_t now_ms) except -1
     # Complete the requests whose deadline is at or before now_ms.
     cdef int expire(self, int64_t now_ms) except -1
     # The next deadline, -1 when nothing is parked.

@@ -339,6 +339,13 @@ cdef class FetchEngine:
             self.recheck_slot(slot, False)
         return 0
 
+    cdef int wake_worker(self, int worker, int worker_count, int64_t now_ms) except -1:
+        cdef int32_t slot = worker
+        while slot < self.table.capacity:
+            self.wake(slot, now_ms)
+            slot += worker_count
+        return 0
+
     cdef int expire(self, int64_t now_ms) except -1:
         cdef ParkedFetch waiting
         self.now_ms = now_ms

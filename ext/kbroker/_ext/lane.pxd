@@ -17,10 +17,14 @@ cdef class Lane:
     cdef uint8_t _kind
     cdef uint16_t _index
     cdef uint32_t _incarnation
+    cdef uint32_t peer_incarnation     # messages go to this one; see peer_renewed
     cdef int64_t[::1] _cells
     cdef Py_ssize_t _peer_cell
     cdef uint8_t* _buffer
     cdef readonly int64_t dropped
+    # True once for each new incarnation of the peer: what the one before was asked or owed is void. Ask before sending and
+    # before using a received message.
+    cdef bint peer_renewed(self) noexcept
     # False when the lane is full: keep the message and try again.
     cdef bint send(
         self, uint8_t kind, uint32_t count, const void* body, size_t size, const void* more, size_t more_size

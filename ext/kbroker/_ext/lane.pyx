@@ -24,12 +24,20 @@ cdef class Lane:
         if not 0 <= peer_cell < self._cells.shape[0]:
             raise IndexError(f"cell {peer_cell} is outside the process table")
         self._peer_cell = peer_cell
+        self.peer_incarnation = <uint32_t>self._cells[peer_cell]
         self._buffer = <uint8_t*>malloc(LANE_BUFFER)
         if self._buffer == NULL:
             raise MemoryError()
 
     def __dealloc__(self):
         free(self._buffer)
+
+    cdef bint peer_renewed(self) noexcept:
+        cdef uint32_t current = <uint32_t>self._cells[self._peer_cell]
+        if current == self.peer_incarnation:
+            return False
+        self.peer_incarnation = current
+        return True
 
     cdef bint send(
         self, uint8_t kind, uint32_t count, const void* body, size_t size, const void* more, size_t more_size
@@ -43,7 +51,7 @@ cdef class Lane:
         envelope.sender_kind = self._kind
         envelope.sender_index = self._index
         envelope.sender_incarnation = self._incarnation
-        envelope.target_incarnation = <uint32_t>self._cells[self._peer_cell]
+        envelope.target_incarnation = self.peer_incarnation
         envelope.count = count
         vectors[0].iov_base = &envelope
         vectors[0].iov_len = sizeof(Envelope)

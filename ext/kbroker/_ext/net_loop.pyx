@@ -102,6 +102,8 @@ cdef class NetLoop(ConnectionLoop):
             body = lane.receive(&envelope, &size)
             if body == NULL:
                 return 0
+            if lane.peer_renewed():
+                self.fail_worker(lane.peer_index)
             if envelope.kind == MSG_PRODUCE_RESULT:
                 self.take_results(body, size, envelope.count)
             elif envelope.kind == MSG_WAKE:
@@ -199,7 +201,18 @@ cdef class NetLoop(ConnectionLoop):
                 self.all_parts_done(request)
         return 0
 
-    def fail_worker(self, int worker):
+    cdef int note_restarts(self) except -1:
+        """See to what died with an io worker, before anything is sent to the next one.
+
+        INVARIANT: what is failed here was never described to a living io worker, so its arena bytes may be used again.
+        """
+        cdef Lane lane
+        for lane in self._lanes:
+            if lane.peer_renewed():
+                self.fail_worker(lane.peer_index)
+        return 0
+
+    cdef int fail_worker(self, int worker) except -1:
         """An io worker was restarted: what it had not answered is answered with a retriable error."""
         cdef uint32_t index = 0
         cdef Request* request = self._requests.at(0)
@@ -209,6 +222,9 @@ cdef class NetLoop(ConnectionLoop):
                 self.fail_parts(request, worker, ERROR_NOT_LEADER_OR_FOLLOWER)
             index += 1
             request = self._requests.at(index)
+        # It may have taken the waiter bits of what it published and died before it sent the wake-ups.
+        self.fetch.wake_worker(worker, <int>len(self._lanes), self.now_ms)
+        return self.drain_fetches()
 
     cdef int fail_parts(self, Request* request, int worker, int16_t error_code) except -1:
         """Answer a request's open partitions of one io worker that will not answer any more."""
@@ -320,6 +336,7 @@ cdef class NetLoop(ConnectionLoop):
 
         True when an io worker's lane is full: come back soon.
         """
+        self.note_restarts()
         self.expire_fetches()
         while self._dirty or self.produce.queued > 0:
             self.flush_answers()

@@ -143,6 +143,7 @@ cdef class ProduceEngine:
             body = lane.receive(&envelope, &size)
             if body == NULL:
                 return
+            self.note_restart(lane)
             if envelope.kind != MSG_PRODUCE:
                 raise ValueError(f"message kind {envelope.kind} on a lane to an io worker")
             if <Py_ssize_t>(envelope.count * sizeof(ProduceDescriptor)) > size:
@@ -150,6 +151,12 @@ cdef class ProduceEngine:
             for i in range(envelope.count):
                 self.append_one(lane.peer_index, &(<const ProduceDescriptor*>body)[i], now_ms)
             taken += envelope.count
+
+    cdef void note_restart(self, Lane lane) noexcept:
+        """Forget the answers to a network process that is gone: its tokens mean other requests to the next one."""
+        if lane.peer_renewed():
+            self._bundles[lane.peer_index].count = 0
+            self._bundles[lane.peer_index].texts_size = 0
 
     cdef int append_one(self, int network_index, const ProduceDescriptor* d, int64_t now_ms) except -1:
         cdef:
@@ -234,6 +241,7 @@ cdef class ProduceEngine:
             self.collect_wakes(appender.slot)
         self._touched.clear()
         for i in range(self._network_count):
+            self.note_restart(<Lane>self._lanes[i])
             if not self.send_results(i) or not self.send_wakes(i):
                 held_back = True
         return held_back

@@ -28,7 +28,12 @@ TOPIC_ID = bytes(range(16))
 class Harness:
     """One network loop with one io worker's lane and topic ``t`` in slots 0 and 1."""
 
-    def __init__(self, arena_bytes: int = 1 << 20, frame_max: int = (1 << 20) - 4) -> None:
+    def __init__(
+        self,
+        arena_bytes: int = 1 << 20,
+        frame_max: int = (1 << 20) - 4,
+        log_dirs: list[str] | None = None,
+    ) -> None:
         self.dispatched: list[tuple[int, bytes]] = []
         self.closed: list[str | None] = []
         self.region = mmap.mmap(-1, arena_bytes)
@@ -36,14 +41,16 @@ class Harness:
         requests = RequestTable()
         topics = TopicRegistry()
         topics.put(b"t", TOPIC_ID, [0, 1], [7, 8])
-        table = PartitionTable(mmap.mmap(-1, region_size(4)), 4)
+        self.table = PartitionTable(mmap.mmap(-1, region_size(4)), 4)
+        self.fetch = FetchEngine(self.table, 0, log_dirs or [])
+        self.fetch.put_topic("t", TOPIC_ID, [0, 1], [7, 8])
         self.loop = NetLoop(
             self.arena,
             requests,
             frame_max,
             lambda connection, reason: self.closed.append(reason),
             ProducePath(self.arena, topics, requests, 1),
-            FetchEngine(table, 0, []),
+            self.fetch,
             lambda connection, token, frame: self.dispatched.append((token, frame)),
         )
         self._ours, self.worker = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -75,7 +82,7 @@ class Harness:
             except BlockingIOError:
                 return found
             kind, _, _, sender, target, count = ENVELOPE.unpack_from(data)
-            assert (kind, sender, target) == (3, 3, 5)
+            assert (kind, sender, target) == (3, 3, self.cells[0])
             body = memoryview(data)[ENVELOPE.size :]
             assert len(body) == count * DESCRIPTOR.size
             found += [DESCRIPTOR.unpack_from(body, i * DESCRIPTOR.size) for i in range(count)]

@@ -210,7 +210,6 @@ def test_restarted_worker_fails_what_it_had_not_answered(harness):
     harness.turn()
     [descriptor] = harness.descriptors()
     harness.cells[0] = 6
-    harness.loop.fail_worker(0)
     harness.turn()
     harness.answer(result(descriptor), sender=5)
     harness.turn()
