@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 
@@ -20,6 +21,18 @@ def sync_directory(path: str) -> None:
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def sync_file_system(path: str) -> bool:
+    """Have the whole file system of ``path`` written to disk; whether that worked.
+
+    A write that failed earlier is not told: log data is synced through its own descriptor as well.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        return bool(ctypes.CDLL(None).syncfs(fd) == 0)
     finally:
         os.close(fd)
 
@@ -83,3 +96,12 @@ def remove_tree(path: str) -> None:
     for name in os.listdir(path):
         remove_if_present(os.path.join(path, name))
     os.rmdir(path)
+
+
+def disk_bytes(path: str) -> tuple[int, int]:
+    """(size of the volume, bytes free on it), -1 when they cannot be had."""
+    try:
+        found = os.statvfs(path)
+    except OSError:
+        return -1, -1
+    return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize

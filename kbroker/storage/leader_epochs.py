@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Collection
 from itertools import pairwise
 
 from kbroker.storage.checkpoint import CorruptCheckpointError, format_epochs, parse_epochs
@@ -94,21 +95,43 @@ class LeaderEpochs:
             self._entries = kept
             self.write()
 
-    def drop_above(self, epoch: int) -> None:
-        """Forget epochs above the one the controller has given: no leader can have written them."""
-        kept = [entry for entry in self._entries if entry[0] <= epoch]
-        if kept != self._entries:
-            log.warning("%s: epochs above %d are dropped", self._path, epoch)
-            self._entries = kept
+    def settle(
+        self,
+        leader_epoch: int,
+        log_start_offset: int,
+        end_offset: int,
+        scanned: Collection[tuple[int, int]],
+    ) -> None:
+        """Fit what the file said to the log that was loaded; ``leader_epoch`` leads from its end
+        on.
+
+        scanned: epochs seen in the log. Epochs above the controller's cannot have written
+        anything. Written once, and only if something is new. Raises OSError.
+        """
+        before = self._entries
+        self._entries = [e for e in before if e[1] < end_offset and e[0] <= leader_epoch]
+        if any(epoch > leader_epoch for epoch, _ in before):
+            log.warning("%s: epochs above %d are dropped", self._path, leader_epoch)
+        for epoch, start in scanned:
+            if epoch <= leader_epoch:
+                self.assign(epoch, start, write=False)
+        self.assign(leader_epoch, end_offset, write=False)
+        self._forget_start(log_start_offset)
+        if self._entries != before:
             self.write()
 
     def truncate_from_start(self, start_offset: int) -> None:
         """Forget epochs that ended at or below ``start_offset``; the one around it begins there."""
-        below = [entry for entry in self._entries if entry[1] <= start_offset]
-        if (below and below[-1] != (below[-1][0], start_offset)) or len(below) > 1:
-            kept = [entry for entry in self._entries if entry[1] > start_offset]
-            self._entries = [(below[-1][0], start_offset), *kept]
+        if self._forget_start(start_offset):
             self.write()
+
+    def _forget_start(self, start_offset: int) -> bool:
+        below = [entry for entry in self._entries if entry[1] <= start_offset]
+        if not below or (len(below) == 1 and below[0][1] == start_offset):
+            return False
+        kept = [entry for entry in self._entries if entry[1] > start_offset]
+        self._entries = [(below[-1][0], start_offset), *kept]
+        return True
 
     def write(self, *, sync: bool = False) -> None:
         """Rewrite the file. On a full disk memory alone knows; the next change tries again. Raises

@@ -21,7 +21,13 @@ from kbroker.errors import StorageError
 from kbroker.storage.background import BackgroundDisk
 from kbroker.storage.checkpoint import TopicPartition
 from kbroker.storage.damage import DamagedLogError
-from kbroker.storage.files import is_full_disk, remove_if_present, remove_tree
+from kbroker.storage.files import (
+    disk_bytes,
+    is_full_disk,
+    remove_if_present,
+    remove_tree,
+    sync_file_system,
+)
 from kbroker.storage.formats import (
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_CHECKPOINT,
@@ -40,6 +46,10 @@ log = logging.getLogger(__name__)
 
 # BOUND: one tick spends about this long on retention and expiry before requests run again.
 SLICE_MS = 5
+# BOUND: logs closed at a time; each that was written to needs one more descriptor while it is.
+CLOSE_STEP = 512
+# From so many logs on it is faster to sync the whole file system first.
+SYNC_AT_ONCE_MIN = 16
 
 # One checkpoint's lines, by directory.
 Lines = list[tuple[LogDir, dict[TopicPartition, int]]]
@@ -191,7 +201,7 @@ class LogManager:
             return
         log_dir = self._dir_at(found.log_dir)
         try:
-            found.close(clean=False)
+            found.close()
             if log_dir.error is None:
                 doomed = log_dir.set_deleted_aside(found.key)
                 self.delete_later([doomed], found.settings.file_delete_delay_ms)
@@ -207,7 +217,7 @@ class LogManager:
                 for entry in self._logs.values()
                 if entry.log_dir == log_dir.path
             ]
-            total, usable = _disk_bytes(log_dir.path)
+            total, usable = disk_bytes(log_dir.path)
             described.append(
                 {
                     "path": log_dir.path,
@@ -243,7 +253,7 @@ class LogManager:
             found = self._logs.pop(slot)
             self.table.set_state(slot, OFFLINE)
             self._offline[slot] = f"log directory {path} failed: {cause}"
-            found.close(clean=False)
+            found.close()
         self._changed_slots += slots
         return slots
 
@@ -304,14 +314,9 @@ class LogManager:
         clean: sync, write snapshots and checkpoints. Without it only descriptors are closed.
         """
         self._background.close()
-        for slot, found in list(self._logs.items()):
-            try:
-                found.close(clean=clean)
-            except OSError as error:
-                # Also of a full disk: what is not written now is recovered at the next start.
-                self._dir_at(found.log_dir).error = error
-                log.error("%s was not closed cleanly: %s", found.name, error)
-            self.table.set_state(slot, CLOSED)
+        logs = list(self._logs.values())
+        for at in range(0, len(logs), CLOSE_STEP):
+            self._close_some(logs[at : at + CLOSE_STEP], clean)
         if clean:
             files = {name: self._checkpoint_lines(name) for name in CHECKPOINTS}
             files = {name: lines for name, lines in files.items() if lines != self._saved.get(name)}
@@ -320,6 +325,34 @@ class LogManager:
                 log.error("checkpoints of %s not written: %s", log_dir.path, failure)
         self._logs.clear()
         return clean and all(log_dir.error is None for log_dir in self._dirs)
+
+    def _close_some(self, logs: list[PartitionLog], clean: bool) -> None:
+        jobs: dict[int, FlushJob] = {}
+        for entry in logs if clean else ():
+            try:
+                job = entry.seal()
+            except OSError as error:
+                self._not_closed(entry, error)
+            else:
+                if job is not None:
+                    jobs[entry.slot] = job
+        if len(jobs) >= SYNC_AT_ONCE_MIN:
+            to_sync = {entry.log_dir for entry in logs if entry.slot in jobs}
+            synced = {path for path in to_sync if sync_file_system(path)}
+            for entry in logs:
+                if entry.slot in jobs and entry.log_dir in synced:
+                    jobs[entry.slot].keep_data_only()
+        for entry in logs:
+            try:
+                entry.close(jobs.get(entry.slot))
+            except OSError as error:
+                self._not_closed(entry, error)
+            self.table.set_state(entry.slot, CLOSED)
+
+    def _not_closed(self, entry: PartitionLog, error: OSError) -> None:
+        # Also of a full disk: what is not written now is recovered at the next start.
+        self._dir_at(entry.log_dir).error = error
+        log.error("%s was not closed cleanly: %s", entry.name, error)
 
     # ---- LogHost ----
 
@@ -560,12 +593,3 @@ def _write_checkpoints(files: Mapping[str, Lines]) -> list[tuple[LogDir, OSError
             except OSError as error:
                 failures.append((log_dir, error))
     return failures
-
-
-def _disk_bytes(path: str) -> tuple[int, int]:
-    """(size of the volume, bytes free on it), -1 when they cannot be had."""
-    try:
-        found = os.statvfs(path)
-    except OSError:
-        return -1, -1
-    return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize

@@ -81,6 +81,7 @@ class PartitionLog:
 
     __slots__ = (
         "_active",
+        "_clean_end",
         "_host",
         "_segments",
         "_unsynced",
@@ -132,6 +133,8 @@ class PartitionLog:
         self._unsynced.names_changed = created or loaded.recovered
         self._unsynced.path_is_new = created
         self.appender = LogAppender(table, self.slot, self, loaded.producers)
+        # The log end at which every file is as a clean stop leaves it; None: there is none.
+        self._clean_end = loaded.next_offset if _says_where_it_ends(loaded) else None
         self._active = ActiveSegment(self._segments[-1], settings)
         self._active.attach(
             self.appender,
@@ -351,6 +354,7 @@ class PartitionLog:
         self.appender.mark_older_unsynced(bool(self._unsynced))
 
     def _names_changed(self) -> None:
+        self._clean_end = None
         self._unsynced.names_changed = True
         self._note_unsynced()
 
@@ -489,6 +493,7 @@ class PartitionLog:
         keep = self._segments.index(segment) + 1
         end = self._first_offset_at(segment, position, offset)
         self._host.before_cut(self, end)
+        self._clean_end = None
         self.appender.set_flushed_offset(min(end, self.recovery_point))
         gone = self._segments[keep:]
         del self._segments[keep:]
@@ -528,25 +533,45 @@ class PartitionLog:
 
     # ---- end ----
 
-    def close(self, *, clean: bool) -> None:
-        """Close every file; clean: after syncing all, with trimmed indexes and a snapshot.
+    def seal(self) -> FlushJob | None:
+        """Write what a clean stop leaves: trimmed indexes and a snapshot. Nothing can be appended
+        any more.
 
-        A log whose directory failed is closed without touching the disk. Raises OSError when a
-        clean close fails.
+        The job that syncs it, for ``close``; None when all is as the last clean stop left it, or
+        nothing was ever written. Raises OSError.
+        """
+        self.appender.refuse_all()
+        if self.log_end_offset == self._clean_end:
+            return None
+        self._active.trim(self.appender)
+        snapshot = producer_snapshots.write_snapshot(self.path, self.appender.producers)
+        self._unsynced.names_changed = True
+        job = self.begin_flush()
+        job.files += [self.active.path(suffix) for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX)]
+        if snapshot is not None:
+            job.files.append(snapshot)
+        return job
+
+    def close(self, job: FlushJob | None = None) -> None:
+        """Close every file, after running the ``job`` of ``seal``.
+
+        Without one the disk is not touched. Raises OSError when the job fails.
         """
         try:
-            if clean and not self.appender.closed:
-                self.appender.refuse_all()
-                self._active.trim(self.appender)
-                producer_snapshots.write_snapshot(self.path, self.appender.producers, sync=True)
-                self._unsynced.names_changed = True
-                job = self.begin_flush()
-                active = self._segments[-1]
-                for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
-                    job.files.append(active.path(suffix))
+            if job is not None:
                 job.run()
                 self.appender.mark_flushed(job.end_offset, job.messages)
         finally:
             self._active.close()
             self._unsynced.close()
             self.appender.close()
+
+
+def _says_where_it_ends(loaded: LoadedLog) -> bool:
+    """Whether nothing has to be written for the next start to find the same log.
+
+    With no record ever in it, a log that a power cut takes away is made anew.
+    """
+    if loaded.next_offset == 0:
+        return True
+    return not loaded.recovered and loaded.segments[-1].size > 0

@@ -146,19 +146,11 @@ def load_log(directory: str, options: LoadOptions) -> LoadedLog:
 
 
 def load_epochs(directory: str, loaded: LoadedLog, leader_epoch: int) -> LeaderEpochs:
-    """The leader epochs of a loaded log, with those the walk saw and the file does not know. Raises
-    OSError.
+    """The leader epochs of a loaded log, with those the walk saw and the file does not know, up to
+    the present one. Raises OSError.
     """
     epochs = LeaderEpochs(directory)
-    epochs.truncate_from_end(loaded.next_offset)
-    epochs.drop_above(leader_epoch)
-    if sum(
-        epochs.assign(epoch, start, write=False)
-        for epoch, start in loaded.scanned_epochs
-        if epoch <= leader_epoch
-    ):
-        epochs.write()
-    epochs.truncate_from_start(loaded.log_start_offset)
+    epochs.settle(leader_epoch, loaded.log_start_offset, loaded.next_offset, loaded.scanned_epochs)
     return epochs
 
 

@@ -25,6 +25,11 @@ class FlushJob:
         self.files: list[str] = []
         self.directories: list[str] = []
 
+    def keep_data_only(self) -> None:
+        """The whole file system was synced: what is left is to ask for failures of log data."""
+        self.files = []
+        self.directories = []
+
     def run(self) -> None:
         """Sync. Raises OSError, after which nothing there may be synced again."""
         try:

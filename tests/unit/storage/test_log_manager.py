@@ -398,3 +398,48 @@ def test_topic_id_of_the_directory_is_kept(store):
 
     assert text == "version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw"
     assert TOPIC_ID == bytes(range(16))
+
+
+def test_clean_stop_of_untouched_logs_writes_and_syncs_nothing_of_them(store, monkeypatch):
+    append(store.open("t", 0, slot=0), batch())
+    store.open("t", 1, slot=1)
+    store.stop(clean=True)
+    store.start(clean=True)
+    written, unwritten = store.open("t", 0, slot=0), store.open("t", 1, slot=1)
+    before = {path: path.stat() for path in Path(store.dirs[0]).glob("t-*/*")}
+
+    assert written.seal() is None and unwritten.seal() is None
+    assert store.manager.close(clean=True)
+
+    after = {path: path.stat() for path in Path(store.dirs[0]).glob("t-*/*")}
+    same = {path: (s.st_ino, s.st_size, s.st_mtime_ns) for path, s in before.items()}
+    assert {path: (s.st_ino, s.st_size, s.st_mtime_ns) for path, s in after.items()} == same
+    store.start(clean=True)
+    assert stored_values(store.open("t", 0, slot=0)) == [(0, b"v" * 10)]
+
+
+def test_clean_stop_of_many_written_logs_leaves_what_a_clean_start_needs(tmp_path):
+    store = LogStore(tmp_path, slots=40)
+    for partition in range(40):
+        append(store.open("t", partition, slot=partition), batch([b"%d" % partition]))
+
+    assert store.manager.close(clean=True)
+
+    store.start(clean=True)
+    for partition in range(40):
+        log = store.open("t", partition, slot=partition)
+        assert log.recovery_point == 1
+        assert stored_values(log) == [(0, b"%d" % partition)]
+        assert store.path(f"{1:020d}.snapshot", partition=partition).exists()
+    store.stop(clean=False)
+
+
+def test_clean_stop_after_a_recovery_seals_the_log_again(store):
+    append(store.open(), batch())
+    log = store.restart(clean=False)
+
+    job = log.seal()
+
+    assert job is not None and job.end_offset == 1
+    log.close(job)
+    assert store.path(f"{1:020d}.snapshot").exists()
