@@ -38,7 +38,7 @@ class FlushJob:
             for path in self.files:
                 sync_file(path)
             for directory in self.directories:
-                # The partition may have been deleted, its directory renamed, since the job was made.
+                # The partition may have been deleted since, its directory renamed.
                 with suppress(FileNotFoundError):
                     sync_directory(directory)
         finally:
