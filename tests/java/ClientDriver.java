@@ -143,18 +143,21 @@ public final class ClientDriver {
 
     private ArrayNode fetch(JsonNode call) {
         ArrayNode found = JSON.createArrayNode();
-        TopicPartition where = where(call);
+        List<TopicPartition> where = new ArrayList<>();
+        call.get("partitions").forEach(number ->
+            where.add(new TopicPartition(call.get("topic").asText(), number.asInt())));
         int count = call.get("count").asInt();
         long deadline = System.nanoTime() + (long) (call.get("timeout_s").asDouble() * 1e9);
-        try (KafkaConsumer<byte[], byte[]> consumer = consumer(call)) {
-            consumer.assign(List.of(where));
+        KafkaConsumer<byte[], byte[]> consumer = consumer(call);
+        try {
+            consumer.assign(where);
             String start = call.get("start").asText();
             if (start.equals("beginning")) {
-                consumer.seekToBeginning(List.of(where));
+                consumer.seekToBeginning(where);
             } else if (start.equals("end")) {
-                consumer.seekToEnd(List.of(where));
+                consumer.seekToEnd(where);
             } else {
-                consumer.seek(where, Long.parseLong(start));
+                where.forEach(one -> consumer.seek(one, Long.parseLong(start)));
             }
             while (found.size() < count && System.nanoTime() < deadline) {
                 for (ConsumerRecord<byte[], byte[]> record : consumer.poll(Duration.ofMillis(100))) {
@@ -163,6 +166,9 @@ public final class ClientDriver {
                     }
                 }
             }
+        } finally {
+            // Closing ends the fetch session, behind the fetch that is in flight by then.
+            consumer.close(Duration.ofSeconds(1));
         }
         return found;
     }
@@ -174,7 +180,7 @@ public final class ClientDriver {
         for (Header header : record.headers()) {
             headers.addArray().add(header.key()).add(text(header.value()));
         }
-        return row.add(record.timestamp());
+        return row.add(record.timestamp()).add(record.partition());
     }
 
     private long offsetForTime(JsonNode call) {

@@ -34,6 +34,7 @@ class Stored:
     key: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
     timestamp_ms: int
+    partition: int = 0
 
 
 class ClientError(Exception):
@@ -69,12 +70,13 @@ class Driver(Protocol):
         topic: str,
         count: int,
         *,
-        partition: int = 0,
+        partition: int | range = 0,
         start: int | str = BEGINNING,
         committed: bool = False,
         timeout_s: float = WAIT_S,
     ) -> list[Stored]:
-        """Up to ``count`` records from an offset or the beginning; fewer once time is up."""
+        """Up to ``count`` records of one partition or several (of all of the topic, then) from an
+        offset, the beginning or the end; fewer once time is up."""
 
     def close(self) -> None:
         """End what the driver keeps open."""
@@ -112,6 +114,11 @@ class AdminDriver(OffsetDriver, Protocol):
 
     def cluster(self) -> dict[str, Any]:
         """``{"id": ..., "controller": 0, "brokers": {0: "host:port"}}``."""
+
+
+def numbers(partition: int | range) -> list[int]:
+    """The partitions that ``fetch`` was given."""
+    return [partition] if isinstance(partition, int) else list(partition)
 
 
 def payloads(count: int, size: int = 100) -> list[Message]:

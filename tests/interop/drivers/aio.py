@@ -17,7 +17,7 @@ from aiokafka.admin import (
 )
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError
-from interop.drivers import BEGINNING, WAIT_S, ClientError, Message, Stored
+from interop.drivers import BEGINNING, WAIT_S, ClientError, Message, Stored, numbers
 
 T = TypeVar("T")
 ACKS = {"0": 0, "1": 1, "all": "all"}
@@ -99,26 +99,27 @@ class Aio:
         topic: str,
         count: int,
         *,
-        partition: int = 0,
+        partition: int | range = 0,
         start: int | str = BEGINNING,
         committed: bool = False,
         timeout_s: float = WAIT_S,
         **config: Any,
     ) -> list[Stored]:
         isolation = "read_committed" if committed else "read_uncommitted"
-        where = TopicPartition(topic, partition)
+        where = [TopicPartition(topic, n) for n in numbers(partition)]
 
         async def work() -> list[Stored]:
             found: list[Stored] = []
             deadline = time.monotonic() + timeout_s
             async with self._consumer(isolation_level=isolation, **config) as consumer:
-                consumer.assign([where])
+                consumer.assign(where)
                 if start == BEGINNING:
-                    await consumer.seek_to_beginning(where)
+                    await consumer.seek_to_beginning(*where)
                 elif start == "end":
-                    await consumer.seek_to_end(where)
+                    await consumer.seek_to_end(*where)
                 else:
-                    consumer.seek(where, int(start))
+                    for one in where:
+                        consumer.seek(one, int(start))
                 while len(found) < count and time.monotonic() < deadline:
                     got = await consumer.getmany(timeout_ms=100, max_records=count - len(found))
                     for records in got.values():
@@ -248,4 +249,11 @@ def _check(results: Sequence[tuple[Any, ...]]) -> None:
 
 
 def _stored(record: Any) -> Stored:
-    return Stored(record.offset, record.value, record.key, tuple(record.headers), record.timestamp)
+    return Stored(
+        record.offset,
+        record.value,
+        record.key,
+        tuple(record.headers),
+        record.timestamp,
+        record.partition,
+    )

@@ -20,7 +20,7 @@ from confluent_kafka.admin import (
     OffsetSpec,
     ResourceType,
 )
-from interop.drivers import BEGINNING, WAIT_S, ClientError, Message, Stored
+from interop.drivers import BEGINNING, WAIT_S, ClientError, Message, Stored, numbers
 
 UNKNOWN_TOPIC_OR_PARTITION = 3
 
@@ -114,7 +114,7 @@ class Confluent:
         topic: str,
         count: int,
         *,
-        partition: int = 0,
+        partition: int | range = 0,
         start: int | str = BEGINNING,
         committed: bool = False,
         timeout_s: float = WAIT_S,
@@ -125,7 +125,7 @@ class Confluent:
         isolation = "read_committed" if committed else "read_uncommitted"
         position = -2 if start == BEGINNING else -1 if start == "end" else int(start)
         with self._consumer(**{"isolation.level": isolation, **config}) as consumer:
-            consumer.assign([TopicPartition(topic, partition, position)])
+            consumer.assign([TopicPartition(topic, n, position) for n in numbers(partition)])
             while len(found) < count and time.monotonic() < deadline:
                 for record in consumer.consume(count - len(found), 0.1):
                     if record.error():
@@ -215,4 +215,5 @@ def _stored(record: Delivered) -> Stored:
         record.key(),
         tuple(record.headers() or ()),
         record.timestamp()[1],
+        record.partition(),
     )

@@ -19,7 +19,7 @@ from fcntl import LOCK_EX, flock
 from pathlib import Path
 from typing import Any
 
-from interop.drivers import BEGINNING, CODECS, WAIT_S, ClientError, Message, Stored
+from interop.drivers import BEGINNING, CODECS, WAIT_S, ClientError, Message, Stored, numbers
 
 ROOT = Path(__file__).resolve().parents[3]
 SOURCES = ROOT / "tests" / "java"
@@ -168,19 +168,20 @@ class Java:
         topic: str,
         count: int,
         *,
-        partition: int = 0,
+        partition: int | range = 0,
         start: int | str = BEGINNING,
         committed: bool = False,
         timeout_s: float = WAIT_S,
         **config: object,
     ) -> list[Stored]:
-        settings = {name.replace("_", "."): str(value) for name, value in config.items()}
+        settings = {"fetch.max.wait.ms": "100"}  # for the sake of a quick close
+        settings |= {name.replace("_", "."): str(value) for name, value in config.items()}
         if committed:
             settings["isolation.level"] = "read_committed"
         rows = self.call(
             "fetch",
             topic=topic,
-            partition=partition,
+            partitions=numbers(partition),
             count=count,
             start=str(start),
             timeout_s=timeout_s,
@@ -193,8 +194,9 @@ class Java:
                 _bytes(key),
                 tuple((name, _bytes(text)) for name, text in headers),
                 timestamp,
+                place,
             )
-            for offset, value, key, headers, timestamp in rows
+            for offset, value, key, headers, timestamp, place in rows
         ]
 
     def offset(self, topic: str, which: str | int, partition: int = 0) -> int:

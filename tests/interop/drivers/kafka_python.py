@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from interop.drivers import BEGINNING, WAIT_S, ClientError, Message, Stored
+from interop.drivers import BEGINNING, WAIT_S, ClientError, Message, Stored, numbers
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource
 from kafka.errors import KafkaError
@@ -92,7 +92,7 @@ class KafkaPython:
         topic: str,
         count: int,
         *,
-        partition: int = 0,
+        partition: int | range = 0,
         start: int | str = BEGINNING,
         committed: bool = False,
         timeout_s: float = WAIT_S,
@@ -100,16 +100,17 @@ class KafkaPython:
     ) -> list[Stored]:
         found: list[Stored] = []
         deadline = time.monotonic() + timeout_s
-        where = TopicPartition(topic, partition)
+        where = [TopicPartition(topic, n) for n in numbers(partition)]
         isolation = "read_committed" if committed else "read_uncommitted"
         with self._consumer(isolation_level=isolation, **config) as consumer:
-            consumer.assign([where])
+            consumer.assign(where)
             if start == BEGINNING:
-                consumer.seek_to_beginning(where)
+                consumer.seek_to_beginning(*where)
             elif start == "end":
-                consumer.seek_to_end(where)
+                consumer.seek_to_end(*where)
             else:
-                consumer.seek(where, int(start))
+                for one in where:
+                    consumer.seek(one, int(start))
             while len(found) < count and time.monotonic() < deadline:
                 for records in consumer.poll(100, max_records=count - len(found)).values():
                     found += map(_stored, records)
@@ -200,4 +201,6 @@ class KafkaPython:
 
 def _stored(record: Any) -> Stored:
     headers = tuple((name, value) for name, value in record.headers)
-    return Stored(record.offset, record.value, record.key, headers, record.timestamp)
+    return Stored(
+        record.offset, record.value, record.key, headers, record.timestamp, record.partition
+    )

@@ -11,8 +11,8 @@ from interop.drivers import BEGINNING, WAIT_S, ClientError, Message, Stored
 
 KEY_DELIMITER = "~~"
 RECORD_DELIMITER = "@@"
-# offset, timestamp, key and value length (-1: null), headers; then key and value by their lengths.
-FORMAT = r"%o %T %K %S\n%h\n%k%s\n"
+# Partition, offset, timestamp, lengths of key and value (-1: null); headers; key and value.
+FORMAT = r"%p %o %T %K %S\n%h\n%k%s\n"
 CODES = {"Message size too large": 10, "Unknown topic or partition": 3}
 
 
@@ -82,14 +82,16 @@ class Kcat:
         topic: str,
         count: int,
         *,
-        partition: int = 0,
+        partition: int | range = 0,
         start: int | str = BEGINNING,
         committed: bool = False,
         timeout_s: float = WAIT_S,
         **config: str,
     ) -> list[Stored]:
         isolation = "read_committed" if committed else "read_uncommitted"
-        arguments = ["-C", "-q", "-u", "-t", topic, "-p", str(partition), "-o", str(start)]
+        arguments = ["-C", "-q", "-u", "-t", topic, "-o", str(start)]
+        if isinstance(partition, int):
+            arguments += ["-p", str(partition)]
         arguments += ["-c", str(count), "-f", FORMAT, "-X", f"isolation.level={isolation}"]
         for name, setting in config.items():
             arguments += ["-X", f"{name.replace('_', '.')}={setting}"]
@@ -108,13 +110,13 @@ def _parsed(output: bytes) -> list[Stored]:
     at = 0
     while at < len(output):
         line, headers, _ = output[at:].split(b"\n", 2)
-        offset, timestamp, key_length, value_length = map(int, line.split())
+        partition, offset, timestamp, key_length, value_length = map(int, line.split())
         at += len(line) + len(headers) + 2
         key = output[at : at + key_length] if key_length >= 0 else None
         at += max(key_length, 0)
         value = output[at : at + value_length] if value_length >= 0 else None
         at += max(value_length, 0) + 1
-        records.append(Stored(offset, value, key, _headers(headers), timestamp))
+        records.append(Stored(offset, value, key, _headers(headers), timestamp, partition))
     return records
 
 

@@ -1,0 +1,192 @@
+"""Where consumers start, and how they wait: offsets, times, the end, empty and missing topics."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from interop.conftest import ALL
+from interop.drivers import AdminDriver, Driver, Message, OffsetDriver, payloads
+
+from kbroker.testing import wait_until
+
+pytestmark = pytest.mark.interop
+
+OFFSETS_OF_MAX_TIMESTAMP = ("confluent-kafka", "java")
+START_MS = 1_700_000_000_000
+
+
+def options(driver: Driver, **settings: object) -> dict[str, Any]:
+    """Java's setting names, with underscores, as the driver's ``fetch`` takes them."""
+    if driver.name == "confluent-kafka":
+        renamed = {"fetch_max_wait_ms": "fetch.wait.max.ms"}
+        return {
+            renamed.get(name, name).replace("_", "."): value for name, value in settings.items()
+        }
+    if driver.name == "kcat":
+        renamed = {"fetch_max_wait_ms": "fetch_wait_max_ms"}
+        return {renamed.get(name, name): str(value) for name, value in settings.items()}
+    return settings
+
+
+@pytest.fixture
+def writer(driver_of: Callable[[str], Driver]) -> AdminDriver:
+    """Fills topics."""
+    return driver_of("confluent-kafka")  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("driver", ALL, indirect=True)
+def test_fetch_from_an_offset_starts_there(driver: Driver, writer: AdminDriver, made: str) -> None:
+    """Also in the middle of a compressed batch, whose first records the client skips."""
+    writer.produce(made, payloads(1000), codec="lz4")
+    for start in (1, 499, 999):
+        records = driver.fetch(made, 1000 - start, start=start)
+        assert [record.offset for record in records] == list(range(start, 1000))
+
+
+@pytest.mark.parametrize("driver", ALL, indirect=True)
+def test_fetch_from_the_end_sees_only_what_comes_later(
+    driver: Driver, writer: AdminDriver, made: str
+) -> None:
+    writer.produce(made, payloads(10))
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(driver.fetch, made, 1, start="end")
+        ended = threading.Event()
+        reading.add_done_callback(lambda _: ended.set())
+        while not ended.wait(0.2):  # it is not known when the consumer has found the end
+            writer.produce(made, [Message(b"later")])
+        (record,) = reading.result()
+    assert record.value == b"later" and record.offset >= 10
+
+
+@pytest.mark.parametrize("driver", ALL, indirect=True)
+def test_consumer_of_an_empty_topic_waits_and_is_woken(
+    driver: Driver, writer: AdminDriver, made: str
+) -> None:
+    """The fetch may wait 15 seconds; the record must end that wait, not its deadline."""
+    patient = options(driver, fetch_max_wait_ms=15_000)
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(driver.fetch, made, 1, start=0, **patient)
+        time_to_park = threading.Event()
+        time_to_park.wait(1.0)
+        assert not reading.done()
+        began = time.monotonic()
+        writer.produce(made, [Message(b"first")])
+        (record,) = reading.result()
+        assert time.monotonic() - began < 5
+    assert (record.offset, record.value) == (0, b"first")
+
+
+@pytest.mark.parametrize("driver", ALL, indirect=True)
+def test_fetch_of_an_empty_topic_returns_nothing(driver: Driver, made: str) -> None:
+    assert driver.fetch(made, 1, start=0, timeout_s=0.7) == []
+
+
+@pytest.mark.parametrize("driver", ALL, indirect=True)
+def test_offsets_by_time_and_at_both_ends(
+    driver: OffsetDriver, writer: AdminDriver, made: str
+) -> None:
+    """A time before all, between two records, of one, of one inside a batch, and after all."""
+    for batch in range(3):
+        first = START_MS + 10_000 * batch
+        messages = [Message(b"v", timestamp_ms=first + 1000 * n) for n in range(5)]
+        writer.produce(made, messages)
+    assert driver.offset(made, "earliest") == 0
+    assert driver.offset(made, "latest") == 15
+    assert driver.offset(made, START_MS - 1) == 0
+    assert driver.offset(made, START_MS + 10_000) == 5
+    assert driver.offset(made, START_MS + 11_500) == 7
+    assert driver.offset(made, START_MS + 5_000) == 5
+    assert driver.offset(made, START_MS + 24_000) == 14
+    # librdkafka hands out -1, Java and the Python clients nothing: both are the end.
+    assert driver.offset(made, START_MS + 90_000) in (-1, 15)
+    if driver.name.split()[0] in OFFSETS_OF_MAX_TIMESTAMP:
+        assert driver.offset(made, "max_timestamp") == 14
+
+
+@pytest.mark.parametrize("driver", ALL, indirect=True)
+def test_offset_out_of_range_resets_to_the_earliest(
+    driver: Driver, writer: AdminDriver, made: str
+) -> None:
+    writer.produce(made, payloads(5))
+    reset = options(driver, auto_offset_reset="earliest")
+    records = driver.fetch(made, 5, start=10_000, **reset)
+    assert [record.offset for record in records] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("driver", ALL, indirect=True)
+def test_read_committed_sees_plain_records(driver: Driver, writer: AdminDriver, made: str) -> None:
+    writer.produce(made, payloads(100), idempotent=True)
+    assert len(driver.fetch(made, 100, committed=True)) == 100
+
+
+@pytest.mark.parametrize("driver", ALL, indirect=True)
+def test_small_partition_limit_still_reads_all(
+    driver: Driver, writer: AdminDriver, made: str
+) -> None:
+    """Each fetch gets one batch, the next starts behind it."""
+    messages = payloads(60, 1000)
+    for at in range(0, 60, 20):
+        writer.produce(made, messages[at : at + 20])
+    small = options(driver, max_partition_fetch_bytes=1000)
+    assert [record.value for record in driver.fetch(made, 60, **small)] == [
+        message.value for message in messages
+    ]
+
+
+@pytest.mark.parametrize("driver", ALL, indirect=True)
+def test_many_partitions_in_one_consumer_are_read_completely(
+    driver: Driver, writer: AdminDriver, topic: str
+) -> None:
+    """Incremental sessions: partitions run dry one after the other, and get news later."""
+    writer.create_topic(topic, 12)
+    wait_until(lambda: writer.partitions(topic) == 12)
+    total = 0
+    for partition in range(12):
+        if partition % 4 != 3:  # some stay empty
+            writer.produce(topic, payloads(50 * (partition + 1)), partition=partition)
+            total += 50 * (partition + 1)
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(driver.fetch, topic, total + 30, partition=range(12))
+        time_to_read = threading.Event()
+        time_to_read.wait(1.0)
+        for partition in (3, 7, 0):
+            writer.produce(topic, payloads(10), partition=partition)
+        records = reading.result()
+    offsets = defaultdict(list)
+    for record in records:
+        offsets[record.partition].append(record.offset)
+    expected = {n: list(range(50 * (n + 1))) for n in range(12) if n % 4 != 3}
+    expected[0] = list(range(60))
+    expected[3] = expected[7] = list(range(10))
+    assert offsets == expected
+
+
+@pytest.mark.parametrize("driver", ALL, indirect=True)
+def test_produce_to_an_unknown_topic_creates_it(driver: Driver, topic: str) -> None:
+    messages = payloads(20)
+    driver.produce(topic, messages)
+    assert [record.value for record in driver.fetch(topic, 20)] == [
+        message.value for message in messages
+    ]
+
+
+@pytest.mark.parametrize("driver", ALL, indirect=True)
+def test_consumer_of_a_topic_that_is_created_later_finds_it(
+    driver: Driver, writer: AdminDriver, topic: str
+) -> None:
+    """Whether the client's metadata request creates it or not, it must read it in the end."""
+    soon = options(driver, metadata_max_age_ms=500)
+    if driver.name == "kcat":
+        pytest.skip("kcat ends when the topic is unknown at start")
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(driver.fetch, topic, 1, start=0, **soon)
+        time_to_ask = threading.Event()
+        time_to_ask.wait(0.5)
+        writer.produce(topic, [Message(b"first")])
+        assert [record.value for record in reading.result()] == [b"first"]
