@@ -98,19 +98,11 @@ class IoWorker(Worker):
                 await self.rpc.sleep(5)
         changed = self.image.apply(snapshot)
         self.take_settings()
-        opened = 0
-        for _, new in changed.values():
-            for partition in range(len(new.partitions)) if new is not None else ():
-                if (
-                    self.owns(new, partition)
-                    and self.logs.log(new.partitions[partition].slot) is None
-                ):
-                    self.open_partition(new, partition)
-                    opened += 1
-                    if opened % OPEN_STEP == 0:
-                        await self.rpc.sleep(0)
+        for name, (_, new) in changed.items():
+            if new is not None:
+                await self.open_logs(name, new)
         self.ready()
-        log.info("owns %d partitions", opened)
+        log.info("owns %d partitions", len(self.logs.logs()))
 
     def on_recovery_progress(self, *_: object) -> None:
         """A long recovery is not a stall."""
@@ -154,28 +146,45 @@ class IoWorker(Worker):
         """
         return {}
 
-    def serve_image(self, sender: Address, delta: dict[str, Any]) -> dict[str, Any]:
+    async def serve_image(self, sender: Address, delta: dict[str, Any]) -> dict[str, Any]:
         """Create, delete and reconfigure logs; answers the errors by ``topic-partition``."""
-        errors: dict[str, int] = {}
-        for name, (old, new) in self.image.apply(delta).items():
-            same = old is not None and new is not None and old.topic_id == new.topic_id
-            if old is not None and not same:
-                self.remove_topic(old)
-            if new is None:
-                continue
-            for partition, image in enumerate(new.partitions):
-                if not self.owns(new, partition):
-                    continue
-                if self.logs.log(image.slot) is None:
-                    code = self.open_partition(new, partition)
-                    if code:
-                        errors[f"{name}-{partition}"] = code
-                elif same and old.config != new.config:
-                    self.reconfigure(new, image.slot)
+        changed = self.image.apply(delta)
+        # All but the opening of logs is done before anything else of this process runs.
         if "broker_config" in delta:
             self.take_settings()
             self.reconfigure_all()
+        for old, new in changed.values():
+            if old is None:
+                continue
+            if new is None or new.topic_id != old.topic_id:
+                self.remove_topic(old)
+            elif new.config != old.config:
+                self.reconfigure_topic(new)
+        errors: dict[str, int] = {}
+        for name, (_, new) in changed.items():
+            if new is not None:
+                errors |= await self.open_logs(name, new)
         return {"errors": errors}
+
+    async def open_logs(self, name: str, topic: TopicImage) -> dict[str, int]:
+        """Open the topic's logs that are not open, a few at a time; the errors."""
+        errors: dict[str, int] = {}
+        opened = 0
+        for partition, image in enumerate(topic.partitions):
+            if not self.owns(topic, partition) or self.logs.log(image.slot) is not None:
+                continue
+            if opened == OPEN_STEP:
+                opened = 0
+                await self.rpc.sleep(0)
+                if self.image.topics.get(name) is not topic:
+                    break  # a later image came in between, and sees to what is left of it
+                if self.logs.log(image.slot) is not None:
+                    continue
+            code = self.open_partition(topic, partition)
+            opened += 1
+            if code:
+                errors[f"{name}-{partition}"] = code
+        return errors
 
     def remove_topic(self, topic: TopicImage) -> None:
         for partition, image in enumerate(topic.partitions):
@@ -198,9 +207,12 @@ class IoWorker(Worker):
     def reconfigure_all(self) -> None:
         """A broker-wide default changed: every topic may inherit it."""
         for topic in self.image.topics.values():
-            for partition, image in enumerate(topic.partitions):
-                if self.owns(topic, partition) and self.logs.log(image.slot) is not None:
-                    self.reconfigure(topic, image.slot)
+            self.reconfigure_topic(topic)
+
+    def reconfigure_topic(self, topic: TopicImage) -> None:
+        for partition, image in enumerate(topic.partitions):
+            if self.owns(topic, partition) and self.logs.log(image.slot) is not None:
+                self.reconfigure(topic, image.slot)
 
     # -- calls of handlers --
 
