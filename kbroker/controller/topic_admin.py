@@ -7,6 +7,7 @@ interleave there; only the publishing is awaited.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -71,12 +72,15 @@ class TopicAdmin:
         """
         results: list[Result] = []
         created: list[tuple[NewTopic, list[PartitionState]]] = []
+        named = Counter(request["name"] for request in topics)
+        by_metric: dict[str, str] = {}
         for request in topics:
             try:
                 if auto:
                     request = automatic(request["name"])
-                duplicates = sum(other["name"] == request["name"] for other in topics)
-                new, partitions = self._plan(request, validate_only, duplicates, created)
+                duplicates = named[request["name"]]
+                new, partitions = self._plan(request, validate_only, duplicates, by_metric)
+                by_metric[metric_name(new.name)] = new.name
                 created.append((new, partitions))
                 results.append(created_result(new))
             except WireError as error:
@@ -103,7 +107,7 @@ class TopicAdmin:
         request: Mapping[str, Any],
         validate_only: bool,
         duplicates: int,
-        earlier: list[tuple[NewTopic, list[PartitionState]]],
+        earlier: Mapping[str, str],
     ) -> tuple[NewTopic, list[PartitionState]]:
         name = request["name"]
         if duplicates > 1:
@@ -117,12 +121,12 @@ class TopicAdmin:
         new = plan_topic(
             self._state, request, defaults, self._validate_config, persistence.new_topic_id
         )
-        for other, _ in earlier:
-            if other.name.replace(".", "_") == name.replace(".", "_"):
-                raise WireError(
-                    ErrorCode.INVALID_TOPIC_EXCEPTION,
-                    f"Topic '{name}' collides with '{other.name}' in the same request.",
-                )
+        other = earlier.get(metric_name(name))
+        if other is not None:
+            raise WireError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                f"Topic '{name}' collides with '{other}' in the same request.",
+            )
         partitions = self._give_slots(new.name, new.topic_id, new.assignment, validate_only)
         return new, partitions
 
@@ -177,10 +181,11 @@ class TopicAdmin:
         """One result per topic: name, error, message. topics: name, count, assignments."""
         results: list[Result] = []
         enlarged: list[str] = []
+        named = Counter(request["name"] for request in topics)
         for request in topics:
             name = request["name"]
             try:
-                if sum(other["name"] == name for other in topics) > 1:
+                if named[name] > 1:
                     raise WireError(
                         ErrorCode.INVALID_REQUEST, f"Topic '{name}' is named more than once."
                     )
@@ -219,10 +224,12 @@ class TopicAdmin:
         """One result per topic: name, topic_id, error, message. topics: name, or topic_id (hex)."""
         results: list[Result] = []
         names: list[str] = []
+        known: set[str] = set()
         for request in topics:
             try:
                 topic = self._deletable(request)
-                if topic.name not in names:
+                if topic.name not in known:
+                    known.add(topic.name)
                     names.append(topic.name)
                 results.append(success(topic.name, topic.topic_id))
             except WireError as error:
@@ -286,6 +293,11 @@ class TopicAdmin:
         if not done.done:
             self._rpc.sleep(max(0, within_ms)).then(lambda _: first.resolve(False))
         return bool(await first)
+
+
+def metric_name(name: str) -> str:
+    """What topics may not have in common: '.' and '_' are the same in metric names."""
+    return name.replace(".", "_")
 
 
 def automatic(name: str) -> dict[str, Any]:
