@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
+from kbroker.metastore import paths
+from kbroker.metastore.reserve import Reserve
 from kbroker.metastore.store import (
     ANY_VERSION,
     CHANGED,
@@ -75,12 +77,19 @@ class EmbeddedStore(Store):
         self._now_ms = now_ms
         self._watches: dict[str, list[WatchCallback]] = {}
         self._failure: str | None = None
+        self._reserve = Reserve(directory)
         try:
             if not os.path.exists(self.path):
                 create_file(directory)
-            self._db = self._open()
+            try:
+                self._db = self._open()
+            except sqlite3.OperationalError as error:
+                if not (is_full(error) and self._reserve.release()):
+                    raise
+                self._db = self._open()
         except sqlite3.Error as error:
             raise StoreFailed(f"{self.path}: {error}{hint(error)}") from error
+        self._reserve.fill()
 
     def _open(self) -> sqlite3.Connection:
         db = sqlite3.connect(self.path, timeout=LOCK_TIMEOUT_S, isolation_level=None)
@@ -146,22 +155,34 @@ class EmbeddedStore(Store):
     def apply(self, operations: list[Operation]) -> list[str]:
         if self._failure is not None:
             raise StoreFailed(self._failure)
-        events: list[WatchEvent] = []
         try:
-            self._db.execute("BEGIN IMMEDIATE")
             try:
-                paths = [self._apply_one(operation, events) for operation in operations]
-            except BaseException:
-                if self._db.in_transaction:  # SQLite itself rolls back when the disk is full
+                made, events = self._transact(operations)
+            except sqlite3.OperationalError as error:
+                if makes_topic(operations) or not (is_full(error) and self._reserve.release()):
+                    raise
+                if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
-                raise
-            self._db.execute("COMMIT")
+                made, events = self._transact(operations)
         except sqlite3.Error as error:
             raise self._failed(error) from error
+        self._reserve.fill()
         for event in events:
             for callback in list(self._watches.get(event.path, ())):
                 callback(event)
-        return paths
+        return made
+
+    def _transact(self, operations: list[Operation]) -> tuple[list[str], list[WatchEvent]]:
+        events: list[WatchEvent] = []
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            made = [self._apply_one(operation, events) for operation in operations]
+        except BaseException:
+            if self._db.in_transaction:  # SQLite itself rolls back when the disk is full
+                self._db.execute("ROLLBACK")
+            raise
+        self._db.execute("COMMIT")
+        return made, events
 
     def _failed(self, error: sqlite3.Error) -> StoreFailed:
         text = f"{self.path}: {error}{hint(error)}"
@@ -243,9 +264,11 @@ class EmbeddedStore(Store):
 
     def close(self) -> None:
         if self._failure is None:
-            self._db.execute("BEGIN IMMEDIATE")
-            self._drop_ephemerals(self._db)
-            self._db.execute("COMMIT")
+            # What cannot be written now, on a full disk say, is done by the next opening.
+            with suppress(sqlite3.Error):
+                self._db.execute("BEGIN IMMEDIATE")
+                self._drop_ephemerals(self._db)
+                self._db.execute("COMMIT")
         self._db.close()
 
 
@@ -279,6 +302,17 @@ def create_file(directory: str) -> None:
 def stat_of(row: Row) -> NodeStat:
     """A stat from the columns ``STAT``."""
     return NodeStat(row[0], row[1], row[2], row[3], bool(row[4]))
+
+
+def makes_topic(operations: list[Operation]) -> bool:
+    """Whether a topic is made or grown: its logs would need room, too."""
+    below = paths.BROKER_TOPICS + "/"
+    return any(entry.kind == "create" and entry.path.startswith(below) for entry in operations)
+
+
+def is_full(error: sqlite3.Error) -> bool:
+    """Whether the disk had no room."""
+    return getattr(error, "sqlite_errorname", "") == "SQLITE_FULL"
 
 
 def hint(error: sqlite3.Error) -> str:

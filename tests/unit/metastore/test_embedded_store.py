@@ -307,3 +307,45 @@ def test_failed_sync_is_final(store):
     with pytest.raises(StoreFailed, match="disk I/O error"):
         store.create("/b")
     assert store.children("/") == []
+
+
+class NoRoom:
+    """The connection to a store on a disk that has room only while there is no reserve."""
+
+    def __init__(self, db, reserve):
+        self.db = db
+        self.reserve = reserve
+
+    def __getattr__(self, name):
+        return getattr(self.db, name)
+
+    def execute(self, sql, *args):
+        if sql == "COMMIT" and self.reserve.exists():
+            error = sqlite3.OperationalError("database or disk is full")
+            error.sqlite_errorname = "SQLITE_FULL"
+            raise error
+        return self.db.execute(sql, *args)
+
+
+def test_reserve_is_given_up_for_changes_but_not_for_topics(store, tmp_path):
+    reserve = tmp_path / "kbroker-metadata.reserve"
+    assert reserve.stat().st_blocks * 512 >= 256 * 1024
+    for path in ("/brokers", "/brokers/topics"):
+        store.create(path)
+    store._db = NoRoom(store._db, reserve)
+
+    with pytest.raises(StoreFailed, match="free some space"):
+        store.create("/brokers/topics/t")
+    assert reserve.exists()
+    store._reserve.fill = lambda: None  # the disk stays full
+    store.create("/deleted")
+
+    assert not reserve.exists()
+    assert store.children("/") == ["brokers", "deleted"]
+
+
+def test_reserve_is_set_aside_again_when_there_is_room(store, tmp_path):
+    store._reserve.release()
+    store.create("/a")
+
+    assert (tmp_path / "kbroker-metadata.reserve").exists()
