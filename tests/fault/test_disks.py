@@ -1,0 +1,281 @@
+"""A disk that is full, and one of two disks that fails (exams E4 and E5)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from fault.disks import MIB, failing_disk, fill_up, small_disk
+from fault.history import History
+from fault.load import TOPIC, Load, assert_consistent
+from fault.wire_client import WireClient, batch_of
+
+from kbroker.errors import ErrorCode
+from kbroker.protocol.messages.create_topics import CreateTopicsRequest
+from kbroker.protocol.messages.delete_records import DeleteRecordsRequest
+from kbroker.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from kbroker.testing import Broker, wait_until
+
+pytestmark = [pytest.mark.fault, pytest.mark.timeout(120)]
+
+DISK_BYTES = 32 * MIB
+REFUSED_WITHIN_S = 1.0
+HEALED_WITHIN_S = 5.0
+PARTITIONS = 4
+SETTINGS = {
+    "log.segment.bytes": 1 * MIB,
+    "log.index.size.max.bytes": 20_000,
+    "log.flush.interval.ms": 100,
+    "log.segment.delete.delay.ms": 100,
+}
+
+
+def produce_until_refused(client: WireClient, size: int = 100_000) -> tuple[int, str, float]:
+    """Fill partition 0; (records accepted, error text, seconds the refusal took)."""
+    for count in range(10_000):
+        began = time.monotonic()
+        answer = client.produce(TOPIC, {0: batch_of([b"%d" % count + b"f" * size])})[0]
+        took = time.monotonic() - began
+        if answer.error_code:
+            assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR, answer
+            return count, answer.error_message, took
+    raise AssertionError("the disk is never full")
+
+
+def values_of(client: WireClient) -> list[bytes]:
+    return [record.value.split(b"f")[0] for record in client.read_all(TOPIC, 0) if record.value]
+
+
+def test_full_disk_refuses_serves_and_heals(tmp_path: Path) -> None:
+    with (
+        small_disk(tmp_path / "disk", DISK_BYTES) as disk,
+        Broker(SETTINGS, log_dirs=disk / "data") as broker,
+        WireClient((broker.host, broker.port)) as client,
+    ):
+        client.create_topic(TOPIC, 2)
+        filler = fill_up(disk, leave=4 * MIB)
+        pids = broker.pids
+
+        count, text, took = produce_until_refused(client)
+
+        assert count > 5 and took < REFUSED_WITHIN_S
+        assert str(disk) in text and "full" in text and "free" in text, text
+        expected = [b"%d" % number for number in range(count)]
+        assert values_of(client) == expected
+        assert client.metadata(TOPIC).topics[0].error_code == 0
+        for _ in range(20):  # it stays so, for every partition, and fast
+            began = time.monotonic()
+            answer = client.produce(TOPIC, {1: batch_of([b"x" * 200_000])})[1]
+            assert time.monotonic() - began < REFUSED_WITHIN_S
+            if answer.error_code:
+                assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert broker.pids == pids, broker.log_text[-2000:]
+
+        filler.unlink()
+        wait_until(
+            lambda: client.produce(TOPIC, {0: batch_of([b"%df" % count])})[0].error_code == 0,
+            HEALED_WITHIN_S,
+            "it heals",
+        )
+        assert values_of(client) == [*expected, b"%d" % count]
+        assert broker.pids == pids
+        broker.restart()
+        with WireClient((broker.host, broker.port)) as later:
+            assert values_of(later) == [*expected, b"%d" % count]
+
+
+@pytest.mark.parametrize("end", [Broker.stop, Broker.kill_all], ids=["stopped", "killed"])
+def test_broker_starts_and_serves_on_a_full_disk(
+    tmp_path: Path, end: Callable[[Broker], object]
+) -> None:
+    with (
+        small_disk(tmp_path / "disk", DISK_BYTES) as disk,
+        Broker(SETTINGS, log_dirs=disk / "data") as broker,
+    ):
+        with WireClient((broker.host, broker.port)) as client:
+            client.create_topic(TOPIC, 2)
+            count, _, _ = produce_until_refused(client)
+            filler = fill_up(disk)
+        end(broker)
+        broker.start()
+        with WireClient((broker.host, broker.port)) as client:
+            expected = [b"%d" % number for number in range(count)]
+            wait_until(lambda: values_of(client) == expected, 10, "all is read")
+            answer = client.produce(TOPIC, {0: batch_of([b"x" * 500_000])})[0]
+            assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+            filler.unlink()
+            # What fills the disk now is the log itself: making room is still possible.
+            cls = DeleteRecordsRequest
+            part = cls.DeleteRecordsPartition(partition_index=0, offset=count)
+            topic = cls.DeleteRecordsTopic(name=TOPIC, partitions=[part])
+            client.call(cls(topics=[topic], timeout_ms=5000), 1)
+            wait_until(
+                lambda: client.produce(TOPIC, {0: batch_of([b"xf" * 50_000])})[0].error_code == 0,
+                HEALED_WITHIN_S,
+                "deleted records make room",
+            )
+
+
+def test_disk_that_is_full_for_a_while_under_load_loses_nothing(tmp_path: Path, seed: int) -> None:
+    history = History()
+    with (
+        small_disk(tmp_path / "disk", DISK_BYTES) as disk,
+        Broker(SETTINGS, log_dirs=disk / "data") as broker,
+    ):
+        with WireClient((broker.host, broker.port)) as client:
+            client.create_topic(TOPIC, PARTITIONS)
+        pids = broker.pids
+        with Load(broker, history, PARTITIONS, seed) as load:
+            for partition in range(PARTITIONS):
+                load.raw_writer(partition)
+                load.raw_writer(partition, idempotent=True)
+                load.raw_reader(partition)
+            load.librdkafka_writer("rd-idempotent", enable_idempotence=True)
+            load.librdkafka_writer("rd-acks1", acks=1)
+            for _ in range(2):
+                time.sleep(0.5)
+                filler = fill_up(disk)
+                wait_until(
+                    lambda: any(log.failed for log in history.writers.values()), 10, "refusals"
+                )
+                time.sleep(0.5)
+                filler.unlink()
+                before = {name: len(log.acked) for name, log in history.writers.items()}
+                wait_until(
+                    lambda b=before: all(
+                        len(history.writers[name].acked) > count for name, count in b.items()
+                    ),
+                    15,
+                    "every writer goes on",
+                )
+        assert broker.pids == pids
+        assert_consistent(broker, history, PARTITIONS)
+
+
+def test_topics_cannot_be_created_on_a_full_disk_but_later(tmp_path: Path) -> None:
+    with (
+        small_disk(tmp_path / "disk", DISK_BYTES) as disk,
+        Broker(SETTINGS, log_dirs=disk / "data") as broker,
+        WireClient((broker.host, broker.port)) as client,
+    ):
+        client.create_topic(TOPIC)
+        pids = broker.pids
+        filler = fill_up(disk)
+        cls = CreateTopicsRequest
+        topic = cls.CreatableTopic(name="later", num_partitions=4, replication_factor=1)
+        answer = client.call(cls(topics=[topic], timeout_ms=3000), 5).topics[0]
+        assert answer.error_code != 0 and answer.error_message
+
+        assert client.metadata(TOPIC).topics[0].error_code == 0
+        filler.unlink()
+        wait_until(lambda: is_created(client, "later"), 10, "it is created later")
+        assert {
+            p: a.error_code for p, a in produce_to_all(client, "later", 4).items()
+        } == dict.fromkeys(range(4), 0)
+        assert broker.pids == pids
+
+
+def is_created(client: WireClient, name: str) -> bool:
+    cls = CreateTopicsRequest
+    topic = cls.CreatableTopic(name=name, num_partitions=4, replication_factor=1)
+    code = client.call(cls(topics=[topic], timeout_ms=3000), 5).topics[0].error_code
+    return code in (0, ErrorCode.TOPIC_ALREADY_EXISTS)
+
+
+def produce_to_all(client: WireClient, topic: str, partitions: int) -> dict[int, object]:
+    return client.produce(topic, {p: batch_of([b"all"]) for p in range(partitions)})
+
+
+def test_failed_directory_takes_only_its_partitions_offline(tmp_path: Path) -> None:
+    with failing_disk(tmp_path / "bad") as disk:
+        good_dir, bad_dir = tmp_path / "good", disk.path / "data"
+        with Broker(SETTINGS, log_dirs=f"{good_dir},{bad_dir}") as broker:
+            with WireClient((broker.host, broker.port)) as client:
+                client.create_topic(TOPIC, PARTITIONS)
+                good = {p for p in range(PARTITIONS) if (good_dir / f"{TOPIC}-{p}").is_dir()}
+                bad = {p for p in range(PARTITIONS) if (bad_dir / f"{TOPIC}-{p}").is_dir()}
+                assert good and bad and good | bad == set(range(PARTITIONS)), (good, bad)
+                for number in range(20):
+                    batches = {p: batch_of([b"%d" % number]) for p in range(PARTITIONS)}
+                    assert not any(a.error_code for a in client.produce(TOPIC, batches).values())
+                time.sleep(0.5)  # synced: log.flush.interval.ms has passed
+                pids = broker.pids
+
+                disk.fail()
+                answers = wait_until(lambda: failed_answers(client, bad), 3, "the disk is noticed")
+
+                assert {answers[p].error_code for p in good} == {0}
+                for partition in bad:
+                    assert client.fetch(TOPIC, partition, 0).error_code == STORAGE_ERROR
+                for partition in good:
+                    assert client.read_all(TOPIC, partition)[19].value == b"19"
+                assert broker.pids == pids
+                assert str(bad_dir) in broker.log_text
+                assert directory_errors(client) == {str(good_dir): 0, str(bad_dir): STORAGE_ERROR}
+
+            broker.stop()
+            assert not (bad_dir / ".kafka_cleanshutdown").exists()
+            broker.start()  # without it
+            with WireClient((broker.host, broker.port)) as client:
+                for partition in good:
+                    assert client.read_all(TOPIC, partition)[19].value == b"19"
+                answers = produce_to_all(client, TOPIC, PARTITIONS)
+                assert {p for p in answers if answers[p].error_code == 0} == good
+                assert not [p for p in bad if (good_dir / f"{TOPIC}-{p}").exists()]
+            broker.stop()
+
+            disk.repair()
+            broker.start()
+            with WireClient((broker.host, broker.port)) as client:
+                for partition in range(PARTITIONS):
+                    values = [record.value for record in client.read_all(TOPIC, partition)]
+                    assert values[:20] == [b"%d" % number for number in range(20)]
+                assert not any(
+                    answer.error_code
+                    for answer in produce_to_all(client, TOPIC, PARTITIONS).values()
+                )
+
+
+STORAGE_ERROR = int(ErrorCode.KAFKA_STORAGE_ERROR)
+
+
+def failed_answers(client: WireClient, bad: set[int]) -> dict[int, object] | None:
+    """The answers once all partitions of the bad disk are refused."""
+    answers = produce_to_all(client, TOPIC, PARTITIONS)
+    refused = {p for p in bad if answers[p].error_code == STORAGE_ERROR}
+    return answers if refused == bad else None
+
+
+def directory_errors(client: WireClient) -> dict[str, int]:
+    """Error code of each log directory, by DescribeLogDirs."""
+    results = client.call(DescribeLogDirsRequest(topics=None), 1).results
+    return {result.log_dir: result.error_code for result in results}
+
+
+def test_broker_whose_only_directory_fails_says_so(tmp_path: Path) -> None:
+    """Nothing hangs, nothing is acknowledged, and it starts again once the disk is back."""
+    with (
+        failing_disk(tmp_path / "bad") as disk,
+        Broker(SETTINGS, log_dirs=disk.path / "data") as broker,
+    ):
+        with WireClient((broker.host, broker.port)) as client:
+            client.create_topic(TOPIC, PARTITIONS)
+            assert not any(a.error_code for a in produce_to_all(client, TOPIC, PARTITIONS).values())
+            time.sleep(0.5)
+            disk.fail()
+            everything = set(range(PARTITIONS))
+            try:
+                wait_until(lambda: failed_answers(client, everything), 3, "the disk is noticed")
+            except OSError:
+                assert not broker.running  # to stop is an answer, too
+        assert str(disk.path) in broker.log_text
+        if broker.running:
+            broker.stop()
+        disk.repair()
+        broker.start()
+        with WireClient((broker.host, broker.port)) as client:
+            for partition in range(PARTITIONS):
+                assert client.read_all(TOPIC, partition)[0].value == b"all"
