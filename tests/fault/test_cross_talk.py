@@ -1,0 +1,122 @@
+"""Nobody is given another's bytes, whoever is cut off or killed meanwhile (exam S13)."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+
+import pytest
+from fault.history import parse_value, value_of
+from fault.wire_client import WireClient, batch_of, produce_request, request_frame
+
+from kbroker.record.batch import iterate_batches
+from kbroker.testing import Broker, wait_until
+
+pytestmark = [pytest.mark.fault, pytest.mark.timeout(180)]
+
+CLIENTS = 50
+SECONDS = 6
+KINDS = ("network", "io")
+
+
+class Marked:
+    """A client with a topic of its own: writes values that carry its name, and reads them."""
+
+    def __init__(self, broker: Broker, number: int, seed: int) -> None:
+        self.name = f"client{number}"
+        self.problems: list[str] = []
+        self.written = self.read = self.cut = 0
+        self._broker = broker
+        self._chance = random.Random(seed + number)
+        self._number = 0
+        self._offset = 0
+
+    def run(self, stopping: threading.Event) -> None:
+        """Connect, write and read, break the connection off, again and again."""
+        while not stopping.is_set():
+            try:
+                address = (self._broker.host, self._broker.port)
+                with WireClient(address, 10, client_id=self.name) as client:
+                    for _ in range(self._chance.randrange(1, 40)):
+                        self._step(client)
+                    self._break_off(client)
+            except TimeoutError:
+                self.problems.append(f"{self.name}: a request hangs")
+                return
+            except OSError:
+                self.cut += 1
+                time.sleep(0.01)
+            except Exception as error:  # bytes that are no answer to what was asked
+                self.problems.append(f"{self.name}: {type(error).__name__}: {error}")
+                return
+
+    def _step(self, client: WireClient) -> None:
+        if self._chance.random() < 0.5:
+            answer = client.produce(self.name, {0: self._batch()})[0]
+            self.written += answer.error_code == 0
+        else:
+            self._read(client)
+
+    def _batch(self) -> bytes:
+        count = self._chance.choice((1, 3))
+        size = self._chance.choice((30, 300, 20_000))
+        values = [value_of(self.name, 0, self._number + i, size) for i in range(count)]
+        self._number += count
+        return batch_of(values)
+
+    def _read(self, client: WireClient) -> None:
+        answer = client.fetch(self.name, 0, self._offset, max_wait_ms=5)
+        if answer.error_code:
+            return
+        for batch in iterate_batches(bytes(answer.records or b""), partial_tail=True):
+            batch.check()
+            for record in batch.records():
+                key = parse_value(record.value)
+                if key is None or key[0] != self.name:
+                    self.problems.append(f"{self.name} read {record.value!r:.60}")
+                self.read += 1
+            self._offset = batch.next_offset
+
+    def _break_off(self, client: WireClient) -> None:
+        """Leave answers unread and requests half sent."""
+        request = request_frame(produce_request(self.name, {0: self._batch()}), 8, 9, self.name)
+        kind = self._chance.randrange(3)
+        if kind == 0:
+            client.socket.sendall(request * 5)
+        elif kind == 1:
+            client.socket.sendall(request[: self._chance.randrange(len(request))])
+
+
+def test_clients_get_their_own_bytes_only(seed: int, scale: int) -> None:
+    chance = random.Random(seed)
+    stopping = threading.Event()
+    with Broker({"log.segment.bytes": 500_000}) as broker:
+        with WireClient((broker.host, broker.port)) as client:
+            for number in range(CLIENTS):
+                client.create_topic(f"client{number}")
+        marked = [Marked(broker, number, seed) for number in range(CLIENTS)]
+        threads = [threading.Thread(target=one.run, args=(stopping,)) for one in marked]
+        for thread in threads:
+            thread.start()
+        try:
+            end = time.monotonic() + SECONDS * scale
+            while time.monotonic() < end:
+                time.sleep(chance.uniform(0.5, 1.5))
+                kind, index = chance.choice(KINDS), chance.randrange(2)
+                pid = broker.kill(kind, index)
+                title = f"{kind}-{index}"
+                wait_until(lambda t=title, p=pid: broker.pids.get(t, p) != p, 20, f"new {title}")
+        finally:
+            stopping.set()
+            for thread in threads:
+                thread.join(15)
+        assert not [thread for thread in threads if thread.is_alive()]
+        problems = [problem for one in marked for problem in one.problems]
+        assert not problems, problems[:10]
+        assert all(one.written and one.read for one in marked)
+        with WireClient((broker.host, broker.port)) as client:
+            for one in marked:  # also what nobody read
+                for record in client.read_all(one.name, 0):
+                    key = parse_value(record.value)
+                    assert key is not None and key[0] == one.name, (one.name, record.offset)
