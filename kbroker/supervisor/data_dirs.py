@@ -13,7 +13,6 @@ import fcntl
 import logging
 import os
 import time
-import uuid
 
 from kbroker.config.loader import BrokerConfig
 from kbroker.config.properties import PropertiesError, read_properties
@@ -139,10 +138,10 @@ class DataDirs:
 def new_cluster_id() -> str:
     """A random id as Kafka writes it.
 
-    A UUID in 22 characters of URL-safe base 64, not starting with a dash.
+    16 bytes in 22 characters of URL-safe base 64, not starting with a dash.
     """
     while True:
-        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        text = base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=")
         if not text.startswith("-"):
             return text
 

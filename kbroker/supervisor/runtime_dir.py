@@ -13,8 +13,6 @@ import fcntl
 import json
 import logging
 import os
-import secrets
-import shutil
 from contextlib import suppress
 from typing import Any
 
@@ -48,7 +46,7 @@ class RuntimeDir:
         written.
         """
         base = os.path.abspath(base)
-        nonce = secrets.token_hex(4)
+        nonce = os.urandom(4).hex()
         path = os.path.join(base, PREFIX + nonce)
         if len(os.fsencode(path)) + 1 + _ENDPOINT_NAME_MAX > SOCKET_PATH_BYTES_MAX:
             longest = SOCKET_PATH_BYTES_MAX - _ENDPOINT_NAME_MAX - len(PREFIX + nonce) - 2
@@ -88,7 +86,7 @@ class RuntimeDir:
 
     def remove(self) -> None:
         """Remove the directory at the end of the run."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        _remove_tree(self.path)
         os.close(self._lock_fd)
         if self._removes_base:
             with suppress(OSError):  # not empty: somebody else's run
@@ -108,7 +106,7 @@ def sweep(base: str) -> list[str]:
             entry.path
         ):
             continue
-        shutil.rmtree(entry.path, ignore_errors=True)
+        _remove_tree(entry.path)
         removed.append(entry.name)
         log.info("removed %s, left by a run that was killed", entry.path)
     return removed
@@ -127,3 +125,9 @@ def _is_abandoned(path: str) -> bool:
     finally:
         os.close(fd)
     return True
+
+
+def _remove_tree(path: str) -> None:
+    import shutil  # not needed for a start that has nothing to remove
+
+    shutil.rmtree(path, ignore_errors=True)
