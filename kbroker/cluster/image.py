@@ -54,6 +54,9 @@ class ClusterImage:
         self.topics: dict[str, TopicImage] = {}
         self.topics_by_id: dict[bytes, TopicImage] = {}
         self.broker_config: dict[str, dict[str, str]] = {}  # "default" or a broker id
+        # What readers computed from the image and want to find again until it changes. BOUND:
+        # whoever puts something in limits it.
+        self.derived: dict[Any, Any] = {}
 
     def apply(
         self, delta: dict[str, Any]
@@ -64,6 +67,7 @@ class ClusterImage:
         topic was deleted and created anew.
         """
         changed: dict[str, tuple[TopicImage | None, TopicImage | None]] = {}
+        self.derived.clear()
         if delta.get("snapshot"):
             self.brokers.clear()
             self.broker_config.clear()

@@ -108,10 +108,13 @@ async def answer(ctx: RequestContext, handler: Handler, request: Message) -> byt
     return None
 
 
-def encode(ctx: RequestContext, response: Message) -> bytes:
+def encode(ctx: RequestContext, response: Message | bytes) -> bytes:
     """The response's header and body."""
     out = bytearray(encode_response_header(ctx.correlation_id, ctx.api_key, ctx.api_version))
-    codec.encode_into(response, ctx.api_version, out)
+    if isinstance(response, bytes):
+        out += response
+    else:
+        codec.encode_into(response, ctx.api_version, out)
     return bytes(out)
 
 

@@ -7,7 +7,6 @@ answer then has the finished topic. From version 12 on a topic may be asked for 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from kbroker.cluster.image import PartitionImage, TopicImage
@@ -17,11 +16,15 @@ from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.authorized import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import api
+from kbroker.protocol import codec
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from kbroker.protocol.primitives import NO_UUID
 
 CREATION_TIMEOUT_MS = 10_000
+# BOUND: encoded answers kept until the image changes, each of this many partitions at least.
+KEPT_ANSWERS_MAX = 8
+KEPT_PARTITIONS_MIN = 200
 
 
 def fail(ctx: RequestContext, request: MetadataRequest, error: WireError) -> MetadataResponse:
@@ -38,10 +41,12 @@ def fail(ctx: RequestContext, request: MetadataRequest, error: WireError) -> Met
 
 
 @api(ApiKey.METADATA, versions=(0, 13), fail=fail)
-async def handle_metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse:
+async def handle_metadata(
+    ctx: RequestContext, request: MetadataRequest
+) -> MetadataResponse | bytes:
     """Brokers, and the topics asked for."""
     image = ctx.image
-    found: Iterable[TopicImage | Any]
+    found: list[TopicImage | Any]
     if request.topics is None or (ctx.api_version == 0 and not request.topics):
         found = list(image.topics.values())
     else:
@@ -50,6 +55,47 @@ async def handle_metadata(ctx: RequestContext, request: MetadataRequest) -> Meta
         failed = await create_missing(ctx, request, entries)
         found = [find(ctx, entry, failed) for entry in entries]
     response = with_brokers(ctx)
+    key = answer_key(ctx, request, response, found)
+    if key is None:
+        return complete(ctx, request, response, found)
+    derived = image.derived
+    if key not in derived:
+        encoded = codec.encode(complete(ctx, request, response, found), ctx.api_version)
+        if len(derived) >= KEPT_ANSWERS_MAX:
+            derived.clear()
+        derived[key] = encoded
+    answer: bytes = derived[key]
+    return answer
+
+
+def answer_key(
+    ctx: RequestContext, request: MetadataRequest, response: MetadataResponse, found: list[Any]
+) -> tuple[Any, ...] | None:
+    """What an answer depends on beside the image; None if it is not worth keeping.
+
+    Ten thousand partitions take tens of milliseconds, in which nobody else is served.
+    """
+    partitions = 0
+    for topic in found:
+        if not isinstance(topic, TopicImage):
+            return None
+        partitions += len(topic.partitions)
+    if partitions < KEPT_PARTITIONS_MIN:
+        return None
+    return (
+        "metadata",
+        ctx.api_version,
+        request.include_topic_authorized_operations,
+        request.include_cluster_authorized_operations,
+        tuple((broker.node_id, broker.host, broker.port) for broker in response.brokers),
+        tuple(topic.name for topic in found),
+    )
+
+
+def complete(
+    ctx: RequestContext, request: MetadataRequest, response: MetadataResponse, found: list[Any]
+) -> MetadataResponse:
+    """Add the topics, and the permissions where they are asked for."""
     reachable = frozenset(broker.node_id for broker in response.brokers)
     response.topics = [
         describe(ctx, topic, reachable) if isinstance(topic, TopicImage) else topic

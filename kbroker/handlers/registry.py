@@ -1,7 +1,7 @@
 """Which function answers which API in which versions; what ApiVersions announces follows from it.
 
 A handler is ``async def handle_<api>(ctx, request)``, entered by ``@api``. It returns the response,
-or None to have the connection closed without one.
+its encoding, or None to have the connection closed without one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from kbroker.errors import WireError
 from kbroker.protocol.api import ApiKey, response_class
 from kbroker.protocol.message import Message
 
-Handle = Callable[[Any, Any], Coroutine[Any, Any, Message | None]]
+Handle = Callable[[Any, Any], Coroutine[Any, Any, Message | bytes | None]]
 Fail = Callable[[Any, Any, WireError], Message]
 
 

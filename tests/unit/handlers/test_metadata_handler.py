@@ -207,3 +207,31 @@ def test_metadata_failure_in_version_13_is_told_at_the_top(
     response = process.ask(MetadataRequest(topics=None), 13)
     assert response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert process.ask(MetadataRequest(topics=None), 12) is None
+
+
+def test_metadata_of_many_partitions_is_encoded_once_until_the_image_changes(
+    process: NetworkProcess,
+) -> None:
+    process.add_topic("big", b"b" * 16, list(range(10, 510)))
+    first = process.ask(by_name("big"), 12)
+    kept = dict(process.image.derived)
+    assert len(kept) == 1
+
+    again = process.ask(by_name("big"), 12)
+    other_version = process.ask(by_name("big"), 9)
+    with_t = process.ask(by_name("big", "t"), 12)
+
+    assert again == first
+    assert names(with_t) == ["big", "t"]
+    assert len(other_version.topics[0].partitions) == 500
+    assert [p.partition_index for p in again.topics[0].partitions] == list(range(500))
+    process.add_topic("big", b"b" * 16, list(range(10, 511)))
+    assert len(process.ask(by_name("big"), 12).topics[0].partitions) == 501
+
+
+def test_metadata_answers_that_are_kept_are_bounded(process: NetworkProcess) -> None:
+    for number in range(20):
+        process.add_topic(f"big-{number}", bytes([number]) * 16, list(range(10, 310)))
+    for number in range(20):
+        assert process.ask(by_name(f"big-{number}"), 12).topics[0].name == f"big-{number}"
+    assert 0 < len(process.image.derived) <= 8
