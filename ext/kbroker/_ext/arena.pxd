@@ -16,6 +16,7 @@ cdef class Arena:
     cdef uint8_t* base
     cdef readonly int64_t size
     cdef readonly int64_t allocated
+    cdef readonly int64_t freed_total   # blocks, ever
     cdef int64_t _acquired       # blocks since the last trim
     cdef int64_t _touched        # first byte that was never part of a block since the last trim
     cdef int _max_order

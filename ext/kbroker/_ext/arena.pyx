@@ -106,6 +106,7 @@ cdef class Arena:
             return
         order = order_for(block.capacity)
         self.allocated -= block.capacity
+        self.freed_total += 1
         self.give_back(block.offset >> PAGE_SHIFT, order)
         block.next_free = self._spare
         self._spare = block

@@ -41,6 +41,7 @@ cdef class Connection:
     cdef bint closed
     cdef bint in_ready
     cdef bint in_dirty
+    cdef bint in_starved
     cdef bint had_request
     cdef int64_t last_active_ms
     cdef int64_t partial_since_ms      # when the frame in progress began, -1 when there is none

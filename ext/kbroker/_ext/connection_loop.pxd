@@ -13,6 +13,7 @@ cdef class ConnectionLoop:
     cdef list _ready                  # connections with more to do than their turn allowed
     cdef list _dirty                  # connections with answers to send
     cdef list _starved                # connections that wait for arena memory
+    cdef int64_t _freed_seen          # arena.freed_total when they last tried
     cdef Arena _arena
     cdef RequestTable _requests
     cdef object _on_close

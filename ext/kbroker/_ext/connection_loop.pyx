@@ -136,6 +136,11 @@ cdef class ConnectionLoop:
     def requests_in_flight(self) -> int:
         return self._requests.in_use
 
+    @property
+    def starved_count(self) -> int:
+        """Connections that wait for arena memory."""
+        return len(self._starved)
+
     # -- the turn ---
 
     def turn(self, int timeout_ms):
@@ -146,7 +151,7 @@ cdef class ConnectionLoop:
             uint32_t mask
             Connection c
             list again
-        if self._ready:
+        if self._ready or self._dirty or (self._starved and self._arena.freed_total != self._freed_seen):
             timeout_ms = 0
         with nogil:
             count = epoll_wait(self._epoll_fd, events, EVENTS_MAX, timeout_ms)
@@ -173,10 +178,12 @@ cdef class ConnectionLoop:
             for c in again:
                 c.in_ready = False
                 self.serve(c)
-        if self._starved and self._arena.allocated < self._arena.size:
+        if self._starved and self._arena.freed_total != self._freed_seen:
+            self._freed_seen = self._arena.freed_total
             again = self._starved
             self._starved = []
             for c in again:
+                c.in_starved = False
                 self.serve(c)
 
     cdef int serve(self, Connection c) except -1:
@@ -188,6 +195,9 @@ cdef class ConnectionLoop:
                 self.flush(c)
             if not c.closed:
                 self.parse(c)
+            if c.peer_closed and not c.closed and c.first != NULL and c.first.parked:
+                # Nobody reads on, so nothing would end it before its deadline, which is the client's to choose.
+                self.close_connection(c, None)
         except CloseConnection as reason:
             self.close_connection(c, str(reason))
         return 0
@@ -237,7 +247,9 @@ cdef class ConnectionLoop:
                 self.close_connection(c, None)
             elif got == RECEIVE_STARVED:
                 self.starved_total += 1
-                self._starved.append(c)
+                if not c.in_starved:
+                    c.in_starved = True
+                    self._starved.append(c)
                 break
         if not c.closed:
             c.drop_empty_block(self._arena)
@@ -256,16 +268,14 @@ cdef class ConnectionLoop:
         return 0
 
     cdef int flush_answers(self) except -1:
-        """Send answers. A connection that is free again goes on with its next frame."""
+        """Send answers. A connection that is free again goes on with its next frame, and may be dirty again."""
         cdef Connection c
-        cdef list dirty
-        while self._dirty:
-            dirty = self._dirty
-            self._dirty = []
-            for c in dirty:
-                c.in_dirty = False
-                if not c.closed:
-                    self.serve(c)
+        cdef list dirty = self._dirty
+        self._dirty = []
+        for c in dirty:
+            c.in_dirty = False
+            if not c.closed:
+                self.serve(c)
         return 0
 
     cdef int flush(self, Connection c) except -1:
@@ -423,7 +433,7 @@ cdef class ConnectionLoop:
                 self.close_connection(c, f"no request within {self._first_request_ms} ms")
             elif c.first == NULL and self._idle_ms > 0 and now - c.last_active_ms > self._idle_ms:
                 self.close_connection(c, None)
-        if self._starved and self._requests.in_use == 0:
+        if self._starved and not self._requests.holds_blocks():
             self.relieve_arena()
 
     cdef int relieve_arena(self) except -1:

@@ -45,6 +45,9 @@ cdef enum:
     # A produce that an io worker has not answered for this long is answered with REQUEST_TIMED_OUT.
     PRODUCE_PATIENCE_MS = 30000
 
+    # BOUND: how often a connection goes on with what it has pipelined in one turn; what is left is for the next turn.
+    ROUNDS_MAX = 8
+
 
 cdef class NetLoop(ConnectionLoop):
     """The loop of one network process.
@@ -336,13 +339,13 @@ cdef class NetLoop(ConnectionLoop):
 
         True when an io worker's lane is full: come back soon.
         """
+        cdef int rounds = 0
         self.note_restarts()
         self.expire_fetches()
-        while self._dirty or self.produce.queued > 0:
+        while self._dirty and rounds < ROUNDS_MAX:
             self.flush_answers()
-            self.produce.send_bundles(self._lanes)
-            if not self._dirty:
-                break
+            rounds += 1
+        self.produce.send_bundles(self._lanes)
         return self.produce.queued > 0
 
     # -- timeouts ---

@@ -133,6 +133,14 @@ cdef class RequestTable:
             free(request.response)
             request.response = NULL
             request.response_capacity = 0
+        if request.part_capacity * <Py_ssize_t>sizeof(ProducePart) > KEEP_BYTES:
+            free(request.parts)
+            request.parts = NULL
+            request.part_capacity = 0
+        if request.topic_capacity * <Py_ssize_t>sizeof(ProduceTopic) > KEEP_BYTES:
+            free(request.topics)
+            request.topics = NULL
+            request.topic_capacity = 0
         request.next = self._free
         self._free = request
         self.in_use -= 1
@@ -147,6 +155,25 @@ cdef class RequestTable:
         if request.generation != <uint32_t>(token >> 32) or request.state == REQUEST_FREE:
             return NULL
         return request
+
+    cdef bint holds_blocks(self) noexcept nogil:
+        """Whether any request in use refers to arena bytes."""
+        cdef uint32_t i
+        for i in range(self._count):
+            if self._entries[i].state != REQUEST_FREE and self._entries[i].block != NULL:
+                return True
+        return False
+
+    @property
+    def buffer_bytes(self) -> int:
+        """What all entries keep allocated, in use or not."""
+        cdef uint32_t i
+        cdef Py_ssize_t total = 0
+        for i in range(self._count):
+            total += self._entries[i].response_capacity
+            total += self._entries[i].part_capacity * <Py_ssize_t>sizeof(ProducePart)
+            total += self._entries[i].topic_capacity * <Py_ssize_t>sizeof(ProduceTopic)
+        return total
 
     cdef Request* at(self, uint32_t index) noexcept nogil:
         """The entry at ``index``, in whatever state; NULL past the end."""

@@ -35,10 +35,11 @@ class Harness:
         log_dirs: list[str] | None = None,
     ) -> None:
         self.dispatched: list[tuple[int, bytes]] = []
+        self.on_dispatch = lambda connection, token, frame: self.dispatched.append((token, frame))
         self.closed: list[str | None] = []
         self.region = mmap.mmap(-1, arena_bytes)
         self.arena = Arena(self.region, frame_max + 4)
-        requests = RequestTable()
+        self.requests = requests = RequestTable()
         topics = TopicRegistry()
         topics.put(b"t", TOPIC_ID, [0, 1], [7, 8])
         self.table = PartitionTable(mmap.mmap(-1, region_size(4)), 4)
@@ -51,7 +52,7 @@ class Harness:
             lambda connection, reason: self.closed.append(reason),
             ProducePath(self.arena, topics, requests, 1),
             self.fetch,
-            lambda connection, token, frame: self.dispatched.append((token, frame)),
+            lambda connection, token, frame: self.on_dispatch(connection, token, frame),
         )
         self._ours, self.worker = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._ours.setblocking(False)

@@ -1,0 +1,167 @@
+"""No connection holds up the others, and nothing is kept for a client that is gone."""
+
+from __future__ import annotations
+
+import struct
+import time
+
+import pytest
+
+from kbroker._ext.partition_table import ONLINE
+from kbroker.protocol import codec, header
+from kbroker.protocol.api import ApiKey
+from kbroker.protocol.messages.fetch import FetchRequest
+from tests.unit.network.net_loop_harness import Harness, result
+from tests.unit.network.test_net_loop import framed, produce, received
+
+pytestmark = pytest.mark.unit
+
+METADATA = framed(header.encode_request_header(ApiKey.METADATA, 1, 2, "me") + b"\0\0\0\0")
+
+
+def fetch(max_wait_ms: int, correlation_id: int = 1) -> bytes:
+    """A Fetch of partition 0 from its start."""
+    partition = FetchRequest.FetchPartition(
+        partition=0, fetch_offset=0, partition_max_bytes=1 << 20
+    )
+    topic = FetchRequest.FetchTopic(topic="t", partitions=[partition])
+    request = FetchRequest(replica_id=-1, max_wait_ms=max_wait_ms, min_bytes=1, topics=[topic])
+    head = header.encode_request_header(ApiKey.FETCH, 4, correlation_id, "me")
+    return framed(head + codec.encode(request, 4))
+
+
+def serving(harness: Harness) -> None:
+    """Answer dispatched requests where they are dispatched, as most handlers do."""
+
+    def dispatch(connection, token, frame):
+        harness.dispatched.append((token, frame))
+        harness.loop.answer(token, b"\0\0\0\2")
+
+    harness.on_dispatch = dispatch
+
+
+def test_pipelined_requests_of_one_connection_leave_the_turn_to_others():
+    harness = Harness()
+    serving(harness)
+    greedy = harness.connect()
+
+    assert greedy.send(METADATA * 1000) == 1000 * len(METADATA)
+    harness.turn(1)
+    done = len(harness.dispatched)
+    assert 0 < done <= 20
+    started = time.monotonic()
+    while len(harness.dispatched) < 1000:
+        received(greedy)
+        harness.loop.turn(1000)
+        harness.loop.end_turn()
+
+    assert time.monotonic() - started < 1.0, "what is left needs no event to go on"
+
+
+def starved_harness(clients: int):
+    """A harness whose arena is full, and the descriptors and clients of those that got in."""
+    harness = Harness(arena_bytes=1 << 17, frame_max=(1 << 16) - 4)
+    harness.loop.set_timeouts(600_000, 30_000, 60_000, 60_000)
+    sockets = [harness.connect() for _ in range(clients)]
+    for client in sockets:
+        client.send(produce(9, records={0: b"x" * 50_000}))
+    harness.turn(5)
+    return harness, sockets
+
+
+def test_full_arena_goes_on_at_once_when_an_answer_frees_it():
+    harness, _clients = starved_harness(4)
+    taken = harness.descriptors()
+    assert len(taken) < 4
+
+    harness.answer(*[result(d) for d in taken])
+    harness.turn(1)
+    started = time.monotonic()
+    harness.loop.turn(5000)
+    harness.loop.end_turn()
+
+    assert time.monotonic() - started < 1.0
+    assert harness.descriptors(), "those that waited for memory were read"
+
+
+def test_connection_that_waits_for_memory_waits_once():
+    harness, clients = starved_harness(4)
+    before = harness.loop.starved_total
+
+    for _ in range(50):
+        for client in clients:
+            client.send(b"more")
+        harness.turn(1)
+    harness.turn(1)
+    retried = harness.loop.starved_total
+    harness.turn(10)
+
+    assert retried > before
+    assert harness.loop.starved_total == retried, "no retry while nothing was freed"
+    assert harness.loop.starved_count == len(clients), "each once"
+
+
+def test_arena_full_of_unfinished_requests_is_relieved_though_a_fetch_is_parked():
+    harness = Harness(arena_bytes=1 << 17, frame_max=(1 << 16) - 4)
+    harness.loop.set_timeouts(600_000, 30_000, 60_000, 60_000)
+    harness.table.reset(0, state=ONLINE, slot_incarnation=7)
+    consumer = harness.connect()
+    consumer.send(fetch(60_000))
+    harness.turn()
+    assert harness.fetch.counts()["parked"] == 1
+
+    clients = [harness.connect() for _ in range(4)]
+    for client in clients:
+        client.send(produce(9, records={0: b"x" * 60_000})[:-1])
+    harness.turn()
+    harness.loop.sweep()
+
+    assert len(harness.closed) == 1
+    assert "arena is full" in harness.closed[0]
+
+
+def test_parked_fetch_of_a_client_that_left_is_given_up():
+    harness = Harness()
+    harness.table.reset(0, state=ONLINE, slot_incarnation=7)
+    early, late = harness.connect(), harness.connect()
+    early.send(fetch(2**31 - 1))
+    harness.turn()
+    assert harness.fetch.counts()["parked"] == 1
+
+    late.send(fetch(2**31 - 1))
+    late.close()
+    early.close()
+    harness.turn()
+
+    assert harness.closed == [None, None]
+    assert harness.fetch.counts()["parked"] == 0
+    assert harness.loop.requests_in_flight == 0
+
+
+def test_request_of_many_partitions_leaves_no_buffers_behind():
+    harness = Harness(arena_bytes=1 << 23, frame_max=(1 << 20) - 4)
+    client = harness.connect()
+    client.send(produce(9, records=dict.fromkeys(range(2, 3000), b"x")))
+    for _ in range(20):
+        harness.turn(1)
+        if received(client):
+            break
+    harness.turn()
+
+    assert harness.loop.requests_in_flight == 0
+    assert harness.requests.buffer_bytes < 65536
+
+
+def test_topics_of_a_request_leave_no_buffers_behind():
+    harness = Harness(arena_bytes=1 << 23, frame_max=(1 << 20) - 4)
+    client = harness.connect()
+    head = header.encode_request_header(ApiKey.PRODUCE, 3, 1, "me")
+    topics = struct.pack(">h", 1) + b"t" + struct.pack(">i", 0)
+    body = struct.pack(">hhii", -1, 1, 1000, 2000) + topics * 2000
+    client.send(framed(head + body))
+    for _ in range(20):
+        harness.turn(1)
+        received(client)
+
+    assert harness.loop.requests_in_flight == 0
+    assert harness.requests.buffer_bytes < 65536
