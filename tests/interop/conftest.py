@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from interop.drivers import Driver
-from interop.drivers.java import java_missing
+from interop.drivers.java import FIRST_TEST_TIMEOUT_S, java_missing
 from interop.drivers.kcat import Kcat
 
 from kbroker.testing import Broker
@@ -29,8 +29,12 @@ def java_names() -> list[str]:
 def clients(*names: str) -> list[object]:
     """Parameters for the fixture ``driver``, with the marks that each client needs."""
     marks = {
-        "kcat": [pytest.mark.skipif(not Kcat.installed(), reason="kcat is not installed")],
-        "java": [pytest.mark.java, pytest.mark.skipif(bool(java_missing()), reason=java_missing())],
+        "kcat": [pytest.mark.skipif(Kcat.missing(), reason="kcat is not installed")],
+        "java": [
+            pytest.mark.java,
+            pytest.mark.timeout(FIRST_TEST_TIMEOUT_S),
+            pytest.mark.skipif(bool(java_missing()), reason=java_missing()),
+        ],
     }
     return [
         pytest.param(name, marks=marks.get(name.split()[0], []), id=name.replace(" ", "-"))
@@ -44,8 +48,8 @@ ADMINS = clients(*PYTHON, *java_names())
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[Broker]:
-    """The broker under test."""
-    with Broker() as running:
+    """The broker under test. It keeps records for ever: tests date some of them years back."""
+    with Broker({"log.retention.ms": -1}) as running:
         yield running
 
 

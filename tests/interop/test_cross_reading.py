@@ -7,10 +7,11 @@ from collections.abc import Callable
 import pytest
 from interop.conftest import ALL, PYTHON, java_names
 from interop.drivers import CODECS, AdminDriver, Driver, Message
-from interop.drivers.java import java_missing
+from interop.drivers.java import FIRST_TEST_TIMEOUT_S, java_missing
 from interop.drivers.kcat import Kcat
 
-pytestmark = pytest.mark.interop
+# The first test starts every client, and may have to download libraries.
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(FIRST_TEST_TIMEOUT_S)]
 
 TOPIC = "cross-reading"
 PARTITIONS = 2
@@ -20,7 +21,7 @@ BATCH = 15
 
 def _writers() -> list[str]:
     names = list(PYTHON)
-    if Kcat.installed():
+    if not Kcat.missing():
         names.append("kcat")
     if not java_missing():
         names += java_names()

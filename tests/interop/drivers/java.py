@@ -25,12 +25,16 @@ ROOT = Path(__file__).resolve().parents[3]
 SOURCES = ROOT / "tests" / "java"
 CACHE = ROOT / ".cache" / "java"
 ANSWER_TIMEOUT_S = 60.0
+# BOUND: of a test whose fixtures may have to download the libraries first.
+FIRST_TEST_TIMEOUT_S = 600
 # Small and quick to start: these JVMs do little, several at a time.
 JVM_OPTIONS = ("-Xmx192m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 
 
 def java_missing() -> str:
-    """Why Java tests cannot run here; empty if they can."""
+    """Why Java tests cannot run here; empty if they can, or if they must (``.ci/run``)."""
+    if os.environ.get("KBROKER_CI"):
+        return ""
     absent = [name for name in ("java", "javac", "mvn") if shutil.which(name) is None]
     return f"not installed: {', '.join(absent)}" if absent else ""
 

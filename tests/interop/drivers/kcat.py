@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -27,8 +28,9 @@ class Kcat:
         self._bootstrap = bootstrap
 
     @staticmethod
-    def installed() -> bool:
-        return shutil.which("kcat") is not None
+    def missing() -> bool:
+        """Whether its tests are to be skipped, which ``.ci/run`` does not want."""
+        return shutil.which("kcat") is None and not os.environ.get("KBROKER_CI")
 
     def close(self) -> None:
         pass

@@ -1,0 +1,67 @@
+"""Clients that speak as to a broker of an earlier version: every request version still answers."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+
+import pytest
+from interop.drivers import CODECS, Message
+from interop.drivers.kafka_python import KafkaPython
+
+from kbroker.testing import Broker
+
+pytestmark = pytest.mark.interop
+
+# Since 0.11 there are batches of format 2; 2.7 and 4.3 are the releases kbroker measures itself by.
+RELEASES = (
+    *((0, 11), (1, 0), (1, 1), (2, 0), (2, 1), (2, 2), (2, 3), (2, 4), (2, 5), (2, 6), (2, 7)),
+    *((2, 8), (3, 0), (3, 1), (3, 3), (3, 5), (3, 7), (3, 9), (4, 0), (4, 1), (4, 3)),
+)
+FIRST_WITH_ZSTD = (2, 1)
+# Produce, Fetch and Metadata as they were sent, in some of them: the pin really works.
+SENT = {(0, 11): (3, 5, 4), (2, 0): (6, 8, 6), (2, 7): (8, 12, 9), (4, 3): (9, 12, 13)}
+START_MS = 1_700_000_000_000
+
+
+@pytest.fixture(params=RELEASES, ids=lambda release: ".".join(map(str, release)))
+def pinned(request: pytest.FixtureRequest, broker: Broker) -> Iterator[KafkaPython]:
+    """kafka-python, told that the broker is of that release."""
+    yield KafkaPython(broker.bootstrap, request.param)
+
+
+def test_pinned_kafka_python_does_all_it_could_then(
+    pinned: KafkaPython, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Create, produce with every codec, find, read, alter, extend, cut and delete."""
+    release = tuple(map(int, pinned.name.split()[1].split(".")))
+    pinned.create_topic(topic, 1)
+    headers = (("release", pinned.name.encode()),)
+    messages = [Message(b"v%d" % n, b"k", headers, START_MS + n) for n in range(20)]
+    codecs = [codec for codec in CODECS if codec != "zstd" or release >= FIRST_WITH_ZSTD]
+    for index, codec in enumerate(codecs):
+        offsets = pinned.produce(topic, messages, codec=codec, idempotent=index % 2 == 0)
+        assert offsets == list(range(20 * index, 20 * index + 20))
+    count = 20 * len(codecs)
+    caplog.set_level(logging.DEBUG, "kafka.net")
+    pinned.produce(topic, [Message(b"logged")])
+    records = pinned.fetch(topic, count, committed=True)
+    if release in SENT:
+        apis = ("Produce", "Fetch", "Metadata")
+        sent = [re.findall(rf"\b{api}Request\(version=(\d+)", caplog.text) for api in apis]
+        assert [set(map(int, versions)) for versions in sent] == [{n} for n in SENT[release]]
+    assert [record.offset for record in records] == list(range(count))
+    assert [(record.value, record.key, record.headers) for record in records] == [
+        (message.value, message.key, message.headers) for message in messages
+    ] * len(codecs)
+    assert pinned.offset(topic, "latest") == count + 1
+    assert pinned.offset(topic, START_MS + 7) == 7
+    if release >= (1, 0):
+        pinned.create_partitions(topic, 2)
+        assert pinned.partitions(topic) == 2
+    pinned.alter_topic_config(topic, "retention.ms", "3600000000000")
+    assert pinned.topic_config(topic)["retention.ms"] == "3600000000000"
+    assert pinned.delete_records(topic, 10) == 10
+    assert pinned.offset(topic, "earliest") == 10
+    pinned.delete_topic(topic)

@@ -1,0 +1,121 @@
+"""The main classes behind Apache Kafka's own scripts, each a JVM of its own."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from interop.drivers import Driver, Message
+from interop.drivers.java import FIRST_TEST_TIMEOUT_S, JVM_OPTIONS, java_missing, libraries
+
+from kbroker.testing import Broker
+
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.java,
+    pytest.mark.timeout(FIRST_TEST_TIMEOUT_S),
+    pytest.mark.skipif(bool(java_missing()), reason=java_missing()),
+]
+
+VERSION = "3.9.1"
+TIMEOUT_S = 60
+TOPIC_COMMAND = "org.apache.kafka.tools.TopicCommand"
+CONFIG_COMMAND = "kafka.admin.ConfigCommand"
+OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
+CONSOLE_PRODUCER = "kafka.tools.ConsoleProducer"
+CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+PRODUCER_PERFORMANCE = "org.apache.kafka.tools.ProducerPerformance"
+DELETE_RECORDS = "org.apache.kafka.tools.DeleteRecordsCommand"
+LOG_DIRS = "org.apache.kafka.tools.LogDirsCommand"
+API_VERSIONS = "kafka.admin.BrokerApiVersionsCommand"
+
+Script = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def script(broker: Broker) -> Script:
+    """Runs a main class with ``--bootstrap-server``; returns what it printed."""
+    jars = libraries(VERSION, "kafka-tools")
+
+    def run(main: str, *arguments: str, stdin: str = "", bootstrap: bool = True) -> str:
+        command = ["java", *JVM_OPTIONS, "-cp", f"{jars}/*", main, *arguments]
+        if bootstrap:
+            command += ["--bootstrap-server", broker.bootstrap]
+        done = subprocess.run(
+            command, input=stdin, capture_output=True, text=True, timeout=TIMEOUT_S
+        )
+        assert done.returncode == 0, f"{main}:\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+    return run
+
+
+def test_topic_command_creates_describes_extends_and_deletes(script: Script, topic: str) -> None:
+    create = ("--create", "--topic", topic, "--partitions", "2", "--config", "retention.ms=5000")
+    assert f"Created topic {topic}" in script(TOPIC_COMMAND, *create)
+    script(TOPIC_COMMAND, "--alter", "--topic", topic, "--partitions", "3")
+    text = script(TOPIC_COMMAND, "--describe", "--topic", topic)
+    assert re.search(r"PartitionCount: 3\s+ReplicationFactor: 1", text)
+    assert "retention.ms=5000" in text
+    assert len(re.findall(r"Leader: 0\s+Replicas: 0\s+Isr: 0", text)) == 3
+    script(TOPIC_COMMAND, "--delete", "--topic", topic)
+    assert topic not in script(TOPIC_COMMAND, "--list").split()
+
+
+def test_console_producer_and_consumer_pass_lines_on(script: Script, made: str) -> None:
+    """The consumer names partition and offset, so it needs no group."""
+    lines = [f"key{n}:value {n}" for n in range(100)]
+    send = ("--topic", made, "--property", "parse.key=true", "--property", "key.separator=:")
+    script(CONSOLE_PRODUCER, *send, "--compression-codec", "zstd", stdin="\n".join(lines) + "\n")
+    read = ("--topic", made, "--partition", "0", "--max-messages", "90", "--offset", "10")
+    show = ("--property", "print.key=true", "--property", "key.separator=:")
+    assert script(CONSOLE_CONSUMER, *read, *show).splitlines() == lines[10:]
+
+
+def test_config_command_alters_topic_and_broker(script: Script, made: str) -> None:
+    of_topic = ("--entity-type", "topics", "--entity-name", made)
+    change = ("--alter", "--add-config", "segment.bytes=1048576,cleanup.policy=[compact,delete]")
+    script(CONFIG_COMMAND, *of_topic, *change)
+    text = script(CONFIG_COMMAND, *of_topic, "--describe")
+    assert "segment.bytes=1048576" in text and "cleanup.policy=compact,delete" in text
+    of_broker = ("--entity-type", "brokers", "--entity-name", "0")
+    script(CONFIG_COMMAND, *of_broker, "--alter", "--add-config", "log.cleaner.threads=2")
+    assert "log.cleaner.threads=2" in script(CONFIG_COMMAND, *of_broker, "--describe")
+    script(CONFIG_COMMAND, *of_broker, "--alter", "--delete-config", "log.cleaner.threads")
+    assert "log.cleaner.threads=2" not in script(CONFIG_COMMAND, *of_broker, "--describe")
+
+
+def test_offsets_records_and_directories_by_script(
+    script: Script, driver_of: Callable[[str], Driver], made: str, tmp_path: Path
+) -> None:
+    messages = [Message(b"v", timestamp_ms=1_700_000_000_000 + n) for n in range(50)]
+    driver_of("confluent-kafka").produce(made, messages)
+    cut = {"partitions": [{"topic": made, "partition": 0, "offset": 20}], "version": 1}
+    path = tmp_path / "cut.json"
+    path.write_text(json.dumps(cut))
+    assert "low_watermark: 20" in script(DELETE_RECORDS, "--offset-json-file", str(path))
+    for time, offset in (("earliest", 20), ("latest", 50), ("max-timestamp", 49)):
+        assert script(OFFSETS, "--topic", made, "--time", time).strip() == f"{made}:0:{offset}"
+    assert f'"partition":"{made}-0"' in script(LOG_DIRS, "--describe", "--topic-list", made)
+
+
+def test_producer_performance_sends_all(
+    script: Script, driver_of: Callable[[str], Driver], broker: Broker, made: str
+) -> None:
+    arguments = ["--topic", made, "--num-records", "100000", "--record-size", "100"]
+    arguments += ["--throughput", "-1", "--producer-props", f"bootstrap.servers={broker.bootstrap}"]
+    assert "100000 records sent" in script(PRODUCER_PERFORMANCE, *arguments, bootstrap=False)
+    assert driver_of("confluent-kafka").offset(made, "latest") == 100_000  # type: ignore[attr-defined]
+
+
+def test_api_versions_command_knows_every_api(script: Script) -> None:
+    """The client lists what both sides speak; the broker must announce nothing unusable."""
+    text = script(API_VERSIONS)
+    for api in ("Produce(0): 0 to", "Fetch(1): ", "Metadata(3): 0 to", "CreateTopics(19): "):
+        assert api in text, text
+    assert re.search(r"Produce\(0\): .*\[usable: 11\]", text)
+    assert re.search(r"Fetch\(1\): .*\[usable: 17\]", text)
