@@ -322,12 +322,14 @@ class PartitionLog:
 
     # ---- flushing ----
 
-    def begin_flush(self) -> FlushJob:
+    def begin_flush(self, *, with_active: bool = True) -> FlushJob:
         """A job that syncs what is in the log; ``finish_flush`` when it has run. One at a time."""
         self.flush_running = True
         self.first_unflushed_ms = None
         return self._unsynced.job(
-            self.log_end_offset, self.appender.unflushed_messages, self._active.fd
+            self.log_end_offset,
+            self.appender.unflushed_messages,
+            self._active.fd if with_active else None,
         )
 
     def finish_flush(self, job: FlushJob) -> None:
@@ -546,7 +548,8 @@ class PartitionLog:
         self._active.trim(self.appender)
         snapshot = producer_snapshots.write_snapshot(self.path, self.appender.producers)
         self._unsynced.names_changed = True
-        job = self.begin_flush()
+        is_synced = self.log_end_offset == self.recovery_point
+        job = self.begin_flush(with_active=not is_synced)
         job.files += [self.active.path(suffix) for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX)]
         if snapshot is not None:
             job.files.append(snapshot)
