@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import urllib.request
 from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,11 +14,13 @@ import pytest
 from interop.conftest import ALL
 from interop.drivers import AdminDriver, Driver, Message, OffsetDriver, payloads
 
-from kbroker.testing import wait_until
+from kbroker.testing import Broker, wait_until
 
 pytestmark = pytest.mark.interop
 
 OFFSETS_OF_MAX_TIMESTAMP = ("confluent-kafka", "java")
+FETCHES_WAITED = "kbroker_fetches_waited_total"
+METADATA_REQUESTS = "kbroker_requests_total api=Metadata"
 START_MS = 1_700_000_000_000
 
 
@@ -32,6 +35,16 @@ def options(driver: Driver, **settings: object) -> dict[str, Any]:
         renamed = {"fetch_max_wait_ms": "fetch_wait_max_ms"}
         return {renamed.get(name, name): str(value) for name, value in settings.items()}
     return settings
+
+
+def metric(broker: Broker, wanted: str) -> float:
+    """A counter's sum over all processes; after the name may stand ``label=value``."""
+    name, _, label = wanted.partition(" ")
+    label = label.replace("=", '="')
+    with urllib.request.urlopen(f"{broker.metrics_url}/metrics", timeout=5) as answer:
+        lines = answer.read().decode().splitlines()
+    found = [line for line in lines if line.startswith(name + "{") and label in line]
+    return sum(float(line.rpartition(" ")[2]) for line in found)
 
 
 @pytest.fixture
@@ -66,14 +79,14 @@ def test_fetch_from_the_end_sees_only_what_comes_later(
 
 @pytest.mark.parametrize("driver", ALL, indirect=True)
 def test_consumer_of_an_empty_topic_waits_and_is_woken(
-    driver: Driver, writer: AdminDriver, made: str
+    broker: Broker, driver: Driver, writer: AdminDriver, made: str
 ) -> None:
     """The fetch may wait 15 seconds; the record must end that wait, not its deadline."""
+    waited = metric(broker, FETCHES_WAITED)
     patient = options(driver, fetch_max_wait_ms=15_000)
     with ThreadPoolExecutor(1) as pool:
         reading = pool.submit(driver.fetch, made, 1, start=0, **patient)
-        time_to_park = threading.Event()
-        time_to_park.wait(1.0)
+        wait_until(lambda: metric(broker, FETCHES_WAITED) > waited, what="the fetch waits")
         assert not reading.done()
         began = time.monotonic()
         writer.produce(made, [Message(b"first")])
@@ -141,7 +154,7 @@ def test_small_partition_limit_still_reads_all(
 
 @pytest.mark.parametrize("driver", ALL, indirect=True)
 def test_many_partitions_in_one_consumer_are_read_completely(
-    driver: Driver, writer: AdminDriver, topic: str
+    broker: Broker, driver: Driver, writer: AdminDriver, topic: str
 ) -> None:
     """Incremental sessions: partitions run dry one after the other, and get news later."""
     writer.create_topic(topic, 12)
@@ -151,10 +164,10 @@ def test_many_partitions_in_one_consumer_are_read_completely(
         if partition % 4 != 3:  # some stay empty
             writer.produce(topic, payloads(50 * (partition + 1)), partition=partition)
             total += 50 * (partition + 1)
+    waited = metric(broker, FETCHES_WAITED)
     with ThreadPoolExecutor(1) as pool:
         reading = pool.submit(driver.fetch, topic, total + 30, partition=range(12))
-        time_to_read = threading.Event()
-        time_to_read.wait(1.0)
+        wait_until(lambda: metric(broker, FETCHES_WAITED) > waited, what="all are read")
         for partition in (3, 7, 0):
             writer.produce(topic, payloads(10), partition=partition)
         records = reading.result()
@@ -178,15 +191,15 @@ def test_produce_to_an_unknown_topic_creates_it(driver: Driver, topic: str) -> N
 
 @pytest.mark.parametrize("driver", ALL, indirect=True)
 def test_consumer_of_a_topic_that_is_created_later_finds_it(
-    driver: Driver, writer: AdminDriver, topic: str
+    broker: Broker, driver: Driver, writer: AdminDriver, topic: str
 ) -> None:
     """Whether the client's metadata request creates it or not, it must read it in the end."""
     soon = options(driver, metadata_max_age_ms=500)
     if driver.name == "kcat":
         pytest.skip("kcat ends when the topic is unknown at start")
+    asked = metric(broker, METADATA_REQUESTS)
     with ThreadPoolExecutor(1) as pool:
         reading = pool.submit(driver.fetch, topic, 1, start=0, **soon)
-        time_to_ask = threading.Event()
-        time_to_ask.wait(0.5)
+        wait_until(lambda: metric(broker, METADATA_REQUESTS) > asked, what="metadata is asked for")
         writer.produce(topic, [Message(b"first")])
         assert [record.value for record in reading.result()] == [b"first"]
