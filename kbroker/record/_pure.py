@@ -398,6 +398,11 @@ def scan_zstd_frame(data: Buffer, start: int = 0) -> tuple[int, int, int]:
     return source.position, content if field_bytes else -1, bound
 
 
+def decode_lz4_frame(data: Buffer, decode_block: int) -> bytes | None:
+    """None: there is no direct way in Python, the caller uses the library's frame decoder."""
+    return None
+
+
 def scan_lz4_frame(data: Buffer, start: int = 0) -> tuple[int, int, int]:
     source = _Bytes(data, start)
     magic, flags, descriptor = source.take(4), source.take(1), source.take(1)

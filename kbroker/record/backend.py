@@ -9,6 +9,7 @@ if os.environ.get("KBROKER_PURE") == "1":
     from kbroker.record._pure import (
         check_batch,
         crc32c,
+        decode_lz4_frame,
         decode_records,
         encode_record,
         read_header,
@@ -19,7 +20,7 @@ if os.environ.get("KBROKER_PURE") == "1":
         stamp_max_timestamp,
     )
 else:
-    from kbroker._ext.codec_frames import scan_lz4_frame, scan_zstd_frame
+    from kbroker._ext.codec_frames import decode_lz4_frame, scan_lz4_frame, scan_zstd_frame
     from kbroker._ext.crc32c import crc32c
     from kbroker._ext.record_batch import (
         check_batch,
@@ -34,6 +35,7 @@ else:
 __all__ = [
     "check_batch",
     "crc32c",
+    "decode_lz4_frame",
     "decode_records",
     "encode_record",
     "read_header",

@@ -8,6 +8,8 @@ Format Description 1.6. Oracle: ``kbroker.record._pure``.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_XDECREF
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
@@ -16,6 +18,11 @@ from kbroker._ext.wire cimport Reader
 cdef extern from "<endian.h>" nogil:
     uint32_t le32toh(uint32_t)
     uint64_t le64toh(uint64_t)
+
+cdef extern from "Python.h":
+    PyObject* PyBytes_FromStringAndSize(const char* data, Py_ssize_t size) except NULL
+    char* PyBytes_AS_STRING(PyObject* content) nogil
+    int _PyBytes_Resize(PyObject** content, Py_ssize_t size) except -1
 
 cdef enum:
     ZSTD_MAGIC = 0xFD2FB528
@@ -156,6 +163,103 @@ cdef object scan(data, Py_ssize_t start, bint zstd):
     if status != FRAME_OK:
         raise ValueError("cut short" if status == FRAME_CUT_SHORT else "malformed frame")
     return end, frame.declared, frame.bound
+
+
+# LZ4_decompress_safe of liblz4: decodes one block into at most `capacity` bytes, negative for damaged input.
+ctypedef int (*Lz4DecodeBlock)(const char* source, char* out, int size, int capacity) noexcept nogil
+
+
+cdef inline uint32_t rotated(uint32_t value, int bits) noexcept nogil:
+    return (value << bits) | (value >> (32 - bits))
+
+
+# The checksum byte behind a frame's descriptor: bits 8-15 of its xxHash-32 (seed 0, fewer than 16 bytes).
+cdef uint8_t lz4_header_checksum(const uint8_t* data, Py_ssize_t size) noexcept nogil:
+    cdef uint32_t hashed = <uint32_t>374761393 + <uint32_t>size
+    cdef uint32_t word
+    while size >= 4:
+        memcpy(&word, data, 4)
+        hashed = rotated(hashed + le32toh(word) * <uint32_t>3266489917, 17) * <uint32_t>668265263
+        data += 4
+        size -= 4
+    while size > 0:
+        hashed = rotated(hashed + data[0] * <uint32_t>374761393, 11) * <uint32_t>2654435761
+        data += 1
+        size -= 1
+    hashed = (hashed ^ (hashed >> 15)) * <uint32_t>2246822519
+    hashed = (hashed ^ (hashed >> 13)) * <uint32_t>3266489917
+    return <uint8_t>((hashed ^ (hashed >> 16)) >> 8)
+
+
+# Decode the blocks of a frame that scan_lz4 has accepted. Returns the bytes written, -1 for damaged input.
+cdef int64_t decode_lz4_blocks(
+    const uint8_t* data, Py_ssize_t size, uint8_t* out, int64_t capacity, Lz4DecodeBlock decode
+) noexcept nogil:
+    cdef:
+        Reader r
+        uint64_t block = 0
+        int64_t written = 0
+        Py_ssize_t block_size
+        Py_ssize_t descriptor_size = 10 if data[4] & 0x08 else 2
+        int n
+    if data[4 + descriptor_size] != lz4_header_checksum(data + 4, descriptor_size):
+        return -1
+    r.pos = data + 4 + descriptor_size + 1
+    r.end = data + size
+    while take(&r, 4, &block):
+        # SAFETY: scan_lz4 has seen that each block lies within the frame.
+        block_size = <Py_ssize_t>(block & 0x7FFFFFFF)
+        if block_size == 0:
+            return written
+        if block >> 31:
+            if block_size > capacity - written:
+                return -1
+            memcpy(out + written, r.pos, <size_t>block_size)
+            written += block_size
+        else:
+            n = decode(<const char*>r.pos, <char*>out + written, <int>block_size, <int>(capacity - written))
+            if n < 0:
+                return -1
+            written += n
+        r.pos += block_size
+    return -1
+
+
+def decode_lz4_frame(data, size_t decode_block):
+    """The content of one whole LZ4 frame, decoded into place; None if it carries checksums of its content.
+
+    decode_block: the address of liblz4's LZ4_decompress_safe. The caller has checked the frame's bound against its
+    budget. Raises ValueError for a frame that scan_lz4_frame refuses or that is damaged.
+    """
+    cdef:
+        Py_buffer view
+        Reader r
+        Frame frame
+        int64_t written = -1
+        const uint8_t* start
+        PyObject* content = NULL
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        start = <const uint8_t*>view.buf
+        r.pos = start
+        r.end = start + view.len
+        if scan_lz4(&r, &frame) != FRAME_OK or r.pos != r.end or frame.bound > 0x7FFFFFFF:
+            raise ValueError("malformed frame")
+        if start[4] & 0x14:
+            return None
+        content = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>frame.bound)
+        with nogil:
+            written = decode_lz4_blocks(
+                start, view.len, <uint8_t*>PyBytes_AS_STRING(content), frame.bound, <Lz4DecodeBlock><void*>decode_block
+            )
+        if written < 0 or (frame.declared >= 0 and written != frame.declared):
+            raise ValueError("damaged frame")
+        _PyBytes_Resize(&content, <Py_ssize_t>written)
+        found = <object>content
+    finally:
+        PyBuffer_Release(&view)
+        Py_XDECREF(content)
+    return found
 
 
 def scan_zstd_frame(data, Py_ssize_t start=0) -> tuple[int, int, int]:
