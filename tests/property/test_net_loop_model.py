@@ -170,6 +170,7 @@ def test_net_loop_random_load_answers_each_request_once_and_holds_nothing(seed, 
     for client in clients:
         client.socket.close()
     for _ in range(50):
+        harness.loop.sweep()
         harness.turn(1)
         answer_some(harness, random_, waiting, 1)
     assert harness.loop.connection_count == 0
