@@ -25,6 +25,7 @@ from kbroker.storage.damage import DamagedLogError
 from kbroker.storage.files import remove_if_present
 from kbroker.storage.formats import (
     INDEX_SUFFIX,
+    LOG_START_CHECKPOINT,
     LOG_SUFFIX,
     TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
@@ -132,6 +133,12 @@ def load_log(directory: str, options: LoadOptions) -> LoadedLog:
         )
     loaded.recovery_point = loaded.next_offset if not loaded.recovered else recovery_point
     if loaded.next_offset < options.log_start_offset:
+        if not loaded.recovered:
+            raise DamagedLogError(
+                f"{directory}: the log ends at offset {loaded.next_offset} and was stopped in "
+                f"order, but its log start is said to be {options.log_start_offset}; remove its "
+                f"line from {LOG_START_CHECKPOINT} if that is wrong"
+            )
         # Records up to the log start were deleted on purpose, and what followed was never synced.
         return _start_anew(loaded, directory, options.log_start_offset)
     loaded.log_start_offset = max(options.log_start_offset, loaded.segments[0].base_offset)

@@ -285,3 +285,24 @@ def test_marker_beside_a_torn_log_hides_nothing(template: Path, tmp_path: Path) 
         assert count >= RECOVERY_POINT and why == ""
         assert survivor.check(UNTOUCHED) == (END, "")
         survivor.append(1)
+
+
+def test_log_start_beyond_a_log_that_was_stopped_in_order_deletes_nothing(
+    template: Path, tmp_path: Path
+) -> None:
+    with Survivor(template, tmp_path / "b") as survivor:
+        survivor.start()
+        survivor.broker.stop()
+        checkpoint = survivor.data_dir / "log-start-offset-checkpoint"
+        good = checkpoint.read_text()
+        checkpoint.write_text(good.replace(f"{TOPIC} 2 0\n", f"{TOPIC} 2 900\n"))
+        survivor.start()
+
+        assert survivor.check(2)[0] == 0
+        assert survivor.check(UNTOUCHED) == (END, "")
+        assert "log-start-offset-checkpoint" in survivor.broker.log_text
+
+        survivor.broker.stop()
+        checkpoint.write_text(good)
+        survivor.start()
+        assert survivor.check(2) == (END, "")
