@@ -215,7 +215,11 @@ class NetworkWorker(Worker):
                 log.error("a request was left without an answer", exc_info=outcome.error)
             self.loop.answer(token, outcome.value)
 
-        self.dispatcher.handle(connection, frame).then(done)
+        try:
+            self.dispatcher.handle(connection, frame).then(done)
+        except Exception:
+            log.exception("a request of %s could not be served", connection.peer_host)
+            self.loop.answer(token, None)
 
     # -- the turn --
 

@@ -193,8 +193,10 @@ cdef class LogAppender:
         self.fd = -1
 
     def close(self) -> None:
-        """Refuse appends and let go of the log. Safe to call twice."""
+        """Refuse appends and let go of the log; nothing is left to publish or sync. Safe to call twice."""
         self.fd = -1
+        self.dirty = False
+        self.needs_sync = False
         self.log = None
         self.offset_index = None
         self.time_index = None

@@ -4,6 +4,9 @@ Runs in every process. A region starts with a 64-byte header (reserved); slots f
 """
 from libc.string cimport memcpy, memset
 
+cdef extern from "<sched.h>" nogil:
+    int sched_yield()
+
 from kbroker._ext.atomics cimport (
     kb_exchange_u64,
     kb_fence_acquire,
@@ -26,10 +29,12 @@ STATE_NAMES = {
 }
 FREE, ONLINE, OFFLINE, LOADING, CLOSED = SLOT_FREE, SLOT_ONLINE, SLOT_OFFLINE, SLOT_LOADING, SLOT_CLOSED
 
-# BOUND: a reader spins this often on a slot that is being written before it gives up for this turn. A writer holds
-# a slot for well under a microsecond unless its process was killed inside; the restarted owner repairs the lock.
+# BOUND: how often a reader looks at a slot that is being written before it gives up for this turn. A writer holds a
+# slot for well under a microsecond, unless it was put off the processor inside (hence the yields) or killed there; the
+# restarted owner repairs the lock.
 cdef enum:
-    READ_SPINS = 100000
+    READ_TRIES = 2000
+    READ_SPINS = 200
 
 
 def region_size(capacity: int) -> int:
@@ -68,9 +73,11 @@ cdef class PartitionTable:
         cdef Slot* entry = &self.slots[slot]
         cdef uint32_t before
         cdef int spin
-        for spin in range(READ_SPINS):
+        for spin in range(READ_TRIES):
             before = kb_load_acquire_u32(&entry.sequence)
             if before & 1:
+                if spin >= READ_SPINS:
+                    sched_yield()
                 continue
             memcpy(out, &entry.data, sizeof(SlotData))
             kb_fence_acquire()

@@ -54,6 +54,9 @@ cdef enum:
     # BOUND: partitions (and topics) of one request; each costs 80 bytes here and 64 in a bundle.
     PARTS_MAX = 100000
 
+    # Below the size of a batch header there is nothing to append; a descriptor would cost more than its bytes.
+    BATCH_BYTES_MIN = 61
+
     ERROR_NONE = 0
     ERROR_CORRUPT_MESSAGE = 2
     ERROR_UNKNOWN_TOPIC_OR_PARTITION = 3
@@ -189,7 +192,7 @@ cdef class ProducePath:
         if part.slot < 0:
             part.error_code = ERROR_NOT_LEADER_OR_FOLLOWER
             return 0
-        if size <= 0:
+        if size < BATCH_BYTES_MIN:
             part.error_code = ERROR_CORRUPT_MESSAGE
             return 0
         part.worker = part.slot % self.worker_count

@@ -18,6 +18,10 @@ UNKNOWN_TOPIC = 3
 UNKNOWN_TOPIC_ID = 100
 NOT_LEADER = 6
 INVALID_REQUIRED_ACKS = 21
+CORRUPT_MESSAGE = 2
+# The network process looks at no batch, but below 61 bytes there is none.
+SMALLEST_BATCH = b"a batch header is never smaller".ljust(61)
+ZERO, ONE = b"zero".ljust(61), b"one".ljust(70)
 
 
 def framed(payload: bytes) -> bytes:
@@ -36,7 +40,7 @@ def produce(
     topic_data = ProduceRequest.TopicProduceData
     partitions = [
         ProduceRequest.PartitionProduceData(index=index, records=data)
-        for index, data in (records or {0: b"records of partition 0"}).items()
+        for index, data in (records or {0: SMALLEST_BATCH}).items()
     ]
     if version >= 13:
         data = topic_data(topic_id=topic_id, partition_data=partitions)
@@ -78,10 +82,10 @@ def harness():
 def test_produce_every_version_reaches_the_owner_and_is_answered(harness, version):
     client = harness.connect()
 
-    client.send(produce(version, correlation_id=77, records={0: b"zero", 1: b"one"}))
+    client.send(produce(version, correlation_id=77, records={0: ZERO, 1: ONE}))
     harness.turn()
     first, second = harness.descriptors()
-    assert [harness.batch_of(first), harness.batch_of(second)] == [b"zero", b"one"]
+    assert [harness.batch_of(first), harness.batch_of(second)] == [ZERO, ONE]
     assert (first[2], first[3], second[2], second[3]) == (0, 7, 1, 8), "slot and its incarnation"
     harness.answer(result(first, base_offset=10), result(second, base_offset=20))
     harness.turn()
@@ -180,6 +184,7 @@ def test_produce_without_acks_that_fails_closes_the_connection(harness):
         ({"records": {2: b"x"}}, UNKNOWN_TOPIC),
         ({"records": {-1: b"x"}}, UNKNOWN_TOPIC),
         ({"acks": 2}, INVALID_REQUIRED_ACKS),
+        ({"records": {0: SMALLEST_BATCH[:-1]}}, CORRUPT_MESSAGE),
     ],
 )
 def test_produce_that_cannot_be_placed_is_answered_at_once(harness, arguments, error):

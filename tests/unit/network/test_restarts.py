@@ -50,14 +50,14 @@ def test_restarted_worker_keeps_the_bytes_it_was_told_of_itself():
 
     harness.cells[0] = 6
     harness.turn(1)
-    client.send(produce(9, correlation_id=2, records={0: b"for the new one"}))
+    client.send(produce(9, correlation_id=2, records={0: b"for the new one".ljust(61)}))
     harness.turn()
     [after] = harness.descriptors()
     harness.turn()
 
     assert codes(received(client)) == [(1, NOT_LEADER)], "the second belongs to the new worker"
     assert harness.arena.allocated > 0
-    assert harness.batch_of(after) == b"for the new one"
+    assert harness.batch_of(after) == b"for the new one".ljust(61)
     harness.answer(result(before), sender=5)
     harness.answer(result(after), sender=6)
     harness.turn()
