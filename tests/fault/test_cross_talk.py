@@ -7,6 +7,7 @@ import threading
 import time
 
 import pytest
+from doubles.pace import hold
 from fault.history import parse_value, value_of
 from fault.wire_client import WireClient, batch_of, produce_request, request_frame
 
@@ -46,7 +47,7 @@ class Marked:
                 return
             except OSError:
                 self.cut += 1
-                time.sleep(0.01)
+                hold(0.01)
             except Exception as error:  # bytes that are no answer to what was asked
                 self.problems.append(f"{self.name}: {type(error).__name__}: {error}")
                 return
@@ -102,7 +103,7 @@ def test_clients_get_their_own_bytes_only(seed: int, scale: int) -> None:
         try:
             end = time.monotonic() + SECONDS * scale
             while time.monotonic() < end:
-                time.sleep(chance.uniform(0.5, 1.5))
+                hold(chance.uniform(0.5, 1.5))
                 kind, index = chance.choice(KINDS), chance.randrange(2)
                 pid = broker.kill(kind, index)
                 title = f"{kind}-{index}"

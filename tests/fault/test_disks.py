@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from doubles.pace import hold
 from fault.disks import MIB, failing_disk, fill_up, small_disk
 from fault.history import History
 from fault.load import TOPIC, Load, assert_consistent
@@ -136,12 +137,12 @@ def test_disk_that_is_full_for_a_while_under_load_loses_nothing(tmp_path: Path, 
             load.librdkafka_writer("rd-idempotent", enable_idempotence=True)
             load.librdkafka_writer("rd-acks1", acks=1)
             for _ in range(2):
-                time.sleep(0.5)
+                hold(0.5)
                 filler = fill_up(disk)
                 wait_until(
                     lambda: any(log.failed for log in history.writers.values()), 10, "refusals"
                 )
-                time.sleep(0.5)
+                hold(0.5)
                 filler.unlink()
                 before = {name: len(log.acked) for name, log in history.writers.items()}
                 wait_until(
@@ -201,7 +202,7 @@ def test_failed_directory_takes_only_its_partitions_offline(tmp_path: Path) -> N
                 for number in range(20):
                     batches = {p: batch_of([b"%d" % number]) for p in range(PARTITIONS)}
                     assert not any(a.error_code for a in client.produce(TOPIC, batches).values())
-                time.sleep(0.5)  # synced: log.flush.interval.ms has passed
+                hold(0.5)  # synced: log.flush.interval.ms has passed
                 pids = broker.pids
 
                 disk.fail()
@@ -264,7 +265,7 @@ def test_broker_whose_only_directory_fails_says_so(tmp_path: Path) -> None:
         with WireClient((broker.host, broker.port)) as client:
             client.create_topic(TOPIC, PARTITIONS)
             assert not any(a.error_code for a in produce_to_all(client, TOPIC, PARTITIONS).values())
-            time.sleep(0.5)
+            hold(0.5)
             disk.fail()
             everything = set(range(PARTITIONS))
             try:

@@ -9,6 +9,7 @@ import time
 from contextlib import suppress
 
 import pytest
+from doubles.pace import hold
 from fault.history import History
 from fault.leftovers import Leftovers
 from fault.load import Load, assert_consistent
@@ -80,12 +81,12 @@ def test_killed_process_loses_nothing_and_others_go_on(
                 began = time.monotonic()
                 pid = broker.kill(kind, index)
                 leftovers.note(broker)
-                time.sleep(WINDOW_S)
+                hold(WINDOW_S)
                 assert_progress(history, began, kind, index)
                 title = f"{kind}-{index}"
                 wait_until(lambda t=title, p=pid: broker.pids.get(t, p) != p, 15, f"new {title}")
                 assert_every_writer_goes_on(history)
-                time.sleep(chance.uniform(0, 0.5))
+                hold(chance.uniform(0, 0.5))
         leftovers.note(broker)
         assert_consistent(broker, history, PARTITIONS)
     leftovers.check()
@@ -106,7 +107,7 @@ def test_stopped_process_delays_only_its_own_and_loses_nothing(
                 pid = broker.kill(kind, index, signal.SIGSTOP)
                 leftovers.note(broker)
                 try:
-                    time.sleep(STOP_S)
+                    hold(STOP_S)
                     assert_progress(history, began, kind, index)
                 finally:
                     with suppress(ProcessLookupError):  # stalled for so long that it was replaced

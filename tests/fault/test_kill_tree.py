@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from doubles.pace import hold
 from fault.history import History
 from fault.leftovers import Leftovers
 from fault.load import TOPIC, Load, assert_consistent
@@ -62,7 +63,7 @@ def test_killed_tree_keeps_what_was_acknowledged(
         with started_load(broker, history, seed):
             for _ in range(KILLS * scale):
                 wait_until_all_write(history)
-                time.sleep(chance.uniform(0, 1))
+                hold(chance.uniform(0, 1))
                 leftovers.note(broker)
                 broker.kill_all()
                 leftovers.check(killed=True)
@@ -95,7 +96,7 @@ def kill_during_start(broker: Broker, after_s: float) -> None:
     old_pid = broker.pid
 
     def kill_later() -> None:
-        time.sleep(after_s)
+        hold(after_s)
         wait_until(lambda: broker.pid != old_pid, 5, "it is started")
         os.kill(broker.pid, signal.SIGKILL)
 
@@ -117,7 +118,7 @@ def test_stopped_broker_is_clean_within_two_seconds(
         with started_load(broker, history, seed):
             for _ in range(KILLS * scale):
                 wait_until_all_write(history)
-                time.sleep(chance.uniform(0, 1))
+                hold(chance.uniform(0, 1))
                 leftovers.note(broker)
                 began = time.monotonic()
                 assert broker.stop() == 0

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
+from doubles.pace import hold
 from fault.wire_client import WireClient, batch_of
 from hostile_harness import MIB, GoodClient, nothing_dies
 
@@ -199,7 +200,7 @@ def test_bomb_fails_its_partition_and_delays_nobody(
             assert [answers[0].error_code, answers[2].error_code] == [0, 0]
             code = ErrorCode(answers[1].error_code)
             assert code in REFUSED | {ErrorCode.MESSAGE_TOO_LARGE}, code.name
-        time.sleep(0.1)
+        hold(0.1)
 
 
 @pytest.mark.parametrize("codec", CODECS)

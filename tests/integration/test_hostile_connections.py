@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
+from doubles.pace import hold
 from fault.wire_client import WireClient, batch_of, produce_request, request_frame
 from hostile_harness import MIB, GoodClient, nothing_dies
 
@@ -48,7 +49,7 @@ def test_announced_megabytes_cost_nothing(broker: Broker) -> None:
         sockets = connect_many(stack, broker, CONNECTIONS)
         for sock in sockets:
             sock.sendall(struct.pack(">ihhih", ANNOUNCED, 0, 9, 1, -1) + b"x" * 1000)
-        time.sleep(1)
+        hold(1)
 
 
 def test_unfinished_requests_do_not_starve_others(broker: Broker) -> None:
@@ -77,7 +78,7 @@ def test_unfinished_requests_do_not_starve_others(broker: Broker) -> None:
                     continue
                 if not left[sock]:
                     del left[sock]
-            time.sleep(0.01)
+            hold(0.01)
 
 
 def test_slow_first_request_is_closed_in_time(broker: Broker) -> None:
@@ -88,7 +89,7 @@ def test_slow_first_request_is_closed_in_time(broker: Broker) -> None:
         for position in range(2):
             for sock in sockets:
                 sock.sendall(request[position : position + 1])
-            time.sleep(0.5)
+            hold(0.5)
         for sock in sockets:
             sock.settimeout(8)
             assert sock.recv(1) == b""
@@ -121,7 +122,7 @@ def test_clients_that_never_read_delay_nobody(broker: Broker) -> None:
         for sock in sockets:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             sock.sendall(frame * 50)
-        time.sleep(2)
+        hold(2)
 
 
 def test_producers_that_never_read_delay_nobody(broker: Broker) -> None:
@@ -144,7 +145,7 @@ def test_producers_that_never_read_delay_nobody(broker: Broker) -> None:
                     sock.send(frame * 20)
                 except BlockingIOError:
                     continue
-            time.sleep(0.005)
+            hold(0.005)
 
 
 def test_connections_that_come_and_go_leave_nothing(broker: Broker) -> None:
