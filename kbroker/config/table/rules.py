@@ -29,9 +29,17 @@ def core_count() -> int:
     return max(1, cores)
 
 
-def processes_by_cores() -> int:
-    """Network processes, and io processes, that suit this machine: half of the cores each."""
+def network_processes_by_cores() -> int:
+    """Network processes that suit this machine: half of the cores."""
     return max(1, min(_PROCESSES_MAX, core_count() // 2))
+
+
+def io_processes_by_cores() -> int:
+    """Io processes that suit this machine: one a core.
+
+    A batch costs an io process about twice what it costs a network process.
+    """
+    return min(_PROCESSES_MAX, core_count())
 
 
 def _is_host_counts(text: str) -> bool:
@@ -56,7 +64,8 @@ def _is_protocol_map(text: str) -> bool:
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
-BY_CORES = Computed("by cores", processes_by_cores)
+IO_BY_CORES = Computed("by cores", io_processes_by_cores)
+NETWORK_BY_CORES = Computed("by cores", network_processes_by_cores)
 GZIP_LEVEL = Check("from 1 to 9, or -1", lambda level: level == -1 or 1 <= level <= 9)
 HOST_COUNTS = Check("address:number pairs separated by commas", _is_host_counts)
 KAFKA_VERSION = Check(

@@ -17,7 +17,7 @@ from kbroker.config.key import (
     UNUSED,
     Key,
 )
-from kbroker.config.table.rules import BY_CORES, GZIP_LEVEL
+from kbroker.config.table.rules import GZIP_LEVEL, IO_BY_CORES, NETWORK_BY_CORES
 
 # fmt: off
 GENERAL = (
@@ -34,16 +34,16 @@ GENERAL = (
         doc="Highest number that may be written as broker.id; generated numbers start above it."),
     Key("broker.rack", STRING, None, MEDIUM,
         doc="Name of the rack or zone this broker stands in, as clients are told."),
-    Key("num.network.threads", INT, BY_CORES, HIGH, low=1,
+    Key("num.network.threads", INT, NETWORK_BY_CORES, HIGH, low=1,
         doc="Number of network processes. Each owns its connections and serves every fetch; "
             "more of them help when many clients read, up to about half of the cores.",
         deviation="by cores: half of them, at least 1, at most 8 (Kafka: 3). A thread costs "
                   "Kafka little; a process here is worth a core. Needs a restart to change."),
-    Key("num.io.threads", INT, BY_CORES, HIGH, low=1,
+    Key("num.io.threads", INT, IO_BY_CORES, HIGH, low=1,
         doc="Number of io processes. Each owns its share of the partitions and does every "
             "append to them; more of them help when many partitions are written at once, up to "
-            "about half of the cores.",
-        deviation="by cores: half of them, at least 1, at most 8 (Kafka: 8). Needs a restart to "
+            "the number of cores.",
+        deviation="by cores: one each, at most 8 (Kafka: 8). Needs a restart to "
                   "change, because partitions are dealt out by this number."),
     Key("background.threads", INT, 10, HIGH, low=1, dynamic=CLUSTER_WIDE, status=UNUSED,
         doc="Kafka's pool for odd jobs such as file deletion. Here the io process that owns a "

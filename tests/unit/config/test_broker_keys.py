@@ -159,13 +159,15 @@ def test_topic_table_has_all_of_kafka_39():
     assert set(TOPIC_KEYS) == set(expected.split())
 
 
-@pytest.mark.parametrize(("cores", "processes"), [(1, 1), (2, 1), (4, 2), (7, 3), (64, 8)])
-def test_process_defaults_follow_the_cores(monkeypatch, cores, processes):
+@pytest.mark.parametrize(
+    ("cores", "network", "io"), [(1, 1, 1), (2, 1, 2), (4, 2, 4), (7, 3, 7), (64, 8, 8)]
+)
+def test_process_defaults_follow_the_cores(monkeypatch, cores, network, io):
     monkeypatch.setattr(rules, "core_count", lambda: cores)
 
-    for name in ("num.network.threads", "num.io.threads"):
+    for name, count in (("num.network.threads", network), ("num.io.threads", io)):
         assert isinstance(BROKER_KEYS[name].default, Computed)
-        assert BROKER_KEYS[name].default_value() == processes
+        assert BROKER_KEYS[name].default_value() == count
 
 
 def test_find_key_knows_listener_forms():
