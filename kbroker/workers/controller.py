@@ -52,6 +52,15 @@ class ControllerWorker(Worker):
         except (StoreFailed, persistence.WrongCluster, NoFreeSlot) as error:
             log.error("the controller cannot start: %s", error)
             raise SystemExit(EXIT_CANNOT_START) from error
+        except (ValueError, KeyError, TypeError) as error:
+            # What the store holds is not what was written: its pages have no checksum.
+            log.error(
+                "the controller cannot start: the metadata store %s is damaged (%s); restore it, or"
+                " move it away to have the topics on disk adopted with default settings",
+                FILE_NAME,
+                error,
+            )
+            raise SystemExit(EXIT_CANNOT_START) from error
         self.store, self.state, self.slots = store, state, slots
         self.publisher = Publisher(self.rpc, self.processes, state)
         self.config_admin = ConfigAdmin(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import select
 import signal
@@ -97,6 +98,7 @@ class ControllerHarness:
         self.context.incarnation = self.table.begin_start(CONTROLLER)
         self.pid = os.fork()
         if self.pid == 0:
+            gc.freeze()  # what other tests left behind is not this process's to finalize
             os._exit(child_main(ControllerWorker, self.context))
 
     def join(self, address: Address) -> Peer:
