@@ -52,6 +52,7 @@ def test_announced_megabytes_cost_nothing(broker: Broker) -> None:
         hold(1)
 
 
+@pytest.mark.slow
 def test_unfinished_requests_do_not_starve_others(broker: Broker) -> None:
     """More bytes than the arena holds, of requests that never end."""
     with (
