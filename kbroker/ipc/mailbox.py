@@ -16,7 +16,8 @@ import zmq
 from kbroker.ipc.process_table import Address, ProcessKind, ProcessTable
 
 ENVELOPE = struct.Struct("=BBHIII")
-MSG_CALL, MSG_REPLY, MSG_PRODUCE, MSG_PRODUCE_RESULT, MSG_WAKE = 1, 2, 3, 4, 5
+# The other kinds of descriptors.pxd travel over lanes.
+MSG_CALL, MSG_REPLY = 1, 2
 
 # BOUND: messages queued for one peer. A message is a turn's worth of work, so this is seconds of
 # backlog; beyond it a send fails and the sender answers its clients with a retriable error.

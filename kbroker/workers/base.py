@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from kbroker.cluster.settings import effective_config
 from kbroker.errors import ConfigError
-from kbroker.ipc.mailbox import MSG_CALL, MSG_REPLY, Mailbox, Message
+from kbroker.ipc.mailbox import Mailbox
 from kbroker.ipc.process_table import READY, STATE, STOPPING, Address, ProcessKind, ProcessTable
 from kbroker.ipc.rpc import Rpc
 
@@ -114,9 +114,6 @@ class Worker:
     def setup(self) -> None:
         """Make what the process needs; calls may be sent but not awaited here."""
 
-    def on_message(self, message: Message) -> None:
-        """Take a message that is not a call or a reply."""
-
     def end_turn(self) -> None:
         """Send what this turn has collected."""
 
@@ -182,10 +179,7 @@ class Worker:
         """Take every message that is there."""
         receive = self.mailbox.receive
         while (message := receive()) is not None:
-            if message.kind in (MSG_CALL, MSG_REPLY):
-                self.rpc.on_message(message)
-            else:
-                self.on_message(message)
+            self.rpc.on_message(message)
 
     def follow_settings(self, layers: Mapping[str, Mapping[str, str]]) -> None:
         """Take the dynamic broker settings of the cluster image (``ClusterImage.broker_config``).
