@@ -1,0 +1,5 @@
+"""Coordinators of groups and transactions: state machines in the io worker that owns their log.
+
+``machine`` is the contract, ``shard`` runs one machine on one partition of an internal topic
+(docs/decisions/0005-coordinators.md).
+"""

@@ -1,0 +1,181 @@
+"""The contract between a coordinator's state machine and the shard that runs it.
+
+A machine holds the state of one partition of an internal topic: its groups, or its transactional
+ids. It changes *hard* state (what must survive a crash) only in ``replay``; an operation looks at
+the state, appends records and gives answers. The shard writes the records, replays them, and sends
+the answers once the records are committed. *Soft* state (timers, members that wait in a join) is
+the machine's own, changed as it likes after ``op.touch()``.
+
+If the records of an operation cannot be written, its answers become an error. An operation that
+had touched soft state also costs the shard: it is dropped and loaded anew from its log, and whoever
+waits in it is told to try again. A machine therefore needs no way to undo anything.
+
+Everything runs on the one thread of the io worker; an operation never awaits. What takes time (a
+call to another process) is an ``async def`` outside of operations, which comes back in through
+``Host.execute``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kbroker.ipc.rpc import Pending
+from kbroker.protocol.api import ApiKey
+from kbroker.protocol.message import Message
+
+if TYPE_CHECKING:
+    from kbroker.cluster.image import ClusterImage, TopicImage
+    from kbroker.config.loader import BrokerConfig
+    from kbroker.coordinator.records.codec import RecordTypes
+    from kbroker.coordinator.timers import Timers
+    from kbroker.ipc.rpc import Rpc
+    from kbroker.record.batch import RecordBatch
+
+NO_PRODUCER = (-1, -1)
+
+
+class Call:
+    """One request to a coordinator, as its client sent it."""
+
+    __slots__ = ("api_key", "client_host", "client_id", "request", "version")
+
+    def __init__(
+        self,
+        api_key: ApiKey,
+        version: int,
+        request: Any,
+        client_id: str = "",
+        client_host: str = "/127.0.0.1",
+    ) -> None:
+        self.api_key = api_key
+        self.version = version
+        self.request = request
+        self.client_id = client_id
+        self.client_host = client_host  # as Kafka shows it: a slash, then the address
+
+
+class Operation:
+    """What one run of a machine's function has asked for so far."""
+
+    __slots__ = ("answers", "callbacks", "producer", "records", "touched")
+
+    def __init__(self) -> None:
+        self.records: list[tuple[Message, Message | None]] = []
+        self.answers: list[tuple[Pending, Any]] = []
+        self.callbacks: list[Callable[[], None]] = []
+        self.producer = NO_PRODUCER
+        self.touched = False
+
+    def append(self, key: Message, value: Message | None) -> None:
+        """Write a record; a None value deletes what the key names.
+
+        All records of an operation are written in one batch, or none is.
+        """
+        self.records.append((key, value))
+
+    def answer(self, pending: Pending, response: Any) -> None:
+        """Resolve ``pending`` with the response (or a WireError) once the records are committed."""
+        self.answers.append((pending, response))
+
+    def then(self, callback: Callable[[], None]) -> None:
+        """Call back once the records are committed; not when they cannot be written."""
+        self.callbacks.append(callback)
+
+    def touch(self) -> None:
+        """Soft state is about to change: call before the first such change."""
+        self.touched = True
+
+
+class Host(Protocol):
+    """What the shard gives its machine. Everything is as of now, also the image and settings."""
+
+    topic: str
+    partition: int
+    rpc: Rpc
+    timers: Timers  # names are the machine's; set them through ``set_timer``
+
+    @property
+    def config(self) -> BrokerConfig: ...
+
+    @property
+    def image(self) -> ClusterImage: ...
+
+    def now_ms(self) -> int:
+        """Monotonic, for timers and timeouts."""
+        ...
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970, for timestamps in records."""
+        ...
+
+    def execute(self, function: Callable[..., Any], *args: Any) -> Pending:
+        """Run ``function(op, *args)`` as an operation, as ``Machine.handlers`` are.
+
+        Resolves to what the function returned, or what the Pending it returned resolves to, once
+        the records are committed; to a WireError if it raised one or they cannot be written.
+        """
+        ...
+
+    def set_timer(self, name: Any, delay_ms: int, function: Callable[..., Any], *args: Any) -> None:
+        """Have ``function(op, *args)`` run as an operation after ``delay_ms``; see ``Timers``."""
+        ...
+
+    def cancel_timer(self, name: Any) -> None: ...
+
+    def start(self, task: Coroutine[Pending, None, Any]) -> None:
+        """Run an async function on its own; an exception of it is logged."""
+        ...
+
+    def count(self, name: str, amount: int = 1) -> None:
+        """Add to a counter of ``metrics.catalog``, by its name there."""
+        ...
+
+
+Handler = Callable[[Operation, Call], Any]
+Task = Callable[[Call], Coroutine[Pending, None, Any]]
+
+
+class Machine(Protocol):
+    """One coordinator's state for one partition.
+
+    handlers: what serves a request, run as an operation. It returns the response, or a Pending for
+    it (made with ``Pending()``, answered through ``op.answer`` by this or a later operation), or
+    raises WireError, which it must not do after ``op.append`` or ``op.touch``.
+    tasks: requests served by an async function instead; it changes state through ``Host.execute``.
+    records: the record types of the topic.
+    """
+
+    handlers: Mapping[ApiKey, Handler]
+    tasks: Mapping[ApiKey, Task]
+    records: RecordTypes
+
+    def replay(self, offset: int, producer_id: int, key: Message, value: Message | None) -> None:
+        """Take one committed record into the state; live or at load.
+
+        producer_id: of a transactional record, which counts once its marker comes; else -1. Must
+        not fail for any record that decodes: what does not fit the state replaces it.
+        """
+        ...
+
+    def replay_batch(self, batch: RecordBatch) -> bool:
+        """Take a whole batch at load, when the machine has a faster way; False: it has none."""
+        ...
+
+    def replay_marker(self, offset: int, producer_id: int, epoch: int, commit: bool) -> None:
+        """A transaction that wrote to this partition has ended; live or at load."""
+        ...
+
+    def loaded(self, op: Operation) -> None:
+        """Everything is replayed: start timers, finish what a crash interrupted."""
+        ...
+
+    def on_image(
+        self, op: Operation, changed: Mapping[str, tuple[TopicImage | None, TopicImage | None]]
+    ) -> None:
+        """Topics were created, changed or deleted: name -> (old, new)."""
+        ...
+
+    def close(self, error: Exception) -> None:
+        """The shard goes away: resolve every Pending that waits with ``error``."""
+        ...

@@ -1,0 +1,65 @@
+"""Timers of one shard: by name, on the monotonic clock.
+
+A timer that is set again only moves its deadline, so a heartbeat costs one dict store: the heap
+holds one entry for each name, which is pushed back when it comes up too early.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Hashable
+from itertools import count
+from typing import Any
+
+
+class Timers:
+    """Named timers. ``due`` is called by whoever has the clock; nothing fires by itself."""
+
+    __slots__ = ("_heap", "_order", "_timers")
+
+    def __init__(self) -> None:
+        # name -> [deadline, function, arguments, deadline of its entry in the heap]
+        self._timers: dict[Hashable, list[Any]] = {}
+        self._heap: list[tuple[int, int, Hashable]] = []
+        self._order = count()
+
+    def __len__(self) -> int:
+        return len(self._timers)
+
+    def __contains__(self, name: Hashable) -> bool:
+        return name in self._timers
+
+    def set(
+        self, name: Hashable, deadline_ms: int, function: Callable[..., None], *args: Any
+    ) -> None:
+        """Have ``function(*args)`` run at ``deadline_ms``; replaces the timer of that name."""
+        known = self._timers.get(name)
+        if known is not None and known[3] <= deadline_ms:
+            known[0], known[1], known[2] = deadline_ms, function, args
+            return
+        self._timers[name] = [deadline_ms, function, args, deadline_ms]
+        heapq.heappush(self._heap, (deadline_ms, next(self._order), name))
+
+    def cancel(self, name: Hashable) -> None:
+        """Forget the timer, if there is one."""
+        self._timers.pop(name, None)
+
+    def next_deadline_ms(self) -> int | None:
+        """No timer is due before this."""
+        return self._heap[0][0] if self._heap else None
+
+    def due(self, now_ms: int) -> list[tuple[Callable[..., None], tuple[Any, ...]]]:
+        """Take out the timers whose time has come, earliest first."""
+        found = []
+        while self._heap and self._heap[0][0] <= now_ms:
+            deadline, _, name = heapq.heappop(self._heap)
+            timer = self._timers.get(name)
+            if timer is None or timer[3] != deadline:
+                continue  # cancelled, or replaced by one with an entry of its own
+            if timer[0] > now_ms:
+                timer[3] = timer[0]
+                heapq.heappush(self._heap, (timer[0], next(self._order), name))
+                continue
+            del self._timers[name]
+            found.append((timer[1], timer[2]))
+        return found
