@@ -1,0 +1,97 @@
+"""The state machine of one partition of ``__consumer_offsets``: its groups and their offsets.
+
+Composed of parts, each with its own requests and record types. A part has ``handlers`` and
+``tasks`` as a Machine has them, ``replayers`` by class of key, and the methods of ``Part``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from kbroker.coordinator.group.group import Group
+from kbroker.coordinator.machine import Handler, Host, Operation, Task
+from kbroker.coordinator.records.offsets_topic import RECORDS
+from kbroker.protocol.api import ApiKey
+from kbroker.protocol.message import Message
+
+if TYPE_CHECKING:
+    from kbroker.cluster.image import TopicImage
+    from kbroker.record.batch import RecordBatch
+
+# (offset, producer id, key, value)
+Replayer = Callable[[int, int, Message, Message | None], None]
+
+
+class Part:
+    """A share of the machine's work; see ``Machine`` for the methods."""
+
+    handlers: Mapping[ApiKey, Handler]
+    tasks: Mapping[ApiKey, Task]
+    replayers: Mapping[type[Message], Replayer]
+
+    def __init__(self, machine: GroupMachine) -> None:
+        self.machine = machine
+        self.host = machine.host
+        self.handlers, self.tasks, self.replayers = {}, {}, {}
+
+    def loaded(self, op: Operation) -> None:
+        """All records are replayed."""
+
+    def on_image(
+        self, op: Operation, changed: Mapping[str, tuple[TopicImage | None, TopicImage | None]]
+    ) -> None:
+        """Topics have changed."""
+
+    def close(self, error: Exception) -> None:
+        """The shard goes away."""
+
+
+class GroupMachine:
+    """See ``kbroker.coordinator.machine.Machine``.
+
+    groups: every group of this partition that has state of its own; one that only committed
+    offsets has none until it is described or joined, its offsets are in ``offsets``.
+    """
+
+    records = RECORDS
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.groups: dict[str, Group] = {}
+        self.parts: list[Part] = []
+        self.handlers: dict[ApiKey, Handler] = {}
+        self.tasks: dict[ApiKey, Task] = {}
+        self._replayers: dict[type[Message], Replayer] = {}
+
+    def add(self, part: Part) -> None:
+        """Compose: called once for each part, before the load."""
+        self.parts.append(part)
+        self.handlers.update(part.handlers)
+        self.tasks.update(part.tasks)
+        self._replayers.update(part.replayers)
+
+    def replay(self, offset: int, producer_id: int, key: Message, value: Message | None) -> None:
+        replayer = self._replayers.get(type(key))
+        if replayer is not None:
+            replayer(offset, producer_id, key, value)
+
+    def replay_batch(self, batch: RecordBatch) -> bool:
+        return False
+
+    def replay_marker(self, offset: int, producer_id: int, epoch: int, commit: bool) -> None:
+        """Offsets that a transaction committed become visible, or are forgotten."""
+
+    def loaded(self, op: Operation) -> None:
+        for part in self.parts:
+            part.loaded(op)
+
+    def on_image(
+        self, op: Operation, changed: Mapping[str, tuple[TopicImage | None, TopicImage | None]]
+    ) -> None:
+        for part in self.parts:
+            part.on_image(op, changed)
+
+    def close(self, error: Exception) -> None:
+        for part in self.parts:
+            part.close(error)
