@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from kbroker.coordinator.records.codec import RecordTypes
     from kbroker.coordinator.timers import Timers
     from kbroker.ipc.rpc import Rpc
-    from kbroker.record.batch import RecordBatch
+    from kbroker.metrics.catalog import Metric
 
 NO_PRODUCER = (-1, -1)
 
@@ -127,8 +127,8 @@ class Host(Protocol):
         """Run an async function on its own; an exception of it is logged."""
         ...
 
-    def count(self, name: str, amount: int = 1) -> None:
-        """Add to a counter of ``metrics.catalog``, by its name there."""
+    def count(self, metric: Metric, amount: int = 1) -> None:
+        """Add to a counter of ``metrics.catalog``."""
         ...
 
 
@@ -158,8 +158,13 @@ class Machine(Protocol):
         """
         ...
 
-    def replay_batch(self, batch: RecordBatch) -> bool:
-        """Take a whole batch at load, when the machine has a faster way; False: it has none."""
+    def replay_chunk(self, data: bytes, position: int) -> tuple[int, int, int]:
+        """At load, take whole batches of ``data`` from ``position`` on in a faster way.
+
+        Returns (where it stopped, records taken, offset after the last of them or -1). It stops at
+        the first batch that is damaged, cut short, a control batch, or that holds anything the
+        faster way is not made for. The loader goes on from there.
+        """
         ...
 
     def replay_marker(self, offset: int, producer_id: int, epoch: int, commit: bool) -> None:

@@ -17,7 +17,6 @@ from kbroker.protocol.message import Message
 
 if TYPE_CHECKING:
     from kbroker.cluster.image import TopicImage
-    from kbroker.record.batch import RecordBatch
 
 # (offset, producer id, key, value)
 Replayer = Callable[[int, int, Message, Message | None], None]
@@ -76,8 +75,8 @@ class GroupMachine:
         if replayer is not None:
             replayer(offset, producer_id, key, value)
 
-    def replay_batch(self, batch: RecordBatch) -> bool:
-        return False
+    def replay_chunk(self, data: bytes, position: int) -> tuple[int, int, int]:
+        return position, 0, -1
 
     def replay_marker(self, offset: int, producer_id: int, epoch: int, commit: bool) -> None:
         """Offsets that a transaction committed become visible, or are forgotten."""

@@ -1,0 +1,163 @@
+"""Reads the log of an internal partition into a machine: at start, and after a crash.
+
+A damaged batch or record costs itself: it is named in one ERROR line, and loading goes on behind
+it. The caller runs ``load`` a step at a time, so that a long log does not stop its process.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import struct
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from kbroker.coordinator.machine import Machine
+from kbroker.coordinator.records.codec import UnknownRecordError
+from kbroker.protocol.codec import DecodeError
+from kbroker.record.batch import Record, RecordBatch
+from kbroker.record.errors import CorruptBatchError
+from kbroker.record.summary import HEADER_BYTES
+from kbroker.storage.formats import LOG_SUFFIX, segment_name
+
+if TYPE_CHECKING:
+    from kbroker.storage.partition_log import PartitionLog
+
+log = logging.getLogger(__name__)
+
+CHUNK_BYTES = 1 << 20
+# BOUND: a chunk grows to this for a batch that is larger; beyond it a length is damage.
+CHUNK_BYTES_MAX = 128 << 20
+_LENGTH_AT, _MAGIC_AT, MAGIC = 8, 16, 2
+_LENGTH = struct.Struct(">i")
+_CONTROL = struct.Struct(">hh")
+ABORT, COMMIT = 0, 1
+
+
+class Loader:
+    """Loads one partition. records: replayed so far; skipped: places of damage."""
+
+    def __init__(self, machine: Machine, source: PartitionLog) -> None:
+        self._machine = machine
+        self._log = source
+        self.records = 0
+        self.skipped = 0
+        self._next_offset = source.log_start_offset
+
+    def load(self) -> Iterator[None]:
+        """Replay everything up to the end of the log, also if it grows meanwhile.
+
+        Raises OSError when a segment cannot be read.
+        """
+        base = self._log.segment_for(self._next_offset).base_offset
+        while True:
+            yield from self._load_segment(base)
+            behind = [s.base_offset for s in self._log.segments if s.base_offset > base]
+            if not behind:
+                return
+            base = min(behind)
+
+    def _size_of(self, base_offset: int) -> int:
+        """The bytes of a segment that are part of the log now."""
+        return next((s.size for s in self._log.segments if s.base_offset == base_offset), 0)
+
+    def _load_segment(self, base_offset: int) -> Iterator[None]:
+        name = segment_name(base_offset, LOG_SUFFIX)
+        with open(os.path.join(self._log.path, name), "rb", buffering=0) as file:
+            position, want = 0, CHUNK_BYTES
+            while (left := self._size_of(base_offset) - position) > 0:
+                data = os.pread(file.fileno(), min(want, left), position)
+                if not data:
+                    self._report(name, position, f"the file ends {left} bytes too early")
+                    return
+                taken = self._take(data, name, position)
+                if taken > 0:
+                    position += taken
+                    want = CHUNK_BYTES
+                elif len(data) == left or want >= CHUNK_BYTES_MAX:
+                    self._report(name, position, f"the last {left} bytes are no batch")
+                    return
+                else:
+                    want *= 4
+                yield
+
+    def _take(self, data: bytes, name: str, at: int) -> int:
+        """Replay the whole batches of a chunk; returns how many bytes of it are done."""
+        position = 0
+        while True:
+            position, count, next_offset = self._machine.replay_chunk(data, position)
+            self.records += count
+            self._next_offset = max(self._next_offset, next_offset)
+            if len(data) - position < HEADER_BYTES:
+                return position
+            size = _LENGTH.unpack_from(data, position + _LENGTH_AT)[0] + _LENGTH_AT + _LENGTH.size
+            if HEADER_BYTES <= size <= CHUNK_BYTES_MAX and data[position + _MAGIC_AT] == MAGIC:
+                if size > len(data) - position:
+                    return position
+                self._take_batch(data, position, f"{name}:{at + position}")
+                position += size
+                continue
+            found = self._resume(data, position + 1)
+            if found < 0:
+                return position
+            self._report(name, at + position, f"{found - position} bytes are no batch")
+            position = found
+
+    def _take_batch(self, data: bytes, position: int, where: str) -> None:
+        try:
+            batch = RecordBatch(data, position)
+            batch.check()
+            records = batch.records()
+        except ValueError as error:
+            self.skipped += 1
+            log.error("%s: skipped the batch at %s, behind offset %d: %s",
+                      self._log.name, where, self._next_offset - 1, error)  # fmt: skip
+            return
+        self._next_offset = max(self._next_offset, batch.next_offset)
+        header = batch.header
+        if batch.is_control:
+            for record in records:
+                self._replay_marker(record, header.producer_id, header.producer_epoch)
+        else:
+            self._replay(records, header.producer_id if batch.is_transactional else -1)
+
+    def _resume(self, data: bytes, position: int) -> int:
+        """Where the next whole and valid batch starts; -1 if there is none in this chunk."""
+        limit = len(data) - HEADER_BYTES
+        while position <= limit:
+            position = data.find(b"\x02", position + _MAGIC_AT) - _MAGIC_AT
+            if position < 0:
+                return -1
+            try:
+                if RecordBatch(data, position).check().base_offset >= self._next_offset:
+                    return position
+            except CorruptBatchError:
+                pass
+            position += 1
+        return -1
+
+    def _replay(self, records: list[Record], producer_id: int) -> None:
+        for record in records:
+            self.records += 1
+            try:
+                key, value = self._machine.records.decode(record.key, record.value)
+                self._machine.replay(record.offset, producer_id, key, value)
+            except UnknownRecordError as error:
+                log.warning("%s: the record at offset %d is of a newer broker and left out: %s",
+                            self._log.name, record.offset, error)  # fmt: skip
+            except (DecodeError, ValueError) as error:
+                self.skipped += 1
+                log.error("%s: the record at offset %d is damaged and skipped: %s",
+                          self._log.name, record.offset, error)  # fmt: skip
+
+    def _replay_marker(self, record: Record, producer_id: int, epoch: int) -> None:
+        if record.key is None or len(record.key) < _CONTROL.size:
+            return
+        _, kind = _CONTROL.unpack_from(record.key)
+        if kind in (ABORT, COMMIT):
+            self._machine.replay_marker(record.offset, producer_id, epoch, kind == COMMIT)
+
+    def _report(self, name: str, position: int, reason: str) -> None:
+        self.skipped += 1
+        log.error("%s: skipped damage at %s:%d, behind offset %d: %s",
+                  self._log.name, name, position, self._next_offset - 1, reason)  # fmt: skip

@@ -1,0 +1,318 @@
+"""Runs one coordinator machine on one partition of an internal topic.
+
+An operation's records become one batch, appended to the log here and now; its answers are held
+until the slot is published (``release``, called after the io worker's end of turn). The life of a
+shard: loading, active, closed. ``docs/decisions/0005-coordinators.md`` says why there is no undo.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kbroker.coordinator.loader import Loader
+from kbroker.coordinator.machine import NO_PRODUCER, Call, Machine, Operation
+from kbroker.coordinator.timers import Timers
+from kbroker.errors import ErrorCode, StorageError, WireError
+from kbroker.ipc.rpc import Pending, run
+from kbroker.record.builder import BatchBuilder
+
+if TYPE_CHECKING:
+    from kbroker.clock import Clock
+    from kbroker.cluster.image import ClusterImage, TopicImage
+    from kbroker.config.loader import BrokerConfig
+    from kbroker.ipc.rpc import Rpc
+    from kbroker.metrics.catalog import Metric
+    from kbroker.storage.partition_log import PartitionLog
+
+log = logging.getLogger(__name__)
+
+LOADING, ACTIVE, CLOSED = "loading", "active", "closed"
+# A load gives way to the rest of its process this often.
+LOAD_STEP_MS = 10
+# How long a shard that could not write waits before it is loaded again.
+RELOAD_DELAY_MS = 1_000
+
+# What a client is told when the log refuses a batch, as Kafka's coordinators put it.
+APPEND_ERRORS = {
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+
+
+class Process(Protocol):
+    """What a shard needs of the io worker it lives in."""
+
+    rpc: Rpc
+    image: ClusterImage
+    config: BrokerConfig
+    clock: Clock
+
+    def touched(self, source: PartitionLog) -> None:
+        """Something was appended: sync and publish at the end of the turn."""
+
+    def count(self, metric: Metric, amount: int) -> None:
+        """Add to a counter."""
+
+
+class Shard:
+    """One partition's coordinator. Implements ``machine.Host`` for its machine."""
+
+    def __init__(
+        self,
+        process: Process,
+        source: PartitionLog,
+        make_machine: Callable[[Shard], Machine],
+        codec: int,
+    ) -> None:
+        """codec: compression of the batches, ``record.compression``'s number."""
+        self.topic = source.topic
+        self.partition = source.partition
+        self.slot = source.slot
+        self.rpc = process.rpc
+        self.state = LOADING
+        self.timers = Timers()
+        self.machine = make_machine(self)
+        self._process = process
+        self._log = source
+        self._codec = codec
+        self._make_machine = make_machine
+        self._published = source.high_watermark
+        # Operations whose records are appended but not published yet, by the offset they need.
+        self._waiting: deque[tuple[int, Operation]] = deque()
+
+    # -- Host ------------------------------------------------------------------------------------
+
+    @property
+    def config(self) -> BrokerConfig:
+        return self._process.config
+
+    @property
+    def image(self) -> ClusterImage:
+        return self._process.image
+
+    def now_ms(self) -> int:
+        return self._process.clock.monotonic_ms()
+
+    def wall_ms(self) -> int:
+        return self._process.clock.now_ms()
+
+    def count(self, metric: Metric, amount: int = 1) -> None:
+        self._process.count(metric, amount)
+
+    def execute(self, function: Callable[..., Any], *args: Any) -> Pending:
+        outcome = Pending()
+        error = self.refusal()
+        if error is not None:
+            outcome.resolve(error=error)
+        else:
+            self._run(outcome, function, args)
+        return outcome
+
+    def set_timer(self, name: Any, delay_ms: int, function: Callable[..., Any], *args: Any) -> None:
+        self.timers.set(name, self.now_ms() + delay_ms, function, *args)
+
+    def cancel_timer(self, name: Any) -> None:
+        self.timers.cancel(name)
+
+    def start(self, task: Coroutine[Pending, None, Any]) -> None:
+        run(task).then(self._log_failure)
+
+    def _log_failure(self, outcome: Pending) -> None:
+        if isinstance(outcome.error, WireError):
+            log.info("%s: given up: %s", self._log.name, outcome.error)
+        elif outcome.error is not None:
+            log.error("%s: a task failed", self._log.name, exc_info=outcome.error)
+
+    # -- life ------------------------------------------------------------------------------------
+
+    def refusal(self) -> WireError | None:
+        """Why nothing can be asked now."""
+        if self.state == ACTIVE:
+            return None
+        if self.state == LOADING:
+            return WireError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return WireError(ErrorCode.NOT_COORDINATOR)
+
+    async def load(self, delay_ms: int = 0) -> None:
+        """Replay the log, then serve. Raises OSError."""
+        machine = self.machine
+        if delay_ms:
+            await self.rpc.sleep(delay_ms)
+        started_ms = step_ms = self.now_ms()
+        loader = Loader(machine, self._log)
+        for _ in loader.load():
+            if self.now_ms() - step_ms >= LOAD_STEP_MS:
+                await self.rpc.sleep(0)
+                if self.machine is not machine:  # closed, or loaded anew, meanwhile
+                    return
+                step_ms = self.now_ms()
+        if self.machine is not machine or self.state != LOADING:
+            return
+        self.state = ACTIVE
+        self._published = self._log.high_watermark
+        self._run(Pending(), lambda op: machine.loaded(op), ())
+        took_ms = self.now_ms() - started_ms
+        level = logging.INFO if loader.records else logging.DEBUG
+        log.log(level, "%s: loaded %d records in %d ms", self._log.name, loader.records, took_ms)
+
+    def close(self, error: WireError | None = None) -> None:
+        """Serve no more; whoever waits gets the error."""
+        error = error or WireError(ErrorCode.NOT_COORDINATOR)
+        self.state = CLOSED
+        self._drop(error)
+
+    def _drop(self, error: WireError) -> None:
+        waiting, self._waiting = self._waiting, deque()
+        for _, op in waiting:
+            fail(op, error)
+        self.machine.close(error)
+        self.timers = Timers()
+
+    def _reload(self, error: WireError) -> None:
+        """Soft state has changed and its records are not written: start over from the log."""
+        log.error("%s: could not write (%s), loading again", self._log.name, error)
+        self.state = LOADING
+        self._drop(error)
+        self.machine = self._make_machine(self)
+        run(self.load(RELOAD_DELAY_MS)).then(self._log_failure)
+
+    # -- operations ------------------------------------------------------------------------------
+
+    def handle(self, call: Call) -> Pending:
+        """Serve a request; resolves to the response, or to a WireError."""
+        error = self.refusal()
+        if error is None:
+            handler = self.machine.handlers.get(call.api_key)
+            if handler is not None:
+                outcome = Pending()
+                self._run(outcome, handler, (call,))
+                return outcome
+            task = self.machine.tasks.get(call.api_key)
+            if task is not None:
+                return run(task(call))
+            error = WireError(ErrorCode.UNSUPPORTED_VERSION)
+        refused = Pending()
+        refused.resolve(error=error)
+        return refused
+
+    def on_image(self, changed: Mapping[str, tuple[TopicImage | None, TopicImage | None]]) -> None:
+        if self.state == ACTIVE:
+            self._run(Pending(), self.machine.on_image, (changed,))
+
+    def on_marker(self, offset: int, producer_id: int, epoch: int, commit: bool) -> None:
+        """A marker was appended to this partition. While loading, the loader finds it."""
+        if self.state == ACTIVE:
+            self.machine.replay_marker(offset, producer_id, epoch, commit)
+
+    def run_timers(self) -> None:
+        """Run what is due."""
+        for function, args in self.timers.due(self.now_ms()):
+            if self.state == ACTIVE:
+                self._run(Pending(), function, args)
+
+    def _run(self, outcome: Pending, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        op = Operation()
+        try:
+            result = function(op, *args)
+        except WireError as error:
+            if not op.records and not op.touched:
+                outcome.resolve(error=error)
+                return
+            self._broken(outcome, error)
+            return
+        except Exception as error:
+            self._broken(outcome, error)
+            return
+        if isinstance(result, Pending):
+            result.then(lambda done: outcome.resolve(done.value, done.error))
+        else:
+            op.answers.append((outcome, result))
+        if not op.records:
+            self._settle(op, self._waiting[-1][0] if self._waiting else self._published)
+            return
+        failure = self._append(op)
+        if failure is None:
+            self._settle(op, self._log.log_end_offset)
+            return
+        fail(op, failure)
+        outcome.resolve(error=failure)
+        if op.touched:
+            self._reload(failure)
+
+    def _broken(self, outcome: Pending, error: Exception) -> None:
+        """An operation failed in the middle: nothing it did can be trusted."""
+        log.error("%s: an operation failed", self._log.name, exc_info=error)
+        failure = WireError(ErrorCode.UNKNOWN_SERVER_ERROR)
+        outcome.resolve(error=failure)
+        self._reload(WireError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+
+    def _append(self, op: Operation) -> WireError | None:
+        """Write the records and replay them; the error if they could not be written."""
+        now_ms = self.wall_ms()
+        producer_id, epoch = op.producer
+        builder = BatchBuilder(
+            self._codec,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            transactional=op.producer != NO_PRODUCER,
+        )
+        encode = self.machine.records.encode
+        for key, value in op.records:
+            key_bytes, value_bytes = encode(key, value)
+            builder.append(value_bytes, key_bytes, now_ms)
+        try:
+            code, base_offset, *_ = self._log.appender.append_batch(builder.build(), now_ms)
+        except StorageError:
+            return WireError(ErrorCode.NOT_COORDINATOR)  # the directory is offline from now on
+        if code:
+            text = self._log.appender.error_text
+            log.error("%s: cannot write %d records: %s", self._log.name, len(op.records), text)
+            error = ErrorCode(code)
+            return WireError(APPEND_ERRORS.get(error, error), text)
+        self._process.touched(self._log)
+        replay = self.machine.replay
+        for offset, (key, value) in enumerate(op.records, base_offset):
+            replay(offset, producer_id, key, value)
+        return None
+
+    def _settle(self, op: Operation, offset: int) -> None:
+        """Give the answers once everything below ``offset`` is published."""
+        if not op.answers and not op.callbacks:
+            return
+        if offset <= self._published:
+            finish(op)
+        else:
+            self._waiting.append((offset, op))
+
+    def release(self) -> bool:
+        """Give the answers that wait for what is published now; whether there were any."""
+        self._published = self._log.high_watermark
+        found = False
+        while self._waiting and self._waiting[0][0] <= self._published:
+            finish(self._waiting.popleft()[1])
+            found = True
+        return found
+
+
+def finish(op: Operation) -> None:
+    """The records are committed: answer and call back."""
+    for pending, response in op.answers:
+        if isinstance(response, WireError):
+            pending.resolve(error=response)
+        else:
+            pending.resolve(response)
+    for callback in op.callbacks:
+        callback()
+
+
+def fail(op: Operation, error: WireError) -> None:
+    """The records will not be committed: every answer becomes the error."""
+    for pending, _ in op.answers:
+        pending.resolve(error=error)
