@@ -84,12 +84,14 @@ class Publisher:
             ]
             if not left:
                 return
-            # One that is not ready may still open logs of the snapshot it got before.
-            living = set(self._living(io_workers=True))
+            # One that is not ready may still open logs of the snapshot it got before. A restart
+            # changes the state before the incarnation, so the two are read the other way round.
             present = {
-                address: self._processes.incarnation(address)
+                address: incarnation
                 for address in left
-                if address in living and self._processes.is_ready(address)
+                if self._subscribers.get(address)
+                == (incarnation := self._processes.incarnation(address))
+                and self._processes.is_ready(address)
             }
             delta = {"version": self._state.version, "topics": dict.fromkeys(names)}
             took = await self._tell(list(present), delta)

@@ -78,19 +78,21 @@ class Mailbox:
                 continue
             return Message(kind, sender, count, data)
 
-    def send(self, to: Address, kind: int, body: bytes | bytearray, count: int = 0) -> bool:
-        """Queue a message for ``to``; False when it is not running or its queue is full."""
+    def send(self, to: Address, kind: int, body: bytes | bytearray, count: int = 0) -> int:
+        """Queue a message for ``to``; the incarnation it is addressed to, 0 when there is none or
+        its queue is full.
+        """
         incarnation = self._processes.incarnation(to)
         if incarnation == 0:
-            return False
+            return 0
         header = ENVELOPE.pack(
             kind, self.me.kind, self.me.index, self.incarnation, incarnation, count
         )
         try:
             self._peer(to, incarnation).send(header + body, zmq.NOBLOCK)
         except zmq.Again:
-            return False
-        return True
+            return 0
+        return incarnation
 
     def _peer(self, to: Address, incarnation: int) -> zmq.Socket:
         known = self._peers.get(to)

@@ -104,10 +104,11 @@ class Rpc:
         pending = Pending()
         number = next(self._ids)
         body = json.dumps({"id": number, "op": operation, "args": args}).encode()
-        if not self._mailbox.send(to, MSG_CALL, body):
+        incarnation = self._mailbox.send(to, MSG_CALL, body)
+        if not incarnation:
             pending.resolve(error=unavailable(to))
             return pending
-        self._calls[number] = (to, self._processes.incarnation(to), pending)
+        self._calls[number] = (to, incarnation, pending)
         heapq.heappush(self._deadlines, (self._now_ms() + timeout_ms, number))
         return pending
 

@@ -18,7 +18,7 @@ from kbroker.ipc import process_table
 from kbroker.ipc.mailbox import Mailbox
 from kbroker.ipc.process_table import CONTROLLER, READY, STATE, Address, ProcessKind, ProcessTable
 from kbroker.ipc.regions import create_region
-from kbroker.ipc.rpc import Rpc
+from kbroker.ipc.rpc import Pending, Rpc
 from kbroker.supervisor.spawn import child_main
 from kbroker.workers.base import ProcessContext, now_ms
 from kbroker.workers.controller import ControllerWorker
@@ -34,13 +34,20 @@ class Peer:
         self.harness = harness
         self.address = address
         self.image = ClusterImage()
-        self.deltas: list[dict[str, Any]] = []
+        self.welcome: dict[str, Any] = {}  # what hello brought
+        self.deltas: list[dict[str, Any]] = []  # what came after it
         self.refuses = False
         harness.table.begin_start(address)
         self.mailbox = Mailbox(harness.runtime_dir, harness.table, address)
         self.rpc = Rpc(self.mailbox, harness.table, now_ms)
         self.rpc.serve("image", self.on_image)
-        harness.table.set(address, STATE, READY)
+
+    def on_hello(self, outcome: Pending) -> None:
+        """Take the image before any message behind it, and only then be ready, as a worker does."""
+        if outcome.error is None:
+            self.welcome = outcome.value
+            self.image.apply(outcome.value)
+            self.harness.table.set(self.address, STATE, READY)
 
     def on_image(self, sender: Address, delta: dict[str, Any]) -> dict[str, Any]:
         if self.refuses:
@@ -106,7 +113,11 @@ class ControllerHarness:
         known = self.peers.get(address)
         peer = Peer(self, address) if known is None else known.restart()
         self.peers[address] = peer
-        peer.image.apply(self.call("hello", sender=address))
+        hello = self.begin("hello", sender=address)
+        hello.then(peer.on_hello)
+        self.turn_until(lambda: hello.done)
+        if hello.error is not None:
+            raise hello.error
         return peer
 
     def call(self, operation: str, sender: Address = NETWORK, **args: Any) -> Any:

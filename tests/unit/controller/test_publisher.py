@@ -140,3 +140,22 @@ def test_dropping_is_repeated_for_a_worker_that_restarted_meanwhile(parts):
     rpc.sleeping.pop().resolve()
     assert rpc.answer() == (IO, {"a": None})
     assert done.done
+
+
+def test_drop_that_a_process_took_while_it_restarted_is_told_again(parts, monkeypatch):
+    """Ready was the old incarnation, so what the new one has opened by now is not known."""
+    state, rpc, processes, publisher = parts
+    add(state, "a")
+
+    def restart(address):
+        processes.incarnations[IO] = 2
+        publisher.subscribe(IO)
+        monkeypatch.undo()
+        return True
+
+    monkeypatch.setattr(processes, "is_ready", restart)
+    done = run(publisher.drop_topics(["a"]))
+    rpc.answer()
+    assert rpc.open[0][0] == IO and not done.done
+    rpc.answer()
+    assert done.done
