@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from kbroker.config.loader import BrokerConfig
     from kbroker.coordinator.records.codec import RecordTypes
     from kbroker.coordinator.timers import Timers
+    from kbroker.ipc.process_table import Address
     from kbroker.ipc.rpc import Rpc
     from kbroker.metrics.catalog import Metric
 
@@ -125,6 +126,10 @@ class Host(Protocol):
 
     def start(self, task: Coroutine[Pending, None, Any]) -> None:
         """Run an async function on its own; an exception of it is logged."""
+        ...
+
+    def io_worker(self, slot: int) -> Address:
+        """The process of this broker that owns a slot."""
         ...
 
     def count(self, metric: Metric, amount: int = 1) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kbroker.clock import Clock
     from kbroker.cluster.image import ClusterImage, TopicImage
     from kbroker.config.loader import BrokerConfig
+    from kbroker.ipc.process_table import Address
     from kbroker.ipc.rpc import Rpc
     from kbroker.metrics.catalog import Metric
     from kbroker.storage.partition_log import PartitionLog
@@ -56,6 +57,9 @@ class Process(Protocol):
 
     def touched(self, source: PartitionLog) -> None:
         """Something was appended: sync and publish at the end of the turn."""
+
+    def io_worker(self, slot: int) -> Address:
+        """The process that owns a slot."""
 
     def count(self, metric: Metric, amount: int) -> None:
         """Add to a counter."""
@@ -102,6 +106,9 @@ class Shard:
 
     def wall_ms(self) -> int:
         return self._process.clock.now_ms()
+
+    def io_worker(self, slot: int) -> Address:
+        return self._process.io_worker(slot)
 
     def count(self, metric: Metric, amount: int = 1) -> None:
         self._process.count(metric, amount)
@@ -225,10 +232,10 @@ class Shard:
             if not op.records and not op.touched:
                 outcome.resolve(error=error)
                 return
-            self._broken(outcome, error)
+            self._broken(op, outcome, error)
             return
         except Exception as error:
-            self._broken(outcome, error)
+            self._broken(op, outcome, error)
             return
         if isinstance(result, Pending):
             result.then(lambda done: outcome.resolve(done.value, done.error))
@@ -246,12 +253,13 @@ class Shard:
         if op.touched:
             self._reload(failure)
 
-    def _broken(self, outcome: Pending, error: Exception) -> None:
-        """An operation failed in the middle: nothing it did can be trusted."""
+    def _broken(self, op: Operation, outcome: Pending, error: Exception) -> None:
+        """An operation failed in the middle: what it did to soft state cannot be trusted."""
         log.error("%s: an operation failed", self._log.name, exc_info=error)
         failure = WireError(ErrorCode.UNKNOWN_SERVER_ERROR)
         outcome.resolve(error=failure)
-        self._reload(WireError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        if op.touched:
+            self._reload(WireError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
 
     def _append(self, op: Operation) -> WireError | None:
         """Write the records and replay them; the error if they could not be written."""
@@ -278,8 +286,13 @@ class Shard:
             return WireError(APPEND_ERRORS.get(error, error), text)
         self._process.touched(self._log)
         replay = self.machine.replay
-        for offset, (key, value) in enumerate(op.records, base_offset):
-            replay(offset, producer_id, key, value)
+        try:
+            for offset, (key, value) in enumerate(op.records, base_offset):
+                replay(offset, producer_id, key, value)
+        except Exception as error:
+            log.error("%s: a record could not be replayed", self._log.name, exc_info=error)
+            op.touch()  # what is written is loaded again
+            return WireError(ErrorCode.UNKNOWN_SERVER_ERROR)
         return None
 
     def _settle(self, op: Operation, offset: int) -> None:

@@ -36,6 +36,7 @@ from kbroker.metrics.slots import Counters, Totals
 from kbroker.storage.log_manager import LogManager
 from kbroker.storage.partition_log import PartitionLog
 from kbroker.workers.base import EXIT_CRASH, Worker, now_ms
+from kbroker.workers.coordinators import Coordinators
 
 log = logging.getLogger(__name__)
 
@@ -62,18 +63,20 @@ class IoWorker(Worker):
         lanes = [self.open_lane(network) for network in self.networks]
         self.engine = ProduceEngine(self.table, context.arenas, lanes, self.on_storage_failure)
         self.lane_is_full = False
-        counters = Counters(context.counters, self.processes.addresses.index(self.address))
-        counters.reset_gauges()
-        self.totals = Totals(counters, self.metric_rows(lanes))
+        self.counters = Counters(context.counters, self.processes.addresses.index(self.address))
+        self.counters.reset_gauges()
+        self.totals = Totals(self.counters, self.metric_rows(lanes))
         for lane in lanes:
             self.add_reader(lane.fd, partial(self.engine.read_lane, lane))
+        self.clock = SystemClock()
+        self.coordinators = Coordinators(self, lanes)
         self.logs = LogManager(
             self.config,
             self.config.log_dirs,
             self.table,
             self.address.index,
             self.worker_count,
-            SystemClock(),
+            self.clock,
             clean_start=context.clean_start,
             progress=self.on_recovery_progress,
         )
@@ -101,6 +104,7 @@ class IoWorker(Worker):
         for name, (_, new) in changed.items():
             if new is not None:
                 await self.open_logs(name, new)
+        self.coordinators.on_image(changed)
         self.ready()
         log.info("owns %d partitions", len(self.logs.logs()))
 
@@ -164,6 +168,7 @@ class IoWorker(Worker):
         for name, (_, new) in changed.items():
             if new is not None:
                 errors |= await self.open_logs(name, new)
+        self.coordinators.on_image(changed)
         return {"errors": errors}
 
     async def open_logs(self, name: str, topic: TopicImage) -> dict[str, int]:
@@ -189,6 +194,7 @@ class IoWorker(Worker):
     def remove_topic(self, topic: TopicImage) -> None:
         for partition, image in enumerate(topic.partitions):
             if self.owns(topic, partition):
+                self.coordinators.close(image.slot)
                 self.engine.remove(image.slot)
                 self.logs.remove_partition(image.slot)
 
@@ -251,6 +257,7 @@ class IoWorker(Worker):
 
     def end_turn(self) -> None:
         self.lane_is_full = self.engine.end_turn()
+        self.lane_is_full |= self.coordinators.end_turn()
 
     def metric_rows(self, lanes: list[Lane]) -> list[tuple[Metric, Callable[[], int]]]:
         engine = self.engine
@@ -272,6 +279,7 @@ class IoWorker(Worker):
     def on_storage_failure(self, slot: int) -> None:
         """A write or sync failed: the directory is offline for good, its partitions with it."""
         for gone in self.logs.fail_directory_of(slot):
+            self.coordinators.close(gone)
             self.engine.remove(gone)
             self.engine.wake(gone)
 
@@ -279,6 +287,7 @@ class IoWorker(Worker):
         self.totals.publish()
         for slot in self.logs.tick():
             self.engine.wake(slot)
+        self.coordinators.tick()
 
     def shutdown(self) -> None:
         self.wait(0)

@@ -43,6 +43,7 @@ from kbroker.metrics.catalog import (
 )
 from kbroker.metrics.slots import Counters, Totals
 from kbroker.workers.base import Worker, now_ms
+from kbroker.workers.coordinator_link import CoordinatorLink
 
 log = logging.getLogger(__name__)
 
@@ -90,10 +91,14 @@ class NetworkWorker(Worker):
 
     def setup(self) -> None:
         me = (self.address.kind, self.address.index, self.context.incarnation)
+        lanes = []
         for worker in self.io_workers:
             end = self.context.lanes[self.address.index][worker.index][0]
             cells, cell = self.processes.incarnation_cell(worker)
-            self.loop.add_lane(Lane(end.fileno(), me, worker.index, cells, cell))
+            lanes.append(Lane(end.fileno(), me, worker.index, cells, cell))
+            self.loop.add_lane(lanes[-1])
+        self.coordinators = CoordinatorLink(lanes)
+        self.loop.on_answer = self.coordinators.on_answer
         self.lane_is_full = False
         self.counters = Counters(
             self.context.counters, self.processes.addresses.index(self.address)
@@ -225,6 +230,7 @@ class NetworkWorker(Worker):
 
     def end_turn(self) -> None:
         self.lane_is_full = self.loop.end_turn()
+        self.lane_is_full |= self.coordinators.flush()
         if self.closed_peers:
             self.publish_count()
             send_closed(self.handoff, self.closed_peers)
@@ -251,6 +257,7 @@ class NetworkWorker(Worker):
 
     def tick(self, now: int) -> None:
         self.dispatcher.tick(now)
+        self.coordinators.tick(now)
         self.totals.publish()
         for api_key, count in self.loop.take_request_counts():
             self.counters.add(REQUESTS, count, api_key)

@@ -9,6 +9,8 @@ cdef enum MessageKind:
     MSG_PRODUCE = 3         # count x ProduceDescriptor
     MSG_PRODUCE_RESULT = 4  # count x ProduceResult, then count-less error texts (see error_text_*)
     MSG_WAKE = 5            # count x int32 slot
+    MSG_REQUEST = 6         # a part of a request to a coordinator (ipc/lane_calls.py)
+    MSG_ANSWER = 7          # a part of its answer
 
 
 cdef struct Envelope:

@@ -99,3 +99,12 @@ cdef class Lane:
                 continue
             size[0] = n - sizeof(Envelope)
             return self._buffer + sizeof(Envelope)
+
+    def send_message(self, int kind, const unsigned char[::1] body) -> bool:
+        """Python's face of ``send`` for what is not hot: one message. False when the lane is full."""
+        return self.send(<uint8_t>kind, 1, &body[0], body.shape[0], NULL, 0)
+
+    @property
+    def peer(self) -> int:
+        """The incarnation of the peer that messages are sent to."""
+        return self.peer_incarnation

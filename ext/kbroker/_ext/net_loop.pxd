@@ -16,6 +16,8 @@ cdef class NetLoop(ConnectionLoop):
     cdef readonly ProducePath produce
     cdef readonly FetchEngine fetch
     cdef object _dispatch             # dispatch(connection, token, frame bytes)
+    # on_answer(io worker index, message): takes a MSG_ANSWER, a coordinator's part of an answer.
+    cdef public object on_answer
     cdef int64_t _api_requests[96]
 
     cdef int read_lane(self, Lane lane) except -1

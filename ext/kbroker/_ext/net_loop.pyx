@@ -9,7 +9,7 @@ from cpython.ref cimport Py_INCREF
 from libc.stdint cimport uint64_t
 from libc.string cimport memcpy
 
-from kbroker._ext.descriptors cimport MSG_PRODUCE_RESULT, MSG_WAKE, Envelope, ProduceResult
+from kbroker._ext.descriptors cimport MSG_ANSWER, MSG_PRODUCE_RESULT, MSG_WAKE, Envelope, ProduceResult
 from kbroker._ext.fetch_send cimport copy_small
 from kbroker._ext.requests cimport REQUEST_WAITING, reserve_response, token_of
 from kbroker._ext.socket_api cimport monotonic_ns
@@ -114,6 +114,8 @@ cdef class NetLoop(ConnectionLoop):
                 for i in range(envelope.count):
                     self.fetch.wake((<const int32_t*>body)[i], self.now_ms)
                 self.drain_fetches()
+            elif envelope.kind == MSG_ANSWER:
+                self.on_answer(lane.peer_index, (<const char*>body)[:size])
 
     # -- requests ---
 

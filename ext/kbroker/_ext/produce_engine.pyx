@@ -13,6 +13,7 @@ from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 from kbroker._ext.descriptors cimport (
     MSG_PRODUCE,
     MSG_PRODUCE_RESULT,
+    MSG_REQUEST,
     MSG_WAKE,
     Envelope,
     ProduceDescriptor,
@@ -77,6 +78,8 @@ cdef class ProduceEngine:
     cdef dict _replicas_needed        # slot -> min.insync.replicas, only where it is above 1
     cdef list _touched                # appenders with something to publish
     cdef object _on_failure
+    # on_request(network index, message): takes what else comes over the lanes, a MSG_REQUEST.
+    cdef public object on_request
     cdef readonly int64_t batches_total
     cdef readonly int64_t bytes_total
     cdef readonly int64_t failed_total
@@ -144,6 +147,10 @@ cdef class ProduceEngine:
             if body == NULL:
                 return
             self.note_restart(lane)
+            if envelope.kind == MSG_REQUEST:
+                self.on_request(lane.peer_index, (<const char*>body)[:size])
+                taken += 1
+                continue
             if envelope.kind != MSG_PRODUCE:
                 raise ValueError(f"message kind {envelope.kind} on a lane to an io worker")
             if <Py_ssize_t>(envelope.count * sizeof(ProduceDescriptor)) > size:
@@ -245,6 +252,10 @@ cdef class ProduceEngine:
             if not self.send_results(i) or not self.send_wakes(i):
                 held_back = True
         return held_back
+
+    def touch(self, LogAppender appender):
+        """See to it that ``end_turn`` syncs and publishes what was appended outside of a produce."""
+        self._touched.append(appender)
 
     def wake(self, int slot):
         """Wake the fetches that wait on a slot which changed outside of a produce; sent by ``end_turn``."""

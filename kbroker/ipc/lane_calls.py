@@ -1,0 +1,122 @@
+"""Requests to coordinators and their answers, as they travel over lanes.
+
+A body that is larger than a lane message goes in parts; ``offset`` and ``total`` put them together.
+Both ends are forks of one build on one machine: native byte order.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+MSG_REQUEST, MSG_ANSWER = 6, 7
+
+_REQUEST = struct.Struct("=QIIiIhhHH")
+_ANSWER = struct.Struct("=QIIhH")
+# Below half of a socket's default buffer, so that two messages of a full size fit.
+PART_BYTES = 64 * 1024
+_TEXT_MAX = 1000
+
+
+class Request(NamedTuple):
+    """What a network process asks: ``body`` is the request behind its header, undecoded."""
+
+    token: int
+    slot: int
+    slot_incarnation: int
+    api_key: int
+    version: int
+    client_id: str
+    client_host: str
+    body: bytes
+
+
+class Answer(NamedTuple):
+    """error: 0, or why there is no ``body``, which is then a text in UTF-8."""
+
+    token: int
+    error: int
+    body: bytes
+
+
+def request_parts(request: Request) -> Iterator[bytes]:
+    """The messages of a request."""
+    client_id = request.client_id.encode("utf-8", "surrogatepass")
+    host = request.client_host.encode()
+    texts = client_id + host
+    total = len(request.body)
+    for offset in range(0, total or 1, PART_BYTES):
+        head = _REQUEST.pack(
+            request.token,
+            total,
+            offset,
+            request.slot,
+            request.slot_incarnation,
+            request.api_key,
+            request.version,
+            len(client_id),
+            len(host),
+        )
+        yield head + texts + request.body[offset : offset + PART_BYTES]
+
+
+def answer_parts(answer: Answer) -> Iterator[bytes]:
+    """The messages of an answer."""
+    total = len(answer.body)
+    for offset in range(0, total or 1, PART_BYTES):
+        head = _ANSWER.pack(answer.token, total, offset, answer.error, 0)
+        yield head + answer.body[offset : offset + PART_BYTES]
+
+
+class Assembler:
+    """Puts the parts from one peer together. BOUND: one unfinished body, parts come in order."""
+
+    __slots__ = ("_parts", "_size")
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def request(self, message: bytes) -> Request | None:
+        """Take a message; the request once it is whole. Raises ValueError when damaged."""
+        if len(message) < _REQUEST.size:
+            raise ValueError(f"a request message of {len(message)} bytes")
+        token, total, offset, slot, incarnation, api_key, version, id_size, host_size = (
+            _REQUEST.unpack_from(message)
+        )
+        start = _REQUEST.size
+        client_id = message[start : start + id_size].decode("utf-8", "surrogatepass")
+        host = message[start + id_size : start + id_size + host_size].decode()
+        body = self._whole(total, offset, message[start + id_size + host_size :])
+        if body is None:
+            return None
+        return Request(token, slot, incarnation, api_key, version, client_id, host, body)
+
+    def answer(self, message: bytes) -> Answer | None:
+        """Take a message; the answer once it is whole. Raises ValueError when damaged."""
+        if len(message) < _ANSWER.size:
+            raise ValueError(f"an answer message of {len(message)} bytes")
+        token, total, offset, error, _ = _ANSWER.unpack_from(message)
+        body = self._whole(total, offset, message[_ANSWER.size :])
+        return None if body is None else Answer(token, error, body)
+
+    def _whole(self, total: int, offset: int, part: bytes) -> bytes | None:
+        if offset == 0:
+            self._parts, self._size = [], 0
+            if len(part) == total:
+                return part
+        if offset != self._size or self._size + len(part) > total:
+            raise ValueError(f"part at {offset} of {total} bytes after {self._size}")
+        self._parts.append(part)
+        self._size += len(part)
+        if self._size < total:
+            return None
+        body = b"".join(self._parts)
+        self._parts, self._size = [], 0
+        return body
+
+
+def error_text(text: str | None) -> bytes:
+    """A message for the body of an error's answer."""
+    return (text or "")[:_TEXT_MAX].encode("utf-8", "replace")

@@ -1,0 +1,108 @@
+"""The network process's way to the coordinators in the io workers, over the lanes.
+
+Every call ends: with the answer, with the coordinator's error, when its deadline passes, or when
+the io worker is restarted.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from itertools import count
+
+from kbroker._ext.lane import Lane
+from kbroker.errors import ErrorCode, WireError
+from kbroker.ipc.lane_calls import MSG_REQUEST, Assembler, Request, request_parts
+from kbroker.ipc.rpc import Pending
+from kbroker.workers.base import now_ms
+
+
+class CoordinatorLink:
+    """One for each network process. lanes: to each io worker, by index."""
+
+    def __init__(self, lanes: list[Lane]) -> None:
+        self._lanes = lanes
+        self._assemblers = [Assembler() for _ in lanes]
+        # Messages to each io worker, sent at the end of the turn.
+        self._outboxes: list[deque[bytes]] = [deque() for _ in lanes]
+        self._peers = [lane.peer for lane in lanes]
+        self._tokens = count(1)
+        self._calls: dict[int, tuple[int, Pending]] = {}  # token -> io worker index, outcome
+        self._deadlines: list[tuple[int, int]] = []
+
+    def call(
+        self,
+        slot: int,
+        slot_incarnation: int,
+        api_key: int,
+        version: int,
+        body: bytes,
+        client_id: str,
+        client_host: str,
+        timeout_ms: int,
+    ) -> Pending:
+        """Ask the coordinator of a slot; resolves to the body of the response, or a WireError.
+
+        body: the request behind its header, in ``version``; the response is in it, too.
+        """
+        worker = slot % len(self._lanes)
+        pending = Pending()
+        token = next(self._tokens)
+        request = Request(
+            token, slot, slot_incarnation, api_key, version, client_id, client_host, body
+        )
+        self._outboxes[worker].extend(request_parts(request))
+        self._calls[token] = (worker, pending)
+        heapq.heappush(self._deadlines, (now_ms() + timeout_ms, token))
+        return pending
+
+    def on_answer(self, worker: int, message: bytes) -> None:
+        """Take a MSG_ANSWER."""
+        answer = self._assemblers[worker].answer(message)
+        if answer is None:
+            return
+        known = self._calls.pop(answer.token, None)
+        if known is None:
+            return  # given up already
+        if answer.error:
+            text = answer.body.decode() or None
+            known[1].resolve(error=WireError(ErrorCode(answer.error), text))
+        else:
+            known[1].resolve(answer.body)
+
+    def flush(self) -> bool:
+        """Send what was asked in this turn; True when a lane is full: come back soon."""
+        held_back = False
+        for index, lane in enumerate(self._lanes):
+            outbox = self._outboxes[index]
+            if lane.peer != self._peers[index]:
+                self._peers[index] = lane.peer
+                self._fail_worker(index)
+            while outbox:
+                if not lane.send_message(MSG_REQUEST, outbox[0]):
+                    held_back = True
+                    break
+                outbox.popleft()
+        return held_back
+
+    def _fail_worker(self, index: int) -> None:
+        """An io worker was restarted: what it was asked is gone, also the half that is not sent."""
+        self._outboxes[index].clear()
+        gone = [token for token, (worker, _) in self._calls.items() if worker == index]
+        for token in gone:
+            known = self._calls.pop(token, None)
+            if known is not None:
+                known[1].resolve(error=WireError(ErrorCode.NOT_COORDINATOR))
+
+    def tick(self, now: int) -> None:
+        """Give up what was not answered in time."""
+        while self._deadlines and self._deadlines[0][0] <= now:
+            _, token = heapq.heappop(self._deadlines)
+            known = self._calls.pop(token, None)
+            if known is not None:
+                known[1].resolve(error=WireError(ErrorCode.REQUEST_TIMED_OUT))
+
+    @property
+    def waiting(self) -> int:
+        """Calls without an answer."""
+        return len(self._calls)

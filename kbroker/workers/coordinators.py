@@ -1,0 +1,230 @@
+"""The coordinators of one io worker: a shard for each partition of an internal topic it leads."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from kbroker._ext.lane import Lane
+from kbroker.cluster.image import TopicImage
+from kbroker.coordinator.machine import Call, Machine
+from kbroker.coordinator.partitioner import OFFSETS_TOPIC
+from kbroker.coordinator.shard import Shard
+from kbroker.errors import ErrorCode, WireError
+from kbroker.ipc.lane_calls import (
+    MSG_ANSWER,
+    Answer,
+    Assembler,
+    Request,
+    answer_parts,
+    error_text,
+)
+from kbroker.ipc.process_table import Address
+from kbroker.ipc.rpc import Pending, run
+from kbroker.protocol import codec
+from kbroker.protocol.api import ApiKey, request_class
+
+if TYPE_CHECKING:
+    from kbroker.metrics.catalog import Metric
+    from kbroker.storage.partition_log import PartitionLog
+    from kbroker.workers.io_worker import IoWorker
+
+log = logging.getLogger(__name__)
+
+Changes = Mapping[str, tuple[TopicImage | None, TopicImage | None]]
+# BOUND: rounds of publish and answer in one turn; answers may lead to further records.
+ROUNDS_MAX = 8
+
+
+class Coordinators:
+    """Made by the io worker, which calls in at each step of its turn."""
+
+    def __init__(self, worker: IoWorker, lanes: list[Lane]) -> None:
+        self._worker = worker
+        self._lanes = lanes
+        self._assemblers = [Assembler() for _ in lanes]
+        self._outboxes: list[deque[tuple[int, bytes]]] = [deque() for _ in lanes]
+        self._shards: dict[int, Shard] = {}
+        self._dirty: set[Shard] = set()
+        self.rpc = worker.rpc
+        self.clock = worker.clock
+        worker.engine.on_request = self.on_request
+
+    # -- what shards need (shard.Process) --
+
+    @property
+    def config(self) -> Any:
+        return self._worker.config
+
+    @property
+    def image(self) -> Any:
+        return self._worker.image
+
+    def touched(self, source: PartitionLog) -> None:
+        self._worker.engine.touch(source.appender)
+        self._dirty.add(self._shards[source.slot])
+
+    def io_worker(self, slot: int) -> Address:
+        return Address(self._worker.kind, slot % self._worker.worker_count)
+
+    def count(self, metric: Metric, amount: int) -> None:
+        self._worker.counters.add(metric, amount)
+
+    # -- shards come and go --
+
+    def on_image(self, changed: Changes) -> None:
+        """Called when the logs of an image are open: start, end and inform shards."""
+        for name in MACHINES:
+            topic = self.image.topics.get(name)
+            if name in changed and topic is not None:
+                self._open(topic)
+        for shard in list(self._shards.values()):
+            shard.on_image(changed)
+
+    def _open(self, topic: TopicImage) -> None:
+        for number, partition in enumerate(topic.partitions):
+            if partition.leader != self._worker.context.broker_id or partition.slot in self._shards:
+                continue
+            if not self._worker.owns(topic, number):
+                continue
+            source = self._worker.logs.log(partition.slot)
+            if source is None:
+                continue
+            shard = Shard(self, source, MACHINES[topic.name], self._codec(topic.name))
+            self._shards[partition.slot] = shard
+            run(shard.load()).then(lambda outcome, shard=shard: self._on_loaded(shard, outcome))
+
+    def _codec(self, topic: str) -> int:
+        """Kafka numbers codecs alike in this setting and in a batch."""
+        number: int = self.config["offsets.topic.compression.codec"]
+        return number if topic == OFFSETS_TOPIC else 0
+
+    def _on_loaded(self, shard: Shard, outcome: Pending) -> None:
+        if outcome.error is not None:
+            log.error("cannot load %s-%d: %s", shard.topic, shard.partition, outcome.error)
+            self.close(shard.slot)
+
+    def close(self, slot: int) -> None:
+        """The log of a slot goes away, or is offline."""
+        shard = self._shards.pop(slot, None)
+        if shard is not None:
+            shard.close()
+            self._dirty.discard(shard)
+
+    def on_marker(self, slot: int, offset: int, producer_id: int, epoch: int, commit: bool) -> None:
+        """A transaction marker was appended to a slot."""
+        shard = self._shards.get(slot)
+        if shard is not None:
+            shard.on_marker(offset, producer_id, epoch, commit)
+
+    def shard(self, topic: str, partition: int) -> Shard:
+        """The active shard of a partition here; else WireError."""
+        known = self.image.topics.get(topic)
+        if known is not None and 0 <= partition < len(known.partitions):
+            found = self._shards.get(known.partitions[partition].slot)
+            if found is not None:
+                return found
+        raise WireError(ErrorCode.NOT_COORDINATOR)
+
+    # -- requests --
+
+    def on_request(self, network: int, message: bytes) -> None:
+        """Take a MSG_REQUEST of a network process."""
+        request = self._assemblers[network].request(message)
+        if request is None:
+            return
+        peer = self._lanes[network].peer
+
+        def done(outcome: Pending) -> None:
+            if self._lanes[network].peer == peer:  # else the one who asked is gone
+                self._answer(network, request, outcome)
+
+        self._handle(request).then(done)
+
+    def _handle(self, request: Request) -> Pending:
+        refused = Pending()
+        shard = self._shards.get(request.slot)
+        partition = None if shard is None else self._partition_of(shard)
+        if shard is None or partition != request.slot_incarnation:
+            refused.resolve(error=WireError(ErrorCode.NOT_COORDINATOR))
+            return refused
+        key = ApiKey(request.api_key)
+        try:
+            body, _ = codec.decode(request_class(key), request.version, request.body)
+        except codec.DecodeError as error:
+            refused.resolve(error=WireError(ErrorCode.INVALID_REQUEST, str(error)))
+            return refused
+        call = Call(key, request.version, body, request.client_id, "/" + request.client_host)
+        return shard.handle(call)
+
+    def _partition_of(self, shard: Shard) -> int | None:
+        topic = self.image.topics.get(shard.topic)
+        if topic is None or shard.partition >= len(topic.partitions):
+            return None
+        return topic.partitions[shard.partition].slot_incarnation
+
+    def _answer(self, network: int, request: Request, outcome: Pending) -> None:
+        error = outcome.error
+        body = b""
+        if error is None:
+            try:
+                body = codec.encode(outcome.value, request.version)
+            except Exception as failure:
+                error = failure
+        if error is not None and not isinstance(error, WireError):
+            log.error("%s failed", ApiKey(request.api_key).name, exc_info=error)
+            error = WireError(ErrorCode.UNKNOWN_SERVER_ERROR)
+        if error is not None:
+            answer = Answer(request.token, int(error.code), error_text(error.message))
+        else:
+            answer = Answer(request.token, 0, body)
+        peer = self._lanes[network].peer
+        self._outboxes[network].extend((peer, part) for part in answer_parts(answer))
+
+    # -- the turn --
+
+    def end_turn(self) -> bool:
+        """Answer what is published now; True when a lane is full or more is to be published."""
+        rounds = 0
+        while self._dirty:
+            dirty, self._dirty = self._dirty, set()
+            for shard in dirty:
+                shard.release()
+            if not self._dirty:
+                break
+            self._worker.engine.end_turn()
+            rounds += 1
+            if rounds == ROUNDS_MAX:
+                return True
+        return self._flush()
+
+    def _flush(self) -> bool:
+        held_back = False
+        for lane, outbox in zip(self._lanes, self._outboxes, strict=True):
+            while outbox:
+                peer, part = outbox[0]
+                if peer == lane.peer and not lane.send_message(MSG_ANSWER, part):
+                    held_back = True
+                    break
+                outbox.popleft()
+        return held_back
+
+    def tick(self) -> None:
+        """Run the timers that are due."""
+        for shard in list(self._shards.values()):
+            shard.run_timers()
+
+    @property
+    def count_of_shards(self) -> int:
+        return len(self._shards)
+
+
+def make_group_machine(shard: Shard) -> Machine:
+    from kbroker.coordinator.group.machine import GroupMachine
+
+    return GroupMachine(shard)
+
+
+MACHINES = {OFFSETS_TOPIC: make_group_machine}
