@@ -42,8 +42,10 @@ cdef enum:
     ERROR_NOT_LEADER_OR_FOLLOWER = 6
     ERROR_REQUEST_TIMED_OUT = 7
 
-    # A produce that an io worker has not answered for this long is answered with REQUEST_TIMED_OUT.
-    PRODUCE_PATIENCE_MS = 30000
+    # A produce that io workers have not answered within its own timeout is answered with REQUEST_TIMED_OUT. Not before
+    # the first of these: a slow append mostly succeeds, and a client that was told otherwise sends its records again.
+    PRODUCE_PATIENCE_MIN_MS = 1000
+    PRODUCE_PATIENCE_MAX_MS = 60000
 
     # BOUND: how often a connection goes on with what it has pipelined in one turn; what is left is for the next turn.
     ROUNDS_MAX = 8
@@ -360,16 +362,23 @@ cdef class NetLoop(ConnectionLoop):
         ConnectionLoop.sweep(self)
         self.expire_requests(monotonic_ns())
 
+    def expire_at(self, int64_t now_ns):
+        """What a sweep at that time does to produces; for tests."""
+        self.expire_requests(now_ns)
+
     cdef int expire_requests(self, int64_t now_ns) except -1:
+        """Answer produces whose time is up. Their results may still come, and their bytes are held until then."""
         cdef uint32_t index = 0
         cdef int32_t i
+        cdef int64_t patience_ms
         cdef Request* request = self._requests.at(0)
         while request != NULL:
+            patience_ms = min(max(request.timeout_ms, PRODUCE_PATIENCE_MIN_MS), PRODUCE_PATIENCE_MAX_MS)
             if (
                 request.state == REQUEST_WAITING
                 and request.connection != NULL
                 and request.parts_left > 0
-                and now_ns - request.started_ns > <int64_t>PRODUCE_PATIENCE_MS * 1000000
+                and now_ns - request.started_ns > patience_ms * 1000000
             ):
                 for i in range(request.part_count):
                     if request.parts[i].worker >= 0:

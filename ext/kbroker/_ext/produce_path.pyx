@@ -100,6 +100,7 @@ cdef class ProducePath:
         if status != READ_OK or read_i16(body, &acks) != READ_OK or read_i32(body, &timeout_ms) != READ_OK:
             raise ProduceDecodeError("truncated before the topics")
         acks_out[0] = acks
+        request.timeout_ms = timeout_ms
         try:
             return self.read_topics(request, body, acks, timeout_ms)
         except:

@@ -46,6 +46,7 @@ cdef struct Request:
     int64_t started_ns
     Block* block               # arena bytes this request refers to, or NULL
     # produce
+    int32_t timeout_ms         # the client's
     int32_t parts_left
     int32_t part_count
     int32_t part_capacity

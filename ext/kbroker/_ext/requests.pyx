@@ -110,6 +110,7 @@ cdef class RequestTable:
         request.silent = False
         request.close_after = False
         request.block = NULL
+        request.timeout_ms = 0
         request.parts_left = 0
         request.part_count = 0
         request.topic_count = 0

@@ -35,6 +35,7 @@ def produce(
     topic: str = "t",
     topic_id: bytes = TOPIC_ID,
     records: dict[int, bytes] | None = None,
+    timeout_ms: int = 1000,
 ) -> bytes:
     """A whole Produce frame."""
     topic_data = ProduceRequest.TopicProduceData
@@ -46,7 +47,7 @@ def produce(
         data = topic_data(topic_id=topic_id, partition_data=partitions)
     else:
         data = topic_data(name=topic, partition_data=partitions)
-    request = ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[data])
+    request = ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=[data])
     head = header.encode_request_header(ApiKey.PRODUCE, version, correlation_id, "me")
     return framed(head + codec.encode(request, version))
 
