@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from kbroker.cluster.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from kbroker.controller import persistence
 from kbroker.controller.publisher import Publisher
 from kbroker.controller.slots import NoFreeSlot, SlotBook
@@ -30,6 +31,12 @@ from kbroker.metastore.store import Store, StoreFailed
 log = logging.getLogger(__name__)
 
 Result = dict[str, Any]
+
+# What the settings of an internal topic start with.
+INTERNAL_PREFIXES = {
+    OFFSETS_TOPIC: "offsets.topic",
+    TRANSACTIONS_TOPIC: "transaction.state.log",
+}
 
 
 class TopicAdmin:
@@ -77,7 +84,7 @@ class TopicAdmin:
         for request in topics:
             try:
                 if auto:
-                    request = automatic(request["name"])
+                    request = self._automatic(request["name"])
                 duplicates = named[request["name"]]
                 new, partitions = self._plan(request, validate_only, duplicates, by_metric)
                 by_metric[metric_name(new.name)] = new.name
@@ -101,6 +108,28 @@ class TopicAdmin:
                 late = {new.name for new, _ in created}
                 return [timed_out(r["name"]) if r["name"] in late else r for r in results]
         return [self._existing_result(r) if auto else r for r in results]
+
+    def _automatic(self, name: str) -> dict[str, Any]:
+        """The request for a topic that somebody merely mentioned, or that a coordinator needs."""
+        prefix = INTERNAL_PREFIXES.get(name)
+        if prefix is None:
+            return plain_topic(name)
+        # Fewer brokers than the settings ask for are no reason to have no groups at all.
+        replicas = min(self._setting(f"{prefix}.replication.factor"), len(self._state.brokers))
+        configs = {
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "segment.bytes": str(self._setting(f"{prefix}.segment.bytes")),
+        }
+        if name == TRANSACTIONS_TOPIC:
+            configs["min.insync.replicas"] = str(min(self._setting(f"{prefix}.min.isr"), replicas))
+            configs["unclean.leader.election.enable"] = "false"
+        return {
+            **plain_topic(name),
+            "num_partitions": self._setting(f"{prefix}.num.partitions"),
+            "replication_factor": replicas,
+            "configs": list(configs.items()),
+        }
 
     def _plan(
         self,
@@ -300,8 +329,8 @@ def metric_name(name: str) -> str:
     return name.replace(".", "_")
 
 
-def automatic(name: str) -> dict[str, Any]:
-    """The request for a topic that somebody merely mentioned."""
+def plain_topic(name: str) -> dict[str, Any]:
+    """The request for a topic with the broker's defaults."""
     return {
         "name": name,
         "num_partitions": -1,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-OFFSETS_TOPIC = "__consumer_offsets"
-TRANSACTIONS_TOPIC = "__transaction_state"
-INTERNAL_TOPICS = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
+from kbroker.cluster.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+
+__all__ = ["OFFSETS_TOPIC", "TRANSACTIONS_TOPIC", "coordinator_partition", "java_hash"]
 
 
 def java_hash(text: str) -> int:

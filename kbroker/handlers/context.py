@@ -30,11 +30,13 @@ class RequestContext:
     __slots__ = (
         "api_key",
         "api_version",
+        "body_offset",
         "broker_id",
         "client_id",
         "config",
         "connection",
         "correlation_id",
+        "frame",
         "image",
         "listener",
         "process",
@@ -46,9 +48,12 @@ class RequestContext:
         process: NetworkWorker,
         connection: Connection,
         header: RequestHeader,
+        frame: bytes,
         config: BrokerConfig,
         producer_ids: ProducerIds,
     ) -> None:
+        self.frame = frame
+        self.body_offset = header.end_offset
         self.api_key = header.api_key
         self.api_version = header.api_version
         self.client_id = header.client_id
@@ -66,6 +71,11 @@ class RequestContext:
         """Host and port that the client reached."""
         address: tuple[str, int] = self.connection.local_address
         return address
+
+    @property
+    def body(self) -> bytes:
+        """The request behind its header, as it came."""
+        return self.frame[self.body_offset :]
 
     # -- calls -------------------------------------------------------------------------------
 

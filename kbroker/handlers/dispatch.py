@@ -36,14 +36,18 @@ MODULES = (
     "describe_log_dirs",
     "describe_topic_partitions",
     "find_coordinator",
+    "group_admin",
+    "groups",
     "incremental_alter_configs",
     "init_producer_id",
     "list_config_resources",
     "list_offsets",
     "metadata",
+    "offset_commit",
     "offset_for_leader_epoch",
     "produce_legacy",
     "sasl_handshake",
+    "transactions",
 )
 for _name in MODULES:
     import_module(f"kbroker.handlers.{_name}")
@@ -79,7 +83,7 @@ class Dispatcher:
         except DecodeError as error:
             return refused(connection, str(error))
         ctx = RequestContext(
-            self._worker, connection, header, self._worker.config, self._producer_ids
+            self._worker, connection, header, frame, self._worker.config, self._producer_ids
         )
         return run(answer(ctx, handler, request))
 

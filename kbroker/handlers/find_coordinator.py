@@ -1,10 +1,18 @@
 """FindCoordinator (10): versions 0 to 6; from 4 on for several keys at once.
 
-Groups and transactions are not served yet. The honest answer is the one that clients retry.
+The coordinator of a key is the leader of the partition it hashes to. The internal topic is created
+when it is first asked for; the answer waits for it.
 """
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
+from kbroker.coordinator.partitioner import (
+    OFFSETS_TOPIC,
+    TRANSACTIONS_TOPIC,
+    coordinator_partition,
+)
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import api
@@ -14,13 +22,23 @@ from kbroker.protocol.messages.find_coordinator import (
     FindCoordinatorResponse,
 )
 
-# Kind of key -> what it is called, and the first version that may ask for it.
-KINDS = {
-    0: ("consumer groups", 0),
-    1: ("transactions", 1),
-    2: ("share groups", 6),
-}
+CREATION_TIMEOUT_MS = 10_000
 NOWHERE = {"node_id": -1, "host": "", "port": -1}
+
+
+class KeyType(NamedTuple):
+    """first_version: the first that may ask. topic: None where there is no such coordinator."""
+
+    name: str
+    first_version: int
+    topic: str | None
+
+
+KEY_TYPES = {
+    0: KeyType("consumer groups", 0, OFFSETS_TOPIC),
+    1: KeyType("transactions", 1, TRANSACTIONS_TOPIC),
+    2: KeyType("share groups", 6, None),
+}
 
 
 def fail(
@@ -40,15 +58,50 @@ def fail(
 async def handle_find_coordinator(
     ctx: RequestContext, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
-    """Say that there is none."""
-    name, first_version = KINDS.get(request.key_type, ("", 0x7FFF))
-    if ctx.api_version < first_version:
-        error = WireError(
+    """Name the broker of each key."""
+    kind = KEY_TYPES.get(request.key_type)
+    if kind is None or ctx.api_version < kind.first_version:
+        raise WireError(
             ErrorCode.INVALID_REQUEST,
             f"Key type {request.key_type} does not exist in version {ctx.api_version}.",
         )
-    else:
-        error = WireError(
-            ErrorCode.COORDINATOR_NOT_AVAILABLE, f"This broker does not serve {name} yet."
+    if kind.topic is None:
+        raise WireError(
+            ErrorCode.COORDINATOR_NOT_AVAILABLE, f"This broker does not serve {kind.name}."
         )
-    return fail(ctx, request, error)
+    await ensure_topic(ctx, kind.topic)
+    if ctx.api_version < 4:
+        return FindCoordinatorResponse(**locate(ctx, kind.topic, request.key))
+    coordinator = FindCoordinatorResponse.Coordinator
+    return FindCoordinatorResponse(
+        coordinators=[
+            coordinator(key=key, **locate(ctx, kind.topic, key)) for key in request.coordinator_keys
+        ]
+    )
+
+
+async def ensure_topic(ctx: RequestContext, topic: str) -> None:
+    """Have the internal topic created if there is none; COORDINATOR_NOT_AVAILABLE."""
+    if topic in ctx.image.topics:
+        return
+    request = [{"name": topic}]
+    try:
+        results = await ctx.change("create_topics", CREATION_TIMEOUT_MS, topics=request, auto=True)
+    except WireError as error:
+        # The controller is being restarted or is slow; the client asks again.
+        raise WireError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) from error
+    if results[0]["error"]:
+        raise WireError(ErrorCode.COORDINATOR_NOT_AVAILABLE, results[0]["message"])
+
+
+def locate(ctx: RequestContext, topic: str, key: str) -> dict[str, Any]:
+    """Where a key's coordinator is."""
+    known = ctx.image.topics.get(topic)
+    if known is not None:
+        partition = known.partitions[coordinator_partition(key, len(known.partitions))]
+        broker = ctx.image.brokers.get(partition.leader)
+        endpoint = None if broker is None else ctx.endpoint(broker)
+        if broker is not None and endpoint is not None:
+            address = {"host": endpoint.host, "port": endpoint.port}
+            return {"error_code": 0, "node_id": broker.broker_id, **address}
+    return {**NOWHERE, "error_code": int(ErrorCode.COORDINATOR_NOT_AVAILABLE)}

@@ -1,14 +1,17 @@
 """InitProducerId (22): versions 0 to 6.
 
 An idempotent producer gets a new id with epoch 0 every time, also when it names the one it had
-(from version 3 on): producers raise the epoch themselves. Transactional ids have no coordinator
-here yet.
+(from version 3 on): producers raise the epoch themselves.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
+from kbroker.coordinator.partitioner import TRANSACTIONS_TOPIC
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
+from kbroker.handlers.coordinated import forward
 from kbroker.handlers.registry import api
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.init_producer_id import (
@@ -27,13 +30,11 @@ def fail(
 
 
 @api(ApiKey.INIT_PRODUCER_ID, versions=(0, 6), fail=fail)
-async def handle_init_producer_id(
-    ctx: RequestContext, request: InitProducerIdRequest
-) -> InitProducerIdResponse:
-    """Give out a producer id."""
+async def handle_init_producer_id(ctx: RequestContext, request: InitProducerIdRequest) -> Any:
+    """Give out a producer id; one with a transactional id is its coordinator's business."""
     has_id = request.producer_id != NO_PRODUCER_ID
     if request.transactional_id == "" or has_id != (request.producer_epoch != NO_EPOCH):
         raise WireError(ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:
-        raise WireError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return await forward(ctx, TRANSACTIONS_TOPIC, request.transactional_id)
     return InitProducerIdResponse(producer_id=await ctx.producer_ids.take(), producer_epoch=0)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Any
 
 from kbroker.cluster.image import PartitionImage, TopicImage
-from kbroker.controller.state import INTERNAL_TOPICS
 from kbroker.controller.topics import check_name
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.authorized import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
@@ -129,14 +128,12 @@ async def create_missing(
     allowed = request.allow_auto_topic_creation or ctx.api_version < 4
     if not (allowed and ctx.config["auto.create.topics.enable"]):
         return {}
-    # Internal topics are made by those who use them, with settings of their own.
     topics = [
         {"name": entry.name}
         for entry in entries
         if entry.topic_id == NO_UUID
         and entry.name is not None
         and entry.name not in ctx.image.topics
-        and entry.name not in INTERNAL_TOPICS
         and is_legal(entry.name)
     ]
     if not topics:

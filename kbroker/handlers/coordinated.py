@@ -1,0 +1,128 @@
+"""The way of a request to the coordinators of its groups or transactional ids.
+
+A request with one key goes on as it came. One with several is split by partition, and the answers
+are joined in the order of the request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kbroker.cluster.image import NO_SLOT
+from kbroker.coordinator.partitioner import coordinator_partition
+from kbroker.errors import ErrorCode, WireError
+from kbroker.handlers.context import RequestContext
+from kbroker.ipc.rpc import Pending
+from kbroker.protocol import codec
+from kbroker.protocol.api import response_class
+from kbroker.protocol.message import Message
+
+# A coordinator answers in time by itself; this ends the wait for one that does not.
+TIMEOUT_MS = 30_000
+
+
+def ask(
+    ctx: RequestContext, topic: str, partition: int, body: bytes, timeout_ms: int = TIMEOUT_MS
+) -> Pending:
+    """Ask one coordinator; resolves to the response's body. Raises WireError: there is none here.
+
+    body: the request in the version of ``ctx``.
+    """
+    known = ctx.image.topics.get(topic)
+    if known is None or partition >= len(known.partitions):
+        raise WireError(ErrorCode.NOT_COORDINATOR)
+    image = known.partitions[partition]
+    if image.leader != ctx.broker_id or image.slot == NO_SLOT:
+        raise WireError(ErrorCode.NOT_COORDINATOR)
+    return ctx.process.coordinators.call(
+        image.slot,
+        image.slot_incarnation,
+        ctx.api_key,
+        ctx.api_version,
+        body,
+        ctx.client_id or "",
+        ctx.connection.peer_host,
+        timeout_ms,
+    )
+
+
+def partition_of(ctx: RequestContext, topic: str, key: str) -> int:
+    """The partition that coordinates a key; NOT_COORDINATOR while the topic does not exist."""
+    known = ctx.image.topics.get(topic)
+    if known is None:
+        raise WireError(ErrorCode.NOT_COORDINATOR)
+    return coordinator_partition(key, len(known.partitions))
+
+
+def forward(ctx: RequestContext, topic: str, key: str, timeout_ms: int = TIMEOUT_MS) -> Pending:
+    """Hand the request on as it came; resolves to the response's body."""
+    return ask(ctx, topic, partition_of(ctx, topic, key), ctx.body, timeout_ms)
+
+
+async def split(
+    ctx: RequestContext,
+    topic: str,
+    entries: Sequence[Any],
+    key_of: Callable[[Any], str],
+    request_of: Callable[[list[Any]], Message],
+    rows_of: Callable[[Any], list[Any]],
+    failed: Callable[[Any, WireError], Any],
+) -> list[Any]:
+    """Ask the coordinators of all ``entries``; returns a row for each, in their order.
+
+    request_of: the request for some of the entries. rows_of: a response's rows, one for each entry
+    it was asked for. failed: the row of an entry whose coordinator gave an error.
+    """
+    by_partition: dict[int, list[int]] = {}
+    rows: list[Any] = [None] * len(entries)
+    for index, entry in enumerate(entries):
+        try:
+            partition = partition_of(ctx, topic, key_of(entry))
+        except WireError as error:
+            rows[index] = failed(entry, error)
+        else:
+            by_partition.setdefault(partition, []).append(index)
+    calls: list[tuple[list[int], Pending | WireError]] = []
+    for partition, indexes in by_partition.items():
+        body = codec.encode(request_of([entries[i] for i in indexes]), ctx.api_version)
+        try:
+            calls.append((indexes, ask(ctx, topic, partition, body)))
+        except WireError as error:
+            calls.append((indexes, error))
+    for indexes, call in calls:
+        try:
+            if isinstance(call, WireError):
+                raise call
+            found = rows_of(decode_response(ctx, await call))
+            if len(found) != len(indexes):
+                raise WireError(ErrorCode.UNKNOWN_SERVER_ERROR)
+        except WireError as error:
+            found = [failed(entries[i], error) for i in indexes]
+        for index, row in zip(indexes, found, strict=True):
+            rows[index] = row
+    return rows
+
+
+async def ask_all(ctx: RequestContext, topic: str) -> list[Any]:
+    """Ask every coordinator of this broker; the responses, a WireError for one that failed."""
+    known = ctx.image.topics.get(topic)
+    if known is None:
+        return []
+    calls = [
+        ask(ctx, topic, number, ctx.body)
+        for number, partition in enumerate(known.partitions)
+        if partition.leader == ctx.broker_id and partition.slot != NO_SLOT
+    ]
+    found: list[Any] = []
+    for call in calls:
+        try:
+            found.append(decode_response(ctx, await call))
+        except WireError as error:
+            found.append(error)
+    return found
+
+
+def decode_response(ctx: RequestContext, body: bytes) -> Any:
+    """A coordinator's response."""
+    return codec.decode_exact(response_class(ctx.api_key), ctx.api_version, body)

@@ -1,0 +1,102 @@
+"""Requests about one group or one transactional id: the network process hands them on.
+
+JoinGroup (11), Heartbeat (12), LeaveGroup (13), SyncGroup (14), OffsetDelete (47),
+ConsumerGroupHeartbeat (68), and of transactions AddOffsetsToTxn (25), EndTxn (26) and
+TxnOffsetCommit (28).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kbroker.coordinator.partitioner import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from kbroker.errors import ErrorCode, WireError
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.coordinated import forward
+from kbroker.handlers.registry import api
+from kbroker.protocol.api import ApiKey
+from kbroker.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from kbroker.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+)
+
+# A member waits for the others as long as they are allowed to take, which members choose; this only
+# ends what a coordinator has forgotten.
+REBALANCE_MS = 3_600_000
+
+
+def checked(key: str) -> str:
+    """The key; INVALID_GROUP_ID for none, as no partition is coordinated for it."""
+    if not key:
+        raise WireError(ErrorCode.INVALID_GROUP_ID)
+    return key
+
+
+def join_failed(
+    ctx: RequestContext, request: JoinGroupRequest, error: WireError
+) -> JoinGroupResponse:
+    return JoinGroupResponse(
+        error_code=int(error.code),
+        member_id=request.member_id,
+        protocol_name=None if ctx.api_version >= 7 else "",
+    )
+
+
+@api(ApiKey.JOIN_GROUP, versions=ApiKey.JOIN_GROUP.versions, fail=join_failed)
+async def handle_join_group(ctx: RequestContext, request: JoinGroupRequest) -> bytes:
+    """Answered when the rebalance is over."""
+    answer: bytes = await forward(ctx, OFFSETS_TOPIC, checked(request.group_id), REBALANCE_MS)
+    return answer
+
+
+@api(ApiKey.SYNC_GROUP, versions=ApiKey.SYNC_GROUP.versions)
+async def handle_sync_group(ctx: RequestContext, request: Any) -> bytes:
+    """Answered when the leader has sent the assignment."""
+    answer: bytes = await forward(ctx, OFFSETS_TOPIC, checked(request.group_id), REBALANCE_MS)
+    return answer
+
+
+async def hand_to_group(ctx: RequestContext, request: Any) -> bytes:
+    """Hand a request on to its group's coordinator."""
+    answer: bytes = await forward(ctx, OFFSETS_TOPIC, checked(request.group_id))
+    return answer
+
+
+async def hand_to_transaction(ctx: RequestContext, request: Any) -> bytes:
+    """Hand a request on to its transaction's coordinator."""
+    answer: bytes = await forward(ctx, TRANSACTIONS_TOPIC, request.transactional_id)
+    return answer
+
+
+def txn_offsets_failed(
+    ctx: RequestContext, request: TxnOffsetCommitRequest, error: WireError
+) -> TxnOffsetCommitResponse:
+    topic = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
+    partition = TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition
+    return TxnOffsetCommitResponse(
+        topics=[
+            topic(
+                name=t.name,
+                partitions=[
+                    partition(partition_index=p.partition_index, error_code=int(error.code))
+                    for p in t.partitions
+                ],
+            )
+            for t in request.topics
+        ]
+    )
+
+
+for _key in (
+    ApiKey.HEARTBEAT,
+    ApiKey.LEAVE_GROUP,
+    ApiKey.OFFSET_DELETE,
+    ApiKey.CONSUMER_GROUP_HEARTBEAT,
+):
+    api(_key, versions=_key.versions)(hand_to_group)
+for _key in (ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.END_TXN):
+    api(_key, versions=_key.versions)(hand_to_transaction)
+api(ApiKey.TXN_OFFSET_COMMIT, versions=ApiKey.TXN_OFFSET_COMMIT.versions, fail=txn_offsets_failed)(
+    hand_to_group
+)
