@@ -12,7 +12,7 @@ from kbroker._ext.partition_table import ONLINE, PartitionTable, region_size
 from kbroker.cluster.image import ClusterImage
 from kbroker.cluster.settings import effective_config
 from kbroker.config.loader import BrokerConfig, Listener
-from kbroker.errors import WireError
+from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.dispatch import Dispatcher
 from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.ipc.rpc import Pending
@@ -89,11 +89,42 @@ class FakeRpc:
             finish()
 
 
+class FakeLink:
+    """A ``CoordinatorLink`` whose calls ``answer(slot, api key, version, body, **rest)`` serves."""
+
+    def __init__(self) -> None:
+        self.calls: list[dict[str, Any]] = []
+        self.answer: Answer | None = None
+
+    def call(
+        self,
+        slot: int,
+        slot_incarnation: int,
+        api_key: int,
+        version: int,
+        body: bytes,
+        client_id: str,
+        client_host: str,
+        timeout_ms: int,
+    ) -> Pending:
+        rest = {"client_id": client_id, "client_host": client_host, "timeout_ms": timeout_ms}
+        self.calls.append({"slot": slot, "incarnation": slot_incarnation, "body": body, **rest})
+        pending = Pending()
+        try:
+            if self.answer is None:
+                raise WireError(ErrorCode.NOT_COORDINATOR)
+            pending.resolve(self.answer(slot, ApiKey(api_key), version, body))
+        except WireError as error:
+            pending.resolve(error=error)
+        return pending
+
+
 class NetworkProcess:
     """What a ``Dispatcher`` needs of a network process."""
 
     def __init__(self, **settings: str) -> None:
         self.rpc = FakeRpc()
+        self.coordinators = FakeLink()
         self._started_with = self.config = BrokerConfig(
             {k.replace("_", "."): v for k, v in settings.items()}
         )

@@ -49,6 +49,7 @@ def random_item(random: Random, message: type[Message], field: Field, version: i
         "uuid": IDS,
         "bool": [False, True],
         "records": [b"", b"records"],
+        "bytes": [b"", b"bytes"],
     }
     return random.choice(choices[field.type])
 

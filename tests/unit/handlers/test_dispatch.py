@@ -79,7 +79,7 @@ def test_dispatch_truncated_frames_close_the_connection(
         (ApiKey.FETCH, 19, "Fetch version 19 is not served, only 4 to 18"),
         (ApiKey.PRODUCE, 14, "Produce version 14 is not served, only 0 to 13"),
         (ApiKey.METADATA, 14, "Metadata version 14 is not served, only 0 to 13"),
-        (ApiKey.JOIN_GROUP, 0, "JoinGroup is not served by this broker"),
+        (ApiKey.SHARE_FETCH, 1, "ShareFetch is not served by this broker"),
     ],
 )
 def test_dispatch_version_or_api_not_served_closes_with_the_reason(
@@ -134,7 +134,7 @@ def test_api_versions_lists_what_is_served_and_nothing_else(
     assert listed[ApiKey.FETCH] == (4, 18)
     assert listed[ApiKey.METADATA] == (0, 13)
     assert set(listed) == set(registry.HANDLERS) | {ApiKey.FETCH}
-    assert ApiKey.JOIN_GROUP not in listed
+    assert listed[ApiKey.JOIN_GROUP] == (0, 9)
     assert ApiKey.GET_TELEMETRY_SUBSCRIPTIONS not in listed
 
 

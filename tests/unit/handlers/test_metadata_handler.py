@@ -143,13 +143,6 @@ class TestAutoCreation:
         assert topic.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
         assert process.rpc.calls == []
 
-    def test_metadata_internal_topic_is_not_created_by_being_mentioned(
-        self, process: NetworkProcess
-    ) -> None:
-        topic = process.ask(by_name("__transaction_state"), 4).topics[0]
-        assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        assert process.rpc.calls == []
-
     def test_metadata_controller_away_is_leader_not_available(
         self, process: NetworkProcess
     ) -> None:

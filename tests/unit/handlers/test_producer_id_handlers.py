@@ -1,4 +1,4 @@
-"""InitProducerId, the blocks of ids behind it, and FindCoordinator."""
+"""InitProducerId and the blocks of ids behind it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from doubles.network_process import NetworkProcess, decode
 
 from kbroker.errors import ErrorCode, WireError
 from kbroker.protocol.api import ApiKey
-from kbroker.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.protocol.messages.init_producer_id import InitProducerIdRequest
 
 pytestmark = pytest.mark.unit
@@ -59,15 +58,6 @@ def test_init_producer_id_contradiction_is_invalid_request(
     assert response.producer_id == -1
 
 
-@pytest.mark.parametrize("version", range(7))
-def test_init_producer_id_transactional_has_no_coordinator(
-    process: NetworkProcess, version: int
-) -> None:
-    response = init(process, version, transactional_id="tx", transaction_timeout_ms=1000)
-    assert response.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert (response.producer_id, response.producer_epoch) == (-1, -1)
-
-
 def test_init_producer_id_requests_that_wait_share_blocks(process: NetworkProcess) -> None:
     process.rpc.is_holding = True
     outcomes = [process.send(InitProducerIdRequest(transactional_id=None), 4) for _ in range(5)]
@@ -97,35 +87,3 @@ def test_init_producer_id_controller_away_fails_all_who_wait_and_recovers(
     process.rpc.is_holding = False
     process.answers("allocate_producer_ids", allocate)
     assert init(process).producer_id == 1000
-
-
-@pytest.mark.parametrize("version", range(4))
-def test_find_coordinator_of_a_group_says_not_available(
-    process: NetworkProcess, version: int
-) -> None:
-    response = process.ask(FindCoordinatorRequest(key="group"), version)
-    assert response.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert (response.node_id, response.host, response.port) == (-1, "", -1)
-    message = "This broker does not serve consumer groups yet."
-    assert response.error_message == (message if version >= 1 else "")
-
-
-@pytest.mark.parametrize("version", range(4, 7))
-def test_find_coordinator_of_several_keys_answers_each(
-    process: NetworkProcess, version: int
-) -> None:
-    request = FindCoordinatorRequest(key_type=1, coordinator_keys=["a", "b"])
-    response = process.ask(request, version)
-    assert [c.key for c in response.coordinators] == ["a", "b"]
-    for coordinator in response.coordinators:
-        assert coordinator.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-        assert "transactions" in coordinator.error_message
-
-
-@pytest.mark.parametrize(("version", "key_type"), [(5, 2), (6, 3), (4, -1)])
-def test_find_coordinator_kind_that_does_not_exist_is_invalid_request(
-    process: NetworkProcess, version: int, key_type: int
-) -> None:
-    request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=["a"])
-    coordinator = process.ask(request, version).coordinators[0]
-    assert coordinator.error_code == ErrorCode.INVALID_REQUEST

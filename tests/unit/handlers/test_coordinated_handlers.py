@@ -1,0 +1,239 @@
+"""FindCoordinator, and the way of requests to the coordinators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from doubles.network_process import NetworkProcess
+
+from kbroker.coordinator.partitioner import coordinator_partition, java_hash
+from kbroker.errors import ErrorCode, WireError
+from kbroker.protocol import codec
+from kbroker.protocol.api import ApiKey, request_class
+from kbroker.protocol.messages.describe_groups import (
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from kbroker.protocol.messages.find_coordinator import FindCoordinatorRequest
+from kbroker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kbroker.protocol.messages.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+from kbroker.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+
+pytestmark = pytest.mark.unit
+
+OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
+
+
+@pytest.fixture
+def process() -> NetworkProcess:
+    return NetworkProcess()
+
+
+@pytest.fixture
+def coordinated(process: NetworkProcess) -> NetworkProcess:
+    process.add_topic(OFFSETS, b"o" * 16, [0, 1, 2], internal=True)
+    process.add_topic(TRANSACTIONS, b"x" * 16, [3, 4], internal=True)
+    return process
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("", 0), ("a", 97), ("my-group", -1906497762), ("ÄÖÜ", 195210), ("😀", 1772899),
+     ("a-very-long-group-name-that-wraps", 1758466033)],
+)  # fmt: skip
+def test_java_hash_is_that_of_java(text: str, value: int) -> None:
+    assert java_hash(text) == value
+
+
+def test_coordinator_partition_of_a_negative_hash_clears_the_sign_bit() -> None:
+    assert coordinator_partition("my-group", 50) == ((-1906497762 & 0x7FFFFFFF) % 50)
+
+
+class TestFindCoordinator:
+    @pytest.mark.parametrize("version", range(4))
+    def test_find_coordinator_names_the_leader_of_the_partition(
+        self, coordinated: NetworkProcess, version: int
+    ) -> None:
+        response = coordinated.ask(FindCoordinatorRequest(key="group"), version)
+        assert (response.error_code, response.node_id) == (0, 0)
+        assert (response.host, response.port) == ("192.0.2.7", 9092)
+
+    @pytest.mark.parametrize("version", range(4, 7))
+    def test_find_coordinator_of_several_keys_answers_each(
+        self, coordinated: NetworkProcess, version: int
+    ) -> None:
+        request = FindCoordinatorRequest(key_type=1, coordinator_keys=["a", "b"])
+        response = coordinated.ask(request, version)
+        assert [(c.key, c.error_code, c.node_id) for c in response.coordinators] == [
+            ("a", 0, 0),
+            ("b", 0, 0),
+        ]
+
+    @pytest.mark.parametrize(("key_type", "topic"), [(0, OFFSETS), (1, TRANSACTIONS)])
+    def test_find_coordinator_has_the_topic_created_first(
+        self, process: NetworkProcess, key_type: int, topic: str
+    ) -> None:
+        def create(to: Any, topics: list[Any], **args: Any) -> list[Any]:
+            assert (topics, args["auto"]) == ([{"name": topic}], True)
+            process.add_topic(topic, b"o" * 16, [0, 1], internal=True)
+            return [{"name": topic, "error": 0, "message": None}]
+
+        process.answers("create_topics", create)
+        response = process.ask(FindCoordinatorRequest(key="k", key_type=key_type), 2)
+        assert (response.error_code, response.node_id) == (0, 0)
+
+    @pytest.mark.parametrize("how", ["refused", "away"])
+    def test_find_coordinator_without_its_topic_is_not_available(
+        self, process: NetworkProcess, how: str
+    ) -> None:
+        def create(to: Any, **args: Any) -> list[Any]:
+            if how == "away":
+                raise WireError(ErrorCode.REQUEST_TIMED_OUT, "late")
+            return [{"name": OFFSETS, "error": 38, "message": "too few brokers"}]
+
+        process.answers("create_topics", create)
+        response = process.ask(FindCoordinatorRequest(key="k"), 1)
+        assert response.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert (response.node_id, response.host, response.port) == (-1, "", -1)
+        assert response.error_message in ("late", "too few brokers")
+
+    def test_find_coordinator_led_by_a_broker_that_is_away_is_not_available(
+        self, process: NetworkProcess
+    ) -> None:
+        process.add_topic(OFFSETS, b"o" * 16, [0], internal=True, leader=9)
+        response = process.ask(FindCoordinatorRequest(key="k"), 1)
+        assert response.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+    @pytest.mark.parametrize(("version", "key_type"), [(5, 2), (6, 3), (4, -1)])
+    def test_find_coordinator_kind_that_does_not_exist_is_invalid_request(
+        self, process: NetworkProcess, version: int, key_type: int
+    ) -> None:
+        request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=["a"])
+        coordinator = process.ask(request, version).coordinators[0]
+        assert coordinator.error_code == ErrorCode.INVALID_REQUEST
+
+
+class TestForward:
+    @pytest.mark.parametrize("version", range(5))
+    def test_request_goes_to_the_slot_of_its_group_as_it_came(
+        self, coordinated: NetworkProcess, version: int
+    ) -> None:
+        request = HeartbeatRequest(group_id="my-group", generation_id=4, member_id="m")
+        link = coordinated.coordinators
+        link.answer = lambda slot, key, v, body: codec.encode(HeartbeatResponse(error_code=27), v)
+        assert coordinated.ask(request, version).error_code == 27
+        (call,) = link.calls
+        assert call["slot"] == coordinator_partition("my-group", 3)
+        assert call["incarnation"] == 1
+        assert call["body"] == codec.encode(request, version)
+        assert (call["client_id"], call["client_host"]) == ("a-client", "198.51.100.4")
+
+    def test_transactional_id_goes_to_the_other_topic(self, coordinated: NetworkProcess) -> None:
+        answer = InitProducerIdResponse(producer_id=5, producer_epoch=0)
+        coordinated.coordinators.answer = lambda slot, key, v, body: codec.encode(answer, v)
+        request = InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=1000)
+        assert coordinated.ask(request, 4).producer_id == 5
+        assert coordinated.coordinators.calls[0]["slot"] == 3 + coordinator_partition("tx", 2)
+
+    @pytest.mark.parametrize(
+        "key",
+        [
+            ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP,
+            ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH, ApiKey.OFFSET_DELETE,
+            ApiKey.TXN_OFFSET_COMMIT, ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.DESCRIBE_GROUPS,
+            ApiKey.CONSUMER_GROUP_DESCRIBE, ApiKey.DELETE_GROUPS, ApiKey.INIT_PRODUCER_ID,
+            ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.END_TXN,
+            ApiKey.DESCRIBE_TRANSACTIONS,
+        ],
+    )  # fmt: skip
+    def test_no_coordinator_is_said_in_every_version(
+        self, process: NetworkProcess, key: ApiKey
+    ) -> None:
+        for version in range(key.versions[0], key.versions[1] + 1):
+            request = request_naming_something(key, version)
+            if key == ApiKey.OFFSET_COMMIT and version == 0:
+                continue  # kept in the metadata store, by no coordinator
+            response = process.ask(request, version)
+            assert int(ErrorCode.NOT_COORDINATOR) in codes(response), version
+
+
+class TestSplit:
+    def test_describe_asks_each_coordinator_once_and_keeps_the_order(
+        self, coordinated: NetworkProcess
+    ) -> None:
+        ids = [f"g{i}" for i in range(12)]
+
+        def describe(slot: int, key: ApiKey, version: int, body: bytes) -> bytes:
+            asked = codec.decode_exact(DescribeGroupsRequest, version, body).groups
+            assert {coordinator_partition(group, 3) for group in asked} == {slot}
+            if slot == 1:
+                raise WireError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            row = DescribeGroupsResponse.DescribedGroup
+            rows = [row(group_id=group, group_state="Stable") for group in asked]
+            return codec.encode(DescribeGroupsResponse(groups=rows), version)
+
+        coordinated.coordinators.answer = describe
+        response = coordinated.ask(DescribeGroupsRequest(groups=ids), 5)
+        assert [g.group_id for g in response.groups] == ids
+        for group in response.groups:
+            loading = coordinator_partition(group.group_id, 3) == 1
+            expected = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if loading else 0
+            assert (group.error_code, group.group_state) == (
+                expected, "" if loading else "Stable")  # fmt: skip
+        assert len(coordinated.coordinators.calls) == 3
+
+    def test_list_groups_joins_all_coordinators_and_says_if_one_is_loading(
+        self, coordinated: NetworkProcess
+    ) -> None:
+        def listed(slot: int, key: ApiKey, version: int, body: bytes) -> bytes:
+            if slot == 2:
+                raise WireError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            row = ListGroupsResponse.ListedGroup(group_id=f"g{slot}", protocol_type="consumer")
+            return codec.encode(ListGroupsResponse(groups=[row]), version)
+
+        coordinated.coordinators.answer = listed
+        response = coordinated.ask(ListGroupsRequest(), 4)
+        assert [g.group_id for g in response.groups] == ["g0", "g1"]
+        assert response.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+    def test_list_groups_without_an_offsets_topic_is_empty(self, process: NetworkProcess) -> None:
+        response = process.ask(ListGroupsRequest(), 4)
+        assert (response.error_code, response.groups) == (0, [])
+
+
+def request_naming_something(key: ApiKey, version: int) -> Any:
+    """A request with a group, a transactional id, a topic and a partition wherever one goes."""
+    cls: Any = request_class(key)
+    return filled(cls, cls.STRUCT, cls, version)
+
+
+def filled(message: Any, struct: Any, cls: Any, version: int) -> Any:
+    values: dict[str, Any] = {}
+    for field in struct.fields:
+        if not field.in_version(version) or field.name in ("group_instance_id", "member_epoch"):
+            continue
+        if field.struct is not None and field.is_array:
+            inner = getattr(message, field.type)
+            values[field.name] = [filled(message, field.struct, inner, version)]
+        elif field.is_array:
+            values[field.name] = ["name"] if field.type == "string" else [0]
+        elif field.type == "string":
+            values[field.name] = "name"
+    return cls(**values)
+
+
+def codes(value: Any) -> set[int]:
+    """Every error code in a response."""
+    found: set[int] = set()
+    for name in value.__slots__:
+        inner = getattr(value, name)
+        if name.endswith("error_code"):
+            found.add(inner)
+        for item in inner if isinstance(inner, list) else [inner]:
+            if hasattr(item, "__slots__") and hasattr(type(item), "STRUCT"):
+                found |= codes(item)
+    return found
