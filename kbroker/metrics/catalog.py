@@ -88,6 +88,25 @@ ARENA_FULL = _row(
 LOGS = _row("kbroker_logs", GAUGE, "Partition logs hosted and open.")
 LOG_DIRS_OFFLINE = _row("kbroker_log_dirs_offline", GAUGE, "Log directories taken offline.")
 
+# -- transactions, in io workers
+TRANSACTIONS_OPEN = _row(
+    "kbroker_transactions_open", GAUGE, "Transactions begun and not yet complete."
+)
+TRANSACTIONS_HANGING = _row(
+    "kbroker_transactions_hanging",
+    GAUGE,
+    "Transactions whose markers could not all be written for ten seconds or more.",
+)
+TRANSACTIONS_COMMITTED = _row(
+    "kbroker_transactions_committed_total", COUNTER, "Transactions committed."
+)
+TRANSACTIONS_ABORTED = _row("kbroker_transactions_aborted_total", COUNTER, "Transactions aborted.")
+TRANSACTIONS_TIMED_OUT = _row(
+    "kbroker_transactions_timed_out_total",
+    COUNTER,
+    "Transactions aborted because they ran into their timeout.",
+)
+
 # -- between processes
 MESSAGES_DROPPED = _row(
     "kbroker_messages_dropped_total", COUNTER, "Messages dropped for an incarnation that is gone."
