@@ -84,6 +84,13 @@ ARENA_FULL = _row(
     "kbroker_request_arena_full_total", COUNTER, "Times a socket was left unread for a full arena."
 )
 
+# -- coordinators, in io workers
+GROUP_REBALANCES = _row(
+    "kbroker_group_completed_rebalances_total",
+    COUNTER,
+    "Rebalances of groups in the classic protocol that ended with an assignment.",
+)
+
 # -- storage, in io workers
 LOGS = _row("kbroker_logs", GAUGE, "Partition logs hosted and open.")
 LOG_DIRS_OFFLINE = _row("kbroker_log_dirs_offline", GAUGE, "Log directories taken offline.")

@@ -17,6 +17,7 @@ from kbroker.protocol.message import Message
 
 if TYPE_CHECKING:
     from kbroker.cluster.image import TopicImage
+    from kbroker.coordinator.group.classic_protocol import ClassicProtocol
 
 # (offset, producer id, key, value)
 Replayer = Callable[[int, int, Message, Message | None], None]
@@ -50,10 +51,12 @@ class GroupMachine:
     """See ``kbroker.coordinator.machine.Machine``.
 
     groups: every group of this partition that has state of its own; one that only committed
-    offsets has none until it is described or joined, its offsets are in ``offsets``.
+    offsets has none until it is joined, its offsets are in ``offsets``. classic: the part that has
+    the groups of that kind.
     """
 
     records = RECORDS
+    classic: ClassicProtocol
 
     def __init__(self, host: Host) -> None:
         self.host = host
