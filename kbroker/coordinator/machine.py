@@ -62,7 +62,8 @@ class Operation:
     __slots__ = ("answers", "callbacks", "producer", "records", "touched")
 
     def __init__(self) -> None:
-        self.records: list[tuple[Message, Message | None]] = []
+        # Key and value: messages, or both as they are to be written (``append_encoded``).
+        self.records: list[tuple[Any, Any]] = []
         self.answers: list[tuple[Pending, Any]] = []
         self.callbacks: list[Callable[[], None]] = []
         self.producer = NO_PRODUCER
@@ -72,6 +73,14 @@ class Operation:
         """Write a record; a None value deletes what the key names.
 
         All records of an operation are written in one batch, or none is.
+        """
+        self.records.append((key, value))
+
+    def append_encoded(self, key: bytes, value: bytes | None) -> None:
+        """As ``append``, of a record the machine has encoded itself.
+
+        When it has been written, ``Machine.replay`` is given these bytes; at load it is decoded as
+        any other.
         """
         self.records.append((key, value))
 

@@ -223,8 +223,11 @@ class Coordinators:
 
 def make_group_machine(shard: Shard) -> Machine:
     from kbroker.coordinator.group.machine import GroupMachine
+    from kbroker.coordinator.offsets.offsets import Offsets
 
-    return GroupMachine(shard)
+    machine = GroupMachine(shard)
+    machine.add(Offsets(machine))
+    return machine
 
 
 MACHINES = {OFFSETS_TOPIC: make_group_machine}

@@ -7,7 +7,7 @@ Composed of parts, each with its own requests and record types. A part has ``han
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kbroker.coordinator.group.group import Group
 from kbroker.coordinator.machine import Handler, Host, Operation, Task
@@ -17,10 +17,10 @@ from kbroker.protocol.message import Message
 
 if TYPE_CHECKING:
     from kbroker.cluster.image import TopicImage
-    from kbroker.coordinator.group.classic_protocol import ClassicProtocol
+    from kbroker.coordinator.offsets.offsets import Offsets
 
 # (offset, producer id, key, value)
-Replayer = Callable[[int, int, Message, Message | None], None]
+Replayer = Callable[[int, int, Any, Any], None]
 
 
 class Part:
@@ -28,7 +28,7 @@ class Part:
 
     handlers: Mapping[ApiKey, Handler]
     tasks: Mapping[ApiKey, Task]
-    replayers: Mapping[type[Message], Replayer]
+    replayers: Mapping[type, Replayer]  # bytes: of ``Operation.append_encoded``
 
     def __init__(self, machine: GroupMachine) -> None:
         self.machine = machine
@@ -37,6 +37,13 @@ class Part:
 
     def loaded(self, op: Operation) -> None:
         """All records are replayed."""
+
+    def replay_chunk(self, data: bytes, position: int) -> tuple[int, int, int]:
+        """Take batches at load that hold nothing but records of this part."""
+        return position, 0, -1
+
+    def replay_marker(self, offset: int, producer_id: int, epoch: int, commit: bool) -> None:
+        """A transaction has ended."""
 
     def on_image(
         self, op: Operation, changed: Mapping[str, tuple[TopicImage | None, TopicImage | None]]
@@ -51,12 +58,11 @@ class GroupMachine:
     """See ``kbroker.coordinator.machine.Machine``.
 
     groups: every group of this partition that has state of its own; one that only committed
-    offsets has none until it is joined, its offsets are in ``offsets``. classic: the part that has
-    the groups of that kind.
+    offsets has none until it is described or joined, its offsets are in ``offsets``.
     """
 
     records = RECORDS
-    classic: ClassicProtocol
+    offsets: Offsets  # set by that part itself
 
     def __init__(self, host: Host) -> None:
         self.host = host
@@ -64,7 +70,7 @@ class GroupMachine:
         self.parts: list[Part] = []
         self.handlers: dict[ApiKey, Handler] = {}
         self.tasks: dict[ApiKey, Task] = {}
-        self._replayers: dict[type[Message], Replayer] = {}
+        self._replayers: dict[type, Replayer] = {}
 
     def add(self, part: Part) -> None:
         """Compose: called once for each part, before the load."""
@@ -79,10 +85,15 @@ class GroupMachine:
             replayer(offset, producer_id, key, value)
 
     def replay_chunk(self, data: bytes, position: int) -> tuple[int, int, int]:
+        for part in self.parts:
+            taken = part.replay_chunk(data, position)
+            if taken[0] != position:
+                return taken
         return position, 0, -1
 
     def replay_marker(self, offset: int, producer_id: int, epoch: int, commit: bool) -> None:
-        """Offsets that a transaction committed become visible, or are forgotten."""
+        for part in self.parts:
+            part.replay_marker(offset, producer_id, epoch, commit)
 
     def loaded(self, op: Operation) -> None:
         for part in self.parts:

@@ -7,7 +7,7 @@ an int16 version, then the fields; a null value (a tombstone) deletes what the k
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kbroker.protocol import codec
 from kbroker.protocol.codec import DecodeError
@@ -43,9 +43,14 @@ class RecordTypes:
         }
 
     def encode(
-        self, key: Message, value: Message | None, version: int | None = None
+        self, key: Any, value: Any, version: int | None = None
     ) -> tuple[bytes, bytes | None]:
-        """The bytes of one record; version: of the value, if it is not to be the usual one."""
+        """The bytes of one record; version: of the value, if it is not to be the usual one.
+
+        Key and value are messages, value None for a tombstone; or both are encoded already.
+        """
+        if type(key) is bytes:
+            return key, value
         known = self._by_key[type(key)]
         coded = bytearray(known.number)
         codec.encode_into(key, 0, coded)

@@ -1,0 +1,51 @@
+"""How much one operation may write: its records become one batch."""
+
+from __future__ import annotations
+
+from kbroker._ext.offset_records import encode_key
+from kbroker.coordinator.machine import Host, Operation
+
+# What a batch takes besides its records, and a record besides its key and value: at most.
+BATCH_OVERHEAD, RECORD_OVERHEAD = 61, 32
+# BOUND: a batch up to this fits whatever max.message.bytes there is; the setting is not looked up.
+SURELY_FITS_BYTES = 16 * 1024
+# BOUND: bytes of keys in one operation of tombstones. Their batch stays far below the default of
+# max.message.bytes, and takes a millisecond or two to write.
+TOMBSTONE_BYTES_MAX = 128 * 1024
+
+
+def fits(host: Host, op: Operation) -> bool:
+    """Whether the encoded records of an operation fit one batch of the topic."""
+    size = BATCH_OVERHEAD
+    for key, value in op.records:
+        size += RECORD_OVERHEAD + len(key) + (0 if value is None else len(value))
+    if size <= SURELY_FITS_BYTES:
+        return True
+    topic = host.image.topics.get(host.topic)
+    setting = None if topic is None else topic.config.get("max.message.bytes")
+    return size <= int(setting or host.config["message.max.bytes"])
+
+
+class Tombstones:
+    """Appends to one operation while there is room. count: appended so far."""
+
+    __slots__ = ("_op", "_room", "count")
+
+    def __init__(self, op: Operation) -> None:
+        self._op = op
+        self._room = TOMBSTONE_BYTES_MAX
+        self.count = 0
+
+    @property
+    def is_full(self) -> bool:
+        return self._room <= 0
+
+    def add(self, group_id: str, topic: str, partition: int) -> bool:
+        """Delete an offset; False, and nothing is appended, when there is no more room."""
+        if self._room <= 0:
+            return False
+        key = encode_key(group_id, topic, partition)
+        self._op.append_encoded(key, None)
+        self._room -= len(key) + RECORD_OVERHEAD
+        self.count += 1
+        return True

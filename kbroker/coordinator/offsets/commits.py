@@ -1,0 +1,194 @@
+"""OffsetCommit (8) and TxnOffsetCommit (28), except for version 0 of the first.
+
+COMPAT: version 0 keeps its offsets in the metadata store; the network process sees to that
+(``coordinator.offsets.stored``). One that comes here is treated as version 1 without a member.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kbroker._ext.offset_records import encode_key, encode_value
+from kbroker.coordinator.machine import Call, Operation
+from kbroker.coordinator.offsets.batches import fits
+from kbroker.coordinator.offsets.failures import commit_failure, txn_commit_failure
+from kbroker.errors import ErrorCode, WireError
+from kbroker.metrics.catalog import OFFSET_COMMITS
+from kbroker.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from kbroker.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+)
+
+if TYPE_CHECKING:
+    from kbroker.coordinator.offsets.offsets import Offsets
+
+NO_TIMESTAMP = -1
+TIMESTAMP_MAX = 2**63 - 1
+
+NONE = int(ErrorCode.NONE)
+TOO_LARGE = int(ErrorCode.OFFSET_METADATA_TOO_LARGE)
+UNKNOWN_PARTITION = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+UNKNOWN_ID = int(ErrorCode.UNKNOWN_TOPIC_ID)
+
+
+class Commits:
+    """The handlers; a commit changes nothing but records."""
+
+    def __init__(self, offsets: Offsets) -> None:
+        self._offsets = offsets
+        self._machine = offsets.machine
+        self._host = offsets.host
+        self._topic = OffsetCommitResponse.OffsetCommitResponseTopic
+        self._partition = OffsetCommitResponse.OffsetCommitResponsePartition
+
+    def handle(self, op: Operation, call: Call) -> OffsetCommitResponse:
+        """OffsetCommit."""
+        request: OffsetCommitRequest = call.request
+        version = call.version
+        try:
+            self._check_member(request, version)
+        except WireError as error:
+            return commit_failure(request, error)
+        host = self._host
+        now_ms = host.wall_ms()
+        expires_ms = NO_TIMESTAMP
+        if request.retention_time_ms != -1:
+            # COMPAT: an expiry of its own counts from now, whatever the broker's retention is.
+            expires_ms = min(now_ms + request.retention_time_ms, TIMESTAMP_MAX)
+        topics = []
+        for topic in request.topics:
+            name = topic.name
+            unknown = UNKNOWN_PARTITION
+            if version >= 10:
+                known = host.image.topics_by_id.get(topic.topic_id)
+                if known is None:
+                    unknown = UNKNOWN_ID
+                else:
+                    name = known.name
+            else:
+                known = host.image.topics.get(name)
+            count = 0 if known is None else len(known.partitions)
+            partitions = []
+            for partition in topic.partitions:
+                code = unknown
+                if 0 <= partition.partition_index < count:
+                    stamp = partition.commit_timestamp
+                    code = self._append(
+                        op,
+                        request.group_id,
+                        name,
+                        partition,
+                        now_ms if stamp == NO_TIMESTAMP else stamp,
+                        expires_ms,
+                    )
+                partitions.append(
+                    self._partition(partition_index=partition.partition_index, error_code=code)
+                )
+            topics.append(
+                self._topic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
+            )
+        if not self._fits(op):
+            return commit_failure(request, WireError(ErrorCode.INVALID_COMMIT_OFFSET_SIZE))
+        return OffsetCommitResponse(topics=topics)
+
+    def handle_transactional(self, op: Operation, call: Call) -> TxnOffsetCommitResponse:
+        """TxnOffsetCommit: the offsets count once the transaction's marker comes."""
+        request: TxnOffsetCommitRequest = call.request
+        try:
+            self._check_producer(request, call.version)
+        except WireError as error:
+            return txn_commit_failure(request, call.version, error)
+        op.producer = (request.producer_id, request.producer_epoch)
+        now_ms = self._host.wall_ms()
+        topics = []
+        for topic in request.topics:
+            known = self._host.image.topics.get(topic.name)
+            count = 0 if known is None else len(known.partitions)
+            partitions = []
+            for partition in topic.partitions:
+                code = UNKNOWN_PARTITION
+                if 0 <= partition.partition_index < count:
+                    code = self._append(
+                        op, request.group_id, topic.name, partition, now_ms, NO_TIMESTAMP
+                    )
+                partitions.append(
+                    TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition(
+                        partition_index=partition.partition_index, error_code=code
+                    )
+                )
+            topics.append(
+                TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic(
+                    name=topic.name, partitions=partitions
+                )
+            )
+        if not self._fits(op):
+            too_large = WireError(ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
+            return txn_commit_failure(request, call.version, too_large)
+        return TxnOffsetCommitResponse(topics=topics)
+
+    def _append(
+        self,
+        op: Operation,
+        group_id: str,
+        topic: str,
+        partition: Any,
+        timestamp_ms: int,
+        expires_ms: int,
+    ) -> int:
+        metadata = partition.committed_metadata or ""
+        if len(metadata) > self._host.config["offset.metadata.max.bytes"]:
+            return TOO_LARGE
+        op.append_encoded(
+            encode_key(group_id, topic, partition.partition_index),
+            encode_value(
+                partition.committed_offset,
+                partition.committed_leader_epoch,
+                metadata,
+                timestamp_ms,
+                expires_ms,
+            ),
+        )
+        return NONE
+
+    def _fits(self, op: Operation) -> bool:
+        """Count what is committed; False, and nothing is, when it is too much for one batch."""
+        if not fits(self._host, op):
+            op.records.clear()
+            return False
+        self._host.count(OFFSET_COMMITS, len(op.records))
+        return True
+
+    # -- who may commit --------------------------------------------------------------------------
+
+    def _check_member(self, request: OffsetCommitRequest, version: int) -> None:
+        group = self._machine.groups.get(request.group_id)
+        epoch = request.generation_id_or_member_epoch
+        if group is not None:
+            group.check_commit(request.member_id, request.group_instance_id, epoch, version=version)
+        elif epoch >= 0:
+            # Without a member, anybody commits to a group that has none of its own kind.
+            if self._offsets.store.has_group(request.group_id):
+                raise WireError(ErrorCode.UNKNOWN_MEMBER_ID)
+            # COMPAT: version 9 brought the code that says what is wrong.
+            raise WireError(
+                ErrorCode.GROUP_ID_NOT_FOUND if version >= 9 else ErrorCode.ILLEGAL_GENERATION
+            )
+
+    def _check_producer(self, request: TxnOffsetCommitRequest, version: int) -> None:
+        if request.producer_id < 0 or request.producer_epoch < 0:
+            raise WireError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        group = self._machine.groups.get(request.group_id)
+        epoch = request.generation_id
+        if group is not None:
+            group.check_commit(
+                request.member_id,
+                request.group_instance_id,
+                epoch,
+                version=version,
+                transactional=True,
+            )
+        elif epoch >= 0:
+            if self._offsets.store.has_group(request.group_id):
+                raise WireError(ErrorCode.UNKNOWN_MEMBER_ID)
+            raise WireError(ErrorCode.ILLEGAL_GENERATION)

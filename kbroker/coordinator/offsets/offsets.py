@@ -1,0 +1,148 @@
+"""Committed offsets of the groups of one partition of ``__consumer_offsets``.
+
+The store and the bulk replay are in ``_ext.offset_store`` and ``_ext.offset_records``; the modules
+beside this one serve the requests and write the tombstones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from kbroker._ext import offset_records
+from kbroker._ext.offset_store import OffsetStore
+from kbroker.coordinator.group.machine import GroupMachine, Part
+from kbroker.coordinator.machine import Operation
+from kbroker.coordinator.offsets.commits import Commits
+from kbroker.coordinator.offsets.deletion import Deletion
+from kbroker.coordinator.offsets.expiry import Expiry
+from kbroker.coordinator.offsets.fetches import Fetches
+from kbroker.coordinator.records.offsets_topic import (
+    LegacyOffsetCommitKey,
+    LegacyOffsetCommitValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+from kbroker.metrics.catalog import OFFSETS
+from kbroker.protocol.api import ApiKey
+from kbroker.protocol.primitives import NO_UUID
+
+if TYPE_CHECKING:
+    from kbroker.cluster.image import TopicImage
+
+
+class Offsets(Part):
+    """The part of a group machine that has the offsets; ``machine.offsets``.
+
+    store: what is committed, and what open transactions hold back. log_end: after the last record
+    of this part that was replayed.
+    """
+
+    def __init__(self, machine: GroupMachine) -> None:
+        super().__init__(machine)
+        machine.offsets = self
+        self.store = OffsetStore()
+        self.log_end = 0
+        self._counted = 0
+        self.deletion = Deletion(self)
+        self.expiry = Expiry(self)
+        commits = Commits(self)
+        fetches = Fetches(self)
+        self.fetch = fetches.fetch
+        self.handlers = {
+            ApiKey.OFFSET_COMMIT: commits.handle,
+            ApiKey.TXN_OFFSET_COMMIT: commits.handle_transactional,
+            ApiKey.OFFSET_FETCH: fetches.handle,
+            ApiKey.OFFSET_DELETE: self.deletion.handle,
+        }
+        self.replayers = {
+            bytes: self.replay_encoded,
+            OffsetCommitKey: self.replay,
+            LegacyOffsetCommitKey: self.replay,
+        }
+
+    # -- what other parts ask --------------------------------------------------------------------
+
+    def group_ids(self) -> list[str]:
+        """Every group with an offset, be it one that an open transaction still holds back."""
+        return self.store.group_ids()
+
+    def has_group(self, group_id: str) -> bool:
+        """Whether ``group_ids`` has it."""
+        return self.store.has_group(group_id)
+
+    def delete_group(self, op: Operation, group_id: str) -> None:
+        """Append tombstones for all of a group's offsets; what does not fit follows later."""
+        self.deletion.delete_group(op, group_id)
+
+    # -- Part ------------------------------------------------------------------------------------
+
+    def replay_encoded(
+        self, offset: int, producer_id: int, key: bytes, value: bytes | None
+    ) -> None:
+        """Take a record this part has appended."""
+        offset_records.replay_record(self.store, offset, producer_id, key, value)
+        self.log_end = offset + 1
+        if len(self.store) != self._counted:
+            self._count()
+
+    def replay(
+        self,
+        offset: int,
+        producer_id: int,
+        key: OffsetCommitKey | LegacyOffsetCommitKey,
+        value: OffsetCommitValue | LegacyOffsetCommitValue | None,
+    ) -> None:
+        """Take a decoded record."""
+        self.log_end = offset + 1
+        if value is None:
+            self.store.delete(key.group, key.topic, key.partition)
+        else:
+            is_legacy = type(value) is LegacyOffsetCommitValue
+            self.store.put_commit(
+                key.group,
+                key.topic,
+                key.partition,
+                value.offset,
+                -1 if is_legacy else value.leader_epoch,
+                value.metadata,
+                value.commit_timestamp,
+                -1 if is_legacy else value.expire_timestamp,
+                NO_UUID if is_legacy else value.topic_id,
+                offset,
+                producer_id,
+            )
+        self._count()
+
+    def replay_chunk(self, data: bytes, position: int) -> tuple[int, int, int]:
+        taken = offset_records.replay_chunk(self.store, data, position)
+        if taken[1]:
+            self.log_end = taken[2]
+            self._count()
+        return taken
+
+    def replay_marker(self, offset: int, producer_id: int, epoch: int, commit: bool) -> None:
+        self.log_end = offset + 1
+        if self.store.end_transaction(producer_id, commit):
+            self._count()
+
+    def loaded(self, op: Operation) -> None:
+        self.expiry.start()
+
+    def on_image(
+        self, op: Operation, changed: Mapping[str, tuple[TopicImage | None, TopicImage | None]]
+    ) -> None:
+        for name, (old, new) in changed.items():
+            if old is not None and (new is None or new.topic_id != old.topic_id):
+                self.deletion.delete_topic(op, name)
+
+    def close(self, error: Exception) -> None:
+        self.host.count(OFFSETS, -self._counted)
+        self._counted = 0
+
+    def _count(self) -> None:
+        """Follow the store in the metric; each partition of the topic adds its share."""
+        now = len(self.store)
+        if now != self._counted:
+            self.host.count(OFFSETS, now - self._counted)
+            self._counted = now
