@@ -7,7 +7,7 @@ holds one entry for each name, which is pushed back when it comes up too early.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from itertools import count
 from typing import Any
 
@@ -48,10 +48,14 @@ class Timers:
         """No timer is due before this."""
         return self._heap[0][0] if self._heap else None
 
-    def due(self, now_ms: int) -> list[tuple[Callable[..., None], tuple[Any, ...]]]:
-        """Take out the timers whose time has come, earliest first."""
-        found = []
-        while self._heap and self._heap[0][0] <= now_ms:
+    def due(self, now_ms: int) -> Iterator[tuple[Callable[..., None], tuple[Any, ...]]]:
+        """Take out the timers whose time has come, earliest first.
+
+        One at a time: what one of them cancels or sets again is not due any more. What is set to
+        now while this runs is left for the next time.
+        """
+        last = next(self._order)
+        while self._heap and self._heap[0][0] <= now_ms and self._heap[0][1] < last:
             deadline, _, name = heapq.heappop(self._heap)
             timer = self._timers.get(name)
             if timer is None or timer[3] != deadline:
@@ -61,5 +65,4 @@ class Timers:
                 heapq.heappush(self._heap, (timer[0], next(self._order), name))
                 continue
             del self._timers[name]
-            found.append((timer[1], timer[2]))
-        return found
+            yield timer[1], timer[2]
