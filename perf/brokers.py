@@ -151,7 +151,12 @@ class Broker:
         return process_tree.pss_bytes(self._pid())
 
     def stop(self) -> None:
-        """SIGTERM, then SIGKILL to whatever of the tree is left; removes the data."""
+        """``halt``, and remove the data."""
+        self.halt()
+        shutil.rmtree(self.home, ignore_errors=True)
+
+    def halt(self) -> None:
+        """SIGTERM, then SIGKILL to whatever of the tree is left; ``launch`` goes on from there."""
         if self.process is not None:
             left = process_tree.descendants(self.process.pid)
             self.process.send_signal(signal.SIGTERM)
@@ -164,7 +169,6 @@ class Broker:
         if self._log is not None:
             self._log.close()
             self._log = None
-        shutil.rmtree(self.home, ignore_errors=True)
 
     @staticmethod
     def _kill(pids: list[int]) -> None:
@@ -270,6 +274,8 @@ class KafkaBroker(Broker):
         (self.home / "log4j.properties").write_text(LOG4J)
         properties = self.home / "server.properties"
         properties.write_text("".join(f"{k}={v}\n" for k, v in self.configuration.items()))
+        if (self.home / "data" / "meta.properties").exists():
+            return  # it runs again on what it has
         cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         done = subprocess.run(
             [

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from perf import consumer_perf, producer_perf, saturate
+from perf import consumer_perf, coordination, producer_perf, saturate
 from perf.brokers import Broker
 from perf.raw_client import wait_until_writable
 from perf.start import measure_start
@@ -195,6 +195,76 @@ def measure_fresh_start(broker: Broker, parameters: dict[str, Any], size: Size) 
     return measure_start(type(broker)(broker.home.parent), size.idle_s)
 
 
+def measure_commits(broker: Broker, parameters: dict[str, Any], size: Size) -> Figures:
+    marks: list[float] = []
+    found = coordination.measure_commits(
+        broker.bootstrap,
+        parameters["sockets"],
+        size.seconds,
+        size.warmup_s,
+        lambda: marks.append(broker.cpu_seconds()),
+    )
+    cpu_us = (marks[1] - marks[0]) / found.pop("requests") * 1e6
+    return found | {"cpu_us_per_request": cpu_us}
+
+
+def measure_transactions(broker: Broker, parameters: dict[str, Any], size: Size) -> Figures:
+    marks: list[float] = []
+    found = coordination.measure_transactions(
+        broker.bootstrap,
+        parameters["producers"],
+        size.seconds,
+        mark=lambda: marks.append(broker.cpu_seconds()),
+    )
+    cpu_ms = (marks[1] - marks[0]) / found.pop("transactions") * 1e3
+    return found | {"cpu_ms_per_transaction": cpu_ms}
+
+
+def measure_group(broker: Broker, parameters: dict[str, Any], size: Size) -> Figures:
+    members = parameters["members"] if size.seconds >= 1 else 20
+    before = broker.cpu_seconds()
+    found = coordination.measure_group(broker.bootstrap, members)
+    return found | {"cpu_s": broker.cpu_seconds() - before}
+
+
+def measure_stored_offsets(broker: Broker, parameters: dict[str, Any], size: Size) -> Figures:
+    """Another broker of the same kind: filled, stopped, started again, asked."""
+    groups = parameters["groups"] if size.seconds >= 1 else 200
+    partitions = parameters["partitions"]
+    own = type(broker)(broker.home.parent)
+    try:
+        own.start()
+        coordination.await_coordinator(own.bootstrap, "perf-stored-0")
+        empty_bytes = own.pss_bytes()
+        topic = coordination.fill(own.bootstrap, groups, partitions)
+        full_bytes = own.pss_bytes()
+        own.halt()
+        own.launch()
+        first_at = own.wait_until(
+            lambda client: coordination.stored_offset(client, "perf-stored-0", topic) is not None
+        )
+        # Groups are spread over all partitions of the offsets topic.
+        for number in range(min(groups, 300)):
+            group = f"perf-stored-{number}"
+            own.wait_until(
+                lambda client, group=group, number=number: (
+                    coordination.stored_offset(client, group, topic) == number
+                )
+            )
+        all_at = time.monotonic()
+        started_at = own.exec_at
+        loaded_bytes = own.pss_bytes()
+    finally:
+        own.stop()
+    count = groups * partitions
+    return {
+        "first_s": first_at - started_at,
+        "all_s": all_at - started_at,
+        "bytes_per_offset": (full_bytes - empty_bytes) / count,
+        "loaded_bytes_per_offset": (loaded_bytes - empty_bytes) / count,
+    }
+
+
 CPU_ROWS = (("cpu_s_per_gb", "CPU s/GB"), ("cpu_us_per_request", "CPU us/request"))
 SATURATED = {"sockets": 8, "partitions": 8, "in_flight": 5, "record_size": 100, "acks": 1}
 SMALL = {"in_flight": 1, "record_size": 100, "records_per_request": 1, "acks": 1}
@@ -296,5 +366,40 @@ CELLS = (
         "memory of the idle tree (PSS)",
         measure_fresh_start,
         (Bar("pss_mib", "MiB", 0.35, limit=120),),
+    ),
+    Cell(
+        "commits",
+        "offset commits, 16 sockets with 1 in flight",
+        measure_commits,
+        (at_least("requests_per_s", "commits/s", 1.3),),
+        {"sockets": 16},
+        (("cpu_us_per_request", "CPU us/commit"), ("p50_us", "p50 us"), ("p99_us", "p99 us")),
+    ),
+    Cell(
+        "transactions",
+        "transactions of ten 1 KiB records, 8 producers",
+        measure_transactions,
+        (at_least("transactions_per_s", "transactions/s", 1.2),),
+        {"producers": 8},
+        (("cpu_ms_per_transaction", "CPU ms/transaction"),),
+    ),
+    Cell(
+        "group300",
+        "300 members from first join to all assigned",
+        measure_group,
+        (Bar("seconds", "s", 0.8),),
+        {"members": 300},
+        (("generations", "generations"), ("cpu_s", "CPU s")),
+    ),
+    Cell(
+        "stored1m",
+        "start with 1,000,000 committed offsets",
+        measure_stored_offsets,
+        (
+            Bar("first_s", "s to the first", 0.5),
+            Bar("bytes_per_offset", "bytes/offset", 1000.0, limit=200),
+        ),
+        {"groups": 10_000, "partitions": 100},
+        (("all_s", "s to all"), ("loaded_bytes_per_offset", "bytes/offset loaded")),
     ),
 )

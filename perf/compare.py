@@ -6,7 +6,8 @@
 
 Both brokers are up all the time and one is loaded at a time; which of them comes first changes from
 run to run. The JVM is warmed first, since a cold Kafka is a third as fast. Brokers run with their
-defaults, but for a deleted topic's files, which leave the disk after a second.
+defaults, but for a deleted topic's files, which leave the disk after a second, and a new group,
+which waits for no further members.
 """
 
 import argparse
@@ -30,7 +31,7 @@ from perf.cells import CELLS, QUICK, Cell, CellFailed, Figures, Size
 from perf.kafka_distribution import ROOT, VERSION
 from perf.percentiles import spread
 
-OVERRIDES = {"log.segment.delete.delay.ms": "1000"}
+OVERRIDES = {"log.segment.delete.delay.ms": "1000", "group.initial.rebalance.delay.ms": "0"}
 WARM_CELLS = ("sat16k", "one16", "produce1k_lz4", "consume100")
 # What a deleted topic takes to leave the disk, with the delay above.
 SETTLE_S = 1.5

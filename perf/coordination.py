@@ -1,0 +1,394 @@
+"""Load on coordinators: offset commits, transactions, a large group, many stored offsets.
+
+    python perf/coordination.py commits --bootstrap 127.0.0.1:9092
+    python perf/coordination.py transactions | group | fill ...
+
+Each part is a cell of compare.py as well. Wire bytes are written here, apart from kbroker's codec,
+for the reason that frames.py gives; transactions go through librdkafka.
+"""
+
+import argparse
+import json
+import selectors
+import socket
+import struct
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from kbroker._ext.load_generator import LoadGenerator
+from perf.percentiles import histogram_percentile
+from perf.raw_client import RawClient, parse_address
+from perf.topics import create_topic, delete_topic, fresh_name
+
+OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 8, 9, 10
+JOIN_GROUP, HEARTBEAT, SYNC_GROUP = 11, 12, 14
+ERROR_LOADING, ERROR_NOT_AVAILABLE, ERROR_NOT_COORDINATOR = 14, 15, 16
+ERROR_REBALANCE, ERROR_MEMBER_ID = 27, 79
+SESSION_MS = REBALANCE_MS = 60_000
+HEARTBEAT_S = 0.1
+
+
+def text(value: str) -> bytes:
+    data = value.encode()
+    return struct.pack(">h", len(data)) + data
+
+
+NULL = struct.pack(">h", -1)
+
+
+def blob(value: bytes) -> bytes:
+    return struct.pack(">i", len(value)) + value
+
+
+def frame(key: int, version: int, body: bytes, correlation_id: int = 1) -> bytes:
+    """A request with a classic header."""
+    head = struct.pack(">hhi", key, version, correlation_id) + text("kbroker-perf")
+    return struct.pack(">i", len(head) + len(body)) + head + body
+
+
+def commit_body(group: str, topic: str, partitions: range, offset: int) -> bytes:
+    """OffsetCommit 6 of a group without members."""
+    rows = b"".join(struct.pack(">iqih", p, offset, -1, 0) for p in partitions)
+    head = text(group) + struct.pack(">i", -1) + text("") + struct.pack(">i", 1) + text(topic)
+    return head + struct.pack(">i", len(partitions)) + rows
+
+
+def await_coordinator(bootstrap: str, key: str, kind: int = 0, timeout: float = 30.0) -> None:
+    """Have the coordinator of a group (0) or transactional id (1) found; TimeoutError."""
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        with RawClient(parse_address(bootstrap), timeout=30) as client:
+            body = text(key) + struct.pack(">b", kind)
+            answer = client.call(frame(FIND_COORDINATOR, 2, body))
+            if struct.unpack_from(">h", answer, 8)[0] == 0:
+                return
+        time.sleep(0.05)
+    raise TimeoutError(f"no coordinator for {key}")
+
+
+# -- offset commits --------------------------------------------------------------------------------
+
+
+def measure_commits(
+    bootstrap: str,
+    sockets: int,
+    seconds: float,
+    warmup: float,
+    mark: Callable[[], None] = lambda: None,
+) -> dict[str, float]:
+    """One group a socket, one commit of one partition in flight on each."""
+    topic = fresh_name("commits")
+    create_topic(bootstrap, topic, 1)
+    connections, frames, prefixes = [], [], []
+    try:
+        for number in range(sockets):
+            group = f"{topic}-{number}"
+            await_coordinator(bootstrap, group)
+            one = socket.create_connection(parse_address(bootstrap), timeout=10)
+            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            body = commit_body(group, topic, range(1), number)
+            commit_until_accepted(bootstrap, body, topic)
+            one.setblocking(False)
+            connections.append(one)
+            frames.append(frame(OFFSET_COMMIT, 6, body))
+            prefixes.append(struct.pack(">ii", 0, 1) + text(topic) + struct.pack(">ii", 1, 0))
+        generator = LoadGenerator(connections, frames, prefixes, 1, True)
+        if warmup > 0:
+            generator.run(warmup)
+        mark()
+        result = generator.run(seconds)
+        mark()
+    finally:
+        for one in connections:
+            one.close()
+        delete_topic(bootstrap, topic)
+    errors = {code: n for code, n in result["codes"].items() if code != 0}
+    if errors:
+        raise RuntimeError(f"commits were refused: {errors}")
+    taken_s = result["elapsed_ns"] / 1e9
+    return {
+        "requests": result["requests"],
+        "requests_per_s": result["requests"] / taken_s,
+        "p50_us": histogram_percentile(result["histogram"], 0.50) / 1e3,
+        "p99_us": histogram_percentile(result["histogram"], 0.99) / 1e3,
+    }
+
+
+def commit_until_accepted(bootstrap: str, body: bytes, topic: str, timeout: float = 30) -> None:
+    """Commit once; a coordinator that is loading gets another try."""
+    deadline = time.monotonic() + timeout
+    at = 4 + 4 + 4 + 2 + len(topic.encode()) + 4 + 4
+    with RawClient(parse_address(bootstrap), timeout=30) as client:
+        while True:
+            answer = client.call(frame(OFFSET_COMMIT, 6, body))
+            (code,) = struct.unpack_from(">h", answer, at)
+            if code == 0:
+                return
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"a commit is refused with error {code}")
+            time.sleep(0.05)
+
+
+# -- transactions ----------------------------------------------------------------------------------
+
+
+def measure_transactions(
+    bootstrap: str,
+    producers: int,
+    seconds: float,
+    records: int = 10,
+    record_size: int = 1024,
+    mark: Callable[[], None] = lambda: None,
+) -> dict[str, float]:
+    """Each producer commits transactions of ``records`` records to its one partition in turn."""
+    from confluent_kafka import Producer
+
+    topic = fresh_name("transactions")
+    create_topic(bootstrap, topic, producers)
+    value = bytes(65 + n % 26 for n in range(record_size))
+    clients = []
+    for number in range(producers):
+        transactional_id = f"{topic}-{number}"
+        await_coordinator(bootstrap, transactional_id, kind=1)
+        client = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "transactional.id": transactional_id,
+                "linger.ms": 0,
+                "log_level": 3,
+            }
+        )
+        client.init_transactions(30)
+        clients.append(client)
+    counts = [0] * producers
+    failures: list[BaseException] = []
+    stop = threading.Event()
+
+    def work(number: int) -> None:
+        client = clients[number]
+        try:
+            while not stop.is_set():
+                client.begin_transaction()
+                for _ in range(records):
+                    client.produce(topic, value, partition=number)
+                client.commit_transaction(30)
+                counts[number] += 1
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(producers)]
+    mark()
+    began = time.monotonic()
+    for thread in threads:
+        thread.start()
+    time.sleep(seconds)
+    stop.set()
+    for thread in threads:
+        thread.join(60)
+    taken_s = time.monotonic() - began
+    mark()
+    delete_topic(bootstrap, topic)
+    if failures:
+        raise RuntimeError(f"a producer failed: {failures[0]}")
+    return {"transactions": sum(counts), "transactions_per_s": sum(counts) / taken_s}
+
+
+# -- a large group ---------------------------------------------------------------------------------
+
+
+class Member:
+    """A member of a classic group, driven by what arrives on its socket."""
+
+    def __init__(self, group: str, address: tuple[str, int]) -> None:
+        self.group = group
+        self.socket = socket.create_connection(address, timeout=30)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket.setblocking(False)
+        self.member_id = ""
+        self.generation = -1
+        self.assigned_generation = -1
+        self.next_heartbeat = 0.0
+        self.waits_for: int | None = None
+        self._unread = b""
+
+    def _send(self, key: int, version: int, body: bytes) -> None:
+        self.waits_for = key
+        self.socket.setblocking(True)
+        self.socket.sendall(frame(key, version, body))
+        self.socket.setblocking(False)
+
+    def join(self) -> None:
+        protocol = struct.pack(">i", 1) + text("range") + blob(b"\0\0\0\0\0\0\0\0\0\0")
+        body = text(self.group) + struct.pack(">ii", SESSION_MS, REBALANCE_MS)
+        body += text(self.member_id) + NULL + text("consumer") + protocol
+        self._send(JOIN_GROUP, 5, body)
+
+    def heartbeat(self) -> None:
+        body = text(self.group) + struct.pack(">i", self.generation) + text(self.member_id) + NULL
+        self._send(HEARTBEAT, 3, body)
+
+    def sync(self, members: list[str]) -> None:
+        rows = b"".join(text(m) + blob(b"\0\0" + b"\0" * 8) for m in members)
+        body = text(self.group) + struct.pack(">i", self.generation) + text(self.member_id) + NULL
+        self._send(SYNC_GROUP, 3, body + struct.pack(">i", len(members)) + rows)
+
+    def read(self) -> None:
+        """Take what has arrived and go on from there."""
+        data = self.socket.recv(1 << 20)
+        if not data:
+            raise ConnectionError("the broker closed the connection of a member")
+        self._unread += data
+        while len(self._unread) >= 4:
+            (size,) = struct.unpack_from(">i", self._unread)
+            if len(self._unread) < 4 + size:
+                return
+            answer, self._unread = self._unread[4 : 4 + size], self._unread[4 + size :]
+            self._take(answer)
+
+    def _take(self, answer: bytes) -> None:
+        key, self.waits_for = self.waits_for, None
+        (error,) = struct.unpack_from(">h", answer, 8)
+        if key == JOIN_GROUP:
+            self._joined(answer, error)
+        elif error == ERROR_REBALANCE:
+            self.join()
+        elif error:
+            raise RuntimeError(f"error {error} to request {key}")
+        elif key == SYNC_GROUP:
+            self.assigned_generation = self.generation
+            self.next_heartbeat = time.monotonic() + HEARTBEAT_S
+
+    def _joined(self, answer: bytes, error: int) -> None:
+        (self.generation,) = struct.unpack_from(">i", answer, 10)
+        _, at = read_text(answer, 14)
+        leader, at = read_text(answer, at)
+        self.member_id, at = read_text(answer, at)
+        if error == ERROR_MEMBER_ID:
+            self.join()
+        elif error:
+            raise RuntimeError(f"error {error} to JoinGroup")
+        else:
+            members = []
+            (count,) = struct.unpack_from(">i", answer, at)
+            at += 4
+            for _ in range(count):
+                member, at = read_text(answer, at)
+                _, at = read_text(answer, at)
+                (size,) = struct.unpack_from(">i", answer, at)
+                at += 4 + size
+                members.append(member)
+            self.sync(members if leader == self.member_id else [])
+
+
+def read_text(data: bytes, at: int) -> tuple[str, int]:
+    (size,) = struct.unpack_from(">h", data, at)
+    end = at + 2 + max(size, 0)
+    return data[at + 2 : end].decode(), end
+
+
+def measure_group(bootstrap: str, members: int, timeout: float = 120) -> dict[str, float]:
+    """Seconds from the first join until all have been assigned in one generation."""
+    group = fresh_name("group")
+    await_coordinator(bootstrap, group)
+    address = parse_address(bootstrap)
+    crowd = [Member(group, address) for _ in range(members)]
+    selector = selectors.DefaultSelector()
+    for member in crowd:
+        selector.register(member.socket, selectors.EVENT_READ, member)
+    began = time.monotonic()
+    try:
+        for member in crowd:
+            member.join()
+        while len({m.assigned_generation for m in crowd}) > 1 or crowd[0].assigned_generation < 0:
+            if time.monotonic() - began > timeout:
+                raise TimeoutError(f"{members} members are not assigned after {timeout} s")
+            for key, _ in selector.select(0.01):
+                key.data.read()
+            now = time.monotonic()
+            for member in crowd:
+                if member.waits_for is None and now >= member.next_heartbeat:
+                    member.next_heartbeat = now + HEARTBEAT_S
+                    member.heartbeat()
+        taken_s = time.monotonic() - began
+    finally:
+        for member in crowd:
+            member.socket.close()
+        selector.close()
+    return {"seconds": taken_s, "generations": crowd[0].generation}
+
+
+# -- many stored offsets ---------------------------------------------------------------------------
+
+
+def fill(bootstrap: str, groups: int, partitions: int) -> str:
+    """Commit an offset for each partition of a topic in each group; the topic."""
+    topic = "perf-stored"
+    create_topic(bootstrap, topic, partitions)
+    await_coordinator(bootstrap, "perf-stored-0")
+    at = 4 + 4 + 4 + 2 + len(topic) + 4 + 4
+    with RawClient(parse_address(bootstrap), timeout=60) as client:
+        for number in range(groups):
+            group = f"perf-stored-{number}"
+            request = frame(OFFSET_COMMIT, 6, commit_body(group, topic, range(partitions), number))
+            for _ in range(600):
+                (code,) = struct.unpack_from(">h", client.call(request), at)
+                if code == 0:
+                    break
+                time.sleep(0.05)
+            else:
+                raise RuntimeError(f"a commit of {group} is refused with error {code}")
+    return topic
+
+
+def stored_offset(client: RawClient, group: str, topic: str) -> int | None:
+    """The offset that a group has for partition 0; None while its coordinator is not ready."""
+    body = text(group) + struct.pack(">i", 1) + text(topic) + struct.pack(">ii", 1, 0)
+    answer = client.call(frame(OFFSET_FETCH, 5, body))
+    (code,) = struct.unpack_from(">h", answer, len(answer) - 2)
+    if code in (ERROR_LOADING, ERROR_NOT_AVAILABLE, ERROR_NOT_COORDINATOR):
+        return None
+    if code:
+        raise RuntimeError(f"OffsetFetch of {group}: error {code}")
+    at = 4 + 4 + 4 + 2 + len(topic) + 4 + 4
+    (offset,) = struct.unpack_from(">q", answer, at)
+    return int(offset)
+
+
+# -- command line ----------------------------------------------------------------------------------
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("part", choices=["commits", "transactions", "group", "fill"])
+    parser.add_argument("--bootstrap", default="127.0.0.1:9092", metavar="HOST:PORT")
+    parser.add_argument("--sockets", type=int, default=16, help="of commits")
+    parser.add_argument("--producers", type=int, default=8, help="of transactions")
+    parser.add_argument("--members", type=int, default=300, help="of group")
+    parser.add_argument("--groups", type=int, default=10_000, help="of fill")
+    parser.add_argument("--partitions", type=int, default=100, help="of fill")
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--warmup", type=float, default=1.0)
+    chosen = parser.parse_args(arguments)
+    found: Any
+    if chosen.part == "commits":
+        found = measure_commits(chosen.bootstrap, chosen.sockets, chosen.seconds, chosen.warmup)
+    elif chosen.part == "transactions":
+        found = measure_transactions(chosen.bootstrap, chosen.producers, chosen.seconds)
+    elif chosen.part == "group":
+        found = measure_group(chosen.bootstrap, chosen.members)
+    else:
+        began = time.monotonic()
+        fill(chosen.bootstrap, chosen.groups, chosen.partitions)
+        found = {"seconds": time.monotonic() - began}
+    print(json.dumps(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
