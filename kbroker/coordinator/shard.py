@@ -90,6 +90,9 @@ class Shard:
         self._published = source.high_watermark
         # Operations whose records are appended but not published yet, by the offset they need.
         self._waiting: deque[tuple[int, Operation]] = deque()
+        # Operations asked for while another runs; each is whole before the next one starts.
+        self._queue: deque[tuple[Pending, Callable[..., Any], tuple[Any, ...]]] = deque()
+        self._is_running = False
 
     # -- Host ------------------------------------------------------------------------------------
 
@@ -225,6 +228,23 @@ class Shard:
                 self._run(Pending(), function, args)
 
     def _run(self, outcome: Pending, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        self._queue.append((outcome, function, args))
+        if self._is_running:
+            return
+        self._is_running = True
+        try:
+            while self._queue:
+                self._operate(*self._queue.popleft())
+        finally:
+            self._is_running = False
+
+    def _operate(
+        self, outcome: Pending, function: Callable[..., Any], args: tuple[Any, ...]
+    ) -> None:
+        refused = self.refusal()  # a shard that was dropped by the operation before
+        if refused is not None:
+            outcome.resolve(error=refused)
+            return
         op = Operation()
         try:
             result = function(op, *args)

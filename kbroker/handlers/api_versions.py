@@ -1,7 +1,8 @@
 """ApiVersions (18): versions 0 to 4.
 
-A newer version is answered by the dispatcher, in version 0 (KIP-511). No features are announced:
-what Kafka names by them (KRaft metadata, KIP-848 groups, KIP-890 transactions) is not offered.
+A newer version is answered by the dispatcher, in version 0 (KIP-511). Of Kafka's features those are
+announced that clients look at: the consumer group protocol (KIP-848) and the second transaction
+protocol (KIP-890).
 """
 
 from __future__ import annotations
@@ -13,6 +14,10 @@ from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import announced, api
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+
+# Feature -> the level that is in effect, which is also the highest.
+FEATURES = {"group.version": 1, "transaction.version": 2}
+FEATURES_EPOCH = 1
 
 # COMPAT: what Kafka takes for a client's name and version; clients fall back to version 0 or close.
 SOFTWARE_PATTERN = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
@@ -28,9 +33,28 @@ async def handle_api_versions(
             if not SOFTWARE_PATTERN.fullmatch(text):
                 return ApiVersionsResponse(error_code=int(ErrorCode.INVALID_REQUEST))
     entry = ApiVersionsResponse.ApiVersion
-    return ApiVersionsResponse(
+    response = ApiVersionsResponse(
         api_keys=[
             entry(api_key=key, min_version=first, max_version=last)
             for key, first, last in announced()
         ]
     )
+    if ctx.api_version >= 3:
+        add_features(response, ctx.api_version)
+    return response
+
+
+def add_features(response: ApiVersionsResponse, version: int) -> None:
+    """Announce FEATURES."""
+    # COMPAT: clients that send version 3 refuse a lowest level of 0 (KIP-1022).
+    lowest = 1 if version == 3 else 0
+    supported = ApiVersionsResponse.SupportedFeatureKey
+    finalized = ApiVersionsResponse.FinalizedFeatureKey
+    response.finalized_features_epoch = FEATURES_EPOCH
+    for name, level in FEATURES.items():
+        response.supported_features.append(
+            supported(name=name, min_version=lowest, max_version=level)
+        )
+        response.finalized_features.append(
+            finalized(name=name, max_version_level=level, min_version_level=level)
+        )

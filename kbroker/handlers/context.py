@@ -14,7 +14,7 @@ from kbroker.protocol.header import RequestHeader
 if TYPE_CHECKING:
     from kbroker._ext.connection import Connection
     from kbroker.config.loader import BrokerConfig
-    from kbroker.handlers.producer_ids import ProducerIds
+    from kbroker.coordinator.producer_ids import ProducerIds
     from kbroker.workers.network import NetworkWorker
 
 # A change gets this long even if the client allows less: with a timeout of 0 it is started all the

@@ -6,9 +6,9 @@ import logging
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from kbroker.coordinator.producer_ids import ProducerIds
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
-from kbroker.handlers.producer_ids import ProducerIds
 from kbroker.handlers.registry import HANDLERS, Handler, announced, served_range
 from kbroker.ipc.rpc import Pending, run
 from kbroker.protocol import codec

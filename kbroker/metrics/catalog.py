@@ -84,9 +84,35 @@ ARENA_FULL = _row(
     "kbroker_request_arena_full_total", COUNTER, "Times a socket was left unread for a full arena."
 )
 
+# -- coordinators, in io workers
+GROUP_REBALANCES = _row(
+    "kbroker_group_completed_rebalances_total",
+    COUNTER,
+    "Rebalances of groups in the classic protocol that ended with an assignment.",
+)
+
 # -- storage, in io workers
 LOGS = _row("kbroker_logs", GAUGE, "Partition logs hosted and open.")
 LOG_DIRS_OFFLINE = _row("kbroker_log_dirs_offline", GAUGE, "Log directories taken offline.")
+
+# -- transactions, in io workers
+TRANSACTIONS_OPEN = _row(
+    "kbroker_transactions_open", GAUGE, "Transactions begun and not yet complete."
+)
+TRANSACTIONS_HANGING = _row(
+    "kbroker_transactions_hanging",
+    GAUGE,
+    "Transactions whose markers could not all be written for ten seconds or more.",
+)
+TRANSACTIONS_COMMITTED = _row(
+    "kbroker_transactions_committed_total", COUNTER, "Transactions committed."
+)
+TRANSACTIONS_ABORTED = _row("kbroker_transactions_aborted_total", COUNTER, "Transactions aborted.")
+TRANSACTIONS_TIMED_OUT = _row(
+    "kbroker_transactions_timed_out_total",
+    COUNTER,
+    "Transactions aborted because they ran into their timeout.",
+)
 
 # -- coordinators, in io workers
 OFFSETS = _row("kbroker_committed_offsets", GAUGE, "Committed offsets in memory.")

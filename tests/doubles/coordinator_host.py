@@ -17,11 +17,13 @@ from kbroker.coordinator.machine import NO_PRODUCER, Call, Operation
 from kbroker.coordinator.partitioner import OFFSETS_TOPIC
 from kbroker.coordinator.timers import Timers
 from kbroker.errors import ErrorCode, WireError
+from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.ipc.rpc import Pending, run
+from kbroker.metrics.catalog import Metric
 from kbroker.protocol import codec
 from kbroker.protocol.api import response_class
 from kbroker.protocol.message import Message
-from tests.doubles.network_process import FakeRpc, topic_document
+from tests.doubles.network_process import IO_WORKERS, FakeRpc, topic_document
 
 WALL_MS = 1_700_000_000_000
 
@@ -102,8 +104,11 @@ class CoordinatorHost:
     def start(self, task: Coroutine[Pending, None, Any]) -> None:
         run(task).then(_raise_failure)
 
-    def count(self, name: str, amount: int = 1) -> None:
-        self.counted[name] += amount
+    def io_worker(self, slot: int) -> Address:
+        return Address(ProcessKind.IO_WORKER, slot % IO_WORKERS)
+
+    def count(self, metric: Metric, amount: int = 1) -> None:
+        self.counted[metric.name] += amount
 
     # -- what a test does --------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from kbroker.coordinator.records import offsets_topic, transaction_topic
 from kbroker.protocol import api
 from kbroker.protocol.message import Message, message_of
 from kbroker.protocol.messages import consumer_protocol, headers
@@ -23,6 +24,11 @@ SPEC_DIR = Path(
 )
 
 
+def record_classes() -> list[type[Message]]:
+    """The keys and values of the internal topics' records."""
+    return [*offsets_topic.RECORDS.classes(), *transaction_topic.RECORDS.classes()]
+
+
 def message_classes() -> list[type[Message]]:
     """Every message class kbroker defines."""
     classes = []
@@ -34,6 +40,7 @@ def message_classes() -> list[type[Message]]:
         consumer_protocol.ConsumerProtocolAssignment,
         headers.RequestHeader,
         headers.ResponseHeader,
+        *record_classes(),
     ]
 
 

@@ -11,15 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from codec_samples import SPEC_DIR, message_classes, versions_of
+from codec_samples import SPEC_DIR, message_classes, record_classes, versions_of
 
+from kbroker.coordinator.records import offsets_topic, transaction_topic
 from kbroker.protocol import api
 from kbroker.protocol.message import NEVER
 from kbroker.protocol.messages import consumer_protocol, headers
 from kbroker.protocol.primitives import NO_UUID
 from kbroker.protocol.schema import LAST, Field, Struct, top_level_names
 
-FOLDERS = ("messages", "messages-4.3")
+FOLDERS = ("messages", "messages-4.3", "records-4.3")
 
 pytestmark = [
     pytest.mark.wire,
@@ -113,7 +114,7 @@ def spec_layout(spec: dict[str, Any], fields: list[Any], version: int) -> list[A
     shared = {struct["name"]: struct["fields"] for struct in spec.get("commonStructs", [])}
     layout = []
     for field in fields:
-        first, last = versions(field["versions"]) or (1, 0)
+        first, last = versions(field.get("versions") or field["taggedVersions"]) or (1, 0)
         if not first <= version <= last:
             continue
         nullable = versions(field.get("nullableVersions")) or (1, 0)
@@ -173,7 +174,9 @@ def test_range_is_the_union_of_both_specifications(name):
     expected = min(first for first, _ in ranges), max(last for _, last in ranges)
     assert CLASSES[name].VERSIONS == expected
     assert {CLASSES[name].FIRST_FLEXIBLE} == set(flexible)
-    assert {CLASSES[name].API_KEY} == {spec.get("apiKey") for spec in specs}
+    key = CLASSES[name].API_KEY
+    if CLASSES[name] not in record_classes():  # there "apiKey" is the number of a record type
+        assert {key} == {spec.get("apiKey") for spec in specs}
 
 
 def ignorable_fields(spec: dict[str, Any]) -> dict[tuple[str, str], bool]:
@@ -245,4 +248,23 @@ def test_classes_without_key_are_the_schemas_inside_other_messages():
         consumer_protocol.ConsumerProtocolSubscription,
         headers.RequestHeader,
         headers.ResponseHeader,
+        *record_classes(),
     }
+
+
+@pytest.mark.parametrize(
+    ("records", "topic"),
+    [(offsets_topic.RECORDS, "offsets"), (transaction_topic.RECORDS, "transactions")],
+)
+def test_record_types_have_the_numbers_and_pairs_of_the_specification(records, topic):
+    specs = SPECS["records-4.3"]
+    for key, value in zip(records.classes()[::2], records.classes()[1::2], strict=True):
+        number = records.encode(key(), None)[0][:2]
+        assert int.from_bytes(number, "big") == specs[key.__name__]["apiKey"]
+        assert specs[value.__name__]["apiKey"] == specs[key.__name__]["apiKey"]
+        assert value.__name__ == key.__name__.removesuffix("Key") + "Value"
+
+
+def test_every_record_type_is_defined():
+    names = {cls.__name__ for cls in record_classes()}
+    assert names == {path.stem for path in (SPEC_DIR / "records-4.3").glob("*.json")}

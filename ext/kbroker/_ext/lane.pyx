@@ -104,6 +104,10 @@ cdef class Lane:
         """Python's face of ``send`` for what is not hot: one message. False when the lane is full."""
         return self.send(<uint8_t>kind, 1, &body[0], body.shape[0], NULL, 0)
 
+    def look(self) -> bool:
+        """Python's face of ``peer_renewed``."""
+        return self.peer_renewed()
+
     @property
     def peer(self) -> int:
         """The incarnation of the peer that messages are sent to."""

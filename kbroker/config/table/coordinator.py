@@ -119,9 +119,9 @@ SHARE_GROUPS = (
 )
 
 TRANSACTIONS = (
-    Key("transactional.id.expiration.ms", INT, 604_800_000, HIGH, low=1, status=LATER,
+    Key("transactional.id.expiration.ms", INT, 604_800_000, HIGH, low=1,
         doc="How long a silent transactional id is remembered."),
-    Key("transaction.max.timeout.ms", INT, 900_000, HIGH, low=1, status=LATER,
+    Key("transaction.max.timeout.ms", INT, 900_000, HIGH, low=1,
         doc="Longest transaction timeout a producer may ask for."),
     Key("transaction.state.log.min.isr", INT, 2, HIGH, low=1, status=LATER,
         doc="In-sync replicas the transaction topic needs."),
@@ -134,10 +134,8 @@ TRANSACTIONS = (
     Key("transaction.state.log.segment.bytes", INT, 104_857_600, HIGH, low=1, status=LATER,
         doc="Segment size of the transaction topic."),
     Key("transaction.abort.timed.out.transaction.cleanup.interval.ms", INT, 10_000, LOW, low=1,
-        status=LATER,
         doc="How often transactions past their timeout are aborted."),
     Key("transaction.remove.expired.transaction.cleanup.interval.ms", INT, 3_600_000, LOW, low=1,
-        status=LATER,
         doc="How often expired transactional ids are removed."),
     Key("transaction.partition.verification.enable", BOOLEAN, True, LOW, dynamic=CLUSTER_WIDE,
         status=LATER,

@@ -17,6 +17,7 @@ from kbroker.protocol.message import Message
 
 if TYPE_CHECKING:
     from kbroker.cluster.image import TopicImage
+    from kbroker.coordinator.group.classic_protocol import ClassicProtocol
     from kbroker.coordinator.offsets.offsets import Offsets
 
 # (offset, producer id, key, value)
@@ -58,10 +59,12 @@ class GroupMachine:
     """See ``kbroker.coordinator.machine.Machine``.
 
     groups: every group of this partition that has state of its own; one that only committed
-    offsets has none until it is described or joined, its offsets are in ``offsets``.
+    offsets has none until it is joined, its offsets are in ``offsets``. classic: the part that has
+    the groups of that kind.
     """
 
     records = RECORDS
+    classic: ClassicProtocol
     offsets: Offsets  # set by that part itself
 
     def __init__(self, host: Host) -> None:

@@ -223,3 +223,17 @@ def test_metadata_null_client_id_is_accepted(process: NetworkProcess) -> None:
     frame = encode_request_header(ApiKey.METADATA, 9, CORRELATION_ID, None)
     data = process.send_bytes(frame + codec.encode(MetadataRequest(topics=None), 9)).value
     assert decode(ApiKey.METADATA, 9, data).cluster_id == "cluster-1"
+
+
+@pytest.mark.parametrize(("version", "lowest"), [(3, 1), (4, 0)])
+def test_api_versions_announces_features_to_those_who_can_read_them(
+    process: NetworkProcess, version: int, lowest: int
+) -> None:
+    request = ApiVersionsRequest(client_software_name="a", client_software_version="1")
+    response = process.ask(request, version)
+    supported = {f.name: (f.min_version, f.max_version) for f in response.supported_features}
+    finalized = {f.name: f.max_version_level for f in response.finalized_features}
+    assert supported == {"group.version": (lowest, 1), "transaction.version": (lowest, 2)}
+    assert finalized == {"group.version": 1, "transaction.version": 2}
+    assert response.finalized_features_epoch >= 0
+    assert process.ask(request, 2).finalized_features == []

@@ -7,7 +7,7 @@ from kbroker.ipc.rpc import Pending, Rpc, run
 
 
 class ProducerIds:
-    """One for each network process. What is left of a block when the process ends is lost."""
+    """One for each process that gives ids out. What it has left when it ends is lost."""
 
     def __init__(self, rpc: Rpc) -> None:
         self._rpc = rpc

@@ -1,0 +1,170 @@
+"""From the decision over a transaction to its completion: PREPARE record, markers, COMPLETE record.
+
+Whatever fails is tried again until it succeeds, by the coordinator that loads the partition next if
+need be. Only that a partition was deleted lets the transaction complete without its marker.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kbroker.coordinator.transaction import state
+from kbroker.coordinator.transaction.markers import GONE, Marker, MarkerWriter
+from kbroker.coordinator.transaction.state import Partition, State, Transaction
+from kbroker.errors import ErrorCode, WireError
+from kbroker.metrics.catalog import TRANSACTIONS_HANGING
+
+if TYPE_CHECKING:
+    from kbroker.coordinator.machine import Operation
+    from kbroker.coordinator.transaction.machine import TransactionMachine
+
+log = logging.getLogger(__name__)
+
+RETRY_MS, RETRY_MS_MAX = 20, 1_000
+# A transaction that waits this long for its markers is reported, and again after each such time.
+HANGING_MS = 10_000
+
+# A newer epoch of the producer is there already: what this marker would end has ended.
+_SUPERSEDED = ErrorCode.INVALID_PRODUCER_EPOCH
+_WRITTEN = (ErrorCode.NONE, GONE, _SUPERSEDED, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT)
+
+
+class Endings:
+    """Those of one machine that are under way."""
+
+    def __init__(self, machine: TransactionMachine, markers: MarkerWriter) -> None:
+        self._machine = machine
+        self._host = machine.host
+        self._markers = markers
+        self._hanging: set[str] = set()
+
+    def prepare(
+        self, op: Operation, txn: Transaction, commit: bool, version: int, new_id: int | None
+    ) -> None:
+        """Decide: write it down, and go on once that is committed.
+
+        new_id: the producer id to go on with if the epochs of the present one are used up.
+        """
+        next_id = state.NO_PRODUCER_ID
+        if version >= state.VERSION_2 and txn.is_exhausted and new_id is not None:
+            next_id = new_id
+        now_ms = self._host.wall_ms()
+        value = state.prepared(txn, commit, version, next_id, now_ms)
+        self._machine.append(op, txn, value)
+        after = Transaction(txn.transactional_id)
+        after.apply(value)
+        if after.partitions:
+            op.then(self.starter(after))
+        else:
+            self._machine.append(op, txn, state.completed(after, now_ms))
+
+    def starter(self, txn: Transaction) -> Callable[[], None]:
+        """What starts to write the markers of a transaction that is prepared like ``txn``."""
+        marker = Marker(
+            txn.producer_id,
+            txn.epoch,
+            txn.state == State.PREPARE_COMMIT,
+            self._coordinator_epoch(),
+            txn.client_version,
+        )
+        name, partitions = txn.transactional_id, txn.partitions
+        return lambda: self._host.start(self._finish(name, marker, partitions))
+
+    def _coordinator_epoch(self) -> int:
+        topic = self._host.image.topics.get(self._host.topic)
+        return topic.partitions[self._host.partition].leader_epoch if topic else 0
+
+    def _is_over(self, transactional_id: str, marker: Marker) -> bool:
+        """Somebody else has completed it, or will: this machine is none any more."""
+        txn = self._machine.transactions.get(transactional_id)
+        return (
+            self._machine.is_closed
+            or txn is None
+            or txn.state not in state.PREPARED
+            or (txn.producer_id, txn.epoch) != marker[:2]
+        )
+
+    async def _finish(self, name: str, marker: Marker, partitions: frozenset[Partition]) -> None:
+        """Write all markers, then complete. Never raises, never gives up."""
+        left: list[Partition] = sorted(partitions)
+        delay_ms, began_ms, reported_ms = RETRY_MS, self._host.now_ms(), 0
+        while not self._is_over(name, marker):
+            left, problem = await self._write(name, marker, left)
+            if not left and not self._is_over(name, marker):
+                problem = await self._complete(name, marker)
+                if problem is None:
+                    break
+            if problem == ErrorCode.TRANSACTION_COORDINATOR_FENCED:
+                log.info("transactional id %s: a newer coordinator ends its transaction", name)
+                break
+            waited_ms = self._host.now_ms() - began_ms
+            if waited_ms - reported_ms >= HANGING_MS:
+                reported_ms = waited_ms
+                self._report(name, marker, left, problem, waited_ms)
+            await self._host.rpc.sleep(delay_ms)
+            delay_ms = min(2 * delay_ms, RETRY_MS_MAX)
+        if name in self._hanging and not self._machine.is_closed:
+            self._hanging.discard(name)
+            self._host.count(TRANSACTIONS_HANGING, -1)
+
+    async def _write(
+        self, name: str, marker: Marker, left: list[Partition]
+    ) -> tuple[list[Partition], ErrorCode | None]:
+        """Try each partition once; those still to do, and the last thing that went wrong."""
+        outcomes = await self._markers.write([(partition, marker) for partition in left])
+        again: list[Partition] = []
+        problem = None
+        for partition, code in zip(left, outcomes, strict=True):
+            if code not in _WRITTEN:
+                again.append(partition)
+                if problem != ErrorCode.TRANSACTION_COORDINATOR_FENCED:
+                    problem = code
+            elif code == GONE:
+                if self._markers.find(partition) != GONE:  # it is only just being made
+                    again.append(partition)
+                    problem = code
+                else:
+                    log.info("transactional id %s: %s-%d is deleted, its transaction ends without",
+                             name, *partition)  # fmt: skip
+            elif code == _SUPERSEDED:
+                log.warning("transactional id %s: %s-%d has an epoch of producer %d above %d",
+                            name, *partition, *marker[:2])  # fmt: skip
+        return again, problem
+
+    async def _complete(self, name: str, marker: Marker) -> ErrorCode | None:
+        """Write the last record; what went wrong, if anything."""
+        done = self._host.execute(self._append_complete, name, marker)
+        # What waits need not wait for the commit: it is not answered before this is committed.
+        if self._is_over(name, marker):
+            self._machine.waiting.serve(name)
+        try:
+            await done
+        except WireError as error:
+            return error.code
+        self._machine.waiting.serve(name)
+        return None
+
+    def _append_complete(self, op: Operation, name: str, marker: Marker) -> None:
+        if not self._is_over(name, marker):
+            txn = self._machine.transactions[name]
+            self._machine.append(op, txn, state.completed(txn, self._host.wall_ms()))
+
+    def _report(
+        self, name: str, marker: Marker, left: list[Partition], problem: ErrorCode | None, ms: int
+    ) -> None:
+        what = "commit" if marker.commit else "abort"
+        where = left[0] if left else (self._host.topic, self._host.partition)
+        why = problem.name if problem is not None else "gone"
+        log.warning("transactional id %s: the %s by producer %d waits %d s for %d partitions, "
+                    "such as %s-%d (%s), and is tried again",
+                    name, what, marker.producer_id, ms // 1000, len(left), *where, why)  # fmt: skip
+        if name not in self._hanging:
+            self._hanging.add(name)
+            self._host.count(TRANSACTIONS_HANGING)
+
+    def close(self) -> None:
+        """The machine is none any more."""
+        self._host.count(TRANSACTIONS_HANGING, -len(self._hanging))
+        self._hanging.clear()

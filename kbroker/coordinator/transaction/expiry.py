@@ -1,0 +1,90 @@
+"""What time does to transactional ids: transactions past their timeout are aborted, ids nobody
+used for long are forgotten.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kbroker.coordinator.transaction.state import OPEN, State, Transaction
+from kbroker.errors import WireError
+from kbroker.metrics.catalog import TRANSACTIONS_TIMED_OUT
+
+if TYPE_CHECKING:
+    from kbroker.coordinator.machine import Operation
+    from kbroker.coordinator.transaction.machine import TransactionMachine
+
+log = logging.getLogger(__name__)
+
+ABORT_INTERVAL = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
+EXPIRE_INTERVAL = "transaction.remove.expired.transaction.cleanup.interval.ms"
+# BOUND: tombstones in one batch.
+EXPIRED_MAX = 500
+
+
+class Expiry:
+    """The timers of one machine."""
+
+    def __init__(self, machine: TransactionMachine) -> None:
+        self._machine = machine
+        self._host = machine.host
+
+    def start(self) -> None:
+        """Set the timers; they set themselves again."""
+        config = self._host.config
+        self._host.set_timer("abort", config[ABORT_INTERVAL], self._abort_overdue)
+        self._host.set_timer("expire", config[EXPIRE_INTERVAL], self._expire)
+
+    def _abort_overdue(self, op: Operation) -> None:
+        op.touch()
+        self._host.set_timer("abort", self._host.config[ABORT_INTERVAL], self._abort_overdue)
+        now_ms = self._host.now_ms()
+        overdue = [txn for txn in self._machine.ongoing.values() if txn.deadline_ms <= now_ms]
+        for txn in overdue:
+            op.then(partial(self._start_abort, txn.transactional_id, (txn.producer_id, txn.epoch)))
+
+    def _start_abort(self, transactional_id: str, who: tuple[int, int]) -> None:
+        self._host.start(self._abort(transactional_id, who))
+
+    async def _abort(self, transactional_id: str, who: tuple[int, int]) -> None:
+        try:
+            await self._machine.with_producer_id(self._abort_one, transactional_id, who)
+        except WireError as error:  # the timer comes again
+            log.info("transactional id %s: not aborted yet: %s", transactional_id, error)
+
+    def _abort_one(
+        self, op: Operation, transactional_id: str, who: tuple[int, int], new_id: int | None
+    ) -> bool | None:
+        """None: it takes a new producer id."""
+        txn = self._machine.ongoing.get(transactional_id)
+        if txn is None or (txn.producer_id, txn.epoch) != who or not self._is_overdue(txn):
+            return False
+        why = f"it took longer than its timeout of {txn.timeout_ms} ms"
+        if not self._machine.fence(op, txn, new_id, why):
+            return None
+        op.then(lambda: self._host.count(TRANSACTIONS_TIMED_OUT))
+        return True
+
+    def _is_overdue(self, txn: Transaction) -> bool:
+        return txn.state == State.ONGOING and txn.deadline_ms <= self._host.now_ms()
+
+    def _expire(self, op: Operation) -> None:
+        op.touch()
+        config = self._host.config
+        unused_since_ms = self._host.wall_ms() - config["transactional.id.expiration.ms"]
+        expired = [
+            txn
+            for txn in self._machine.transactions.values()
+            if txn.state not in OPEN and txn.update_ms <= unused_since_ms
+        ]
+        for txn in expired[:EXPIRED_MAX]:
+            self._machine.append(op, txn, None)
+        if expired:
+            names = [txn.transactional_id for txn in expired[:EXPIRED_MAX]]
+            op.then(lambda: log.info("%d transactional ids expired unused: %s%s",
+                                     len(names), ", ".join(names[:10]),
+                                     ", ..." if len(names) > 10 else ""))  # fmt: skip
+        delay_ms = 0 if len(expired) > EXPIRED_MAX else config[EXPIRE_INTERVAL]
+        self._host.set_timer("expire", delay_ms, self._expire)

@@ -1,0 +1,116 @@
+"""DescribeTransactions (65, version 0) and ListTransactions (66, versions 0 to 2), for the
+transactional ids of one partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from kbroker.coordinator.transaction.state import (
+    NO_TIME,
+    OPEN,
+    STATE_NAMES,
+    Transaction,
+    by_topic,
+)
+from kbroker.errors import ErrorCode
+from kbroker.protocol.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+)
+from kbroker.protocol.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
+
+
+def describe(
+    transactions: Mapping[str, Transaction], request: DescribeTransactionsRequest
+) -> DescribeTransactionsResponse:
+    """The state of each id that is asked for."""
+    return DescribeTransactionsResponse(
+        transaction_states=[
+            _describe_one(transactional_id, transactions.get(transactional_id))
+            for transactional_id in request.transactional_ids
+        ]
+    )
+
+
+def _describe_one(transactional_id: str, txn: Transaction | None) -> Any:
+    made = DescribeTransactionsResponse.TransactionState
+    if txn is None:
+        code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        if not transactional_id:
+            code = ErrorCode.INVALID_REQUEST
+        return made(error_code=int(code), transactional_id=transactional_id)
+    topic_data = DescribeTransactionsResponse.TopicData
+    return made(
+        transactional_id=transactional_id,
+        transaction_state=STATE_NAMES[txn.state],
+        transaction_timeout_ms=txn.timeout_ms,
+        transaction_start_time_ms=txn.start_ms,
+        producer_id=txn.producer_id,
+        producer_epoch=txn.epoch,
+        topics=[
+            topic_data(topic=topic.topic, partitions=topic.partition_ids)
+            for topic in by_topic(txn.partitions)
+        ],
+    )
+
+
+def list_matching(
+    transactions: Iterable[Transaction], request: ListTransactionsRequest, now_ms: int
+) -> ListTransactionsResponse:
+    """The ids that pass every filter of the request; now_ms: wall clock."""
+    known = {name: state for state, name in STATE_NAMES.items()}
+    states = {known[name] for name in request.state_filters if name in known}
+    producer_ids = set(request.producer_id_filters)
+    try:
+        matches = _matcher(request.transactional_id_pattern)
+    except ValueError:
+        return ListTransactionsResponse(error_code=int(ErrorCode.INVALID_REGULAR_EXPRESSION))
+    longest = request.duration_filter
+
+    def is_wanted(txn: Transaction) -> bool:
+        if request.state_filters and txn.state not in states:
+            return False
+        if producer_ids and txn.producer_id not in producer_ids:
+            return False
+        if longest >= 0 and not _runs_longer(txn, longest, now_ms):
+            return False
+        return matches(txn.transactional_id)
+
+    made = ListTransactionsResponse.TransactionState
+    return ListTransactionsResponse(
+        unknown_state_filters=[name for name in request.state_filters if name not in known],
+        transaction_states=[
+            made(
+                transactional_id=txn.transactional_id,
+                producer_id=txn.producer_id,
+                transaction_state=STATE_NAMES[txn.state],
+            )
+            for txn in transactions
+            if is_wanted(txn)
+        ],
+    )
+
+
+def _runs_longer(txn: Transaction, duration_ms: int, now_ms: int) -> bool:
+    # COMPAT: Kafka also lists what does not run at all, by the start time of the last run.
+    return txn.state in OPEN and txn.start_ms != NO_TIME and now_ms - txn.start_ms > duration_ms
+
+
+def _matcher(pattern: str | None) -> Callable[[str], bool]:
+    """Raises ValueError for what is no expression of RE2, whose time is linear in the text."""
+    if not pattern:
+        return lambda transactional_id: True
+    import re2  # only who asks for it pays for the import
+
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        compiled = re2.compile(pattern, options)
+    except re2.error as error:
+        raise ValueError(str(error)) from error
+    return lambda transactional_id: compiled.fullmatch(transactional_id) is not None

@@ -1,0 +1,417 @@
+"""The state machine of one partition of ``__transaction_state``: its transactional ids.
+
+A transaction ends in three steps, and goes on from the last one written after any crash:
+a PREPARE record (decided: now the client is answered), the markers in its partitions, a COMPLETE
+record. Until then its producer begins nothing new: such a request waits a moment, then it is told
+CONCURRENT_TRANSACTIONS.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Any
+
+from kbroker.coordinator.machine import Call, Handler, Host, Operation, Task
+from kbroker.coordinator.partitioner import OFFSETS_TOPIC, coordinator_partition
+from kbroker.coordinator.producer_ids import ProducerIds
+from kbroker.coordinator.records.transaction_topic import (
+    RECORDS,
+    TransactionLogKey,
+    TransactionLogValue,
+)
+from kbroker.coordinator.transaction import listing, requests, rules, state
+from kbroker.coordinator.transaction.ending import Endings
+from kbroker.coordinator.transaction.expiry import Expiry
+from kbroker.coordinator.transaction.markers import MarkerWriter
+from kbroker.coordinator.transaction.state import Partition, State, Transaction
+from kbroker.coordinator.transaction.waiting import WaitingRoom
+from kbroker.errors import ErrorCode, WireError
+from kbroker.ipc.rpc import Pending
+from kbroker.metrics.catalog import (
+    TRANSACTIONS_ABORTED,
+    TRANSACTIONS_COMMITTED,
+    TRANSACTIONS_OPEN,
+)
+from kbroker.protocol.api import ApiKey
+from kbroker.protocol.message import Message
+from kbroker.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
+from kbroker.protocol.messages.end_txn import EndTxnResponse
+from kbroker.protocol.messages.init_producer_id import InitProducerIdResponse
+
+if TYPE_CHECKING:
+    from kbroker.cluster.image import TopicImage
+
+log = logging.getLogger(__name__)
+
+
+class TransactionMachine:
+    """See ``kbroker.coordinator.machine.Machine``.
+
+    producer_ids: of the process, shared by its machines. ongoing: those of ``transactions`` that
+    may run into their timeout.
+    """
+
+    records = RECORDS
+
+    def __init__(self, host: Host, producer_ids: ProducerIds, markers: MarkerWriter) -> None:
+        self.host = host
+        self.transactions: dict[str, Transaction] = {}
+        self.ongoing: dict[str, Transaction] = {}
+        self.is_closed = False
+        self.is_loaded = False
+        self.waiting = WaitingRoom(host)
+        self.endings = Endings(self, markers)
+        self.expiry = Expiry(self)
+        self._producer_ids = producer_ids
+        self._waits_for_id: set[Pending] = set()
+        self.handlers: Mapping[ApiKey, Handler] = {
+            ApiKey.ADD_PARTITIONS_TO_TXN: self._add_partitions_to_txn,
+            ApiKey.ADD_OFFSETS_TO_TXN: self._add_offsets_to_txn,
+            ApiKey.DESCRIBE_TRANSACTIONS: self._describe,
+            ApiKey.LIST_TRANSACTIONS: self._list,
+        }
+        self.tasks: Mapping[ApiKey, Task] = {
+            ApiKey.INIT_PRODUCER_ID: self._init_producer_id,
+            ApiKey.END_TXN: self._end_txn,
+        }
+
+    # -- records -----------------------------------------------------------------------------
+
+    def replay(self, offset: int, producer_id: int, key: Message, value: Message | None) -> None:
+        transactional_id = key.transactional_id
+        txn = self.transactions.get(transactional_id)
+        was_open = txn is not None and txn.state in state.OPEN
+        if value is None:
+            self.transactions.pop(transactional_id, None)
+            self.ongoing.pop(transactional_id, None)
+            is_open = False
+        else:
+            if txn is None:
+                txn = self.transactions[transactional_id] = Transaction(transactional_id)
+            txn.apply(value)
+            self._follow(txn)
+            is_open = txn.state in state.OPEN
+        if is_open != was_open:
+            self.host.count(TRANSACTIONS_OPEN, 1 if is_open else -1)
+
+    def _follow(self, txn: Transaction) -> None:
+        """What hangs on the state of a transaction that a record has just changed."""
+        if txn.state != State.ONGOING:
+            self.ongoing.pop(txn.transactional_id, None)
+        elif txn.transactional_id not in self.ongoing:
+            self.ongoing[txn.transactional_id] = txn
+            left_ms = txn.timeout_ms
+            if not self.is_loaded:
+                left_ms -= max(self.host.wall_ms() - txn.start_ms, 0)
+            txn.deadline_ms = self.host.now_ms() + left_ms
+        if self.is_loaded and txn.state in state.COMPLETE:
+            is_commit = txn.state == State.COMPLETE_COMMIT
+            self.host.count(TRANSACTIONS_COMMITTED if is_commit else TRANSACTIONS_ABORTED)
+
+    def replay_chunk(self, data: bytes, position: int) -> tuple[int, int, int]:
+        return position, 0, -1
+
+    def replay_marker(self, offset: int, producer_id: int, epoch: int, commit: bool) -> None:
+        """No transaction writes to this topic."""
+
+    def loaded(self, op: Operation) -> None:
+        self.is_loaded = True
+        op.touch()
+        self.expiry.start()
+        for txn in self.transactions.values():
+            if txn.state in state.PREPARED:
+                op.then(self.endings.starter(txn))
+
+    def on_image(
+        self, op: Operation, changed: Mapping[str, tuple[TopicImage | None, TopicImage | None]]
+    ) -> None:
+        """Markers look at the image each time they are sent."""
+
+    def close(self, error: Exception) -> None:
+        self.is_closed = True
+        open_count = sum(txn.state in state.OPEN for txn in self.transactions.values())
+        self.host.count(TRANSACTIONS_OPEN, -open_count)
+        self.endings.close()
+        self.waiting.close(error)
+        for pending in list(self._waits_for_id):
+            pending.resolve(error=error)
+
+    def append(self, op: Operation, txn: Transaction, value: TransactionLogValue | None) -> None:
+        """Write the next record of a transactional id; None forgets it."""
+        op.append(TransactionLogKey(transactional_id=txn.transactional_id), value)
+
+    # -- InitProducerId ----------------------------------------------------------------------
+
+    async def new_producer_id(self) -> int:
+        """A producer id nobody had; WireError if there is none now, or the machine is closed."""
+        pending = Pending()
+        self._waits_for_id.add(pending)
+        self._producer_ids.take().then(lambda done: pending.resolve(done.value, done.error))
+        try:
+            return await pending
+        finally:
+            self._waits_for_id.discard(pending)
+
+    async def with_producer_id(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Run ``function(op, *args, None)``; if it returns None, again with a producer id.
+
+        Until then it must not have written anything.
+        """
+        new_id: int | None = None
+        while True:
+            if self.is_closed:
+                raise WireError(ErrorCode.NOT_COORDINATOR)
+            outcome = await self.host.execute(function, *args, new_id)
+            if outcome is not None:
+                return outcome
+            new_id = await self.new_producer_id()
+
+    async def _init_producer_id(self, call: Call) -> InitProducerIdResponse:
+        code = requests.check_init(call.request, self.host.config["transaction.max.timeout.ms"])
+        if code:
+            return requests.init_failed(code, call.version)
+        return await self.with_producer_id(self._init, call)
+
+    def _init(self, op: Operation, call: Call, new_id: int | None) -> Any:
+        """None: it takes a new producer id."""
+        request = call.request
+        txn = self.transactions.get(request.transactional_id)
+        if txn is None:
+            if new_id is None:
+                return None
+            txn = Transaction(request.transactional_id)
+            return self._start(op, txn, request, new_id, 0)
+        code = rules.judge_init(txn, request.producer_id, request.producer_epoch)
+        if code == ErrorCode.CONCURRENT_TRANSACTIONS:
+            refusal = requests.init_failed(code, call.version)
+            return self.waiting.enter(op, txn, refusal, self._init, call, new_id)
+        if code:
+            log.info("transactional id %s: producer %d with epoch %d is fenced by %d with epoch %d",
+                     txn.transactional_id, request.producer_id, request.producer_epoch,
+                     txn.producer_id, txn.epoch)  # fmt: skip
+            return requests.init_failed(code, call.version)
+        if txn.state == State.ONGOING:
+            if not self.fence(op, txn, new_id, "another producer starts"):
+                return None
+            # COMPAT: the client comes again, and finds the transaction aborted.
+            return requests.init_failed(ErrorCode.CONCURRENT_TRANSACTIONS, call.version)
+        if rules.is_init_retry(txn, request.producer_id, request.producer_epoch):
+            return self._start(op, txn, request, txn.producer_id, txn.epoch)
+        if not txn.is_exhausted:
+            return self._start(op, txn, request, txn.producer_id, txn.epoch + 1)
+        if new_id is None:
+            return None
+        return self._start(op, txn, request, new_id, 0)
+
+    def _start(
+        self, op: Operation, txn: Transaction, request: Any, producer_id: int, epoch: int
+    ) -> InitProducerIdResponse:
+        """A producer starts with this id and epoch; those before are fenced by it."""
+        now_ms = self.host.wall_ms()
+        timeout_ms = request.transaction_timeout_ms
+        self.append(op, txn, state.initialized(txn, producer_id, epoch, timeout_ms, now_ms))
+        before = txn.producer_id, txn.epoch, txn.last_epoch
+        is_same = before[:2] == (producer_id, epoch)
+        is_recovery = request.producer_id != state.NO_PRODUCER_ID
+
+        def written() -> None:
+            new = self.transactions.get(txn.transactional_id)
+            if new is not None and (new.producer_id, new.epoch) == (producer_id, epoch):
+                # Who says what it had may ask again if it does not hear of this.
+                new.last_epoch = before[2] if is_same else before[1] if is_recovery else -1
+            if before[0] == state.NO_PRODUCER_ID:
+                log.info("transactional id %s: new, producer %d", txn.transactional_id, producer_id)
+            elif not is_same:
+                log.info("transactional id %s: producer %d starts with epoch %d and fences "
+                         "producer %d with epoch %d",
+                         txn.transactional_id, producer_id, epoch, *before[:2])  # fmt: skip
+
+        op.then(written)
+        return InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch)
+
+    def fence(self, op: Operation, txn: Transaction, new_id: int | None, why: str) -> bool:
+        """Abort an ongoing transaction from this side, with an epoch its producer does not have.
+
+        False: it takes a new producer id, nothing is done.
+        """
+        if txn.is_exhausted and new_id is None:
+            return False
+        log.info("transactional id %s: transaction of producer %d with epoch %d is aborted: %s",
+                 txn.transactional_id, txn.producer_id, txn.epoch, why)  # fmt: skip
+        self.endings.prepare(op, txn, False, state.VERSION_2, new_id)
+        return True
+
+    # -- partitions --------------------------------------------------------------------------
+
+    def _add_partitions_to_txn(self, op: Operation, call: Call) -> Any:
+        request, version = call.request, call.version
+        if version >= 4:
+            results = [self._add_batched(op, each, version) for each in request.transactions]
+            return requests.partitions_added(results)
+        partitions = requests.partitions_of(request.v3_and_below_topics)
+        codes = self._missing(partitions)
+        if codes:
+            return requests.partitions_added_v3(codes)
+        code = self._add(
+            op,
+            request.v3_and_below_transactional_id,
+            request.v3_and_below_producer_id,
+            request.v3_and_below_producer_epoch,
+            partitions,
+            state.VERSION_1,
+        )
+        code = rules.for_version(code, "add_partitions", version)
+        response = requests.partitions_added_v3(dict.fromkeys(partitions, code))
+        if code != ErrorCode.CONCURRENT_TRANSACTIONS:
+            return response
+        txn = self.transactions[request.v3_and_below_transactional_id]
+        return self.waiting.enter(op, txn, response, self._add_partitions_to_txn, call)
+
+    def _add_batched(self, op: Operation, each: Any, version: int) -> Any:
+        """One transaction of a request that another broker sent; it tries again by itself."""
+        partitions = requests.partitions_of(each.topics)
+        codes = self._missing(partitions)
+        who = each.transactional_id, each.producer_id, each.producer_epoch
+        if not codes and each.verify_only:
+            codes = {p: self._verify(*who, p) for p in partitions}
+            if version < 5:
+                old = {ErrorCode.TRANSACTION_ABORTABLE: ErrorCode.INVALID_TXN_STATE}
+                codes = {p: old.get(code, code) for p, code in codes.items()}
+        elif not codes:
+            codes = dict.fromkeys(partitions, self._add(op, *who, partitions, state.VERSION_2))
+        return requests.transaction_result(each.transactional_id, codes)
+
+    def _add_offsets_to_txn(self, op: Operation, call: Call) -> Any:
+        request = call.request
+        topic = self.host.image.topics.get(OFFSETS_TOPIC)
+        # A producer may ask before anyone has made the topic.
+        count = len(topic.partitions) if topic else self.host.config["offsets.topic.num.partitions"]
+        code = self._add(
+            op,
+            request.transactional_id,
+            request.producer_id,
+            request.producer_epoch,
+            [(OFFSETS_TOPIC, coordinator_partition(request.group_id, count))],
+            state.VERSION_1,
+        )
+        code = rules.for_version(code, "add_offsets", call.version)
+        response = AddOffsetsToTxnResponse(error_code=int(code))
+        if code != ErrorCode.CONCURRENT_TRANSACTIONS:
+            return response
+        txn = self.transactions[request.transactional_id]
+        return self.waiting.enter(op, txn, response, self._add_offsets_to_txn, call)
+
+    def _missing(self, partitions: Collection[Partition]) -> dict[Partition, ErrorCode]:
+        """If partitions do not exist: the codes of all, none of which is then added."""
+        topics = self.host.image.topics
+
+        def exists(partition: Partition) -> bool:
+            topic = topics.get(partition[0])
+            return topic is not None and 0 <= partition[1] < len(topic.partitions)
+
+        found = {partition: exists(partition) for partition in partitions}
+        if all(found.values()):
+            return {}
+        codes = {True: ErrorCode.OPERATION_NOT_ATTEMPTED,
+                 False: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}  # fmt: skip
+        return {partition: codes[here] for partition, here in found.items()}
+
+    def _add(
+        self,
+        op: Operation,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        partitions: Collection[Partition],
+        version: int,
+    ) -> ErrorCode:
+        if not transactional_id:
+            return ErrorCode.INVALID_REQUEST
+        txn = self.transactions.get(transactional_id)
+        code = rules.judge_producer(txn, producer_id, epoch)
+        if code or txn is None:
+            return code
+        if txn.state != State.ONGOING or not txn.partitions.issuperset(partitions):
+            now_ms = self.host.wall_ms()
+            self.append(op, txn, state.with_partitions(txn, partitions, version, now_ms))
+        return ErrorCode.NONE
+
+    def _verify(
+        self, transactional_id: str, producer_id: int, epoch: int, partition: Partition
+    ) -> ErrorCode:
+        if not transactional_id:
+            return ErrorCode.INVALID_REQUEST
+        txn = self.transactions.get(transactional_id)
+        return rules.judge_write(txn, producer_id, epoch, partition)
+
+    def verify(
+        self,
+        op: Operation,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        topic: str,
+        partition: int,
+        add: bool,
+    ) -> int | Pending:
+        """May the producer write to this partition now (KIP-890)? The error code, 0 if it may.
+
+        add: it speaks the second protocol, the partition joins its transaction by this. The code
+        is the coordinator's; ``rules.for_produce`` makes it one that a producer understands.
+        """
+        where = (topic, partition)
+        if add:
+            code = self._add(
+                op, transactional_id, producer_id, producer_epoch, [where], state.VERSION_2
+            )
+        else:
+            code = self._verify(transactional_id, producer_id, producer_epoch, where)
+        if code != ErrorCode.CONCURRENT_TRANSACTIONS:
+            return int(code)
+        again = transactional_id, producer_id, producer_epoch, topic, partition, add
+        txn = self.transactions[transactional_id]
+        return self.waiting.enter(op, txn, int(code), self.verify, *again)
+
+    # -- EndTxn ------------------------------------------------------------------------------
+
+    async def _end_txn(self, call: Call) -> EndTxnResponse:
+        return await self.with_producer_id(self._end, call)
+
+    def _end(self, op: Operation, call: Call, new_id: int | None) -> Any:
+        """None: it takes a new producer id."""
+        request = call.request
+        if not request.transactional_id:
+            return EndTxnResponse(error_code=int(ErrorCode.INVALID_REQUEST))
+        version = state.VERSION_2 if call.version >= 5 else state.VERSION_1
+        txn = self.transactions.get(request.transactional_id)
+        code = rules.judge_end(
+            txn, request.producer_id, request.producer_epoch, request.committed, version
+        )
+        if code is not None:
+            shown = rules.for_version(code, "end", call.version)
+            response = EndTxnResponse(error_code=int(shown))
+            if code == ErrorCode.CONCURRENT_TRANSACTIONS and txn is not None:
+                return self.waiting.enter(op, txn, response, self._end, call, new_id)
+            if code == ErrorCode.NONE and txn is not None and version >= state.VERSION_2:
+                response.producer_id, response.producer_epoch = txn.identity
+            return response
+        assert txn is not None
+        response = EndTxnResponse()
+        if version >= state.VERSION_2:
+            if txn.is_exhausted and new_id is None:
+                return None
+            is_rotated = txn.is_exhausted and new_id is not None
+            response.producer_id = new_id if is_rotated else txn.producer_id
+            response.producer_epoch = 0 if is_rotated else txn.epoch + 1
+        self.endings.prepare(op, txn, request.committed, version, new_id)
+        return response
+
+    # -- admin -------------------------------------------------------------------------------
+
+    def _describe(self, op: Operation, call: Call) -> Any:
+        return listing.describe(self.transactions, call.request)
+
+    def _list(self, op: Operation, call: Call) -> Any:
+        now_ms = self.host.wall_ms()
+        return listing.list_matching(self.transactions.values(), call.request, now_ms)

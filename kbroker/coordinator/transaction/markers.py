@@ -1,0 +1,131 @@
+"""Commit and abort markers on their way to the partitions of a transaction.
+
+The io worker that owns a partition appends its marker (operation ``write_markers``). One call goes
+to each of them; it holds every marker that the worker has to write. Writing one again does no harm:
+until its transaction is complete no other one begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kbroker.coordinator.transaction.state import Partition
+from kbroker.errors import ErrorCode, WireError
+from kbroker.protocol.messages.write_txn_markers import (
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+if TYPE_CHECKING:
+    from kbroker.cluster.image import ClusterImage
+    from kbroker.ipc.process_table import Address
+    from kbroker.ipc.rpc import Pending, Rpc
+
+OPERATION = "write_markers"
+# Answered for a partition that does not exist, or not any more.
+GONE = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+# The partition is there, but nobody who could write to it: worth another try.
+AWAY = ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+class Marker(NamedTuple):
+    """What a partition is told about the end of a producer's transaction."""
+
+    producer_id: int
+    producer_epoch: int
+    commit: bool
+    coordinator_epoch: int
+    transaction_version: int
+
+
+class MarkerWriter:
+    """Knows where the partitions are. io_worker: the process that owns a slot."""
+
+    def __init__(
+        self, rpc: Rpc, image: Callable[[], ClusterImage], io_worker: Callable[[int], Address]
+    ) -> None:
+        self._rpc = rpc
+        self._image = image
+        self._io_worker = io_worker
+
+    def find(self, partition: Partition) -> tuple[Address, int] | ErrorCode:
+        """Who writes the partition's marker, and its slot there; or GONE, or AWAY."""
+        topic = self._image().topics.get(partition[0])
+        if topic is None or not 0 <= partition[1] < len(topic.partitions):
+            return GONE
+        slot = topic.partitions[partition[1]].slot
+        return AWAY if slot < 0 else (self._io_worker(slot), slot)
+
+    async def write(self, wanted: Sequence[tuple[Partition, Marker]]) -> list[ErrorCode]:
+        """Have markers written; the outcome of each, in order. Raises nothing."""
+        outcomes = [AWAY] * len(wanted)
+        # worker -> the numbers of its markers, and what it is told of them
+        calls: dict[Address, tuple[list[int], list[list[int | bool]]]] = {}
+        for number, (partition, marker) in enumerate(wanted):
+            target = self.find(partition)
+            if isinstance(target, ErrorCode):
+                outcomes[number] = target
+                continue
+            numbers, rows = calls.setdefault(target[0], ([], []))
+            numbers.append(number)
+            rows.append([target[1], *marker])
+        started: list[tuple[list[int], Pending]] = [
+            (numbers, self._rpc.call(worker, OPERATION, markers=rows))
+            for worker, (numbers, rows) in calls.items()
+        ]
+        for numbers, pending in started:
+            try:
+                codes = await pending
+            except WireError:
+                continue
+            for number, code in zip(numbers, codes, strict=True):
+                outcomes[number] = ErrorCode(code)
+        return outcomes
+
+    async def serve(self, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+        """Answer WriteTxnMarkers (27), the request of another broker, for partitions of this one.
+
+        As in Kafka a producer id is answered once, with all its partitions.
+        """
+        wanted = [
+            (
+                (topic.name, partition),
+                Marker(
+                    marker.producer_id,
+                    marker.producer_epoch,
+                    marker.transaction_result,
+                    marker.coordinator_epoch,
+                    marker.transaction_version,
+                ),
+            )
+            for marker in request.markers
+            for topic in marker.topics
+            for partition in topic.partition_indexes
+        ]
+        outcomes = await self.write(wanted)
+        results: dict[int, dict[Partition, ErrorCode]] = {
+            marker.producer_id: {} for marker in request.markers
+        }
+        for (partition, marker), code in zip(wanted, outcomes, strict=True):
+            results[marker.producer_id][partition] = code
+        made = WriteTxnMarkersResponse.WritableTxnMarkerResult
+        return WriteTxnMarkersResponse(
+            markers=[
+                made(producer_id=producer_id, topics=_topics(codes.items()))
+                for producer_id, codes in results.items()
+            ]
+        )
+
+
+def _topics(
+    codes: Iterable[tuple[Partition, ErrorCode]],
+) -> list[Any]:
+    made = WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult
+    topics: dict[str, list[Any]] = {}
+    for (topic, partition), code in codes:
+        topics.setdefault(topic, []).append(made(partition_index=partition, error_code=int(code)))
+    return [
+        WriteTxnMarkersResponse.WritableTxnMarkerTopicResult(name=topic, partitions=partitions)
+        for topic, partitions in topics.items()
+    ]

@@ -1,0 +1,77 @@
+"""Requests and responses of the transaction APIs, taken apart and put together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kbroker.coordinator.transaction import rules
+from kbroker.coordinator.transaction.state import NO_EPOCH, NO_PRODUCER_ID, Partition
+from kbroker.errors import ErrorCode
+from kbroker.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
+from kbroker.protocol.messages.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+
+
+def check_init(request: InitProducerIdRequest, timeout_ms_max: int) -> ErrorCode:
+    """What is wrong with the request, whatever the state is."""
+    has_id = request.producer_id != NO_PRODUCER_ID
+    if not request.transactional_id or has_id != (request.producer_epoch != NO_EPOCH):
+        return ErrorCode.INVALID_REQUEST
+    # COMPAT: as Kafka refuses two-phase commit (KIP-939) where it is not enabled.
+    if request.enable2_pc:
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if request.keep_prepared_txn:
+        return ErrorCode.UNSUPPORTED_VERSION
+    if not 0 < request.transaction_timeout_ms <= timeout_ms_max:
+        return ErrorCode.INVALID_TRANSACTION_TIMEOUT
+    return ErrorCode.NONE
+
+
+def init_failed(code: ErrorCode, version: int) -> InitProducerIdResponse:
+    """No producer id, and why."""
+    shown = rules.for_version(code, "init", version)
+    return InitProducerIdResponse(error_code=int(shown), producer_epoch=NO_EPOCH)
+
+
+def partitions_of(topics: Iterable[Any]) -> list[Partition]:
+    """Every partition of AddPartitionsToTxn's topics once, in order."""
+    found = {(topic.name, partition): None for topic in topics for partition in topic.partitions}
+    return list(found)
+
+
+def _topic_results(
+    codes: Mapping[Partition, ErrorCode],
+) -> list[Any]:
+    made = AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult
+    topics: dict[str, list[Any]] = {}
+    for (topic, partition), code in codes.items():
+        result = made(partition_index=partition, partition_error_code=int(code))
+        topics.setdefault(topic, []).append(result)
+    return [
+        AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult(
+            name=topic, results_by_partition=results
+        )
+        for topic, results in topics.items()
+    ]
+
+
+def partitions_added_v3(codes: Mapping[Partition, ErrorCode]) -> AddPartitionsToTxnResponse:
+    """The response of versions 0 to 3."""
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_topic_results(codes))
+
+
+def transaction_result(transactional_id: str, codes: Mapping[Partition, ErrorCode]) -> Any:
+    """The outcome of one transaction, from version 4 on."""
+    return AddPartitionsToTxnResponse.AddPartitionsToTxnResult(
+        transactional_id=transactional_id, topic_results=_topic_results(codes)
+    )
+
+
+def partitions_added(
+    results: list[Any],
+) -> AddPartitionsToTxnResponse:
+    """The response from version 4 on."""
+    return AddPartitionsToTxnResponse(results_by_transaction=results)

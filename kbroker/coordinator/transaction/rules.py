@@ -1,0 +1,161 @@
+"""Who may do what to a transaction, as error codes; nothing here changes anything.
+
+CONCURRENT_TRANSACTIONS always means: right, but the last transaction is still being ended.
+"""
+
+from __future__ import annotations
+
+from kbroker.coordinator.transaction.state import (
+    CLIENT_EPOCH_MAX,
+    COMPLETE,
+    NO_EPOCH,
+    NO_PRODUCER_ID,
+    PREPARED,
+    VERSION_2,
+    Partition,
+    State,
+    Transaction,
+)
+from kbroker.errors import ErrorCode
+
+# From this version on a client knows PRODUCER_FENCED.
+FIRST_WITH_PRODUCER_FENCED = {"init": 4, "add_partitions": 2, "add_offsets": 2, "end": 2}
+
+
+def for_version(code: ErrorCode, request: str, version: int) -> ErrorCode:
+    """The code that clients of an older version understand."""
+    if code == ErrorCode.PRODUCER_FENCED and version < FIRST_WITH_PRODUCER_FENCED[request]:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return code
+
+
+def for_produce(code: ErrorCode, version: int) -> ErrorCode:
+    """What a Produce request is answered when its verification ended in ``code``.
+
+    TxnOffsetCommit: the same with the Produce version that knows as much: 10, 11 from version 4
+    on, 12 from version 5 on.
+    """
+    match code:
+        case ErrorCode.PRODUCER_FENCED:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        case ErrorCode.TRANSACTION_ABORTABLE if version < 11:
+            return ErrorCode.INVALID_TXN_STATE
+        case ErrorCode.CONCURRENT_TRANSACTIONS if version < 12:
+            return ErrorCode.NOT_ENOUGH_REPLICAS
+        case (
+            ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            | ErrorCode.COORDINATOR_NOT_AVAILABLE
+            | ErrorCode.NOT_COORDINATOR
+            | ErrorCode.NETWORK_EXCEPTION
+            | ErrorCode.REQUEST_TIMED_OUT
+        ):
+            # COMPAT: retriable for a producer of any age, and no reason to refresh its metadata.
+            return ErrorCode.NOT_ENOUGH_REPLICAS
+    return code
+
+
+def judge_producer(txn: Transaction | None, producer_id: int, epoch: int) -> ErrorCode:
+    """May this producer use the transactional id now?"""
+    if txn is None:
+        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    if txn.state in PREPARED and (producer_id, epoch) == txn.identity:
+        return ErrorCode.CONCURRENT_TRANSACTIONS
+    if producer_id != txn.producer_id:
+        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    if epoch != txn.epoch:
+        return ErrorCode.PRODUCER_FENCED
+    if txn.state in PREPARED:
+        return ErrorCode.CONCURRENT_TRANSACTIONS
+    return ErrorCode.NONE
+
+
+def judge_write(
+    txn: Transaction | None, producer_id: int, epoch: int, partition: Partition
+) -> ErrorCode:
+    """May this producer write to the partition, which it should have added?"""
+    code = judge_producer(txn, producer_id, epoch)
+    if code == ErrorCode.NONE and txn is not None and partition not in txn.partitions:
+        return ErrorCode.TRANSACTION_ABORTABLE
+    return code
+
+
+def judge_init(txn: Transaction, producer_id: int, epoch: int) -> ErrorCode:
+    """May a producer start that says it had this id and epoch (-1: says nothing) (KIP-360)?"""
+    if txn.state in PREPARED:
+        return ErrorCode.CONCURRENT_TRANSACTIONS
+    if producer_id == NO_PRODUCER_ID:
+        return ErrorCode.NONE
+    if (producer_id, epoch) == (txn.producer_id, txn.epoch):
+        return ErrorCode.NONE
+    return ErrorCode.NONE if is_init_retry(txn, producer_id, epoch) else ErrorCode.PRODUCER_FENCED
+
+
+def is_init_retry(txn: Transaction, producer_id: int, epoch: int) -> bool:
+    """Has the producer been given the present epoch already, and not heard of it?
+
+    COMPAT: Kafka lets any epoch of the right producer id abort an ongoing transaction. Here a
+    producer that was fenced does not reach the transaction of the one that fenced it.
+    """
+    if txn.state == State.ONGOING or epoch == NO_EPOCH or epoch != txn.last_epoch:
+        return False
+    if producer_id == txn.producer_id:
+        return True
+    return producer_id == txn.previous_producer_id and epoch >= CLIENT_EPOCH_MAX
+
+
+def judge_end(
+    txn: Transaction | None, producer_id: int, epoch: int, commit: bool, version: int
+) -> ErrorCode | None:
+    """May the transaction be ended so? NONE: it is, as it was asked before. None: go ahead.
+
+    version: of the transaction protocol.
+    """
+    if txn is None:
+        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    if version >= VERSION_2:
+        return _judge_end_2(txn, producer_id, epoch, commit)
+    if producer_id != txn.producer_id:
+        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    if epoch != txn.epoch:
+        return ErrorCode.PRODUCER_FENCED
+    if txn.state == State.ONGOING:
+        return None
+    return _same_end(txn, commit)
+
+
+def _judge_end_2(txn: Transaction, producer_id: int, epoch: int, commit: bool) -> ErrorCode | None:
+    """In the second protocol the epoch tells a repeated request from one for the next transaction.
+
+    COMPAT: an abort of a transaction that never began is carried out, it raises the epoch.
+    """
+    if producer_id != txn.producer_id:
+        # The transaction used up the epochs, and the producer did not hear of its new id.
+        is_repeated = (
+            txn.state in COMPLETE
+            and producer_id == txn.previous_producer_id
+            and (epoch, txn.epoch) == (CLIENT_EPOCH_MAX, 0)
+        )
+        return _same_end(txn, commit) if is_repeated else ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    is_repeated = epoch + 1 == txn.epoch
+    is_current = epoch == txn.epoch
+    if txn.state == State.ONGOING:
+        return None if is_current else ErrorCode.PRODUCER_FENCED
+    if txn.state == State.EMPTY or not is_repeated:
+        if txn.state in PREPARED or not is_current:
+            return ErrorCode.PRODUCER_FENCED
+        return ErrorCode.INVALID_TXN_STATE if commit else None
+    return _same_end(txn, commit)
+
+
+def _same_end(txn: Transaction, commit: bool) -> ErrorCode:
+    """The transaction has been ended: the same way?"""
+    match txn.state:
+        case State.PREPARE_COMMIT if commit:
+            return ErrorCode.CONCURRENT_TRANSACTIONS
+        case State.PREPARE_ABORT if not commit:
+            return ErrorCode.CONCURRENT_TRANSACTIONS
+        case State.COMPLETE_COMMIT if commit:
+            return ErrorCode.NONE
+        case State.COMPLETE_ABORT if not commit:
+            return ErrorCode.NONE
+    return ErrorCode.INVALID_TXN_STATE

@@ -1,0 +1,211 @@
+"""One transactional id as its records tell it, and the records that move it on.
+
+Hard fields come from records alone (``apply``). The functions below decide nothing: they say what
+record each step writes, given that it is allowed. Epochs and producer ids follow Kafka's second
+transaction protocol (KIP-890): ending a transaction raises the epoch, and where no epoch is left
+the next producer id is carried along in the PREPARE record and taken over by the COMPLETE record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import Any
+
+from kbroker.coordinator.records.transaction_topic import TransactionLogValue
+
+NO_PRODUCER_ID = NO_EPOCH = -1
+NO_TIME = -1
+EPOCH_MAX = 32767
+# The last epoch a client gets; the one above is kept for fencing it.
+CLIENT_EPOCH_MAX = EPOCH_MAX - 1
+# transaction.version: what a client of the first and of the second protocol is recorded as.
+VERSION_1, VERSION_2 = 0, 2
+
+Partition = tuple[str, int]
+
+
+class State(IntEnum):
+    """Of a transaction, as records number them."""
+
+    EMPTY = 0
+    ONGOING = 1
+    PREPARE_COMMIT = 2
+    PREPARE_ABORT = 3
+    COMPLETE_COMMIT = 4
+    COMPLETE_ABORT = 5
+    DEAD = 6
+    PREPARE_EPOCH_FENCE = 7
+
+
+STATE_NAMES = {
+    State.EMPTY: "Empty",
+    State.ONGOING: "Ongoing",
+    State.PREPARE_COMMIT: "PrepareCommit",
+    State.PREPARE_ABORT: "PrepareAbort",
+    State.COMPLETE_COMMIT: "CompleteCommit",
+    State.COMPLETE_ABORT: "CompleteAbort",
+    State.DEAD: "Dead",
+    State.PREPARE_EPOCH_FENCE: "PrepareEpochFence",
+}
+PREPARED = (State.PREPARE_COMMIT, State.PREPARE_ABORT)
+COMPLETE = (State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
+# A transaction that has begun and whose markers are not all written.
+OPEN = (State.ONGOING, *PREPARED)
+
+_STATES = {int(state): state for state in State}
+# What no broker writes; read as what frees the partitions that such a record may name.
+_STATES[State.DEAD] = State.EMPTY
+_STATES[State.PREPARE_EPOCH_FENCE] = State.PREPARE_ABORT
+
+
+class Transaction:
+    """What is known of a transactional id.
+
+    last_epoch: the epoch before the present one if the same producer raised it, else -1; soft, lost
+    with the process. deadline_ms: when an ongoing transaction is aborted, on the monotonic clock.
+    """
+
+    __slots__ = (
+        "client_version",
+        "deadline_ms",
+        "epoch",
+        "last_epoch",
+        "next_producer_id",
+        "partitions",
+        "previous_producer_id",
+        "producer_id",
+        "start_ms",
+        "state",
+        "timeout_ms",
+        "transactional_id",
+        "update_ms",
+    )
+
+    def __init__(self, transactional_id: str) -> None:
+        self.transactional_id = transactional_id
+        self.producer_id = NO_PRODUCER_ID
+        self.previous_producer_id = NO_PRODUCER_ID
+        self.next_producer_id = NO_PRODUCER_ID
+        self.epoch = self.last_epoch = NO_EPOCH
+        self.timeout_ms = 0
+        self.state = State.EMPTY
+        self.partitions: frozenset[Partition] = frozenset()
+        self.start_ms = self.update_ms = NO_TIME
+        self.client_version = VERSION_1
+        self.deadline_ms = 0
+
+    def apply(self, value: TransactionLogValue) -> None:
+        """Become what the record says; it replaces whatever was before."""
+        state = _STATES.get(value.transaction_status, State.PREPARE_ABORT)
+        self.last_epoch = self._last_epoch_after(value, state)
+        self.producer_id = value.producer_id
+        self.previous_producer_id = value.previous_producer_id
+        self.next_producer_id = value.next_producer_id
+        self.epoch = value.producer_epoch
+        self.timeout_ms = value.transaction_timeout_ms
+        self.state = state
+        self.partitions = frozenset(
+            (topic.topic, partition)
+            for topic in value.transaction_partitions or ()
+            for partition in topic.partition_ids
+        )
+        self.start_ms = value.transaction_start_timestamp_ms
+        self.update_ms = value.transaction_last_update_timestamp_ms
+        self.client_version = value.client_transaction_version
+
+    def _last_epoch_after(self, value: TransactionLogValue, state: State) -> int:
+        if value.producer_id != self.producer_id:
+            return self.last_epoch if state in COMPLETE else NO_EPOCH
+        if value.producer_epoch == self.epoch:
+            return self.last_epoch
+        if state in PREPARED and value.producer_epoch == self.epoch + 1:
+            return self.epoch
+        return NO_EPOCH
+
+    @property
+    def is_exhausted(self) -> bool:
+        """No epoch is left for a client."""
+        return self.epoch >= CLIENT_EPOCH_MAX
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        """The producer id and epoch that may go on, also while the transaction is being ended."""
+        if self.state in PREPARED and self.next_producer_id != NO_PRODUCER_ID:
+            return self.next_producer_id, 0
+        return self.producer_id, self.epoch
+
+
+def value_of(txn: Transaction, state: State, now_ms: int) -> TransactionLogValue:
+    """A record with all as it is but for the state."""
+    return TransactionLogValue(
+        producer_id=txn.producer_id,
+        previous_producer_id=txn.producer_id,
+        next_producer_id=NO_PRODUCER_ID,
+        producer_epoch=txn.epoch,
+        transaction_timeout_ms=txn.timeout_ms,
+        transaction_status=int(state),
+        transaction_partitions=by_topic(txn.partitions),
+        transaction_last_update_timestamp_ms=now_ms,
+        transaction_start_timestamp_ms=txn.start_ms,
+        client_transaction_version=txn.client_version,
+    )
+
+
+def by_topic(partitions: Iterable[Partition]) -> list[Any]:
+    """As records have them: a list of partitions for each topic."""
+    topics: dict[str, list[int]] = {}
+    for topic, partition in sorted(partitions):
+        topics.setdefault(topic, []).append(partition)
+    made = TransactionLogValue.PartitionsSchema
+    return [made(topic=topic, partition_ids=ids) for topic, ids in topics.items()]
+
+
+def initialized(
+    txn: Transaction, producer_id: int, epoch: int, timeout_ms: int, now_ms: int
+) -> TransactionLogValue:
+    """A producer starts, with this id and epoch."""
+    value = value_of(txn, State.EMPTY, now_ms)
+    value.producer_id, value.producer_epoch = producer_id, epoch
+    value.transaction_timeout_ms = timeout_ms
+    value.transaction_partitions = []
+    value.transaction_start_timestamp_ms = NO_TIME
+    return value
+
+
+def with_partitions(
+    txn: Transaction, partitions: Iterable[Partition], version: int, now_ms: int
+) -> TransactionLogValue:
+    """Partitions join the transaction, which begins with the first."""
+    value = value_of(txn, State.ONGOING, now_ms)
+    if txn.state != State.ONGOING:
+        value.transaction_start_timestamp_ms = now_ms
+    value.transaction_partitions = by_topic(txn.partitions.union(partitions))
+    value.client_transaction_version = version
+    return value
+
+
+def prepared(
+    txn: Transaction, commit: bool, version: int, next_producer_id: int, now_ms: int
+) -> TransactionLogValue:
+    """The end is decided. From the second protocol on that raises the epoch.
+
+    next_producer_id: taken over when the transaction completes; -1 unless epochs are used up.
+    """
+    value = value_of(txn, State.PREPARE_COMMIT if commit else State.PREPARE_ABORT, now_ms)
+    if version >= VERSION_2:
+        value.producer_epoch = min(txn.epoch + 1, EPOCH_MAX)
+        value.next_producer_id = next_producer_id
+    if txn.state != State.ONGOING:  # an abort of nothing; a start is wanted nevertheless
+        value.transaction_start_timestamp_ms = now_ms
+    value.client_transaction_version = version
+    return value
+
+
+def completed(txn: Transaction, now_ms: int) -> TransactionLogValue:
+    """All markers are written."""
+    is_commit = txn.state == State.PREPARE_COMMIT
+    value = value_of(txn, State.COMPLETE_COMMIT if is_commit else State.COMPLETE_ABORT, now_ms)
+    value.producer_id, value.producer_epoch = txn.identity
+    value.transaction_partitions = []
+    return value

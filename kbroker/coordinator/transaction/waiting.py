@@ -1,0 +1,86 @@
+"""Requests that came while the last transaction of their id is being ended.
+
+That takes a few milliseconds as a rule, and clients wait longer than that before they ask again.
+So a request is held for a moment, and served as soon as it can be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kbroker.ipc.rpc import Pending
+
+if TYPE_CHECKING:
+    from kbroker.coordinator.machine import Host, Operation
+    from kbroker.coordinator.transaction.state import Transaction
+
+# As long as Kafka's brokers try again on behalf of a producer.
+WAIT_MS = 100
+# BOUND: a producer asks one thing after the other; more is not worth waiting for.
+WAITING_MAX = 16
+
+
+class _Request(NamedTuple):
+    answer: Pending
+    refusal: Any
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+
+
+class WaitingRoom:
+    """By transactional id. Soft state of the machine."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._requests: dict[str, list[_Request]] = {}
+
+    def enter(
+        self,
+        op: Operation,
+        txn: Transaction,
+        refusal: Any,
+        function: Callable[..., Any],
+        *args: Any,
+    ) -> Any:
+        """Run ``function(op, *args)`` once the transaction is complete; returns a Pending for it.
+
+        refusal: the answer if that takes too long; it is returned at once if too many wait.
+        """
+        name = txn.transactional_id
+        waiting = self._requests.get(name, ())
+        if len(waiting) >= WAITING_MAX:
+            return refusal
+        op.touch()
+        if not waiting:
+            self._host.set_timer(("wait", name), WAIT_MS, self._refuse, name)
+        answer = Pending()
+        self._requests.setdefault(name, []).append(_Request(answer, refusal, function, args))
+        return answer
+
+    def serve(self, transactional_id: str) -> None:
+        """The transaction is complete: let them in, in the order they came."""
+        waiting = self._requests.pop(transactional_id, None)
+        if waiting is None:
+            return
+        self._host.cancel_timer(("wait", transactional_id))
+        for request in waiting:
+            outcome = self._host.execute(request.function, *request.args)
+            outcome.then(partial(_pass_on, request.answer))
+
+    def _refuse(self, op: Operation, transactional_id: str) -> None:
+        op.touch()
+        for request in self._requests.pop(transactional_id, ()):
+            op.answer(request.answer, request.refusal)
+
+    def close(self, error: Exception) -> None:
+        """Nobody is served any more."""
+        requests, self._requests = self._requests, {}
+        for waiting in requests.values():
+            for request in waiting:
+                request.answer.resolve(error=error)
+
+
+def _pass_on(answer: Pending, done: Pending) -> None:
+    answer.resolve(done.value, done.error)

@@ -1,0 +1,66 @@
+"""Requests and answers of coordinators in lane messages."""
+
+from __future__ import annotations
+
+import pytest
+
+from kbroker.ipc.lane_calls import (
+    PART_BYTES,
+    Answer,
+    Assembler,
+    Request,
+    answer_parts,
+    error_text,
+    request_parts,
+)
+
+pytestmark = pytest.mark.unit
+
+SIZES = [0, 1, PART_BYTES - 1, PART_BYTES, PART_BYTES + 1, 3 * PART_BYTES, 3 * PART_BYTES + 7]
+
+
+def request(size: int, token: int = 5) -> Request:
+    return Request(token, 12, 3, 11, 9, "a client ä", "192.0.2.1", bytes(range(256)) * (size // 256)
+                   + bytes(size % 256))  # fmt: skip
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_request_of_any_size_comes_out_as_it_went_in(size: int) -> None:
+    assembler = Assembler()
+    found = [assembler.request(part) for part in request_parts(request(size))]
+    assert found[-1] == request(size)
+    assert found[:-1] == [None] * (len(found) - 1)
+    assert len(found) == max(1, -(-size // PART_BYTES))
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_answer_of_any_size_comes_out_as_it_went_in(size: int) -> None:
+    assembler = Assembler()
+    found = [assembler.answer(part) for part in answer_parts(Answer(9, 0, bytes(size)))]
+    assert found[-1] == Answer(9, 0, bytes(size))
+
+
+def test_request_cut_off_by_a_restart_is_forgotten_at_the_next_one() -> None:
+    assembler = Assembler()
+    first = list(request_parts(request(2 * PART_BYTES)))
+    assert assembler.request(first[0]) is None
+    found = [assembler.request(part) for part in request_parts(request(PART_BYTES + 5, token=6))]
+    assert found[-1] == request(PART_BYTES + 5, token=6)
+
+
+def test_damaged_messages_are_refused() -> None:
+    assembler = Assembler()
+    parts = list(request_parts(request(3 * PART_BYTES)))
+    with pytest.raises(ValueError, match="message of"):
+        assembler.request(b"short")
+    with pytest.raises(ValueError, match="message of"):
+        assembler.answer(b"short")
+    assert assembler.request(parts[0]) is None
+    with pytest.raises(ValueError, match="part at"):
+        assembler.request(parts[2])
+
+
+def test_error_text_is_bounded() -> None:
+    assert error_text(None) == b""
+    assert error_text("why") == b"why"
+    assert len(error_text("x" * 100_000)) == 1000

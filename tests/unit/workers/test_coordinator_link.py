@@ -1,0 +1,125 @@
+"""The network process's calls to coordinators, over a real lane."""
+
+from __future__ import annotations
+
+import mmap
+import socket
+from typing import Any
+
+import pytest
+
+from kbroker._ext.lane import Lane
+from kbroker.errors import ErrorCode, WireError
+from kbroker.ipc.lane_calls import PART_BYTES, Answer, Assembler, answer_parts
+from kbroker.ipc.rpc import Pending
+from kbroker.workers import coordinator_link
+from kbroker.workers.coordinator_link import CoordinatorLink
+
+pytestmark = pytest.mark.unit
+
+ENVELOPE_BYTES = 16
+
+
+class Bench:
+    """A link to one io worker, played by the test."""
+
+    def __init__(self) -> None:
+        ours, self.worker = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        for end in (ours, self.worker):
+            end.setblocking(False)
+        self._ours = ours
+        self.cells = memoryview(mmap.mmap(-1, 4096)).cast("q")
+        self.cells[0] = 5
+        self.lane = Lane(ours.fileno(), (2, 0, 3), 0, self.cells, 0)
+        self.link = CoordinatorLink([self.lane])
+        self.assembler = Assembler()
+
+    def call(self, body: bytes = b"body", timeout_ms: int = 1000) -> Pending:
+        return self.link.call(4, 1, 12, 3, body, "client", "192.0.2.1", timeout_ms)
+
+    def received(self) -> list[Any]:
+        found = []
+        while True:
+            try:
+                data = self.worker.recv(1 << 20)
+            except BlockingIOError:
+                return found
+            request = self.assembler.request(data[ENVELOPE_BYTES:])
+            if request is not None:
+                found.append(request)
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_call_is_sent_at_the_end_of_the_turn_and_answered(bench: Bench) -> None:
+    outcome = bench.call()
+    assert bench.received() == []
+    assert not bench.link.flush()
+    (request,) = bench.received()
+    assert (request.slot, request.slot_incarnation, request.body) == (4, 1, b"body")
+    for part in answer_parts(Answer(request.token, 0, b"answer")):
+        bench.link.on_answer(0, part)
+    assert outcome.value == b"answer"
+    assert bench.link.waiting == 0
+
+
+def test_error_of_a_coordinator_has_its_text(bench: Bench) -> None:
+    outcome = bench.call()
+    bench.link.flush()
+    token = bench.received()[0].token
+    for part in answer_parts(Answer(token, int(ErrorCode.NOT_COORDINATOR), b"why")):
+        bench.link.on_answer(0, part)
+    assert isinstance(outcome.error, WireError)
+    assert (outcome.error.code, outcome.error.message) == (ErrorCode.NOT_COORDINATOR, "why")
+
+
+def test_call_without_answer_ends_at_its_deadline(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordinator_link, "now_ms", lambda: 10_000)
+    outcome = bench.call(timeout_ms=500)
+    bench.link.flush()
+    bench.link.tick(10_499)
+    assert not outcome.done
+    bench.link.tick(10_500)
+    assert outcome.error.code == ErrorCode.REQUEST_TIMED_OUT
+    token = bench.received()[0].token
+    for part in answer_parts(Answer(token, 0, b"late")):
+        bench.link.on_answer(0, part)
+
+
+def test_large_request_waits_for_room_and_arrives_whole(bench: Bench) -> None:
+    body = bytes(range(256)) * (16 * PART_BYTES // 256)
+    bench.call(body)
+    assert bench.link.flush(), "the lane cannot take it all at once"
+    found = bench.received()
+    for _ in range(100):
+        if found:
+            break
+        bench.link.flush()
+        found = bench.received()
+    assert found[0].body == body
+
+
+def test_restart_of_the_io_worker_ends_its_calls(bench: Bench) -> None:
+    sent, unsent = bench.call(), None
+    bench.link.flush()
+    unsent = bench.call()
+    bench.received()
+    bench.cells[0] = 6
+    notice_restart(bench.lane)
+    bench.link.flush()
+    for outcome in (sent, unsent):
+        assert outcome.error.code == ErrorCode.NOT_COORDINATOR
+    assert bench.received() == []
+    bench.call()
+    bench.link.flush()
+    assert len(bench.received()) == 1
+
+
+def notice_restart(lane: Lane) -> None:
+    """As the loop does at the end of each turn."""
+    assert lane.look()
