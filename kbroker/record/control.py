@@ -1,0 +1,100 @@
+"""Control records: how a transaction ended, as a batch of its own (docs/formats/segment.md).
+
+A marker is one record of 16 bytes in a batch of format 2, so all of them are 78 bytes long. Written
+by the io worker that owns the log, never by a client.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from kbroker.record import backend
+from kbroker.record.summary import CONTROL, HEADER, TRANSACTIONAL
+
+ABORT = 0
+COMMIT = 1
+# Other types exist in logs of other brokers (leader changes, snapshots); no reader here acts on
+# them.
+
+KEY_VERSION = 0
+VALUE_VERSION = 0
+_KEY = struct.Struct(">hh")
+_VALUE = struct.Struct(">hi")
+# Length, attributes, timestamp and offset deltas; key with its length; value with its length; no
+# headers. Every varint takes one byte.
+_RECORD = struct.Struct(">bbbbbhhbhib")
+_RECORD_BYTES = 16
+_LENGTH_END = 12
+_CRC = struct.Struct(">I")
+_CRC_AT = 17
+_CRC_FROM = 21
+_MAGIC = 2
+NO_SEQUENCE = NO_LEADER_EPOCH = -1
+
+MARKER_BYTES = HEADER.size + _RECORD.size
+
+
+class Marker(NamedTuple):
+    """What a control record of a transaction says."""
+
+    commit: bool
+    coordinator_epoch: int
+
+
+def marker_batch(
+    producer_id: int, producer_epoch: int, commit: bool, coordinator_epoch: int, timestamp: int
+) -> bytearray:
+    """The batch that ends a transaction; base offset and leader epoch are stamped by the log."""
+    batch = bytearray(MARKER_BYTES)
+    HEADER.pack_into(
+        batch,
+        0,
+        0,
+        MARKER_BYTES - _LENGTH_END,
+        NO_LEADER_EPOCH,
+        _MAGIC,
+        0,
+        TRANSACTIONAL | CONTROL,
+        0,
+        timestamp,
+        timestamp,
+        producer_id,
+        producer_epoch,
+        NO_SEQUENCE,
+        1,
+    )
+    _RECORD.pack_into(
+        batch,
+        HEADER.size,
+        _zigzag(_RECORD_BYTES),
+        0,
+        0,
+        0,
+        _zigzag(_KEY.size),
+        KEY_VERSION,
+        COMMIT if commit else ABORT,
+        _zigzag(_VALUE.size),
+        VALUE_VERSION,
+        coordinator_epoch,
+        0,
+    )
+    _CRC.pack_into(batch, _CRC_AT, backend.crc32c(memoryview(batch)[_CRC_FROM:]))
+    return batch
+
+
+def parse_marker(key: bytes | None, value: bytes | None) -> Marker | None:
+    """The marker in a control record; None for a control record of another kind.
+
+    COMPAT: fields that a later version adds behind the known ones are ignored.
+    """
+    if key is None or value is None or len(key) < _KEY.size or len(value) < _VALUE.size:
+        return None
+    kind = _KEY.unpack_from(key)[1]
+    if kind not in (ABORT, COMMIT):
+        return None
+    return Marker(kind == COMMIT, _VALUE.unpack_from(value)[1])
+
+
+def _zigzag(length: int) -> int:
+    return length << 1
