@@ -69,7 +69,29 @@ class LogAppender:
     @property
     def high_watermark_offset(self) -> int: ...
     def append_batch(
-        self, batch: ReadableBuffer, now_ms: int
+        self, batch: ReadableBuffer, now_ms: int, verification: int = -1
     ) -> tuple[int, int, int, int, int]: ...
+    def append_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        commit: bool,
+        coordinator_epoch: int,
+        now_ms: int,
+        transaction_version: int = 0,
+    ) -> tuple[int, int]: ...
+    def verify(
+        self,
+        producer_id: int,
+        epoch: int,
+        base_sequence: int,
+        now_ms: int,
+        *,
+        starts_at_zero: bool = False,
+    ) -> int: ...
+    def expire_producers(self, now_ms: int, expiration_ms: int) -> int: ...
+    def set_aborted_version(self, version: int) -> None: ...
+    @property
+    def last_stable_offset(self) -> int: ...
     def sync_now(self) -> None: ...
     def publish_now(self) -> None: ...

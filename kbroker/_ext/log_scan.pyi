@@ -18,6 +18,7 @@ class Scan:
     stop: int
     problem: str | None
     leader_epochs: list[tuple[int, int]]
+    aborted: list[tuple[int, int, int, int]]
 
 def scan_segment(
     fd: int,

@@ -7,6 +7,8 @@ class ProducerEntry:
     coordinator_epoch: int
     producer_epoch: int
     @property
+    def last_sequence_number(self) -> int: ...
+    @property
     def recent_batches(self) -> list[tuple[int, int, int, int, int]]: ...
 
 class ProducerState:
@@ -16,6 +18,10 @@ class ProducerState:
     def set_end_offset(self, end_offset: int) -> None: ...
     def expire(self, now_ms: int, expiration_ms: int) -> int: ...
     def first_open_transaction(self) -> int | None: ...
+    def unplaced_transactions(self) -> list[tuple[int, int]]: ...
+    def place_transaction(
+        self, producer_id: int, offset: int, segment_base_offset: int, position: int
+    ) -> None: ...
     def append_batch(
         self,
         producer_id: int,
@@ -25,6 +31,9 @@ class ProducerState:
         last_offset: int,
         timestamp: int,
         transactional: bool = False,
+    ) -> None: ...
+    def finish_transaction(
+        self, producer_id: int, epoch: int, coordinator_epoch: int, timestamp: int
     ) -> None: ...
     def check_batch(
         self, producer_id: int, epoch: int, base_sequence: int, offset_delta: int

@@ -37,20 +37,22 @@ class Found(NamedTuple):
     timestamp: int
 
 
-def list_offsets(log: PartitionLog, timestamp: int) -> dict[str, int]:
+def list_offsets(log: PartitionLog, timestamp: int, *, committed: bool = False) -> dict[str, int]:
     """``offset``, ``timestamp`` and ``leader_epoch``, -1 each where there is nothing to say.
 
-    Only records below the high watermark count. Raises OSError, ValueError on a damaged log.
+    Only records below the high watermark count, or with ``committed`` below the last stable offset.
+    Raises OSError, ValueError on a damaged log.
     """
+    bound = log.last_stable_offset if committed else log.high_watermark
     if timestamp == LATEST:
-        return _answer(log, log.high_watermark, NO_TIMESTAMP, log.epochs.latest)
+        return _answer(log, bound, NO_TIMESTAMP, log.epochs.latest)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         start = log.log_start_offset
         return _answer(log, start, NO_TIMESTAMP, log.epochs.epoch_for(start))
     if timestamp == LATEST_TIERED:
         return _answer(log, NO_OFFSET, NO_TIMESTAMP, None)
     found = find_newest(log) if timestamp == MAX_TIMESTAMP else find_by_timestamp(log, timestamp)
-    if found is None:
+    if found is None or found.offset >= bound:
         return _answer(log, NO_OFFSET, NO_TIMESTAMP, None)
     return _answer(log, found.offset, found.timestamp, log.epochs.epoch_for(found.offset))
 

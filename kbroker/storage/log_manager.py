@@ -35,7 +35,8 @@ from kbroker.storage.formats import (
     partition_dir_name,
 )
 from kbroker.storage.log_dir import CHECKPOINTS, LogDir, scan_deleted
-from kbroker.storage.partition_log import LogIdentity, PartitionLog
+from kbroker.storage.log_host import LogIdentity
+from kbroker.storage.partition_log import PartitionLog
 from kbroker.storage.recovery import LoadOptions, load_epochs, load_log
 from kbroker.storage.retention import ClockGuard, RetentionPolicy
 from kbroker.storage.schedule import PRODUCER_EXPIRY, RETENTION, Schedule
@@ -521,7 +522,7 @@ class LogManager:
 
     def _sweep_log(self, entry: PartitionLog, now_ms: int) -> None:
         if self._sweep_by_time:
-            entry.appender.producers.expire(now_ms, self.config["producer.id.expiration.ms"])
+            entry.appender.expire_producers(now_ms, self.config["producer.id.expiration.ms"])
         if not self._sweep_retention:
             return
         settings = entry.settings

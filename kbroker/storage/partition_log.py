@@ -13,67 +13,32 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import Protocol
 
 from kbroker._ext.log_append import LogAppender
 from kbroker._ext.log_scan import find_batch
 from kbroker._ext.partition_table import PartitionTable
+from kbroker._ext.producer_state import ProducerEntry
 from kbroker.errors import InvariantError, StorageError
-from kbroker.storage import log_lookup, producer_snapshots
+from kbroker.storage import log_lookup, producer_snapshots, txn_recovery
 from kbroker.storage.active_segment import ActiveSegment
 from kbroker.storage.files import is_full_disk
 from kbroker.storage.formats import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
     partition_dir_name,
 )
 from kbroker.storage.leader_epochs import LeaderEpochs
+from kbroker.storage.log_host import LogHost, LogIdentity
 from kbroker.storage.recovery import LoadedLog, replay_segment
 from kbroker.storage.retention import RetentionPolicy, SegmentView, deletable_count
 from kbroker.storage.segment import Segment
 from kbroker.storage.topic_settings import TopicSettings
+from kbroker.storage.txn_index import AbortedTransaction, TxnIndexWriter
 from kbroker.storage.unsynced import FlushJob, Unsynced
 
 log = logging.getLogger(__name__)
-
-
-class LogHost(Protocol):
-    """What a log needs of the manager that holds it."""
-
-    def on_first_unflushed(self, partition_log: PartitionLog) -> None:
-        """Something was appended since the last flush."""
-
-    def on_sealed(self, partition_log: PartitionLog) -> None:
-        """A segment was sealed and is not synced yet."""
-
-    def on_start_offset(self, partition_log: PartitionLog) -> None:
-        """The log start was raised; a checkpoint soon is wanted."""
-
-    def before_cut(self, partition_log: PartitionLog, end: int) -> None:
-        """Finish flushes under way; write a recovery point that is lowered to ``end`` to disk.
-
-        Raises OSError.
-        """
-
-    def delete_later(self, paths: list[str], delay_ms: int) -> None:
-        """Unlink files after ``delay_ms``."""
-
-
-class LogIdentity:
-    """Which replica a log is of, and where it lies. path: the partition's directory in log_dir."""
-
-    __slots__ = ("log_dir", "partition", "path", "slot", "topic", "topic_id")
-
-    def __init__(
-        self, topic: str, topic_id: bytes, partition: int, slot: int, log_dir: str, path: str
-    ) -> None:
-        self.topic = topic
-        self.topic_id = topic_id
-        self.partition = partition
-        self.slot = slot
-        self.log_dir = log_dir
-        self.path = path
 
 
 class PartitionLog:
@@ -84,6 +49,7 @@ class PartitionLog:
         "_clean_end",
         "_host",
         "_segments",
+        "_txn_index",
         "_unsynced",
         "appender",
         "epochs",
@@ -136,6 +102,8 @@ class PartitionLog:
         # The log end at which every file is as a clean stop leaves it; None: there is none.
         self._clean_end = loaded.next_offset if _says_where_it_ends(loaded) else None
         self._active = ActiveSegment(self._segments[-1], settings)
+        self._txn_index = TxnIndexWriter(self._segments[-1].path(TXN_INDEX_SUFFIX))
+        self.appender.set_aborted_version(int(loaded.has_aborted))
         self._active.attach(
             self.appender,
             self._segments[-1],
@@ -150,6 +118,7 @@ class PartitionLog:
         self.appender.set_flushed_offset(loaded.recovery_point)
         self.configure(settings)
         self.set_leader_epoch(leader_epoch)
+        self._place_transactions()
         if loaded.recovered:
             self._adopt_unsynced(loaded.recovery_point)
         self._note_unsynced()
@@ -219,20 +188,7 @@ class PartitionLog:
     def configure(self, settings: TopicSettings) -> None:
         """Follow a changed topic configuration."""
         self.settings = settings
-        jitter_max = min(settings.segment_jitter_ms, settings.segment_ms)
-        jitter = int.from_bytes(os.urandom(8), "big") % jitter_max if jitter_max > 0 else 0
-        self.appender.configure(
-            message_bytes_max=settings.message_bytes_max,
-            decompressed_bytes_max=settings.decompressed_bytes_max,
-            segment_bytes=settings.segment_bytes,
-            segment_ms=settings.segment_ms - jitter,
-            index_interval_bytes=settings.index_interval_bytes,
-            flush_messages=settings.flush_messages,
-            timestamp_before_max_ms=settings.timestamp_before_max_ms,
-            timestamp_after_max_ms=settings.timestamp_after_max_ms,
-            log_append_time=settings.log_append_time,
-            compacted=settings.compact,
-        )
+        self.appender.configure(**settings.append_limits())
         self._active.resize_indexes(settings.segment_index_bytes)
 
     def set_leader_epoch(self, leader_epoch: int) -> None:
@@ -256,6 +212,15 @@ class PartitionLog:
     def publish(self) -> None:
         self.appender.publish_now()
 
+    @property
+    def last_stable_offset(self) -> int:
+        """Below it the fate of every transaction is known."""
+        return self.appender.last_stable_offset
+
+    def producers(self) -> list[ProducerEntry]:
+        """Every producer the log remembers."""
+        return list(self.appender.producers.entries.values())
+
     # ---- callbacks of the appender ----
 
     def on_first_unflushed(self) -> None:
@@ -275,6 +240,35 @@ class PartitionLog:
         self.failure = cause
         self.appender.refuse_all()
         return StorageError(self.log_dir, cause)
+
+    def place_of(self, offset: int) -> tuple[int, int, int]:
+        """Offset, segment and position of the batch with ``offset``. Raises StorageError."""
+        try:
+            segment, position = self.locate(offset)
+        except (OSError, ValueError) as error:
+            raise self.fail(error) from error
+        return offset, segment.base_offset, position
+
+    def add_aborted(
+        self, producer_id: int, first_offset: int, last_offset: int, last_stable_offset: int
+    ) -> str | None:
+        """Note an aborted transaction whose marker goes to the active segment.
+
+        A text when the disk has no room for it. Raises StorageError.
+        """
+        is_new = self._txn_index.is_empty
+        try:
+            self._txn_index.append(
+                AbortedTransaction(producer_id, first_offset, last_offset, last_stable_offset)
+            )
+        except OSError as error:
+            if is_full_disk(error):
+                return self.full_disk_text()
+            raise self.fail(error) from error
+        if is_new:
+            self._names_changed()
+        self._note_unsynced()
+        return None
 
     def roll(self, now_ms: int) -> str | None:
         """Seal the active segment and go on in a new one; a text when the disk has no room for it.
@@ -303,6 +297,9 @@ class PartitionLog:
         self._unsynced.add(self._active.fd, self._segments[-1])
         self._segments.append(following)
         self._active = opened
+        # The sealed one is synced by its name, with the segment's other files.
+        self._txn_index.close()
+        self._txn_index = TxnIndexWriter(following.path(TXN_INDEX_SUFFIX))
         opened.attach(self.appender, following, base_offset, now_ms)
         self._names_changed()
         self._host.on_sealed(self)
@@ -314,7 +311,7 @@ class PartitionLog:
         Raises StorageError.
         """
         try:
-            self._unsynced.job(0, 0).run()
+            self._with_txn_index(self._unsynced.job(0, 0)).run()
         except OSError as error:
             raise self.fail(error) from error
         self._unsynced.settle(self._segments[-1].base_offset)
@@ -326,11 +323,18 @@ class PartitionLog:
         """A job that syncs what is in the log; ``finish_flush`` when it has run. One at a time."""
         self.flush_running = True
         self.first_unflushed_ms = None
-        return self._unsynced.job(
+        job = self._unsynced.job(
             self.log_end_offset,
             self.appender.unflushed_messages,
             self._active.fd if with_active else None,
         )
+        return self._with_txn_index(job)
+
+    def _with_txn_index(self, job: FlushJob) -> FlushJob:
+        fd = self._txn_index.duplicate_to_sync()
+        if fd is not None:
+            job.fds.append(fd)
+        return job
 
     def finish_flush(self, job: FlushJob) -> None:
         """The job has run without an error."""
@@ -353,7 +357,7 @@ class PartitionLog:
         self.finish_flush(job)
 
     def _note_unsynced(self) -> None:
-        self.appender.mark_older_unsynced(bool(self._unsynced))
+        self.appender.mark_older_unsynced(bool(self._unsynced) or self._txn_index.unsynced)
 
     def _names_changed(self) -> None:
         self._clean_end = None
@@ -369,12 +373,13 @@ class PartitionLog:
 
     # ---- lookups ----
 
-    def list_offsets(self, timestamp: int) -> dict[str, int]:
+    def list_offsets(self, timestamp: int, *, committed: bool = False) -> dict[str, int]:
         """ListOffsets for one timestamp (or -1 latest, -2 earliest, ...), as its answer's fields.
 
-        Raises OSError; ValueError for a batch that cannot be read.
+        committed: for a reader of committed records. Raises OSError; ValueError for a batch that
+        cannot be read.
         """
-        return log_lookup.list_offsets(self, timestamp)
+        return log_lookup.list_offsets(self, timestamp, committed=committed)
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
         """OffsetForLeaderEpoch: (epoch, end offset), -1 and -1 when the epoch is not known."""
@@ -500,8 +505,11 @@ class PartitionLog:
         gone = self._segments[keep:]
         del self._segments[keep:]
         self._active.close()
+        self._txn_index.close()
         self._discard(gone)
         self._unsynced.forget(segment)
+        txn_recovery.cut_index(self.path, self._segments, end)
+        self._txn_index = TxnIndexWriter(segment.path(TXN_INDEX_SUFFIX))
         os.truncate(segment.path(LOG_SUFFIX), position)
         cut = Segment(self.path, segment.base_offset, position, end)
         self._segments[-1] = cut
@@ -532,6 +540,15 @@ class PartitionLog:
                 replay_segment(segment, producers, position)
         producers.set_end_offset(end)
         self.appender.set_producers(producers)
+        self._place_transactions()
+
+    def _place_transactions(self) -> None:
+        """Find where transactions begin that only a snapshot speaks of. Raises OSError."""
+        producers = self.appender.producers
+        for producer_id, first_offset in producers.unplaced_transactions():
+            offset = max(first_offset, self.log_start_offset)
+            segment, position = self.locate(offset)
+            producers.place_transaction(producer_id, offset, segment.base_offset, position)
 
     # ---- end ----
 
@@ -550,7 +567,10 @@ class PartitionLog:
         self._unsynced.names_changed = True
         is_synced = self.log_end_offset == self.recovery_point
         job = self.begin_flush(with_active=not is_synced)
-        job.files += [self.active.path(suffix) for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX)]
+        job.files += [
+            self.active.path(suffix)
+            for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
+        ]
         if snapshot is not None:
             job.files.append(snapshot)
         return job
@@ -566,6 +586,7 @@ class PartitionLog:
                 self.appender.mark_flushed(job.end_offset, job.messages)
         finally:
             self._active.close()
+            self._txn_index.close()
             self._unsynced.close()
             self.appender.close()
 

@@ -20,7 +20,7 @@ from itertools import pairwise
 from kbroker._ext.log_scan import DAMAGED, END, Scan, find_batch, scan_segment
 from kbroker._ext.offset_index import CorruptIndexError, OffsetIndex, TimeIndex
 from kbroker._ext.producer_state import ProducerState
-from kbroker.storage import producer_snapshots, swap
+from kbroker.storage import producer_snapshots, swap, txn_recovery
 from kbroker.storage.damage import DamagedLogError
 from kbroker.storage.files import remove_if_present
 from kbroker.storage.formats import (
@@ -81,6 +81,7 @@ class LoadedLog:
         "bytes_since_index",
         "cut_bytes",
         "first_timestamp",
+        "has_aborted",
         "log_start_offset",
         "max_timestamp",
         "max_timestamp_offset",
@@ -103,6 +104,8 @@ class LoadedLog:
         self.bytes_since_index = 0
         self.producers = ProducerState(0)
         self.recovered = False
+        # Whether any .txnindex has an entry.
+        self.has_aborted = False
         self.cut_bytes = 0
         self.scanned_epochs: list[tuple[int, int]] = []
 
@@ -147,6 +150,13 @@ def load_log(directory: str, options: LoadOptions) -> LoadedLog:
             directory, loaded.next_offset, loaded.segments[0].base_offset
         )
         _replay(loaded, loaded.producers, loaded.next_offset, options)
+    loaded.has_aborted = txn_recovery.check_indexes(
+        directory,
+        loaded.segments,
+        loaded.producers.first_open_transaction(),
+        log_start_offset=loaded.log_start_offset,
+        gaps_allowed=options.gaps_allowed,
+    )
     producer_snapshots.remove_above(directory, loaded.next_offset)
     producer_snapshots.remove_unneeded(directory, {s.base_offset for s in loaded.segments})
     return loaded
@@ -336,7 +346,7 @@ def _check_segment(
     """Check every batch of one segment, rebuilding its indexes and the producer state up to the
     first bad byte.
     """
-    return segment.rebuild_indexes(
+    scan = segment.rebuild_indexes(
         index_bytes_max=options.index_bytes_max,
         index_interval_bytes=options.index_interval_bytes,
         verify=True,
@@ -345,6 +355,8 @@ def _check_segment(
         producers=loaded.producers,
         progress=options.progress,
     )
+    txn_recovery.write_scanned(segment, scan)
+    return scan
 
 
 def _problem(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, Protocol
 
 NO_LIMIT = (1 << 63) - 1
@@ -58,6 +59,23 @@ class TopicSettings:
         self.segment_ms = config["segment.ms"]
         self.timestamp_after_max_ms = _bound(config, "message.timestamp.after.max.ms")
         self.timestamp_before_max_ms = _bound(config, "message.timestamp.before.max.ms")
+
+    def append_limits(self) -> dict[str, Any]:
+        """What ``LogAppender.configure`` is given. The jitter is drawn anew each time."""
+        jitter_max = min(self.segment_jitter_ms, self.segment_ms)
+        jitter = int.from_bytes(os.urandom(8), "big") % jitter_max if jitter_max > 0 else 0
+        return {
+            "message_bytes_max": self.message_bytes_max,
+            "decompressed_bytes_max": self.decompressed_bytes_max,
+            "segment_bytes": self.segment_bytes,
+            "segment_ms": self.segment_ms - jitter,
+            "index_interval_bytes": self.index_interval_bytes,
+            "flush_messages": self.flush_messages,
+            "timestamp_before_max_ms": self.timestamp_before_max_ms,
+            "timestamp_after_max_ms": self.timestamp_after_max_ms,
+            "log_append_time": self.log_append_time,
+            "compacted": self.compact,
+        }
 
 
 def _limit(value: int) -> int | None:

@@ -6,7 +6,7 @@ import os
 from contextlib import suppress
 
 from kbroker.storage.files import sync_directory, sync_file
-from kbroker.storage.formats import INDEX_SUFFIX, TIME_INDEX_SUFFIX
+from kbroker.storage.formats import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
 from kbroker.storage.producer_snapshots import snapshot_path
 from kbroker.storage.segment import Segment
 
@@ -84,7 +84,10 @@ class Unsynced:
         if active_fd is not None:
             job.fds.append(os.dup(active_fd))
         for _, segment in self._sealed:
-            job.files += [segment.path(INDEX_SUFFIX), segment.path(TIME_INDEX_SUFFIX)]
+            job.files += [
+                segment.path(suffix)
+                for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
+            ]
             job.files.append(snapshot_path(self._path, segment.next_offset))
         if self.names_changed:
             job.directories.append(self._path)

@@ -76,6 +76,20 @@ def batch(
     return builder.build()
 
 
+def sent(
+    producer_id: int, sequence: int, values: list[bytes] | int = 1, *, epoch: int = 0, **more: Any
+) -> bytes:
+    """A batch of a transaction."""
+    return batch(
+        values,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        transactional=True,
+        **more,
+    )
+
+
 class LogStore:
     """A LogManager over ``tmp_path`` with one or more directories, restarted at will."""
 
@@ -141,6 +155,24 @@ def append_error(log: PartitionLog, data: bytes, now_ms: int = NOW_MS) -> tuple[
     assert code != 0 and base_offset == -1
     assert log.appender.error_text
     return code, bad_index
+
+
+def end_transaction(
+    log: PartitionLog,
+    producer_id: int,
+    *,
+    commit: bool,
+    epoch: int = 0,
+    coordinator_epoch: int = 0,
+    version: int = 0,
+) -> int:
+    """Append a marker and publish; its offset. Fails on an error code."""
+    code, offset = log.appender.append_marker(
+        producer_id, epoch, commit, coordinator_epoch, NOW_MS, version
+    )
+    assert code == 0, (code, log.appender.error_text)
+    log.publish()
+    return offset
 
 
 def stored_values(log: PartitionLog) -> list[tuple[int, bytes]]:

@@ -33,6 +33,9 @@ cdef struct ProduceDescriptor:
     uint32_t size           # bytes of the record batch
     int16_t acks
     int16_t api_version
+    # The request's transactional id (UTF-8): it begins so many bytes before the batch. Size 0: it has none.
+    uint32_t transactional_id_back
+    uint32_t transactional_id_size
 
 
 cdef struct ProduceResult:

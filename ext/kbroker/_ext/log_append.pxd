@@ -3,7 +3,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 
 from kbroker._ext.offset_index cimport OffsetIndex, TimeIndex
 from kbroker._ext.partition_table cimport LogEnd, PartitionTable
-from kbroker._ext.producer_state cimport ProducerState
+from kbroker._ext.producer_state cimport ProducerEntry, ProducerState
 from kbroker._ext.record_batch cimport BatchInfo, BatchStatus
 
 
@@ -13,6 +13,21 @@ cdef struct AppendResult:
     int64_t base_offset          # -1 on error; the original offset for a duplicate batch
     int64_t log_append_time_ms   # -1 unless the topic stamps log append time
     int64_t log_start_offset
+
+
+# How an append of a transactional batch was verified, beside the numbers that begin_verification gives out (KIP-890).
+cdef enum:
+    NOT_ASKED = 0                # not at all: its transaction must be open in this log already
+    NO_QUESTION = -1             # verification is switched off, or the caller has seen to it
+
+
+# A producer whose next transactional batch waits for the word of the transaction coordinator.
+cdef class Verification:
+    cdef int64_t number          # of this verification; a marker in between makes it void
+    cdef int64_t started_ms
+    cdef int32_t lowest_sequence
+    cdef int16_t producer_epoch
+    cdef bint starts_at_zero     # the batch also adds the partition to the transaction
 
 
 cdef class LogAppender:
@@ -44,6 +59,12 @@ cdef class LogAppender:
     cdef bint high_watermark_held                # replication sets the high watermark; else it follows the log end
     cdef LogEnd high_watermark
 
+    # Transactions.
+    cdef dict verifications                      # producer id -> Verification
+    cdef int64_t last_verification
+    cdef list unreplicated                       # (LogEnd of its start as tuple, offset of its marker): ended transactions
+    cdef uint32_t aborted_version                # see SlotData
+
     # Flushing.
     cdef readonly int64_t unflushed_messages
     cdef readonly int64_t flushed_offset         # everything below has been synced by this process
@@ -65,7 +86,15 @@ cdef class LogAppender:
     # Check the batch in place (CRC, records, sizes, timestamps, sequence numbers), patch base offset and leader epoch,
     # write it, index it. Raises nothing for bad input or a full disk: those are error codes in *result. StorageError,
     # after which appends are refused, when the log directory fails.
-    cdef int append(self, uint8_t* batch, Py_ssize_t size, int64_t now_ms, AppendResult* result) except -1
+    # verification: NOT_ASKED, NO_QUESTION or what begin_verification gave out.
+    cdef int append(
+        self, uint8_t* batch, Py_ssize_t size, int64_t now_ms, AppendResult* result, int64_t verification
+    ) except -1
+    # Whether a client's transactional batch has to be verified before it is appended: NO_QUESTION if not (its transaction
+    # is open, or the append will refuse it), else the number to append it with.
+    cdef int64_t begin_verification(
+        self, int64_t producer_id, int16_t epoch, int32_t base_sequence, bint starts_at_zero, int64_t now_ms
+    ) except? -2
     # fdatasync of everything appended so far; StorageError takes the log directory offline.
     cdef int sync(self) except -1
     # Publish the new log end (and high watermark) in the slot.
@@ -79,7 +108,22 @@ cdef class LogAppender:
         self, const uint8_t* batch, Py_ssize_t size, const BatchInfo* info, int64_t now_ms, AppendResult* result
     ) except -1
     cdef int32_t find_record(self, const uint8_t* batch, Py_ssize_t size, find, int64_t limit) except? -2
-    cdef int check_producer(self, const BatchInfo* info, AppendResult* result) except -1
+    cdef int check_producer(self, const BatchInfo* info, int64_t verification, AppendResult* result) except -1
+    cdef int check_coordinator_producer(self, const BatchInfo* info, AppendResult* result) except -1
+    cdef int check_transaction(
+        self, const BatchInfo* info, ProducerEntry entry, int64_t verification, AppendResult* result
+    ) except -1
+    cdef int append_checked(
+        self, uint8_t* batch, Py_ssize_t size, const BatchInfo* info, int64_t now_ms, AppendResult* result
+    ) except -1
+    cdef int append_coordinated(
+        self, uint8_t* batch, Py_ssize_t size, int64_t now_ms, AppendResult* result
+    ) except -1
+    cdef int note_marker(
+        self, int64_t producer_id, int16_t producer_epoch, int32_t coordinator_epoch, int64_t timestamp, int64_t offset,
+        bint aborted
+    ) except -1
+    cdef int last_stable(self, LogEnd* out) except -1
     cdef bint roll_due(self, Py_ssize_t size, int64_t last_offset, int64_t timestamp, int64_t now_ms) noexcept nogil
     cdef int write(self, const uint8_t* batch, Py_ssize_t size, AppendResult* result) except -1
     cdef int note_appended(self, const BatchInfo* info, Py_ssize_t size, int64_t timestamp) except -1

@@ -18,7 +18,9 @@ from kbroker._ext.producer_state cimport (
     SEQUENCE_DUPLICATE, SEQUENCE_OK, SEQUENCE_OLD_EPOCH, SEQUENCE_OUT_OF_ORDER, ProducerBatch
 )
 from kbroker._ext.record_batch cimport (
+    ATTRIBUTE_CONTROL,
     ATTRIBUTE_TRANSACTIONAL,
+    BATCH_ATTRIBUTES_AT,
     BATCH_BAD_CRC,
     BATCH_BAD_LENGTH,
     BATCH_BAD_MAGIC,
@@ -27,20 +29,28 @@ from kbroker._ext.record_batch cimport (
     BATCH_BAD_RECORD_COUNT,
     BATCH_BAD_SEQUENCE,
     BATCH_BAD_TIMESTAMP,
+    BATCH_BASE_SEQUENCE_AT,
     BATCH_CONTROL_FROM_CLIENT,
     BATCH_DECOMPRESS_FAILED,
+    BATCH_HEADER_BYTES,
+    BATCH_LENGTH_END,
     BATCH_OK,
     BATCH_TOO_LARGE_DECOMPRESSED,
     BATCH_TRAILING_BYTES,
     BATCH_TRUNCATED,
     BATCH_UNKNOWN_CODEC,
     check_produced_batch,
+    check_stored_batch,
     patch_for_append,
     patch_log_append_time,
     patch_max_timestamp,
+    read_batch_header,
 )
 
+from kbroker._ext.wire cimport load_i32
+
 from kbroker.errors import StorageError
+from kbroker.record.control import marker_batch
 from kbroker.storage.record_faults import first_keyless, first_older_than
 
 
@@ -58,6 +68,7 @@ cdef enum:
     OUT_OF_ORDER_SEQUENCE_NUMBER = 45
     INVALID_PRODUCER_EPOCH = 47
     INVALID_TXN_STATE = 48
+    TRANSACTION_COORDINATOR_FENCED = 52
     KAFKA_STORAGE_ERROR = 56
     UNSUPPORTED_COMPRESSION_TYPE = 76
     INVALID_RECORD = 87
@@ -92,6 +103,8 @@ cdef class LogAppender:
         self.slot = -1
         self.max_timestamp = -1
         self.first_timestamp = -1
+        self.verifications = {}
+        self.unreplicated = []
 
     def __init__(self, PartitionTable table not None, int32_t slot, log, ProducerState producers not None):
         table.check_slot(slot)
@@ -207,11 +220,12 @@ cdef class LogAppender:
 
     # ---- the append --------------------------------------------------------------------------------------------
 
-    cdef int append(self, uint8_t* batch, Py_ssize_t size, int64_t now_ms, AppendResult* result) except -1:
+    cdef int append(
+        self, uint8_t* batch, Py_ssize_t size, int64_t now_ms, AppendResult* result, int64_t verification
+    ) except -1:
         cdef BatchInfo info
         cdef BatchStatus status
         cdef int32_t bad_index = -1
-        cdef int64_t timestamp
         result.error_code = 0
         result.bad_record_index = -1
         result.base_offset = -1
@@ -235,12 +249,18 @@ cdef class LogAppender:
             return self.refuse(
                 result, INVALID_RECORD, self.find_record(batch, size, first_keyless, 0),
                 "a compacted topic needs a key on every record")
-        if info.attributes & ATTRIBUTE_TRANSACTIONAL:
-            return self.refuse(result, INVALID_TXN_STATE, -1, "no transaction of this producer is open here")
+        if info.attributes & ATTRIBUTE_TRANSACTIONAL and info.producer_id < 0:
+            return self.refuse(result, INVALID_RECORD, -1, "a transactional batch needs a producer id")
         if not self.log_append_time and self.check_timestamps(batch, size, &info, now_ms, result):
             return 0
-        if info.producer_id >= 0 and self.check_producer(&info, result):
+        if info.producer_id >= 0 and self.check_producer(&info, verification, result):
             return 0
+        return self.append_checked(batch, size, &info, now_ms, result)
+
+    cdef int append_checked(
+        self, uint8_t* batch, Py_ssize_t size, const BatchInfo* info, int64_t now_ms, AppendResult* result
+    ) except -1:
+        cdef int64_t timestamp
         timestamp = now_ms if self.log_append_time else info.walked_max_timestamp
         if self.roll_due(size, self.next_offset + info.last_offset_delta, timestamp, now_ms):
             # Raises StorageError; a text is a disk too full for a new segment.
@@ -257,7 +277,7 @@ cdef class LogAppender:
         if self.write(batch, size, result):
             return 0
         result.base_offset = self.next_offset
-        return self.note_appended(&info, size, timestamp)
+        return self.note_appended(info, size, timestamp)
 
     cdef int check_timestamps(
         self, const uint8_t* batch, Py_ssize_t size, const BatchInfo* info, int64_t now_ms, AppendResult* result
@@ -292,13 +312,12 @@ cdef class LogAppender:
         # Only for a batch that is refused and passed the walk: name the record at fault.
         return find(PyBytes_FromStringAndSize(<const char*>batch, size), self.decompressed_bytes_max, limit)
 
-    cdef int check_producer(self, const BatchInfo* info, AppendResult* result) except -1:
+    cdef int check_producer(self, const BatchInfo* info, int64_t verification, AppendResult* result) except -1:
         """1 when *result is final: a duplicate (answered with its original offset) or a refused sequence."""
         cdef ProducerBatch found
+        cdef Verification asked
         cdef int outcome = self.producers.check(
             info.producer_id, info.producer_epoch, info.base_sequence, info.last_offset_delta, &found)
-        if outcome == SEQUENCE_OK:
-            return 0
         if outcome == SEQUENCE_DUPLICATE:
             result.base_offset = found.last_offset - found.offset_delta
             if self.log_append_time:
@@ -309,10 +328,80 @@ cdef class LogAppender:
                 result, INVALID_PRODUCER_EPOCH, -1,
                 f"producer {info.producer_id} has a newer epoch than {info.producer_epoch}")
             return 1
+        entry = self.producers.entries.get(info.producer_id)
+        if self.check_transaction(info, entry, verification, result):
+            return 1
+        if self.verifications:
+            asked = self.verifications.get(info.producer_id)
+            if asked is not None and (
+                (asked.starts_at_zero and info.base_sequence != 0 and (entry is None or entry.batch_count == 0))
+                or info.base_sequence > asked.lowest_sequence
+            ):
+                # An earlier batch of the transaction was refused and will be sent again: it must come first.
+                outcome = SEQUENCE_OUT_OF_ORDER
+        if outcome == SEQUENCE_OK:
+            return 0
         self.refuse(
             result, OUT_OF_ORDER_SEQUENCE_NUMBER, -1,
             f"sequence {info.base_sequence} of producer {info.producer_id} does not follow its last batch")
         return 1
+
+    cdef int check_transaction(
+        self, const BatchInfo* info, ProducerEntry entry, int64_t verification, AppendResult* result
+    ) except -1:
+        """1 when the batch does not fit the producer's open transaction, or the lack of one."""
+        cdef bint is_open = entry is not None and entry.current_txn_first_offset >= 0
+        cdef Verification asked
+        if not info.attributes & ATTRIBUTE_TRANSACTIONAL:
+            if is_open:
+                self.refuse(
+                    result, INVALID_TXN_STATE, -1,
+                    f"producer {info.producer_id} has a transaction open here; this batch is not part of it")
+            return is_open
+        if verification == NO_QUESTION or (is_open and entry.producer_epoch == info.producer_epoch):
+            return 0
+        asked = self.verifications.get(info.producer_id)
+        if verification > 0 and asked is not None and asked.number == verification:
+            return 0
+        self.refuse(
+            result, INVALID_TXN_STATE, -1, f"the batch is not part of an ongoing transaction of producer {info.producer_id}")
+        return 1
+
+    cdef int check_coordinator_producer(self, const BatchInfo* info, AppendResult* result) except -1:
+        """As check_producer, for a batch that a coordinator of this broker made: it has no sequence number."""
+        cdef ProducerEntry entry = self.producers.entries.get(info.producer_id)
+        if entry is not None and info.producer_epoch < entry.producer_epoch:
+            self.refuse(
+                result, INVALID_PRODUCER_EPOCH, -1,
+                f"producer {info.producer_id} has a newer epoch than {info.producer_epoch}")
+            return 1
+        return self.check_transaction(info, entry, NO_QUESTION, result)
+
+    cdef int64_t begin_verification(
+        self, int64_t producer_id, int16_t epoch, int32_t base_sequence, bint starts_at_zero, int64_t now_ms
+    ) except? -2:
+        cdef ProducerEntry entry = self.producers.entries.get(producer_id)
+        cdef Verification asked
+        if entry is not None and (
+            epoch < entry.producer_epoch or (epoch == entry.producer_epoch and entry.current_txn_first_offset >= 0)
+        ):
+            return NO_QUESTION
+        asked = self.verifications.get(producer_id)
+        if asked is None:
+            asked = Verification.__new__(Verification)
+            self.last_verification += 1
+            asked.number = self.last_verification
+            asked.started_ms = now_ms
+            asked.producer_epoch = epoch
+            asked.lowest_sequence = base_sequence
+            self.verifications[producer_id] = asked
+        elif epoch > asked.producer_epoch:
+            asked.producer_epoch = epoch
+            asked.lowest_sequence = base_sequence
+        elif epoch == asked.producer_epoch and base_sequence < asked.lowest_sequence:
+            asked.lowest_sequence = base_sequence
+        asked.starts_at_zero = starts_at_zero
+        return asked.number
 
     cdef bint roll_due(self, Py_ssize_t size, int64_t last_offset, int64_t timestamp, int64_t now_ms) noexcept nogil:
         # (a) size (b) age by timestamps, by the clock without them (c) an index is full (d) relative offsets
@@ -360,6 +449,10 @@ cdef class LogAppender:
 
     cdef int note_appended(self, const BatchInfo* info, Py_ssize_t size, int64_t timestamp) except -1:
         cdef int64_t last_offset = self.next_offset + info.last_offset_delta
+        cdef LogEnd place
+        place.offset = self.next_offset
+        place.segment_base_offset = self.base_offset
+        place.position = self.position
         if self.position == 0:
             self.first_timestamp = timestamp
         if timestamp > self.max_timestamp:
@@ -376,7 +469,9 @@ cdef class LogAppender:
         if info.producer_id >= 0:
             self.producers.update(
                 info.producer_id, info.producer_epoch, info.base_sequence, info.last_offset_delta, last_offset,
-                timestamp, False)
+                timestamp, info.attributes & ATTRIBUTE_TRANSACTIONAL != 0, &place)
+            if self.verifications and info.attributes & ATTRIBUTE_TRANSACTIONAL:
+                self.verifications.pop(info.producer_id, None)  # the open transaction speaks for itself now
         self.producers.end_offset = self.next_offset
         self.dirty = True
         self.unflushed_messages += info.record_count
@@ -438,19 +533,23 @@ cdef class LogAppender:
 
     cdef int publish(self) except -1:
         cdef SlotData* data
+        cdef LogEnd stable
         if self.slot < 0:
             return 0
+        if not self.high_watermark_held:
+            self.high_watermark.offset = self.next_offset
+            self.high_watermark.segment_base_offset = self.base_offset
+            self.high_watermark.position = self.position
+        self.last_stable(&stable)
         data = self.table.begin_write(self.slot)
         data.log_start_offset = self.log_start_offset
         data.leader_epoch = self.leader_epoch
         data.log_end.offset = self.next_offset
         data.log_end.segment_base_offset = self.base_offset
         data.log_end.position = self.position
-        if not self.high_watermark_held:
-            self.high_watermark = data.log_end
         data.high_watermark = self.high_watermark
-        # Transactions will hold it back; until then nothing does.
-        data.last_stable = self.high_watermark
+        data.last_stable = stable
+        data.aborted_version = self.aborted_version
         if self.segments_changed:
             data.segment_version += 1
         self.table.end_write(self.slot)
@@ -458,22 +557,193 @@ cdef class LogAppender:
         self.dirty = False
         return 0
 
+    cdef int last_stable(self, LogEnd* out) except -1:
+        """Where readers of committed records end: before the first record whose fate they cannot know.
+
+        That is (a) of an open transaction, or (b) of one whose marker is not below the high watermark.
+        """
+        cdef ProducerEntry entry
+        cdef int64_t watermark = self.high_watermark.offset
+        out[0] = self.high_watermark
+        if self.producers.open_transactions:
+            entry = self.producers.oldest_open()
+            if entry.transaction_place.segment_base_offset < 0 or entry.transaction_place.offset < self.log_start_offset:
+                # Read from a snapshot, or its first records were deleted.
+                place = self.log.place_of(max(entry.current_txn_first_offset, self.log_start_offset))
+                self.producers.place_transaction(entry.producer_id, *place)
+            if entry.transaction_place.offset < out.offset:
+                out[0] = entry.transaction_place
+        if self.unreplicated:
+            if not self.high_watermark_held:
+                self.unreplicated.clear()
+                return 0
+            self.unreplicated = [ended for ended in self.unreplicated if ended[1] >= watermark]
+            for place, _ in self.unreplicated:
+                if place[0] < self.log_start_offset:
+                    place = self.log.place_of(self.log_start_offset)
+                if place[0] < out.offset:
+                    out.offset, out.segment_base_offset, out.position = place
+        return 0
+
+    # ---- transactions ------------------------------------------------------------------------------------------
+
+    def append_marker(
+        self, int64_t producer_id, int16_t producer_epoch, bint commit, int32_t coordinator_epoch, int64_t now_ms,
+        int transaction_version=0
+    ) -> tuple[int, int]:
+        """End the producer's transaction: (error code, offset of the marker or -1). Does not publish.
+
+        A marker without an open transaction is written too: it makes the producer's older epochs void here. From
+        transaction version 2 on a marker's epoch is above that of the transaction it ends, so one that comes late ends
+        no other; the same once more is written once more and changes nothing. StorageError as for an append.
+        """
+        cdef BatchInfo info
+        cdef AppendResult result
+        cdef uint8_t[::1] view
+        cdef ProducerEntry entry = self.producers.entries.get(producer_id)
+        cdef bint is_open = entry is not None and entry.current_txn_first_offset >= 0
+        self.error_text = None
+        if self.fd < 0:
+            self.error_text = "the log is closed: its log directory failed"
+            return KAFKA_STORAGE_ERROR, -1
+        if entry is not None:
+            if producer_epoch < entry.producer_epoch or (
+                transaction_version >= 2 and producer_epoch == entry.producer_epoch and is_open
+            ):
+                self.error_text = f"producer {producer_id} has epoch {entry.producer_epoch}, the marker {producer_epoch}"
+                return INVALID_PRODUCER_EPOCH, -1
+            if coordinator_epoch < entry.coordinator_epoch:
+                self.error_text = f"a coordinator of epoch {entry.coordinator_epoch} has ended transactions here"
+                return TRANSACTION_COORDINATOR_FENCED, -1
+        marker = marker_batch(producer_id, producer_epoch, commit, coordinator_epoch, now_ms)
+        if self.roll_due(len(marker), self.next_offset, now_ms, now_ms):
+            text = self.log.roll(now_ms)
+            if text is not None:
+                self.error_text = text
+                return KAFKA_STORAGE_ERROR, -1
+        view = marker
+        if self.log_append_time:
+            patch_log_append_time(&view[0], view.shape[0], now_ms)
+        patch_for_append(&view[0], self.next_offset, self.leader_epoch)
+        if self.write(&view[0], view.shape[0], &result):
+            return KAFKA_STORAGE_ERROR, -1
+        if is_open and not commit:
+            # INVARIANT: before the last stable offset passes the aborted records their entry can be read.
+            text = self.log.add_aborted(
+                producer_id, entry.current_txn_first_offset, self.next_offset,
+                self.producers.stable_without(producer_id, self.next_offset + 1))
+            if text is not None:
+                if not self.preallocated and ftruncate(self.fd, self.position) != 0:
+                    self.fail(errno, "ftruncate")
+                self.error_text = text
+                return KAFKA_STORAGE_ERROR, -1
+        read_batch_header(&view[0], view.shape[0], &info)
+        info.producer_id = -1  # not a batch of the producer's own
+        self.note_marker(
+            producer_id, producer_epoch, coordinator_epoch, now_ms, self.next_offset, is_open and not commit)
+        self.note_appended(&info, view.shape[0], now_ms)
+        return 0, self.next_offset - 1
+
+    cdef int note_marker(
+        self, int64_t producer_id, int16_t producer_epoch, int32_t coordinator_epoch, int64_t timestamp, int64_t offset,
+        bint aborted
+    ) except -1:
+        cdef ProducerEntry entry = self.producers.entries.get(producer_id)
+        if entry is not None and entry.current_txn_first_offset >= 0 and self.high_watermark_held:
+            self.unreplicated.append((
+                (
+                    entry.transaction_place.offset, entry.transaction_place.segment_base_offset,
+                    entry.transaction_place.position,
+                ),
+                offset,
+            ))
+        self.producers.end_transaction(producer_id, producer_epoch, coordinator_epoch, timestamp)
+        self.verifications.pop(producer_id, None)
+        if aborted:
+            self.aborted_version += 1
+        return 0
+
+    def expire_producers(self, int64_t now_ms, int64_t expiration_ms) -> int:
+        """``ProducerState.expire``, and forget verifications as old that led to nothing."""
+        cdef Verification asked
+        for producer_id, asked in list(self.verifications.items()):
+            if now_ms - asked.started_ms >= expiration_ms:
+                del self.verifications[producer_id]
+        return self.producers.expire(now_ms, expiration_ms)
+
+    def set_aborted_version(self, uint32_t version) -> None:
+        """0 as long as the log has no aborted transaction at all."""
+        self.aborted_version = version
+
+    @property
+    def last_stable_offset(self) -> int:
+        cdef LogEnd stable
+        if not self.high_watermark_held:
+            self.high_watermark.offset = self.next_offset
+            self.high_watermark.segment_base_offset = self.base_offset
+            self.high_watermark.position = self.position
+        self.last_stable(&stable)
+        return stable.offset
+
     # ---- Python faces ------------------------------------------------------------------------------------------
 
-    def append_batch(self, batch, int64_t now_ms):
+    cdef int append_coordinated(self, uint8_t* batch, Py_ssize_t size, int64_t now_ms, AppendResult* result) except -1:
+        """Append what a coordinator of this broker wrote in a transaction: records without a sequence number.
+
+        That the transaction goes on is for the coordinator to know. COMPAT: the epoch is checked, nothing else of the
+        producer, as with Kafka's appends of coordinators.
+        """
+        cdef BatchInfo info
+        cdef int32_t bad_index = -1
+        cdef BatchStatus status = check_stored_batch(batch, size, self.decompressed_bytes_max, &info, &bad_index)
+        result.error_code = 0
+        result.bad_record_index = -1
+        result.base_offset = -1
+        result.log_append_time_ms = -1
+        result.log_start_offset = self.log_start_offset
+        self.error_text = None
+        if self.fd < 0:
+            return self.refuse(result, KAFKA_STORAGE_ERROR, -1, "the log is closed: its log directory failed")
+        if status == BATCH_OK and info.batch_length + BATCH_LENGTH_END != size:
+            status = BATCH_TRAILING_BYTES
+        if status != BATCH_OK:
+            return self.refuse_status(result, status, &info, size, bad_index)
+        if info.record_count <= 0 or info.producer_id < 0 or info.attributes & ATTRIBUTE_CONTROL:
+            return self.refuse(result, INVALID_RECORD, -1, "these are no records of a transaction")
+        if size > self.message_bytes_max or size > self.segment_bytes:
+            return self.refuse(result, RECORD_LIST_TOO_LARGE, -1, f"a batch of {size} bytes is too large for this log")
+        if self.check_coordinator_producer(&info, result):
+            return 0
+        return self.append_checked(batch, size, &info, now_ms, result)
+
+    def verify(
+        self, int64_t producer_id, int epoch, int base_sequence, int64_t now_ms, *, bint starts_at_zero=False
+    ) -> int:
+        """Python face of begin_verification, for tests."""
+        return self.begin_verification(producer_id, <int16_t>epoch, base_sequence, starts_at_zero, now_ms)
+
+    def append_batch(self, batch, int64_t now_ms, int64_t verification=NO_QUESTION):
         """Append a copy of one batch; (error code, base offset, append time, log start offset, bad record index).
 
-        For coordinators and tests; ``error_text`` has the words. Does not publish.
+        For coordinators and tests; ``error_text`` has the words. Does not publish. verification: of what a client sent.
+        A transactional batch without a sequence number is a coordinator's.
         """
         cdef bytearray copy = bytearray(batch)
         cdef uint8_t[::1] view
         cdef uint8_t nothing = 0
         cdef AppendResult result
         if len(copy) == 0:
-            self.append(&nothing, 0, now_ms, &result)
+            self.append(&nothing, 0, now_ms, &result, verification)
         else:
             view = copy
-            self.append(&view[0], view.shape[0], now_ms, &result)
+            if (
+                view.shape[0] >= BATCH_HEADER_BYTES
+                and view[BATCH_ATTRIBUTES_AT + 1] & ATTRIBUTE_TRANSACTIONAL
+                and load_i32(&view[BATCH_BASE_SEQUENCE_AT]) < 0
+            ):
+                self.append_coordinated(&view[0], view.shape[0], now_ms, &result)
+            else:
+                self.append(&view[0], view.shape[0], now_ms, &result, verification)
         return (
             result.error_code, result.base_offset, result.log_append_time_ms, result.log_start_offset,
             result.bad_record_index,

@@ -14,7 +14,8 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
 
 from kbroker._ext.offset_index cimport INDEX_APPENDED, OffsetIndex, TimeIndex
-from kbroker._ext.producer_state cimport ProducerState
+from kbroker._ext.partition_table cimport LogEnd
+from kbroker._ext.producer_state cimport ProducerEntry, ProducerState
 from kbroker._ext.record_batch cimport (
     ATTRIBUTE_CONTROL,
     ATTRIBUTE_TRANSACTIONAL,
@@ -42,6 +43,8 @@ cdef enum:
     HEADER_CHUNK_BYTES = 1 << 16
     RELATIVE_OFFSET_MAX = 0x7FFFFFFF
     PROGRESS_BYTES = 1 << 26         # between two calls of `progress`
+    MARKER_ABORT = 0
+    MARKER_COMMIT = 1
 
 # Why a scan stopped.
 END = 0            # at the end it was given
@@ -155,9 +158,11 @@ cdef bint checksum_matches(const uint8_t* p, const Entry* entry, const BatchInfo
 
 
 # The coordinator epoch of a transaction marker, -1 when the batch holds none (it was cleaned, or is another record).
-cdef int32_t marker_epoch(const uint8_t* p, Py_ssize_t size) noexcept nogil:
+# *is_abort says which of the two it is.
+cdef int32_t marker_epoch(const uint8_t* p, Py_ssize_t size, bint* is_abort) noexcept nogil:
     cdef Reader r = make_reader(p + BATCH_HEADER_BYTES, size - BATCH_HEADER_BYTES)
     cdef int32_t length = 0, key = 0, value = 0, delta = 0
+    cdef const uint8_t* type_at
     cdef int64_t timestamp = 0
     if (
         read_varint(&r, &length) != READ_OK
@@ -167,13 +172,18 @@ cdef int32_t marker_epoch(const uint8_t* p, Py_ssize_t size) noexcept nogil:
         or read_varint(&r, &key) != READ_OK
         or key < 4
         or r.end - r.pos < key
-        or load_i16(r.pos + 2) not in (0, 1)
+    ):
+        return -1
+    type_at = r.pos + 2
+    if (
+        load_i16(type_at) not in (MARKER_ABORT, MARKER_COMMIT)
         or skip(&r, key) != READ_OK
         or read_varint(&r, &value) != READ_OK
         or value < 6
         or r.end - r.pos < value
     ):
         return -1
+    is_abort[0] = load_i16(type_at) == MARKER_ABORT
     return load_i32(r.pos + 2)
 
 
@@ -190,6 +200,9 @@ cdef class Scan:
     cdef readonly int stop
     cdef readonly str problem
     cdef readonly list leader_epochs             # [(epoch, first offset)], rising
+    # With producers: transactions whose abort was walked, as entries of the .txnindex: (producer id, first offset,
+    # offset of the marker, last stable offset).
+    cdef readonly list aborted
 
     def __cinit__(self, int64_t position=0, int64_t next_offset=0):
         self.end_position = position
@@ -199,22 +212,37 @@ cdef class Scan:
         self.first_timestamp = -1
         self.stop = END
         self.leader_epochs = []
+        self.aborted = []
 
 
 cdef int feed_producers(
-    ProducerState producers, SegmentReader reader, const Entry* entry, const BatchInfo* info
+    ProducerState producers, SegmentReader reader, const Entry* entry, const BatchInfo* info, int64_t segment_base_offset,
+    list aborted
 ) except -1:
     cdef const uint8_t* p
     cdef int32_t coordinator_epoch
+    cdef bint is_abort = False
+    cdef LogEnd place
+    cdef ProducerEntry producer
     if info.attributes & ATTRIBUTE_CONTROL:
         p = reader.at(entry.position, <Py_ssize_t>entry.size)
-        coordinator_epoch = marker_epoch(p, <Py_ssize_t>entry.size) if p != NULL else -1
-        if coordinator_epoch >= 0:
-            producers.end_transaction(info.producer_id, info.producer_epoch, coordinator_epoch, info.max_timestamp)
+        coordinator_epoch = marker_epoch(p, <Py_ssize_t>entry.size, &is_abort) if p != NULL else -1
+        if coordinator_epoch < 0:
+            return 0
+        producer = producers.entries.get(info.producer_id)
+        if is_abort and producer is not None and producer.current_txn_first_offset >= 0:
+            aborted.append((
+                info.producer_id, producer.current_txn_first_offset, entry.last_offset,
+                producers.stable_without(info.producer_id, entry.last_offset + 1),
+            ))
+        producers.end_transaction(info.producer_id, info.producer_epoch, coordinator_epoch, info.max_timestamp)
         return 0
+    place.offset = entry.base_offset
+    place.segment_base_offset = segment_base_offset
+    place.position = entry.position
     return producers.update(
         info.producer_id, info.producer_epoch, info.base_sequence, info.last_offset_delta, entry.last_offset,
-        info.max_timestamp, info.attributes & ATTRIBUTE_TRANSACTIONAL != 0)
+        info.max_timestamp, info.attributes & ATTRIBUTE_TRANSACTIONAL != 0, &place)
 
 
 cdef bint zeros_to(SegmentReader reader, int64_t position, int64_t end) except -1:
@@ -294,7 +322,7 @@ def scan_segment(
         scan.bytes_since_index += entry.size
         if producers is not None:
             if entry.magic == 2 and info.producer_id >= 0 and entry.base_offset >= producers.end_offset:
-                feed_producers(producers, reader, &entry, &info)
+                feed_producers(producers, reader, &entry, &info, base_offset, scan.aborted)
             if entry.last_offset + 1 > producers.end_offset:
                 producers.end_offset = entry.last_offset + 1
         scan.end_position += entry.size

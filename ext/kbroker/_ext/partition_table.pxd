@@ -29,6 +29,7 @@ cdef struct SlotData:
     LogEnd log_end
     LogEnd high_watermark
     LogEnd last_stable
+    uint32_t aborted_version    # changes when a .txnindex gets an entry; 0: no transaction was ever aborted here
 
 
 cdef struct Slot:               # 192 bytes
@@ -36,7 +37,7 @@ cdef struct Slot:               # 192 bytes
     uint32_t unused
     uint64_t waiters            # bit i: network process i wants a WAKE when this slot advances
     SlotData data
-    uint8_t padding[72]
+    uint8_t padding[64]
 
 
 cdef class PartitionTable:

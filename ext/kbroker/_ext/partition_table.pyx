@@ -119,6 +119,7 @@ cdef class PartitionTable:
             "high_watermark": (
                 data.high_watermark.offset, data.high_watermark.segment_base_offset, data.high_watermark.position),
             "last_stable": (data.last_stable.offset, data.last_stable.segment_base_offset, data.last_stable.position),
+            "aborted_version": data.aborted_version,
         }
 
     def reset(self, int slot, *, int state, uint32_t slot_incarnation=0, int leader_epoch=0, int log_dir_index=0):

@@ -4,11 +4,17 @@
 checked where it lies and appended by the LogAppender of its slot. Nothing is answered before ``end_turn``, which syncs
 the logs whose flush.messages is reached once for all that wait (group commit), publishes the slots, and sends
 answers and wake-ups. Per batch in the steady state: one pwrite, no Python object.
+
+The first batch of a transaction in a log is held until the transaction coordinator has said that the partition belongs
+to the transaction (KIP-890); what follows it from the same producer waits behind it. Its bytes stay in the arena: the
+network process keeps them until there is a result, and what it held is dropped here when it dies.
 """
+import logging
+
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memmove
-from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
+from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
 
 from kbroker._ext.descriptors cimport (
     MSG_PRODUCE,
@@ -20,25 +26,57 @@ from kbroker._ext.descriptors cimport (
     ProduceResult,
 )
 from kbroker._ext.lane cimport LANE_ITEMS_MAX, LANE_TEXTS_MAX, Lane
-from kbroker._ext.log_append cimport AppendResult, LogAppender
+from kbroker._ext.log_append cimport NO_QUESTION, NOT_ASKED, AppendResult, LogAppender
 from kbroker._ext.partition_table cimport (
     SLOT_OFFLINE,
     SLOT_ONLINE,
     PartitionTable,
     SlotData,
 )
+from kbroker._ext.record_batch cimport (
+    ATTRIBUTE_TRANSACTIONAL,
+    BATCH_ATTRIBUTES_AT,
+    BATCH_BASE_SEQUENCE_AT,
+    BATCH_HEADER_BYTES,
+    BATCH_PRODUCER_EPOCH_AT,
+    BATCH_PRODUCER_ID_AT,
+)
+from kbroker._ext.wire cimport load_i16, load_i32, load_i64
 
 from kbroker.errors import StorageError
 
+log = logging.getLogger(__name__)
+
 cdef enum:
+    ERROR_UNKNOWN_SERVER_ERROR = -1
     ERROR_UNKNOWN_TOPIC_OR_PARTITION = 3
     ERROR_NOT_LEADER_OR_FOLLOWER = 6
+    ERROR_REQUEST_TIMED_OUT = 7
+    ERROR_NETWORK_EXCEPTION = 13
+    ERROR_COORDINATOR_LOAD_IN_PROGRESS = 14
+    ERROR_COORDINATOR_NOT_AVAILABLE = 15
+    ERROR_NOT_COORDINATOR = 16
     ERROR_NOT_ENOUGH_REPLICAS = 19
+    ERROR_CLUSTER_AUTHORIZATION_FAILED = 31
+    ERROR_INVALID_REQUEST = 42
+    ERROR_INVALID_PRODUCER_EPOCH = 47
+    ERROR_INVALID_TXN_STATE = 48
+    ERROR_CONCURRENT_TRANSACTIONS = 51
+    ERROR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
     ERROR_KAFKA_STORAGE_ERROR = 56
+    ERROR_PRODUCER_FENCED = 90
+    ERROR_TRANSACTION_ABORTABLE = 120
     ERROR_TEXT_MAX = 1000
     WAKES_MAX = 8192
     # BOUND: batches appended before the loop publishes and answers, so that one lane does not delay the others.
     TURN_BATCHES = 1024
+    # BOUND: batches that wait for a transaction coordinator; more are refused with a retriable error.
+    HELD_MAX = 10000
+    # How long one waits at least and at most, whatever its request says.
+    HELD_MIN_MS = 1000
+    HELD_MAX_MS = 60000
+    FIRST_ABORTABLE = 11     # Produce versions whose clients know TRANSACTION_ABORTABLE,
+    FIRST_ADDING = 12        # and those that add the partition to the transaction (KIP-890, part 2)
 
 
 # Results collected in one turn for one network process.
@@ -56,6 +94,22 @@ cdef struct WakeBundle:
     int32_t* slots
     uint32_t count
     uint32_t capacity
+
+
+cdef class HeldBatch:
+    """A batch that waits for a verification."""
+    cdef ProduceDescriptor descriptor
+    cdef int network_index
+    cdef int16_t producer_epoch
+    cdef int64_t verification
+    cdef int64_t deadline_ms         # monotonic
+
+
+cdef class Question:
+    """What a transaction coordinator is asked, and the batches that wait for its answer, in order."""
+    cdef tuple key                   # slot, producer id
+    cdef int16_t producer_epoch
+    cdef list batches
 
 
 cdef class ProduceEngine:
@@ -80,6 +134,14 @@ cdef class ProduceEngine:
     cdef object _on_failure
     # on_request(network index, message): takes what else comes over the lanes, a MSG_REQUEST.
     cdef public object on_request
+    cdef object _on_verify
+    cdef bint _verify_all
+    cdef dict _questions              # token -> Question
+    cdef dict _waiting                # (slot, producer id) -> Question
+    cdef int64_t _last_token
+    cdef readonly int held_count      # batches that wait for a transaction coordinator
+    cdef readonly int64_t verifications_total
+    cdef readonly int64_t verifications_failed
     cdef readonly int64_t batches_total
     cdef readonly int64_t bytes_total
     cdef readonly int64_t failed_total
@@ -96,6 +158,9 @@ cdef class ProduceEngine:
         self._appenders = {}
         self._replicas_needed = {}
         self._touched = []
+        self._on_verify = None
+        self._questions = {}
+        self._waiting = {}
         self._bases = <uint8_t**>calloc(max(1, len(arenas)), sizeof(uint8_t*))
         self._sizes = <int64_t*>calloc(max(1, len(arenas)), sizeof(int64_t))
         self._bundles = <ResultBundle*>calloc(max(1, len(arenas)), sizeof(ResultBundle))
@@ -156,7 +221,7 @@ cdef class ProduceEngine:
             if <Py_ssize_t>(envelope.count * sizeof(ProduceDescriptor)) > size:
                 raise ValueError(f"{envelope.count} descriptors in {size} bytes")
             for i in range(envelope.count):
-                self.append_one(lane.peer_index, &(<const ProduceDescriptor*>body)[i], now_ms)
+                self.take_one(lane.peer_index, &(<const ProduceDescriptor*>body)[i], now_ms)
             taken += envelope.count
 
     cdef void note_restart(self, Lane lane) noexcept:
@@ -164,14 +229,30 @@ cdef class ProduceEngine:
         if lane.peer_renewed():
             self._bundles[lane.peer_index].count = 0
             self._bundles[lane.peer_index].texts_size = 0
+            if self.held_count:
+                self.drop_held(lane.peer_index)
 
-    cdef int append_one(self, int network_index, const ProduceDescriptor* d, int64_t now_ms) except -1:
+    cdef int take_one(self, int network_index, const ProduceDescriptor* d, int64_t now_ms) except -1:
+        cdef int16_t refused = self.refusal(network_index, d)
+        cdef const uint8_t* batch
+        if refused == 0 and d.size >= BATCH_HEADER_BYTES:
+            batch = self._bases[network_index] + d.arena_offset
+            if load_i16(batch + BATCH_ATTRIBUTES_AT) & ATTRIBUTE_TRANSACTIONAL:
+                if d.transactional_id_size == 0:
+                    refused = ERROR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+                elif self.hold(network_index, d, batch, now_ms, &refused):
+                    return 0
+        return self.append_one(network_index, d, now_ms, NO_QUESTION, refused, None)
+
+    cdef int append_one(
+        self, int network_index, const ProduceDescriptor* d, int64_t now_ms, int64_t verification, int16_t refused,
+        object text
+    ) except -1:
         cdef:
             ResultBundle* bundle = &self._bundles[network_index]
             AppendResult result
             ProduceResult* out
             LogAppender appender = None
-            int16_t refused = self.refusal(network_index, d)
         result.error_code = refused
         result.bad_record_index = -1
         result.base_offset = -1
@@ -180,7 +261,7 @@ cdef class ProduceEngine:
         if refused == 0:
             appender = <LogAppender>self._appenders[d.slot]
             try:
-                appender.append(self._bases[network_index] + d.arena_offset, d.size, now_ms, &result)
+                appender.append(self._bases[network_index] + d.arena_offset, d.size, now_ms, &result, verification)
             except StorageError:
                 result.error_code = ERROR_KAFKA_STORAGE_ERROR
                 result.base_offset = -1
@@ -201,9 +282,147 @@ cdef class ProduceEngine:
                 self._touched.append(appender)
         else:
             self.failed_total += 1
-            if appender is not None and appender.error_text is not None:
-                add_text(bundle, out, appender.error_text)
+            if appender is not None:
+                text = appender.error_text
+            if text is not None:
+                add_text(bundle, out, text)
         return 0
+
+    # ---- verification ------------------------------------------------------------------------------------------
+
+    def set_verifier(self, on_verify, bint verify_all=True):
+        """on_verify(slot, producer_id, producer_epoch, transactional_id, api_version, token) is asked whether, or from
+        Produce version 12 on has to see to it that, the partition belongs to the producer's transaction. The answer is
+        ``verified(token, error_code)``, at once or later, always.
+
+        verify_all: ask for every version (``transaction.partition.verification.enable``). None: ask nobody.
+        """
+        self._on_verify = on_verify
+        self._verify_all = verify_all
+
+    cdef bint hold(
+        self, int network_index, const ProduceDescriptor* d, const uint8_t* batch, int64_t now_ms, int16_t* refused
+    ) except *:
+        """Whether a transactional batch waits now. If not, it is to be appended, or *refused says why not."""
+        cdef:
+            LogAppender appender = <LogAppender>self._appenders[d.slot]
+            int64_t producer_id = load_i64(batch + BATCH_PRODUCER_ID_AT)
+            int16_t epoch = load_i16(batch + BATCH_PRODUCER_EPOCH_AT)
+            int64_t verification
+            Question question
+            HeldBatch held
+        if self._on_verify is None or producer_id < 0 or (not self._verify_all and d.api_version < FIRST_ADDING):
+            return False
+        verification = appender.begin_verification(
+            producer_id, epoch, load_i32(batch + BATCH_BASE_SEQUENCE_AT), d.api_version >= FIRST_ADDING, now_ms)
+        key = (d.slot, producer_id)
+        question = self._waiting.get(key)
+        if verification == NO_QUESTION and question is None:
+            return False
+        if self.held_count >= HELD_MAX:
+            refused[0] = ERROR_NOT_ENOUGH_REPLICAS
+            return False
+        held = HeldBatch.__new__(HeldBatch)
+        held.descriptor = d[0]
+        held.network_index = network_index
+        held.producer_epoch = epoch
+        # Without a question of its own its transaction must still be open when its turn comes.
+        held.verification = NOT_ASKED if verification == NO_QUESTION else verification
+        held.deadline_ms = monotonic_ms() + min(max(d.timeout_ms, <int32_t>HELD_MIN_MS), <int32_t>HELD_MAX_MS)
+        if question is not None:
+            question.batches.append(held)
+            self.held_count += 1
+            return True
+        try:
+            transactional_id = (<const char*>batch - d.transactional_id_back)[:d.transactional_id_size].decode()
+        except UnicodeDecodeError:
+            refused[0] = ERROR_INVALID_REQUEST
+            return False
+        question = Question.__new__(Question)
+        question.key = key
+        question.producer_epoch = epoch
+        question.batches = [held]
+        self._waiting[key] = question
+        self._last_token += 1
+        self._questions[self._last_token] = question
+        self.held_count += 1
+        self.verifications_total += 1
+        self.ask(self._last_token, d.slot, producer_id, epoch, transactional_id, d.api_version)
+        return True
+
+    cdef int ask(
+        self, int64_t token, int32_t slot, int64_t producer_id, int16_t epoch, object transactional_id, int16_t version
+    ) except -1:
+        try:
+            self._on_verify(slot, producer_id, epoch, transactional_id, version, token)
+        except Exception:
+            log.exception("asking whether a transaction of producer %d goes on failed", producer_id)
+            self.verified(token, ERROR_UNKNOWN_SERVER_ERROR)
+        return 0
+
+    def verified(self, int64_t token, int error_code=0):
+        """The answer to a question: append what waits for it, or refuse that with the error (0: none).
+
+        A token that is not open is ignored.
+        """
+        cdef Question question
+        cdef HeldBatch held
+        cdef int64_t now_ms = wall_clock_ms()
+        cdef int16_t refused
+        cdef object text
+        cdef int i
+        for i in range(self._network_count):
+            # The arena bytes of a process that is gone are somebody else's by now.
+            self.note_restart(<Lane>self._lanes[i])
+        question = self._questions.pop(token, None)
+        if question is None:
+            return
+        del self._waiting[question.key]
+        if error_code:
+            self.verifications_failed += 1
+        batches = question.batches
+        question.batches = []
+        self.held_count -= len(batches)
+        for held in batches:
+            if held.producer_epoch != question.producer_epoch:
+                self.take_one(held.network_index, &held.descriptor, now_ms)
+                continue
+            text = None
+            refused = self.refusal(held.network_index, &held.descriptor)
+            if refused == 0 and error_code:
+                refused = produce_error(error_code, held.descriptor.api_version)
+                text = f"the partition could not be verified to be part of the transaction (error {error_code})"
+            self.append_one(held.network_index, &held.descriptor, now_ms, held.verification, refused, text)
+
+    def expire_held(self):
+        """Refuse the batches that have waited too long. Call it now and then."""
+        cdef Question question
+        cdef HeldBatch held
+        cdef int64_t now
+        if not self.held_count:
+            return
+        now = monotonic_ms()
+        for question in self._questions.values():
+            due = [held for held in question.batches if held.deadline_ms <= now]
+            if not due:
+                continue
+            question.batches = [held for held in question.batches if held.deadline_ms > now]
+            self.held_count -= len(due)
+            for held in due:
+                self.append_one(
+                    held.network_index, &held.descriptor, 0, NO_QUESTION, ERROR_NOT_ENOUGH_REPLICAS,
+                    "the transaction coordinator did not answer in time")
+
+    cdef int drop_held(self, int network_index) except -1:
+        cdef Question question
+        cdef HeldBatch held
+        for question in self._questions.values():
+            before = len(question.batches)
+            question.batches = [held for held in question.batches if held.network_index != network_index]
+            self.held_count -= before - len(question.batches)
+        return 0
+
+    # ---- the turn ----------------------------------------------------------------------------------------------
 
     cdef int16_t refusal(self, int network_index, const ProduceDescriptor* d) except -1:
         """The error of a descriptor that cannot be appended at all, 0 when it can be tried."""
@@ -214,6 +433,8 @@ cdef class ProduceEngine:
             d.size > <uint64_t>self._sizes[network_index] - d.arena_offset
         ):
             raise ValueError(f"a batch at {d.arena_offset} of {d.size} bytes is outside the arena")
+        if d.transactional_id_back > d.arena_offset or d.transactional_id_size > d.transactional_id_back:
+            raise ValueError(f"a transactional id {d.transactional_id_back} bytes before {d.arena_offset} is not")
         if not self._table.read_slot(d.slot, &slot):
             return ERROR_NOT_LEADER_OR_FOLLOWER
         if slot.slot_incarnation != d.slot_incarnation:
@@ -237,14 +458,14 @@ cdef class ProduceEngine:
         for appender in self._touched:
             if not appender.dirty:
                 continue  # named twice in this turn
-            if appender.needs_sync:
-                try:
+            try:
+                if appender.needs_sync:
                     appender.sync()
-                except StorageError:
-                    self.fail_results(appender.slot)
-                    self._on_failure(appender.slot)
-                    continue
-            appender.publish()
+                appender.publish()
+            except StorageError:
+                self.fail_results(appender.slot)
+                self._on_failure(appender.slot)
+                continue
             self.collect_wakes(appender.slot)
         self._touched.clear()
         for i in range(self._network_count):
@@ -328,6 +549,33 @@ cdef int64_t wall_clock_ms() noexcept nogil:
     cdef timespec t
     clock_gettime(CLOCK_REALTIME, &t)
     return <int64_t>t.tv_sec * 1000 + t.tv_nsec // 1000000
+
+
+cdef int64_t monotonic_ms() noexcept nogil:
+    cdef timespec t
+    clock_gettime(CLOCK_MONOTONIC, &t)
+    return <int64_t>t.tv_sec * 1000 + t.tv_nsec // 1000000
+
+
+cdef int16_t produce_error(int error_code, int16_t version) noexcept nogil:
+    """What a producer of this Produce version is told when a coordinator refused (COMPAT: as Kafka 4 maps it)."""
+    if error_code == ERROR_PRODUCER_FENCED:
+        return ERROR_INVALID_PRODUCER_EPOCH
+    if error_code == ERROR_CLUSTER_AUTHORIZATION_FAILED or (
+        error_code == ERROR_TRANSACTION_ABORTABLE and version < FIRST_ABORTABLE
+    ):
+        return ERROR_INVALID_TXN_STATE
+    if (
+        error_code == ERROR_NETWORK_EXCEPTION
+        or error_code == ERROR_REQUEST_TIMED_OUT
+        or error_code == ERROR_COORDINATOR_LOAD_IN_PROGRESS
+        or error_code == ERROR_COORDINATOR_NOT_AVAILABLE
+        or error_code == ERROR_NOT_COORDINATOR
+        or (error_code == ERROR_CONCURRENT_TRANSACTIONS and version < FIRST_ADDING)
+    ):
+        # Retriable, and older clients do not look for the partition's leader anew because of it.
+        return ERROR_NOT_ENOUGH_REPLICAS
+    return <int16_t>error_code
 
 
 cdef ProduceResult* new_result(ResultBundle* bundle, int32_t slot) except NULL:

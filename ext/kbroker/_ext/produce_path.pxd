@@ -23,6 +23,8 @@ cdef class ProducePath:
     cdef Bundle* bundles
     cdef readonly uint32_t queued   # descriptors in all bundles
     cdef readonly int64_t bytes_in
+    cdef const uint8_t* transactional_id       # of the request being read, in its arena block
+    cdef int32_t transactional_id_size         # 0 or below: none
     cdef int start(self, Request* request, Reader* body, int16_t* acks) except -1
     cdef int read_topics(self, Request* request, Reader* r, int16_t acks, int32_t timeout_ms) except -1
     cdef int read_partition(

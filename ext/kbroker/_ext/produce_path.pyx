@@ -101,6 +101,8 @@ cdef class ProducePath:
             raise ProduceDecodeError("truncated before the topics")
         acks_out[0] = acks
         request.timeout_ms = timeout_ms
+        self.transactional_id = text
+        self.transactional_id_size = size
         try:
             return self.read_topics(request, body, acks, timeout_ms)
         except:
@@ -207,6 +209,11 @@ cdef class ProducePath:
         descriptor.size = <uint32_t>size
         descriptor.acks = acks
         descriptor.api_version = request.api_version
+        descriptor.transactional_id_back = 0
+        descriptor.transactional_id_size = 0
+        if self.transactional_id_size > 0:
+            descriptor.transactional_id_back = <uint32_t>(records - self.transactional_id)
+            descriptor.transactional_id_size = <uint32_t>self.transactional_id_size
         self.bytes_in += size
         return self.add_descriptor(part.worker, &descriptor)
 

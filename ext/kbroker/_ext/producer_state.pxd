@@ -1,6 +1,8 @@
 # What a log remembers of each idempotent producer: epoch and the last five batches, for duplicate and order checks.
 from libc.stdint cimport int16_t, int32_t, int64_t
 
+from kbroker._ext.partition_table cimport LogEnd
+
 cdef enum:
     BATCHES_KEPT = 5       # COMPAT: a client has at most five batches in flight
 
@@ -27,6 +29,8 @@ cdef class ProducerEntry:
     cdef readonly int16_t producer_epoch
     cdef int batch_count
     cdef ProducerBatch[BATCHES_KEPT] batches         # oldest first
+    # Where the first batch of the open transaction lies, or the log start if that has passed it. Segment -1: not known.
+    cdef LogEnd transaction_place
     cdef void add_batch(self, int16_t epoch, const ProducerBatch* batch) noexcept nogil
     cdef int32_t last_sequence(self) noexcept nogil
 
@@ -34,13 +38,18 @@ cdef class ProducerEntry:
 cdef class ProducerState:
     cdef readonly dict entries                       # producer id -> ProducerEntry
     cdef readonly int64_t end_offset                 # first offset this state knows nothing of
+    cdef dict open_transactions                      # producer id -> ProducerEntry, in order of their first offsets
     cdef int check(
         self, int64_t producer_id, int16_t epoch, int32_t base_sequence, int32_t offset_delta, ProducerBatch* found
     ) except -1
     cdef int update(
         self, int64_t producer_id, int16_t epoch, int32_t base_sequence, int32_t offset_delta, int64_t last_offset,
-        int64_t timestamp, bint transactional
+        int64_t timestamp, bint transactional, const LogEnd* place
     ) except -1
     cdef int end_transaction(
         self, int64_t producer_id, int16_t epoch, int32_t coordinator_epoch, int64_t timestamp
     ) except -1
+    # The oldest open transaction, None when there is none.
+    cdef ProducerEntry oldest_open(self)
+    # First offset of the oldest open transaction of anybody else, `otherwise` when there is none.
+    cdef int64_t stable_without(self, int64_t producer_id, int64_t otherwise) except -2

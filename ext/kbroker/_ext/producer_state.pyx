@@ -48,6 +48,7 @@ cdef class ProducerEntry:
         self.coordinator_epoch = -1
         self.last_timestamp = -1
         self.current_txn_first_offset = -1
+        self.transaction_place.segment_base_offset = -1
         self.batch_count = 0
 
     cdef void add_batch(self, int16_t epoch, const ProducerBatch* batch) noexcept nogil:
@@ -63,6 +64,11 @@ cdef class ProducerEntry:
 
     cdef int32_t last_sequence(self) noexcept nogil:
         return self.batches[self.batch_count - 1].last_sequence if self.batch_count else -1
+
+    @property
+    def last_sequence_number(self) -> int:
+        """Of the last batch, -1 when none is remembered."""
+        return self.last_sequence()
 
     @property
     def recent_batches(self) -> list[tuple[int, int, int, int, int]]:
@@ -85,6 +91,7 @@ cdef class ProducerState:
     def __cinit__(self, int64_t end_offset=0):
         self.entries = {}
         self.end_offset = end_offset
+        self.open_transactions = {}
 
     cdef int check(
         self, int64_t producer_id, int16_t epoch, int32_t base_sequence, int32_t offset_delta, ProducerBatch* found
@@ -117,9 +124,12 @@ cdef class ProducerState:
 
     cdef int update(
         self, int64_t producer_id, int16_t epoch, int32_t base_sequence, int32_t offset_delta, int64_t last_offset,
-        int64_t timestamp, bint transactional
+        int64_t timestamp, bint transactional, const LogEnd* place
     ) except -1:
-        """Remember a batch that is in the log."""
+        """Remember a batch that is in the log. place: where it begins, NULL if that is not known.
+
+        base_sequence: -1 for a batch of a coordinator, which has none.
+        """
         cdef ProducerEntry entry = self.entries.get(producer_id)
         cdef ProducerBatch batch
         if entry is None:
@@ -127,11 +137,16 @@ cdef class ProducerState:
             self.entries[producer_id] = entry
         batch.last_offset = last_offset
         batch.timestamp = timestamp
-        batch.last_sequence = sequence_after(base_sequence, offset_delta)
+        batch.last_sequence = sequence_after(base_sequence, offset_delta) if base_sequence >= 0 else -1
         batch.offset_delta = offset_delta
         entry.add_batch(epoch, &batch)
         if transactional and entry.current_txn_first_offset < 0:
             entry.current_txn_first_offset = last_offset - offset_delta
+            entry.transaction_place.segment_base_offset = -1
+            if place != NULL:
+                entry.transaction_place = place[0]
+            # INVARIANT: batches come in order of their offsets, so the newest transaction is the last of the dict.
+            self.open_transactions[producer_id] = entry
         return 0
 
     cdef int end_transaction(
@@ -146,9 +161,23 @@ cdef class ProducerState:
             entry.producer_epoch = epoch
             entry.batch_count = 0
         entry.coordinator_epoch = coordinator_epoch
-        entry.current_txn_first_offset = -1
         entry.last_timestamp = timestamp
+        if entry.current_txn_first_offset >= 0:
+            entry.current_txn_first_offset = -1
+            del self.open_transactions[producer_id]
         return 0
+
+    cdef ProducerEntry oldest_open(self):
+        for entry in self.open_transactions.values():
+            return <ProducerEntry>entry
+        return None
+
+    cdef int64_t stable_without(self, int64_t producer_id, int64_t otherwise) except -2:
+        cdef ProducerEntry entry
+        for entry in self.open_transactions.values():
+            if entry.producer_id != producer_id:
+                return entry.current_txn_first_offset
+        return otherwise
 
     def set_end_offset(self, int64_t end_offset) -> None:
         self.end_offset = end_offset
@@ -169,19 +198,39 @@ cdef class ProducerState:
 
     def first_open_transaction(self) -> int | None:
         """First offset of the oldest open transaction."""
+        cdef ProducerEntry entry = self.oldest_open()
+        return None if entry is None else entry.current_txn_first_offset
+
+    def unplaced_transactions(self) -> list[tuple[int, int]]:
+        """(producer id, first offset) of open transactions whose first batch is not known to lie anywhere."""
         cdef ProducerEntry entry
-        cdef int64_t first = -1
-        for entry in self.entries.values():
-            if entry.current_txn_first_offset >= 0 and (first < 0 or entry.current_txn_first_offset < first):
-                first = entry.current_txn_first_offset
-        return first if first >= 0 else None
+        return [
+            (entry.producer_id, entry.current_txn_first_offset)
+            for entry in self.open_transactions.values()
+            if entry.transaction_place.segment_base_offset < 0
+        ]
+
+    def place_transaction(
+        self, int64_t producer_id, int64_t offset, int64_t segment_base_offset, int64_t position
+    ) -> None:
+        """The producer's open transaction begins here, as far as readers are concerned."""
+        cdef ProducerEntry entry = self.open_transactions[producer_id]
+        entry.transaction_place.offset = offset
+        entry.transaction_place.segment_base_offset = segment_base_offset
+        entry.transaction_place.position = position
 
     def append_batch(
         self, int64_t producer_id, int16_t epoch, int32_t base_sequence, int32_t offset_delta, int64_t last_offset,
         int64_t timestamp, bint transactional=False
     ) -> None:
         """Python face of update, for tests."""
-        self.update(producer_id, epoch, base_sequence, offset_delta, last_offset, timestamp, transactional)
+        self.update(producer_id, epoch, base_sequence, offset_delta, last_offset, timestamp, transactional, NULL)
+
+    def finish_transaction(
+        self, int64_t producer_id, int16_t epoch, int32_t coordinator_epoch, int64_t timestamp
+    ) -> None:
+        """Python face of end_transaction, for tests."""
+        self.end_transaction(producer_id, epoch, coordinator_epoch, timestamp)
 
     def check_batch(
         self, int64_t producer_id, int16_t epoch, int32_t base_sequence, int32_t offset_delta
@@ -249,4 +298,12 @@ cdef class ProducerState:
             entry.current_txn_first_offset = load_i64(p + 38)
             state.entries[entry.producer_id] = entry
             p += ENTRY_BYTES
+        open_now = [entry for entry in state.entries.values() if entry.current_txn_first_offset >= 0]
+        open_now.sort(key=first_offset_of)
+        state.open_transactions = {entry.producer_id: entry for entry in open_now}
         return state
+
+
+def first_offset_of(ProducerEntry entry not None) -> int:
+    """Sort key of open transactions."""
+    return entry.current_txn_first_offset

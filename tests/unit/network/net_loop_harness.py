@@ -17,7 +17,7 @@ from kbroker._ext.requests import RequestTable
 from kbroker._ext.topic_registry import TopicRegistry
 
 ENVELOPE = struct.Struct("=BBHIII")
-DESCRIPTOR = struct.Struct("=QIiIiQIhh")
+DESCRIPTOR = struct.Struct("=QIiIiQIhhII")
 RESULT = struct.Struct("=QIhHqqqiI")
 MSG_PRODUCE_RESULT = 4
 

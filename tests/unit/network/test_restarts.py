@@ -109,7 +109,7 @@ def test_answers_held_back_do_not_reach_the_next_network_process():
     table = PartitionTable(mmap.mmap(-1, region_size(4)), 4)
     engine = ProduceEngine(table, [mmap.mmap(-1, 4096)], [lane], lambda slot: None)
 
-    descriptors = b"".join(DESCRIPTOR.pack(n, 0, 0, 1, 1000, 0, 8, 1, 9) for n in range(500))
+    descriptors = b"".join(DESCRIPTOR.pack(n, 0, 0, 1, 1000, 0, 8, 1, 9, 0, 0) for n in range(500))
     held_back = False
     while not held_back:  # until the lane is full
         network.send(ENVELOPE.pack(MSG_PRODUCE, NETWORK, 0, 3, 5, 500) + descriptors)

@@ -1,0 +1,124 @@
+"""The ``.txnindex`` of a segment: aborted transactions whose marker lies in it
+(docs/formats/segment.md).
+
+Written by the io worker that owns the log, read by network processes for read_committed fetches.
+An entry is in the file before the slot publishes a last stable offset above its records.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from kbroker.storage.files import read_if_present, remove_if_present, replace_file
+
+_ENTRY = struct.Struct(">hqqqq")
+ENTRY_BYTES = _ENTRY.size
+VERSION = 0
+
+
+class CorruptTxnIndexError(ValueError):
+    """A ``.txnindex`` that contradicts itself or its log; rebuild it from the log."""
+
+
+class AbortedTransaction(NamedTuple):
+    """last_offset: of the marker. last_stable_offset: of the log, with this transaction gone."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+    def to_bytes(self) -> bytes:
+        return _ENTRY.pack(VERSION, *self)
+
+
+def read_entries(path: str, base_offset: int, next_offset: int) -> list[AbortedTransaction]:
+    """Every entry of the file, none when it does not exist.
+
+    base_offset, next_offset: of its segment. Raises CorruptTxnIndexError for what no broker writes,
+    OSError.
+    """
+    data = read_if_present(path)
+    if not data:
+        return []
+    if len(data) % ENTRY_BYTES:
+        raise CorruptTxnIndexError(f"{path}: {len(data)} bytes are no whole number of entries")
+    entries = []
+    marker, stable = base_offset - 1, 0
+    for at in range(0, len(data), ENTRY_BYTES):
+        version, *fields = _ENTRY.unpack_from(data, at)
+        entry = AbortedTransaction(*fields)
+        if (
+            version != VERSION
+            or entry.producer_id < 0
+            or not 0 <= entry.first_offset < entry.last_offset
+            or not marker < entry.last_offset < next_offset
+            or not stable <= entry.last_stable_offset <= entry.last_offset + 1
+        ):
+            raise CorruptTxnIndexError(f"{path}: the entry at {at} is {entry}, version {version}")
+        marker, stable = entry.last_offset, entry.last_stable_offset
+        entries.append(entry)
+    return entries
+
+
+def write_anew(path: str, entries: Sequence[AbortedTransaction]) -> None:
+    """Have the file hold just these; without any there is no file. Not synced. Raises OSError."""
+    if entries:
+        replace_file(path, b"".join(entry.to_bytes() for entry in entries), sync=False)
+    else:
+        remove_if_present(path)
+
+
+class TxnIndexWriter:
+    """Adds to the index of the active segment; the file comes with its first entry.
+
+    Owned by a PartitionLog. unsynced: it has entries that no flush has covered.
+    """
+
+    __slots__ = ("_fd", "_path", "_size", "unsynced")
+
+    def __init__(self, path: str) -> None:
+        """What the file holds already must be sound. Raises OSError."""
+        self._path = path
+        self._fd = -1
+        self.unsynced = False
+        try:
+            self._size = os.stat(path).st_size
+        except FileNotFoundError:
+            self._size = 0
+
+    @property
+    def is_empty(self) -> bool:
+        return self._size == 0
+
+    def append(self, entry: AbortedTransaction) -> None:
+        """Write one entry, whole or not at all. Raises OSError."""
+        if self._fd < 0:
+            self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        data = entry.to_bytes()
+        done = 0
+        try:
+            while done < len(data):
+                done += os.pwrite(self._fd, data[done:], self._size + done)
+        except OSError:
+            # A reader takes whole entries only, so what is cut here was never used.
+            os.ftruncate(self._fd, self._size)
+            raise
+        self._size += len(data)
+        self.unsynced = True
+
+    def duplicate_to_sync(self) -> int | None:
+        """A descriptor to sync and close if there is something to sync; settles ``unsynced``."""
+        if not self.unsynced:
+            return None
+        self.unsynced = False
+        return os.dup(self._fd)
+
+    def close(self) -> None:
+        """Safe to call twice; nothing is synced."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
