@@ -34,6 +34,7 @@ MODULES = (
     "describe_cluster",
     "describe_configs",
     "describe_log_dirs",
+    "describe_producers",
     "describe_topic_partitions",
     "find_coordinator",
     "group_admin",

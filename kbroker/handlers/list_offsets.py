@@ -111,7 +111,9 @@ def look_up(
     else:
         # A timestamp; or the start of a log with several epochs: its owner knows which it is of.
         asked = EARLIEST if timestamp == EARLIEST_LOCAL else timestamp
-        outcome = ctx.worker(image.slot, "list_offsets", timestamp=asked)
+        outcome = ctx.worker(
+            image.slot, "list_offsets", timestamp=asked, isolation=request.isolation_level
+        )
     return Lookup(image, outcome, log_start, bound)
 
 

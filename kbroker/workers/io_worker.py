@@ -37,10 +37,12 @@ from kbroker.storage.log_manager import LogManager
 from kbroker.storage.partition_log import PartitionLog
 from kbroker.workers.base import EXIT_CRASH, Worker, now_ms
 from kbroker.workers.coordinators import Coordinators
+from kbroker.workers.transaction_log import TransactionLog
 
 log = logging.getLogger(__name__)
 
 HELLO_TIMEOUT_MS = 1000
+READ_COMMITTED = 1
 # Partitions opened before the loop runs again, so that heartbeats and clients do not wait for all
 # of them.
 OPEN_STEP = 8
@@ -70,6 +72,7 @@ class IoWorker(Worker):
             self.add_reader(lane.fd, partial(self.engine.read_lane, lane))
         self.clock = SystemClock()
         self.coordinators = Coordinators(self, lanes)
+        self.transaction_log = TransactionLog(self)
         self.logs = LogManager(
             self.config,
             self.config.log_dirs,
@@ -231,7 +234,7 @@ class IoWorker(Worker):
     def serve_list_offsets(
         self, sender: Address, slot: int, timestamp: int, leader_epoch: int = -1, isolation: int = 0
     ) -> dict[str, int]:
-        return self.log_of(slot).list_offsets(timestamp)
+        return self.log_of(slot).list_offsets(timestamp, committed=isolation == READ_COMMITTED)
 
     def serve_offset_for_leader_epoch(
         self, sender: Address, slot: int, leader_epoch: int
@@ -257,6 +260,7 @@ class IoWorker(Worker):
 
     def end_turn(self) -> None:
         self.lane_is_full = self.engine.end_turn()
+        self.lane_is_full |= self.transaction_log.end_turn()
         self.lane_is_full |= self.coordinators.end_turn()
 
     def metric_rows(self, lanes: list[Lane]) -> list[tuple[Metric, Callable[[], int]]]:
@@ -288,6 +292,7 @@ class IoWorker(Worker):
         for slot in self.logs.tick():
             self.engine.wake(slot)
         self.coordinators.tick()
+        self.transaction_log.tick()
 
     def shutdown(self) -> None:
         self.wait(0)

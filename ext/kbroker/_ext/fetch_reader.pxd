@@ -2,6 +2,7 @@
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t
 from libc.string cimport memset
 
+from kbroker._ext.fetch_aborted cimport AbortedList
 from kbroker._ext.fetch_files cimport FileCache
 from kbroker._ext.fetch_parking cimport FetchTerms
 from kbroker._ext.fetch_reply cimport PartitionAnswer
@@ -13,6 +14,7 @@ from kbroker._ext.partition_table cimport LogEnd, PartitionTable, SlotData
 cdef struct PartitionResult:
     int32_t entry            # of the session
     PartitionAnswer answer   # its file carries a reference of this result while size is above 0
+    int32_t aborted_start    # its first one in the reader's list
 
 
 cdef inline void clear_offsets(PartitionAnswer* answer) noexcept:
@@ -36,6 +38,7 @@ cdef class PartitionReader:
     cdef PartitionResult* results
     cdef int32_t result_count
     cdef int32_t result_capacity
+    cdef AbortedList aborted          # of the results
     cdef int make_results(self, int32_t count) except -1
     cdef int64_t evaluate(self, FetchSession session, FetchTerms* terms, bint* failed) except -1
     cdef int drop_results(self) except -1
@@ -47,4 +50,7 @@ cdef class PartitionReader:
     cdef int16_t find_bytes(
         self, FetchPartition* entry, SlotData* slot, LogEnd* end, int64_t bytes_max, bint at_least_one,
         FoundRange* found,
+    ) except *
+    cdef int16_t add_aborted(
+        self, FetchPartition* entry, const SlotData* slot, const LogEnd* end, FoundRange* found
     ) except *

@@ -7,6 +7,7 @@ is used again for the next request.
 from libc.stdint cimport uint32_t
 from libc.stdlib cimport free, realloc
 
+from kbroker._ext.fetch_aborted cimport find_aborted
 from kbroker._ext.fetch_segments cimport (
     FIND_CORRUPT,
     FIND_MISSING,
@@ -20,6 +21,7 @@ from kbroker._ext.partition_table cimport SLOT_FREE, SLOT_OFFLINE, SLOT_ONLINE
 
 cdef enum:
     NONE = -1
+    READ_COMMITTED = 1
     OFFSET_OUT_OF_RANGE = 1
     CORRUPT_MESSAGE = 2
     UNKNOWN_TOPIC_OR_PARTITION = 3
@@ -59,6 +61,7 @@ cdef class PartitionReader:
         self.registry = registry
         self.files = files
         self.log_dirs = list(log_dirs)
+        self.aborted = AbortedList.__new__(AbortedList)
 
     def __dealloc__(self):
         free(self.results)
@@ -96,6 +99,7 @@ cdef class PartitionReader:
             int64_t left = terms.bytes_max
             int64_t total = 0
             int32_t number
+        self.aborted.count = 0
         session.resolve(self.registry)
         self.make_results(session.count)
         number = session.first
@@ -105,6 +109,7 @@ cdef class PartitionReader:
             answer = &self.results[self.result_count].answer
             clear_answer(answer)
             answer.index = entry.index
+            self.results[self.result_count].aborted_start = self.aborted.count
             answer.error = self.read_partition(
                 entry, terms.isolation_level, min(<int64_t>entry.bytes_max, left), total == 0, answer
             )
@@ -115,12 +120,13 @@ cdef class PartitionReader:
                 self.files.hold(answer.file)
                 total += answer.size
                 left = max(left - answer.size, <int64_t>0)
-                if terms.isolation_level == 1:
-                    answer.aborted_count = 0
-            elif terms.isolation_level == 1:
-                answer.aborted_count = 0
+            if answer.error == 0 and terms.isolation_level == READ_COMMITTED:
+                answer.aborted_count = self.aborted.count - self.results[self.result_count].aborted_start
             self.result_count += 1
             number = entry.next
+        if self.aborted.count > 0:  # the list may have moved while it grew
+            for number in range(self.result_count):
+                self.results[number].answer.aborted = self.aborted.items + self.results[number].aborted_start
         return total
 
     cdef int16_t read_partition(
@@ -146,7 +152,7 @@ cdef class PartitionReader:
             return error
         if entry.fetch_offset < slot.log_start_offset or entry.fetch_offset > slot.log_end.offset:
             return OFFSET_OUT_OF_RANGE
-        end = &slot.last_stable if isolation_level == 1 else &slot.high_watermark
+        end = &slot.last_stable if isolation_level == READ_COMMITTED else &slot.high_watermark
         answer.high_watermark = slot.high_watermark.offset
         answer.last_stable_offset = slot.last_stable.offset
         answer.log_start_offset = slot.log_start_offset
@@ -158,6 +164,8 @@ cdef class PartitionReader:
         if bytes_max == 0 and not at_least_one:
             return 0  # the limits are used up
         error = self.find_bytes(entry, &slot, end, bytes_max, at_least_one, &found)
+        if error == 0 and found.size > 0 and isolation_level == READ_COMMITTED and slot.aborted_version != 0:
+            error = self.add_aborted(entry, &slot, end, &found)
         if error == 0:
             answer.file = found.file
             answer.position = found.position
@@ -194,6 +202,37 @@ cdef class PartitionReader:
                 return NOT_LEADER_OR_FOLLOWER
             if entry.fetch_offset < now.log_start_offset:
                 return OFFSET_OUT_OF_RANGE
+        return KAFKA_STORAGE_ERROR
+
+    cdef int16_t add_aborted(
+        self, FetchPartition* entry, const SlotData* slot, const LogEnd* end, FoundRange* found
+    ) except *:
+        """Add the aborted transactions among the records of *found. Without a word on them the records do not go out."""
+        cdef:
+            FetchTopic topic = <FetchTopic>entry.topic
+            LogFiles log = topic.log_of(entry.index, slot.log_dir_index, self.log_dirs, self.files)
+            int32_t start = self.aborted.count
+            bint was_read = False
+            SlotData now
+            FindStatus status
+        self.files.hold(found.file)  # opening an index must not close it
+        try:
+            status = find_aborted(log, entry.fetch_offset, slot, end, found, self.aborted, &was_read)
+        finally:
+            self.files.drop(found.file)
+        if status == FIND_OK and not was_read:
+            return 0
+        if status == FIND_OK or status == FIND_MISSING or status == FIND_NO_PLACE:
+            if status == FIND_OK and self.table.read_slot(entry.slot, &now) and (
+                now.segment_version == slot.segment_version and now.slot_incarnation == slot.slot_incarnation
+            ):
+                return 0
+            # Segments came or went while the indexes were read: nothing this time, the client asks again.
+            self.aborted.count = start
+            found.size = 0
+            return 0
+        self.aborted.count = start
+        found.size = 0
         return KAFKA_STORAGE_ERROR
 
     cdef int drop_results(self) except -1:

@@ -61,6 +61,9 @@ cdef class LogFiles:
     cdef readonly uint64_t index_searches
     cdef readonly uint64_t header_reads
     cdef readonly uint64_t refreshes
+    cdef list aborted                # AbortedIndex or None by segment, see fetch_aborted
+    cdef int64_t aborted_cached      # entries in all of them
+    cdef uint64_t aborted_reads
     # Find the bytes of whole batches from `offset` (inclusive; the first may begin below it) up to `end`, a place of
     # *slot. bytes_max is soft: with at_least_one the first batch comes whole even if larger (KIP-74); without it a
     # first batch that does not fit gives size 0. The range stays inside one segment, and its last batch may be cut.

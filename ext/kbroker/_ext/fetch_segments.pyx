@@ -409,6 +409,8 @@ cdef class LogFiles:
         free(self.segments)
         self.segments = fresh
         self.segment_count = <int32_t>len(found)
+        self.aborted = [None] * self.segment_count
+        self.aborted_cached = 0
         self.loaded = True
         return FIND_OK
 
@@ -420,6 +422,8 @@ cdef class LogFiles:
         free(self.segments)
         self.segments = NULL
         self.segment_count = 0
+        self.aborted = []
+        self.aborted_cached = 0
         self.loaded = False
 
     cdef void remember(
@@ -483,4 +487,5 @@ cdef class LogFiles:
             "index_searches": self.index_searches,
             "header_reads": self.header_reads,
             "refreshes": self.refreshes,
+            "aborted_reads": self.aborted_reads,
         }

@@ -91,7 +91,7 @@ def test_list_offsets_by_timestamp_asks_the_owner(process: NetworkProcess, versi
     assert (found.error_code, found.offset, found.timestamp) == (0, 7, 1001)
     to, _, _, args = process.rpc.calls[0]
     assert to == Address(ProcessKind.IO_WORKER, 3 % IO_WORKERS)
-    assert args == {"slot": 3, "timestamp": 1000}
+    assert args == {"slot": 3, "timestamp": 1000, "isolation": 0}
 
 
 def test_list_offsets_nothing_that_new_is_minus_one(process: NetworkProcess) -> None:
@@ -139,7 +139,7 @@ def test_list_offsets_earliest_of_a_log_with_epochs_asks_the_owner(
     answer = {"offset": 5, "timestamp": -1, "leader_epoch": 2}
     process.answers("list_offsets", lambda to, **args: answer)
     assert ask(process, 8, (0, EARLIEST_LOCAL))[0].leader_epoch == 2
-    assert process.calls("list_offsets") == [{"slot": 3, "timestamp": EARLIEST}]
+    assert process.calls("list_offsets") == [{"slot": 3, "timestamp": EARLIEST, "isolation": 0}]
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_list_offsets_owner_restarting_is_a_retriable_error(process: NetworkProc
 def test_list_offsets_version_0_lists_offsets_before_a_time(
     process: NetworkProcess, timestamp: int, maximum: int, offsets: list[int]
 ) -> None:
-    def by_time(to: Any, slot: int, timestamp: int) -> dict[str, int]:
+    def by_time(to: Any, slot: int, timestamp: int, isolation: int) -> dict[str, int]:
         return {"offset": 7 if timestamp == 1000 else -1, "timestamp": 1, "leader_epoch": 0}
 
     process.answers("list_offsets", by_time)

@@ -1,0 +1,75 @@
+"""DescribeProducers (61): version 0. The owners of the partitions know their producers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kbroker.errors import WireError
+from kbroker.handlers.context import RequestContext, partition_error
+from kbroker.handlers.registry import api
+from kbroker.ipc.rpc import Pending
+from kbroker.protocol.api import ApiKey
+from kbroker.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+)
+
+
+def fail(ctx: RequestContext, request: DescribeProducersRequest, error: WireError) -> Any:
+    """The same error for every partition."""
+    entry = DescribeProducersResponse.TopicResponse
+    return DescribeProducersResponse(
+        topics=[
+            entry(
+                name=topic.name,
+                partitions=[failed(number, error) for number in topic.partition_indexes],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+@api(ApiKey.DESCRIBE_PRODUCERS, versions=(0, 0), fail=fail)
+async def handle_describe_producers(
+    ctx: RequestContext, request: DescribeProducersRequest
+) -> DescribeProducersResponse:
+    """Ask every partition's owner; the calls run side by side."""
+    started = [
+        (topic.name, [(n, ask(ctx, topic.name, n)) for n in topic.partition_indexes])
+        for topic in request.topics
+    ]
+    response = DescribeProducersResponse()
+    entry = DescribeProducersResponse.TopicResponse
+    for name, partitions in started:
+        answers = [await answer(number, asked) for number, asked in partitions]
+        response.topics.append(entry(name=name, partitions=answers))
+    return response
+
+
+def ask(ctx: RequestContext, topic: str, number: int) -> Pending | WireError:
+    """Start with one partition."""
+    try:
+        image, _ = ctx.led_partition(topic, number)
+    except WireError as error:
+        return error
+    return ctx.worker(image.slot, "describe_producers")
+
+
+async def answer(number: int, asked: Pending | WireError) -> Any:
+    """The response's entry of one partition."""
+    if isinstance(asked, WireError):
+        return failed(number, asked)
+    try:
+        found = await asked
+    except WireError as error:
+        return failed(number, error)
+    producer = DescribeProducersResponse.ProducerState
+    return DescribeProducersResponse.PartitionResponse(
+        partition_index=number, active_producers=[producer(**each) for each in found]
+    )
+
+
+def failed(number: int, error: WireError) -> Any:
+    return DescribeProducersResponse.PartitionResponse(
+        partition_index=number, error_code=partition_error(error), error_message=error.message
+    )

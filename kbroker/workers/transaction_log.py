@@ -1,0 +1,116 @@
+"""The log side of transactions in an io worker: markers, and what a log remembers of producers.
+
+Coordinators of any io worker have their markers appended here by the owner of the partition. An
+answer is given after the slot is published, so that a coordinator which calls a transaction
+complete has readers see it so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kbroker._ext.producer_state import ProducerEntry
+from kbroker.errors import ErrorCode, StorageError
+from kbroker.ipc.process_table import Address
+from kbroker.ipc.rpc import Pending
+from kbroker.storage.partition_log import PartitionLog
+
+if TYPE_CHECKING:
+    from kbroker.workers.io_worker import IoWorker
+
+# slot, producer id, producer epoch, commit, coordinator epoch, transaction version
+Marker = Sequence[Any]
+
+
+class MarkerCall:
+    """Markers of one call, appended; their codes are given out when they are published."""
+
+    __slots__ = ("codes", "logs", "outcome")
+
+    def __init__(self) -> None:
+        self.codes: list[int] = []
+        self.logs: list[PartitionLog | None] = []
+        self.outcome = Pending()
+
+    @property
+    def is_dirty(self) -> bool:
+        return any(log is not None and log.appender.dirty for log in self.logs)
+
+
+class TransactionLog:
+    """Made by the io worker, which calls ``end_turn`` when slots are published, and ``tick``."""
+
+    def __init__(self, worker: IoWorker) -> None:
+        self._worker = worker
+        self._calls: list[MarkerCall] = []
+        worker.rpc.serve("write_markers", self.serve_write_markers)
+        worker.rpc.serve("describe_producers", self.serve_describe_producers)
+
+    async def serve_write_markers(self, sender: Address, markers: Iterable[Marker]) -> list[int]:
+        """Append the markers; an error code for each, in order."""
+        codes: list[int] = await self.write_markers(markers)
+        return codes
+
+    def write_markers(self, markers: Iterable[Marker]) -> Pending:
+        """As the operation of that name, for a coordinator of this process."""
+        call = MarkerCall()
+        now_ms = self._worker.clock.now_ms()
+        for marker in markers:
+            log = self._worker.logs.log(marker[0])
+            code = self._append(log, marker, now_ms)
+            call.codes.append(int(code))
+            call.logs.append(log if code == ErrorCode.NONE else None)
+        self._calls.append(call)
+        return call.outcome
+
+    def _append(self, log: PartitionLog | None, marker: Marker, now_ms: int) -> int:
+        slot, producer_id, producer_epoch, commit, coordinator_epoch, version = marker
+        if log is None:
+            offline = self._worker.logs.offline_reason(slot) is not None
+            return ErrorCode.KAFKA_STORAGE_ERROR if offline else ErrorCode.NOT_LEADER_OR_FOLLOWER
+        try:
+            code, offset = log.appender.append_marker(
+                producer_id, producer_epoch, commit, coordinator_epoch, now_ms, version
+            )
+        except StorageError:
+            self._worker.on_storage_failure(slot)
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        if code == ErrorCode.NONE:
+            self._worker.engine.touch(log.appender)
+            self._worker.coordinators.on_marker(slot, offset, producer_id, producer_epoch, commit)
+        return int(code)
+
+    def end_turn(self) -> bool:
+        """Answer the calls whose markers are all published, or whose log directory has failed.
+
+        True when there are others: slots are to be published once more.
+        """
+        published = [call for call in self._calls if not call.is_dirty]
+        self._calls = [call for call in self._calls if call not in published]
+        for call in published:
+            for number, log in enumerate(call.logs):
+                if log is not None and log.appender.closed:
+                    call.codes[number] = int(ErrorCode.KAFKA_STORAGE_ERROR)
+            call.outcome.resolve(call.codes)
+        return bool(self._calls)
+
+    def tick(self) -> None:
+        """Refuse batches that have waited too long for a transaction coordinator."""
+        self._worker.engine.expire_held()
+
+    def serve_describe_producers(self, sender: Address, slot: int) -> list[dict[str, int]]:
+        """Every producer the log remembers, as DescribeProducers has them."""
+        return [describe(entry) for entry in self._worker.log_of(slot).producers()]
+
+
+def describe(entry: ProducerEntry) -> dict[str, int]:
+    """The fields of a DescribeProducers answer."""
+    return {
+        "producer_id": entry.producer_id,
+        "producer_epoch": entry.producer_epoch,
+        "last_sequence": entry.last_sequence_number,
+        "last_timestamp": entry.last_timestamp,
+        "coordinator_epoch": entry.coordinator_epoch,
+        "current_txn_start_offset": entry.current_txn_first_offset,
+    }
