@@ -41,8 +41,8 @@ def test_commit_of_any_version_is_fetched_and_survives_a_reload(version: int) ->
     assert host.fetch() == (42, -1, "m", 0)
     host.reload()
     assert host.fetch() == (42, -1, "m", 0)
-    assert host.counted[OFFSET_COMMITS] == 1
-    assert host.counted[OFFSETS] == 1
+    assert host.counted[OFFSET_COMMITS.name] == 1
+    assert host.counted[OFFSETS.name] == 1
 
 
 def test_commit_is_written_as_kafka_2_7_reads_it() -> None:
@@ -144,7 +144,7 @@ def test_commit_too_large_for_a_batch_is_refused_as_a_whole() -> None:
     assert {p.error_code for p in answer.topics[0].partitions} == {
         ErrorCode.INVALID_COMMIT_OFFSET_SIZE
     }
-    assert host.log == [] and host.counted[OFFSET_COMMITS] == 0
+    assert host.log == [] and host.counted[OFFSET_COMMITS.name] == 0
 
 
 @pytest.mark.parametrize(
