@@ -1,0 +1,40 @@
+"""The ``range`` assignor: of each topic, every subscriber gets one stretch of partitions.
+
+Subscribers stand in the same order for each topic, so that topics of equal size which all members
+subscribe to are assigned alike. It is not sticky but for that order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kbroker.coordinator.group.assignors import Assignment, MemberSpec, in_order
+
+
+def assign(
+    members: Mapping[str, MemberSpec], partition_counts: Mapping[bytes, int]
+) -> dict[str, Assignment]:
+    """Assign; where a topic does not divide evenly, the first members get one partition more."""
+    order = in_order(members)
+    subscribers: dict[bytes, list[str]] = {}
+    for member_id in order:
+        for topic_id in members[member_id].topics:
+            subscribers.setdefault(topic_id, []).append(member_id)
+    found: dict[str, dict[bytes, frozenset[int]]] = {member_id: {} for member_id in order}
+    for topic_id in sorted(subscribers):
+        shares, extra = divmod(partition_counts[topic_id], len(subscribers[topic_id]))
+        start = 0
+        for member_id in subscribers[topic_id]:
+            end = start + shares + (extra > 0)
+            extra -= 1
+            if start == end:
+                break
+            found[member_id][topic_id] = frozenset(range(start, end))
+            start = end
+    # What stays as it was stays the same object, which spares comparing it again.
+    return {
+        member_id: members[member_id].assigned
+        if members[member_id].assigned == assignment
+        else assignment
+        for member_id, assignment in found.items()
+    }

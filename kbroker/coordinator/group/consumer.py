@@ -1,0 +1,414 @@
+"""The consumer group protocol (KIP-848): the coordinator decides who consumes what.
+
+A member says in its heartbeats what it wants and what it has, and is answered with its epoch and
+what it may consume. Three epochs tell how far a group is: the group's (raised by every change of
+members, subscriptions or topics), the target assignment's, and each member's.
+
+Everything happens in the operation of one heartbeat: there is nobody to wait for. A new target is
+computed by the first heartbeat after a change.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from kbroker.coordinator.group import consumer_records, consumer_requests
+from kbroker.coordinator.group.consumer_group import ConsumerGroup
+from kbroker.coordinator.group.consumer_member import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    STATIC_LEAVE_EPOCH,
+    UNREVOKED_PARTITIONS,
+    Member,
+)
+from kbroker.coordinator.group.consumer_replay import ConsumerReplay
+from kbroker.coordinator.group.consumer_topics import TopicHashes, has_changed
+from kbroker.coordinator.group.consumer_update import (
+    Update,
+    offered_assignors,
+    preferred_assignor,
+)
+from kbroker.coordinator.group.machine import GroupMachine, Part
+from kbroker.coordinator.machine import Call, Operation
+from kbroker.errors import ErrorCode, WireError
+from kbroker.protocol.api import ApiKey
+from kbroker.protocol.messages.consumer_group_describe import ConsumerGroupDescribeResponse
+from kbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+
+if TYPE_CHECKING:
+    from kbroker.cluster.image import TopicImage
+
+log = logging.getLogger(__name__)
+
+# First parts of timers' names; the group and the member follow.
+SESSION, REBALANCE = "consumer session", "consumer rebalance"
+
+# BOUND: topics that a group notes down for its patterns; beyond it matches all there are.
+_CHANGED_TOPICS_MAX = 1_000
+
+
+class ConsumerProtocol(Part):
+    """Serves ConsumerGroupHeartbeat and ConsumerGroupDescribe."""
+
+    def __init__(self, machine: GroupMachine) -> None:
+        super().__init__(machine)
+        self.handlers = {
+            ApiKey.CONSUMER_GROUP_HEARTBEAT: self.heartbeat,
+            ApiKey.CONSUMER_GROUP_DESCRIBE: self.describe,
+        }
+        self.replayers = ConsumerReplay(machine.groups).replayers()
+        self.hashes = TopicHashes(self.host)
+
+    # -- Part ------------------------------------------------------------------------------------
+
+    def loaded(self, op: Operation) -> None:
+        op.touch()
+        for group in self._groups():
+            log.info("group %s: loaded with %d members", group.group_id, len(group.members))
+            for member in group.members.values():
+                self.start_session(group.group_id, member)
+                if member.state == UNREVOKED_PARTITIONS:
+                    self.start_rebalance(group.group_id, member)
+
+    def on_image(
+        self, op: Operation, changed: Mapping[str, tuple[TopicImage | None, TopicImage | None]]
+    ) -> None:
+        names = {name for name, (old, new) in changed.items() if has_changed(old, new)}
+        if not names:
+            return
+        op.touch()
+        for name in names:
+            self.hashes.forget(name)
+        for group in self._groups():
+            if not names.isdisjoint(group.name_counts):
+                group.is_stale = True
+            if group.resolved:
+                group.is_stale = group.is_stale or any(
+                    not names.isdisjoint(resolved.topics) for resolved in group.resolved.values()
+                )
+                if group.changed_topics is not None:
+                    group.changed_topics |= names
+                    if len(group.changed_topics) > _CHANGED_TOPICS_MAX:
+                        group.changed_topics = None
+
+    def _groups(self) -> list[ConsumerGroup]:
+        return [g for g in self.machine.groups.values() if isinstance(g, ConsumerGroup)]
+
+    # -- ConsumerGroupHeartbeat ------------------------------------------------------------------
+
+    def heartbeat(self, op: Operation, call: Call) -> Any:
+        request = call.request
+        self._refuse_if_disabled()
+        consumer_requests.check_heartbeat(request, call.version, offered_assignors(self.host))
+        if request.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
+            return self._leave(op, request)
+        group = self._group_to_join(request)
+        if request.member_epoch == JOIN_EPOCH:
+            self._refuse_if_full(group, request.member_id)
+        old, replaced, replacing = self._known_member(group, request)
+        member = _updated(old, request, call)
+        update = Update(self.host, self.hashes, group, old, member, replaced)
+        member = update.run(request.topic_partitions)
+        # Nothing can fail from here on.
+        self._write(op, replacing + update.records)
+        self._settle(op, update, member)
+        self.start_session(group.group_id, member)
+        response = ConsumerGroupHeartbeatResponse(
+            member_id=member.member_id,
+            member_epoch=member.epoch,
+            heartbeat_interval_ms=self.host.config["group.consumer.heartbeat.interval.ms"],
+        )
+        if (
+            request.member_epoch == JOIN_EPOCH
+            or consumer_requests.is_full(request)
+            or member.assigned != old.assigned
+        ):
+            response.assignment = consumer_requests.as_assignment(member.assigned)
+        return response
+
+    def _refuse_if_disabled(self) -> None:
+        if "consumer" not in self.host.config["group.coordinator.rebalance.protocols"]:
+            text = "group.coordinator.rebalance.protocols does not name consumer"
+            raise WireError(ErrorCode.UNSUPPORTED_VERSION, text)
+
+    def _group_to_join(self, request: Any) -> ConsumerGroup:
+        """The group of a heartbeat, for a member that joins a new one.
+
+        Raises GROUP_ID_NOT_FOUND.
+        """
+        group = self.machine.groups.get(request.group_id)
+        if group is None and request.member_epoch == JOIN_EPOCH:
+            return ConsumerGroup(request.group_id)
+        return self.existing(request.group_id)
+
+    def existing(self, group_id: str) -> ConsumerGroup:
+        """Raises GROUP_ID_NOT_FOUND."""
+        group = self.machine.groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            return group
+        raise WireError(ErrorCode.GROUP_ID_NOT_FOUND, _not_found(group_id, group is not None))
+
+    def _refuse_if_full(self, group: ConsumerGroup, member_id: str) -> None:
+        limit = self.host.config["group.consumer.max.size"]
+        if len(group.members) >= limit and member_id not in group.members:
+            text = f"the group has {limit} members, and may not have more"
+            raise WireError(ErrorCode.GROUP_MAX_SIZE_REACHED, text)
+
+    def _known_member(
+        self, group: ConsumerGroup, request: Any
+    ) -> tuple[Member, Member | None, list[consumer_records.Record]]:
+        """The member as it is, a blank one if it is new; whom it replaces; the records of that."""
+        joins = request.member_epoch == JOIN_EPOCH
+        member_id = request.member_id
+        if joins and not member_id:
+            member_id = _new_member_id()
+        if request.instance_id is not None:
+            return self._known_static_member(group, request, member_id)
+        known = group.members.get(member_id)
+        if known is not None:
+            consumer_requests.check_epoch(known, request.member_epoch, request.topic_partitions)
+            return known, None, []
+        if not joins:
+            group.member(member_id)  # raises
+        log.info("group %s: member %s joins", group.group_id, member_id)
+        return Member(member_id), None, []
+
+    def _known_static_member(
+        self, group: ConsumerGroup, request: Any, member_id: str
+    ) -> tuple[Member, Member | None, list[consumer_records.Record]]:
+        instance_id = request.instance_id
+        known = group.static_member(instance_id)
+        if request.member_epoch != JOIN_EPOCH:
+            found = _static_or_raise(group, known, instance_id, member_id)
+            consumer_requests.check_epoch(found, request.member_epoch, request.topic_partitions)
+            return found, None, []
+        if known is None:
+            log.info("group %s: member %s joins as %s", group.group_id, member_id, instance_id)
+            return group.members.get(member_id) or Member(member_id), None, []
+        if known.member_id == member_id:
+            return known, None, []
+        if not known.is_classic and known.epoch != STATIC_LEAVE_EPOCH:
+            text = f"{known.member_id} is the member of {instance_id} and has not left"
+            raise WireError(ErrorCode.UNRELEASED_INSTANCE_ID, text)
+        log.info(
+            "group %s: member %s takes the place of %s as %s",
+            group.group_id,
+            member_id,
+            known.member_id,
+            instance_id,
+        )
+        member = known.with_(member_id=member_id, epoch=0, previous_epoch=0)
+        return member, known, replacement(group, known, member)
+
+    def _write(self, op: Operation, records: list[consumer_records.Record]) -> None:
+        for key, value in records:
+            op.append(key, value)
+
+    def _settle(self, op: Operation, update: Update, member: Member) -> None:
+        """Change soft state as the update has it."""
+        op.touch()
+        group = update.group
+        if update.has_checked:
+            group.is_stale = False
+        if update.has_matched:
+            group.changed_topics = set()
+            group.matched_ms = self.host.now_ms()
+        if update.replaced is not None:
+            self.cancel_timers(group.group_id, update.replaced.member_id)
+        if update.assigned_changed and not member.is_classic:
+            if member.state == UNREVOKED_PARTITIONS:
+                self.start_rebalance(group.group_id, member)
+            else:
+                self.host.cancel_timer((REBALANCE, group.group_id, member.member_id))
+
+    # -- leaving, and being put out --------------------------------------------------------------
+
+    def _leave(self, op: Operation, request: Any) -> Any:
+        group = self.existing(request.group_id)
+        response = ConsumerGroupHeartbeatResponse(
+            member_id=request.member_id, member_epoch=request.member_epoch
+        )
+        if request.instance_id is None:
+            member = group.member(request.member_id)
+        else:
+            known = group.static_member(request.instance_id)
+            member = _static_or_raise(group, known, request.instance_id, request.member_id)
+            if request.member_epoch == STATIC_LEAVE_EPOCH:
+                # It keeps its place, and its partitions, until its session ends.
+                log.info(
+                    "group %s: member %s (%s) leaves for a while",
+                    group.group_id,
+                    member.member_id,
+                    member.instance_id,
+                )
+                left = member.with_(epoch=STATIC_LEAVE_EPOCH, revoking={})
+                self._write(op, [consumer_records.assignment(group.group_id, left)])
+                return response
+        log.info("group %s: member %s leaves", group.group_id, member.member_id)
+        self.fence(op, group, [member])
+        return response
+
+    def fence(self, op: Operation, group: ConsumerGroup, members: list[Member]) -> None:
+        """Take members out; the next heartbeat of another one gives their partitions away."""
+        records: list[consumer_records.Record] = []
+        name_counts, regex_counts = dict(group.name_counts), dict(group.regex_counts)
+        for member in members:
+            records += consumer_records.without_member(group.group_id, member.member_id)
+            for name in member.topics:
+                name_counts[name] -= 1
+            if member.regex:
+                regex_counts[member.regex] -= 1
+        names = {name for name, count in name_counts.items() if count}
+        for pattern in sorted(group.resolved):
+            if regex_counts.get(pattern):
+                names |= group.resolved[pattern].topics
+            else:
+                records.append(consumer_records.regex(group.group_id, pattern, None))
+        epoch = group.epoch + 1
+        metadata_hash = self.hashes.of(names)
+        records.append(consumer_records.group_epoch(group.group_id, epoch, metadata_hash))
+        if len(members) == len(group.members):
+            # Of an empty group there is nothing to assign.
+            records.append(
+                consumer_records.target_epoch(group.group_id, epoch, self.host.wall_ms())
+            )
+        log.info(
+            "group %s: new epoch %d because %d members are gone",
+            group.group_id,
+            epoch,
+            len(members),
+        )
+        self._write(op, records)
+        op.touch()
+        for member in members:
+            self.cancel_timers(group.group_id, member.member_id)
+
+    # -- timers ----------------------------------------------------------------------------------
+
+    def start_session(self, group_id: str, member: Member) -> None:
+        """The member has been heard of. Soft."""
+        if member.classic is not None:
+            timeout_ms = member.classic.session_timeout_ms
+        else:
+            timeout_ms = self.host.config["group.consumer.session.timeout.ms"]
+        name = (SESSION, group_id, member.member_id)
+        self.host.set_timer(name, timeout_ms, self._on_session_end, group_id, member.member_id)
+
+    def start_rebalance(self, group_id: str, member: Member) -> None:
+        """The member has to give up partitions, and this long for it. Soft."""
+        name = (REBALANCE, group_id, member.member_id)
+        timeout_ms = max(member.rebalance_timeout_ms, 0)
+        epoch = member.epoch
+        self.host.set_timer(
+            name, timeout_ms, self._on_rebalance_end, group_id, member.member_id, epoch, timeout_ms
+        )
+
+    def cancel_timers(self, group_id: str, member_id: str) -> None:
+        """Soft."""
+        for kind in (SESSION, REBALANCE):
+            self.host.cancel_timer((kind, group_id, member_id))
+
+    def find(self, group_id: str, member_id: str) -> tuple[ConsumerGroup, Member] | None:
+        """For timers, whose member may be gone."""
+        group = self.machine.groups.get(group_id)
+        member = group.members.get(member_id) if isinstance(group, ConsumerGroup) else None
+        return None if member is None else (group, member)  # type: ignore[return-value]
+
+    def _on_session_end(self, op: Operation, group_id: str, member_id: str) -> None:
+        self.expire(op, group_id, member_id, "its session has expired")
+
+    def _on_rebalance_end(
+        self, op: Operation, group_id: str, member_id: str, epoch: int, timeout_ms: int
+    ) -> None:
+        found = self.find(group_id, member_id)
+        if found is not None and found[1].epoch == epoch:
+            reason = f"it did not give up its partitions in epoch {epoch} within {timeout_ms} ms"
+            self.expire(op, group_id, member_id, reason)
+
+    def expire(self, op: Operation, group_id: str, member_id: str, reason: str) -> None:
+        """Take out a member, if it is still there."""
+        found = self.find(group_id, member_id)
+        if found is not None:
+            log.info("group %s: member %s is fenced, %s", group_id, member_id, reason)
+            self.fence(op, found[0], [found[1]])
+
+    # -- ConsumerGroupDescribe -------------------------------------------------------------------
+
+    def describe(self, op: Operation, call: Call) -> Any:
+        self._refuse_if_disabled()
+        groups = []
+        for group_id in call.request.group_ids:
+            group = self.machine.groups.get(group_id)
+            if isinstance(group, ConsumerGroup):
+                assignor = preferred_assignor(self.host, group.server_assignors)
+                topics = self.host.image.topics_by_id
+                groups.append(consumer_requests.describe(group, assignor, topics))
+            else:
+                text = _not_found(group_id, group is not None)
+                groups.append(consumer_requests.describe_missing(group_id, text))
+        return ConsumerGroupDescribeResponse(groups=groups)
+
+
+def replacement(
+    group: ConsumerGroup, known: Member, member: Member
+) -> list[consumer_records.Record]:
+    """The records by which a member takes over what another one of the same instance has."""
+    group_id = group.group_id
+    return [
+        *consumer_records.without_member(group_id, known.member_id),
+        consumer_records.metadata(group_id, member),
+        consumer_records.target(group_id, member.member_id, group.target_of(known)),
+        consumer_records.assignment(group_id, member),
+    ]
+
+
+def _static_or_raise(
+    group: ConsumerGroup, known: Member | None, instance_id: str, member_id: str
+) -> Member:
+    if known is None:
+        raise WireError(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no member of {instance_id}")
+    if known.member_id != member_id:
+        text = f"{known.member_id} is the member of {instance_id} now, not {member_id}"
+        log.info("group %s: %s", group.group_id, text)
+        raise WireError(ErrorCode.FENCED_INSTANCE_ID, text)
+    return known
+
+
+def _updated(old: Member, request: Any, call: Call) -> Member:
+    """The member with what its heartbeat says of it."""
+    changes: dict[str, Any] = {}
+    if request.instance_id is not None and request.instance_id != old.instance_id:
+        changes["instance_id"] = request.instance_id
+    if request.rack_id is not None:
+        changes["rack_id"] = request.rack_id
+    if request.rebalance_timeout_ms != -1:
+        changes["rebalance_timeout_ms"] = request.rebalance_timeout_ms
+    if request.server_assignor is not None:
+        changes["server_assignor"] = request.server_assignor
+    if request.subscribed_topic_names is not None:
+        changes["topics"] = frozenset(request.subscribed_topic_names)
+    if request.subscribed_topic_regex is not None:
+        changes["regex"] = request.subscribed_topic_regex
+    if call.client_id != old.client_id:
+        changes["client_id"] = call.client_id
+    if call.client_host != old.client_host:
+        changes["client_host"] = call.client_host
+    if old.classic is not None:
+        changes["classic"] = None
+    return old.with_(**changes) if changes else old
+
+
+def _new_member_id() -> str:
+    """A random id in the form of Kafka's Uuid: 16 bytes in URL-safe base64."""
+    import base64
+    import os
+
+    return base64.urlsafe_b64encode(os.urandom(16)).rstrip(b"=").decode()
+
+
+def _not_found(group_id: str, is_other: bool) -> str:
+    if is_other:
+        return f"group {group_id} does not use the consumer protocol"
+    return f"there is no group {group_id}"

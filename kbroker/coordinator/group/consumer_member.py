@@ -1,0 +1,150 @@
+"""A member of a consumer group. Never changed: an update makes a new one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kbroker.coordinator.records.offsets_topic import (
+        ConsumerGroupCurrentMemberAssignmentValue,
+        ConsumerGroupMemberMetadataValue,
+    )
+
+# Epochs with a meaning of their own, in requests and records.
+JOIN_EPOCH = 0
+LEAVE_EPOCH = -1
+STATIC_LEAVE_EPOCH = -2
+
+# How far the member is on its way to the target; the numbers are those of the records.
+STABLE = 0
+UNREVOKED_PARTITIONS = 1  # it has to give up partitions before it may go on to the next epoch
+UNRELEASED_PARTITIONS = 2  # partitions it is to get are still held by other members
+UNKNOWN_STATE = 127
+
+# topic id -> partition -> epoch in which the member got it
+Owned = Mapping[bytes, Mapping[int, int]]
+
+_EMPTY: Owned = {}
+
+
+class Member:
+    """epoch: 0 before its first assignment, -1 when only its subscription is left.
+
+    classic: the sessions timeout and protocols of a member that speaks the classic protocol, as
+        the record has them; None for the others.
+    assigned: what it may consume. revoking: what it has to give up, and may still consume.
+    """
+
+    __slots__ = (
+        "assigned",
+        "classic",
+        "client_host",
+        "client_id",
+        "epoch",
+        "instance_id",
+        "member_id",
+        "previous_epoch",
+        "rack_id",
+        "rebalance_timeout_ms",
+        "regex",
+        "revoking",
+        "server_assignor",
+        "state",
+        "topics",
+    )
+
+    def __init__(self, member_id: str) -> None:
+        self.member_id = member_id
+        self.epoch = 0
+        self.previous_epoch = -1
+        self.state = STABLE
+        self.instance_id: str | None = None
+        self.rack_id: str | None = None
+        self.rebalance_timeout_ms = -1
+        self.client_id = ""
+        self.client_host = ""
+        self.topics: frozenset[str] = frozenset()
+        self.regex = ""
+        self.server_assignor: str | None = None
+        self.classic: ConsumerGroupMemberMetadataValue.ClassicMemberMetadata | None = None
+        self.assigned: Owned = _EMPTY
+        self.revoking: Owned = _EMPTY
+
+    def with_(self, **changes: Any) -> Member:
+        """A copy with other values."""
+        copy = Member.__new__(Member)
+        for name in Member.__slots__:
+            setattr(copy, name, getattr(self, name))
+        for name, value in changes.items():
+            setattr(copy, name, value)
+        return copy
+
+    @property
+    def is_classic(self) -> bool:
+        """Whether it speaks the classic protocol, in a group that was upgraded."""
+        return self.classic is not None
+
+    def is_reconciled(self, target_epoch: int) -> bool:
+        """Whether it has exactly what the target of this epoch gives it."""
+        return self.state == STABLE and self.epoch == target_epoch
+
+    def has_same_metadata(self, other: Member) -> bool:
+        """Whether everything that the member itself says is equal."""
+        return all(getattr(self, name) == getattr(other, name) for name in _METADATA)
+
+    def has_same_assignment(self, other: Member) -> bool:
+        """Whether everything that the coordinator says is equal."""
+        return all(getattr(self, name) == getattr(other, name) for name in _ASSIGNMENT)
+
+    # -- records ---------------------------------------------------------------------------------
+
+    def with_metadata(self, value: ConsumerGroupMemberMetadataValue) -> Member:
+        """A copy that says what the record says."""
+        return self.with_(
+            instance_id=value.instance_id,
+            rack_id=value.rack_id,
+            client_id=value.client_id,
+            client_host=value.client_host,
+            topics=frozenset(value.subscribed_topic_names),
+            regex=value.subscribed_topic_regex or "",
+            rebalance_timeout_ms=value.rebalance_timeout_ms,
+            server_assignor=value.server_assignor,
+            classic=value.classic_member_metadata,
+        )
+
+    def with_assignment(self, value: ConsumerGroupCurrentMemberAssignmentValue) -> Member:
+        """A copy that has the epoch and partitions of the record."""
+        known = (STABLE, UNREVOKED_PARTITIONS, UNRELEASED_PARTITIONS)
+        return self.with_(
+            epoch=value.member_epoch,
+            previous_epoch=value.previous_member_epoch,
+            state=value.state if value.state in known else UNKNOWN_STATE,
+            assigned=_owned(value.assigned_partitions, value.member_epoch),
+            revoking=_owned(value.partitions_pending_revocation, value.member_epoch),
+        )
+
+
+_METADATA = (
+    "instance_id",
+    "rack_id",
+    "rebalance_timeout_ms",
+    "client_id",
+    "client_host",
+    "topics",
+    "regex",
+    "server_assignor",
+    "classic",
+)
+_ASSIGNMENT = ("epoch", "previous_epoch", "state", "assigned", "revoking")
+
+
+def _owned(topics: list[Any], member_epoch: int) -> Owned:
+    """Partitions with their epochs; a record from before these existed gives the member's."""
+    owned: dict[bytes, dict[int, int]] = {}
+    for topic in topics:
+        epochs = topic.assignment_epochs
+        if epochs is None or len(epochs) != len(topic.partitions):
+            epochs = [member_epoch] * len(topic.partitions)
+        owned[topic.topic_id] = dict(zip(topic.partitions, epochs, strict=True))
+    return owned
