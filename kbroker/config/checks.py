@@ -63,6 +63,20 @@ def _check_times(config: BrokerConfig) -> None:
     shortest, longest = config["group.min.session.timeout.ms"], "group.max.session.timeout.ms"
     if shortest > config[longest]:
         _refuse(config, longest, f"at least group.min.session.timeout.ms ({shortest})")
+    for what in ("session.timeout.ms", "heartbeat.interval.ms"):
+        low = config[f"group.consumer.min.{what}"]
+        high = config[f"group.consumer.max.{what}"]
+        if low > high:
+            name = f"group.consumer.max.{what}"
+            _refuse(config, name, f"at least group.consumer.min.{what} ({low})")
+        if not low <= config[f"group.consumer.{what}"] <= high:
+            allowed = f"from {low} to {high}, the bounds of group.consumer.min and max.{what}"
+            _refuse(config, f"group.consumer.{what}", allowed)
+    session_ms = config["group.consumer.session.timeout.ms"]
+    if config["group.consumer.heartbeat.interval.ms"] >= session_ms:
+        # A member would be taken out before it could be heard of.
+        allowed = f"below group.consumer.session.timeout.ms ({session_ms})"
+        _refuse(config, "group.consumer.heartbeat.interval.ms", allowed)
     low = config["log.cleaner.min.compaction.lag.ms"]
     if low > config["log.cleaner.max.compaction.lag.ms"]:
         allowed = f"at least log.cleaner.min.compaction.lag.ms ({low})"

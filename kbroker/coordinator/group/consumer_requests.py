@@ -80,7 +80,9 @@ def check_epoch(member: Member, epoch: int, reported: list[Any] | None) -> None:
     if epoch == member.previous_epoch and epoch < member.epoch:
         if reported is not None and _is_within(reported, member.assigned):
             return
-    text = f"epoch {epoch} is not the member's, {member.epoch}; it has to give up all its partitions "
+    text = (
+        f"epoch {epoch} is not the member's, {member.epoch}; it has to give up all its partitions "
+    )
     text += "and join again"
     raise WireError(ErrorCode.FENCED_MEMBER_EPOCH, text)
 
