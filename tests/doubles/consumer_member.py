@@ -19,8 +19,7 @@ def make_host(**settings: str) -> CoordinatorHost:
 
     def make(host: Any) -> GroupMachine:
         machine = GroupMachine(host)
-        machine.consumer = ConsumerProtocol(machine)  # type: ignore[attr-defined]
-        machine.add(machine.consumer)  # type: ignore[attr-defined]
+        machine.add(ConsumerProtocol(machine))
         return machine
 
     return CoordinatorHost(make, **settings)

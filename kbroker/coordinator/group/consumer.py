@@ -54,6 +54,7 @@ class ConsumerProtocol(Part):
 
     def __init__(self, machine: GroupMachine) -> None:
         super().__init__(machine)
+        machine.consumer = self
         self.handlers = {
             ApiKey.CONSUMER_GROUP_HEARTBEAT: self.heartbeat,
             ApiKey.CONSUMER_GROUP_DESCRIBE: self.describe,

@@ -18,6 +18,7 @@ from kbroker.protocol.message import Message
 if TYPE_CHECKING:
     from kbroker.cluster.image import TopicImage
     from kbroker.coordinator.group.classic_protocol import ClassicProtocol
+    from kbroker.coordinator.group.consumer import ConsumerProtocol
     from kbroker.coordinator.offsets.offsets import Offsets
 
 # (offset, producer id, key, value)
@@ -59,13 +60,15 @@ class GroupMachine:
     """See ``kbroker.coordinator.machine.Machine``.
 
     groups: every group of this partition that has state of its own; one that only committed
-    offsets has none until it is joined, its offsets are in ``offsets``. classic: the part that has
-    the groups of that kind.
+    offsets has none until it is joined, its offsets are in ``offsets``. classic, consumer: the
+    parts that have the groups of these kinds.
     """
 
     records = RECORDS
+    # Set by each of these parts itself.
     classic: ClassicProtocol
-    offsets: Offsets  # set by that part itself
+    consumer: ConsumerProtocol
+    offsets: Offsets
 
     def __init__(self, host: Host) -> None:
         self.host = host

@@ -442,6 +442,14 @@ def test_advertised_listeners_are_empty_unless_configured(text, told):
         ("replica.lag.time.max.ms=100", "replica.fetch.wait.max.ms"),
         ("offsets.commit.required.acks=4", "offsets.commit.required.acks"),
         ("group.max.session.timeout.ms=1", "group.max.session.timeout.ms"),
+        ("group.consumer.session.timeout.ms=44999", "group.consumer.session.timeout.ms"),
+        ("group.consumer.heartbeat.interval.ms=15001", "group.consumer.heartbeat.interval.ms"),
+        ("group.consumer.max.session.timeout.ms=1", "group.consumer.max.session.timeout.ms"),
+        (
+            "group.consumer.max.heartbeat.interval.ms=45000\n"
+            "group.consumer.heartbeat.interval.ms=45000",
+            "group.consumer.heartbeat.interval.ms",
+        ),
         ("log.cleaner.dedupe.buffer.size=1000", "log.cleaner.dedupe.buffer.size"),
         ("worker.restart.backoff.ms=99999", "worker.restart.backoff.ms"),
     ],
