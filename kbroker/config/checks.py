@@ -142,10 +142,10 @@ def advice(config: BrokerConfig) -> list[str]:
         )
     request_bytes = config["socket.request.max.bytes"]
     bound = config["queued.max.request.bytes"]
-    if 0 < bound < request_bytes:
+    if 0 < bound < 2 * request_bytes:
         warnings.append(
-            f"queued.max.request.bytes={bound} is raised to socket.request.max.bytes "
-            f"({request_bytes}), the room one request needs"
+            f"queued.max.request.bytes={bound} is raised to the room that two requests of "
+            f"socket.request.max.bytes ({request_bytes}) need"
         )
     if config["message.max.bytes"] > request_bytes:
         warnings.append(

@@ -32,6 +32,22 @@ def create_region(name: str, size: int) -> mmap.mmap:
         os.close(fd)
 
 
+def arena_size(bound_bytes: int, largest_bytes: int) -> int:
+    """Bytes of an arena for ``bound_bytes`` of requests, the largest of ``largest_bytes``.
+
+    A power of two that holds two of the largest: while a request grows it has a block of half its
+    size already. An eighth of it comes on top, for requests up to 64 KiB only.
+    """
+    largest_block = 1 << (largest_bytes - 1).bit_length()
+    large_part = 1 << (max(bound_bytes, 2 * largest_block) - 1).bit_length()
+    return large_part + large_part // 8
+
+
+def small_part_bytes(arena_bytes: int) -> int:
+    """How many of the bytes of ``arena_size`` are for small requests only."""
+    return arena_bytes // 9
+
+
 class SharedRegions:
     """All regions of one broker. They live as long as a process maps them."""
 

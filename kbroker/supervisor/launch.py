@@ -20,7 +20,7 @@ from kbroker._ext import partition_table
 from kbroker.config.loader import BrokerConfig
 from kbroker.ipc import fdpass
 from kbroker.ipc.process_table import PID, READY, STATE, Address, ProcessKind, ProcessTable
-from kbroker.ipc.regions import SharedRegions
+from kbroker.ipc.regions import SharedRegions, arena_size
 from kbroker.metrics import slots
 from kbroker.metrics.catalog import PROCESS_RESTARTS
 from kbroker.supervisor.arbiter import Arbiter
@@ -75,7 +75,9 @@ class Broker:
             process_count=len(table_addresses),
             partition_table_bytes=partition_table.region_size(config["partition.table.slots"]),
             arena_count=network_count,
-            arena_bytes=arena_bytes(config),
+            arena_bytes=arena_size(
+                config.queued_max_request_bytes, config["socket.request.max.bytes"] + 4
+            ),
             counters_bytes=slots.region_size(len(table_addresses)),
         )
         self.processes = ProcessTable(self.regions.process_table, table_addresses)
@@ -200,15 +202,6 @@ def launch(
         return broker.run(exit_with_parent)
     finally:
         broker.close()
-
-
-def arena_bytes(config: BrokerConfig) -> int:
-    """Size of a network process's arena.
-
-    A power of two that holds the largest request and its neighbours.
-    """
-    wanted = max(config.queued_max_request_bytes, config["socket.request.max.bytes"] + 4096)
-    return 1 << (int(wanted) - 1).bit_length()
 
 
 def durability(config: BrokerConfig) -> str:

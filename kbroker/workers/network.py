@@ -27,6 +27,7 @@ from kbroker.errors import WireError
 from kbroker.handlers.dispatch import Dispatcher
 from kbroker.ipc.fdpass import host_of, receive_connections, send_closed
 from kbroker.ipc.process_table import CONNECTIONS, CONTROLLER, Address, ProcessKind
+from kbroker.ipc.regions import small_part_bytes
 from kbroker.ipc.rpc import Pending, run
 from kbroker.metrics.catalog import (
     ARENA_FULL,
@@ -67,7 +68,8 @@ class NetworkWorker(Worker):
         self.topics = TopicRegistry()
         processes = len(self.processes.of_kind(ProcessKind.NETWORK))
         frame_max = config["socket.request.max.bytes"]
-        self.arena = arena = Arena(context.arenas[index], frame_max + 4)
+        region = context.arenas[index]
+        self.arena = arena = Arena(region, frame_max + 4, small_part_bytes(len(region)))
         requests = RequestTable()
         self.produce = ProducePath(arena, self.topics, requests, len(self.io_workers))
         self.fetch = FetchEngine(
@@ -258,6 +260,7 @@ class NetworkWorker(Worker):
     def tick(self, now: int) -> None:
         self.dispatcher.tick(now)
         self.coordinators.tick(now)
+        self.loop.relieve(now)
         self.totals.publish()
         for api_key, count in self.loop.take_request_counts():
             self.counters.add(REQUESTS, count, api_key)

@@ -43,9 +43,16 @@ class GoodClient:
     """
 
     def __init__(
-        self, broker: Broker, topic: str, *, longest_s: float = 2.0, least: int = 20
+        self,
+        broker: Broker,
+        topic: str,
+        *,
+        longest_s: float = 2.0,
+        least: int = 20,
+        record_bytes: int = 4,
     ) -> None:
         self._client = WireClient((broker.host, broker.port), timeout=longest_s + 10)
+        self._batch = batch_of([b"g" * record_bytes])
         self._topic, self._longest_s, self._least = topic, longest_s, least
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -76,11 +83,10 @@ class GoodClient:
         assert max(self.durations) <= self._longest_s, f"{max(self.durations):.2f} s for a record"
 
     def _run(self) -> None:
-        batch = batch_of([b"good"])
         try:
             while not self._stopping.is_set():
                 began = time.monotonic()
-                code = self._client.produce(self._topic, {0: batch})[0].error_code
+                code = self._client.produce(self._topic, {0: self._batch})[0].error_code
                 assert code == 0, f"error {code}"
                 self.durations.append(time.monotonic() - began)
                 time.sleep(0.005)

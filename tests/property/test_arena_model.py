@@ -10,6 +10,7 @@ from kbroker._ext.arena import PAGE_SIZE, Arena, ArenaProbe
 pytestmark = pytest.mark.property
 
 SIZE = 64 * PAGE_SIZE
+SMALL_BYTES, SMALL_MAX = 32 * PAGE_SIZE, 16 * PAGE_SIZE
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -39,6 +40,37 @@ def test_arena_random_blocks_never_overlap_and_all_return(seed):
 
     assert probe.arena.allocated == 0
     assert probe.acquire(SIZE) == (0, SIZE), "free buddies must have joined again"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_arena_of_two_parts_keeps_the_small_one_for_small_blocks(seed):
+    rng = random.Random(seed)
+    probe = ArenaProbe(Arena(bytearray(SMALL_BYTES + SIZE), SIZE, SMALL_BYTES))
+    held: dict[int, int] = {}
+
+    for _ in range(500):
+        if held and rng.random() < 0.45:
+            offset = rng.choice(list(held))
+            del held[offset]
+            probe.release(offset)
+            continue
+        wanted = rng.randint(1, SIZE // rng.choice([1, 4, 16, 64]))
+        from_large = rng.random() < 0.5
+        block = probe.acquire(wanted, from_large)
+        if block is None:
+            continue
+        offset, capacity = block
+        assert all(offset + capacity <= o or o + c <= offset for o, c in held.items()), seed
+        if capacity > SMALL_MAX:
+            assert from_large and offset >= SMALL_BYTES
+        assert offset + capacity <= SMALL_BYTES or (from_large and offset >= SMALL_BYTES)
+        held[offset] = capacity
+    for offset in held:
+        probe.release(offset)
+
+    assert probe.acquire(SIZE) == (SMALL_BYTES, SIZE), "free buddies must have joined again"
+    assert {probe.acquire(SMALL_MAX)[0] for _ in range(2)} == {0, SMALL_MAX}
+    assert probe.acquire(1) is None
 
 
 def test_arena_full_returns_nothing_until_a_block_is_freed():

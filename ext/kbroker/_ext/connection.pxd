@@ -42,14 +42,19 @@ cdef class Connection:
     cdef bint in_ready
     cdef bint in_dirty
     cdef bint in_starved
+    cdef bint in_line
+    cdef bint wants_large              # the block it starves for can only come from the large part
     cdef bint had_request
     cdef int64_t last_active_ms
     cdef int64_t partial_since_ms      # when the frame in progress began, -1 when there is none
+    cdef int64_t received_ms           # when bytes came last
+    cdef int64_t starved_since_ms      # when it began to wait for arena memory, -1 when it does not
     cdef int64_t blocked_since_ms      # when the peer stopped reading, -1 when it reads
 
     cdef FrameStatus next_frame(self, const uint8_t* base, int64_t frame_max, const uint8_t** frame, int32_t* size) noexcept nogil
-    cdef ReceiveStatus receive(self, Arena arena, int64_t frame_max, int64_t* received) noexcept nogil
-    cdef bint make_room(self, Arena arena, int64_t frame_max) noexcept nogil
+    cdef ReceiveStatus receive(self, Arena arena, int64_t frame_max, bint from_large, int64_t* received) noexcept nogil
+    cdef bint make_room(self, Arena arena, int64_t frame_max, bint from_large) noexcept nogil
+    cdef Block* acquire(self, Arena arena, int64_t capacity, bint from_large) noexcept nogil
     cdef void drop_empty_block(self, Arena arena) noexcept nogil
     cdef void push(self, Request* request) noexcept nogil
     cdef Request* pop(self) noexcept nogil

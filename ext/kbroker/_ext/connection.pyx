@@ -30,6 +30,8 @@ cdef class Connection:
         self.readable = True
         self.last_active_ms = now_ms
         self.partial_since_ms = -1
+        self.starved_since_ms = -1
+        self.received_ms = now_ms
         self.blocked_since_ms = -1
 
     cdef FrameStatus next_frame(
@@ -49,12 +51,12 @@ cdef class Connection:
         size[0] = length
         return FRAME_READY
 
-    cdef ReceiveStatus receive(self, Arena arena, int64_t frame_max, int64_t* received) noexcept nogil:
-        """Receive once, as much as there is room for."""
+    cdef ReceiveStatus receive(self, Arena arena, int64_t frame_max, bint from_large, int64_t* received) noexcept nogil:
+        """Receive once, as much as there is room for. from_large: whether it may use the arena's large part."""
         cdef:
             int64_t room, expected
             ssize_t n
-        if not self.make_room(arena, frame_max):
+        if not self.make_room(arena, frame_max, from_large):
             return RECEIVE_STARVED
         room = self.block.capacity - self.end
         expected = self.frame_size_last
@@ -76,14 +78,24 @@ cdef class Connection:
             return RECEIVED_NONE
         return RECEIVED_NONE if errno == EINTR else RECEIVE_ERROR
 
-    cdef bint make_room(self, Arena arena, int64_t frame_max) noexcept nogil:
+    cdef Block* acquire(self, Arena arena, int64_t capacity, bint from_large) noexcept nogil:
+        cdef Block* block = arena.acquire(capacity, from_large)
+        if block == NULL:
+            self.wants_large = capacity > arena.small_max
+        return block
+
+    cdef bint make_room(self, Arena arena, int64_t frame_max, bint from_large) noexcept nogil:
         """See that the block has room for more of the frame in progress; False when the arena is full."""
         cdef:
             int64_t have = self.end - self.start
             int64_t need, grant
             Block* larger
         if self.block == NULL:
-            self.block = arena.acquire(min(max(self.frame_size_last, <int64_t>BLOCK_FIRST), frame_max + 4))
+            need = min(max(self.frame_size_last, <int64_t>BLOCK_FIRST), frame_max + 4)
+            self.block = self.acquire(arena, need, from_large)
+            if self.block == NULL and need > BLOCK_FIRST:
+                # This frame may be smaller than the one before.
+                self.block = self.acquire(arena, BLOCK_FIRST, from_large)
             self.start = self.end = 0
             return self.block != NULL
         need = 4
@@ -98,7 +110,7 @@ cdef class Connection:
             # COPY: the first part of a frame moves to the front of its block.
             memmove(arena.base + self.block.offset, arena.base + self.block.offset + self.start, <size_t>have)
         else:
-            larger = arena.acquire(need)
+            larger = self.acquire(arena, need, from_large)
             if larger == NULL:
                 return False
             # COPY: the first part of a frame moves to a block that can hold more of it.

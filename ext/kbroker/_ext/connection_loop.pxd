@@ -12,7 +12,8 @@ cdef class ConnectionLoop:
     cdef dict _readers                # fd -> reader, for descriptors that are not connections
     cdef list _ready                  # connections with more to do than their turn allowed
     cdef list _dirty                  # connections with answers to send
-    cdef list _starved                # connections that wait for arena memory
+    cdef list _starved                # connections that wait for a small block of the arena
+    cdef list _line                   # those that wait for a large one, the oldest request first
     cdef int64_t _freed_seen          # arena.freed_total when they last tried
     cdef Arena _arena
     cdef RequestTable _requests
@@ -45,4 +46,8 @@ cdef class ConnectionLoop:
     cdef int send_fetch(self, Connection c, Request* request) except -1
     cdef int end_request(self, Request* request) except -1
     cdef int close_connection(self, Connection c, object reason) except -1
-    cdef int relieve_arena(self) except -1
+    cdef int starve(self, Connection c) except -1
+    cdef int leave_line(self, Connection c) except -1
+    cdef bint may_retry(self)
+    cdef int retry_starved(self) except -1
+    cdef int relieve_part(self, list waiting, int64_t first, int64_t end) except -1

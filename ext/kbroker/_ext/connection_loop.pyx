@@ -4,6 +4,10 @@ A turn waits for events, receives into the arena and hands whole frames to ``han
 in request order. Sockets are edge-triggered: ``readable`` and ``writable`` remember what the kernel said until a call
 proves otherwise. What a request is, ``net_loop`` knows.
 
+Memory: a connection that gets no block of the arena waits, and its bytes wait in the kernel. Those that wait for a
+large block stand in line, the oldest request first; nobody else gets memory of the large part until the first of them
+has what it needs. Requests that are not whole hold memory without doing anything for it: see ``relieve``.
+
 Order on a connection: frames that ``may_pipeline`` allows may be in flight together; any other starts only when all
 before it have been answered and sent, and nothing behind it is looked at before its own answer is sent.
 """
@@ -56,6 +60,14 @@ cdef enum:
     # BOUND: requests in flight on one connection.
     IN_FLIGHT_MAX = 256
     GATHER_MAX = 64
+    # How long a connection waits for memory before others may be closed for it, and how long those sent nothing.
+    RELIEF_AFTER_MS = 500
+    # What is freed at a time: this part of the memory.
+    RELIEF_SHARE = 16
+
+
+cdef inline int64_t request_began(Connection c) noexcept:
+    return c.partial_since_ms if c.partial_since_ms >= 0 else c.starved_since_ms
 
 
 class CloseConnection(Exception):
@@ -77,6 +89,7 @@ cdef class ConnectionLoop:
         self._ready = []
         self._dirty = []
         self._starved = []
+        self._line = []
         self._arena = arena
         self._requests = requests
         self._frame_max = frame_max
@@ -139,7 +152,7 @@ cdef class ConnectionLoop:
     @property
     def starved_count(self) -> int:
         """Connections that wait for arena memory."""
-        return len(self._starved)
+        return len(self._starved) + len(self._line)
 
     # -- the turn ---
 
@@ -151,7 +164,7 @@ cdef class ConnectionLoop:
             uint32_t mask
             Connection c
             list again
-        if self._ready or self._dirty or (self._starved and self._arena.freed_total != self._freed_seen):
+        if self._ready or self._dirty or self.may_retry():
             timeout_ms = 0
         with nogil:
             count = epoll_wait(self._epoll_fd, events, EVENTS_MAX, timeout_ms)
@@ -178,13 +191,8 @@ cdef class ConnectionLoop:
             for c in again:
                 c.in_ready = False
                 self.serve(c)
-        if self._starved and self._arena.freed_total != self._freed_seen:
-            self._freed_seen = self._arena.freed_total
-            again = self._starved
-            self._starved = []
-            for c in again:
-                c.in_starved = False
-                self.serve(c)
+        if self.may_retry():
+            self.retry_starved()
 
     cdef int serve(self, Connection c) except -1:
         """Send what is answered, read what is there; a failure costs this connection only."""
@@ -239,22 +247,109 @@ cdef class ConnectionLoop:
                     self._ready.append(c)
                 break
             received = 0
-            got = c.receive(self._arena, self._frame_max, &received)
+            got = c.receive(self._arena, self._frame_max, not self._line or self._line[0] is c, &received)
+            if c.starved_since_ms >= 0 and got != RECEIVE_STARVED:
+                c.starved_since_ms = -1
+                if c.in_line:
+                    self.leave_line(c)
             if got == RECEIVED:
                 taken += received
+                c.received_ms = self.now_ms
                 self.bytes_received += received
             elif got == RECEIVE_EOF or got == RECEIVE_ERROR:
                 self.close_connection(c, None)
             elif got == RECEIVE_STARVED:
-                self.starved_total += 1
-                if not c.in_starved:
-                    c.in_starved = True
-                    self._starved.append(c)
+                self.starve(c)
                 break
         if not c.closed:
             c.drop_empty_block(self._arena)
             if c.block != NULL and c.end > c.start and c.partial_since_ms < 0:
                 c.partial_since_ms = self.now_ms
+        return 0
+
+    # -- waiting for memory ---
+
+    cdef int starve(self, Connection c) except -1:
+        """There was no block for this connection: it waits until some are freed."""
+        cdef int i = len(self._line)
+        self.starved_total += 1
+        if c.starved_since_ms < 0:
+            c.starved_since_ms = self.now_ms
+        if not c.wants_large:
+            if not c.in_starved:
+                c.in_starved = True
+                self._starved.append(c)
+        elif not c.in_line:
+            c.in_line = True
+            while i > 0 and request_began(<Connection>self._line[i - 1]) > request_began(c):
+                i -= 1
+            self._line.insert(i, c)
+        return 0
+
+    cdef int leave_line(self, Connection c) except -1:
+        c.in_line = False
+        self._line.remove(c)
+        self._freed_seen = -1  # it is another's turn
+        return 0
+
+    cdef bint may_retry(self):
+        return (self._starved or self._line) and self._arena.freed_total != self._freed_seen
+
+    cdef int retry_starved(self) except -1:
+        """Blocks were freed: serve those that wait, and of the line as many as get what they need."""
+        cdef Connection c
+        cdef list again = self._starved
+        self._freed_seen = self._arena.freed_total
+        self._starved = []
+        for c in again:
+            c.in_starved = False
+            self.serve(c)
+        while self._line:
+            c = self._line[0]
+            self.serve(c)
+            if c.in_line:
+                break
+        return 0
+
+    def relieve(self, int64_t now_ms):
+        """Free memory that unfinished requests hold while others wait for it; call some times a second.
+
+        Who waits, waits for RELIEF_AFTER_MS first. Then connections are closed that hold memory for a request that is
+        not whole and have sent nothing for as long, those silent longest first. If there are none, and half of the
+        memory is held by connections that wait for more themselves, they block each other: the youngest request goes.
+        """
+        self.now_ms = now_ms
+        if self._starved:
+            self.relieve_part(self._starved, 0, self._arena.small_bytes)
+        if self._line:
+            self.relieve_part(self._line, self._arena.small_bytes, self._arena.size)
+
+    cdef int relieve_part(self, list waiting, int64_t first, int64_t end) except -1:
+        """Relieve the arena between two offsets."""
+        cdef Connection c
+        cdef int64_t patient_since = self.now_ms - RELIEF_AFTER_MS, blocked_bytes = 0, freed = 0
+        cdef list silent = [], blocked = []
+        cdef bint patient = False
+        for c in waiting:
+            patient |= not c.closed and c.starved_since_ms <= patient_since
+        if not patient:
+            return 0
+        for c in self._connections.values():
+            if c.block == NULL or c.block.refs > 1 or not first <= c.block.offset < end:
+                continue
+            if c.starved_since_ms >= 0:
+                blocked_bytes += c.block.capacity
+                blocked.append((-request_began(c), c.fd))
+            elif c.received_ms <= patient_since:
+                silent.append((c.received_ms, c.fd))
+        if not silent and blocked_bytes > (end - first) // 2:
+            silent = [min(blocked)]
+        for _, fd in sorted(silent):
+            if freed >= (end - first) // RELIEF_SHARE:
+                break
+            c = self._connections[fd]
+            freed += c.block.capacity
+            self.close_connection(c, "the request arena is full, and its request is not whole")
         return 0
 
     # -- answers ---
@@ -403,6 +498,8 @@ cdef class ConnectionLoop:
         if c.block != NULL:
             self._arena.release(c.block)
             c.block = NULL
+        if c.in_line:
+            self.leave_line(c)
         if reason is not None:
             self.refused_total += 1
         self._on_close(c, reason)
@@ -433,18 +530,6 @@ cdef class ConnectionLoop:
                 self.close_connection(c, f"no request within {self._first_request_ms} ms")
             elif c.first == NULL and self._idle_ms > 0 and now - c.last_active_ms > self._idle_ms:
                 self.close_connection(c, None)
-        if self._starved and not self._requests.holds_blocks():
-            self.relieve_arena()
-
-    cdef int relieve_arena(self) except -1:
-        """Every block is held by requests that are not whole and nothing else will free one: close the oldest of them."""
-        cdef Connection c, oldest = None
-        for c in self._connections.values():
-            if c.partial_since_ms >= 0 and (oldest is None or c.partial_since_ms < oldest.partial_since_ms):
-                oldest = c
-        if oldest is not None:
-            self.close_connection(oldest, "the request arena is full of requests that are not whole")
-        return 0
 
     def stop_reading(self):
         """Start no further request; what is in flight goes on."""

@@ -73,7 +73,6 @@ cdef class RequestTable:
     cdef Request* acquire(self) except NULL
     cdef void release(self, Request* request) noexcept
     cdef Request* find(self, uint64_t token) noexcept nogil
-    cdef bint holds_blocks(self) noexcept nogil
     cdef Request* at(self, uint32_t index) noexcept nogil
 
 cdef uint64_t token_of(const Request* request) noexcept nogil

@@ -157,14 +157,6 @@ cdef class RequestTable:
             return NULL
         return request
 
-    cdef bint holds_blocks(self) noexcept nogil:
-        """Whether any request in use refers to arena bytes."""
-        cdef uint32_t i
-        for i in range(self._count):
-            if self._entries[i].state != REQUEST_FREE and self._entries[i].block != NULL:
-                return True
-        return False
-
     @property
     def buffer_bytes(self) -> int:
         """What all entries keep allocated, in use or not."""

@@ -74,9 +74,10 @@ GENERAL = (
         doc="Kafka's bound on waiting requests. Here the bound is on their bytes: "
             "queued.max.request.bytes."),
     Key("queued.max.request.bytes", LONG, 268_435_456, MEDIUM,
-        doc="Most bytes of requests held in memory at once, over all network processes. When "
-            "reached, sockets are no longer read until answers have gone out. Never less than "
-            "one request of socket.request.max.bytes; -1 stands for the default.",
+        doc="Most bytes of requests that a network process holds in memory at once, rounded up "
+            "to a power of two, and an eighth more for requests up to 64 KiB only. When reached, "
+            "sockets are no longer read until answers have gone out. Never less than two "
+            "requests of socket.request.max.bytes; -1 stands for the default.",
         deviation="256 MiB (Kafka: -1, without bound)"),
     Key("compression.type", STRING, "producer", HIGH,
         one_of=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"), dynamic=CLUSTER_WIDE,

@@ -26,19 +26,23 @@ TOPIC_ID = bytes(range(16))
 
 
 class Harness:
-    """One network loop with one io worker's lane and topic ``t`` in slots 0 and 1."""
+    """One network loop with one io worker's lane and topic ``t`` in slots 0 and 1.
+
+    The arena has ``small_bytes`` more than ``arena_bytes``.
+    """
 
     def __init__(
         self,
         arena_bytes: int = 1 << 20,
         frame_max: int = (1 << 20) - 4,
         log_dirs: list[str] | None = None,
+        small_bytes: int = 0,
     ) -> None:
         self.dispatched: list[tuple[int, bytes]] = []
         self.on_dispatch = lambda connection, token, frame: self.dispatched.append((token, frame))
         self.closed: list[str | None] = []
-        self.region = mmap.mmap(-1, arena_bytes)
-        self.arena = Arena(self.region, frame_max + 4)
+        self.region = mmap.mmap(-1, arena_bytes + small_bytes)
+        self.arena = Arena(self.region, frame_max + 4, small_bytes)
         self.requests = requests = RequestTable()
         topics = TopicRegistry()
         topics.put(b"t", TOPIC_ID, [0, 1], [7, 8])

@@ -101,25 +101,6 @@ def test_connection_that_waits_for_memory_waits_once():
     assert harness.loop.starved_count == len(clients), "each once"
 
 
-def test_arena_full_of_unfinished_requests_is_relieved_though_a_fetch_is_parked():
-    harness = Harness(arena_bytes=1 << 17, frame_max=(1 << 16) - 4)
-    harness.loop.set_timeouts(600_000, 30_000, 60_000, 60_000)
-    harness.table.reset(0, state=ONLINE, slot_incarnation=7)
-    consumer = harness.connect()
-    consumer.send(fetch(60_000))
-    harness.turn()
-    assert harness.fetch.counts()["parked"] == 1
-
-    clients = [harness.connect() for _ in range(4)]
-    for client in clients:
-        client.send(produce(9, records={0: b"x" * 60_000})[:-1])
-    harness.turn()
-    harness.loop.sweep()
-
-    assert len(harness.closed) == 1
-    assert "arena is full" in harness.closed[0]
-
-
 def test_parked_fetch_of_a_client_that_left_is_given_up():
     harness = Harness()
     harness.table.reset(0, state=ONLINE, slot_incarnation=7)

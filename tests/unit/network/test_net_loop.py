@@ -336,29 +336,3 @@ def test_full_arena_stops_reading_and_goes_on_when_bytes_are_freed():
         taken += harness.descriptors()
 
     assert answered == 4
-
-
-def test_arena_full_of_requests_that_are_not_whole_gives_up_the_oldest():
-    harness = Harness(arena_bytes=1 << 17, frame_max=(1 << 16) - 4)
-    harness.loop.set_timeouts(600_000, 30_000, 60_000, 60_000)
-    clients = [harness.connect() for _ in range(4)]
-    frame = produce(9, records={0: b"x" * 60_000})
-
-    for client in clients:
-        assert client.send(frame[:-1]) == len(frame) - 1
-    harness.turn()
-    harness.loop.sweep()
-    harness.turn()
-
-    assert len(harness.closed) == 1
-    assert "arena is full" in harness.closed[0]
-    taken = 0
-    for client in clients[1:]:
-        client.send(frame[-1:])
-        harness.turn()
-        for descriptor in harness.descriptors():
-            harness.answer(result(descriptor))
-            taken += 1
-        harness.turn()
-    taken += len(harness.descriptors())
-    assert taken == 3, "those behind it are served"
