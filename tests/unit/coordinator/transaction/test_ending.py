@@ -210,10 +210,10 @@ def test_hanging_transaction_is_reported_and_counted(
     lines = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
     assert len(lines) == 3
     assert "t-0 (NOT_LEADER_OR_FOLLOWER)" in lines[0]
-    assert host.counted[TRANSACTIONS_HANGING] == 1
+    assert host.counted[TRANSACTIONS_HANGING.name] == 1
     host.marker_code = 0
     host.advance(1_000)
-    assert host.counted[TRANSACTIONS_HANGING] == 0
+    assert host.counted[TRANSACTIONS_HANGING.name] == 0
 
 
 def test_reload_forgets_what_hangs(host: TransactionHost, producer: tuple[int, int]) -> None:
@@ -224,7 +224,7 @@ def test_reload_forgets_what_hangs(host: TransactionHost, producer: tuple[int, i
     host.reload()
     host.marker_code = 0
     host.advance(2_000)
-    assert host.counted[TRANSACTIONS_HANGING] == 0
+    assert host.counted[TRANSACTIONS_HANGING.name] == 0
 
 
 @pytest.mark.parametrize("status", [7, 8, -3])

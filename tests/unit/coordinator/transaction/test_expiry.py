@@ -41,7 +41,7 @@ def test_transaction_past_its_timeout_is_aborted(
     host.advance(INTERVAL_MS)
     assert host.txn.state == State.COMPLETE_ABORT
     assert host.markers == [(0, FIRST_ID, 1, False, 0, 2)]
-    assert host.counted[TRANSACTIONS_TIMED_OUT] == 1
+    assert host.counted[TRANSACTIONS_TIMED_OUT.name] == 1
     assert "longer than its timeout of 15000 ms" in caplog.text
     assert host.add(producer, 1) == [ErrorCode.PRODUCER_FENCED]
 
