@@ -394,14 +394,14 @@ cdef class ProduceEngine:
                 text = f"the partition could not be verified to be part of the transaction (error {error_code})"
             self.append_one(held.network_index, &held.descriptor, now_ms, held.verification, refused, text)
 
-    def expire_held(self):
-        """Refuse the batches that have waited too long. Call it now and then."""
+    def expire_held(self, int64_t after_ms=0):
+        """Refuse the batches that have waited too long. Call it now and then. after_ms: as if it were so much later."""
         cdef Question question
         cdef HeldBatch held
         cdef int64_t now
         if not self.held_count:
             return
-        now = monotonic_ms()
+        now = monotonic_ms() + after_ms
         for question in self._questions.values():
             due = [held for held in question.batches if held.deadline_ms <= now]
             if not due:
