@@ -100,18 +100,26 @@ class Deletion:
     # -- groups and topics -----------------------------------------------------------------------
 
     def delete_group(self, op: Operation, group_id: str) -> None:
-        """Delete all the group has, beginning with this operation."""
-        self._enqueue(op, _Job(group_id, self._offsets.log_end, is_group=True))
+        """Delete all the group has: by this operation, but for what does not fit into it."""
+        job = _Job(group_id, self._offsets.log_end, is_group=True)
+        tombstones = Tombstones(op)
+        self._run(op, tombstones, job)
+        if tombstones.is_full:
+            self._put_off([job])
 
-    def delete_topic(self, op: Operation, topic: str) -> None:
-        """Delete the topic's offsets of every group, beginning with this operation."""
-        self._enqueue(op, _Job(topic, self._offsets.log_end, is_group=False))
+    def delete_topics(self, op: Operation, topics: list[str]) -> None:
+        """Delete the topics' offsets of every group, beginning with this operation.
 
-    def _enqueue(self, op: Operation, job: _Job) -> None:
+        BOUND: one topic at a time, since it is searched for in all offsets. Nobody would ask again
+        if it could not be written, so it is searched for once more.
+        """
+        jobs = [_Job(topic, self._offsets.log_end, is_group=False) for topic in topics]
+        found = self._run(op, Tombstones(op), jobs[0])
+        self._put_off(jobs if found else jobs[1:])
+
+    def _put_off(self, jobs: list[_Job]) -> None:
+        self._jobs.extend(jobs)
         if self._jobs:
-            self._jobs.append(job)
-        elif self._run(op, Tombstones(op), job):
-            self._jobs.append(job)
             self._host.set_timer(TIMER, 0, self._step)
 
     def _step(self, op: Operation) -> None:

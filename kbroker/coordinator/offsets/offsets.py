@@ -132,9 +132,13 @@ class Offsets(Part):
     def on_image(
         self, op: Operation, changed: Mapping[str, tuple[TopicImage | None, TopicImage | None]]
     ) -> None:
-        for name, (old, new) in changed.items():
-            if old is not None and (new is None or new.topic_id != old.topic_id):
-                self.deletion.delete_topic(op, name)
+        gone = [
+            name
+            for name, (old, new) in changed.items()
+            if old is not None and (new is None or new.topic_id != old.topic_id)
+        ]
+        if gone and len(self.store) + self.store.pending_count:
+            self.deletion.delete_topics(op, gone)
 
     def close(self, error: Exception) -> None:
         self.host.count(OFFSETS, -self._counted)
