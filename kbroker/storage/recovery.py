@@ -135,16 +135,21 @@ def load_log(directory: str, options: LoadOptions) -> LoadedLog:
             f"{recovery_point}"
         )
     loaded.recovery_point = loaded.next_offset if not loaded.recovered else recovery_point
-    if loaded.next_offset < options.log_start_offset:
-        if not loaded.recovered:
-            raise DamagedLogError(
-                f"{directory}: the log ends at offset {loaded.next_offset} and was stopped in "
-                f"order, but its log start is said to be {options.log_start_offset}; remove its "
-                f"line from {LOG_START_CHECKPOINT} if that is wrong"
-            )
-        # Records up to the log start were deleted on purpose, and what followed was never synced.
-        return _start_anew(loaded, directory, options.log_start_offset)
-    loaded.log_start_offset = max(options.log_start_offset, loaded.segments[0].base_offset)
+    log_start_offset = options.log_start_offset
+    if loaded.next_offset < log_start_offset:
+        # Either the checkpoint, which has no checksum, is damaged, or records that were never
+        # synced are lost up to where others were deleted. Nothing is removed on such a ground.
+        log_start_offset = loaded.segments[0].base_offset
+        log.error(
+            "%s: the log ends at offset %d, but %s says that it starts at %d; it starts at %d,"
+            " where its first segment does",
+            directory,
+            loaded.next_offset,
+            LOG_START_CHECKPOINT,
+            options.log_start_offset,
+            log_start_offset,
+        )
+    loaded.log_start_offset = max(log_start_offset, loaded.segments[0].base_offset)
     if not loaded.recovered:
         loaded.producers = producer_snapshots.load_newest(
             directory, loaded.next_offset, loaded.segments[0].base_offset
@@ -172,15 +177,11 @@ def load_epochs(directory: str, loaded: LoadedLog, leader_epoch: int) -> LeaderE
 
 
 def _start_anew(loaded: LoadedLog, directory: str, offset: int) -> LoadedLog:
-    for segment in loaded.segments:
-        segment.mark_deleted()
+    """There is no segment: the log begins with an empty one."""
     producer_snapshots.remove_above(directory, -1)
     loaded.segments = [Segment(directory, offset, 0, offset)]
     loaded.next_offset = loaded.log_start_offset = loaded.recovery_point = offset
-    loaded.max_timestamp = loaded.max_timestamp_offset = loaded.first_timestamp = -1
-    loaded.bytes_since_index = 0
     loaded.producers = ProducerState(offset)
-    loaded.scanned_epochs = []
     return loaded
 
 

@@ -287,22 +287,22 @@ def test_marker_beside_a_torn_log_hides_nothing(template: Path, tmp_path: Path) 
         survivor.append(1)
 
 
-def test_log_start_beyond_a_log_that_was_stopped_in_order_deletes_nothing(
-    template: Path, tmp_path: Path
+@pytest.mark.parametrize("clean", [True, False], ids=["after-a-clean-stop", "after-a-kill"])
+def test_log_start_beyond_the_end_of_the_log_deletes_nothing(
+    template: Path, tmp_path: Path, clean: bool
 ) -> None:
     with Survivor(template, tmp_path / "b") as survivor:
-        survivor.start()
-        survivor.broker.stop()
         checkpoint = survivor.data_dir / "log-start-offset-checkpoint"
+        if clean:
+            survivor.start()
+            survivor.broker.stop()
         good = checkpoint.read_text()
+        assert f"{TOPIC} 2 0\n" in good
         checkpoint.write_text(good.replace(f"{TOPIC} 2 0\n", f"{TOPIC} 2 900\n"))
         survivor.start()
 
-        assert survivor.check(2)[0] == 0
-        assert survivor.check(UNTOUCHED) == (END, "")
-        assert "log-start-offset-checkpoint" in survivor.broker.log_text
-
-        survivor.broker.stop()
-        checkpoint.write_text(good)
-        survivor.start()
-        assert survivor.check(2) == (END, "")
+        assert [survivor.check(n) for n in range(PARTITIONS)] == [(END, "")] * PARTITIONS
+        assert "says that it starts at 900" in survivor.broker.log_text
+        survivor.append(2)
+        assert survivor.broker.stop() == 0
+        assert f"{TOPIC} 2 0\n" in checkpoint.read_text(), "and it is mended"
