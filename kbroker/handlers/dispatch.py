@@ -49,6 +49,7 @@ MODULES = (
     "produce_legacy",
     "sasl_handshake",
     "transactions",
+    "write_txn_markers",
 )
 for _name in MODULES:
     import_module(f"kbroker.handlers.{_name}")

@@ -1,0 +1,55 @@
+"""WriteTxnMarkers (27): versions 0 to 2. A transaction coordinator ends transactions in partitions
+that this broker leads.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kbroker.errors import WireError
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.registry import api
+from kbroker.protocol.api import ApiKey
+from kbroker.protocol.messages.write_txn_markers import (
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+
+def fail(ctx: RequestContext, request: WriteTxnMarkersRequest, error: WireError) -> Any:
+    """The same error for every partition."""
+    result = WriteTxnMarkersResponse.WritableTxnMarkerResult
+    topic_result = WriteTxnMarkersResponse.WritableTxnMarkerTopicResult
+    partition = WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult
+    return WriteTxnMarkersResponse(
+        markers=[
+            result(
+                producer_id=marker.producer_id,
+                topics=[
+                    topic_result(
+                        name=topic.name,
+                        partitions=[
+                            partition(partition_index=number, error_code=int(error.code))
+                            for number in topic.partition_indexes
+                        ],
+                    )
+                    for topic in marker.topics
+                ],
+            )
+            for marker in request.markers
+        ]
+    )
+
+
+@api(ApiKey.WRITE_TXN_MARKERS, versions=ApiKey.WRITE_TXN_MARKERS.versions, fail=fail)
+async def handle_write_txn_markers(
+    ctx: RequestContext, request: WriteTxnMarkersRequest
+) -> WriteTxnMarkersResponse:
+    """Have the owners of the partitions write the markers."""
+    from kbroker.coordinator.transaction.markers import MarkerWriter  # rarely needed
+
+    workers = ctx.io_workers
+    writer = MarkerWriter(
+        ctx.process.rpc, lambda: ctx.image, lambda slot: workers[slot % len(workers)]
+    )
+    return await writer.serve(request)
