@@ -212,6 +212,7 @@ class IoWorker(Worker):
         """Use the broker's dynamic settings as the image has them."""
         self.follow_settings(self.image.broker_config)
         self.logs.config = self.config
+        self.transaction_log.take_settings()
 
     def reconfigure_all(self) -> None:
         """A broker-wide default changed: every topic may inherit it."""

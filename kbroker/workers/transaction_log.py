@@ -7,7 +7,7 @@ complete has readers see it so.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kbroker._ext.producer_state import ProducerEntry
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 # slot, producer id, producer epoch, commit, coordinator epoch, transaction version
 Marker = Sequence[Any]
+# slot, producer id, producer epoch, transactional id, Produce version, token
+Verify = Callable[[int, int, int, str, int, int], None]
 
 
 class MarkerCall:
@@ -44,6 +46,7 @@ class TransactionLog:
     def __init__(self, worker: IoWorker) -> None:
         self._worker = worker
         self._calls: list[MarkerCall] = []
+        self._verify: Verify | None = None
         worker.rpc.serve("write_markers", self.serve_write_markers)
         worker.rpc.serve("describe_producers", self.serve_describe_producers)
 
@@ -94,6 +97,18 @@ class TransactionLog:
                     call.codes[number] = int(ErrorCode.KAFKA_STORAGE_ERROR)
             call.outcome.resolve(call.codes)
         return bool(self._calls)
+
+    def verify_with(self, verify: Verify) -> None:
+        """Have batches that begin a transaction in a log wait until ``verify`` was asked and
+        ``engine.verified(token, error_code)`` said that the partition is part of it.
+        """
+        self._verify = verify
+        self.take_settings()
+
+    def take_settings(self) -> None:
+        """Follow ``transaction.partition.verification.enable``."""
+        enabled = self._worker.config["transaction.partition.verification.enable"]
+        self._worker.engine.set_verifier(self._verify, enabled)
 
     def tick(self) -> None:
         """Refuse batches that have waited too long for a transaction coordinator."""

@@ -1,4 +1,4 @@
-"""DeleteRecords, OffsetForLeaderEpoch, DescribeLogDirs, and Produce 0 to 2."""
+"""DeleteRecords, OffsetForLeaderEpoch, DescribeLogDirs, DescribeProducers, and Produce 0 to 2."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.protocol.messages.delete_records import DeleteRecordsRequest
 from kbroker.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from kbroker.protocol.messages.describe_producers import DescribeProducersRequest
 from kbroker.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from kbroker.protocol.messages.produce import ProduceRequest
 
@@ -226,3 +227,48 @@ class TestProduceBefore3:
     ) -> None:
         assert process.ask(self.request(0), version) is None
         assert "message formats 0 and 1" in caplog.text
+
+
+class TestDescribeProducers:
+    PRODUCER = {
+        "producer_id": 7,
+        "producer_epoch": 2,
+        "last_sequence": 41,
+        "last_timestamp": 1000,
+        "coordinator_epoch": 5,
+        "current_txn_start_offset": 12,
+    }
+
+    @staticmethod
+    def ask(process: NetworkProcess, topic: str, *numbers: int) -> list[Any]:
+        wanted = DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=list(numbers))
+        (answered,) = process.ask(DescribeProducersRequest(topics=[wanted]), 0).topics
+        assert answered.name == topic
+        assert [p.partition_index for p in answered.partitions] == list(numbers)
+        return list(answered.partitions)
+
+    def test_describe_producers_tells_what_the_owners_remember(
+        self, process: NetworkProcess
+    ) -> None:
+        answers = {2: [self.PRODUCER], 3: []}
+        process.answers("describe_producers", lambda to, slot: answers[slot])
+
+        first, second = self.ask(process, "t", 0, 1)
+
+        assert (first.error_code, second.error_code) == (0, 0)
+        (producer,) = first.active_producers
+        assert {key: getattr(producer, key) for key in self.PRODUCER} == self.PRODUCER
+        assert second.active_producers == []
+
+    def test_describe_producers_failures_stay_with_their_partition(
+        self, process: NetworkProcess
+    ) -> None:
+        process.put_log(2, 0, 0, state=OFFLINE)
+        process.answers("describe_producers", lambda to, slot: [])
+
+        offline, known, unknown = self.ask(process, "t", 0, 1, 9)
+
+        assert offline.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert known.error_code == 0
+        assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert unknown.error_message

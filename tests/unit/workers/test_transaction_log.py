@@ -1,0 +1,144 @@
+"""Markers that coordinators have written, and when they are told."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from doubles.log_store import NOW_MS, LogStore, append, batch, sent
+
+from kbroker._ext.produce_engine import ProduceEngine
+from kbroker.errors import ErrorCode
+from kbroker.workers.transaction_log import TransactionLog
+
+pytestmark = pytest.mark.unit
+
+
+class Worker:
+    """What a TransactionLog needs of an io worker, over real logs in slots 0 and 1."""
+
+    def __init__(self, path: Path) -> None:
+        self.store = LogStore(path)
+        self.logs = self.store.manager
+        self.clock = self.store.clock
+        self.engine = ProduceEngine(self.store.table, [], [], self.on_storage_failure)
+        for slot in (0, 1):
+            self.engine.put(self.store.open(partition=slot, slot=slot).appender)
+        self.served: dict[str, Any] = {}
+        self.rpc = SimpleNamespace(serve=self.served.__setitem__)
+        self.markers: list[tuple[int, int, int, int, bool]] = []
+        self.coordinators = SimpleNamespace(on_marker=lambda *marker: self.markers.append(marker))
+        self.config = {"transaction.partition.verification.enable": True}
+        self.failed: list[int] = []
+
+    def on_storage_failure(self, slot: int) -> None:
+        self.failed += self.logs.fail_directory_of(slot)
+
+    def log_of(self, slot: int) -> Any:
+        return self.logs.log(slot)
+
+
+@pytest.fixture
+def worker(tmp_path: Path) -> Iterator[Worker]:
+    made = Worker(tmp_path)
+    yield made
+    made.store.stop(clean=False)
+
+
+def test_markers_are_answered_when_they_are_published(worker):
+    transactions = TransactionLog(worker)
+    append(worker.log_of(0), batch(2))
+    append(worker.log_of(0), sent(7, 0))
+
+    call = transactions.write_markers([[0, 7, 0, True, 3, 1], [1, 7, 0, True, 3, 1]])
+
+    assert not call.done
+    assert worker.store.slot(0)["last_stable"][0] == 2
+    assert worker.markers == [(0, 3, 7, 0, True), (1, 0, 7, 0, True)]
+    assert transactions.end_turn(), "not published yet"
+    assert not call.done
+    worker.engine.end_turn()
+    assert not transactions.end_turn()
+    assert (call.done, call.value) == (True, [0, 0])
+    assert worker.store.slot(0)["last_stable"][0] == worker.store.slot(0)["log_end"][0] == 4
+
+
+def test_markers_fail_one_by_one(worker):
+    transactions = TransactionLog(worker)
+    append(worker.log_of(0), sent(7, 0, epoch=5))
+
+    call = transactions.write_markers(
+        [[0, 7, 4, True, 0, 1], [9, 7, 5, True, 0, 1], [1, 7, 5, False, 0, 1]]
+    )
+    worker.engine.end_turn()
+    transactions.end_turn()
+
+    assert call.value == [
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NONE,
+    ]
+    assert [marker[0] for marker in worker.markers] == [1]
+
+
+def test_marker_whose_disk_fails_before_it_is_published_is_not_acknowledged(worker, monkeypatch):
+    transactions = TransactionLog(worker)
+    log = worker.log_of(0)
+    append(log, sent(7, 0))
+    call = transactions.write_markers([[0, 7, 0, True, 0, 1]])
+
+    worker.logs.fail_log_dir(log.log_dir, OSError(5, "broken"))
+    worker.engine.end_turn()
+    transactions.end_turn()
+    again = transactions.write_markers([[0, 7, 0, True, 0, 1]])
+    transactions.end_turn()
+
+    assert call.value == [ErrorCode.KAFKA_STORAGE_ERROR]
+    assert again.value == [ErrorCode.KAFKA_STORAGE_ERROR]
+
+
+def test_abort_whose_index_cannot_be_written_takes_the_directory_offline(worker, monkeypatch):
+    def broken(*_: object) -> int:
+        raise OSError(5, "Input/output error")
+
+    transactions = TransactionLog(worker)
+    append(worker.log_of(0), sent(7, 0))
+    stable = worker.store.slot(0)["last_stable"]
+    monkeypatch.setattr(os, "pwrite", broken)
+    call = transactions.write_markers([[0, 7, 0, False, 0, 1]])
+    transactions.end_turn()
+
+    assert call.value == [ErrorCode.KAFKA_STORAGE_ERROR]
+    assert worker.failed == [0, 1]
+    assert worker.store.slot(0)["last_stable"] == stable
+
+
+def test_producers_of_a_log_are_described(worker):
+    transactions = TransactionLog(worker)
+    append(worker.log_of(0), batch(3))
+    append(worker.log_of(0), sent(7, 0, 2, epoch=1))
+    append(worker.log_of(0), batch(producer_id=8, producer_epoch=0, base_sequence=4))
+    worker.log_of(0).appender.append_marker(9, 3, True, 6, NOW_MS)
+
+    described = worker.served["describe_producers"](None, 0)
+
+    rows = [tuple(row.values()) for row in described]
+    assert rows == [(7, 1, 1, NOW_MS, -1, 3), (8, 0, 4, NOW_MS, -1, -1), (9, 3, -1, NOW_MS, 6, -1)]
+    assert worker.served["write_markers"] == transactions.serve_write_markers
+
+
+def test_verifier_follows_the_setting(worker):
+    given: list[tuple[Any, bool]] = []
+    worker.engine = SimpleNamespace(set_verifier=lambda *told: given.append(told))
+    transactions = TransactionLog(worker)
+
+    transactions.take_settings()
+    transactions.verify_with(print)
+    worker.config["transaction.partition.verification.enable"] = False
+    transactions.take_settings()
+
+    assert given == [(None, True), (print, True), (print, False)]
