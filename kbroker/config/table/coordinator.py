@@ -139,7 +139,6 @@ TRANSACTIONS = (
     Key("transaction.remove.expired.transaction.cleanup.interval.ms", INT, 3_600_000, LOW, low=1,
         doc="How often expired transactional ids are removed."),
     Key("transaction.partition.verification.enable", BOOLEAN, True, LOW, dynamic=CLUSTER_WIDE,
-        status=LATER,
         doc="Check that a partition belongs to the transaction before writing to it."),
     Key("transaction.two.phase.commit.enable", BOOLEAN, False, LOW, status=LATER,
         doc="Let producers keep a transaction open until an outside coordinator decides."),
