@@ -84,13 +84,6 @@ ARENA_FULL = _row(
     "kbroker_request_arena_full_total", COUNTER, "Times a socket was left unread for a full arena."
 )
 
-# -- coordinators, in io workers
-GROUP_REBALANCES = _row(
-    "kbroker_group_completed_rebalances_total",
-    COUNTER,
-    "Rebalances of groups in the classic protocol that ended with an assignment.",
-)
-
 # -- storage, in io workers
 LOGS = _row("kbroker_logs", GAUGE, "Partition logs hosted and open.")
 LOG_DIRS_OFFLINE = _row("kbroker_log_dirs_offline", GAUGE, "Log directories taken offline.")
@@ -115,6 +108,29 @@ TRANSACTIONS_TIMED_OUT = _row(
 )
 
 # -- coordinators, in io workers
+CLASSIC_GROUPS_EMPTY = _row(
+    "kbroker_classic_groups_empty", GAUGE, "Groups of the classic protocol without members."
+)
+CLASSIC_GROUPS_PREPARING = _row(
+    "kbroker_classic_groups_preparing_rebalance",
+    GAUGE,
+    "Groups of the classic protocol that wait for their members to join.",
+)
+CLASSIC_GROUPS_COMPLETING = _row(
+    "kbroker_classic_groups_completing_rebalance",
+    GAUGE,
+    "Groups of the classic protocol that wait for their leader's assignment.",
+)
+CLASSIC_GROUPS_STABLE = _row(
+    "kbroker_classic_groups_stable",
+    GAUGE,
+    "Groups of the classic protocol that have what they need.",
+)
+CLASSIC_REBALANCES = _row(
+    "kbroker_classic_group_rebalances_total",
+    COUNTER,
+    "Rebalances of groups of the classic protocol that ended with an assignment.",
+)
 OFFSETS = _row("kbroker_committed_offsets", GAUGE, "Committed offsets in memory.")
 OFFSET_COMMITS = _row("kbroker_offset_commits_total", COUNTER, "Offsets committed, by partition.")
 OFFSETS_EXPIRED = _row(

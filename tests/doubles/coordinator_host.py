@@ -62,7 +62,7 @@ class CoordinatorHost:
         self.config = BrokerConfig({k.replace("_", "."): v for k, v in settings.items()})
         self.image = ClusterImage()
         self.image.apply({"snapshot": True, "version": 1, "cluster_id": "c", "topics": {}})
-        self.counted: Counter[str] = Counter()
+        self.counted: Counter[Metric] = Counter()
         self.log: list[Entry] = []
         self.written: list[list[tuple[Message, Message | None]]] = []  # records of each batch
         self.fail_with: WireError | None = None
@@ -71,7 +71,8 @@ class CoordinatorHost:
         self._make_machine = make_machine
         self._queue: deque[Callable[[], None]] = deque()
         self._is_running = False
-        self._uncommitted: list[Callable[[], None]] = []
+        # Of each operation: what ends it, and its outcome and answers should it fail.
+        self._uncommitted: list[tuple[Callable[[], None], list[Pending]]] = []
         self._waiting: set[Pending] = set()
         self.machine: Any = None
         self.load()
@@ -108,7 +109,7 @@ class CoordinatorHost:
         return Address(ProcessKind.IO_WORKER, slot % IO_WORKERS)
 
     def count(self, metric: Metric, amount: int = 1) -> None:
-        self.counted[metric.name] += amount
+        self.counted[metric] += amount
 
     # -- what a test does --------------------------------------------------------------------
 
@@ -166,14 +167,13 @@ class CoordinatorHost:
         """What was written while ``is_holding`` is committed; answers go out."""
         self.is_holding = False
         held, self._uncommitted = self._uncommitted, []
-        for finish in held:
+        for finish, _ in held:
             finish()
 
     def reload(self) -> None:
         """The shard goes away and comes back, as after a crash of its process."""
-        self.machine.close(WireError(ErrorCode.NOT_COORDINATOR))
+        self._drop(WireError(ErrorCode.NOT_COORDINATOR))
         assert not self._waiting, "the machine was closed and left somebody waiting"
-        self._uncommitted.clear()
         self.load()
 
     def load(self) -> None:
@@ -268,7 +268,8 @@ class CoordinatorHost:
                 outcome.resolve(result)
 
         if self._uncommitted or (op.records and self.is_holding):
-            self._uncommitted.append(finish)
+            answers = [pending for pending, _ in op.answers]
+            self._uncommitted.append((finish, [outcome, *answers]))
         else:
             finish()
 
@@ -278,8 +279,16 @@ class CoordinatorHost:
             pending.resolve(error=error)
         outcome.resolve(error=error)
         if op.touched:
-            self.machine.close(error)
+            self._drop(error)
             self.load()
+
+    def _drop(self, error: WireError) -> None:
+        """The machine goes away, with everything that waits in it or for a commit."""
+        dropped, self._uncommitted = self._uncommitted, []
+        for _, pendings in dropped:
+            for pending in pendings:
+                pending.resolve(error=error)
+        self.machine.close(error)
 
     def _write(self, op: Operation) -> None:
         self.written.append(list(op.records))

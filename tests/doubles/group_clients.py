@@ -152,6 +152,9 @@ class Client:
 
     def beat(self, **changes: Any) -> int:
         """The code of a heartbeat's answer, or of its refusal."""
+        return code_of(self.send_beat(**changes))
+
+    def send_beat(self, **changes: Any) -> Pending:
         request = HeartbeatRequest(
             group_id=self.group_id,
             generation_id=self.generation,
@@ -160,17 +163,20 @@ class Client:
         )
         for name, value in changes.items():
             setattr(request, name, value)
-        return code_of(self.host.send(request, HEARTBEAT_VERSION))
+        return self.host.send(request, HEARTBEAT_VERSION)
 
     def leave(self, reason: str | None = None) -> int:
         """The member's code in the answer of a LeaveGroup."""
+        response = value_of(self.send_leave(reason))
+        assert response.error_code == 0
+        return int(response.members[0].error_code)
+
+    def send_leave(self, reason: str | None = None) -> Pending:
         identity = LeaveGroupRequest.MemberIdentity(
             member_id=self.member_id, group_instance_id=self.instance_id, reason=reason
         )
         request = LeaveGroupRequest(group_id=self.group_id, members=[identity])
-        response = self.host.ask(request, LEAVE_VERSION)
-        assert response.error_code == 0
-        return int(response.members[0].error_code)
+        return self.host.send(request, LEAVE_VERSION)
 
 
 def code_of(pending: Pending) -> int:

@@ -21,13 +21,13 @@ from kbroker.config.key import (
 
 # fmt: off
 CONSUMER_GROUPS = (
-    Key("group.min.session.timeout.ms", INT, 6000, MEDIUM, status=LATER,
+    Key("group.min.session.timeout.ms", INT, 6000, MEDIUM,
         doc="Shortest session timeout a member may ask for."),
-    Key("group.max.session.timeout.ms", INT, 1_800_000, MEDIUM, status=LATER,
+    Key("group.max.session.timeout.ms", INT, 1_800_000, MEDIUM,
         doc="Longest session timeout a member may ask for."),
-    Key("group.initial.rebalance.delay.ms", INT, 3000, MEDIUM, status=LATER,
+    Key("group.initial.rebalance.delay.ms", INT, 3000, MEDIUM,
         doc="How long a new group waits for more members before its first assignment."),
-    Key("group.max.size", INT, INT_MAX, MEDIUM, low=1, status=LATER,
+    Key("group.max.size", INT, INT_MAX, MEDIUM, low=1,
         doc="Most members of a group."),
     Key("offset.metadata.max.bytes", INT, 4096, HIGH,
         doc="Largest text a client may store beside an offset."),

@@ -9,6 +9,7 @@ its members join again.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from kbroker.coordinator.group.classic_member import Member, Sessions
@@ -27,6 +28,13 @@ EMPTY, PREPARING, COMPLETING = "Empty", "PreparingRebalance", "CompletingRebalan
 STABLE, DEAD = "Stable", "Dead"
 
 
+CountState = Callable[[str, int], None]
+
+
+def count_nothing(state: str, amount: int) -> None:
+    """For a group that is not there any more."""
+
+
 class ClassicGroup(Group):
     """One group. Members are in the order in which they joined.
 
@@ -37,6 +45,8 @@ class ClassicGroup(Group):
     """
 
     __slots__ = (
+        "_count_state",
+        "_state",
         "_support",
         "_topics",
         "_topics_known",
@@ -51,7 +61,6 @@ class ClassicGroup(Group):
         "protocol",
         "protocol_type",
         "sessions",
-        "state",
         "state_timestamp_ms",
         "static_members",
         "waiting_joins",
@@ -59,10 +68,13 @@ class ClassicGroup(Group):
 
     kind = CLASSIC
 
-    def __init__(self, group_id: str, sessions: Sessions) -> None:
+    def __init__(self, group_id: str, sessions: Sessions, count_state: CountState) -> None:
+        """count_state: is told how many groups there are more in a state."""
         super().__init__(group_id)
         self.sessions = sessions
-        self.state = EMPTY
+        self._count_state = count_state
+        self._state = EMPTY
+        count_state(EMPTY, 1)
         self.is_stored = False
         self.is_initial = False
         self.has_new_member = False
@@ -81,6 +93,21 @@ class ClassicGroup(Group):
         self._topics_known = True
 
     # -- as any group ----------------------------------------------------------------------------
+
+    @property
+    def state(self) -> str:
+        return self._state
+
+    @state.setter
+    def state(self, state: str) -> None:
+        self._count_state(self._state, -1)
+        self._count_state(state, 1)
+        self._state = state
+
+    def uncount(self) -> None:
+        """The group goes away and is in no state any more."""
+        self._count_state(self._state, -1)
+        self._count_state = count_nothing
 
     @property
     def is_empty(self) -> bool:

@@ -88,7 +88,7 @@ class ClassicProtocol(Part):
                     _fail(group, member, WireError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
             return
         if not isinstance(group, ClassicGroup):
-            group = self.machine.groups[key.group] = ClassicGroup(key.group, self.sessions)
+            group = self.rebalances.new_group(key.group)
         for member in group.load(value):
             self.sessions.cancel(group, member.member_id)
             _fail(group, member, WireError(ErrorCode.UNKNOWN_MEMBER_ID))
@@ -109,6 +109,7 @@ class ClassicProtocol(Part):
     def close(self, error: Exception) -> None:
         for group in self.machine.groups.values():
             if isinstance(group, ClassicGroup):
+                group.uncount()
                 for member in group.members.values():
                     _fail(group, member, error)
 
@@ -137,13 +138,12 @@ class ClassicProtocol(Part):
         of the rebalance that this starts; None if none is needed.
         """
         assert members, group_id
-        group = ClassicGroup(group_id, self.sessions)
+        group = self.rebalances.new_group(group_id)
         for member in members:
             group.add(member, CONSUMER_PROTOCOL_TYPE)
         group.generation = generation
         group.protocol = group.choose_protocol()
         group.state = STABLE
-        self.machine.groups[group_id] = group
         record = group.record(generation, group.assignments(), self.host.wall_ms())
         op.append(GroupMetadataKey(group=group_id), record)
         for member in members:
@@ -180,9 +180,7 @@ class ClassicProtocol(Part):
             op.touch()
             if group is not None:
                 group.delete(op)
-            group = self.machine.groups[request.group_id] = ClassicGroup(
-                request.group_id, self.sessions
-            )
+            group = self.rebalances.new_group(request.group_id)
         if not self._has_room(group, request):
             return self._turn_away(op, group, request)
         if not group.supports(request.protocol_type, protocols):

@@ -26,7 +26,13 @@ from kbroker.coordinator.group.classic_member import (
 )
 from kbroker.coordinator.records.offsets_topic import GroupMetadataKey, GroupMetadataValue
 from kbroker.errors import ErrorCode
-from kbroker.metrics.catalog import GROUP_REBALANCES
+from kbroker.metrics.catalog import (
+    CLASSIC_GROUPS_COMPLETING,
+    CLASSIC_GROUPS_EMPTY,
+    CLASSIC_GROUPS_PREPARING,
+    CLASSIC_GROUPS_STABLE,
+    CLASSIC_REBALANCES,
+)
 from kbroker.protocol.messages.join_group import JoinGroupResponse
 from kbroker.protocol.messages.sync_group import SyncGroupResponse
 
@@ -37,6 +43,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+GROUPS_IN_STATE = {
+    EMPTY: CLASSIC_GROUPS_EMPTY,
+    PREPARING: CLASSIC_GROUPS_PREPARING,
+    COMPLETING: CLASSIC_GROUPS_COMPLETING,
+    STABLE: CLASSIC_GROUPS_STABLE,
+}
 # BOUND: when nobody has joined at the end of a rebalance, it is looked at again this much later at
 # the soonest, whatever timeout the members have.
 RETRY_DELAY_MS_MIN = 1_000
@@ -51,6 +63,15 @@ class Rebalances:
         self._machine = machine
         self._host = machine.host
         self.sessions = Sessions(machine.host, self._expire_session)
+
+    def new_group(self, group_id: str) -> ClassicGroup:
+        """Put an empty group into the machine, in place of any of that name."""
+        group = ClassicGroup(group_id, self.sessions, self._count_state)
+        self._machine.groups[group_id] = group
+        return group
+
+    def _count_state(self, state: str, amount: int) -> None:
+        self._host.count(GROUPS_IN_STATE[state], amount)
 
     def _is_present(self, group: ClassicGroup) -> bool:
         return self._machine.groups.get(group.group_id) is group
@@ -319,7 +340,7 @@ class Rebalances:
                 self.keep_session(group, member)
                 assignment = assignments.get(member.member_id, b"")
                 self.answer_sync(op, member, assigned(group, assignment))
-        self._host.count(GROUP_REBALANCES)
+        self._host.count(CLASSIC_REBALANCES)
 
     def fits(self, record: GroupMetadataValue) -> bool:
         """Whether the topic takes a batch with this record."""
@@ -354,6 +375,7 @@ class Rebalances:
         """Take the group out of the machine, with all its timers."""
         if self._is_present(group):
             del self._machine.groups[group.group_id]
+        group.uncount()
         for member_id in (*group.members, *group.pending_joins):
             self.sessions.cancel(group, member_id)
         self._host.cancel_timer(("classic join", group.group_id))

@@ -7,7 +7,7 @@ import pytest
 from kbroker.coordinator.group.classic_group import ClassicGroup
 from kbroker.coordinator.records.offsets_topic import GroupMetadataKey
 from kbroker.errors import ErrorCode, WireError
-from kbroker.metrics.catalog import GROUP_REBALANCES
+from kbroker.metrics.catalog import CLASSIC_REBALANCES
 from kbroker.protocol.messages.heartbeat import HeartbeatRequest
 from kbroker.protocol.messages.leave_group import LeaveGroupRequest
 from tests.doubles.coordinator_host import CoordinatorHost, value_of
@@ -64,7 +64,7 @@ def test_sync_waits_for_the_leader_and_writes_the_group() -> None:
     assert value.members[0].subscription == leader.protocols["range"]
     assert value.members[0].client_host == "/127.0.0.1"
     assert value.current_state_timestamp == host.wall_ms()
-    assert host.counted[GROUP_REBALANCES.name] == 1
+    assert host.counted[CLASSIC_REBALANCES] == 1
 
 
 def test_sync_is_answered_once_the_group_is_committed() -> None:
