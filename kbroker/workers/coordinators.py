@@ -222,12 +222,14 @@ class Coordinators:
 
 
 def make_group_machine(shard: Shard) -> Machine:
+    from kbroker.coordinator.group.classic_protocol import ClassicProtocol
     from kbroker.coordinator.group.consumer import ConsumerProtocol
     from kbroker.coordinator.group.machine import GroupMachine
     from kbroker.coordinator.offsets.offsets import Offsets
 
     machine = GroupMachine(shard)
     machine.add(Offsets(machine))
+    machine.add(ClassicProtocol(machine))
     machine.add(ConsumerProtocol(machine))
     return machine
 

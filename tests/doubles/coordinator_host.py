@@ -62,7 +62,7 @@ class CoordinatorHost:
         self.config = BrokerConfig({k.replace("_", "."): v for k, v in settings.items()})
         self.image = ClusterImage()
         self.image.apply({"snapshot": True, "version": 1, "cluster_id": "c", "topics": {}})
-        self.counted: Counter[Metric] = Counter()
+        self.counted: Counter[str] = Counter()
         self.log: list[Entry] = []
         self.written: list[list[tuple[Message, Message | None]]] = []  # records of each batch
         self.fail_with: WireError | None = None
@@ -109,7 +109,7 @@ class CoordinatorHost:
         return Address(ProcessKind.IO_WORKER, slot % IO_WORKERS)
 
     def count(self, metric: Metric, amount: int = 1) -> None:
-        self.counted[metric] += amount
+        self.counted[metric.name] += amount
 
     # -- what a test does --------------------------------------------------------------------
 

@@ -374,7 +374,7 @@ def test_groups_are_counted_by_state() -> None:
     Client(host, group_id="h").join()
 
     def counted() -> dict[str, int]:
-        return {metric.name: count for metric, count in host.counted.items() if count}
+        return {name: count for name, count in host.counted.items() if count}
 
     prefix = "kbroker_classic_group"
     expected = {f"{prefix}s_stable": 1, f"{prefix}s_preparing_rebalance": 1}

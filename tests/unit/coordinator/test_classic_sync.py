@@ -64,7 +64,7 @@ def test_sync_waits_for_the_leader_and_writes_the_group() -> None:
     assert value.members[0].subscription == leader.protocols["range"]
     assert value.members[0].client_host == "/127.0.0.1"
     assert value.current_state_timestamp == host.wall_ms()
-    assert host.counted[CLASSIC_REBALANCES] == 1
+    assert host.counted[CLASSIC_REBALANCES.name] == 1
 
 
 def test_sync_is_answered_once_the_group_is_committed() -> None:
