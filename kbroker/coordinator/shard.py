@@ -58,6 +58,9 @@ class Process(Protocol):
     def touched(self, source: PartitionLog) -> None:
         """Something was appended: sync and publish at the end of the turn."""
 
+    def timer_set(self, deadline_ms: int) -> None:
+        """``run_timers`` has something to do then."""
+
     def io_worker(self, slot: int) -> Address:
         """The process that owns a slot."""
 
@@ -126,7 +129,9 @@ class Shard:
         return outcome
 
     def set_timer(self, name: Any, delay_ms: int, function: Callable[..., Any], *args: Any) -> None:
-        self.timers.set(name, self.now_ms() + delay_ms, function, *args)
+        deadline_ms = self.now_ms() + delay_ms
+        self.timers.set(name, deadline_ms, function, *args)
+        self._process.timer_set(deadline_ms)
 
     def cancel_timer(self, name: Any) -> None:
         self.timers.cancel(name)
@@ -293,8 +298,11 @@ class Shard:
         )
         encode = self.machine.records.encode
         for key, value in op.records:
-            key_bytes, value_bytes = encode(key, value)
-            builder.append(value_bytes, key_bytes, now_ms)
+            if type(key) is bytes:
+                builder.append(value, key, now_ms)
+            else:
+                key_bytes, value_bytes = encode(key, value)
+                builder.append(value_bytes, key_bytes, now_ms)
         try:
             code, base_offset, *_ = self._log.appender.append_batch(builder.build(), now_ms)
         except StorageError:

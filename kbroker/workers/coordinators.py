@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any
 from kbroker._ext.lane import Lane
 from kbroker.cluster.image import TopicImage
 from kbroker.coordinator.machine import Call, Machine
-from kbroker.coordinator.partitioner import OFFSETS_TOPIC
+from kbroker.coordinator.partitioner import (
+    OFFSETS_TOPIC,
+    TRANSACTIONS_TOPIC,
+    coordinator_partition,
+)
+from kbroker.coordinator.producer_ids import ProducerIds
 from kbroker.coordinator.shard import Shard
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.lane_calls import (
@@ -36,6 +41,9 @@ log = logging.getLogger(__name__)
 Changes = Mapping[str, tuple[TopicImage | None, TopicImage | None]]
 # BOUND: rounds of publish and answer in one turn; answers may lead to further records.
 ROUNDS_MAX = 8
+NEVER_MS = 1 << 62
+# Version 12 of Produce adds its partitions to the transaction by itself (KIP-890).
+FIRST_PRODUCE_THAT_ADDS = 12
 
 
 class Coordinators:
@@ -48,9 +56,24 @@ class Coordinators:
         self._outboxes: list[deque[tuple[int, bytes]]] = [deque() for _ in lanes]
         self._shards: dict[int, Shard] = {}
         self._dirty: set[Shard] = set()
+        self._next_timer_ms = NEVER_MS
         self.rpc = worker.rpc
         self.clock = worker.clock
+        self._machines = {
+            OFFSETS_TOPIC: make_group_machine,
+            TRANSACTIONS_TOPIC: self._make_transaction_machine,
+        }
+        self._producer_ids = ProducerIds(worker.rpc)
         worker.engine.on_request = self.on_request
+        worker.rpc.serve("verify_transaction", self.serve_verify_transaction)
+
+    def _make_transaction_machine(self, shard: Shard) -> Machine:
+        from kbroker.coordinator.transaction.machine import TransactionMachine
+        from kbroker.coordinator.transaction.markers import MarkerWriter
+
+        calls: Any = MarkerCalls(self._worker)
+        writer = MarkerWriter(calls, lambda: self._worker.image, self.io_worker)
+        return TransactionMachine(shard, self._producer_ids, writer)
 
     # -- what shards need (shard.Process) --
 
@@ -69,6 +92,9 @@ class Coordinators:
     def io_worker(self, slot: int) -> Address:
         return Address(self._worker.kind, slot % self._worker.worker_count)
 
+    def timer_set(self, deadline_ms: int) -> None:
+        self._next_timer_ms = min(self._next_timer_ms, deadline_ms)
+
     def count(self, metric: Metric, amount: int) -> None:
         self._worker.counters.add(metric, amount)
 
@@ -76,7 +102,7 @@ class Coordinators:
 
     def on_image(self, changed: Changes) -> None:
         """Called when the logs of an image are open: start, end and inform shards."""
-        for name in MACHINES:
+        for name in self._machines:
             topic = self.image.topics.get(name)
             if name in changed and topic is not None:
                 self._open(topic)
@@ -92,7 +118,7 @@ class Coordinators:
             source = self._worker.logs.log(partition.slot)
             if source is None:
                 continue
-            shard = Shard(self, source, MACHINES[topic.name], self._codec(topic.name))
+            shard = Shard(self, source, self._machines[topic.name], self._codec(topic.name))
             self._shards[partition.slot] = shard
             run(shard.load()).then(lambda outcome, shard=shard: self._on_loaded(shard, outcome))
 
@@ -119,14 +145,62 @@ class Coordinators:
         if shard is not None:
             shard.on_marker(offset, producer_id, epoch, commit)
 
-    def shard(self, topic: str, partition: int) -> Shard:
-        """The active shard of a partition here; else WireError."""
-        known = self.image.topics.get(topic)
-        if known is not None and 0 <= partition < len(known.partitions):
-            found = self._shards.get(known.partitions[partition].slot)
-            if found is not None:
-                return found
-        raise WireError(ErrorCode.NOT_COORDINATOR)
+    # -- transactions of the logs of this process --
+
+    def verify(
+        self,
+        slot: int,
+        producer_id: int,
+        epoch: int,
+        transactional_id: str | None,
+        api_version: int,
+        token: int,
+    ) -> None:
+        """The produce engine asks whether a batch belongs to a transaction (KIP-890)."""
+        source = self._worker.logs.log(slot)
+        if source is None or not transactional_id:
+            self._worker.engine.verified(token, int(ErrorCode.INVALID_TXN_STATE))
+            return
+        call = {
+            "transactional_id": transactional_id,
+            "producer_id": producer_id,
+            "producer_epoch": epoch,
+            "topic": source.topic,
+            "partition": source.partition,
+            "add": api_version >= FIRST_PRODUCE_THAT_ADDS,
+        }
+
+        def done(outcome: Pending) -> None:
+            self._worker.engine.verified(token, verification_code(outcome))
+
+        self._ask_coordinator(call).then(done)
+
+    def _ask_coordinator(self, call: dict[str, Any]) -> Pending:
+        topic = self.image.topics.get(TRANSACTIONS_TOPIC)
+        if topic is None:
+            return refused(ErrorCode.NOT_COORDINATOR)
+        number = coordinator_partition(call["transactional_id"], len(topic.partitions))
+        slot = topic.partitions[number].slot
+        if slot < 0:
+            return refused(ErrorCode.NOT_COORDINATOR)
+        owner = self.io_worker(slot)
+        if owner == self._worker.address:
+            return self._verify_here(slot, call)
+        return self.rpc.call(owner, "verify_transaction", slot=slot, call=call)
+
+    def _verify_here(self, slot: int, call: dict[str, Any]) -> Pending:
+        shard = self._shards.get(slot)
+        if shard is None:
+            return refused(ErrorCode.NOT_COORDINATOR)
+        machine: Any = shard.machine
+        return shard.execute(machine.verify, *call.values())
+
+    async def serve_verify_transaction(
+        self, sender: Address, slot: int, call: dict[str, Any]
+    ) -> int:
+        """As ``verify``, for a log of another io worker."""
+        code: int = await self._verify_here(slot, call)
+        return code
 
     # -- requests --
 
@@ -144,22 +218,18 @@ class Coordinators:
         self._handle(request).then(done)
 
     def _handle(self, request: Request) -> Pending:
-        refused = Pending()
         shard = self._shards.get(request.slot)
-        partition = None if shard is None else self._partition_of(shard)
-        if shard is None or partition != request.slot_incarnation:
-            refused.resolve(error=WireError(ErrorCode.NOT_COORDINATOR))
-            return refused
+        if shard is None or self._incarnation(shard) != request.slot_incarnation:
+            return refused(ErrorCode.NOT_COORDINATOR)
         key = ApiKey(request.api_key)
         try:
             body, _ = codec.decode(request_class(key), request.version, request.body)
         except codec.DecodeError as error:
-            refused.resolve(error=WireError(ErrorCode.INVALID_REQUEST, str(error)))
-            return refused
+            return refused(ErrorCode.INVALID_REQUEST, str(error))
         call = Call(key, request.version, body, request.client_id, "/" + request.client_host)
         return shard.handle(call)
 
-    def _partition_of(self, shard: Shard) -> int | None:
+    def _incarnation(self, shard: Shard) -> int | None:
         topic = self.image.topics.get(shard.topic)
         if topic is None or shard.partition >= len(topic.partitions):
             return None
@@ -188,6 +258,8 @@ class Coordinators:
     def end_turn(self) -> bool:
         """Answer what is published now; True when a lane is full or more is to be published."""
         rounds = 0
+        if self.clock.monotonic_ms() >= self._next_timer_ms:
+            self._run_timers()
         while self._dirty:
             dirty, self._dirty = self._dirty, set()
             for shard in dirty:
@@ -211,17 +283,35 @@ class Coordinators:
                 outbox.popleft()
         return held_back
 
-    def tick(self) -> None:
-        """Run the timers that are due."""
+    def _run_timers(self) -> None:
+        self._next_timer_ms = NEVER_MS
         for shard in list(self._shards.values()):
             shard.run_timers()
+            self.timer_set(shard.timers.next_deadline_ms() or NEVER_MS)
 
     @property
-    def count_of_shards(self) -> int:
-        return len(self._shards)
+    def next_deadline_ms(self) -> int:
+        """When ``end_turn`` has something to do: at once for what came up behind the last one."""
+        if self._dirty or any(self._outboxes):
+            return 0
+        return self._next_timer_ms
+
+
+class MarkerCalls:
+    """The ``call`` of ``Rpc`` for markers: those of this process take no detour."""
+
+    def __init__(self, worker: IoWorker) -> None:
+        self._worker = worker
+
+    def call(self, to: Address, operation: str, **args: Any) -> Pending:
+        """Have one io worker write markers."""
+        if to == self._worker.address:
+            return self._worker.transaction_log.write_markers(args["markers"])
+        return self._worker.rpc.call(to, operation, **args)
 
 
 def make_group_machine(shard: Shard) -> Machine:
+    """Groups and their offsets. Imported when a broker first has an offsets topic."""
     from kbroker.coordinator.group.classic_protocol import ClassicProtocol
     from kbroker.coordinator.group.consumer import ConsumerProtocol
     from kbroker.coordinator.group.machine import GroupMachine
@@ -234,4 +324,18 @@ def make_group_machine(shard: Shard) -> Machine:
     return machine
 
 
-MACHINES = {OFFSETS_TOPIC: make_group_machine}
+def refused(code: ErrorCode, text: str | None = None) -> Pending:
+    """An error that is known at once."""
+    pending = Pending()
+    pending.resolve(error=WireError(code, text))
+    return pending
+
+
+def verification_code(outcome: Pending) -> int:
+    """The error code of a verification, 0 if the batch may be written."""
+    if outcome.error is None:
+        return int(outcome.value)
+    if isinstance(outcome.error, WireError):
+        return int(outcome.error.code)
+    log.error("a transaction could not be verified", exc_info=outcome.error)
+    return int(ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -73,6 +73,7 @@ class IoWorker(Worker):
         self.clock = SystemClock()
         self.coordinators = Coordinators(self, lanes)
         self.transaction_log = TransactionLog(self)
+        self.transaction_log.verify_with(self.coordinators.verify)
         self.logs = LogManager(
             self.config,
             self.config.log_dirs,
@@ -279,7 +280,8 @@ class IoWorker(Worker):
         ]
 
     def next_deadline_ms(self) -> int | None:
-        return now_ms() + 1 if self.lane_is_full else None
+        deadline = self.coordinators.next_deadline_ms
+        return min(now_ms() + 1, deadline) if self.lane_is_full else deadline
 
     def on_storage_failure(self, slot: int) -> None:
         """A write or sync failed: the directory is offline for good, its partitions with it."""
@@ -292,7 +294,6 @@ class IoWorker(Worker):
         self.totals.publish()
         for slot in self.logs.tick():
             self.engine.wake(slot)
-        self.coordinators.tick()
         self.transaction_log.tick()
 
     def shutdown(self) -> None:

@@ -127,6 +127,8 @@ class Process:
     def touched(self, source: PartitionLog) -> None:
         self.published.append(source)
 
+    def timer_set(self, deadline_ms: int) -> None: ...
+
     def count(self, metric: Any, amount: int) -> None: ...
 
     def io_worker(self, slot: int) -> Any: ...
@@ -258,6 +260,17 @@ class TestOperations:
         process.clock.advance(50)
         process.shard.run_timers()
         assert process.machine.values == {"a": 9}
+
+    def test_transactional_records_carry_their_producer(self, process: Process) -> None:
+        def operation(op: Operation) -> None:
+            op.producer = (77, 2)
+            process.machine.set(op, "a", 1)
+
+        outcome = process.shard.execute(operation)
+        process.end_turn()
+        assert outcome.error is None
+        assert process.machine.replayed == [(0, 77, "a", 1)]
+        assert process.reload().replayed == [(0, 77, "a", 1)]
 
 
 class TestFailure:
