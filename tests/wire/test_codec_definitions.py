@@ -96,7 +96,7 @@ def default_of(field: dict[str, Any]) -> Any:
     """Read a default of the specification, in the form kbroker has it."""
     kind, text = field["type"], field.get("default")
     tagged_or_null = kind[0].isupper()
-    if text == "null" or tagged_or_null:
+    if text == "null" or tagged_or_null or ("default" in field and text is None):
         return None
     if kind.startswith("[]"):
         return []

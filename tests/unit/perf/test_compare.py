@@ -120,8 +120,12 @@ def test_cpu_figures_are_per_gigabyte_and_per_request():
 def test_cells_are_those_of_the_table_and_named_once():
     names = [cell.name for cell in CELLS]
 
-    assert names == (
-        "sat16k sat160k one16 one1 produce100 produce1k_lz4 consume100 e2e1000 start memory".split()
+    assert (
+        names
+        == (
+            "sat16k sat160k one16 one1 produce100 produce1k_lz4 consume100 e2e1000 start memory"
+            " commits transactions group300 stored1m"
+        ).split()
     )
     assert set(compare.WARM_CELLS) <= set(names)
 
