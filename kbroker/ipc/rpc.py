@@ -177,6 +177,8 @@ class Rpc:
             if known is not None:
                 text = f"{known[0].title} did not answer in time"
                 known[2].resolve(error=WireError(ErrorCode.REQUEST_TIMED_OUT, text))
+        if not self._calls:
+            return
         gone = [
             (number, to)
             for number, (to, incarnation, _) in self._calls.items()

@@ -267,8 +267,8 @@ class LogManager:
     def tick(self, now_ms: int | None = None) -> list[int]:
         """Do what is due, a little at a time; the slots whose waiters have news.
 
-        Call it about every 100 ms. now_ms: the wall clock, of ``clock`` unless given. Never blocks
-        on a sync.
+        Call it every 100 ms while ``has_unflushed``, less often otherwise. now_ms: the wall clock,
+        of ``clock`` unless given. Never blocks on a sync.
         """
         now_ms = self.clock.now_ms() if now_ms is None else now_ms
         monotonic = self.clock.monotonic_ms()
@@ -288,6 +288,11 @@ class LogManager:
         changed = self._changed_slots
         self._changed_slots = []
         return changed
+
+    @property
+    def has_unflushed(self) -> bool:
+        """Whether a flush by time is due within its interval."""
+        return bool(self._flush_queue)
 
     def checkpoint(self, names: Collection[str] = CHECKPOINTS) -> None:
         """Write checkpoints that have something new in the background, one run at a time."""

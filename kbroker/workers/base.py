@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 EXIT_DONE, EXIT_BAD_CONFIG, EXIT_CANNOT_START, EXIT_CRASH = 0, 2, 3, 1
-TICK_MS = 100
+# An idle tick costs 0.15 ms of Python with cold caches: every 100 ms, they took a fifth of the CPU
+# time of a broker that serves a consumer as fast as it can read.
+TICK_MS = 250
 PR_SET_PDEATHSIG = 1
 
 
@@ -118,7 +120,11 @@ class Worker:
         """Send what this turn has collected."""
 
     def tick(self, now: int) -> None:
-        """Called every TICK_MS."""
+        """Called every ``tick_ms()``."""
+
+    def tick_ms(self) -> int:
+        """How long until the next tick."""
+        return TICK_MS
 
     def next_deadline_ms(self) -> int | None:
         """When the process wants to run again without an event, on the clock of ``now_ms``."""
@@ -147,7 +153,7 @@ class Worker:
             now = now_ms()
             self.rpc.tick(now)
             if now >= self._next_tick_ms:
-                self._next_tick_ms = now + TICK_MS
+                self._next_tick_ms = now + self.tick_ms()
                 self.processes.heartbeat(self.address)
                 if os.getppid() != self.context.parent_pid:
                     log.error("the supervisor is gone, leaving")

@@ -46,6 +46,8 @@ READ_COMMITTED = 1
 # Partitions opened before the loop runs again, so that heartbeats and clients do not wait for all
 # of them.
 OPEN_STEP = 8
+# The tick while something waits for log.flush.interval.ms, which is exceeded by no more than this.
+FLUSH_TICK_MS = 100
 # Of <malloc.h>.
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 
@@ -278,6 +280,9 @@ class IoWorker(Worker):
                 lambda: self.mailbox.dropped + sum(lane.dropped for lane in lanes),
             ),
         ]
+
+    def tick_ms(self) -> int:
+        return FLUSH_TICK_MS if self.logs.has_unflushed else super().tick_ms()
 
     def next_deadline_ms(self) -> int | None:
         deadline = self.coordinators.next_deadline_ms

@@ -40,10 +40,12 @@ def test_tick_flushes_what_is_older_than_flush_ms(store):
     store.clock.advance(499)
     store.manager.tick()
     assert log.recovery_point == 0
+    assert store.manager.has_unflushed
 
     store.clock.advance(1)
     store.manager.tick()
     assert log.recovery_point == 1
+    assert not store.manager.has_unflushed
 
 
 def test_sealed_segment_is_synced_at_once(store):
