@@ -46,8 +46,8 @@ READ_COMMITTED = 1
 # Partitions opened before the loop runs again, so that heartbeats and clients do not wait for all
 # of them.
 OPEN_STEP = 8
-# The tick while something waits for log.flush.interval.ms, which is exceeded by no more than this.
-FLUSH_TICK_MS = 100
+# The tick while log.flush.interval.ms or the timers of a coordinator run: they are late by no more.
+TIMERS_TICK_MS = 100
 # Of <malloc.h>.
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 
@@ -262,6 +262,12 @@ class IoWorker(Worker):
         me = (self.address.kind, self.address.index, self.context.incarnation)
         return Lane(end.fileno(), me, network.index, cells, cell)
 
+    def wait(self, timeout_ms: int) -> None:
+        for fd in self.engine.turns(self.epoll.fileno(), timeout_ms):
+            reader = self._readers.get(fd)
+            if reader is not None:
+                reader()
+
     def end_turn(self) -> None:
         self.lane_is_full = self.engine.end_turn()
         self.lane_is_full |= self.transaction_log.end_turn()
@@ -282,7 +288,8 @@ class IoWorker(Worker):
         ]
 
     def tick_ms(self) -> int:
-        return FLUSH_TICK_MS if self.logs.has_unflushed else super().tick_ms()
+        timed = self.logs.has_unflushed or self.coordinators.count_of_shards > 0
+        return TIMERS_TICK_MS if timed else super().tick_ms()
 
     def next_deadline_ms(self) -> int | None:
         deadline = self.coordinators.next_deadline_ms

@@ -83,13 +83,13 @@ class NetworkWorker(Worker):
             arena, requests, frame_max, self.on_close, self.produce, self.fetch, self.dispatch
         )
         self.configure_loop()
-        self._turn = self.loop.turn
+        self._turns = self.loop.turns
 
     def add_reader(self, fd: int, callback: Callable[[], None]) -> None:
         self.loop.add_reader(fd, callback)
 
     def wait(self, timeout_ms: int) -> None:
-        self._turn(timeout_ms)
+        self.lane_is_full = self._turns(timeout_ms)
 
     def setup(self) -> None:
         me = (self.address.kind, self.address.index, self.context.incarnation)
@@ -231,7 +231,6 @@ class NetworkWorker(Worker):
     # -- the turn --
 
     def end_turn(self) -> None:
-        self.lane_is_full = self.loop.end_turn()
         self.lane_is_full |= self.coordinators.flush()
         if self.closed_peers:
             self.publish_count()
@@ -275,7 +274,6 @@ class NetworkWorker(Worker):
         give_up_at = now_ms() + DRAIN_MS
         while self.loop.produces_in_flight() and now_ms() < give_up_at:
             self.wait(10)
-            self.end_turn()
         self.loop.close_all()
 
 

@@ -21,6 +21,7 @@ cdef class ConnectionLoop:
     cdef int64_t _frame_max
     cdef int64_t now_ms
     cdef bint _draining
+    cdef bint _called_out              # Python code of the process ran since `turns` began a turn
     cdef int64_t _idle_ms
     cdef int64_t _first_request_ms
     cdef int64_t _request_ms

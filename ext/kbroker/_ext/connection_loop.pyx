@@ -114,6 +114,7 @@ cdef class ConnectionLoop:
 
     cdef int on_readable(self, object reader) except -1:
         """A descriptor that is not a connection is readable."""
+        self._called_out = True
         reader()
         return 0
 
@@ -502,6 +503,7 @@ cdef class ConnectionLoop:
             self.leave_line(c)
         if reason is not None:
             self.refused_total += 1
+        self._called_out = True
         self._on_close(c, reason)
         return 0
 

@@ -93,8 +93,7 @@ cdef class NetLoop(ConnectionLoop):
     cdef int on_readable(self, object reader) except -1:
         if type(reader) is Lane:
             return self.read_lane(<Lane>reader)
-        reader()
-        return 0
+        return ConnectionLoop.on_readable(self, reader)
 
     cdef int read_lane(self, Lane lane) except -1:
         """Take what an io worker has sent: answers, and slots that have advanced."""
@@ -117,6 +116,7 @@ cdef class NetLoop(ConnectionLoop):
                     self.fetch.wake((<const int32_t*>body)[i], self.now_ms)
                 self.drain_fetches()
             elif envelope.kind == MSG_ANSWER:
+                self._called_out = True
                 self.on_answer(lane.peer_index, (<const char*>body)[:size])
 
     # -- requests ---
@@ -139,6 +139,7 @@ cdef class NetLoop(ConnectionLoop):
         c.exclusive = True
         if api_key == API_FETCH and FETCH_FIRST <= version <= FETCH_LAST:
             return self.start_fetch(c, request, frame, size)
+        self._called_out = True
         self._dispatch(c, token_of(request), (<const char*>frame)[:size])
         return 0
 
@@ -223,6 +224,7 @@ cdef class NetLoop(ConnectionLoop):
         """An io worker was restarted: what it had not answered is answered with a retriable error."""
         cdef uint32_t index = 0
         cdef Request* request = self._requests.at(0)
+        self._called_out = True  # calls to its coordinators have ended, too
         self.produce.drop_bundle(worker)
         while request != NULL:
             if request.parts_left > 0:
@@ -351,6 +353,25 @@ cdef class NetLoop(ConnectionLoop):
             rounds += 1
         self.produce.send_bundles(self._lanes)
         return self.produce.queued > 0
+
+    def turns(self, int timeout_ms):
+        """Turns, each with its end, for ``timeout_ms`` or until code of the process ran or is needed.
+
+        True when an io worker's lane is full: come back soon. The Python around a turn costs more than the turn.
+        """
+        cdef int64_t until_ms = monotonic_ns() // 1000000 + timeout_ms
+        cdef int64_t fetch_ms
+        cdef bint held_back
+        self._called_out = False
+        while True:
+            self.turn(timeout_ms)
+            held_back = self.end_turn()
+            timeout_ms = <int>(until_ms - self.now_ms)
+            if held_back or self._called_out or timeout_ms <= 0:
+                return held_back
+            fetch_ms = self.fetch.next_deadline_ms()
+            if fetch_ms >= 0:
+                timeout_ms = <int>max(min(fetch_ms - self.now_ms, <int64_t>timeout_ms), <int64_t>0)
 
     # -- timeouts ---
 

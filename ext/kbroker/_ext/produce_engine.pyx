@@ -11,6 +11,7 @@ network process keeps them until there is a result, and what it held is dropped 
 """
 import logging
 
+from libc.errno cimport EINTR, errno
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memmove
@@ -41,6 +42,7 @@ from kbroker._ext.record_batch cimport (
     BATCH_PRODUCER_EPOCH_AT,
     BATCH_PRODUCER_ID_AT,
 )
+from kbroker._ext.socket_api cimport epoll_event, epoll_wait, monotonic_ns
 from kbroker._ext.wire cimport load_i16, load_i32, load_i64
 
 from kbroker.errors import StorageError
@@ -77,6 +79,7 @@ cdef enum:
     HELD_MAX_MS = 60000
     FIRST_ABORTABLE = 11     # Produce versions whose clients know TRANSACTION_ABORTABLE,
     FIRST_ADDING = 12        # and those that add the partition to the transaction (KIP-890, part 2)
+    EVENTS_MAX = 64
 
 
 # Results collected in one turn for one network process.
@@ -132,6 +135,7 @@ cdef class ProduceEngine:
     cdef dict _replicas_needed        # slot -> min.insync.replicas, only where it is above 1
     cdef list _touched                # appenders with something to publish
     cdef object _on_failure
+    cdef bint _called_out             # Python code of the process ran since `turns` began
     # on_request(network index, message): takes what else comes over the lanes, a MSG_REQUEST.
     cdef public object on_request
     cdef object _on_verify
@@ -213,6 +217,7 @@ cdef class ProduceEngine:
                 return
             self.note_restart(lane)
             if envelope.kind == MSG_REQUEST:
+                self._called_out = True
                 self.on_request(lane.peer_index, (<const char*>body)[:size])
                 taken += 1
                 continue
@@ -223,6 +228,44 @@ cdef class ProduceEngine:
             for i in range(envelope.count):
                 self.take_one(lane.peer_index, &(<const ProduceDescriptor*>body)[i], now_ms)
             taken += envelope.count
+
+    def turns(self, int epoll_fd, int timeout_ms):
+        """Serve the lanes, a turn at a time, for ``timeout_ms`` or until something else needs the process.
+
+        Waits with ``epoll_fd``, where the lanes are registered for reading. Returns the other descriptors that are
+        readable; there may be none when a lane is full, a log failed or a coordinator was asked. The Python around a
+        turn costs more than a turn of small batches.
+        """
+        cdef:
+            epoll_event events[EVENTS_MAX]
+            int count, i
+            int64_t now_ms = monotonic_ns() // 1000000
+            int64_t until_ms = now_ms + timeout_ms
+            Lane lane
+            list others = []
+        self._called_out = False
+        while True:
+            timeout_ms = <int>max(until_ms - now_ms, <int64_t>0)
+            with nogil:
+                count = epoll_wait(epoll_fd, events, EVENTS_MAX, timeout_ms)
+            if count < 0 and errno != EINTR:
+                raise OSError(errno, "epoll_wait")
+            for i in range(count):
+                lane = self.lane_of(events[i].data.fd)
+                if lane is None:
+                    others.append(events[i].data.fd)
+                else:
+                    self.read_lane(lane)
+            now_ms = monotonic_ns() // 1000000
+            if self.end_turn() or self._called_out or others or now_ms >= until_ms:
+                return others
+
+    cdef Lane lane_of(self, int fd):
+        cdef Lane lane
+        for lane in self._lanes:
+            if lane.fd == fd:
+                return lane
+        return None
 
     cdef void note_restart(self, Lane lane) noexcept:
         """Forget the answers to a network process that is gone: its tokens mean other requests to the next one."""
@@ -265,6 +308,7 @@ cdef class ProduceEngine:
             except StorageError:
                 result.error_code = ERROR_KAFKA_STORAGE_ERROR
                 result.base_offset = -1
+                self._called_out = True
                 self._on_failure(d.slot)
         out = new_result(bundle, d.slot)
         out.request = d.request
@@ -354,6 +398,7 @@ cdef class ProduceEngine:
         self, int64_t token, int32_t slot, int64_t producer_id, int16_t epoch, object transactional_id, int16_t version
     ) except -1:
         try:
+            self._called_out = True
             self._on_verify(slot, producer_id, epoch, transactional_id, version, token)
         except Exception:
             log.exception("asking whether a transaction of producer %d goes on failed", producer_id)
@@ -464,6 +509,7 @@ cdef class ProduceEngine:
                 appender.publish()
             except StorageError:
                 self.fail_results(appender.slot)
+                self._called_out = True
                 self._on_failure(appender.slot)
                 continue
             self.collect_wakes(appender.slot)

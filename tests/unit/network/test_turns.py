@@ -1,0 +1,132 @@
+"""Turns that run without the process's own code in between, and what ends them."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import select
+import socket
+import time
+
+import pytest
+
+from kbroker._ext.lane import Lane
+from kbroker._ext.partition_table import ONLINE, PartitionTable, region_size
+from kbroker._ext.produce_engine import ProduceEngine
+from kbroker.protocol import codec, header
+from kbroker.protocol.api import ApiKey
+from kbroker.protocol.messages.fetch import FetchRequest
+from tests.unit.network.net_loop_harness import (
+    DESCRIPTOR,
+    ENVELOPE,
+    IO_WORKER,
+    NETWORK,
+    RESULT,
+    Harness,
+)
+from tests.unit.network.test_net_loop import framed
+
+pytestmark = pytest.mark.unit
+
+MSG_PRODUCE, MSG_PRODUCE_RESULT = 3, 4
+LONG_MS = 60_000
+
+
+def fetch_waiting(wait_ms: int) -> bytes:
+    partition = FetchRequest.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
+    topic = FetchRequest.FetchTopic(topic="t", partitions=[partition])
+    request = FetchRequest(replica_id=-1, max_wait_ms=wait_ms, min_bytes=1, topics=[topic])
+    head = header.encode_request_header(ApiKey.FETCH, 4, 1, "me")
+    return framed(head + codec.encode(request, 4))
+
+
+def test_network_turns_answer_a_parked_fetch_on_its_way():
+    harness = Harness()
+    harness.table.reset(0, state=ONLINE, slot_incarnation=7)
+    client = harness.connect()
+    client.send(fetch_waiting(30))
+
+    began = time.monotonic()
+    held_back = harness.loop.turns(150)
+
+    assert not held_back
+    assert time.monotonic() - began >= 0.14, "nothing needed the process before its time was up"
+    assert len(client.recv(1 << 16)) > 0
+
+
+def test_network_turns_end_when_a_request_is_dispatched():
+    harness = Harness()
+    client = harness.connect()
+    client.send(framed(header.encode_request_header(ApiKey.API_VERSIONS, 0, 1, "me")))
+    began = time.monotonic()
+    harness.loop.turns(LONG_MS)
+    assert len(harness.dispatched) == 1
+    assert time.monotonic() - began < LONG_MS / 2000
+
+
+def test_network_turns_end_when_a_connection_is_closed():
+    harness = Harness()
+    client = harness.connect()
+    client.send(b"GET / HTTP/1.1\r\n\r\n")
+    harness.loop.turns(LONG_MS)
+    assert len(harness.closed) == 1
+
+
+def test_network_turns_end_when_a_reader_was_called():
+    harness = Harness()
+    ours, theirs = os.pipe()
+    seen: list[bytes] = []
+    harness.loop.add_reader(ours, lambda: seen.append(os.read(ours, 10)))
+    os.write(theirs, b"x")
+    harness.loop.turns(LONG_MS)
+    assert seen == [b"x"]
+
+
+@pytest.fixture
+def io_side():
+    """(engine, epoll, the network process's end): a produce engine with one lane."""
+    ours, network = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    network.setblocking(False)
+    cells = memoryview(mmap.mmap(-1, 4096)).cast("q")
+    cells[0] = 3
+    lane = Lane(ours.fileno(), (IO_WORKER, 0, 5), 0, cells, 0)
+    table = PartitionTable(mmap.mmap(-1, region_size(4)), 4)
+    epoll = select.epoll()
+    epoll.register(ours.fileno(), select.EPOLLIN)
+    with ours, network, epoll:
+        yield (
+            ProduceEngine(table, [mmap.mmap(-1, 4096)], [lane], lambda slot: None),
+            epoll,
+            network,
+        )
+
+
+def test_io_turns_answer_a_lane_and_wait_for_the_rest_of_their_time(io_side):
+    engine, epoll, network = io_side
+    descriptor = DESCRIPTOR.pack(9, 0, 0, 1, 1000, 0, 8, 1, 9, 0, 0)
+    network.send(ENVELOPE.pack(MSG_PRODUCE, NETWORK, 0, 3, 5, 1) + descriptor)
+
+    began = time.monotonic()
+    others = engine.turns(epoll.fileno(), 50)
+
+    assert others == []
+    assert time.monotonic() - began >= 0.04
+    answer = network.recv(1 << 16)
+    assert ENVELOPE.unpack_from(answer)[0] == MSG_PRODUCE_RESULT
+    assert RESULT.unpack_from(answer, ENVELOPE.size)[0] == 9
+
+
+def test_io_turns_end_with_a_descriptor_that_is_no_lane(io_side):
+    engine, epoll, _ = io_side
+    ours, theirs = os.pipe()
+    epoll.register(ours, select.EPOLLIN)
+    os.write(theirs, b"x")
+    assert engine.turns(epoll.fileno(), LONG_MS) == [ours]
+
+
+def test_io_turns_of_no_time_serve_what_is_there(io_side):
+    engine, epoll, network = io_side
+    descriptor = DESCRIPTOR.pack(9, 0, 0, 1, 1000, 0, 8, 1, 9, 0, 0)
+    network.send(ENVELOPE.pack(MSG_PRODUCE, NETWORK, 0, 3, 5, 1) + descriptor)
+    assert engine.turns(epoll.fileno(), 0) == []
+    assert network.recv(1 << 16)
