@@ -95,17 +95,21 @@ class GroupAdministration:
     # -- DeleteGroups ----------------------------------------------------------------------------
 
     def delete(self, op: Operation, call: Call) -> DeleteGroupsResponse:
-        results = []
+        """A row for each name, in their order; a name that comes twice is deleted once."""
+        codes: dict[str, ErrorCode] = {}
         for group_id in dict.fromkeys(call.request.groups_names):
             try:
                 self._delete(op, group_id)
-                code = ErrorCode.NONE
+                codes[group_id] = ErrorCode.NONE
             except WireError as error:
-                code = error.code
-            results.append(
-                DeleteGroupsResponse.DeletableGroupResult(group_id=group_id, error_code=code)
-            )
-        return DeleteGroupsResponse(results=results)
+                codes[group_id] = error.code
+        row = DeleteGroupsResponse.DeletableGroupResult
+        return DeleteGroupsResponse(
+            results=[
+                row(group_id=group_id, error_code=codes[group_id])
+                for group_id in call.request.groups_names
+            ]
+        )
 
     def _delete(self, op: Operation, group_id: str) -> None:
         group = self._machine.groups.get(group_id)

@@ -177,6 +177,7 @@ def test_delete_answers_for_each_group(version: int) -> None:
         ("simple", 0),
         ("none", ErrorCode.GROUP_ID_NOT_FOUND),
         ("new", ErrorCode.NON_EMPTY_GROUP),
+        ("empty", 0),
     ]
     assert host.machine.offsets.deleted == ["empty", "simple"]
     assert host.written[-1] == [(GroupMetadataKey(group="empty"), None)]
