@@ -192,10 +192,13 @@ class TransactionMachine:
                      txn.producer_id, txn.epoch)  # fmt: skip
             return requests.init_failed(code, call.version)
         if txn.state == State.ONGOING:
-            if not self.fence(op, txn, new_id, "another producer starts"):
+            if txn.is_exhausted and new_id is None:
                 return None
-            # COMPAT: the client comes again, and finds the transaction aborted.
-            return requests.init_failed(ErrorCode.CONCURRENT_TRANSACTIONS, call.version)
+            # COMPAT: Kafka has the client come again, which takes librdkafka half a second.
+            refusal = requests.init_failed(ErrorCode.CONCURRENT_TRANSACTIONS, call.version)
+            waits = self.waiting.enter_once_written(op, txn, refusal, self._init, call, None)
+            self.fence(op, txn, new_id, "another producer starts")
+            return waits
         if rules.is_init_retry(txn, request.producer_id, request.producer_epoch):
             return self._start(op, txn, request, txn.producer_id, txn.epoch)
         if not txn.is_exhausted:

@@ -48,16 +48,36 @@ class WaitingRoom:
 
         refusal: the answer if that takes too long; it is returned at once if too many wait.
         """
-        name = txn.transactional_id
-        waiting = self._requests.get(name, ())
-        if len(waiting) >= WAITING_MAX:
+        if len(self._requests.get(txn.transactional_id, ())) >= WAITING_MAX:
             return refusal
         op.touch()
-        if not waiting:
-            self._host.set_timer(("wait", name), WAIT_MS, self._refuse, name)
         answer = Pending()
-        self._requests.setdefault(name, []).append(_Request(answer, refusal, function, args))
+        self._add(txn.transactional_id, _Request(answer, refusal, function, args))
         return answer
+
+    def enter_once_written(
+        self,
+        op: Operation,
+        txn: Transaction,
+        refusal: Any,
+        function: Callable[..., Any],
+        *args: Any,
+    ) -> Pending:
+        """As ``enter``, for the operation that decides the end.
+
+        To be called before that is put down: who waits must be there when the end is complete.
+        """
+        answer = Pending()
+        request = _Request(answer, refusal, function, args)
+        op.then(partial(self._add, txn.transactional_id, request))
+        return answer
+
+    def _add(self, transactional_id: str, request: _Request) -> None:
+        waiting = self._requests.setdefault(transactional_id, [])
+        if not waiting:
+            timer = "wait", transactional_id
+            self._host.set_timer(timer, WAIT_MS, self._refuse, transactional_id)
+        waiting.append(request)
 
     def serve(self, transactional_id: str) -> None:
         """The transaction is complete: let them in, in the order they came."""
