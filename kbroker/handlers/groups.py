@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kbroker.coordinator.offsets.failures import txn_commit_failure
 from kbroker.coordinator.partitioner import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
@@ -72,20 +73,8 @@ async def hand_to_transaction(ctx: RequestContext, request: Any) -> bytes:
 def txn_offsets_failed(
     ctx: RequestContext, request: TxnOffsetCommitRequest, error: WireError
 ) -> TxnOffsetCommitResponse:
-    topic = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
-    partition = TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition
-    return TxnOffsetCommitResponse(
-        topics=[
-            topic(
-                name=t.name,
-                partitions=[
-                    partition(partition_index=p.partition_index, error_code=int(error.code))
-                    for p in t.partitions
-                ],
-            )
-            for t in request.topics
-        ]
-    )
+    """The same error for every partition, put as the version knows it."""
+    return txn_commit_failure(request, ctx.api_version, error)
 
 
 for _key in (

@@ -24,6 +24,7 @@ BROKER_CONFIGS = "/config/brokers"
 ADMIN = "/admin"
 DELETE_TOPICS = "/admin/delete_topics"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
+CONSUMERS = "/consumers"
 DEFAULT_ENTITY = "<default>"
 
 # Made once per cluster, parents first; the set Kafka makes, so that a Kafka finds its way here.
@@ -32,7 +33,7 @@ PERSISTENT_PATHS = (
     BROKER_IDS,
     BROKER_TOPICS,
     BROKER_SEQUENCE,
-    "/consumers",
+    CONSUMERS,
     CLUSTER,
     ADMIN,
     DELETE_TOPICS,
@@ -81,6 +82,11 @@ def broker_config(entity: str) -> str:
 
 def delete_topic(name: str) -> str:
     return f"{DELETE_TOPICS}/{name}"
+
+
+def consumer_offset(group: str, topic: str, number: int) -> str:
+    """Where OffsetCommit 0 and consumers of the 0.8 kind keep an offset, as decimal digits."""
+    return f"{CONSUMERS}/{group}/offsets/{topic}/{number}"
 
 
 def encode_broker(endpoints: list[list[Any]], rack: str | None, timestamp_ms: int) -> bytes:

@@ -19,6 +19,7 @@ from kbroker.controller.config_admin import ConfigAdmin
 from kbroker.controller.publisher import Publisher
 from kbroker.controller.slots import NoFreeSlot, SlotBook
 from kbroker.controller.state import ClusterState
+from kbroker.controller.stored_offsets import StoredOffsets
 from kbroker.controller.topic_admin import TopicAdmin
 from kbroker.ipc.process_table import READY, STATE, Address, ProcessKind
 from kbroker.metastore.embedded import FILE_NAME, EmbeddedStore
@@ -91,6 +92,9 @@ class ControllerWorker(Worker):
         self.rpc.serve("alter_configs", self.config_admin.alter_configs)
         self.rpc.serve("incremental_alter_configs", self.config_admin.incremental_alter_configs)
         self.rpc.serve("allocate_producer_ids", self.allocate_producer_ids)
+        stored_offsets = StoredOffsets(self.store)
+        self.rpc.serve("commit_stored_offsets", stored_offsets.commit)
+        self.rpc.serve("fetch_stored_offsets", stored_offsets.fetch)
 
     def _take_over(self) -> None:
         """Publish to the processes that an earlier controller process served."""

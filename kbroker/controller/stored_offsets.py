@@ -1,0 +1,98 @@
+"""Offsets in the metadata store: those of OffsetCommit and OffsetFetch in version 0.
+
+COMPAT: the nodes are those in which consumers of the 0.8 kind keep theirs themselves, so a group
+may use both ways, and may move from ZooKeeper to the broker.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from kbroker.errors import ErrorCode, WireError
+from kbroker.metastore import paths
+from kbroker.metastore.store import NodeExists, NoNode, Store, StoreFailed, parent_of
+
+log = logging.getLogger(__name__)
+
+# Others may write to a store that is shared: what they created or removed is looked at again.
+ATTEMPTS = 3
+# BOUND: what fits a topic's name fits here; node paths in ZooKeeper are no place for novels.
+GROUP_ID_MAX = 249
+
+
+class StoredOffsets:
+    """The controller's operations; each is done in one transaction."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def commit(self, sender: Any, group: str, offsets: Sequence[Sequence[Any]]) -> None:
+        """Keep all of ``offsets``: [topic, partition, offset] each.
+
+        INVALID_GROUP_ID for a group that is no name of a node, else UNKNOWN_SERVER_ERROR.
+        """
+        check_group_id(group)
+        for attempt in range(ATTEMPTS):
+            try:
+                self._write(group, offsets)
+                return
+            except (NodeExists, NoNode):
+                if attempt == ATTEMPTS - 1:
+                    raise WireError(ErrorCode.UNKNOWN_SERVER_ERROR) from None
+            except StoreFailed as error:
+                raise _failed(error) from error
+
+    def fetch(
+        self, sender: Any, group: str, partitions: Sequence[Sequence[Any]]
+    ) -> list[int | None]:
+        """The offset of each [topic, partition], None where there is none."""
+        check_group_id(group)
+        try:
+            return [self._read(paths.consumer_offset(group, *place)) for place in partitions]
+        except StoreFailed as error:
+            raise _failed(error) from error
+
+    def _read(self, path: str) -> int | None:
+        try:
+            return int(self._store.get(path).data)
+        except NoNode:
+            return None
+        except ValueError:  # not written by a broker
+            log.warning("%s holds no offset", path)
+            return None
+
+    def _write(self, group: str, offsets: Sequence[Sequence[Any]]) -> None:
+        transaction = self._store.multi()
+        there: set[str] = set()
+
+        def ensure(path: str) -> None:
+            if path in there:
+                return
+            there.add(path)
+            if self._store.exists(path) is None:
+                ensure(parent_of(path))
+                transaction.create(path)
+
+        for topic, partition, offset in offsets:
+            path = paths.consumer_offset(group, topic, partition)
+            ensure(path)
+            transaction.set(path, b"%d" % offset)
+        transaction.commit()
+
+
+def check_group_id(group: str) -> None:
+    """INVALID_GROUP_ID unless it can be the name of a node, also in ZooKeeper."""
+    if (
+        not 0 < len(group) <= GROUP_ID_MAX
+        or group in (".", "..")
+        or not group.isprintable()
+        or "/" in group
+    ):
+        raise WireError(ErrorCode.INVALID_GROUP_ID)
+
+
+def _failed(error: StoreFailed) -> WireError:
+    log.error("the metadata store failed: %s", error)
+    return WireError(ErrorCode.UNKNOWN_SERVER_ERROR, f"The metadata store failed: {error}")

@@ -1,0 +1,105 @@
+"""OffsetCommit and OffsetFetch in version 0: their offsets are in the metadata store.
+
+COMPAT: as in Kafka, whatever is committed with later versions is not seen here, nor the other way
+round; and an offset that was never committed is UNKNOWN_TOPIC_OR_PARTITION.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kbroker.errors import ErrorCode, WireError
+from kbroker.handlers.context import RequestContext
+from kbroker.ipc.rpc import DEFAULT_TIMEOUT_MS
+from kbroker.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from kbroker.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+
+NO_OFFSET = -1
+# BOUND: partitions in one call, so that a large request does not hold up the controller.
+CALL_MAX = 500
+
+NONE, UNKNOWN = int(ErrorCode.NONE), int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+async def commit_stored(ctx: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
+    """Serve OffsetCommit 0."""
+    accepted = []
+    codes: dict[int, int] = {}
+    for topic in request.topics:
+        for partition in topic.partitions:
+            code = NONE
+            if not exists(ctx, topic.name, partition.partition_index):
+                code = UNKNOWN
+            elif len(partition.committed_metadata or "") > ctx.config["offset.metadata.max.bytes"]:
+                code = int(ErrorCode.OFFSET_METADATA_TOO_LARGE)
+            else:
+                accepted.append((topic.name, partition))
+            codes[id(partition)] = code
+    for start in range(0, len(accepted), CALL_MAX):
+        part = accepted[start : start + CALL_MAX]
+        try:
+            await ctx.controller(
+                "commit_stored_offsets",
+                DEFAULT_TIMEOUT_MS,
+                group=request.group_id,
+                offsets=[[name, p.partition_index, p.committed_offset] for name, p in part],
+            )
+        except WireError as error:
+            codes.update((id(partition), int(error.code)) for _, partition in part)
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponse.OffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetCommitResponse.OffsetCommitResponsePartition(
+                        partition_index=partition.partition_index, error_code=codes[id(partition)]
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+async def fetch_stored(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    """Serve OffsetFetch 0."""
+    asked = [(topic.name, index) for topic in request.topics for index in topic.partition_indexes]
+    known = list(dict.fromkeys(place for place in asked if exists(ctx, *place)))
+    found: dict[tuple[str, int], tuple[int, int]] = {}
+    for start in range(0, len(known), CALL_MAX):
+        part = known[start : start + CALL_MAX]
+        try:
+            offsets = await ctx.controller(
+                "fetch_stored_offsets", DEFAULT_TIMEOUT_MS, group=request.group_id, partitions=part
+            )
+        except WireError as error:
+            found.update((place, (NO_OFFSET, int(error.code))) for place in part)
+            continue
+        for place, offset in zip(part, offsets, strict=True):
+            if offset is not None:
+                found[place] = (offset, NONE)
+    return OffsetFetchResponse(
+        topics=[
+            OffsetFetchResponse.OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    entry(index, *found.get((topic.name, index), (NO_OFFSET, UNKNOWN)))
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def exists(ctx: RequestContext, topic: str, partition: int) -> bool:
+    known = ctx.image.topics.get(topic)
+    return known is not None and 0 <= partition < len(known.partitions)
+
+
+def entry(index: int, offset: int, code: int) -> Any:
+    """The response's entry of one partition."""
+    return OffsetFetchResponse.OffsetFetchResponsePartition(
+        partition_index=index, committed_offset=offset, metadata="", error_code=code
+    )
