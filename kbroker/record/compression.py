@@ -195,7 +195,7 @@ def _unlz4(data: Buffer, limit: int) -> bytes:
         raise _refused(LZ4, "bytes after the end of the frame")
     if declared > limit:
         raise _too_large(LZ4, limit)
-    if bound <= limit and (decode_block := _lz4_decode_block()):
+    if bound <= limit and (decode_block := lz4_decode_block()):
         try:
             direct = decode_lz4_frame(data, decode_block)
         except ValueError as err:
@@ -216,7 +216,7 @@ def _unlz4(data: Buffer, limit: int) -> bytes:
     return content
 
 
-def _lz4_decode_block() -> int:
+def lz4_decode_block() -> int:
     """The address of the library's own block decoder, 0 where it does not show it.
 
     With it a frame is decoded straight into its bytes object: the frame decoder of the lz4 package

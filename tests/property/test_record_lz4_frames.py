@@ -5,15 +5,20 @@ import random
 import lz4.frame
 import pytest
 
+from kbroker._ext import record_batch
 from kbroker._ext.codec_frames import decode_lz4_frame
-from kbroker.record.compression import _lz4_decode_block
+from kbroker._ext.crc32c import crc32c
+from kbroker.record import _pure
+from kbroker.record.builder import BatchBuilder
+from kbroker.record.compression import LZ4, lz4_decode_block
+from kbroker.record.errors import CorruptBatchError
 
 pytestmark = pytest.mark.property
 
 
 @pytest.fixture(scope="module")
 def decode_block() -> int:
-    address = _lz4_decode_block()
+    address = lz4_decode_block()
     if not address:
         pytest.skip("this build of the lz4 package does not show LZ4_decompress_safe")
     return address
@@ -67,3 +72,31 @@ def test_damaged_frame_is_refused_or_is_what_the_library_reads(
             continue
         if found is not None:
             assert found == lz4.frame.decompress(bytes(damaged)), seed
+
+
+def batch_of(chance: random.Random) -> bytearray:
+    """An LZ4 batch of one to many blocks."""
+    builder = BatchBuilder(LZ4)
+    for _ in range(chance.choice([1, 3, 300])):
+        builder.append(chance.choice([b"word " * 100, chance.randbytes(700)]), None, 1000, ())
+    return bytearray(builder.build())
+
+
+def verdict(check, batch: bytes, limit: int, stored: bool):
+    try:
+        return check(batch, limit, stored=stored)
+    except CorruptBatchError as error:
+        return error.status, error.bad_index
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_damaged_batches_of_many_sizes_get_the_verdict_of_the_twin(seed: int) -> None:
+    chance = random.Random(seed)
+    for _ in range(20):
+        batch = batch_of(chance)
+        for _ in range(chance.randint(0, 2)):
+            batch[chance.randrange(61, len(batch))] = chance.randrange(256)
+        batch[17:21] = crc32c(memoryview(batch)[21:]).to_bytes(4, "big")
+        limit, stored = chance.choice([1000, 1 << 17, 1 << 22]), chance.random() < 0.5
+        compiled = verdict(record_batch.check_batch, bytes(batch), limit, stored)
+        assert compiled == verdict(_pure.check_batch, bytes(batch), limit, stored), seed

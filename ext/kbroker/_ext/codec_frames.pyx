@@ -165,10 +165,6 @@ cdef object scan(data, Py_ssize_t start, bint zstd):
     return end, frame.declared, frame.bound
 
 
-# LZ4_decompress_safe of liblz4: decodes one block into at most `capacity` bytes, negative for damaged input.
-ctypedef int (*Lz4DecodeBlock)(const char* source, char* out, int size, int capacity) noexcept nogil
-
-
 cdef inline uint32_t rotated(uint32_t value, int bits) noexcept nogil:
     return (value << bits) | (value >> (32 - bits))
 
@@ -225,6 +221,32 @@ cdef int64_t decode_lz4_blocks(
     return -1
 
 
+cdef int64_t plain_lz4_bound(const uint8_t* data, Py_ssize_t size) noexcept nogil:
+    cdef Reader r
+    cdef Frame frame
+    r.pos = data
+    r.end = data + size
+    if scan_lz4(&r, &frame) != FRAME_OK or r.pos != r.end or data[4] & 0x14 or frame.bound > 0x7FFFFFFF:
+        return -1
+    # A frame that declares more than it can hold is damaged, which decoding finds.
+    return frame.bound
+
+
+cdef int64_t decode_plain_lz4(
+    const uint8_t* data, Py_ssize_t size, uint8_t* out, int64_t bound, Lz4DecodeBlock decode
+) noexcept nogil:
+    cdef:
+        Reader r
+        uint64_t declared = 0
+        int64_t written = decode_lz4_blocks(data, size, out, bound, decode)
+    if data[4] & 0x08:
+        r.pos = data + 6
+        r.end = data + size
+        if not take(&r, 8, &declared) or <uint64_t>written != declared:
+            return -1
+    return written
+
+
 def decode_lz4_frame(data, size_t decode_block):
     """The content of one whole LZ4 frame, decoded into place; None if it carries checksums of its content.
 
@@ -233,26 +255,24 @@ def decode_lz4_frame(data, size_t decode_block):
     """
     cdef:
         Py_buffer view
-        Reader r
-        Frame frame
+        int64_t bound
         int64_t written = -1
         const uint8_t* start
         PyObject* content = NULL
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     try:
         start = <const uint8_t*>view.buf
-        r.pos = start
-        r.end = start + view.len
-        if scan_lz4(&r, &frame) != FRAME_OK or r.pos != r.end or frame.bound > 0x7FFFFFFF:
+        bound = plain_lz4_bound(start, view.len)
+        if bound < 0:
+            if view.len > 4 and scan_lz4_frame(data)[0] == view.len and start[4] & 0x14:
+                return None
             raise ValueError("malformed frame")
-        if start[4] & 0x14:
-            return None
-        content = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>frame.bound)
+        content = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>bound)
         with nogil:
-            written = decode_lz4_blocks(
-                start, view.len, <uint8_t*>PyBytes_AS_STRING(content), frame.bound, <Lz4DecodeBlock><void*>decode_block
+            written = decode_plain_lz4(
+                start, view.len, <uint8_t*>PyBytes_AS_STRING(content), bound, <Lz4DecodeBlock><void*>decode_block
             )
-        if written < 0 or (frame.declared >= 0 and written != frame.declared):
+        if written < 0:
             raise ValueError("damaged frame")
         _PyBytes_Resize(&content, <Py_ssize_t>written)
         found = <object>content

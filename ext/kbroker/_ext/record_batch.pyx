@@ -2,8 +2,8 @@
 
 Runs in io workers (produce, replica append, recovery) and in tools. One pass over the bytes for the
 checksum, one over the records; no allocation and no copy, except for compressed batches, whose
-records are decompressed into one bytes object of at most ``decompressed_max`` bytes. All but that
-needs no GIL. Oracle: ``kbroker.record._pure``.
+records are decompressed into at most ``decompressed_max`` bytes: LZ4 into a buffer that is used
+again, the others into a bytes object. All but that needs no GIL. Oracle: ``kbroker.record._pure``.
 """
 
 from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -20,8 +20,10 @@ from libc.stdint cimport (
     uint32_t,
     uint64_t,
 )
+from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
+from kbroker._ext.codec_frames cimport Lz4DecodeBlock, decode_plain_lz4, plain_lz4_bound
 from kbroker._ext.crc32c cimport crc32c
 from kbroker._ext.wire cimport (
     READ_OK,
@@ -51,6 +53,8 @@ cdef enum:
     # Length, attributes, timestamp delta, offset delta, key length, value length, header count: a
     # byte each.
     RECORD_BYTES_MIN = 7
+    # BOUND: what is kept for the records of the next LZ4 batch. A batch of producers' default sizes holds a megabyte.
+    SPARE_BYTES_MAX = 4194304
 
 
 # ---- header --------------------------------------------------------------------------------------
@@ -422,6 +426,53 @@ cdef object decompressed(
     return None
 
 
+# A buffer for decoded records, at most one; NULL while it is in use.
+cdef uint8_t* _spare = NULL
+cdef int64_t _spare_size = 0
+# liblz4's decoder of a block, NULL where the lz4 package does not show it; looked up with the first LZ4 batch.
+cdef Lz4DecodeBlock _decode_block = NULL
+cdef bint _decode_block_known = False
+
+
+# Decode and walk the records of an LZ4 batch without a Python object. False: nothing is known, and the general way,
+# which also finds the words for what is wrong, has to look at it.
+cdef bint walked_lz4(
+    const uint8_t* data, BatchInfo* info, Py_ssize_t decompressed_max, bint stored, BatchStatus* status,
+    int32_t* bad_index
+) except -1:
+    global _decode_block, _decode_block_known, _spare, _spare_size
+    cdef:
+        Py_ssize_t size = info.batch_length + BATCH_LENGTH_END - BATCH_HEADER_BYTES
+        int64_t bound, capacity
+        int64_t found
+        uint8_t* buffer
+    if not _decode_block_known:
+        from kbroker.record.compression import lz4_decode_block
+        _decode_block = <Lz4DecodeBlock><void*><size_t>lz4_decode_block()
+        _decode_block_known = True
+    bound = plain_lz4_bound(data + BATCH_HEADER_BYTES, size)
+    if _decode_block == NULL or bound < 0 or bound > decompressed_max:
+        return False
+    # Taken while the GIL is held, so another thread makes a buffer of its own.
+    buffer, capacity = _spare, _spare_size
+    _spare = NULL
+    if buffer == NULL or capacity < bound:
+        free(buffer)
+        capacity = max(bound, 1)
+        buffer = <uint8_t*>malloc(<size_t>capacity)
+        if buffer == NULL:
+            raise MemoryError
+    with nogil:
+        found = decode_plain_lz4(data + BATCH_HEADER_BYTES, size, buffer, bound, _decode_block)
+        if found >= 0:
+            status[0] = walk(buffer, <Py_ssize_t>found, info, bad_index, stored)
+    if _spare == NULL and capacity <= SPARE_BYTES_MAX:
+        _spare, _spare_size = buffer, capacity
+    else:
+        free(buffer)
+    return found >= 0
+
+
 cdef BatchStatus check_produced_batch(
     const uint8_t* data,
     Py_ssize_t size,
@@ -440,6 +491,9 @@ cdef BatchStatus check_produced_batch(
         return status
     if info.attributes & ATTRIBUTE_CODEC_MASK == CODEC_NONE:
         return walk_records(data + BATCH_HEADER_BYTES, size - BATCH_HEADER_BYTES, info, bad_index)
+    if info.attributes & ATTRIBUTE_CODEC_MASK == CODEC_LZ4:
+        if walked_lz4(data, info, decompressed_max, False, &status, bad_index):
+            return status
     records = decompressed(data, info, decompressed_max, &status)
     if records is None:
         return status
@@ -470,6 +524,9 @@ cdef BatchStatus check_stored_batch(
         return walk_stored_records(data + BATCH_HEADER_BYTES, size, info, bad_index)
     if info.attributes & ATTRIBUTE_CODEC_MASK > CODEC_ZSTD:
         return BATCH_UNKNOWN_CODEC
+    if info.attributes & ATTRIBUTE_CODEC_MASK == CODEC_LZ4:
+        if walked_lz4(data, info, decompressed_max, True, &status, bad_index):
+            return status
     records = decompressed(data, info, decompressed_max, &status)
     if records is None:
         return status
