@@ -290,6 +290,10 @@ class Coordinators:
             self.timer_set(shard.timers.next_deadline_ms() or NEVER_MS)
 
     @property
+    def count_of_shards(self) -> int:
+        return len(self._shards)
+
+    @property
     def next_deadline_ms(self) -> int:
         """When ``end_turn`` has something to do: at once for what came up behind the last one."""
         if self._dirty or any(self._outboxes):
