@@ -78,7 +78,7 @@ CONSUMER_GROUPS = (
         one_of=("uniform", "range"),
         doc="Assignors offered by the broker, the first being the default."),
     Key("group.consumer.migration.policy", STRING, "bidirectional", MEDIUM,
-        one_of=("disabled", "downgrade", "upgrade", "bidirectional"), status=LATER,
+        one_of=("disabled", "downgrade", "upgrade", "bidirectional"),
         doc="Which way groups may move between the classic and the consumer protocol."),
     Key("group.consumer.regex.refresh.interval.ms", INT, 600_000, MEDIUM, low=10000,
         doc="How often subscriptions by pattern are matched anew."),

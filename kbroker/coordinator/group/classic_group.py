@@ -41,7 +41,8 @@ class ClassicGroup(Group):
     pending_joins: ids given to clients that have not joined with them yet. pending_syncs: members
     of the present generation that have not asked for their assignment. is_initial: the rebalance
     that is going on has begun with an empty group. has_new_member: it had one more since the delay
-    was last extended. is_stored: there is a record of it. protocol_type: empty if not known.
+    was last extended. is_stored: there is a record of it. is_unfinished: and that says, by naming
+    no leader, that a rebalance has to follow. protocol_type: empty if not known.
     """
 
     __slots__ = (
@@ -54,6 +55,7 @@ class ClassicGroup(Group):
         "has_new_member",
         "is_initial",
         "is_stored",
+        "is_unfinished",
         "leader",
         "members",
         "pending_joins",
@@ -76,6 +78,7 @@ class ClassicGroup(Group):
         self._state = EMPTY
         count_state(EMPTY, 1)
         self.is_stored = False
+        self.is_unfinished = False
         self.is_initial = False
         self.has_new_member = False
         self.generation = 0
@@ -337,6 +340,7 @@ class ClassicGroup(Group):
         that: it comes of a group that was moved here from the consumer protocol.
         """
         self.is_stored = True
+        self.is_unfinished = value.leader is None
         before, self.members = self.members, {}
         self.static_members = {}
         self._support = {}

@@ -102,7 +102,9 @@ class ClassicProtocol(Part):
             op.touch()
             for member in group.members.values():
                 self.rebalances.keep_session(group, member)
-            if len(group.members) > largest:
+            if group.is_unfinished and group.members:
+                self.rebalances.prepare(op, group, "it has moved here from the consumer protocol")
+            elif len(group.members) > largest:
                 text = f"{len(group.members)} members are more than group.max.size"
                 self.rebalances.prepare(op, group, text)
 
@@ -145,6 +147,9 @@ class ClassicProtocol(Part):
         group.protocol = group.choose_protocol()
         group.state = STABLE
         record = group.record(generation, group.assignments(), self.host.wall_ms())
+        if reason is not None:
+            # A crash must not make a generation of what nobody was ever assigned.
+            record.leader = None
         op.append(GroupMetadataKey(group=group_id), record)
         for member in members:
             self.rebalances.keep_session(group, member)

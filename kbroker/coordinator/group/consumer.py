@@ -14,7 +14,9 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from kbroker.coordinator.group import consumer_records, consumer_requests
+from kbroker.coordinator.group import consumer_migration, consumer_records, consumer_requests
+from kbroker.coordinator.group.classic_group import ClassicGroup
+from kbroker.coordinator.group.consumer_classic import JOIN, SYNC, ClassicMembers
 from kbroker.coordinator.group.consumer_group import ConsumerGroup
 from kbroker.coordinator.group.consumer_member import (
     JOIN_EPOCH,
@@ -32,6 +34,7 @@ from kbroker.coordinator.group.consumer_update import (
 )
 from kbroker.coordinator.group.machine import GroupMachine, Part
 from kbroker.coordinator.machine import Call, Operation
+from kbroker.coordinator.records.offsets_topic import GroupMetadataKey
 from kbroker.errors import ErrorCode, WireError
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.consumer_group_describe import ConsumerGroupDescribeResponse
@@ -61,6 +64,12 @@ class ConsumerProtocol(Part):
         }
         self.replayers = ConsumerReplay(machine.groups).replayers()
         self.hashes = TopicHashes(self.host)
+        classic = ClassicMembers(self)
+        # Called by ``machine.classic`` as handlers, for a group of this kind with members.
+        self.classic_join = classic.join
+        self.classic_sync = classic.sync
+        self.classic_heartbeat = classic.heartbeat
+        self.classic_leave = classic.leave
 
     # -- Part ------------------------------------------------------------------------------------
 
@@ -70,7 +79,7 @@ class ConsumerProtocol(Part):
             log.info("group %s: loaded with %d members", group.group_id, len(group.members))
             for member in group.members.values():
                 self.start_session(group.group_id, member)
-                if member.state == UNREVOKED_PARTITIONS:
+                if member.state == UNREVOKED_PARTITIONS and not member.is_classic:
                     self.start_rebalance(group.group_id, member)
 
     def on_image(
@@ -105,16 +114,19 @@ class ConsumerProtocol(Part):
         consumer_requests.check_heartbeat(request, call.version, offered_assignors(self.host))
         if request.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
             return self._leave(op, request)
-        group = self._group_to_join(request)
+        group, conversion = self._group_to_join(request)
         if request.member_epoch == JOIN_EPOCH:
-            self._refuse_if_full(group, request.member_id)
-        old, replaced, replacing = self._known_member(group, request)
+            self.refuse_if_full(group, request.member_id)
+        old, replaced = self._known_member(group, request)
         member = _updated(old, request, call)
-        update = Update(self.host, self.hashes, group, old, member, replaced)
+        update = self.update(group, old, member, replaced)
         member = update.run(request.topic_partitions)
         # Nothing can fail from here on.
-        self._write(op, replacing + update.records)
-        self._settle(op, update, member)
+        op.touch()
+        if conversion:
+            self._release(op, group)
+        self.write(op, conversion + self.replacement(group, replaced, old) + update.records)
+        self.settle(op, update, member)
         self.start_session(group.group_id, member)
         response = ConsumerGroupHeartbeatResponse(
             member_id=member.member_id,
@@ -134,15 +146,39 @@ class ConsumerProtocol(Part):
             text = "group.coordinator.rebalance.protocols does not name consumer"
             raise WireError(ErrorCode.UNSUPPORTED_VERSION, text)
 
-    def _group_to_join(self, request: Any) -> ConsumerGroup:
-        """The group of a heartbeat, for a member that joins a new one.
+    def _group_to_join(self, request: Any) -> tuple[ConsumerGroup, list[consumer_records.Record]]:
+        """The group of a heartbeat, for a member that joins maybe a new one or one of classic
+        members that it converts; and the records that come before all others for that.
 
         Raises GROUP_ID_NOT_FOUND.
         """
         group = self.machine.groups.get(request.group_id)
-        if group is None and request.member_epoch == JOIN_EPOCH:
-            return ConsumerGroup(request.group_id)
-        return self.existing(request.group_id)
+        if request.member_epoch != JOIN_EPOCH or isinstance(group, ConsumerGroup):
+            return self.existing(request.group_id), []
+        if group is None:
+            return ConsumerGroup(request.group_id), []
+        if not isinstance(group, ClassicGroup):
+            return self.existing(request.group_id), []
+        if group.is_empty:
+            made = ConsumerGroup(request.group_id)
+            return made, [(GroupMetadataKey(group=request.group_id), None)]
+        consumer_migration.check_upgrade(self.host, group)
+        made = consumer_migration.upgraded(self.host, group)
+        return made, consumer_migration.upgrade_records(made, self.host.wall_ms())
+
+    def _release(self, op: Operation, group: ConsumerGroup) -> None:
+        """The classic group that this one was is no more: nobody waits in it, sessions go on."""
+        before = self.machine.groups[group.group_id]
+        assert isinstance(before, ClassicGroup), before
+        self.machine.classic.release(op, before)
+        for member in group.members.values():
+            self.start_session(group.group_id, member)
+
+    def update(
+        self, group: ConsumerGroup, old: Member, member: Member, replaced: Member | None
+    ) -> Update:
+        """The change of one member, to be run."""
+        return Update(self.host, self.hashes, group, old, member, replaced)
 
     def existing(self, group_id: str) -> ConsumerGroup:
         """Raises GROUP_ID_NOT_FOUND."""
@@ -151,16 +187,14 @@ class ConsumerProtocol(Part):
             return group
         raise WireError(ErrorCode.GROUP_ID_NOT_FOUND, _not_found(group_id, group is not None))
 
-    def _refuse_if_full(self, group: ConsumerGroup, member_id: str) -> None:
+    def refuse_if_full(self, group: ConsumerGroup, member_id: str) -> None:
         limit = self.host.config["group.consumer.max.size"]
         if len(group.members) >= limit and member_id not in group.members:
             text = f"the group has {limit} members, and may not have more"
             raise WireError(ErrorCode.GROUP_MAX_SIZE_REACHED, text)
 
-    def _known_member(
-        self, group: ConsumerGroup, request: Any
-    ) -> tuple[Member, Member | None, list[consumer_records.Record]]:
-        """The member as it is, a blank one if it is new; whom it replaces; the records of that."""
+    def _known_member(self, group: ConsumerGroup, request: Any) -> tuple[Member, Member | None]:
+        """The member as it is, a blank one if it is new; and whom it replaces."""
         joins = request.member_epoch == JOIN_EPOCH
         member_id = request.member_id
         if joins and not member_id:
@@ -170,44 +204,50 @@ class ConsumerProtocol(Part):
         known = group.members.get(member_id)
         if known is not None:
             consumer_requests.check_epoch(known, request.member_epoch, request.topic_partitions)
-            return known, None, []
+            return known, None
         if not joins:
             group.member(member_id)  # raises
         log.info("group %s: member %s joins", group.group_id, member_id)
-        return Member(member_id), None, []
+        return Member(member_id), None
 
     def _known_static_member(
         self, group: ConsumerGroup, request: Any, member_id: str
-    ) -> tuple[Member, Member | None, list[consumer_records.Record]]:
+    ) -> tuple[Member, Member | None]:
         instance_id = request.instance_id
-        known = group.static_member(instance_id)
         if request.member_epoch != JOIN_EPOCH:
-            found = _static_or_raise(group, known, instance_id, member_id)
+            found = group.static_member_or_raise(instance_id, member_id)
             consumer_requests.check_epoch(found, request.member_epoch, request.topic_partitions)
-            return found, None, []
+            return found, None
+        known = group.static_member(instance_id)
         if known is None:
             log.info("group %s: member %s joins as %s", group.group_id, member_id, instance_id)
-            return group.members.get(member_id) or Member(member_id), None, []
+            return group.members.get(member_id) or Member(member_id), None
         if known.member_id == member_id:
-            return known, None, []
+            return known, None
         if not known.is_classic and known.epoch != STATIC_LEAVE_EPOCH:
             text = f"{known.member_id} is the member of {instance_id} and has not left"
             raise WireError(ErrorCode.UNRELEASED_INSTANCE_ID, text)
-        log.info(
-            "group %s: member %s takes the place of %s as %s",
-            group.group_id,
-            member_id,
-            known.member_id,
-            instance_id,
-        )
-        member = known.with_(member_id=member_id, epoch=0, previous_epoch=0)
-        return member, known, replacement(group, known, member)
+        return group.successor(known, member_id), known
 
-    def _write(self, op: Operation, records: list[consumer_records.Record]) -> None:
+    def replacement(
+        self, group: ConsumerGroup, known: Member | None, member: Member
+    ) -> list[consumer_records.Record]:
+        """The records by which a member takes over what another of the same instance has."""
+        if known is None:
+            return []
+        group_id = group.group_id
+        return [
+            *consumer_records.without_member(group_id, known.member_id),
+            consumer_records.metadata(group_id, member),
+            consumer_records.target(group_id, member.member_id, group.target_of(known)),
+            consumer_records.assignment(group_id, member),
+        ]
+
+    def write(self, op: Operation, records: list[consumer_records.Record]) -> None:
         for key, value in records:
             op.append(key, value)
 
-    def _settle(self, op: Operation, update: Update, member: Member) -> None:
+    def settle(self, op: Operation, update: Update, member: Member) -> None:
         """Change soft state as the update has it."""
         op.touch()
         group = update.group
@@ -234,8 +274,7 @@ class ConsumerProtocol(Part):
         if request.instance_id is None:
             member = group.member(request.member_id)
         else:
-            known = group.static_member(request.instance_id)
-            member = _static_or_raise(group, known, request.instance_id, request.member_id)
+            member = group.static_member_or_raise(request.instance_id, request.member_id)
             if request.member_epoch == STATIC_LEAVE_EPOCH:
                 # It keeps its place, and its partitions, until its session ends.
                 log.info(
@@ -245,14 +284,21 @@ class ConsumerProtocol(Part):
                     member.instance_id,
                 )
                 left = member.with_(epoch=STATIC_LEAVE_EPOCH, revoking={})
-                self._write(op, [consumer_records.assignment(group.group_id, left)])
+                self.write(op, [consumer_records.assignment(group.group_id, left)])
                 return response
         log.info("group %s: member %s leaves", group.group_id, member.member_id)
         self.fence(op, group, [member])
         return response
 
     def fence(self, op: Operation, group: ConsumerGroup, members: list[Member]) -> None:
-        """Take members out; the next heartbeat of another one gives their partitions away."""
+        """Take members out; the next heartbeat of another one gives their partitions away.
+
+        If only classic members stay, the group becomes a classic one.
+        """
+        rest = [member for member in group.members.values() if member not in members]
+        if consumer_migration.may_downgrade(self.host, group, members, len(rest)):
+            self.downgrade(op, group, rest, "it moved to the classic protocol")
+            return
         records: list[consumer_records.Record] = []
         name_counts, regex_counts = dict(group.name_counts), dict(group.regex_counts)
         for member in members:
@@ -281,10 +327,31 @@ class ConsumerProtocol(Part):
             epoch,
             len(members),
         )
-        self._write(op, records)
+        self.write(op, records)
         op.touch()
         for member in members:
             self.cancel_timers(group.group_id, member.member_id)
+
+    def downgrade(
+        self, op: Operation, group: ConsumerGroup, members: list[Member], reason: str | None
+    ) -> ClassicGroup:
+        """Make it a classic group of these members.
+
+        reason: of the rebalance that follows; None if none is needed.
+        """
+        op.touch()
+        for member_id in group.members:
+            self.cancel_timers(group.group_id, member_id)
+        self.write(op, consumer_records.without_group(group, sorted(group.members)))
+        log.info(
+            "group %s: moves to the classic protocol with %d members", group.group_id, len(members)
+        )
+        image = self.host.image
+        adopted = [
+            consumer_migration.downgraded_member(image, member, group.target_of(member))
+            for member in members
+        ]
+        return self.machine.classic.adopt(op, group.group_id, group.epoch, adopted, reason=reason)
 
     # -- timers ----------------------------------------------------------------------------------
 
@@ -308,7 +375,7 @@ class ConsumerProtocol(Part):
 
     def cancel_timers(self, group_id: str, member_id: str) -> None:
         """Soft."""
-        for kind in (SESSION, REBALANCE):
+        for kind in (SESSION, REBALANCE, JOIN, SYNC):
             self.host.cancel_timer((kind, group_id, member_id))
 
     def find(self, group_id: str, member_id: str) -> tuple[ConsumerGroup, Member] | None:
@@ -350,31 +417,6 @@ class ConsumerProtocol(Part):
                 text = _not_found(group_id, group is not None)
                 groups.append(consumer_requests.describe_missing(group_id, text))
         return ConsumerGroupDescribeResponse(groups=groups)
-
-
-def replacement(
-    group: ConsumerGroup, known: Member, member: Member
-) -> list[consumer_records.Record]:
-    """The records by which a member takes over what another one of the same instance has."""
-    group_id = group.group_id
-    return [
-        *consumer_records.without_member(group_id, known.member_id),
-        consumer_records.metadata(group_id, member),
-        consumer_records.target(group_id, member.member_id, group.target_of(known)),
-        consumer_records.assignment(group_id, member),
-    ]
-
-
-def _static_or_raise(
-    group: ConsumerGroup, known: Member | None, instance_id: str, member_id: str
-) -> Member:
-    if known is None:
-        raise WireError(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no member of {instance_id}")
-    if known.member_id != member_id:
-        text = f"{known.member_id} is the member of {instance_id} now, not {member_id}"
-        log.info("group %s: %s", group.group_id, text)
-        raise WireError(ErrorCode.FENCED_INSTANCE_ID, text)
-    return known
 
 
 def _updated(old: Member, request: Any, call: Call) -> Member:

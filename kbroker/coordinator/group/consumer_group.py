@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,6 +14,8 @@ from kbroker.errors import ErrorCode, WireError
 
 if TYPE_CHECKING:
     from kbroker.coordinator.machine import Operation
+
+log = logging.getLogger(__name__)
 
 EMPTY, ASSIGNING, RECONCILING, STABLE = "Empty", "Assigning", "Reconciling", "Stable"
 
@@ -160,6 +163,29 @@ class ConsumerGroup(Group):
         if instance_id is None:
             return None
         return self.members.get(self.static_members.get(instance_id, ""))
+
+    def static_member_or_raise(self, instance_id: str, member_id: str) -> Member:
+        """The member of that instance. Raises UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
+        known = self.static_member(instance_id)
+        if known is None:
+            text = f"there is no member of {instance_id}"
+            raise WireError(ErrorCode.UNKNOWN_MEMBER_ID, text)
+        if known.member_id != member_id:
+            text = f"{known.member_id} is the member of {instance_id} now, not {member_id}"
+            log.info("group %s: %s", self.group_id, text)
+            raise WireError(ErrorCode.FENCED_INSTANCE_ID, text)
+        return known
+
+    def successor(self, known: Member, member_id: str) -> Member:
+        """A new member that has everything of one of the same instance, but starts anew."""
+        log.info(
+            "group %s: member %s takes the place of %s as %s",
+            self.group_id,
+            member_id,
+            known.member_id,
+            known.instance_id,
+        )
+        return known.with_(member_id=member_id, epoch=0, previous_epoch=0)
 
     def target_of(self, member: Member) -> Assignment:
         """What the target gives a member, or the member of the same instance that it replaces."""

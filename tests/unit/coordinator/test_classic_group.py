@@ -313,18 +313,29 @@ def test_adopted_group_rebalances() -> None:
     assert group(host).generation == 8
 
 
-def test_adopted_group_is_stable_after_a_load_or_without_a_reason() -> None:
+def test_adopted_group_still_needs_its_rebalance_after_a_load() -> None:
+    """What the member that left had is nobody's until then."""
     host = classic_host()
     a, b = adopted(host, "a member left")
+
+    host.reload()
+
+    assert a.beat() == b.beat() == ErrorCode.REBALANCE_IN_PROGRESS
+    rejoin(a, b)
     host.reload()
     assert a.beat() == b.beat() == 0
-    assert value_of(b.send_sync()).assignment == b"b"
 
-    other = classic_host()
-    a, b = adopted(other, None)
+
+def test_adopted_group_without_a_reason_is_stable() -> None:
+    host = classic_host()
+    a, b = adopted(host, None)
+
     assert a.beat() == b.beat() == 0
-    other.advance(SESSION_MS)
-    assert group(other).state == "Empty"
+    assert value_of(b.send_sync()).assignment == b"b"
+    host.reload()
+    assert a.beat() == b.beat() == 0
+    host.advance(SESSION_MS)
+    assert group(host).state == "Empty"
 
 
 def test_released_group_has_nobody_waiting_and_no_timers() -> None:

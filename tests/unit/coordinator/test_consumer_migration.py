@@ -1,0 +1,516 @@
+"""Groups that move between the classic and the consumer protocol while they live."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kbroker.coordinator.group.classic_group import ClassicGroup
+from kbroker.coordinator.group.consumer_group import ConsumerGroup
+from kbroker.errors import ErrorCode, WireError
+from tests.doubles.classic_consumer import ClassicConsumer, both_host
+from tests.doubles.consumer_member import FakeConsumer, describe, topic_id
+from tests.doubles.coordinator_host import CoordinatorHost, value_of
+from tests.doubles.group_clients import Client, code_of, subscription
+
+pytestmark = pytest.mark.unit
+
+A = topic_id("a")
+ALL = {(A, p) for p in range(6)}
+
+
+@pytest.fixture
+def host() -> CoordinatorHost:
+    made = both_host()
+    made.add_topic("a", 6)
+    return made
+
+
+def settle(host: CoordinatorHost, *members: Any, rounds: int = 6) -> None:
+    """Everyone does what it is time for; no partition ever has two consumers."""
+    for _ in range(rounds):
+        for member in members:
+            member.beat()
+            owned = [partition for one in members for partition in one.owned]
+            assert len(owned) == len(set(owned)), "two members consume one partition"
+        host.advance(1_000)
+
+
+def classic_group(host: CoordinatorHost, count: int, **options: Any) -> list[ClassicConsumer]:
+    members = [ClassicConsumer(host, ["a"], client_id=f"c{n}", **options) for n in range(count)]
+    settle(host, *members, rounds=10)
+    assert set().union(*(member.owned for member in members)) == ALL
+    return members
+
+
+def kind(host: CoordinatorHost) -> str:
+    return str(host.machine.groups["g"].kind)
+
+
+def error_of(function: Any, *args: Any, **options: Any) -> ErrorCode:
+    with pytest.raises(WireError) as raised:
+        function(*args, **options)
+    return raised.value.code
+
+
+# -- up -------------------------------------------------------------------------------------------
+
+
+def test_consumer_joins_a_classic_group_and_all_go_on(host: CoordinatorHost) -> None:
+    first, second = classic_group(host, 2)
+    generation = first.generation
+
+    new = FakeConsumer(host, "m1", ["a"])
+    new.join()
+
+    group = host.machine.groups["g"]
+    assert isinstance(group, ConsumerGroup)
+    assert group.epoch == generation + 1
+    assert new.epoch == generation + 1
+    assert new.owned == set()  # the others have everything
+    assert first.owned | second.owned == ALL
+    settle(host, first, second, new)
+    assert first.owned | second.owned | new.owned == ALL
+    assert [len(m.owned) for m in (first, second, new)] == [2, 2, 2]
+    assert describe(host).group_state == "Stable"
+    assert sorted(m.member_type for m in describe(host).members) == [0, 0, 1]
+
+
+def test_upgraded_group_is_there_after_a_load(host: CoordinatorHost) -> None:
+    first, second = classic_group(host, 2)
+    new = FakeConsumer(host, "m1", ["a"])
+    new.join()
+
+    host.compact()
+    host.reload()
+    settle(host, first, second, new)
+
+    assert kind(host) == "consumer"
+    assert first.owned | second.owned | new.owned == ALL
+    assert len(new.owned) == 2
+
+
+def test_members_that_wait_for_a_generation_are_told_to_join_again(host: CoordinatorHost) -> None:
+    [first] = classic_group(host, 1)
+    second = ClassicConsumer(host, ["a"], client_id="late")
+    second.beat()
+    assert second.pending is not None
+    waiting = second.pending
+
+    FakeConsumer(host, "m1", ["a"]).join()
+
+    assert code_of(waiting) == ErrorCode.REBALANCE_IN_PROGRESS
+    settle(host, first, second)
+    assert len(host.machine.groups["g"].members) == 3
+
+
+def test_group_that_forms_is_upgraded_before_its_first_generation(host: CoordinatorHost) -> None:
+    first = ClassicConsumer(host, ["a"])
+    first.beat()
+    new = FakeConsumer(host, "m1", ["a"])
+
+    new.join()
+    settle(host, first, new)
+
+    assert first.owned | new.owned == ALL
+    assert len(new.owned) == 3
+
+
+def test_cooperative_members_keep_what_stays_theirs(host: CoordinatorHost) -> None:
+    """They join a consumer group without giving up anything before they are told to."""
+    new = FakeConsumer(host, "m1", ["a"])
+    new.join()
+    first = ClassicConsumer(host, ["a"], client_id="c1", is_eager=False)
+    second = ClassicConsumer(host, ["a"], client_id="c2", is_eager=False)
+    settle(host, new, first)
+    had = set(first.owned)
+
+    settle(host, new, first, second)
+
+    assert len(had) == 3
+    assert len(first.owned) == len(second.owned) == len(new.owned) == 2
+    assert first.owned < had
+
+
+@pytest.mark.parametrize("policy", ["disabled", "downgrade"])
+def test_policy_may_forbid_the_way_up(policy: str) -> None:
+    host = both_host(group_consumer_migration_policy=policy)
+    host.add_topic("a", 6)
+    [first] = classic_group(host, 1)
+
+    code = error_of(FakeConsumer(host, "m1", ["a"]).join)
+
+    assert code == ErrorCode.GROUP_ID_NOT_FOUND
+    settle(host, first)
+    assert (kind(host), first.owned) == ("classic", ALL)
+
+
+def test_group_of_another_kind_of_client_stays_as_it_is(host: CoordinatorHost) -> None:
+    Client(host, protocol_type="connect").join()
+
+    assert error_of(FakeConsumer(host, "m1", ["a"]).join) == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_group_that_is_too_large_stays_as_it_is() -> None:
+    host = both_host(group_consumer_max_size="1")
+    host.add_topic("a", 6)
+    classic_group(host, 2)
+
+    assert error_of(FakeConsumer(host, "m1", ["a"]).join) == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_group_with_data_that_is_not_a_consumers_stays_as_it_is(host: CoordinatorHost) -> None:
+    client = Client(host, protocols={"range": b"\0\0garbage"})
+    client.join()
+
+    assert error_of(FakeConsumer(host, "m1", ["a"]).join) == ErrorCode.GROUP_ID_NOT_FOUND
+    assert kind(host) == "classic"
+
+
+def test_heartbeat_that_does_not_join_upgrades_nothing(host: CoordinatorHost) -> None:
+    classic_group(host, 1)
+
+    member = FakeConsumer(host, "m1", ["a"])
+
+    assert error_of(member.send, member_epoch=1) == ErrorCode.GROUP_ID_NOT_FOUND
+    assert error_of(member.send, member_epoch=-1) == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_empty_classic_group_makes_room(host: CoordinatorHost) -> None:
+    [first] = classic_group(host, 1)
+    first.leave()
+    assert kind(host) == "classic"
+
+    new = FakeConsumer(host, "m1", ["a"])
+    new.join()
+    host.reload()
+
+    assert kind(host) == "consumer"
+    assert len(host.machine.groups["g"].members) == 1
+
+
+def test_empty_consumer_group_makes_room(host: CoordinatorHost) -> None:
+    new = FakeConsumer(host, "m1", ["a"])
+    new.join()
+    new.leave()
+
+    classic_group(host, 2)
+    host.compact()
+    host.reload()
+
+    assert kind(host) == "classic"
+    assert len(host.machine.groups["g"].members) == 2
+
+
+def test_write_that_fails_leaves_the_classic_group(host: CoordinatorHost) -> None:
+    first, second = classic_group(host, 2)
+    host.fail_with = WireError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    assert error_of(FakeConsumer(host, "m1", ["a"]).join) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    host.fail_with = None
+
+    assert kind(host) == "classic"
+    settle(host, first, second)
+    assert first.owned | second.owned == ALL
+
+
+# -- classic members of a consumer group ----------------------------------------------------------
+
+
+def test_classic_member_joins_a_consumer_group(host: CoordinatorHost) -> None:
+    new = FakeConsumer(host, "m1", ["a"])
+    new.join()
+    client = Client(host, protocols={"range": subscription("a")})
+
+    response = client.joined(client.join())
+
+    assert (response.protocol_type, response.protocol_name) == ("consumer", "range")
+    assert (response.leader, response.members) == ("", [])
+    assert response.generation_id == 2
+    assert value_of(client.send_sync()).error_code == 0
+    assert client.beat() == 0
+
+
+def test_member_without_id_is_given_one_and_leaves_no_trace(host: CoordinatorHost) -> None:
+    FakeConsumer(host, "m1", ["a"]).join()
+    client = Client(host, protocols={"range": subscription("a")})
+
+    response = value_of(client.send_join())
+
+    assert response.error_code == ErrorCode.MEMBER_ID_REQUIRED
+    assert response.member_id.startswith("app-")
+    assert len(host.machine.groups["g"].members) == 1
+
+
+@pytest.mark.parametrize("version", [0, 3])
+def test_old_client_is_let_in_at_once(host: CoordinatorHost, version: int) -> None:
+    FakeConsumer(host, "m1", ["a"]).join()
+    client = Client(host, protocols={"range": subscription("a", version=0)}, version=version)
+
+    response = value_of(client.send_join())
+
+    assert response.error_code == 0
+    assert response.member_id in host.machine.groups["g"].members
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ({"protocol_type": "connect"}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ({"protocols": {}}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ({"protocols": {"sticky": subscription("a")}}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ({"protocols": {"range": b"\0\1garbage"}}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+    ],
+)
+def test_classic_member_that_does_not_fit_is_refused(
+    host: CoordinatorHost, options: dict[str, Any], code: ErrorCode
+) -> None:
+    FakeConsumer(host, "m1", ["a"]).join()
+    settle(host, ClassicConsumer(host, ["a"]))  # offers range
+
+    refused = Client(host, **options).join()
+
+    assert code_of(refused) == code
+    assert len(host.machine.groups["g"].members) == 2
+
+
+def test_group_takes_no_more_classic_members_than_it_may() -> None:
+    host = both_host(group_consumer_max_size="1")
+    FakeConsumer(host, "m1", ["a"]).join()
+
+    assert code_of(Client(host).join()) == ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+def test_requests_of_a_stale_classic_member_are_refused(host: CoordinatorHost) -> None:
+    FakeConsumer(host, "m1", ["a"]).join()
+    member = ClassicConsumer(host, ["a"])
+    settle(host, member)
+    client = member.client
+
+    assert client.beat(generation_id=1) == ErrorCode.ILLEGAL_GENERATION
+    assert client.beat(member_id="x") == ErrorCode.UNKNOWN_MEMBER_ID
+    assert client.beat(group_instance_id="x") == ErrorCode.UNKNOWN_MEMBER_ID
+    assert client.beat(member_id="m1", generation_id=1) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert code_of(client.send_sync(generation_id=1)) == ErrorCode.ILLEGAL_GENERATION
+    wrong = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert code_of(client.send_sync(protocol_type="connect")) == wrong
+    assert code_of(client.send_sync(protocol_name="sticky")) == wrong
+
+
+def test_classic_member_that_does_not_join_again_is_taken_out(host: CoordinatorHost) -> None:
+    new = FakeConsumer(host, "m1", ["a"])
+    new.join()
+    member = ClassicConsumer(host, ["a"])
+    settle(host, new, member)
+    new.beat(subscribed_topic_names=[])
+    group = host.machine.groups["g"]
+
+    for _ in range(13):
+        assert member.client.beat() == ErrorCode.REBALANCE_IN_PROGRESS
+        host.advance(4_900)
+        new.beat()
+
+    assert member.member_id not in group.members
+
+
+def test_classic_member_that_does_not_sync_is_taken_out(host: CoordinatorHost) -> None:
+    new = FakeConsumer(host, "m1", ["a"])
+    new.join()
+    client = Client(host, protocols={"range": subscription("a")}, session_ms=70_000)
+    client.joined(client.join())
+
+    for _ in range(13):
+        host.advance(4_900)
+        new.beat()
+
+    assert client.member_id not in host.machine.groups["g"].members
+
+
+def test_session_of_a_classic_member_is_its_own(host: CoordinatorHost) -> None:
+    new = FakeConsumer(host, "m1", ["a"])
+    new.join()
+    member = ClassicConsumer(host, ["a"], session_ms=10_000)
+    settle(host, new, member)
+
+    host.advance(8_000)  # after the second that the last round took
+    assert member.member_id in host.machine.groups["g"].members
+    host.advance(1_000)
+    assert member.member_id not in host.machine.groups["g"].members
+
+
+def test_classic_member_leaves_a_consumer_group(host: CoordinatorHost) -> None:
+    new = FakeConsumer(host, "m1", ["a"])
+    new.join()
+    member = ClassicConsumer(host, ["a"])
+    settle(host, new, member)
+
+    assert member.leave() == 0
+    assert member.client.leave() == ErrorCode.UNKNOWN_MEMBER_ID
+    new.beat()
+
+    assert new.owned == ALL
+
+
+def test_consumer_member_is_not_removed_by_a_classic_leave(host: CoordinatorHost) -> None:
+    FakeConsumer(host, "m1", ["a"]).join()
+    client = Client(host)
+    client.member_id = "m1"
+
+    assert client.leave() == ErrorCode.UNKNOWN_MEMBER_ID
+    assert "m1" in host.machine.groups["g"].members
+
+
+def test_static_classic_member_comes_back_to_a_consumer_group(host: CoordinatorHost) -> None:
+    new = FakeConsumer(host, "m1", ["a"])
+    new.join()
+    first = ClassicConsumer(host, ["a"], instance_id="i1", is_eager=False)
+    settle(host, new, first)
+    had, epoch = set(first.owned), describe(host).group_epoch
+
+    back = ClassicConsumer(host, ["a"], instance_id="i1", is_eager=False)
+    settle(host, new, back)
+
+    assert back.owned == had
+    assert describe(host).group_epoch == epoch
+    assert first.client.beat() == ErrorCode.FENCED_INSTANCE_ID
+
+
+def test_commit_of_a_classic_member_is_checked_by_generation(host: CoordinatorHost) -> None:
+    FakeConsumer(host, "m1", ["a"]).join()
+    member = ClassicConsumer(host, ["a"])
+    settle(host, member)
+    group = host.machine.groups["g"]
+
+    group.check_commit(member.member_id, None, member.generation, version=3)
+
+    code = error_of(group.check_commit, member.member_id, None, 99, version=3)
+    assert code == ErrorCode.ILLEGAL_GENERATION
+
+
+# -- down -----------------------------------------------------------------------------------------
+
+
+def mixed_group(host: CoordinatorHost) -> tuple[FakeConsumer, list[ClassicConsumer]]:
+    new = FakeConsumer(host, "m1", ["a"])
+    new.join()
+    members = [ClassicConsumer(host, ["a"], client_id=f"c{n}") for n in range(2)]
+    settle(host, new, *members)
+    return new, members
+
+
+def test_group_moves_back_when_the_last_consumer_leaves(host: CoordinatorHost) -> None:
+    new, members = mixed_group(host)
+
+    new.leave()
+    assert kind(host) == "classic"
+    settle(host, *members)
+
+    group = host.machine.groups["g"]
+    assert isinstance(group, ClassicGroup)
+    assert group.state == "Stable"
+    assert members[0].owned | members[1].owned == ALL
+    assert len(members[0].owned) == 3
+
+
+def test_downgraded_group_is_there_after_a_load(host: CoordinatorHost) -> None:
+    new, members = mixed_group(host)
+    new.leave()
+
+    host.compact()
+    host.reload()
+    settle(host, *members, rounds=70)
+
+    assert kind(host) == "classic"
+    assert members[0].owned | members[1].owned == ALL
+
+
+def test_group_moves_back_when_the_last_consumer_expires(host: CoordinatorHost) -> None:
+    _, members = mixed_group(host)
+
+    for _ in range(10):
+        host.advance(4_900)
+        for member in members:
+            member.beat()
+
+    assert kind(host) == "classic"
+    settle(host, *members)
+    assert members[0].owned | members[1].owned == ALL
+
+
+def test_group_with_another_consumer_stays(host: CoordinatorHost) -> None:
+    new, members = mixed_group(host)
+    other = FakeConsumer(host, "m2", ["a"])
+    other.join()
+
+    new.leave()
+    settle(host, other, *members)
+
+    assert kind(host) == "consumer"
+    assert other.owned | members[0].owned | members[1].owned == ALL
+
+
+@pytest.mark.parametrize("policy", ["disabled", "upgrade"])
+def test_policy_may_forbid_the_way_down(policy: str) -> None:
+    host = both_host(group_consumer_migration_policy=policy)
+    host.add_topic("a", 6)
+    new, members = mixed_group(host)
+
+    new.leave()
+    settle(host, *members)
+
+    assert kind(host) == "consumer"
+    assert members[0].owned | members[1].owned == ALL
+
+
+def test_static_classic_member_in_place_of_the_last_consumer_needs_no_rebalance(
+    host: CoordinatorHost,
+) -> None:
+    new = FakeConsumer(host, "m1", ["a"], instance_id="i1")
+    new.join()
+    other = ClassicConsumer(host, ["a"], client_id="c1")
+    settle(host, new, other)
+    had, generation = set(new.owned), describe(host).group_epoch
+    new.leave(-2)
+
+    back = ClassicConsumer(host, ["a"], client_id="c2", instance_id="i1")
+    settle(host, other, back)
+
+    group = host.machine.groups["g"]
+    assert isinstance(group, ClassicGroup)
+    assert (group.generation, group.state) == (generation, "Stable")
+    assert back.owned == had
+    assert other.owned == ALL - had
+
+
+def test_static_classic_member_in_the_middle_of_a_change_starts_a_rebalance(
+    host: CoordinatorHost,
+) -> None:
+    """What the target gives to the one who comes may still be another's."""
+    new = FakeConsumer(host, "m1", ["a"], instance_id="i1")
+    other = ClassicConsumer(host, ["a"], client_id="c1", is_eager=True)
+    settle(host, other, rounds=10)
+    new.join()  # the other one has everything, and does not know yet
+    new.leave(-2)
+
+    back = ClassicConsumer(host, ["a"], client_id="c2", instance_id="i1")
+    settle(host, other, back, rounds=10)
+
+    assert kind(host) == "classic"
+    assert other.owned | back.owned == ALL
+    assert len(back.owned) == 3
+
+
+def test_static_member_may_move_to_the_consumer_protocol(host: CoordinatorHost) -> None:
+    first = ClassicConsumer(host, ["a"], client_id="c1", instance_id="i1")
+    second = ClassicConsumer(host, ["a"], client_id="c2")
+    settle(host, first, second, rounds=10)
+    had = set(first.owned)
+
+    new = FakeConsumer(host, "m1", ["a"], instance_id="i1")
+    new.join()
+    settle(host, new, second)
+
+    assert new.owned == had
+    assert second.owned == ALL - had
+    assert len(host.machine.groups["g"].members) == 2
