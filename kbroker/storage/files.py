@@ -105,3 +105,12 @@ def disk_bytes(path: str) -> tuple[int, int]:
     except OSError:
         return -1, -1
     return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
+
+
+def free_space(path: str) -> str:
+    """What a message says of the space that is left."""
+    try:
+        found = os.statvfs(path)
+    except OSError as error:
+        return str(error)
+    return f"{found.f_bavail * found.f_frsize} bytes free"

@@ -23,6 +23,8 @@ STRAY_DIR_SUFFIX = "-stray"
 
 PARTITION_METADATA = "partition.metadata"
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
+# kbroker's own: checksums of the partition's .txnindex files.
+TXN_INDEX_CHECKPOINT = "txn-index-checkpoint"
 # Present while a partition is held offline because its files are damaged below the recovery point.
 QUARANTINE_MARKER = "quarantine.txt"
 

@@ -21,7 +21,7 @@ from kbroker._ext.producer_state import ProducerEntry
 from kbroker.errors import InvariantError, StorageError
 from kbroker.storage import log_lookup, producer_snapshots, txn_recovery
 from kbroker.storage.active_segment import ActiveSegment
-from kbroker.storage.files import is_full_disk
+from kbroker.storage.files import free_space, is_full_disk
 from kbroker.storage.formats import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -228,12 +228,7 @@ class PartitionLog:
 
     def full_disk_text(self) -> str:
         """Words for a produce that found no room."""
-        try:
-            found = os.statvfs(self.log_dir)
-            free = f"{found.f_bavail * found.f_frsize} bytes free"
-        except OSError as error:
-            free = str(error)
-        return f"the disk of log directory {self.log_dir} is full ({free})"
+        return f"the disk of log directory {self.log_dir} is full ({free_space(self.log_dir)})"
 
     def fail(self, cause: OSError) -> StorageError:
         """Refuse everything from now on; the error to raise."""
@@ -286,6 +281,8 @@ class PartitionLog:
         try:
             self._active.trim(self.appender)
             producer_snapshots.write_snapshot(self.path, self.appender.producers)
+            if not self._txn_index.is_empty:
+                txn_recovery.remember(self.path, self._segments)
         except OSError as error:
             opened.close()
             raise self.fail(error) from error
@@ -573,6 +570,8 @@ class PartitionLog:
         ]
         if snapshot is not None:
             job.files.append(snapshot)
+        if not self._txn_index.is_empty:
+            job.files.append(txn_recovery.remember(self.path, self._segments))
         return job
 
     def close(self, job: FlushJob | None = None) -> None:

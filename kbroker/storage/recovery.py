@@ -155,13 +155,7 @@ def load_log(directory: str, options: LoadOptions) -> LoadedLog:
             directory, loaded.next_offset, loaded.segments[0].base_offset
         )
         _replay(loaded, loaded.producers, loaded.next_offset, options)
-    loaded.has_aborted = txn_recovery.check_indexes(
-        directory,
-        loaded.segments,
-        loaded.producers.first_open_transaction(),
-        log_start_offset=loaded.log_start_offset,
-        gaps_allowed=options.gaps_allowed,
-    )
+    loaded.has_aborted = txn_recovery.check_indexes(directory, loaded.segments)
     producer_snapshots.remove_above(directory, loaded.next_offset)
     producer_snapshots.remove_unneeded(directory, {s.base_offset for s in loaded.segments})
     return loaded

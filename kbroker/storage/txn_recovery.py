@@ -1,11 +1,10 @@
 """Checks the ``.txnindex`` files of a log that is opened, and makes those anew that are wrong.
 
 An entry has no checksum, and a wrong one makes readers drop committed records or see aborted ones.
-So each is compared with the log: its marker, the first batch of its transaction, and that no search
-which ends at it misses a later entry. What does not agree is rebuilt from the segment.
+So ``txn-index-checkpoint`` has the checksum of every index that is complete. A file that does not
+match, or is not named there, is compared with the segment itself.
 
-Runs in the io worker before the slot goes online. BOUND: two lookups for each aborted transaction
-the log still has.
+Runs in the io worker, before the slot goes online and when a segment is sealed.
 """
 
 from __future__ import annotations
@@ -14,16 +13,14 @@ import logging
 import os
 from collections.abc import Sequence
 
-from kbroker._ext.log_scan import DAMAGED, Scan, find_batch, scan_segment
-from kbroker._ext.record_batch import decode_records, read_header
-from kbroker.record.control import parse_marker
+from kbroker._ext.crc32c import crc32c
+from kbroker._ext.log_scan import DAMAGED, Scan, scan_segment
 from kbroker.storage import producer_snapshots
 from kbroker.storage.damage import DamagedLogError
+from kbroker.storage.files import is_full_disk, read_if_present, remove_if_present, replace_file
 from kbroker.storage.formats import (
-    BATCH_HEADER_BYTES,
-    CONTROL_BIT,
     LOG_SUFFIX,
-    TRANSACTIONAL_BIT,
+    TXN_INDEX_CHECKPOINT,
     TXN_INDEX_SUFFIX,
     base_offset_of,
 )
@@ -37,57 +34,93 @@ from kbroker.storage.txn_index import (
 
 log = logging.getLogger(__name__)
 
-NO_LIMIT = (1 << 63) - 1
+VERSION = 0
+Sums = dict[int, tuple[int, int]]
+"""Base offset -> (bytes, CRC-32C) of the segment's index."""
 
 
 def write_scanned(segment: Segment, scan: Scan) -> None:
     """Have the index of a segment hold what a walk over it found. Raises OSError."""
-    write_anew(
-        segment.path(TXN_INDEX_SUFFIX), [AbortedTransaction(*entry) for entry in scan.aborted]
-    )
+    write_anew(segment.path(TXN_INDEX_SUFFIX), _entries_of(scan))
 
 
-def check_indexes(
-    directory: str,
-    segments: Sequence[Segment],
-    first_open: int | None,
-    *,
-    log_start_offset: int,
-    gaps_allowed: bool,
-) -> bool:
+def check_indexes(directory: str, segments: Sequence[Segment]) -> bool:
     """Check every index, rebuilding what is wrong; whether any transaction was aborted.
 
-    first_open: first offset of the oldest transaction that is open at the log's end. gaps_allowed:
-    the log was compacted, so batches that an entry speaks of may be gone. Raises OSError,
-    DamagedLogError.
+    Raises OSError, DamagedLogError.
     """
-    present = {
-        base_offset_of(name) for name in os.listdir(directory) if name.endswith(TXN_INDEX_SUFFIX)
-    }
-    if not present:
-        return False
-    found = False
-    # From the last to the first: an entry must not end a search that a later one belongs to.
-    later_first = NO_LIMIT if first_open is None else first_open
-    for at in range(len(segments) - 1, -1, -1):
-        segment = segments[at]
-        if segment.base_offset not in present:
+    names = os.listdir(directory)
+    present = {base_offset_of(name) for name in names if name.endswith(TXN_INDEX_SUFFIX)}
+    known = _load_sums(directory) if TXN_INDEX_CHECKPOINT in names else {}
+    sums: Sums = {}
+    for at, segment in enumerate(segments):
+        if segment.base_offset not in present and segment.base_offset not in known:
             continue
-        path = segment.path(TXN_INDEX_SUFFIX)
-        try:
-            entries = read_entries(path, segment.base_offset, segment.next_offset)
-            _check_order(path, entries, later_first)
-            _check_against_log(path, entries, segments[: at + 1], log_start_offset, gaps_allowed)
-        except CorruptTxnIndexError as error:
-            log.warning("%s; rebuilding it from the log", error)
-            entries = rebuild(directory, segments, at)
-        later_first = min([later_first, *(entry.first_offset for entry in entries)])
-        found = found or bool(entries)
-    return found
+        found = _sum_of(segment)
+        if found != known.get(segment.base_offset):
+            _compare(directory, segments, at)
+            found = _sum_of(segment)
+        if found is not None:
+            sums[segment.base_offset] = found
+    if sums != known:
+        _save_sums(directory, sums)
+    return bool(sums)
+
+
+def remember(directory: str, segments: Sequence[Segment]) -> str:
+    """Note the checksum of the last segment's index, which is complete; the file to sync.
+
+    Raises OSError.
+    """
+    sums = _load_sums(directory)
+    found = _sum_of(segments[-1])
+    if found is not None and sums.get(segments[-1].base_offset) != found:
+        bases = {segment.base_offset for segment in segments}
+        sums[segments[-1].base_offset] = found
+        _save_sums(directory, {base: sums[base] for base in sorted(bases & sums.keys())})
+    return os.path.join(directory, TXN_INDEX_CHECKPOINT)
 
 
 def rebuild(directory: str, segments: Sequence[Segment], at: int) -> list[AbortedTransaction]:
     """Write the index of segment ``at`` anew. Raises OSError, DamagedLogError."""
+    scan = _scan(directory, segments, at)
+    write_scanned(segments[at], scan)
+    return _entries_of(scan)
+
+
+def cut_index(directory: str, segments: Sequence[Segment], end: int) -> None:
+    """Before the last segment is cut: forget transactions that ended at or above ``end``.
+
+    Raises OSError, DamagedLogError.
+    """
+    segment = segments[-1]
+    path = segment.path(TXN_INDEX_SUFFIX)
+    try:
+        entries = read_entries(path, segment.base_offset, segment.next_offset)
+    except CorruptTxnIndexError as error:
+        log.warning("%s; rebuilding it from the log", error)
+        entries = rebuild(directory, segments, len(segments) - 1)
+    kept = [entry for entry in entries if entry.last_offset < end]
+    if len(kept) < len(entries):
+        write_anew(path, kept)
+
+
+def _compare(directory: str, segments: Sequence[Segment], at: int) -> None:
+    segment = segments[at]
+    path = segment.path(TXN_INDEX_SUFFIX)
+    expected = _entries_of(scan := _scan(directory, segments, at))
+    try:
+        if read_entries(path, segment.base_offset, segment.next_offset) == expected:
+            return
+        problem = f"{path} does not agree with its segment"
+    except CorruptTxnIndexError as error:
+        problem = str(error)
+    log.warning("%s; rebuilding it from the log", problem)
+    write_scanned(segment, scan)
+
+
+def _scan(directory: str, segments: Sequence[Segment], at: int) -> Scan:
+    """Walk segment ``at`` with what was known of producers when it began."""
     segment = segments[at]
     producers = producer_snapshots.load_newest(
         directory, segment.base_offset, segments[0].base_offset
@@ -108,112 +141,41 @@ def rebuild(directory: str, segments: Sequence[Segment], at: int) -> list[Aborte
                 f"{each.path(LOG_SUFFIX)}: {scan.problem} at position {scan.end_position}; "
                 "which of its transactions were aborted cannot be told"
             )
-    write_scanned(segment, scan)
+    return scan
+
+
+def _entries_of(scan: Scan) -> list[AbortedTransaction]:
     return [AbortedTransaction(*entry) for entry in scan.aborted]
 
 
-def cut_index(directory: str, segments: Sequence[Segment], end: int) -> None:
-    """Before the last segment is cut: forget transactions that ended at or above ``end``.
+def _sum_of(segment: Segment) -> tuple[int, int] | None:
+    data = read_if_present(segment.path(TXN_INDEX_SUFFIX))
+    return (len(data), crc32c(data)) if data else None
 
-    Raises OSError, DamagedLogError.
-    """
-    segment = segments[-1]
-    path = segment.path(TXN_INDEX_SUFFIX)
+
+def _load_sums(directory: str) -> Sums:
+    """What the checkpoint says; nothing when it cannot be read: then segments are walked."""
+    data = read_if_present(os.path.join(directory, TXN_INDEX_CHECKPOINT)) or b""
     try:
-        entries = read_entries(path, segment.base_offset, segment.next_offset)
-    except CorruptTxnIndexError as error:
-        log.warning("%s; rebuilding it from the log", error)
-        entries = rebuild(directory, segments, len(segments) - 1)
-    kept = [entry for entry in entries if entry.last_offset < end]
-    if len(kept) < len(entries):
-        write_anew(path, kept)
+        version, count, *lines = data.decode("ascii").splitlines()
+        rows = [tuple(int(part) for part in line.split(" ")) for line in lines]
+        if int(version) == VERSION and int(count) == len(rows):
+            return {base: (size, checksum) for base, size, checksum in rows}
+    except ValueError:
+        pass  # torn, or of another version
+    return {}
 
 
-def _check_order(path: str, entries: Sequence[AbortedTransaction], later_first: int) -> None:
-    """A search up to offset n ends at the first entry whose last stable offset is n or more."""
-    for entry in reversed(entries):
-        if entry.last_stable_offset > later_first:
-            raise CorruptTxnIndexError(
-                f"{path}: {entry}, but a transaction from {later_first} on ended after it"
-            )
-        later_first = min(later_first, entry.first_offset)
-
-
-def _check_against_log(
-    path: str,
-    entries: Sequence[AbortedTransaction],
-    segments: Sequence[Segment],
-    log_start_offset: int,
-    gaps_allowed: bool,
-) -> None:
-    """``segments``: those up to and with the one whose index this is."""
-    for entry in entries:
-        marker = _batch_at(segments, entry.last_offset)
-        if not _is_abort(marker, entry):
-            raise CorruptTxnIndexError(f"{path}: {entry}, but no such marker is in the log")
-        if entry.first_offset < max(log_start_offset, segments[0].base_offset):
-            continue  # deleted by now
-        first = _batch_at(segments, entry.first_offset)
-        if _begins(first, entry) or (gaps_allowed and _is_gone(first, entry)):
-            continue
-        raise CorruptTxnIndexError(f"{path}: {entry}, but it does not begin there")
-
-
-def _batch_at(segments: Sequence[Segment], offset: int) -> bytes | None:
-    """The batch that ends at or after ``offset`` in the segment of that offset."""
-    low, high = 0, len(segments)
-    while high - low > 1:
-        middle = (low + high) // 2
-        if segments[middle].base_offset <= offset:
-            low = middle
-        else:
-            high = middle
-    segment = segments[low]
+def _save_sums(directory: str, sums: Sums) -> None:
+    path = os.path.join(directory, TXN_INDEX_CHECKPOINT)
+    if not sums:
+        remove_if_present(path)
+        return
+    lines = [f"{base} {size} {checksum}" for base, (size, checksum) in sums.items()]
+    text = "\n".join([str(VERSION), str(len(lines)), *lines, ""])
     try:
-        position = segment.start_position(offset)
-        fd = segment.open_log()
-        try:
-            found = find_batch(fd, position, segment.size, offset=offset)
-            return None if found is None else os.pread(fd, found[1], found[0])
-        finally:
-            os.close(fd)
-    except ValueError as error:
-        raise DamagedLogError(f"{segment.path(LOG_SUFFIX)}: {error}") from error
-
-
-def _is_abort(batch: bytes | None, entry: AbortedTransaction) -> bool:
-    if batch is None:
-        return False
-    header = read_header(batch)
-    if (
-        not header.attributes & CONTROL_BIT
-        or header.producer_id != entry.producer_id
-        or header.base_offset + header.last_offset_delta != entry.last_offset
-    ):
-        return False
-    records = decode_records(
-        batch[BATCH_HEADER_BYTES:],
-        header.record_count,
-        header.last_offset_delta,
-        header.first_timestamp,
-    )
-    for _delta, _timestamp, key, value, _headers in records:
-        marker = parse_marker(key, value)
-        return marker is not None and not marker.commit
-    return False
-
-
-def _begins(batch: bytes | None, entry: AbortedTransaction) -> bool:
-    if batch is None:
-        return False
-    header = read_header(batch)
-    return bool(
-        header.base_offset == entry.first_offset
-        and header.producer_id == entry.producer_id
-        and header.attributes & TRANSACTIONAL_BIT
-        and not header.attributes & CONTROL_BIT
-    )
-
-
-def _is_gone(batch: bytes | None, entry: AbortedTransaction) -> bool:
-    return batch is None or read_header(batch).base_offset > entry.first_offset
+        replace_file(path, text.encode(), sync=False)
+    except OSError as error:
+        if not is_full_disk(error):
+            raise
+        log.warning("%s not written, the disk is full; the next start walks a segment more", path)

@@ -3,7 +3,7 @@
 import subprocess
 
 import pytest
-from doubles.log_store import NOW_MS, LogStore, append, batch
+from doubles.log_store import NOW_MS, LogStore, append, batch, end_transaction, sent
 
 pytestmark = [pytest.mark.interop, pytest.mark.java]
 
@@ -20,7 +20,7 @@ def libraries():
 
 
 def dump(libraries, directory) -> str:
-    suffixes = (".log", ".index", ".timeindex", ".snapshot")
+    suffixes = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
     files = [str(path) for path in sorted(directory.iterdir()) if path.suffix in suffixes]
     done = subprocess.run(
         ["java", "-cp", f"{libraries}/*", "kafka.tools.DumpLogSegments", "--deep-iteration",
@@ -52,5 +52,40 @@ def test_dump_tool_reads_every_file(tmp_path, libraries, clean):
     assert text.count("isvalid: true") == batches
     assert f"lastOffset: {sequence - 1}" in text
     assert "producerId: 77 producerEpoch: 1" in text
+    assert not [word for word in COMPLAINTS if word in text.lower()]
+    store.stop(clean=False)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_dump_tool_reads_transactions(tmp_path, libraries, clean):
+    store = LogStore(tmp_path)
+    log = store.open(**{"segment.bytes": 700})
+    append(log, sent(5, 0, 2, epoch=3))
+    for number in range(8):
+        append(log, sent(6, number, epoch=1))
+        end_transaction(log, 6, commit=number % 2 == 0, epoch=1, coordinator_epoch=4)
+    end_transaction(log, 5, commit=False, epoch=3, coordinator_epoch=9)
+    append(log, sent(7, 0))
+    log = store.restart(clean=clean, **{"segment.bytes": 700})
+    if clean:
+        store.stop(clean=True)
+
+    text = dump(libraries, store.path())
+
+    assert len(log.segments) > 1
+    assert text.count("endTxnMarker: COMMIT") == 4
+    assert text.count("endTxnMarker: ABORT") == 5
+    assert "coordinatorEpoch: 9" in text
+    for number in (1, 3, 5, 7):
+        first = 2 + 2 * number
+        assert (
+            f"version: 0 producerId: 6 firstOffset: {first} lastOffset: {first + 1} "
+            f"lastStableOffset: 0"
+        ) in text
+    assert "version: 0 producerId: 5 firstOffset: 0 lastOffset: 18 lastStableOffset: 19" in text
+    if clean:
+        assert "producerId: 7 producerEpoch: 0 coordinatorEpoch: -1 currentTxnFirstOffset: 19" in (
+            text.replace("OptionalLong[19]", "19").replace("Optional[19]", "19")
+        )
     assert not [word for word in COMPLAINTS if word in text.lower()]
     store.stop(clean=False)

@@ -114,6 +114,9 @@ class Model:
             return
         end = self.random.choice(borders)
         assert self.log.truncate_to(end, NOW_MS) == end
+        self.forget_from(end)
+
+    def forget_from(self, end: int) -> None:
         self.end = end
         self.records = {o: t for o, t in self.records.items() if o < end}
         self.batches = {b: e for b, e in self.batches.items() if b < end}
@@ -132,6 +135,27 @@ class Model:
     def flush(self) -> None:
         self.log.flush()
         self.store.manager.checkpoint()
+
+    def cut_power(self) -> None:
+        """What was not synced is lost, torn or garbage, indexes as well."""
+        self.flush()
+        synced = {path: path.stat().st_size for path in self.store.path().iterdir()}
+        synced_end = self.end
+        for _ in range(self.random.randint(0, 6)):
+            self.random.choice([self.append_transactional, self.finish])()
+        self.store.stop(clean=False)
+        for path in sorted(self.store.path().glob("*.log")) + sorted(
+            self.store.path().glob("*.txnindex")
+        ):
+            kept = synced.get(path, 0)
+            data = path.read_bytes()
+            at = self.random.randint(kept, max(kept, len(data)))
+            tail = self.random.choice([b"", bytes(len(data) - at), data[at:], b"\7" * 50])
+            path.write_bytes(data[:at] + tail)
+        self.store.start(clean=False)
+        self.log = self.store.open(**CONFIG)
+        assert synced_end <= self.log.log_end_offset <= self.end
+        self.forget_from(self.log.log_end_offset)
 
     def damage_index(self) -> None:
         """Flip a bit of a .txnindex, or tear it, while the broker is down."""
@@ -259,7 +283,7 @@ def test_transactions_random_operations_equal_the_list(tmp_path, seed):
     operations = (
         [model.append_transactional] * 10 + [model.append_plain] * 3 + [model.finish] * 6
         + [model.flush, model.delete_records, model.truncate, model.stop_cleanly, model.kill]
-        + [model.damage_index]
+        + [model.damage_index, model.cut_power]
     )  # fmt: skip
 
     done = []

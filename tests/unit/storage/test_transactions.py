@@ -379,6 +379,60 @@ def test_restart_keeps_open_transactions_and_the_last_stable_offset(store, clean
     assert stable(store) == store.slot()["log_end"]
 
 
+@pytest.mark.parametrize("damage", ["flip", "cut", "gone"])
+def test_restart_rebuilds_an_index_that_is_wrong(store, caplog, damage):
+    config = {"segment.bytes": 400}
+    log = store.open(**config)
+    for sequence in range(0, 24, 3):
+        for number in range(3):
+            append(log, sent(1, sequence + number))
+        end_transaction(log, 1, commit=False)
+    before = entries(log)
+    assert len(log.segments) > 3
+    store.stop(clean=True)
+    path = Path(log.segments[1].path(".txnindex"))
+    data = bytearray(path.read_bytes())
+    if damage == "flip":
+        data[17] ^= 1  # the first offset: one record of the transaction more or less
+    path.write_bytes(data[:-34] if damage == "cut" else data)
+    if damage == "gone":
+        path.unlink()
+
+    store.start(clean=True)
+    log = store.open(**config)
+
+    assert entries(log) == before
+    assert f"{path} does not agree with its segment; rebuilding" in caplog.text
+
+
+def test_restart_walks_no_segment_whose_index_is_as_it_was_left(store, monkeypatch):
+    log = store.open(**{"segment.bytes": 400})
+    for sequence in range(9):
+        append(log, sent(1, sequence))
+        end_transaction(log, 1, commit=False)
+    before = entries(log)
+    monkeypatch.setattr("kbroker.storage.txn_recovery._scan", None)
+
+    log = store.restart(clean=True, **{"segment.bytes": 400})
+
+    assert entries(log) == before
+
+
+def test_restart_in_a_directory_of_another_broker_checks_its_indexes(store, caplog):
+    log = store.open()
+    append(log, sent(1, 0))
+    end_transaction(log, 1, commit=False)
+    store.stop(clean=True)
+    store.path("txn-index-checkpoint").unlink()
+
+    store.start(clean=True)
+    log = store.open()
+
+    assert entries(log) == [AbortedTransaction(1, 0, 1, 2)]
+    assert store.path("txn-index-checkpoint").exists()
+    assert "rebuilding" not in caplog.text
+
+
 def test_restart_forgets_no_open_transaction_however_old(store):
     log = store.open()
     append(log, sent(1, 0, timestamp=NOW_MS - 10 * 86_400_000))
