@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from kbroker.coordinator.producer_ids import ProducerIds
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
-from kbroker.handlers.registry import HANDLERS, Handler, announced, served_range
+from kbroker.handlers.express import ROUTES, hand_on
+from kbroker.handlers.registry import HANDLERS, Handle, Handler, announced, served_range
 from kbroker.ipc.rpc import Pending, run
 from kbroker.protocol import codec
 from kbroker.protocol.api import ApiKey, find, request_class, response_class
@@ -78,6 +79,40 @@ class Dispatcher:
             if key == ApiKey.API_VERSIONS:
                 return resolved(api_versions_fallback(header))
             return refused(connection, refusal(key, version))
+        route = ROUTES.get(key)
+        if route is not None:
+            asked = hand_on(self._worker, route, header, frame, connection.peer_host)
+            if asked is not None:
+                return self._express(asked, connection, header, frame)
+        return self._serve(connection, header, frame, handler)
+
+    def _express(
+        self, asked: Pending, connection: Connection, header: RequestHeader, frame: bytes
+    ) -> Pending:
+        """The answer of a coordinator that was asked without decoding the request."""
+        outcome = Pending()
+
+        def done(asked: Pending) -> None:
+            if asked.error is None:
+                head = encode_response_header(
+                    header.correlation_id, header.api_key, header.api_version
+                )
+                outcome.resolve(head + asked.value)
+                return
+            # How an error is put needs the request.
+            failed = HANDLERS[header.api_key]._replace(handle=raiser(asked.error))
+            self._serve(connection, header, frame, failed).then(
+                lambda served: outcome.resolve(served.value, served.error)
+            )
+
+        asked.then(done)
+        return outcome
+
+    def _serve(
+        self, connection: Connection, header: RequestHeader, frame: bytes, handler: Handler
+    ) -> Pending:
+        """Decode the request and run its handler."""
+        key, version = header.api_key, header.api_version
         try:
             # COMPAT: bytes behind the request are ignored, as by Kafka. librdkafka (2.16, say) asks
             # for all topics with a null array of four bytes where flexible versions have one.
@@ -91,6 +126,15 @@ class Dispatcher:
 
     def tick(self, now_ms: int) -> None:
         """Called every TICK_MS; no handler has timers of its own."""
+
+
+def raiser(error: BaseException) -> Handle:
+    """A handler that ends in ``error``."""
+
+    async def handle(ctx: RequestContext, request: Message) -> None:
+        raise error
+
+    return handle
 
 
 async def answer(ctx: RequestContext, handler: Handler, request: Message) -> bytes | None:

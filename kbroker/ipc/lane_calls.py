@@ -1,12 +1,14 @@
 """Requests to coordinators and their answers, as they travel over lanes.
 
-A body that is larger than a lane message goes in parts; ``offset`` and ``total`` put them together.
-Both ends are forks of one build on one machine: native byte order.
+A message carries all that is there for the other end, one after the other, each behind its size. A
+body that is too large for a message goes in parts; ``offset`` and ``total`` put them together. Both
+ends are forks of one build on one machine: native byte order.
 """
 
 from __future__ import annotations
 
 import struct
+from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -14,8 +16,9 @@ MSG_REQUEST, MSG_ANSWER = 6, 7
 
 _REQUEST = struct.Struct("=QIIiIhhHH")
 _ANSWER = struct.Struct("=QIIhH")
+_SIZE = struct.Struct("=I")
 # Below half of a socket's default buffer, so that two messages of a full size fit.
-PART_BYTES = 64 * 1024
+PART_BYTES = MESSAGE_BYTES = 64 * 1024
 _TEXT_MAX = 1000
 
 
@@ -38,6 +41,34 @@ class Answer(NamedTuple):
     token: int
     error: int
     body: bytes
+
+
+def pack(outbox: deque[bytes]) -> tuple[bytes, int]:
+    """The next message of what waits in ``outbox``, and how many entries it takes from there."""
+    if len(outbox) == 1:
+        return _SIZE.pack(len(outbox[0])) + outbox[0], 1
+    found: list[bytes] = []
+    size = 0
+    for count, part in enumerate(outbox):
+        size += len(part)
+        if found and size > MESSAGE_BYTES:
+            return b"".join(found), count
+        found += (_SIZE.pack(len(part)), part)
+    return b"".join(found), len(outbox)
+
+
+def unpack(message: bytes) -> Iterator[bytes]:
+    """What ``pack`` has put together. Raises ValueError when damaged."""
+    position = 0
+    while position < len(message):
+        if position + _SIZE.size > len(message):
+            raise ValueError(f"{len(message) - position} bytes at the end of a message")
+        (size,) = _SIZE.unpack_from(message, position)
+        position += _SIZE.size
+        if size > len(message) - position:
+            raise ValueError(f"a part of {size} bytes, {len(message) - position} are left")
+        yield message[position : position + size]
+        position += size
 
 
 def request_parts(request: Request) -> Iterator[bytes]:

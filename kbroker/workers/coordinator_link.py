@@ -12,7 +12,7 @@ from itertools import count
 
 from kbroker._ext.lane import Lane
 from kbroker.errors import ErrorCode, WireError
-from kbroker.ipc.lane_calls import MSG_REQUEST, Assembler, Request, request_parts
+from kbroker.ipc.lane_calls import MSG_REQUEST, Assembler, Request, pack, request_parts, unpack
 from kbroker.ipc.rpc import Pending
 from kbroker.workers.base import now_ms
 
@@ -58,17 +58,19 @@ class CoordinatorLink:
 
     def on_answer(self, worker: int, message: bytes) -> None:
         """Take a MSG_ANSWER."""
-        answer = self._assemblers[worker].answer(message)
-        if answer is None:
-            return
-        known = self._calls.pop(answer.token, None)
-        if known is None:
-            return  # given up already
-        if answer.error:
-            text = answer.body.decode() or None
-            known[1].resolve(error=WireError(ErrorCode(answer.error), text))
-        else:
-            known[1].resolve(answer.body)
+        assembler = self._assemblers[worker]
+        for part in unpack(message):
+            answer = assembler.answer(part)
+            if answer is None:
+                continue
+            known = self._calls.pop(answer.token, None)
+            if known is None:
+                continue  # given up already
+            if answer.error:
+                text = answer.body.decode() or None
+                known[1].resolve(error=WireError(ErrorCode(answer.error), text))
+            else:
+                known[1].resolve(answer.body)
 
     def flush(self) -> bool:
         """Send what was asked in this turn; True when a lane is full: come back soon."""
@@ -79,10 +81,12 @@ class CoordinatorLink:
                 self._peers[index] = lane.peer
                 self._fail_worker(index)
             while outbox:
-                if not lane.send_message(MSG_REQUEST, outbox[0]):
+                message, count = pack(outbox)
+                if not lane.send_message(MSG_REQUEST, message):
                     held_back = True
                     break
-                outbox.popleft()
+                for _ in range(count):
+                    outbox.popleft()
         return held_back
 
     def _fail_worker(self, index: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kbroker._ext.lane import Lane
@@ -25,6 +26,8 @@ from kbroker.ipc.lane_calls import (
     Request,
     answer_parts,
     error_text,
+    pack,
+    unpack,
 )
 from kbroker.ipc.process_table import Address
 from kbroker.ipc.rpc import Pending, run
@@ -53,7 +56,8 @@ class Coordinators:
         self._worker = worker
         self._lanes = lanes
         self._assemblers = [Assembler() for _ in lanes]
-        self._outboxes: list[deque[tuple[int, bytes]]] = [deque() for _ in lanes]
+        self._outboxes: list[deque[bytes]] = [deque() for _ in lanes]
+        self._peers = [lane.peer for lane in lanes]
         self._shards: dict[int, Shard] = {}
         self._dirty: set[Shard] = set()
         self._next_timer_ms = NEVER_MS
@@ -206,16 +210,17 @@ class Coordinators:
 
     def on_request(self, network: int, message: bytes) -> None:
         """Take a MSG_REQUEST of a network process."""
-        request = self._assemblers[network].request(message)
-        if request is None:
-            return
-        peer = self._lanes[network].peer
+        assembler = self._assemblers[network]
+        for part in unpack(message):
+            request = assembler.request(part)
+            if request is not None:
+                self._handle(request).then(
+                    partial(self._on_answer, network, self._lanes[network].peer, request)
+                )
 
-        def done(outcome: Pending) -> None:
-            if self._lanes[network].peer == peer:  # else the one who asked is gone
-                self._answer(network, request, outcome)
-
-        self._handle(request).then(done)
+    def _on_answer(self, network: int, peer: int, request: Request, outcome: Pending) -> None:
+        if self._lanes[network].peer == peer:  # else the one who asked is gone
+            self._answer(network, request, outcome)
 
     def _handle(self, request: Request) -> Pending:
         shard = self._shards.get(request.slot)
@@ -250,8 +255,7 @@ class Coordinators:
             answer = Answer(request.token, int(error.code), error_text(error.message))
         else:
             answer = Answer(request.token, 0, body)
-        peer = self._lanes[network].peer
-        self._outboxes[network].extend((peer, part) for part in answer_parts(answer))
+        self._outboxes[network].extend(answer_parts(answer))
 
     # -- the turn --
 
@@ -274,13 +278,18 @@ class Coordinators:
 
     def _flush(self) -> bool:
         held_back = False
-        for lane, outbox in zip(self._lanes, self._outboxes, strict=True):
+        for index, lane in enumerate(self._lanes):
+            outbox = self._outboxes[index]
+            if lane.peer != self._peers[index]:
+                self._peers[index] = lane.peer
+                outbox.clear()  # the one who asked is gone
             while outbox:
-                peer, part = outbox[0]
-                if peer == lane.peer and not lane.send_message(MSG_ANSWER, part):
+                message, count = pack(outbox)
+                if not lane.send_message(MSG_ANSWER, message):
                     held_back = True
                     break
-                outbox.popleft()
+                for _ in range(count):
+                    outbox.popleft()
         return held_back
 
     def _run_timers(self) -> None:

@@ -94,8 +94,12 @@ def busy_process(random: Random) -> NetworkProcess:
     )
     process.answers("delete_records", lambda to, **args: {"low_watermark": 3})
     process.answers("describe_log_dirs", lambda to: [])
+    process.answers("commit_stored_offsets", lambda to, **args: None)
+    process.answers("fetch_stored_offsets", lambda to, group, partitions: [None] * len(partitions))
     process.answers("write_markers", lambda to, markers: [0] * len(markers))
     process.answers("describe_producers", lambda to, slot: [])
+    process.answers("commit_stored_offsets", lambda to, **args: None)
+    process.answers("fetch_stored_offsets", lambda to, group, partitions: [None] * len(partitions))
     process.answers("write_markers", lambda to, markers: [0] * len(markers))
     process.answers("allocate_producer_ids", lambda to: {"first": 0, "count": 1000})
     return process

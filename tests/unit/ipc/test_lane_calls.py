@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import pytest
 
 from kbroker.ipc.lane_calls import (
+    MESSAGE_BYTES,
     PART_BYTES,
     Answer,
     Assembler,
     Request,
     answer_parts,
     error_text,
+    pack,
     request_parts,
+    unpack,
 )
 
 pytestmark = pytest.mark.unit
@@ -64,3 +69,26 @@ def test_error_text_is_bounded() -> None:
     assert error_text(None) == b""
     assert error_text("why") == b"why"
     assert len(error_text("x" * 100_000)) == 1000
+
+
+def test_pack_fills_messages_and_unpack_takes_them_apart() -> None:
+    sizes = [0, 1, 30_000, 30_000, 30_000, PART_BYTES, 5, PART_BYTES + 60, 1, 2]
+    outbox = deque(bytes([n]) * size for n, size in enumerate(sizes))
+    expected = list(outbox)
+    found, messages = [], 0
+    while outbox:
+        message, count = pack(outbox)
+        assert count >= 1
+        assert count == 1 or len(message) <= MESSAGE_BYTES + 4 * count
+        for _ in range(count):
+            outbox.popleft()
+        found += list(unpack(message))
+        messages += 1
+    assert found == expected
+    assert messages < len(sizes)
+
+
+@pytest.mark.parametrize("message", [b"\x05\0", b"\x05\0\0\0abcd", b"\x01\0\0\0a\x01"])
+def test_unpack_refuses_damage(message: bytes) -> None:
+    with pytest.raises(ValueError, match=r"left|at the end"):
+        list(unpack(message))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import mmap
 import socket
+from collections import deque
 from typing import Any
 
 import pytest
 
 from kbroker._ext.lane import Lane
 from kbroker.errors import ErrorCode, WireError
-from kbroker.ipc.lane_calls import PART_BYTES, Answer, Assembler, answer_parts
+from kbroker.ipc.lane_calls import PART_BYTES, Answer, Assembler, answer_parts, pack, unpack
 from kbroker.ipc.rpc import Pending
 from kbroker.workers import coordinator_link
 from kbroker.workers.coordinator_link import CoordinatorLink
@@ -44,9 +45,18 @@ class Bench:
                 data = self.worker.recv(1 << 20)
             except BlockingIOError:
                 return found
-            request = self.assembler.request(data[ENVELOPE_BYTES:])
-            if request is not None:
-                found.append(request)
+            for part in unpack(data[ENVELOPE_BYTES:]):
+                request = self.assembler.request(part)
+                if request is not None:
+                    found.append(request)
+
+    def answer(self, answer: Answer) -> None:
+        outbox = deque(answer_parts(answer))
+        while outbox:
+            message, count = pack(outbox)
+            self.link.on_answer(0, message)
+            for _ in range(count):
+                outbox.popleft()
 
 
 @pytest.fixture
@@ -60,8 +70,7 @@ def test_call_is_sent_at_the_end_of_the_turn_and_answered(bench: Bench) -> None:
     assert not bench.link.flush()
     (request,) = bench.received()
     assert (request.slot, request.slot_incarnation, request.body) == (4, 1, b"body")
-    for part in answer_parts(Answer(request.token, 0, b"answer")):
-        bench.link.on_answer(0, part)
+    bench.answer(Answer(request.token, 0, b"answer"))
     assert outcome.value == b"answer"
     assert bench.link.waiting == 0
 
@@ -70,8 +79,7 @@ def test_error_of_a_coordinator_has_its_text(bench: Bench) -> None:
     outcome = bench.call()
     bench.link.flush()
     token = bench.received()[0].token
-    for part in answer_parts(Answer(token, int(ErrorCode.NOT_COORDINATOR), b"why")):
-        bench.link.on_answer(0, part)
+    bench.answer(Answer(token, int(ErrorCode.NOT_COORDINATOR), b"why"))
     assert isinstance(outcome.error, WireError)
     assert (outcome.error.code, outcome.error.message) == (ErrorCode.NOT_COORDINATOR, "why")
 
@@ -87,8 +95,7 @@ def test_call_without_answer_ends_at_its_deadline(
     bench.link.tick(10_500)
     assert outcome.error.code == ErrorCode.REQUEST_TIMED_OUT
     token = bench.received()[0].token
-    for part in answer_parts(Answer(token, 0, b"late")):
-        bench.link.on_answer(0, part)
+    bench.answer(Answer(token, 0, b"late"))
 
 
 def test_large_request_waits_for_room_and_arrives_whole(bench: Bench) -> None:
