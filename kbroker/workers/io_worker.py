@@ -288,7 +288,7 @@ class IoWorker(Worker):
         ]
 
     def tick_ms(self) -> int:
-        timed = self.logs.has_unflushed or self.coordinators.count_of_shards > 0
+        timed = self.logs.has_unflushed
         return TIMERS_TICK_MS if timed else super().tick_ms()
 
     def next_deadline_ms(self) -> int | None:
