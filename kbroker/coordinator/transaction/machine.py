@@ -361,7 +361,7 @@ class TransactionMachine:
         """May the producer write to this partition now (KIP-890)? The error code, 0 if it may.
 
         add: it speaks the second protocol, the partition joins its transaction by this. The code
-        is the coordinator's; ``rules.for_produce`` makes it one that a producer understands.
+        is the coordinator's; the produce engine makes it one that the producer understands.
         """
         where = (topic, partition)
         if add:

@@ -29,31 +29,6 @@ def for_version(code: ErrorCode, request: str, version: int) -> ErrorCode:
     return code
 
 
-def for_produce(code: ErrorCode, version: int) -> ErrorCode:
-    """What a Produce request is answered when its verification ended in ``code``.
-
-    TxnOffsetCommit: the same with the Produce version that knows as much: 10, 11 from version 4
-    on, 12 from version 5 on.
-    """
-    match code:
-        case ErrorCode.PRODUCER_FENCED:
-            return ErrorCode.INVALID_PRODUCER_EPOCH
-        case ErrorCode.TRANSACTION_ABORTABLE if version < 11:
-            return ErrorCode.INVALID_TXN_STATE
-        case ErrorCode.CONCURRENT_TRANSACTIONS if version < 12:
-            return ErrorCode.NOT_ENOUGH_REPLICAS
-        case (
-            ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-            | ErrorCode.COORDINATOR_NOT_AVAILABLE
-            | ErrorCode.NOT_COORDINATOR
-            | ErrorCode.NETWORK_EXCEPTION
-            | ErrorCode.REQUEST_TIMED_OUT
-        ):
-            # COMPAT: retriable for a producer of any age, and no reason to refresh its metadata.
-            return ErrorCode.NOT_ENOUGH_REPLICAS
-    return code
-
-
 def judge_producer(txn: Transaction | None, producer_id: int, epoch: int) -> ErrorCode:
     """May this producer use the transactional id now?"""
     if txn is None:

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from kbroker.coordinator.partitioner import OFFSETS_TOPIC, coordinator_partition
-from kbroker.coordinator.transaction.rules import for_produce
 from kbroker.coordinator.transaction.state import CLIENT_EPOCH_MAX, State
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
@@ -299,23 +298,3 @@ def test_verify_of_a_batch_sent_before_the_end_is_fenced(
     host.add(producer, 0)
     host.end(producer)
     assert host.verify(producer, 0, add) == ErrorCode.PRODUCER_FENCED
-
-
-@pytest.mark.parametrize(
-    ("code", "version", "shown"),
-    [
-        (ErrorCode.NONE, 3, ErrorCode.NONE),
-        (ErrorCode.PRODUCER_FENCED, 12, ErrorCode.INVALID_PRODUCER_EPOCH),
-        (ErrorCode.TRANSACTION_ABORTABLE, 10, ErrorCode.INVALID_TXN_STATE),
-        (ErrorCode.TRANSACTION_ABORTABLE, 11, ErrorCode.TRANSACTION_ABORTABLE),
-        (ErrorCode.CONCURRENT_TRANSACTIONS, 11, ErrorCode.NOT_ENOUGH_REPLICAS),
-        (ErrorCode.CONCURRENT_TRANSACTIONS, 12, ErrorCode.CONCURRENT_TRANSACTIONS),
-        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, 12, ErrorCode.NOT_ENOUGH_REPLICAS),
-        (ErrorCode.NOT_COORDINATOR, 12, ErrorCode.NOT_ENOUGH_REPLICAS),
-        (ErrorCode.INVALID_PRODUCER_ID_MAPPING, 12, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
-    ],
-)
-def test_code_of_a_verification_as_a_producer_gets_it(
-    code: ErrorCode, version: int, shown: ErrorCode
-) -> None:
-    assert for_produce(code, version) == shown
