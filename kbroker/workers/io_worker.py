@@ -272,6 +272,10 @@ class IoWorker(Worker):
         self.lane_is_full = self.engine.end_turn()
         self.lane_is_full |= self.transaction_log.end_turn()
         self.lane_is_full |= self.coordinators.end_turn()
+        if self.engine.has_news and not self.lane_is_full:
+            # What a coordinator said has let held batches in, or ended transactions.
+            self.lane_is_full = self.engine.end_turn()
+            self.lane_is_full |= self.transaction_log.end_turn()
 
     def metric_rows(self, lanes: list[Lane]) -> list[tuple[Metric, Callable[[], int]]]:
         engine = self.engine

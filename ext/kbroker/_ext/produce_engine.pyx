@@ -520,6 +520,17 @@ cdef class ProduceEngine:
                 held_back = True
         return held_back
 
+    @property
+    def has_news(self) -> bool:
+        """Whether something was appended or refused since ``end_turn``."""
+        cdef int i
+        if self._touched:
+            return True
+        for i in range(self._network_count):
+            if self._bundles[i].count or self._wakes[i].count:
+                return True
+        return False
+
     def touch(self, LogAppender appender):
         """See to it that ``end_turn`` syncs and publishes what was appended outside of a produce."""
         self._touched.append(appender)

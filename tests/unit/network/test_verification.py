@@ -109,7 +109,9 @@ def test_first_batch_of_a_transaction_waits_for_the_coordinator(bench):
 
     assert bench.results() == []
     assert bench.asked == [(0, 7, 2, "tx", 11, bench.asked[0][5])]
+    assert not bench.engine.has_news
     bench.answer()
+    assert bench.engine.has_news, "the answer may come behind the end of a turn"
     assert bench.results() == [(1, 0, 0)]
     bench.produce(2, sent(7, 1, epoch=2))
     assert bench.results() == [(2, 0, 1)], "the transaction is open"
