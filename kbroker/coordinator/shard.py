@@ -12,12 +12,14 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
+from kbroker._ext.plain_batch import build_batch
 from kbroker.coordinator.loader import Loader
 from kbroker.coordinator.machine import NO_PRODUCER, Call, Machine, Operation
 from kbroker.coordinator.timers import Timers
 from kbroker.errors import ErrorCode, StorageError, WireError
 from kbroker.ipc.rpc import Pending, run
 from kbroker.record.builder import BatchBuilder
+from kbroker.record.compression import NONE
 
 if TYPE_CHECKING:
     from kbroker.clock import Clock
@@ -290,21 +292,22 @@ class Shard:
         """Write the records and replay them; the error if they could not be written."""
         now_ms = self.wall_ms()
         producer_id, epoch = op.producer
-        builder = BatchBuilder(
-            self._codec,
-            producer_id=producer_id,
-            producer_epoch=epoch,
-            transactional=op.producer != NO_PRODUCER,
-        )
         encode = self.machine.records.encode
-        for key, value in op.records:
-            if type(key) is bytes:
+        records = [record if type(record[0]) is bytes else encode(*record) for record in op.records]
+        if self._codec == NONE:
+            batch = build_batch(records, now_ms, producer_id, epoch)
+        else:
+            builder = BatchBuilder(
+                self._codec,
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                transactional=op.producer != NO_PRODUCER,
+            )
+            for key, value in records:
                 builder.append(value, key, now_ms)
-            else:
-                key_bytes, value_bytes = encode(key, value)
-                builder.append(value_bytes, key_bytes, now_ms)
+            batch = builder.build()
         try:
-            code, base_offset, *_ = self._log.appender.append_batch(builder.build(), now_ms)
+            code, base_offset, *_ = self._log.appender.append_batch(batch, now_ms)
         except StorageError:
             return WireError(ErrorCode.NOT_COORDINATOR)  # the directory is offline from now on
         if code:
