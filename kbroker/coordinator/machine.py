@@ -137,6 +137,16 @@ class Host(Protocol):
         """Run an async function on its own; an exception of it is logged."""
         ...
 
+    def has_transaction(self, producer_id: int, epoch: int) -> bool:
+        """Whether the producer has an open transaction in this partition."""
+        ...
+
+    def verify(self, transactional_id: str, producer_id: int, epoch: int, add: bool) -> Pending:
+        """Ask the transaction coordinator whether this partition is part of the transaction, or,
+        with ``add``, make it so. Resolves to an error code, 0 if it is.
+        """
+        ...
+
     def io_worker(self, slot: int) -> Address:
         """The process of this broker that owns a slot."""
         ...

@@ -60,6 +60,17 @@ class Process(Protocol):
     def touched(self, source: PartitionLog) -> None:
         """Something was appended: sync and publish at the end of the turn."""
 
+    def verify_partition(
+        self,
+        topic: str,
+        partition: int,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        add: bool,
+    ) -> Pending:
+        """Ask a transaction coordinator; resolves to an error code."""
+
     def timer_set(self, deadline_ms: int) -> None:
         """``run_timers`` has something to do then."""
 
@@ -114,6 +125,19 @@ class Shard:
 
     def wall_ms(self) -> int:
         return self._process.clock.now_ms()
+
+    def has_transaction(self, producer_id: int, epoch: int) -> bool:
+        entry = self._log.appender.producers.entries.get(producer_id)
+        return (
+            entry is not None
+            and entry.producer_epoch == epoch
+            and entry.current_txn_first_offset >= 0
+        )
+
+    def verify(self, transactional_id: str, producer_id: int, epoch: int, add: bool) -> Pending:
+        return self._process.verify_partition(
+            self.topic, self.partition, transactional_id, producer_id, epoch, add
+        )
 
     def io_worker(self, slot: int) -> Address:
         return self._process.io_worker(slot)

@@ -166,19 +166,35 @@ class Coordinators:
         if source is None or not transactional_id:
             self._worker.engine.verified(token, int(ErrorCode.INVALID_TXN_STATE))
             return
-        call = {
-            "transactional_id": transactional_id,
-            "producer_id": producer_id,
-            "producer_epoch": epoch,
-            "topic": source.topic,
-            "partition": source.partition,
-            "add": api_version >= FIRST_PRODUCE_THAT_ADDS,
-        }
+        add = api_version >= FIRST_PRODUCE_THAT_ADDS
 
         def done(outcome: Pending) -> None:
             self._worker.engine.verified(token, verification_code(outcome))
 
-        self._ask_coordinator(call).then(done)
+        self.verify_partition(
+            source.topic, source.partition, transactional_id, producer_id, epoch, add
+        ).then(done)
+
+    def verify_partition(
+        self,
+        topic: str,
+        partition: int,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        add: bool,
+    ) -> Pending:
+        """Ask the coordinator of a transaction, wherever it is; resolves to an error code."""
+        return self._ask_coordinator(
+            {
+                "transactional_id": transactional_id,
+                "producer_id": producer_id,
+                "producer_epoch": epoch,
+                "topic": topic,
+                "partition": partition,
+                "add": add,
+            }
+        )
 
     def _ask_coordinator(self, call: dict[str, Any]) -> Pending:
         topic = self.image.topics.get(TRANSACTIONS_TOPIC)

@@ -67,6 +67,8 @@ class CoordinatorHost:
         self.written: list[list[tuple[Message, Message | None]]] = []  # records of each batch
         self.fail_with: WireError | None = None
         self.is_holding = False
+        self.verdict: int | None = 0
+        self.questions: list[tuple[str, int, int, bool, Pending]] = []
         self.loads = 0
         self._make_machine = make_machine
         self._queue: deque[Callable[[], None]] = deque()
@@ -110,6 +112,21 @@ class CoordinatorHost:
 
     def count(self, metric: Metric, amount: int = 1) -> None:
         self.counted[metric.name] += amount
+
+    def has_transaction(self, producer_id: int, epoch: int) -> bool:
+        open_epoch = None
+        for entry in self.log:
+            if entry.producer_id == producer_id:
+                open_epoch = None if entry.commit is not None else entry.epoch
+        return open_epoch == epoch
+
+    def verify(self, transactional_id: str, producer_id: int, epoch: int, add: bool) -> Pending:
+        """Answered at once with ``verdict``, or by the test through ``questions``."""
+        pending = Pending()
+        self.questions.append((transactional_id, producer_id, epoch, add, pending))
+        if self.verdict is not None:
+            pending.resolve(self.verdict)
+        return pending
 
     # -- what a test does --------------------------------------------------------------------
 

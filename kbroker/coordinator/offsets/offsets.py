@@ -17,6 +17,7 @@ from kbroker.coordinator.offsets.commits import Commits
 from kbroker.coordinator.offsets.deletion import Deletion
 from kbroker.coordinator.offsets.expiry import Expiry
 from kbroker.coordinator.offsets.fetches import Fetches
+from kbroker.coordinator.offsets.verification import Verification
 from kbroker.coordinator.records.offsets_topic import (
     LegacyOffsetCommitKey,
     LegacyOffsetCommitValue,
@@ -51,10 +52,11 @@ class Offsets(Part):
         self.fetch = fetches.fetch
         self.handlers = {
             ApiKey.OFFSET_COMMIT: commits.handle,
-            ApiKey.TXN_OFFSET_COMMIT: commits.handle_transactional,
             ApiKey.OFFSET_FETCH: fetches.handle,
             ApiKey.OFFSET_DELETE: self.deletion.handle,
         }
+        self.verification = Verification(self, commits)
+        self.tasks = {ApiKey.TXN_OFFSET_COMMIT: self.verification.handle}
         self.replayers = {
             bytes: self.replay_encoded,
             OffsetCommitKey: self.replay,
@@ -123,6 +125,7 @@ class Offsets(Part):
 
     def replay_marker(self, offset: int, producer_id: int, epoch: int, commit: bool) -> None:
         self.log_end = offset + 1
+        self.verification.on_marker(producer_id)
         if self.store.end_transaction(producer_id, commit):
             self._count()
 

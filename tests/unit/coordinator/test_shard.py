@@ -122,6 +122,7 @@ class Process:
         self.config: Any = {}
         self.clock = self.store.clock
         self.published: list[PartitionLog] = []
+        self.verified: list[Any] = []
         self.shard = Shard(self, self.log, Register, 0)
 
     def touched(self, source: PartitionLog) -> None:
@@ -132,6 +133,12 @@ class Process:
     def count(self, metric: Any, amount: int) -> None: ...
 
     def io_worker(self, slot: int) -> Any: ...
+
+    def verify_partition(self, *call: Any) -> Pending:
+        self.verified.append(call)
+        pending = Pending()
+        pending.resolve(0)
+        return pending
 
     def load(self) -> Register:
         outcome = run(self.shard.load())
@@ -439,6 +446,19 @@ class TestLoad:
         data[position] ^= 0x41
         with path.open("r+b") as file:
             file.write(data)
+
+
+def test_shard_knows_the_open_transactions_of_its_log(process: Process) -> None:
+    def operation(op: Operation) -> None:
+        op.producer = (77, 2)
+        process.machine.set(op, "a", 1)
+
+    process.shard.execute(operation)
+    assert process.shard.has_transaction(77, 2)
+    assert not process.shard.has_transaction(77, 1)
+    assert not process.shard.has_transaction(78, 2)
+    assert process.shard.verify("tx", 77, 2, True).value == 0
+    assert process.verified == [("t", 0, "tx", 77, 2, True)]
 
 
 def test_shard_shows_what_a_machine_needs(process: Process) -> None:

@@ -1,0 +1,90 @@
+"""TxnOffsetCommit, verified with the transaction coordinator first (KIP-890).
+
+The first commit of a transaction in this partition asks whether the partition is part of it; from
+version 5 on the question makes it one. A marker that comes between the question and the write ends
+that transaction, so the answer no longer counts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kbroker.coordinator.machine import Call, Operation
+from kbroker.coordinator.offsets.failures import txn_commit_failure
+from kbroker.errors import ErrorCode, WireError
+from kbroker.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+)
+
+if TYPE_CHECKING:
+    from kbroker.coordinator.offsets.commits import Commits
+    from kbroker.coordinator.offsets.offsets import Offsets
+
+# The commit that adds its partition to the transaction by itself.
+FIRST_ADDING = 5
+# COMPAT: what clients of every version try again.
+RETRIABLE = {
+    ErrorCode.NETWORK_EXCEPTION,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+}
+
+
+class Verification:
+    """Asks, then commits. BOUND: one guard for each producer with a question on its way."""
+
+    def __init__(self, offsets: Offsets, commits: Commits) -> None:
+        self._host = offsets.host
+        self._commits = commits
+        # producer id -> what tells the present question from one before a marker
+        self._guards: dict[int, object] = {}
+
+    async def handle(self, call: Call) -> TxnOffsetCommitResponse:
+        """TxnOffsetCommit, as a task."""
+        request: TxnOffsetCommitRequest = call.request
+        producer_id, epoch = request.producer_id, request.producer_epoch
+        adds = call.version >= FIRST_ADDING
+        enabled = adds or self._host.config["transaction.partition.verification.enable"]
+        guard: object | None = None
+        if producer_id >= 0 and enabled and not self._host.has_transaction(producer_id, epoch):
+            guard = self._guards[producer_id] = object()
+            code = await self._ask(request, adds)
+            if code != ErrorCode.NONE:
+                self._drop(producer_id, guard)
+                return txn_commit_failure(request, call.version, WireError(code))
+        response: TxnOffsetCommitResponse = await self._host.execute(self._commit, call, guard)
+        return response
+
+    async def _ask(self, request: TxnOffsetCommitRequest, adds: bool) -> ErrorCode:
+        try:
+            code = await self._host.verify(
+                request.transactional_id, request.producer_id, request.producer_epoch, adds
+            )
+        except WireError as error:
+            code = int(error.code)
+        if code in RETRIABLE:
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return ErrorCode(code)
+
+    def _commit(self, op: Operation, call: Call, guard: object | None) -> TxnOffsetCommitResponse:
+        request: TxnOffsetCommitRequest = call.request
+        if guard is not None:
+            is_current = self._guards.get(request.producer_id) is guard
+            self._drop(request.producer_id, guard)
+            if not is_current and not self._host.has_transaction(
+                request.producer_id, request.producer_epoch
+            ):
+                error = WireError(ErrorCode.INVALID_TXN_STATE)
+                return txn_commit_failure(request, call.version, error)
+        return self._commits.handle_transactional(op, call)
+
+    def _drop(self, producer_id: int, guard: object) -> None:
+        if self._guards.get(producer_id) is guard:
+            del self._guards[producer_id]
+
+    def on_marker(self, producer_id: int) -> None:
+        """What is being asked for the producer is out of date."""
+        self._guards.pop(producer_id, None)

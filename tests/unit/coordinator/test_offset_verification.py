@@ -1,0 +1,105 @@
+"""TxnOffsetCommit and the transaction coordinator that vouches for it (KIP-890)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kbroker.coordinator.group.machine import GroupMachine
+from kbroker.coordinator.offsets.offsets import Offsets
+from kbroker.errors import ErrorCode
+from kbroker.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+from tests.doubles.coordinator_host import CoordinatorHost
+
+pytestmark = pytest.mark.unit
+
+
+def make_machine(host: Any) -> GroupMachine:
+    machine = GroupMachine(host)
+    machine.add(Offsets(machine))
+    return machine
+
+
+@pytest.fixture
+def host() -> CoordinatorHost:
+    made = CoordinatorHost(make_machine)
+    made.add_topic("t", 2)
+    return made
+
+
+def commit(offset: int = 5, epoch: int = 0, producer_id: int = 70) -> TxnOffsetCommitRequest:
+    request = TxnOffsetCommitRequest
+    return request(
+        transactional_id="tx",
+        group_id="g",
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        topics=[
+            request.TxnOffsetCommitRequestTopic(
+                name="t",
+                partitions=[
+                    request.TxnOffsetCommitRequestPartition(
+                        partition_index=0, committed_offset=offset, committed_metadata=""
+                    )
+                ],
+            )
+        ],
+    )
+
+
+def code(response: Any) -> int:
+    (topic,) = response.topics
+    (partition,) = topic.partitions
+    return int(partition.error_code)
+
+
+@pytest.mark.parametrize(("version", "add"), [(0, False), (3, False), (4, False), (5, True)])
+def test_first_commit_of_a_transaction_asks_and_the_next_does_not(
+    host: CoordinatorHost, version: int, add: bool
+) -> None:
+    assert code(host.ask(commit(5), version)) == 0
+    assert code(host.ask(commit(6), version)) == 0
+    assert [question[:4] for question in host.questions] == [("tx", 70, 0, add)]
+    host.append_marker(70, 0, True)
+    assert code(host.ask(commit(7), version)) == 0
+    assert len(host.questions) == 2
+
+
+@pytest.mark.parametrize(
+    ("verdict", "version", "expected"),
+    [
+        (ErrorCode.INVALID_TXN_STATE, 4, ErrorCode.INVALID_TXN_STATE),
+        (ErrorCode.TRANSACTION_ABORTABLE, 4, ErrorCode.TRANSACTION_ABORTABLE),
+        (ErrorCode.TRANSACTION_ABORTABLE, 3, ErrorCode.INVALID_TXN_STATE),
+        (ErrorCode.PRODUCER_FENCED, 5, ErrorCode.PRODUCER_FENCED),
+        (ErrorCode.NOT_COORDINATOR, 3, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+        (ErrorCode.NOT_COORDINATOR, 1, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    ],
+)
+def test_refused_commit_writes_nothing(
+    host: CoordinatorHost, verdict: ErrorCode, version: int, expected: ErrorCode
+) -> None:
+    host.verdict = int(verdict)
+    assert code(host.ask(commit(), version)) == expected
+    assert host.log == []
+    host.verdict = 0
+    assert code(host.ask(commit(), version)) == 0
+
+
+def test_marker_that_overtakes_the_answer_ends_the_question(host: CoordinatorHost) -> None:
+    host.verdict = None
+    outcome = host.send(commit(), 4)
+    assert not outcome.done
+    host.append_marker(70, 0, False)
+    host.questions[0][4].resolve(0)
+    assert code(outcome.value) == ErrorCode.INVALID_TXN_STATE
+    assert len(host.log) == 1
+
+
+def test_verification_switched_off_asks_only_when_it_adds(host: CoordinatorHost) -> None:
+    host.configure(transaction_partition_verification_enable="false")
+    assert code(host.ask(commit(), 4)) == 0
+    assert host.questions == []
+    assert code(host.ask(commit(producer_id=71), 5)) == 0
+    assert len(host.questions) == 1
