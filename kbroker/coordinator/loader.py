@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-CHUNK_BYTES = 1 << 20
+# Read at a time whatever the setting is: below this, system calls would be most of a load.
+CHUNK_BYTES_MIN = 4096
 # BOUND: a chunk grows to this for a batch that is larger; beyond it a length is damage.
 CHUNK_BYTES_MAX = 128 << 20
 _LENGTH_AT, _MAGIC_AT, MAGIC = 8, 16, 2
@@ -37,8 +38,10 @@ ABORT, COMMIT = 0, 1
 class Loader:
     """Loads one partition. records: replayed so far; skipped: places of damage."""
 
-    def __init__(self, machine: Machine, source: PartitionLog) -> None:
+    def __init__(self, machine: Machine, source: PartitionLog, chunk_bytes: int) -> None:
+        """chunk_bytes: read at a time."""
         self._machine = machine
+        self._chunk_bytes = min(max(chunk_bytes, CHUNK_BYTES_MIN), CHUNK_BYTES_MAX)
         self._log = source
         self.records = 0
         self.skipped = 0
@@ -64,7 +67,7 @@ class Loader:
     def _load_segment(self, base_offset: int) -> Iterator[None]:
         name = segment_name(base_offset, LOG_SUFFIX)
         with open(os.path.join(self._log.path, name), "rb", buffering=0) as file:
-            position, want = 0, CHUNK_BYTES
+            position, want = 0, self._chunk_bytes
             while (left := self._size_of(base_offset) - position) > 0:
                 data = os.pread(file.fileno(), min(want, left), position)
                 if not data:
@@ -73,7 +76,7 @@ class Loader:
                 taken = self._take(data, name, position)
                 if taken > 0:
                     position += taken
-                    want = CHUNK_BYTES
+                    want = self._chunk_bytes
                 elif len(data) == left or want >= CHUNK_BYTES_MAX:
                     self._report(name, position, f"the last {left} bytes are no batch")
                     return

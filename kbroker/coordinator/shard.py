@@ -90,8 +90,11 @@ class Shard:
         source: PartitionLog,
         make_machine: Callable[[Shard], Machine],
         codec: int,
+        load_bytes: int,
     ) -> None:
-        """codec: compression of the batches, ``record.compression``'s number."""
+        """codec: compression of the batches, ``record.compression``'s number. load_bytes: read
+        at a time while loading.
+        """
         self.topic = source.topic
         self.partition = source.partition
         self.slot = source.slot
@@ -102,6 +105,7 @@ class Shard:
         self._process = process
         self._log = source
         self._codec = codec
+        self._load_bytes = load_bytes
         self._make_machine = make_machine
         self._published = source.high_watermark
         # Operations whose records are appended but not published yet, by the offset they need.
@@ -187,7 +191,7 @@ class Shard:
         if delay_ms:
             await self.rpc.sleep(delay_ms)
         started_ms = step_ms = self.now_ms()
-        loader = Loader(machine, self._log)
+        loader = Loader(machine, self._log, self._load_bytes)
         for _ in loader.load():
             if self.now_ms() - step_ms >= LOAD_STEP_MS:
                 await self.rpc.sleep(0)

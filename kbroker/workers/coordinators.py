@@ -46,6 +46,10 @@ Changes = Mapping[str, tuple[TopicImage | None, TopicImage | None]]
 # BOUND: rounds of publish and answer in one turn; answers may lead to further records.
 ROUNDS_MAX = 8
 NEVER_MS = 1 << 62
+LOAD_BUFFERS = {
+    OFFSETS_TOPIC: "offsets.load.buffer.size",
+    TRANSACTIONS_TOPIC: "transaction.state.log.load.buffer.size",
+}
 # Version 12 of Produce adds its partitions to the transaction by itself (KIP-890).
 FIRST_PRODUCE_THAT_ADDS = 12
 
@@ -123,7 +127,13 @@ class Coordinators:
             source = self._worker.logs.log(partition.slot)
             if source is None:
                 continue
-            shard = Shard(self, source, self._machines[topic.name], self._codec(topic.name))
+            shard = Shard(
+                self,
+                source,
+                self._machines[topic.name],
+                self._codec(topic.name),
+                self.config[LOAD_BUFFERS[topic.name]],
+            )
             self._shards[partition.slot] = shard
             run(shard.load()).then(lambda outcome, shard=shard: self._on_loaded(shard, outcome))
 

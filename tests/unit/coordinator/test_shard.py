@@ -114,6 +114,8 @@ class Sleeps:
 class Process:
     """The io worker around a shard."""
 
+    load_bytes = 1 << 20
+
     def __init__(self, path: Path, **config: Any) -> None:
         self.store = LogStore(path)
         self.log: PartitionLog = self.store.open(cleanup_policy=("compact",), **config)
@@ -123,7 +125,7 @@ class Process:
         self.clock = self.store.clock
         self.published: list[PartitionLog] = []
         self.verified: list[Any] = []
-        self.shard = Shard(self, self.log, Register, 0)
+        self.shard = Shard(self, self.log, Register, 0, self.load_bytes)
 
     def touched(self, source: PartitionLog) -> None:
         self.published.append(source)
@@ -159,7 +161,7 @@ class Process:
         """A new shard on the same log, as after a restart of the process."""
         self.end_turn()
         self.shard.close()
-        self.shard = Shard(self, self.log, Register, 0)
+        self.shard = Shard(self, self.log, Register, 0, self.load_bytes)
         return self.load()
 
 
@@ -350,13 +352,14 @@ class TestLoad:
         assert process.reload().values == {"k": 39}
 
     def test_load_gives_way_and_then_goes_on(self, process: Process, monkeypatch: Any) -> None:
-        monkeypatch.setattr("kbroker.coordinator.loader.CHUNK_BYTES", 200)
+        monkeypatch.setattr("kbroker.coordinator.loader.CHUNK_BYTES_MIN", 200)
+        process.load_bytes = 200
         monkeypatch.setattr("kbroker.coordinator.shard.LOAD_STEP_MS", 0)
         for n in range(20):
             process.shard.execute(process.machine.set, "k", n)
         process.end_turn()
         process.shard.close()
-        process.shard = Shard(process, process.log, Register, 0)
+        process.shard = Shard(process, process.log, Register, 0, process.load_bytes)
         outcome = run(process.shard.load())
         steps = 0
         while not outcome.done:
