@@ -1,0 +1,187 @@
+"""Committed offsets over real processes: every version, kills, restarts, an expiry, a deletion."""
+
+from __future__ import annotations
+
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fault.wire_client import WireClient
+
+from kbroker.errors import ErrorCode
+from kbroker.protocol.messages.create_topics import CreateTopicsRequest
+from kbroker.protocol.messages.delete_topics import DeleteTopicsRequest
+from kbroker.protocol.messages.find_coordinator import FindCoordinatorRequest
+from kbroker.protocol.messages.metadata import MetadataRequest
+from kbroker.protocol.messages.offset_commit import OffsetCommitRequest
+from kbroker.protocol.messages.offset_fetch import OffsetFetchRequest
+from kbroker.testing import Broker, wait_until
+
+pytestmark = pytest.mark.integration
+
+SETTINGS = {
+    "num.io.threads": 2,
+    "offsets.topic.num.partitions": 2,
+    "offsets.retention.check.interval.ms": 100,
+}
+NOTHING = -1
+
+
+class Client:
+    """Commits and fetches partition 0 of a topic, again while the coordinator is away."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.wire = WireClient((broker.host, broker.port))
+
+    def reconnect(self) -> None:
+        self.wire.close()
+        self.wire = WireClient((self.broker.host, self.broker.port))
+
+    def create_topic(self, name: str) -> None:
+        cls = CreateTopicsRequest
+        topic = cls.CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+        self.wire.call(cls(topics=[topic], timeout_ms=10_000), 4)
+
+    def topic_id(self, name: str) -> bytes:
+        cls = MetadataRequest
+        answer = self.wire.call(cls(topics=[cls.MetadataRequestTopic(name=name)]), 12)
+        return bytes(answer.topics[0].topic_id)
+
+    def commit(
+        self, group: str, offset: int, version: int = 8, topic: str = "t", **more: Any
+    ) -> int:
+        cls = OffsetCommitRequest
+        entry = cls.OffsetCommitRequestTopic(
+            name=topic if version < 10 else "",
+            topic_id=self.topic_id(topic) if version >= 10 else bytes(16),
+            partitions=[
+                cls.OffsetCommitRequestPartition(
+                    partition_index=0, committed_offset=offset, committed_metadata="m"
+                )
+            ],
+        )
+        answer = self.wire.call(cls(group_id=group, topics=[entry], **more), version)
+        return int(answer.topics[0].partitions[0].error_code)
+
+    def committed(self, group: str, offset: int, version: int = 8, **more: Any) -> None:
+        """Commit until it is taken."""
+        self.wire.call(FindCoordinatorRequest(key=group), 1)
+        wait_until(lambda: self.commit(group, offset, version, **more) == 0, 15, "it is committed")
+
+    def fetch(self, group: str, version: int = 7, topic: str = "t") -> int:
+        """The offset; NOTHING if there is none. Raises AssertionError for any error."""
+        cls = OffsetFetchRequest
+        if version < 8:
+            asked = cls.OffsetFetchRequestTopic(name=topic, partition_indexes=[0])
+            answer = self.wire.call(cls(group_id=group, topics=[asked]), version)
+        else:
+            entry = cls.OffsetFetchRequestTopics(
+                name=topic if version < 10 else "",
+                topic_id=self.topic_id(topic) if version >= 10 else bytes(16),
+                partition_indexes=[0],
+            )
+            asked = cls.OffsetFetchRequestGroup(group_id=group, topics=[entry])
+            answer = self.wire.call(cls(groups=[asked]), version).groups[0]
+        assert answer.error_code == 0, answer
+        (partition,) = answer.topics[0].partitions
+        assert partition.error_code == 0, answer
+        return int(partition.committed_offset)
+
+    def fetched(self, group: str, **more: Any) -> int:
+        """The offset as soon as the coordinator can tell."""
+        found: list[int] = []
+
+        def is_told() -> bool:
+            try:
+                found.append(self.fetch(group, **more))
+            except AssertionError:
+                return False
+            except OSError:
+                self.reconnect()
+                return False
+            return True
+
+        wait_until(is_told, 15, "the coordinator tells the offset")
+        return found[-1]
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker(SETTINGS) as running:
+        yield running
+
+
+@pytest.fixture
+def client(broker: Broker) -> Iterator[Client]:
+    client = Client(broker)
+    client.create_topic("t")
+    yield client
+    client.wire.close()
+
+
+def test_every_version_commits_and_fetches(client: Client) -> None:
+    for version in range(1, 11):
+        client.committed(f"g{version}", 100 + version, version)
+    for version in range(1, 11):
+        for group in range(1, 11):
+            assert client.fetch(f"g{group}", version) == 100 + group
+
+    with urllib.request.urlopen(f"{client.broker.metrics_url}/metrics", timeout=5) as answer:
+        lines = answer.read().decode().splitlines()
+    known = [line for line in lines if line.startswith("kbroker_committed_offsets")]
+    assert sum(float(line.split()[-1]) for line in known) == 10
+
+
+def test_version_0_is_a_store_of_its_own(client: Client) -> None:
+    client.committed("g", 7)
+    assert client.commit("g", 5, 0) == 0
+    assert client.commit("a/b", 5, 0) == ErrorCode.INVALID_GROUP_ID
+
+    assert client.fetch("g") == 7
+    with pytest.raises(AssertionError, match="error_code=3"):
+        client.fetch("other", 0)
+    client.broker.restart()
+    client.reconnect()
+
+    assert client.fetched("g", version=0) == 5
+    assert client.fetched("g") == 7
+
+
+def test_offsets_survive_kills_of_their_coordinators(client: Client) -> None:
+    for round_ in range(3):
+        for number in range(8):
+            client.committed(f"g{number}", round_ * 100 + number)
+        for index in range(2):
+            client.broker.kill("io", index)
+
+        found = [client.fetched(f"g{number}") for number in range(8)]
+
+        assert found == [round_ * 100 + number for number in range(8)]
+    client.broker.kill_all()
+    client.broker.start()
+    client.reconnect()
+    assert [client.fetched(f"g{number}") for number in range(8)] == [200 + n for n in range(8)]
+
+
+def test_offset_with_a_short_life_expires(client: Client) -> None:
+    client.committed("short", 1, 2, retention_time_ms=1)
+    client.committed("long", 2, 2)
+
+    wait_until(lambda: client.fetch("short") == NOTHING, 10, "the offset has expired")
+
+    assert client.fetch("long") == 2
+
+
+def test_deleted_topic_takes_its_offsets_along(client: Client) -> None:
+    client.create_topic("u")
+    client.committed("g", 1)
+    client.committed("g", 2, topic="u")
+
+    client.wire.call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=10_000), 4)
+    wait_until(lambda: client.fetch("g") == NOTHING, 10, "the offset is gone")
+    client.create_topic("t")
+
+    assert client.fetch("g") == NOTHING
+    assert client.fetch("g", topic="u") == 2
