@@ -161,7 +161,7 @@ class NetworkWorker(Worker):
     def put_topic(self, name: str, topic: TopicImage) -> None:
         slots = [partition.slot for partition in topic.partitions]
         incarnations = [partition.slot_incarnation for partition in topic.partitions]
-        self.topics.put(name.encode(), topic.topic_id, slots, incarnations)
+        self.topics.put(name.encode(), topic.topic_id, slots, incarnations, topic.internal)
         self.fetch.put_topic(name, topic.topic_id, slots, incarnations)
 
     # -- connections --

@@ -7,7 +7,7 @@ pipelined, no Python object. Produces of a connection run together, everything e
 """
 from cpython.ref cimport Py_INCREF
 from libc.stdint cimport uint64_t
-from libc.string cimport memcpy
+from libc.string cimport memcmp, memcpy
 
 from kbroker._ext.descriptors cimport MSG_ANSWER, MSG_PRODUCE_RESULT, MSG_WAKE, Envelope, ProduceResult
 from kbroker._ext.fetch_send cimport copy_small
@@ -39,6 +39,7 @@ cdef enum:
     FETCH_FIRST = 4
     FETCH_LAST = 18
     FETCH_FLEXIBLE = 12
+    ADMIN_CLIENT_SIZE = 14
     ERROR_NOT_LEADER_OR_FOLLOWER = 6
     ERROR_REQUEST_TIMED_OUT = 7
 
@@ -49,6 +50,9 @@ cdef enum:
 
     # BOUND: how often a connection goes on with what it has pipelined in one turn; what is left is for the next turn.
     ROUNDS_MAX = 8
+
+
+cdef const char* ADMIN_CLIENT = "__admin_client"
 
 
 cdef class NetLoop(ConnectionLoop):
@@ -161,6 +165,10 @@ cdef class NetLoop(ConnectionLoop):
             raise CloseConnection("a malformed Produce request: bad client id")
         if version >= PRODUCE_FLEXIBLE and skip_tagged_fields(&r) != READ_OK:
             raise CloseConnection("a malformed Produce request: bad header tags")
+        # COMPAT: as in Kafka, only a client of this name writes to the topics of the coordinators.
+        self.produce.may_write_internal = (
+            client_id_size == ADMIN_CLIENT_SIZE and memcmp(client_id, ADMIN_CLIENT, ADMIN_CLIENT_SIZE) == 0
+        )
         request = self._requests.acquire()
         request.connection = <void*>c
         request.api_key = API_PRODUCE

@@ -17,6 +17,7 @@ cdef struct Bundle:
 
 cdef class ProducePath:
     cdef Arena arena
+    cdef bint may_write_internal        # the client of the request at hand
     cdef TopicRegistry topics
     cdef RequestTable requests
     cdef int worker_count

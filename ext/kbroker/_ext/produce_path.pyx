@@ -61,6 +61,7 @@ cdef enum:
     ERROR_CORRUPT_MESSAGE = 2
     ERROR_UNKNOWN_TOPIC_OR_PARTITION = 3
     ERROR_NOT_LEADER_OR_FOLLOWER = 6
+    ERROR_INVALID_TOPIC_EXCEPTION = 17
     ERROR_INVALID_REQUIRED_ACKS = 21
     ERROR_UNKNOWN_TOPIC_ID = 100
 
@@ -153,6 +154,8 @@ cdef class ProducePath:
                 ref = self.topics.find_name(topic.name, topic.name_size)
                 if ref is None and error_code == ERROR_NONE:
                     error_code = ERROR_UNKNOWN_TOPIC_OR_PARTITION
+            if ref is not None and ref.internal and not self.may_write_internal and error_code == ERROR_NONE:
+                error_code = ERROR_INVALID_TOPIC_EXCEPTION
             status = read_compact_array_count(r, 6, &part_count) if flexible else read_array_count(r, 8, &part_count)
             if status != READ_OK or part_count < 0:
                 raise ProduceDecodeError("bad count of partitions")

@@ -6,6 +6,7 @@ cdef class TopicRef:
     cdef readonly bytes name
     cdef readonly bytes topic_id
     cdef readonly int32_t partition_count
+    cdef readonly bint internal        # written by coordinators only
     cdef int32_t* slots                # -1: no replica on this broker
     cdef uint32_t* slot_incarnations
 

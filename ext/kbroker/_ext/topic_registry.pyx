@@ -8,10 +8,11 @@ from libc.stdlib cimport free, malloc
 cdef class TopicRef:
     """One topic. Never changed after it was made; a changed topic gets a new one."""
 
-    def __cinit__(self, bytes name, bytes topic_id, list slots, list slot_incarnations):
+    def __cinit__(self, bytes name, bytes topic_id, list slots, list slot_incarnations, bint internal):
         cdef int32_t i
         self.name = name
         self.topic_id = topic_id
+        self.internal = internal
         self.partition_count = <int32_t>len(slots)
         self.slots = <int32_t*>malloc(max(1, len(slots)) * sizeof(int32_t))
         self.slot_incarnations = <uint32_t*>malloc(max(1, len(slots)) * sizeof(uint32_t))
@@ -33,10 +34,10 @@ cdef class TopicRegistry:
         self._by_name = {}
         self._by_id = {}
 
-    def put(self, bytes name, bytes topic_id, list slots, list slot_incarnations):
+    def put(self, bytes name, bytes topic_id, list slots, list slot_incarnations, bint internal=False):
         """Add or replace a topic. slots[i] is the slot of partition i, -1 when this broker has no replica."""
         self.remove(name)
-        ref = TopicRef(name, topic_id, slots, slot_incarnations)
+        ref = TopicRef(name, topic_id, slots, slot_incarnations, internal)
         self._by_name[name] = ref
         self._by_id[topic_id] = ref
 

@@ -44,7 +44,7 @@ class Harness:
         self.region = mmap.mmap(-1, arena_bytes + small_bytes)
         self.arena = Arena(self.region, frame_max + 4, small_bytes)
         self.requests = requests = RequestTable()
-        topics = TopicRegistry()
+        self.topics = topics = TopicRegistry()
         topics.put(b"t", TOPIC_ID, [0, 1], [7, 8])
         self.table = PartitionTable(mmap.mmap(-1, region_size(4)), 4)
         self.fetch = FetchEngine(self.table, 0, log_dirs or [])

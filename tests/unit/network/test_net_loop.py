@@ -36,6 +36,7 @@ def produce(
     topic_id: bytes = TOPIC_ID,
     records: dict[int, bytes] | None = None,
     timeout_ms: int = 1000,
+    client_id: str | None = "me",
 ) -> bytes:
     """A whole Produce frame."""
     topic_data = ProduceRequest.TopicProduceData
@@ -48,7 +49,7 @@ def produce(
     else:
         data = topic_data(name=topic, partition_data=partitions)
     request = ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=[data])
-    head = header.encode_request_header(ApiKey.PRODUCE, version, correlation_id, "me")
+    head = header.encode_request_header(ApiKey.PRODUCE, version, correlation_id, client_id)
     return framed(head + codec.encode(request, version))
 
 
@@ -336,3 +337,19 @@ def test_full_arena_stops_reading_and_goes_on_when_bytes_are_freed():
         taken += harness.descriptors()
 
     assert answered == 4
+
+
+@pytest.mark.parametrize(
+    ("client_id", "code"),
+    [("me", 17), ("__admin_client", 0), ("__admin_clienT", 17), ("", 17), (None, 17)],
+)
+def test_produce_to_a_topic_of_the_coordinators_is_for_the_admin_client(harness, client_id, code):
+    harness.topics.put(b"__t", bytes(16), [0], [7], True)
+    client = harness.connect()
+    client.send(produce(9, topic="__t", client_id=client_id))
+    harness.turn()
+    descriptors = harness.descriptors()
+    assert len(descriptors) == (1 if code == 0 else 0)
+    if code:
+        ((_, answer),) = answers(client.recv(10_000), 9)
+        assert answer.responses[0].partition_responses[0].error_code == code
