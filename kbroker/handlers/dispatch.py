@@ -67,7 +67,7 @@ class Dispatcher:
         """Start on one request; ``frame`` is without its length.
 
         Resolves to the response, header included and without its length, or to None: the connection
-        is to be closed, the reason is logged. Never resolves to an error.
+        is to be closed, for its ``close_reason``. Never resolves to an error.
         """
         try:
             header = decode_request_header(frame)
@@ -152,7 +152,7 @@ async def answer(ctx: RequestContext, handler: Handler, request: Message) -> byt
     except (EncodeError, WireError):
         # Old versions have no place for it.
         reason = f"{title(handler.key)} version {ctx.api_version} failed: {error}"
-        log.warning("closing the connection of %s: %s", peer(ctx.connection), reason)
+        ctx.connection.close_reason = reason
     except Exception:
         log.exception("closing the connection of %s: no answer possible", peer(ctx.connection))
     return None
@@ -190,8 +190,8 @@ def refusal(key: int, version: int) -> str:
 
 
 def refused(connection: Connection, reason: str) -> Pending:
-    """Have the connection closed, and say why."""
-    log.warning("closing the connection of %s: %s", peer(connection), reason)
+    """Have the connection closed, and say why: it is logged when that is done."""
+    connection.close_reason = reason
     return resolved(None)
 
 

@@ -5,15 +5,11 @@ They are announced nevertheless (see ``registry.HOT_RANGES``), and carry message
 
 from __future__ import annotations
 
-import logging
-
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import api
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.produce import ProduceRequest, ProduceResponse
-
-log = logging.getLogger(__name__)
 
 
 def fail(ctx: RequestContext, request: ProduceRequest, error: WireError) -> ProduceResponse:
@@ -42,13 +38,9 @@ async def handle_produce_legacy(
 ) -> ProduceResponse | None:
     """Refuse; with acks=0, which has no answer, by closing the connection."""
     if request.acks == 0:
-        connection = ctx.connection
-        log.warning(
-            "closing the connection of %s:%d: Produce version %d carries message formats 0 and 1,"
-            " which are not taken yet",
-            connection.peer_host,
-            connection.peer_port,
-            ctx.api_version,
+        ctx.connection.close_reason = (
+            f"Produce version {ctx.api_version} carries message formats 0 and 1, which are not"
+            " taken yet"
         )
         return None
     return fail(ctx, request, WireError(ErrorCode.UNSUPPORTED_VERSION))

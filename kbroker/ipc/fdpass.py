@@ -7,7 +7,8 @@ carry descriptors, so this is the one link between processes that is not a mailb
 
     acceptor -> network: listener index u32, peer host (UTF-8, the rest), and the descriptor as
     SCM_RIGHTS
-    network -> acceptor: per closed connection a length u8 and the peer host
+    network -> acceptor: per closed connection a length u8 and the peer host; with length 0: what
+    was reported before is in a count of connections that goes to the acceptor another way
 """
 
 from __future__ import annotations
@@ -116,10 +117,20 @@ def send_closed(sock: socket.socket, peer_hosts: list[str]) -> bool:
     return True
 
 
+def send_mark(sock: socket.socket) -> bool:
+    """Network process: whatever is reported from here on is not in the count that it gives now."""
+    try:
+        sock.send(b"\0")
+    except BlockingIOError:
+        return False
+    return True
+
+
 def receive_closed(sock: socket.socket) -> list[str]:
     """Acceptor.
 
-    The hosts of all connections reported closed since the last call, one entry a connection.
+    The hosts of all connections reported closed since the last call, one entry a connection; an
+    empty one for a mark.
     """
     hosts: list[str] = []
     while True:

@@ -15,9 +15,10 @@ import os
 import socket
 from typing import Any, ClassVar
 
+from kbroker.errors import WireError
 from kbroker.ipc import fdpass
 from kbroker.ipc.process_table import CONNECTIONS, CONTROLLER, READY, STATE, Address, ProcessKind
-from kbroker.ipc.rpc import Pending
+from kbroker.ipc.rpc import Pending, run
 from kbroker.logcontext import RateLimit
 from kbroker.metrics.catalog import (
     ACCEPT_PAUSES,
@@ -34,6 +35,8 @@ ACCEPTS_PER_TURN = 64  # BOUND: so that reports of closed connections are read i
 NO_DESCRIPTORS_PAUSE_MS = 100
 HANDOFF_FULL_PAUSE_MS = 5
 LIMIT_PAUSE_MS = 100  # how often the total is looked at again while it is reached
+COUNT_TIMEOUT_MS = 1000
+COUNT_TRIES = 3
 _NO_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
@@ -54,15 +57,18 @@ class AcceptorWorker(Worker):
         self._warnings = RateLimit()
         self._broker_config: dict[str, dict[str, str]] = {}
         self._accepting = False
+        self._counting = 0  # network processes that are asked for the connections they have
 
     def setup(self) -> None:
         self._counters.reset_gauges()
         self._limits.configure(self.config)
         for index, address in enumerate(self._networks):
-            self.add_reader(self.context.handoffs[index][0].fileno(), self._reader_of(index))
             self._incarnations[index] = self.processes.incarnation(address)
-            if self.context.incarnation > 1:
-                self._limits.adopt(index, self.processes.get(address, CONNECTIONS))
+            if self.context.incarnation > 1 and self.processes.is_ready(address):
+                self._counting += 1
+                run(self._adopt(index, address)).then(_raise_error)
+            else:
+                self._read_closed(index)
         for position in range(len(self._listeners)):
             self._resume_at[position] = 0  # until a network process is ready
         self.rpc.serve("image", self._on_image)
@@ -70,7 +76,9 @@ class AcceptorWorker(Worker):
 
     def tick(self, now: int) -> None:
         self._notice_restarts()
-        if not self._accepting and any(map(self.processes.is_ready, self._networks)):
+        if self._accepting or self._counting:
+            return
+        if any(map(self.processes.is_ready, self._networks)):
             self._start_accepting()
 
     def next_deadline_ms(self) -> int | None:
@@ -193,8 +201,35 @@ class AcceptorWorker(Worker):
 
     # -- network processes
 
-    def _reader_of(self, index: int) -> Any:
-        return lambda: self._take_closed(index)
+    async def _adopt(self, index: int, address: Address) -> None:
+        """Count the connections that an earlier acceptor has handed over to a network process."""
+        incarnation = self._incarnations[index]
+        hosts: dict[str, int] | None = None
+        reported: list[str] = []
+        for _ in range(COUNT_TRIES):
+            try:
+                hosts = await self.rpc.call(address, "connections", COUNT_TIMEOUT_MS)
+            except WireError as error:
+                log.warning("%s does not say what connections it has: %s", address.title, error)
+                break
+            reported = fdpass.receive_closed(self.context.handoffs[index][0])
+            if hosts is not None:
+                break
+        self._counting -= 1
+        self._read_closed(index)
+        if self.processes.incarnation(address) != incarnation:
+            return
+        if hosts is None:
+            hosts = {"": self.processes.get(address, CONNECTIONS)}
+        self._limits.adopt(index, hosts)
+        after_count = len(reported) - reported[::-1].index("") if "" in reported else 0
+        for host in reported[after_count:]:
+            self._limits.closed(index, host)
+
+    def _read_closed(self, index: int) -> None:
+        """Take reports of closed connections from now on."""
+        end = self.context.handoffs[index][0]
+        self.add_reader(end.fileno(), lambda: self._take_closed(index))
 
     def _take_closed(self, index: int) -> None:
         self._notice_restarts()
@@ -234,3 +269,8 @@ class AcceptorWorker(Worker):
         self._broker_config.update(changed)
         self.follow_settings(self._broker_config)
         self._limits.configure(self.config)
+
+
+def _raise_error(outcome: Pending) -> None:
+    if outcome.error is not None:
+        raise outcome.error

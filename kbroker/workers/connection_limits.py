@@ -2,8 +2,6 @@
 they may come.
 
 Pure: counts and decides, touches no socket. Every number here is about accepted client connections.
-After a restart of the acceptor the addresses of older connections are not known any more: they
-count towards the total only.
 """
 
 from __future__ import annotations
@@ -115,9 +113,12 @@ class ConnectionLimits:
 
     # -- what happened
 
-    def adopt(self, network_index: int, count: int) -> None:
-        """Count connections that an earlier acceptor handed over."""
-        self._totals[network_index] += count
+    def adopt(self, network_index: int, hosts: Mapping[str, int]) -> None:
+        """Count connections that an earlier acceptor handed over, by address."""
+        for host, count in hosts.items():
+            self._totals[network_index] += count
+            self._hosts[network_index][host] = self._hosts[network_index].get(host, 0) + count
+            self._by_host[host] = self._by_host.get(host, 0) + count
 
     def opened(self, network_index: int, host: str) -> None:
         self._totals[network_index] += 1

@@ -25,7 +25,7 @@ from kbroker._ext.topic_registry import TopicRegistry
 from kbroker.cluster.image import ClusterImage, TopicImage
 from kbroker.errors import WireError
 from kbroker.handlers.dispatch import Dispatcher
-from kbroker.ipc.fdpass import host_of, receive_connections, send_closed
+from kbroker.ipc.fdpass import host_of, receive_connections, send_closed, send_mark
 from kbroker.ipc.process_table import CONNECTIONS, CONTROLLER, Address, ProcessKind
 from kbroker.ipc.regions import small_part_bytes
 from kbroker.ipc.rpc import Pending, run
@@ -112,6 +112,7 @@ class NetworkWorker(Worker):
         self.next_sweep_ms = 0
         self.dispatcher = Dispatcher(self)
         self.rpc.serve("image", self.on_image)
+        self.rpc.serve("connections", self.serve_connections)
         run(self.join()).then(_raise_failure)
 
     async def join(self) -> None:
@@ -184,6 +185,16 @@ class NetworkWorker(Worker):
             )
             connection.local_address = (host_of(local), local[1])
         self.publish_count()
+
+    def serve_connections(self, sender: Address) -> dict[str, int] | None:
+        """A new acceptor asks for the connections that it finds here, by address.
+
+        None when it has not read what was reported before, and must ask again.
+        """
+        self.take_connections()
+        if not send_closed(self.handoff, self.closed_peers) or not send_mark(self.handoff):
+            return None
+        return self.loop.peer_hosts()
 
     def set_options(self, connection: socket.socket) -> None:
         """Buffer sizes only when configured: the system's own tuning serves large fetches

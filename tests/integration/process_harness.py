@@ -47,6 +47,7 @@ class Client:
         """Whether the broker closes the connection within ``timeout``, without being asked
         anything.
         """
+        patience = self._sock.gettimeout()
         self._sock.settimeout(timeout)
         try:
             return self._sock.recv(1) == b""
@@ -54,6 +55,8 @@ class Client:
             return False
         except OSError:
             return True
+        finally:
+            self._sock.settimeout(patience)
 
     def close(self) -> None:
         self._sock.close()

@@ -163,6 +163,7 @@ def test_connections_that_come_and_go_leave_nothing(broker: Broker) -> None:
                     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
                 elif number % 3 == 1:
                     sock.sendall(b"\0\0")
+        hold(2.5)  # they are accepted at max.connection.creation.rate
         wait_until(lambda: open_sockets(broker) < 20, 5, "all closed in the broker")
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
+from fault.wire_client import WireClient
 from process_harness import Client, double_broker, health, http_get
 
 from kbroker.testing import Broker, wait_until
@@ -28,7 +29,34 @@ def open_connections(broker: Broker) -> int:
     return sum(entry.get("connections", 0) for entry in health(broker)["processes"])
 
 
+def is_served(broker: Broker) -> int:
+    """The pid of the network process that serves a new connection, 0 when it is refused."""
+    try:
+        with Client(broker) as client:
+            return client.ask()
+    except OSError:
+        return 0
+
+
+def served_clients(broker: Broker, count: int) -> list[Client]:
+    """So many at once, as soon as the broker has noted the end of those before."""
+
+    def ask_all() -> bool:
+        clients.extend(Client(broker) for _ in range(count))
+        try:
+            return all(client.ask() for client in clients)
+        except OSError:
+            while clients:
+                clients.pop().close()
+            return False
+
+    clients: list[Client] = []
+    wait_until(ask_all)
+    return clients
+
+
 def test_connections_are_spread_evenly(broker: Broker) -> None:
+    wait_until(lambda: "processes are ready" in broker.log_text)  # one is enough to serve
     with ExitStack() as stack:
         clients = [stack.enter_context(Client(broker)) for _ in range(20)]
 
@@ -39,22 +67,17 @@ def test_connections_are_spread_evenly(broker: Broker) -> None:
 
 @pytest.mark.parametrize("broker", [{"max_connections_per_ip": 3}], indirect=True)
 def test_connection_above_the_limit_of_its_address_is_closed(broker: Broker) -> None:
-    wait_until(lambda: open_connections(broker) == 0)  # the one that asked whether it is up
-    with Client(broker) as one, Client(broker) as two, Client(broker) as three:
-        assert all(client.ask() for client in (one, two, three))
+    with ExitStack() as stack:
+        _one, two, _three = (stack.enter_context(c) for c in served_clients(broker, 3))
 
         with Client(broker) as four:
             assert four.is_closed(timeout=5)
 
         two.close()
-        wait_until(lambda: open_connections(broker) == 2)
-        with Client(broker) as five:
-            assert five.ask()
+        wait_until(lambda: is_served(broker))  # once the acceptor has heard of it
+    refused = http_get(broker, "/metrics")[1]
     assert "max.connections.per.ip" in broker.log_text
-    assert (
-        'kbroker_connections_refused_total{process="acceptor-0"} 1'
-        in (http_get(broker, "/metrics")[1])
-    )
+    assert 'kbroker_connections_refused_total{process="acceptor-0"}' in refused
 
 
 @pytest.mark.parametrize("broker", [{"max_connections": 2}], indirect=True)
@@ -79,8 +102,7 @@ def test_connections_above_the_rate_are_delayed_not_refused(broker: Broker) -> N
 
 @pytest.mark.parametrize("broker", [{"max_connections_per_ip": 2}], indirect=True)
 def test_connections_of_a_dead_network_process_are_forgotten(broker: Broker) -> None:
-    wait_until(lambda: open_connections(broker) == 0)
-    first, second = Client(broker), Client(broker)
+    first, second = served_clients(broker, 2)
     victims = {first.ask(), second.ask()}
 
     for pid in victims:
@@ -88,21 +110,38 @@ def test_connections_of_a_dead_network_process_are_forgotten(broker: Broker) -> 
 
     assert first.is_closed(timeout=5) and second.is_closed(timeout=5)
 
-    def is_served() -> bool:
-        try:
-            with Client(broker) as client:
-                return client.ask() not in victims
-        except OSError:
-            return False
-
-    assert wait_until(is_served)
+    wait_until(lambda: is_served(broker) not in {0, *victims})
     first.close()
     second.close()
 
 
+def test_restarted_acceptor_knows_the_addresses_of_open_connections() -> None:
+    """Also of those that end while it counts."""
+    with Broker({"max.connections.per.ip": 6}) as broker, ExitStack() as stack:
+        address = (broker.host, broker.port)
+        wait_until(lambda: open_connections(broker) == 0)
+        first = [stack.enter_context(WireClient(address)) for _ in range(4)]
+        assert all(client.metadata() for client in first)
+        before = broker.pids["acceptor-0"]
+        os.kill(before, signal.SIGKILL)
+        first.pop().close()
+        wait_until(lambda: broker.pids.get("acceptor-0", before) != before)
+        first.pop().close()
+        wait_until(lambda: open_connections(broker) == 2)
+
+        more = [stack.enter_context(WireClient(address)) for _ in range(4)]
+        assert all(client.metadata() for client in more)
+        with pytest.raises(OSError), WireClient(address) as refused:
+            refused.metadata()
+        more.pop().close()
+        wait_until(lambda: open_connections(broker) == 5)
+        assert stack.enter_context(WireClient(address)).metadata()
+
+
 def test_acceptor_without_descriptors_pauses_and_recovers(broker: Broker) -> None:
     pid = broker.pids["acceptor-0"]
-    taken = set(map(int, os.listdir(f"/proc/{pid}/fd")))
+    wait_until(lambda: "processes are ready" in broker.log_text)
+    taken = settled_descriptors(pid)
     lowest_free = min(set(range(len(taken) + 1)) - taken)
     soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (lowest_free, hard))
@@ -114,9 +153,20 @@ def test_acceptor_without_descriptors_pauses_and_recovers(broker: Broker) -> Non
 
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (soft, hard))
 
-        client._sock.settimeout(5)
         assert client.ask()
     assert spent <= 10, "it spun while it could not accept"
+
+
+def settled_descriptors(pid: int) -> set[int]:
+    """What a process has open once its links to the others are made: the same for a while."""
+    seen: list[set[int]] = []
+
+    def is_settled() -> bool:
+        seen.append(set(map(int, os.listdir(f"/proc/{pid}/fd"))))
+        return len(seen) > 20 and all(other == seen[-1] for other in seen[-20:])
+
+    wait_until(is_settled)
+    return seen[-1]
 
 
 def cpu_ticks(pid: int) -> int:

@@ -26,6 +26,7 @@ cdef class Connection:
     cdef readonly object peer_port
     cdef public object local_address
     cdef public object state           # what the handlers keep for this connection
+    cdef public object close_reason    # of a handler that has no answer to a request, else None
     cdef Block* block
     cdef int64_t start                 # of the bytes not parsed yet, from the block's first byte
     cdef int64_t end                   # of the bytes received

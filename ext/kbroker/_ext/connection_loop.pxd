@@ -5,6 +5,12 @@ from kbroker._ext.arena cimport Arena
 from kbroker._ext.connection cimport Connection
 from kbroker._ext.requests cimport Request, RequestTable
 
+cdef enum:
+    # How long a connection waits for memory or files before others may be closed for it, and how long those did nothing.
+    RELIEF_AFTER_MS = 500
+    # What is freed at a time: this part of all.
+    RELIEF_SHARE = 16
+
 
 cdef class ConnectionLoop:
     cdef int _epoll_fd

@@ -60,10 +60,6 @@ cdef enum:
     # BOUND: requests in flight on one connection.
     IN_FLIGHT_MAX = 256
     GATHER_MAX = 64
-    # How long a connection waits for memory before others may be closed for it, and how long those sent nothing.
-    RELIEF_AFTER_MS = 500
-    # What is freed at a time: this part of the memory.
-    RELIEF_SHARE = 16
 
 
 cdef inline int64_t request_began(Connection c) noexcept:
@@ -145,6 +141,14 @@ cdef class ConnectionLoop:
     @property
     def connection_count(self) -> int:
         return len(self._connections)
+
+    def peer_hosts(self):
+        """{host: connections}."""
+        cdef Connection c
+        counts = {}
+        for c in self._connections.values():
+            counts[c.peer_host] = counts.get(c.peer_host, 0) + 1
+        return counts
 
     @property
     def requests_in_flight(self) -> int:
@@ -383,7 +387,7 @@ cdef class ConnectionLoop:
                 c.pop()
                 if request.close_after:
                     self.end_request(request)
-                    raise CloseConnection("a request that cannot be answered")
+                    raise CloseConnection(c.close_reason or "a request that cannot be answered")
                 self.end_request(request)
             elif request.fetch_reply != NULL:
                 if not self.send_fetch(c, request):

@@ -25,6 +25,7 @@ cdef class FileCache:
     cdef readonly int32_t capacity
     cdef readonly int32_t open_count
     cdef readonly uint64_t opened_total
+    cdef readonly uint64_t denied_total   # opens that found every place in flight
     cdef int64_t now_ms         # set by the engine at each call; coarse is enough
     cdef int32_t newest
     cdef int32_t oldest

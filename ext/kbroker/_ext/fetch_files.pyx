@@ -53,6 +53,7 @@ cdef class FileCache:
             while index != NO_PLACE and self.files[index].references > 0:
                 index = self.files[index].newer
             if index == NO_PLACE:
+                self.denied_total += 1
                 return -ENFILE
             self.close_place(index)
         fd = posix_open(path, O_RDONLY | O_CLOEXEC)

@@ -57,6 +57,7 @@ cdef class FetchReply:
     cdef int64_t chunk_start           # bytes from here belong to the next chunk
     # Call once when sent or abandoned: lets go of the descriptors; the object must not be used afterwards.
     cdef void release(self)
+    cdef int file_count(self) noexcept
     # Encoding, in this order: begin, then per topic begin_topic, add_partition..., end_topic; end.
     cdef int begin(
         self, int16_t version, int32_t correlation_id, int16_t error, int32_t session_id, int32_t topic_count

@@ -63,6 +63,14 @@ cdef class FetchReply:
         if self.bytes_capacity <= KEEP_CAPACITY and len(self.pool.idle) < IDLE_REPLIES:
             self.pool.idle.append(self)
 
+    cdef int file_count(self) noexcept:
+        """How many descriptors it keeps from being closed, those of one file counted each."""
+        cdef int32_t i
+        cdef int count = 0
+        for i in range(self.chunk_count):
+            count += self.chunks[i].file >= 0
+        return count
+
     cdef void drop_files(self) noexcept:
         cdef int32_t number
         for number in range(self.chunk_count):

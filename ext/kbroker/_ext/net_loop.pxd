@@ -1,5 +1,5 @@
 # The requests of a network process: produce, fetch, and what is dispatched. See net_loop.pyx.
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from kbroker._ext.arena cimport Arena
 from kbroker._ext.connection cimport Connection
@@ -19,6 +19,7 @@ cdef class NetLoop(ConnectionLoop):
     # on_answer(io worker index, message): takes a MSG_ANSWER, a coordinator's part of an answer.
     cdef public object on_answer
     cdef int64_t _api_requests[96]
+    cdef uint64_t _denied_seen        # fetch.files.denied_total when files were freed last
 
     cdef int read_lane(self, Lane lane) except -1
     cdef int start_produce(
@@ -34,4 +35,5 @@ cdef class NetLoop(ConnectionLoop):
     cdef int finish_fetch(self, Request* request, FetchReply reply) except -1
     cdef int drain_fetches(self) except -1
     cdef int expire_fetches(self) except -1
+    cdef int relieve_files(self) except -1
     cdef int expire_requests(self, int64_t now_ns) except -1

@@ -9,6 +9,7 @@ from cpython.ref cimport Py_INCREF
 from libc.stdint cimport uint64_t
 from libc.string cimport memcmp, memcpy
 
+from kbroker._ext.connection_loop cimport RELIEF_AFTER_MS, RELIEF_SHARE
 from kbroker._ext.descriptors cimport MSG_ANSWER, MSG_PRODUCE_RESULT, MSG_WAKE, Envelope, ProduceResult
 from kbroker._ext.fetch_send cimport copy_small
 from kbroker._ext.requests cimport REQUEST_WAITING, reserve_response, token_of
@@ -196,6 +197,9 @@ cdef class NetLoop(ConnectionLoop):
             for i in range(request.part_count):
                 if request.parts[i].error_code != 0:
                     request.close_after = True
+                    (<Connection>request.connection).close_reason = (
+                        f"a produce without acks failed with error {request.parts[i].error_code}"
+                    )
         else:
             self.produce.encode(request)
         return self.answered(request)
@@ -380,6 +384,40 @@ cdef class NetLoop(ConnectionLoop):
             fetch_ms = self.fetch.next_deadline_ms()
             if fetch_ms >= 0:
                 timeout_ms = <int>max(min(fetch_ms - self.now_ms, <int64_t>timeout_ms), <int64_t>0)
+
+    # -- scarce files ---
+
+    def relieve(self, int64_t now_ms):
+        """Also free descriptors of segments when a fetch got none because all are in flight.
+
+        Connections are closed that have been sent an answer from files and have read nothing for RELIEF_AFTER_MS, those
+        that stopped reading first go first. If there is none, the one goes whose request is the oldest.
+        """
+        ConnectionLoop.relieve(self, now_ms)
+        if self.fetch.files.denied_total != self._denied_seen:
+            self._denied_seen = self.fetch.files.denied_total
+            self.relieve_files()
+
+    cdef int relieve_files(self) except -1:
+        cdef Connection c
+        cdef int count, freed = 0
+        cdef list deaf = [], slow = []
+        for c in self._connections.values():
+            if c.first == NULL or c.first.fetch_reply == NULL:
+                continue
+            count = (<FetchReply>c.first.fetch_reply).file_count()
+            if count and 0 <= c.blocked_since_ms <= self.now_ms - RELIEF_AFTER_MS:
+                deaf.append((c.blocked_since_ms, c.fd, count))
+            elif count:
+                slow.append((c.first.started_ns, c.fd, count))
+        if not deaf and slow:
+            deaf = [min(slow)]
+        for _, fd, count in sorted(deaf):
+            if freed >= max(1, self.fetch.files.capacity // RELIEF_SHARE):
+                break
+            freed += count
+            self.close_connection(self._connections[fd], "it reads too slowly, and others need the files it holds")
+        return 0
 
     # -- timeouts ---
 

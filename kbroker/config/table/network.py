@@ -53,8 +53,10 @@ CONNECTIONS_AND_SOCKETS = (
     Key("socket.request.max.bytes", INT, 104_857_600, HIGH, low=1,
         doc="Largest request accepted. A connection that announces more is closed before "
             "anything is allocated."),
-    Key("socket.listen.backlog.size", INT, 50, MEDIUM, low=1,
-        doc="Connections the operating system holds until they are accepted."),
+    Key("socket.listen.backlog.size", INT, 1024, MEDIUM, low=1,
+        doc="Connections the operating system holds until they are accepted, no more than its own "
+            "limit (net.core.somaxconn). One above it tries again after a second.",
+        deviation="1024 (Kafka: 50)"),
     Key("max.connections", INT, 15_000, MEDIUM, low=0, dynamic=CLUSTER_WIDE,
         doc="Most connections at once.",
         deviation="15,000 (Kafka: without bound)"),

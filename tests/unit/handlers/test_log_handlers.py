@@ -223,10 +223,10 @@ class TestProduceBefore3:
 
     @pytest.mark.parametrize("version", range(3))
     def test_produce_of_an_old_format_without_acks_closes(
-        self, process: NetworkProcess, version: int, caplog: pytest.LogCaptureFixture
+        self, process: NetworkProcess, version: int
     ) -> None:
         assert process.ask(self.request(0), version) is None
-        assert "message formats 0 and 1" in caplog.text
+        assert "message formats 0 and 1" in process.connection.close_reason
 
 
 class TestDescribeProducers:

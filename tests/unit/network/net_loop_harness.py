@@ -37,6 +37,7 @@ class Harness:
         frame_max: int = (1 << 20) - 4,
         log_dirs: list[str] | None = None,
         small_bytes: int = 0,
+        open_files: int = 1000,
     ) -> None:
         self.dispatched: list[tuple[int, bytes]] = []
         self.on_dispatch = lambda connection, token, frame: self.dispatched.append((token, frame))
@@ -47,7 +48,7 @@ class Harness:
         self.topics = topics = TopicRegistry()
         topics.put(b"t", TOPIC_ID, [0, 1], [7, 8])
         self.table = PartitionTable(mmap.mmap(-1, region_size(4)), 4)
-        self.fetch = FetchEngine(self.table, 0, log_dirs or [])
+        self.fetch = FetchEngine(self.table, 0, log_dirs or [], max_open_files=open_files)
         self.fetch.put_topic("t", TOPIC_ID, [0, 1], [7, 8])
         self.loop = NetLoop(
             self.arena,

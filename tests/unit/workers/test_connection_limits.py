@@ -99,13 +99,15 @@ def test_report_of_an_unknown_connection_counts_nothing_below_zero() -> None:
 
 
 def test_adopted_connections_count_until_they_close() -> None:
-    made = limits(max_connections=3)
-    made.adopt(0, 3)
+    made = limits(max_connections=3, max_connections_per_ip=2)
+    made.adopt(0, {HOST: 2, "other": 1})
     assert made.wait_ms(0, 0) is None
+    assert "max.connections.per.ip" in (made.refusal(0, HOST, 0) or "")
 
     made.closed(0, HOST)
 
     assert made.total(0) == 2
+    assert made.refusal(0, HOST, 0) is None
 
 
 def test_changed_limits_apply_to_what_comes_next() -> None:
