@@ -164,7 +164,7 @@ def test_damaged_record_costs_one_line_and_nothing_behind_it(
     machine = make_machine(OffsetsHost())
 
     with caplog.at_level(logging.WARNING):
-        for _ in Loader(machine, write_segment(Random(1), log, tmp_path)).load():
+        for _ in Loader(machine, write_segment(Random(1), log, tmp_path), 1 << 20).load():
             pass
 
     assert sorted(machine.offsets.group_ids()) == ["g0", "g1", "g2", "g3", "g7", "g8"]

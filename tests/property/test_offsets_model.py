@@ -186,7 +186,7 @@ class Model:
         """Another machine, loaded from files, has the same and goes on in the same way."""
         path = write_segment(self.random, self.host.log, directory)
         machine = make_machine(self.host)
-        loader = Loader(machine, path)
+        loader = Loader(machine, path, self.random.choice([200, 1 << 20]))
         for _ in loader.load():
             pass
         assert loader.skipped == 0
