@@ -1,0 +1,260 @@
+"""The io worker's side of coordinators: shards for the internal topics, requests over lanes."""
+
+from __future__ import annotations
+
+import mmap
+import socket
+from collections import deque
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kbroker._ext.lane import Lane
+from kbroker.cluster.image import ClusterImage
+from kbroker.config.loader import BrokerConfig
+from kbroker.coordinator.partitioner import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from kbroker.errors import ErrorCode
+from kbroker.ipc.lane_calls import Assembler, Request, pack, request_parts, unpack
+from kbroker.ipc.process_table import Address, ProcessKind
+from kbroker.protocol import codec
+from kbroker.protocol.messages.heartbeat import HeartbeatRequest
+from kbroker.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from kbroker.workers.coordinators import Coordinators
+from tests.doubles.log_store import LogStore
+from tests.doubles.network_process import FakeRpc, topic_document
+
+pytestmark = pytest.mark.unit
+
+ENVELOPE_BYTES = 16
+ME = Address(ProcessKind.IO_WORKER, 0)
+
+
+class Engine:
+    """The part of ``ProduceEngine`` that coordinators use."""
+
+    def __init__(self) -> None:
+        self.on_request: Any = None
+        self.touched: list[Any] = []
+        self.verdicts: list[tuple[int, int]] = []
+        self.turns = 0
+
+    def touch(self, appender: Any) -> None:
+        self.touched.append(appender)
+
+    def end_turn(self) -> bool:
+        self.turns += 1
+        touched, self.touched = self.touched, []
+        for appender in touched:
+            appender.publish_now()
+        return False
+
+    def verified(self, token: int, code: int) -> None:
+        self.verdicts.append((token, code))
+
+
+class Bench:
+    """An io worker with both internal topics, and a network process played by the test."""
+
+    worker_count = 1
+    kind = ProcessKind.IO_WORKER
+    address = ME
+
+    def __init__(self, path: Path) -> None:
+        ours, self.network = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._ours = ours
+        for end in (ours, self.network):
+            end.setblocking(False)
+        self.cells = memoryview(mmap.mmap(-1, 4096)).cast("q")
+        self.cells[0] = 5
+        self.lane = Lane(ours.fileno(), (3, 0, 1), 0, self.cells, 0)
+        self.store = LogStore(path)
+        self.logs = self.store.manager
+        self.clock = self.store.clock
+        self.config = BrokerConfig({})
+        self.engine = Engine()
+        self.rpc: Any = FakeRpc()
+        self.rpc.serve = lambda *_: None
+        self.context = SimpleNamespace(broker_id=0)
+        self.counters = SimpleNamespace(add=lambda *_: None, set=lambda *_: None)
+        self.image = ClusterImage()
+        self.coordinators = Coordinators(self, [self.lane])  # type: ignore[arg-type]
+        self.assembler = Assembler()
+        self.tokens = 0
+        for slot, topic in enumerate((OFFSETS_TOPIC, TRANSACTIONS_TOPIC)):
+            self.store.open(topic=topic, slot=slot, topic_id=bytes([slot + 1]) * 16,
+                            cleanup_policy=("compact",))  # fmt: skip
+        self.apply(
+            {
+                OFFSETS_TOPIC: topic_document(b"\1" * 16, [0], internal=True),
+                TRANSACTIONS_TOPIC: topic_document(b"\2" * 16, [1], internal=True),
+                "t": topic_document(b"t" * 16, [2]),
+            }
+        )
+
+    def owns(self, topic: Any, partition: int) -> bool:
+        return True
+
+    def apply(self, topics: dict[str, Any]) -> None:
+        delta = {"version": self.image.version + 1, "topics": topics}
+        self.coordinators.on_image(self.image.apply(delta))
+
+    def ask(self, request: Any, version: int, slot: int = 0, incarnation: int = 1) -> int:
+        """Send a request; its token."""
+        self.tokens += 1
+        body = codec.encode(request, version)
+        sent = Request(self.tokens, slot, incarnation, request.API_KEY, version, "c", "::1", body)
+        outbox = deque(request_parts(sent))
+        message, count = pack(outbox)
+        assert count == len(outbox)
+        self.engine.on_request(0, message)
+        return self.tokens
+
+    def end_turn(self) -> None:
+        self.engine.end_turn()
+        self.coordinators.end_turn()
+
+    def answers(self) -> list[Any]:
+        found = []
+        while True:
+            try:
+                data = self.network.recv(1 << 20)
+            except BlockingIOError:
+                return found
+            for part in unpack(data[ENVELOPE_BYTES:]):
+                answer = self.assembler.answer(part)
+                if answer is not None:
+                    found.append(answer)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def commit(group: str = "g", offset: int = 5) -> OffsetCommitRequest:
+    cls = OffsetCommitRequest
+    partition = cls.OffsetCommitRequestPartition(
+        partition_index=0, committed_offset=offset, committed_metadata=""
+    )
+    return cls(
+        group_id=group,
+        topics=[cls.OffsetCommitRequestTopic(name="t", partitions=[partition])],
+    )
+
+
+def test_commit_is_answered_when_its_record_is_published(bench: Bench) -> None:
+    token = bench.ask(commit(), 6)
+    assert bench.answers() == []
+    bench.end_turn()
+    (answer,) = bench.answers()
+    assert (answer.token, answer.error) == (token, 0)
+    response = codec.decode_exact(OffsetCommitResponse, 6, answer.body)
+    assert response.topics[0].partitions[0].error_code == 0
+
+
+def test_answers_of_one_turn_share_a_message(bench: Bench) -> None:
+    for n in range(20):
+        bench.ask(commit(f"g{n}"), 6)
+    bench.end_turn()
+    data = bench.network.recv(1 << 20)
+    assert len(list(unpack(data[ENVELOPE_BYTES:]))) == 20
+
+
+def test_request_for_a_group_unknown_here_is_answered_by_its_machine(bench: Bench) -> None:
+    bench.ask(HeartbeatRequest(group_id="none", generation_id=1, member_id="m"), 3)
+    bench.end_turn()
+    (answer,) = bench.answers()
+    assert answer.error == ErrorCode.UNKNOWN_MEMBER_ID
+    assert answer.body.decode()
+
+
+@pytest.mark.parametrize(("slot", "incarnation"), [(0, 2), (2, 1), (99, 1)])
+def test_request_for_a_slot_without_coordinator_is_refused(
+    bench: Bench, slot: int, incarnation: int
+) -> None:
+    token = bench.ask(commit(), 6, slot, incarnation)
+    bench.end_turn()
+    (answer,) = bench.answers()
+    assert (answer.token, answer.error) == (token, ErrorCode.NOT_COORDINATOR)
+
+
+def test_request_of_a_network_process_that_is_gone_is_not_answered(bench: Bench) -> None:
+    bench.ask(commit(), 6)
+    bench.cells[0] = 6
+    assert bench.lane.look()
+    bench.end_turn()
+    assert bench.answers() == []
+    bench.ask(commit(), 6)
+    bench.end_turn()
+    assert len(bench.answers()) == 1
+
+
+def test_answers_wait_for_room_on_the_lane(bench: Bench) -> None:
+    wanted = 3000
+    for n in range(wanted):
+        bench.ask(commit(f"group-{n}-" + "x" * 200), 6)
+    found = 0
+    for _ in range(200):
+        bench.end_turn()
+        found += len(bench.answers())
+    assert found == wanted
+
+
+def test_topic_that_is_deleted_takes_its_coordinators_with_it(bench: Bench) -> None:
+    bench.coordinators.close(0)
+    bench.apply({OFFSETS_TOPIC: None})
+    bench.ask(commit(), 6)
+    bench.end_turn()
+    (answer,) = bench.answers()
+    assert answer.error == ErrorCode.NOT_COORDINATOR
+
+
+class TestVerify:
+    def test_transaction_nobody_began_is_refused(self, bench: Bench) -> None:
+        bench.store.open(topic="t", slot=2)
+        bench.coordinators.verify(2, 7, 0, "tx", 11, 44)
+        bench.end_turn()
+        ((token, code),) = bench.engine.verdicts
+        assert token == 44
+        assert code != 0
+
+    def test_log_that_is_gone_is_refused(self, bench: Bench) -> None:
+        bench.coordinators.verify(9, 7, 0, "tx", 11, 44)
+        assert bench.engine.verdicts == [(44, int(ErrorCode.INVALID_TXN_STATE))]
+
+    def test_coordinator_of_another_io_worker_is_asked_by_call(self, bench: Bench) -> None:
+        bench.store.open(topic="t", slot=2)
+        bench.worker_count = 2
+        asked: list[Any] = []
+
+        def answer(to: Address, slot: int, call: dict[str, Any]) -> int:
+            asked.append((to, slot, call))
+            return 0
+
+        bench.rpc.answers["verify_transaction"] = answer
+        bench.coordinators.verify(2, 7, 3, "tx", 12, 45)
+        assert bench.engine.verdicts == [(45, 0)]
+        ((to, slot, call),) = asked
+        assert (to.index, slot, call["add"], call["producer_epoch"]) == (1, 1, True, 3)
+
+    def test_no_transactions_topic_is_not_coordinator(self, bench: Bench) -> None:
+        bench.coordinators.close(1)
+        bench.apply({TRANSACTIONS_TOPIC: None})
+        bench.store.open(topic="t", slot=2)
+        bench.coordinators.verify(2, 7, 0, "tx", 11, 46)
+        assert bench.engine.verdicts == [(46, int(ErrorCode.NOT_COORDINATOR))]
+
+
+def test_timer_has_a_deadline_and_runs_at_the_end_of_a_turn(bench: Bench) -> None:
+    seen: list[str] = []
+    (shard,) = [s for s in bench.coordinators._shards.values() if s.topic == OFFSETS_TOPIC]
+    shard.set_timer("mine", 50, lambda op: seen.append("ran"))
+    assert bench.coordinators.next_deadline_ms <= bench.clock.monotonic_ms() + 50
+    bench.clock.advance(49)
+    bench.end_turn()
+    assert seen == []
+    bench.clock.advance(1)
+    bench.end_turn()
+    assert seen == ["ran"]
