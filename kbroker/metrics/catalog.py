@@ -131,6 +131,29 @@ CLASSIC_REBALANCES = _row(
     COUNTER,
     "Rebalances of groups of the classic protocol that ended with an assignment.",
 )
+CONSUMER_GROUPS_EMPTY = _row(
+    "kbroker_consumer_groups_empty", GAUGE, "Groups of the consumer protocol without members."
+)
+CONSUMER_GROUPS_ASSIGNING = _row(
+    "kbroker_consumer_groups_assigning",
+    GAUGE,
+    "Groups of the consumer protocol whose next heartbeat brings a new target assignment.",
+)
+CONSUMER_GROUPS_RECONCILING = _row(
+    "kbroker_consumer_groups_reconciling",
+    GAUGE,
+    "Groups of the consumer protocol with members that do not have yet what they are to have.",
+)
+CONSUMER_GROUPS_STABLE = _row(
+    "kbroker_consumer_groups_stable",
+    GAUGE,
+    "Groups of the consumer protocol whose members have what they are to have.",
+)
+CONSUMER_REBALANCES = _row(
+    "kbroker_consumer_group_rebalances_total",
+    COUNTER,
+    "New epochs of groups of the consumer protocol.",
+)
 OFFSETS = _row("kbroker_committed_offsets", GAUGE, "Committed offsets in memory.")
 OFFSET_COMMITS = _row("kbroker_offset_commits_total", COUNTER, "Offsets committed, by partition.")
 OFFSETS_EXPIRED = _row(

@@ -49,6 +49,7 @@ class FakeGroup(Group):
         *,
         version: int,
         transactional: bool = False,
+        partitions: Any = None,
     ) -> None:
         self.checked.append((member_id, instance_id, epoch, version, transactional))
         self._check()

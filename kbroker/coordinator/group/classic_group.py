@@ -9,7 +9,7 @@ its members join again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from kbroker.coordinator.group.classic_member import Member, Sessions
@@ -148,6 +148,7 @@ class ClassicGroup(Group):
         *,
         version: int,
         transactional: bool = False,
+        partitions: Iterable[tuple[bytes | None, int]] | None = None,
     ) -> None:
         if epoch < 0 and self.state == EMPTY:
             return  # an administrator, or a consumer that does not use the group's protocol

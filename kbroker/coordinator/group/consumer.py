@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING, Any
 from kbroker.coordinator.group import consumer_migration, consumer_records, consumer_requests
 from kbroker.coordinator.group.classic_group import ClassicGroup
 from kbroker.coordinator.group.consumer_classic import JOIN, SYNC, ClassicMembers
-from kbroker.coordinator.group.consumer_group import ConsumerGroup
+from kbroker.coordinator.group.consumer_group import (
+    ASSIGNING,
+    EMPTY,
+    RECONCILING,
+    STABLE,
+    ConsumerGroup,
+)
 from kbroker.coordinator.group.consumer_member import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -36,6 +42,13 @@ from kbroker.coordinator.group.machine import GroupMachine, Part
 from kbroker.coordinator.machine import Call, Operation
 from kbroker.coordinator.records.offsets_topic import GroupMetadataKey
 from kbroker.errors import ErrorCode, WireError
+from kbroker.metrics.catalog import (
+    CONSUMER_GROUPS_ASSIGNING,
+    CONSUMER_GROUPS_EMPTY,
+    CONSUMER_GROUPS_RECONCILING,
+    CONSUMER_GROUPS_STABLE,
+    CONSUMER_REBALANCES,
+)
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.consumer_group_describe import ConsumerGroupDescribeResponse
 from kbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
@@ -47,6 +60,13 @@ log = logging.getLogger(__name__)
 
 # First parts of timers' names; the group and the member follow.
 SESSION, REBALANCE = "consumer session", "consumer rebalance"
+
+GROUPS_IN_STATE = {
+    EMPTY: CONSUMER_GROUPS_EMPTY,
+    ASSIGNING: CONSUMER_GROUPS_ASSIGNING,
+    RECONCILING: CONSUMER_GROUPS_RECONCILING,
+    STABLE: CONSUMER_GROUPS_STABLE,
+}
 
 # BOUND: topics that a group notes down for its patterns; beyond it matches all there are.
 _CHANGED_TOPICS_MAX = 1_000
@@ -62,7 +82,8 @@ class ConsumerProtocol(Part):
             ApiKey.CONSUMER_GROUP_HEARTBEAT: self.heartbeat,
             ApiKey.CONSUMER_GROUP_DESCRIBE: self.describe,
         }
-        self.replayers = ConsumerReplay(machine.groups).replayers()
+        self.replayers = ConsumerReplay(machine.groups, self._count_state).replayers()
+        self._counted: dict[str, str] = {}  # group -> the state in which a gauge counts it
         self.hashes = TopicHashes(self.host)
         classic = ClassicMembers(self)
         # Called by ``machine.classic`` as handlers, for a group of this kind with members.
@@ -76,6 +97,7 @@ class ConsumerProtocol(Part):
     def loaded(self, op: Operation) -> None:
         op.touch()
         for group in self._groups():
+            self._count_state(group.group_id)
             log.info("group %s: loaded with %d members", group.group_id, len(group.members))
             for member in group.members.values():
                 self.start_session(group.group_id, member)
@@ -103,6 +125,25 @@ class ConsumerProtocol(Part):
                     if len(group.changed_topics) > _CHANGED_TOPICS_MAX:
                         group.changed_topics = None
 
+    def close(self, error: Exception) -> None:
+        for state in self._counted.values():
+            self.host.count(GROUPS_IN_STATE[state], -1)
+        self._counted.clear()
+
+    def _count_state(self, group_id: str) -> None:
+        """Have the gauges show the state that the group is in now."""
+        group = self.machine.groups.get(group_id)
+        state = group.state if isinstance(group, ConsumerGroup) else None
+        before = self._counted.get(group_id)
+        if state == before:
+            return
+        if before is not None:
+            del self._counted[group_id]
+            self.host.count(GROUPS_IN_STATE[before], -1)
+        if state is not None:
+            self._counted[group_id] = state
+            self.host.count(GROUPS_IN_STATE[state])
+
     def _groups(self) -> list[ConsumerGroup]:
         return [g for g in self.machine.groups.values() if isinstance(g, ConsumerGroup)]
 
@@ -125,7 +166,7 @@ class ConsumerProtocol(Part):
         op.touch()
         if conversion:
             self._release(op, group)
-        self.write(op, conversion + self.replacement(group, replaced, old) + update.records)
+        self.write(op, group, conversion + self.replacement(group, replaced, old) + update.records)
         self.settle(op, update, member)
         self.start_session(group.group_id, member)
         response = ConsumerGroupHeartbeatResponse(
@@ -243,14 +284,20 @@ class ConsumerProtocol(Part):
             consumer_records.assignment(group_id, member),
         ]
 
-    def write(self, op: Operation, records: list[consumer_records.Record]) -> None:
+    def write(
+        self, op: Operation, group: ConsumerGroup, records: list[consumer_records.Record]
+    ) -> None:
         for key, value in records:
             op.append(key, value)
+        if records:
+            op.then(lambda: self._count_state(group.group_id))
 
     def settle(self, op: Operation, update: Update, member: Member) -> None:
         """Change soft state as the update has it."""
         op.touch()
         group = update.group
+        if update.epoch != group.epoch:
+            self.host.count(CONSUMER_REBALANCES)
         if update.has_checked:
             group.is_stale = False
         if update.has_matched:
@@ -284,7 +331,7 @@ class ConsumerProtocol(Part):
                     member.instance_id,
                 )
                 left = member.with_(epoch=STATIC_LEAVE_EPOCH, revoking={})
-                self.write(op, [consumer_records.assignment(group.group_id, left)])
+                self.write(op, group, [consumer_records.assignment(group.group_id, left)])
                 return response
         log.info("group %s: member %s leaves", group.group_id, member.member_id)
         self.fence(op, group, [member])
@@ -327,8 +374,9 @@ class ConsumerProtocol(Part):
             epoch,
             len(members),
         )
-        self.write(op, records)
+        self.write(op, group, records)
         op.touch()
+        self.host.count(CONSUMER_REBALANCES)
         for member in members:
             self.cancel_timers(group.group_id, member.member_id)
 
@@ -342,7 +390,7 @@ class ConsumerProtocol(Part):
         op.touch()
         for member_id in group.members:
             self.cancel_timers(group.group_id, member_id)
-        self.write(op, consumer_records.without_group(group, sorted(group.members)))
+        self.write(op, group, consumer_records.without_group(group, sorted(group.members)))
         log.info(
             "group %s: moves to the classic protocol with %d members", group.group_id, len(members)
         )

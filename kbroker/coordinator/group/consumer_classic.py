@@ -88,7 +88,7 @@ class ClassicMembers:
         replacing = self._part.replacement(group, replaced, old)
         update = self._part.update(group, old, member, replaced)
         member = update.run(self._reported(subscribed))
-        self._part.write(op, replacing + update.records)
+        self._part.write(op, group, replacing + update.records)
         self._part.settle(op, update, member)
         log.info("group %s: member %s joins with the classic protocol, epoch %d",
                  group.group_id, member_id, member.epoch)  # fmt: skip

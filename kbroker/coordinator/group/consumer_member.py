@@ -89,6 +89,16 @@ class Member:
         """Whether it has exactly what the target of this epoch gives it."""
         return self.state == STABLE and self.epoch == target_epoch
 
+    def has_since(self, epoch: int, topic_id: bytes | None, partition: int) -> bool:
+        """Whether the partition has been the member's ever since that epoch."""
+        if topic_id is None:
+            return False
+        for owned in (self.assigned, self.revoking):
+            since = owned.get(topic_id, {}).get(partition)
+            if since is not None:
+                return since <= epoch
+        return False
+
     def has_same_metadata(self, other: Member) -> bool:
         """Whether everything that the member itself says is equal."""
         return all(getattr(self, name) == getattr(other, name) for name in _METADATA)

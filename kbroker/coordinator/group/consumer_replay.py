@@ -7,6 +7,7 @@ there, and a tombstone for what is not there does nothing.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from kbroker.coordinator.group.consumer_group import ConsumerGroup, ResolvedRegex
@@ -20,12 +21,16 @@ if TYPE_CHECKING:
 
 
 class ConsumerReplay:
-    """groups: of the machine; this creates, changes and removes those of the consumer protocol."""
+    """groups: of the machine; this creates, changes and removes those of the consumer protocol.
 
-    __slots__ = ("_groups",)
+    on_removed: is told the id of a group that is gone.
+    """
 
-    def __init__(self, groups: dict[str, Group]) -> None:
+    __slots__ = ("_groups", "_on_removed")
+
+    def __init__(self, groups: dict[str, Group], on_removed: Callable[[str], None]) -> None:
         self._groups = groups
+        self._on_removed = on_removed
 
     def replayers(self) -> dict[type[Message], Replayer]:
         """By class of key."""
@@ -55,6 +60,7 @@ class ConsumerReplay:
             return
         if value is None:
             del self._groups[key.group_id]
+            self._on_removed(key.group_id)
             return
         group.epoch, group.metadata_hash = value.epoch, value.metadata_hash
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -58,10 +59,13 @@ class Group(ABC):
         *,
         version: int,
         transactional: bool = False,
+        partitions: Iterable[tuple[bytes | None, int]] | None = None,
     ) -> None:
         """Raise the WireError of a commit that is not allowed; ``epoch``: generation or member's.
 
         version: of OffsetCommit or TxnOffsetCommit; a commit also counts as a heartbeat.
+        partitions: what is committed, by topic id (None: no such topic); if that is not said, only
+        the present epoch will do.
         """
 
     @abstractmethod

@@ -6,6 +6,7 @@ COMPAT: version 0 keeps its offsets in the metadata store; the network process s
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from kbroker._ext.offset_records import encode_key, encode_value
@@ -184,7 +185,13 @@ class Commits:
         group = self._machine.groups.get(request.group_id)
         epoch = request.generation_id_or_member_epoch
         if group is not None:
-            group.check_commit(request.member_id, request.group_instance_id, epoch, version=version)
+            group.check_commit(
+                request.member_id,
+                request.group_instance_id,
+                epoch,
+                version=version,
+                partitions=self._partitions(request, version >= 10),
+            )
         elif epoch >= 0:
             # Without a member, anybody commits to a group that has none of its own kind.
             if self._offsets.store.has_group(request.group_id):
@@ -193,6 +200,15 @@ class Commits:
             raise WireError(
                 ErrorCode.GROUP_ID_NOT_FOUND if version >= 9 else ErrorCode.ILLEGAL_GENERATION
             )
+
+    def _partitions(self, request: Any, by_id: bool) -> Iterator[tuple[bytes | None, int]]:
+        """What is committed, by topic id; looked at for a member of an older epoch only."""
+        for topic in request.topics:
+            topic_id = topic.topic_id if by_id else None
+            if not by_id and topic.name in self._host.image.topics:
+                topic_id = self._host.image.topics[topic.name].topic_id
+            for partition in topic.partitions:
+                yield topic_id, partition.partition_index
 
     def _check_producer(self, request: TxnOffsetCommitRequest, version: int) -> None:
         if request.producer_id < 0 or request.producer_epoch < 0:
@@ -206,6 +222,7 @@ class Commits:
                 epoch,
                 version=version,
                 transactional=True,
+                partitions=self._partitions(request, False),
             )
         elif epoch >= 0:
             if self._offsets.store.has_group(request.group_id):

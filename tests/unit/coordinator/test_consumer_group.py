@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
+from kbroker.coordinator.group.consumer import ConsumerProtocol
+from kbroker.coordinator.group.machine import GroupMachine
 from kbroker.coordinator.machine import Operation
+from kbroker.coordinator.offsets.offsets import Offsets
 from kbroker.coordinator.records import offsets_topic as records
 from kbroker.errors import ErrorCode, WireError
 from kbroker.protocol import codec
@@ -14,6 +17,7 @@ from kbroker.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
 )
+from kbroker.protocol.messages.offset_commit import OffsetCommitRequest
 from tests.doubles.consumer_member import FakeConsumer, describe, make_host, settle, topic_id
 from tests.doubles.coordinator_host import CoordinatorHost
 
@@ -123,6 +127,91 @@ def test_commit_needs_the_epoch_of_the_member(host: CoordinatorHost) -> None:
     assert error_of(group.check_commit, "m1", None, 1, version=8) == ErrorCode.UNSUPPORTED_VERSION
     group.check_commit("m1", None, 1, version=3, transactional=True)
     group.check_commit("", None, -1, version=3, transactional=True)
+
+
+def test_commit_of_an_older_epoch_is_taken_for_what_the_member_still_has(
+    host: CoordinatorHost,
+) -> None:
+    """It may not have heard of its new epoch yet (KIP-1251); others cannot have committed since."""
+    first, second = FakeConsumer(host, "m1", ["a"]), FakeConsumer(host, "m2", ["a"])
+    first.join()
+    second.join()
+    settle(first, second)
+    group = host.machine.groups["g"]
+    assert first.epoch == 2
+    kept = sorted(first.owned)
+    lost = sorted(second.owned)
+    stale = ErrorCode.STALE_MEMBER_EPOCH
+
+    group.check_commit("m1", None, 1, version=9, partitions=iter(kept))
+    options = {"version": 9}
+    assert error_of(group.check_commit, "m1", None, 1, **options, partitions=lost) == stale
+    assert error_of(group.check_commit, "m1", None, 1, **options, partitions=[(None, 0)]) == stale
+    assert error_of(group.check_commit, "m1", None, 0, **options, partitions=kept) == stale
+    assert error_of(group.check_commit, "m1", None, 3, **options, partitions=kept) == stale
+    assert error_of(group.check_commit, "m2", None, 1, **options, partitions=lost) == stale
+
+
+@pytest.mark.parametrize("version", [9, 10])
+def test_commit_request_of_an_older_epoch_counts_partition_by_partition(version: int) -> None:
+    def make(host: Any) -> GroupMachine:
+        machine = GroupMachine(host)
+        machine.add(Offsets(machine))
+        machine.add(ConsumerProtocol(machine))
+        return machine
+
+    def commit(*partitions: int) -> int:
+        cls = OffsetCommitRequest
+        topic = cls.OffsetCommitRequestTopic(
+            name="a" if version == 9 else "",
+            topic_id=A if version == 10 else bytes(16),
+            partitions=[
+                cls.OffsetCommitRequestPartition(partition_index=p, committed_offset=7)
+                for p in partitions
+            ],
+        )
+        request = cls(group_id="g", member_id="m1", generation_id_or_member_epoch=1, topics=[topic])
+        answered = host.ask(request, version).topics[0].partitions
+        [code] = {partition.error_code for partition in answered}
+        return int(code)
+
+    host = CoordinatorHost(make)
+    host.add_topic("a", 4)
+    first, second = FakeConsumer(host, "m1", ["a"]), FakeConsumer(host, "m2", ["a"])
+    first.join()
+    second.join()
+    settle(first, second)
+    kept = [partition for _, partition in sorted(first.owned)]
+    lost = [partition for _, partition in sorted(second.owned)]
+
+    assert commit(*kept) == ErrorCode.NONE
+    assert commit(kept[0], lost[0]) == ErrorCode.STALE_MEMBER_EPOCH
+
+
+def test_groups_are_counted_by_state(host: CoordinatorHost) -> None:
+    def counts() -> dict[str, int]:
+        prefix = "kbroker_consumer_groups_"
+        return {
+            name.removeprefix(prefix): count
+            for name, count in host.counted.items()
+            if name.startswith(prefix) and count
+        }
+
+    first, second = FakeConsumer(host, "m1", ["a"]), FakeConsumer(host, "m2", ["a"])
+    first.join()
+    assert counts() == {"stable": 1}
+    second.join()
+    assert counts() == {"reconciling": 1}
+    settle(first, second)
+    second.leave()
+    assert counts() == {"assigning": 1}
+    host.reload()
+    assert counts() == {"assigning": 1}
+    first.leave()
+    assert counts() == {"empty": 1}
+    host.execute(lambda op: host.machine.groups["g"].delete(op))
+    assert counts() == {}
+    assert host.counted["kbroker_consumer_group_rebalances_total"] == 4
 
 
 def test_anyone_commits_to_an_empty_group(host: CoordinatorHost) -> None:
