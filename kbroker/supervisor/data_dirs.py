@@ -38,6 +38,7 @@ class DataDirs:
         self.paths = paths
         self._lock_fds = lock_fds
         metas = {path: _read_meta(path) for path in paths}
+        _check_store(config.log_dirs, metas)
         self.broker_id = self._agreed_broker_id(metas, config)
         self.cluster_id = self._agreed_cluster_id(metas)
         wanted = {"version": "0", "broker.id": str(self.broker_id), "cluster.id": self.cluster_id}
@@ -161,6 +162,27 @@ def _lock(fd: int, deadline: float) -> bool:
             if time.monotonic() >= deadline:
                 return False
             time.sleep(_LOCK_POLL_S)
+
+
+def _check_store(configured: list[str], metas: dict[str, dict[str, str]]) -> None:
+    """Refuse to start a broker anew whose metadata lies in a directory that cannot be used.
+
+    It would not know its topics, and have two stores when the directory comes back. Raises
+    ConfigError.
+    """
+    from kbroker.metastore.embedded import FILE_NAME
+
+    left_out = [path for path in configured if path not in metas]
+    has_run = any("cluster.id" in meta for meta in metas.values())
+    if not left_out or not has_run:
+        return
+    if not any(os.path.exists(os.path.join(path, FILE_NAME)) for path in metas):
+        raise ConfigError(
+            "log.dirs",
+            ",".join(left_out),
+            f"a directory that can be used: {FILE_NAME}, the broker's metadata, is in none of the"
+            f" others. Mend it, or copy that file from a backup into {next(iter(metas))}",
+        )
 
 
 def _read_meta(path: str) -> dict[str, str]:

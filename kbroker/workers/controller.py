@@ -39,7 +39,7 @@ class ControllerWorker(Worker):
         context = self.context
         state = ClusterState(context.broker_id, context.cluster_id)
         try:
-            store: Store = EmbeddedStore(store_directory(self.config.log_dirs))
+            store: Store = EmbeddedStore(store_directory(list(context.clean_start)))
             slots = self._slot_book()
             endpoints = advertised_endpoints(self.config, self._bound_ports())
             rack = self.config["broker.rack"]
@@ -139,9 +139,10 @@ class ControllerWorker(Worker):
 
 
 def store_directory(log_dirs: list[str]) -> str:
-    """Where the metadata is: the log directory that has it, the first one at the first start.
+    """Where the metadata is, of the log directories that can be used.
 
-    The order of ``log.dirs`` may change; metadata must not get lost by it.
+    In the one that has it, in the first at the first start. The order of ``log.dirs`` may change;
+    metadata must not get lost by it.
     """
     having = [path for path in log_dirs if os.path.exists(os.path.join(path, FILE_NAME))]
     if len(having) > 1:

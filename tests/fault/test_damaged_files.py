@@ -306,3 +306,18 @@ def test_log_start_beyond_the_end_of_the_log_deletes_nothing(
         survivor.append(2)
         assert survivor.broker.stop() == 0
         assert f"{TOPIC} 2 0\n" in checkpoint.read_text(), "and it is mended"
+
+
+def test_first_directory_dead_leaves_the_others_in_service(tmp_path: Path) -> None:
+    """At the first start, and later when the metadata is in another directory."""
+    dead, good = tmp_path / "dead", tmp_path / "good"
+    dead.touch()
+    settings = {"log.dirs": f"{dead},{good}"}
+    for _ in range(2):
+        with Broker(settings, directory=tmp_path / "b", start_timeout=10) as broker:
+            assert f"data directory {dead} is left out" in broker.log_text
+            with WireClient((broker.host, broker.port)) as client:
+                if not client.metadata(TOPIC).topics[0].partitions:
+                    client.create_topic(TOPIC)
+                assert client.produce(TOPIC, {0: batch_of([b"v"])})[0].error_code == 0
+    assert (good / METADATA_STORE).exists()

@@ -215,10 +215,10 @@ def short_path() -> Iterator[Path]:
 def test_broker_stops_when_its_starter_is_killed(short_path: Path) -> None:
     """A test run that is killed must not leave brokers behind."""
     code = (
-        "import sys, time; sys.path[:0] = sys.argv[1:3]\n"
+        "import sys, signal; sys.path[:0] = sys.argv[1:3]\n"
         "from process_harness import double_broker\n"
         "broker = double_broker(directory=sys.argv[3]).start()\n"
-        "print(broker.pid, flush=True); time.sleep(60)"
+        "print(broker.pid, flush=True); signal.pause()"
     )
     root = str(Path(__file__).parents[2])
     starter = subprocess.Popen(

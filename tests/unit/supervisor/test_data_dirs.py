@@ -110,6 +110,20 @@ def test_unusable_directory_is_left_out(tmp_path: Path) -> None:
     dirs.release()
 
 
+def test_unusable_directory_that_has_the_metadata_is_not_left_out(tmp_path: Path) -> None:
+    """A broker that starts without its topics would be worse than one that does not start."""
+    DataDirs.open(config(tmp_path / "a", tmp_path / "b", broker_id="7")).release()
+    (tmp_path / "a").rename(tmp_path / "lost")
+    (tmp_path / "a").touch()
+    with pytest.raises(ConfigError, match=r"kbroker-metadata\.db"):
+        DataDirs.open(config(tmp_path / "a", tmp_path / "b"))
+
+    EmbeddedStore(str(tmp_path / "b")).close()
+    dirs = DataDirs.open(config(tmp_path / "a", tmp_path / "b"))
+    assert dirs.paths == [str(tmp_path / "b")]
+    dirs.release()
+
+
 def test_no_usable_directory_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
