@@ -140,6 +140,7 @@ def test_child_that_keeps_dying_is_restarted_at_growing_intervals(broker: Broker
 
 def test_child_that_cannot_start_stops_the_broker_with_3(tmp_path: Path) -> None:
     with double_broker(log_dirs=tmp_path, worker_restart_backoff_ms=1) as broker:
+        wait_until(lambda: "processes are ready" in broker.log_text)
         tell(broker, "io-0", "refuse")
         broker.kill("io", 0)
 
@@ -152,6 +153,7 @@ def test_child_that_cannot_start_stops_the_broker_with_3(tmp_path: Path) -> None
 
 def test_child_with_bad_configuration_stops_the_broker_with_2(tmp_path: Path) -> None:
     with double_broker(log_dirs=tmp_path) as broker:
+        wait_until(lambda: "processes are ready" in broker.log_text)
         tell(broker, "io-0", "misconfigured")
         broker.kill("io", 0)
 
