@@ -17,6 +17,7 @@ from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memmove
 from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
 
+from kbroker._ext.crc32c cimport crc32c
 from kbroker._ext.descriptors cimport (
     MSG_PRODUCE,
     MSG_PRODUCE_RESULT,
@@ -34,16 +35,18 @@ from kbroker._ext.partition_table cimport (
     PartitionTable,
     SlotData,
 )
+from kbroker._ext.producer_state cimport ProducerEntry
 from kbroker._ext.record_batch cimport (
     ATTRIBUTE_TRANSACTIONAL,
     BATCH_ATTRIBUTES_AT,
     BATCH_BASE_SEQUENCE_AT,
+    BATCH_CRC_AT,
     BATCH_HEADER_BYTES,
     BATCH_PRODUCER_EPOCH_AT,
     BATCH_PRODUCER_ID_AT,
 )
 from kbroker._ext.socket_api cimport epoll_event, epoll_wait, monotonic_ns
-from kbroker._ext.wire cimport load_i16, load_i32, load_i64
+from kbroker._ext.wire cimport load_i16, load_i32, load_i64, load_u32
 
 from kbroker.errors import StorageError
 
@@ -280,12 +283,21 @@ cdef class ProduceEngine:
         cdef const uint8_t* batch
         if refused == 0 and d.size >= BATCH_HEADER_BYTES:
             batch = self._bases[network_index] + d.arena_offset
-            if load_i16(batch + BATCH_ATTRIBUTES_AT) & ATTRIBUTE_TRANSACTIONAL:
+            # A damaged batch may claim anything; append_one says that it is damaged.
+            if load_i16(batch + BATCH_ATTRIBUTES_AT) & ATTRIBUTE_TRANSACTIONAL and self.is_intact(d, batch):
                 if d.transactional_id_size == 0:
                     refused = ERROR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED
                 elif self.hold(network_index, d, batch, now_ms, &refused):
                     return 0
         return self.append_one(network_index, d, now_ms, NO_QUESTION, refused, None)
+
+    cdef bint is_intact(self, const ProduceDescriptor* d, const uint8_t* batch) except *:
+        """Whether the checksum is right; not looked at where an open transaction leaves nothing to ask."""
+        cdef LogAppender appender = <LogAppender>self._appenders[d.slot]
+        cdef ProducerEntry entry = appender.producers.entries.get(load_i64(batch + BATCH_PRODUCER_ID_AT))
+        if d.transactional_id_size and entry is not None and entry.current_txn_first_offset >= 0:
+            return True
+        return load_u32(batch + BATCH_CRC_AT) == crc32c(batch + BATCH_ATTRIBUTES_AT, d.size - BATCH_ATTRIBUTES_AT)
 
     cdef int append_one(
         self, int network_index, const ProduceDescriptor* d, int64_t now_ms, int64_t verification, int16_t refused,
