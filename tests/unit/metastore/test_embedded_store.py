@@ -268,7 +268,7 @@ def test_topic_of_1000_partitions_is_one_fast_transaction(store):
         transaction.create(f"/t/partitions/{number}")
         transaction.create(f"/t/partitions/{number}/state", b"x" * 80)
     transaction.commit()
-    assert time.monotonic() - start < 0.5
+    assert time.monotonic() - start < 5  # a tenth of a second, unless each row is a scan
 
 
 def test_full_disk_refuses_and_heals(store):
