@@ -60,6 +60,9 @@ class Process(Protocol):
     def touched(self, source: PartitionLog) -> None:
         """Something was appended: sync and publish at the end of the turn."""
 
+    def storage_failed(self, slot: int) -> None:
+        """A write failed: the log directory goes offline, and every shard in it is closed."""
+
     def verify_partition(
         self,
         topic: str,
@@ -190,13 +193,15 @@ class Shard:
         machine = self.machine
         if delay_ms:
             await self.rpc.sleep(delay_ms)
+        if self.machine is not machine or self.state != LOADING:
+            return
         started_ms = step_ms = self.now_ms()
         loader = Loader(machine, self._log, self._load_bytes)
         for _ in loader.load():
             if self.now_ms() - step_ms >= LOAD_STEP_MS:
                 await self.rpc.sleep(0)
-                if self.machine is not machine:  # closed, or loaded anew, meanwhile
-                    return
+                if self.machine is not machine or self.state != LOADING:
+                    return  # closed, or loaded anew, meanwhile
                 step_ms = self.now_ms()
         if self.machine is not machine or self.state != LOADING:
             return
@@ -222,11 +227,19 @@ class Shard:
 
     def _reload(self, error: WireError) -> None:
         """Soft state has changed and its records are not written: start over from the log."""
+        if self.state == CLOSED:
+            return  # the log directory went offline with the write
         log.error("%s: could not write (%s), loading again", self._log.name, error)
         self.state = LOADING
         self._drop(error)
         self.machine = self._make_machine(self)
-        run(self.load(RELOAD_DELAY_MS)).then(self._log_failure)
+        run(self.load(RELOAD_DELAY_MS)).then(self.on_loaded)
+
+    def on_loaded(self, outcome: Pending) -> None:
+        """What ``load`` came to; a partition that cannot be read has no coordinator."""
+        if outcome.error is not None:
+            log.error("%s: cannot be loaded: %s", self._log.name, outcome.error)
+            self.close()
 
     # -- operations ------------------------------------------------------------------------------
 
@@ -337,7 +350,8 @@ class Shard:
         try:
             code, base_offset, *_ = self._log.appender.append_batch(batch, now_ms)
         except StorageError:
-            return WireError(ErrorCode.NOT_COORDINATOR)  # the directory is offline from now on
+            self._process.storage_failed(self.slot)
+            return WireError(ErrorCode.NOT_COORDINATOR)
         if code:
             text = self._log.appender.error_text
             log.error("%s: cannot write %d records: %s", self._log.name, len(op.records), text)

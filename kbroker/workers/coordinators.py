@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from kbroker.coordinator.partitioner import (
     coordinator_partition,
 )
 from kbroker.coordinator.producer_ids import ProducerIds
-from kbroker.coordinator.shard import Shard
+from kbroker.coordinator.shard import LOAD_STEP_MS, Shard
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.lane_calls import (
     MSG_ANSWER,
@@ -65,6 +66,8 @@ class Coordinators:
         self._peers = [lane.peer for lane in lanes]
         self._shards: dict[int, Shard] = {}
         self._dirty: set[Shard] = set()
+        self._to_load: deque[Shard] = deque()
+        self._is_loading = False
         self._next_timer_ms = NEVER_MS
         self.rpc = worker.rpc
         self.clock = worker.clock
@@ -97,6 +100,9 @@ class Coordinators:
     def touched(self, source: PartitionLog) -> None:
         self._worker.engine.touch(source.appender)
         self._dirty.add(self._shards[source.slot])
+
+    def storage_failed(self, slot: int) -> None:
+        self._worker.on_storage_failure(slot)
 
     def io_worker(self, slot: int) -> Address:
         return Address(self._worker.kind, slot % self._worker.worker_count)
@@ -135,17 +141,31 @@ class Coordinators:
                 self.config[LOAD_BUFFERS[topic.name]],
             )
             self._shards[partition.slot] = shard
-            run(shard.load()).then(lambda outcome, shard=shard: self._on_loaded(shard, outcome))
+            self._to_load.append(shard)
+        if not self._is_loading:
+            run(self._load_all())
 
     def _codec(self, topic: str) -> int:
         """Kafka numbers codecs alike in this setting and in a batch."""
         number: int = self.config["offsets.topic.compression.codec"]
         return number if topic == OFFSETS_TOPIC else 0
 
-    def _on_loaded(self, shard: Shard, outcome: Pending) -> None:
-        if outcome.error is not None:
-            log.error("cannot load %s-%d: %s", shard.topic, shard.partition, outcome.error)
-            self.close(shard.slot)
+    async def _load_all(self) -> None:
+        """Load one shard after the other: the process serves its clients in between, and the first
+        shards serve while the last are waiting.
+        """
+        self._is_loading = True
+        step_ms = self.clock.monotonic_ms()
+        while self._to_load:
+            shard = self._to_load.popleft()
+            outcome = run(shard.load())
+            with suppress(Exception):  # it is what on_loaded reports
+                await outcome
+            shard.on_loaded(outcome)
+            if self.clock.monotonic_ms() - step_ms >= LOAD_STEP_MS:
+                await self.rpc.sleep(0)
+                step_ms = self.clock.monotonic_ms()
+        self._is_loading = False
 
     def close(self, slot: int) -> None:
         """The log of a slot goes away, or is offline."""

@@ -90,6 +90,14 @@ def sent(
     )
 
 
+def break_file(log: PartitionLog) -> None:
+    """Every write and sync through the active segment's descriptor fails from now on."""
+    read_end, write_end = os.pipe()
+    os.dup2(read_end, log._active.fd)
+    os.close(read_end)
+    os.close(write_end)
+
+
 class LogStore:
     """A LogManager over ``tmp_path`` with one or more directories, restarted at will."""
 

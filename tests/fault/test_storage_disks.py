@@ -5,7 +5,15 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from doubles.log_store import NOW_MS, LogStore, append, append_error, batch, stored_values
+from doubles.log_store import (
+    NOW_MS,
+    LogStore,
+    append,
+    append_error,
+    batch,
+    break_file,
+    stored_values,
+)
 
 from kbroker._ext.partition_table import OFFLINE, ONLINE
 from kbroker.errors import StorageError
@@ -124,14 +132,6 @@ def test_full_disk_deletes_records_and_segments(small_disk):
 
 
 # ---- a failing disk ----
-
-
-def break_file(log) -> None:
-    """Every write and sync through the active segment's descriptor fails from now on."""
-    read_end, write_end = os.pipe()
-    os.dup2(read_end, log._active.fd)
-    os.close(read_end)
-    os.close(write_end)
 
 
 def test_failed_write_takes_only_its_directory_offline(tmp_path):

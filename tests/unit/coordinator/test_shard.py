@@ -15,13 +15,13 @@ from kbroker.coordinator.records.offsets_topic import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from kbroker.coordinator.shard import ACTIVE, LOADING, Shard
+from kbroker.coordinator.shard import ACTIVE, CLOSED, LOADING, Shard
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.rpc import Pending, run
 from kbroker.protocol.api import ApiKey
 from kbroker.record.builder import BatchBuilder
 from kbroker.storage.partition_log import PartitionLog
-from tests.doubles.log_store import LogStore
+from tests.doubles.log_store import LogStore, break_file
 
 pytestmark = pytest.mark.unit
 
@@ -125,10 +125,15 @@ class Process:
         self.clock = self.store.clock
         self.published: list[PartitionLog] = []
         self.verified: list[Any] = []
+        self.failed_slots: list[int] = []
         self.shard = Shard(self, self.log, Register, 0, self.load_bytes)
 
     def touched(self, source: PartitionLog) -> None:
         self.published.append(source)
+
+    def storage_failed(self, slot: int) -> None:
+        self.failed_slots.append(slot)
+        self.shard.close()
 
     def timer_set(self, deadline_ms: int) -> None: ...
 
@@ -311,6 +316,29 @@ class TestFailure:
         assert process.machine.values == {"a": 1}
         assert process.shard.state == ACTIVE
 
+    def test_failed_write_takes_the_directory_offline_and_ends_the_shard(
+        self, process: Process
+    ) -> None:
+        waits = process.shard.handle(call(ApiKey.SYNC_GROUP, "b"))
+        break_file(process.log)
+        outcome = process.shard.execute(lambda op: process.machine.set(op, "a", 1, touch=True))
+        assert code(outcome) == ErrorCode.NOT_COORDINATOR
+        assert code(waits) == ErrorCode.NOT_COORDINATOR
+        assert process.failed_slots == [process.log.slot]
+        assert process.shard.state == CLOSED
+        assert not process.rpc.sleepers
+
+    def test_shard_that_cannot_be_loaded_anew_is_closed(
+        self, process: Process, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        process.shard.execute(process.machine.set, "a", 666)
+        (segment,) = Path(process.log.path).glob("*.log")
+        segment.rename(segment.with_suffix(".gone"))
+        process.rpc.wake()
+        refused = process.shard.handle(call(ApiKey.HEARTBEAT, ("a", 1)))
+        assert code(refused) == ErrorCode.NOT_COORDINATOR
+        assert "cannot be loaded" in caplog.text
+
     def test_bug_in_an_operation_costs_its_caller(self, process: Process) -> None:
         outcome = process.shard.execute(lambda op: 1 // 0)
         assert code(outcome) == ErrorCode.UNKNOWN_SERVER_ERROR
@@ -369,6 +397,21 @@ class TestLoad:
             steps += 1
         assert steps > 5
         assert process.machine.values == {"k": 19}
+
+    def test_load_ends_where_the_shard_is_closed(self, process: Process, monkeypatch: Any) -> None:
+        monkeypatch.setattr("kbroker.coordinator.loader.CHUNK_BYTES_MIN", 200)
+        process.load_bytes = 200
+        monkeypatch.setattr("kbroker.coordinator.shard.LOAD_STEP_MS", 0)
+        for n in range(20):
+            process.shard.execute(process.machine.set, "k", n)
+        process.end_turn()
+        process.shard = Shard(process, process.log, Register, 0, process.load_bytes)
+        outcome = run(process.shard.load())
+        process.shard.close()
+        replayed = len(process.machine.replayed)
+        process.rpc.wake()
+        assert outcome.done and outcome.error is None
+        assert len(process.machine.replayed) == replayed < 20
 
     def test_tombstone_deletes(self, process: Process) -> None:
         process.shard.execute(process.machine.set, "a", 1)

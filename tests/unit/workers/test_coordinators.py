@@ -15,9 +15,11 @@ from kbroker._ext.lane import Lane
 from kbroker.cluster.image import ClusterImage
 from kbroker.config.loader import BrokerConfig
 from kbroker.coordinator.partitioner import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from kbroker.coordinator.shard import ACTIVE, LOADING
 from kbroker.errors import ErrorCode
 from kbroker.ipc.lane_calls import Assembler, Request, pack, request_parts, unpack
 from kbroker.ipc.process_table import Address, ProcessKind
+from kbroker.ipc.rpc import Pending
 from kbroker.protocol import codec
 from kbroker.protocol.messages.heartbeat import HeartbeatRequest
 from kbroker.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
@@ -209,6 +211,34 @@ def test_topic_that_is_deleted_takes_its_coordinators_with_it(bench: Bench) -> N
     bench.end_turn()
     (answer,) = bench.answers()
     assert answer.error == ErrorCode.NOT_COORDINATOR
+
+
+def test_shards_are_loaded_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many large logs must not keep the process from its clients and its heartbeat."""
+    bench = Bench(tmp_path)
+    sleeps: list[Pending] = []
+    bench.rpc.sleep = lambda delay_ms: sleeps.append(Pending()) or sleeps[-1]
+    monkeypatch.setattr("kbroker.coordinator.shard.LOAD_STEP_MS", 0)
+    monkeypatch.setattr("kbroker.workers.coordinators.LOAD_STEP_MS", 0)
+    monkeypatch.setattr("kbroker.coordinator.loader.CHUNK_BYTES_MIN", 200)
+    bench.config = BrokerConfig({"offsets.load.buffer.size": "200"})
+    for n in range(10):
+        bench.ask(commit(offset=n), 6)
+        bench.end_turn()
+    bench.coordinators = Coordinators(bench, [bench.lane])  # type: ignore[arg-type]
+    bench.coordinators.on_image({n: (None, t) for n, t in bench.image.topics.items()})
+
+    states = []
+    while sleeps:
+        states.append([shard.state for shard in bench.coordinators._shards.values()])
+        sleeps.pop().resolve()
+
+    assert len(states) > 3
+    assert states[0] == [LOADING, LOADING]
+    assert states[-1] == [ACTIVE, ACTIVE]
+    assert [ACTIVE, LOADING] in states and [LOADING, ACTIVE] not in states
 
 
 class TestVerify:
