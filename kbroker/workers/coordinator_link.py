@@ -16,6 +16,9 @@ from kbroker.ipc.lane_calls import MSG_REQUEST, Assembler, Request, pack, reques
 from kbroker.ipc.rpc import Pending
 from kbroker.workers.base import now_ms
 
+# BOUND: deadlines of calls that have been answered, kept beyond as many as there are calls.
+SPENT_DEADLINES_MAX = 1_000
+
 
 class CoordinatorLink:
     """One for each network process. lanes: to each io worker, by index."""
@@ -54,6 +57,10 @@ class CoordinatorLink:
         self._outboxes[worker].extend(request_parts(request))
         self._calls[token] = (worker, pending)
         heapq.heappush(self._deadlines, (now_ms() + timeout_ms, token))
+        if len(self._deadlines) > 2 * len(self._calls) + SPENT_DEADLINES_MAX:
+            # Most calls are answered long before their deadline, which is an hour for a join.
+            self._deadlines = [entry for entry in self._deadlines if entry[1] in self._calls]
+            heapq.heapify(self._deadlines)
         return pending
 
     def on_answer(self, worker: int, message: bytes) -> None:

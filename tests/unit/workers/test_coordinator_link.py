@@ -98,6 +98,26 @@ def test_call_without_answer_ends_at_its_deadline(
     bench.answer(Answer(token, 0, b"late"))
 
 
+def test_deadlines_of_answered_calls_are_not_kept(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thousands of heartbeats a second would be a hundred megabytes of deadlines."""
+    monkeypatch.setattr(coordinator_link, "SPENT_DEADLINES_MAX", 10)
+    now = coordinator_link.now_ms()
+    waits = [bench.call(timeout_ms=5_000) for _ in range(3)]
+    for _ in range(200):
+        outcome = bench.call(timeout_ms=3_600_000)
+        bench.link.flush()
+        bench.answer(Answer(bench.received()[-1].token, 0, b""))
+        assert outcome.done
+
+    assert len(bench.link._deadlines) <= 2 * 3 + 10 + 1
+    bench.link.tick(now + 4_000)
+    assert not any(pending.done for pending in waits)
+    bench.link.tick(now + 6_000)
+    assert all(pending.error.code == ErrorCode.REQUEST_TIMED_OUT for pending in waits)
+
+
 def test_large_request_waits_for_room_and_arrives_whole(bench: Bench) -> None:
     body = bytes(range(256)) * (16 * PART_BYTES // 256)
     bench.call(body)
