@@ -8,11 +8,10 @@ import urllib.request
 from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 from interop.conftest import ALL
-from interop.drivers import AdminDriver, Driver, Message, OffsetDriver, payloads
+from interop.drivers import AdminDriver, Driver, Message, OffsetDriver, options, payloads
 
 from kbroker.testing import Broker, wait_until
 
@@ -22,19 +21,6 @@ OFFSETS_OF_MAX_TIMESTAMP = ("confluent-kafka", "java")
 FETCHES_WAITED = "kbroker_fetches_waited_total"
 METADATA_REQUESTS = "kbroker_requests_total api=Metadata"
 START_MS = 1_700_000_000_000
-
-
-def options(driver: Driver, **settings: object) -> dict[str, Any]:
-    """Java's setting names, with underscores, as the driver's ``fetch`` takes them."""
-    if driver.name == "confluent-kafka":
-        renamed = {"fetch_max_wait_ms": "fetch.wait.max.ms"}
-        return {
-            renamed.get(name, name).replace("_", "."): value for name, value in settings.items()
-        }
-    if driver.name == "kcat":
-        renamed = {"fetch_max_wait_ms": "fetch_wait_max_ms"}
-        return {renamed.get(name, name): str(value) for name, value in settings.items()}
-    return settings
 
 
 def metric(broker: Broker, wanted: str) -> float:

@@ -52,10 +52,14 @@ public final class ClientDriver {
     private static final ObjectMapper JSON = new ObjectMapper();
     private final String bootstrap;
     private final Admin admin;
+    private final Members members = new Members();
+    private final Transactions transactions = new Transactions(members);
+    private final Groups groups;
 
     private ClientDriver(String bootstrap) {
         this.bootstrap = bootstrap;
         this.admin = Admin.create(Map.of("bootstrap.servers", bootstrap));
+        this.groups = new Groups(admin);
     }
 
     public static void main(String[] arguments) throws Exception {
@@ -70,6 +74,10 @@ public final class ClientDriver {
             } catch (Exception raised) {
                 Throwable cause =
                     raised instanceof ExecutionException ? raised.getCause() : raised;
+                if (Errors.forException(cause) == Errors.UNKNOWN_SERVER_ERROR
+                        && cause.getCause() != null) {
+                    cause = cause.getCause();
+                }
                 answer.put("code", Errors.forException(cause).code());
                 answer.put("error", cause.toString());
             }
@@ -79,7 +87,17 @@ public final class ClientDriver {
     }
 
     private Object run(JsonNode call) throws Exception {
-        switch (call.get("op").asText()) {
+        String operation = call.get("op").asText();
+        if (operation.startsWith("member_")) {
+            return members.run(call);
+        }
+        if (operation.startsWith("transactions_")) {
+            return transactions.run(call);
+        }
+        if (operation.startsWith("groups_")) {
+            return groups.run(call);
+        }
+        switch (operation) {
             case "version":
                 return version();
             case "produce":

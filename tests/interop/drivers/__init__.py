@@ -124,3 +124,16 @@ def numbers(partition: int | range) -> list[int]:
 def payloads(count: int, size: int = 100) -> list[Message]:
     """Messages that differ, and that every codec makes smaller."""
     return [Message(b"%08d|" % n + b"abcdefghij" * (size // 10)) for n in range(count)]
+
+
+def options(driver: Driver, **settings: object) -> dict[str, Any]:
+    """Java's setting names, with underscores, as the driver's ``fetch`` takes them."""
+    if driver.name == "confluent-kafka":
+        renamed = {"fetch_max_wait_ms": "fetch.wait.max.ms"}
+        return {
+            renamed.get(name, name).replace("_", "."): value for name, value in settings.items()
+        }
+    if driver.name == "kcat":
+        renamed = {"fetch_max_wait_ms": "fetch_wait_max_ms"}
+        return {renamed.get(name, name): str(value) for name, value in settings.items()}
+    return settings

@@ -13,6 +13,7 @@ import os
 import selectors
 import shutil
 import subprocess
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fcntl import LOCK_EX, flock
@@ -62,16 +63,18 @@ def _libraries(home: Path, version: str, artifact: str) -> Path:
 
 
 def _classes(version: str) -> Path:
-    """The folder of ClientDriver.class, compiled against that version."""
-    source = SOURCES / "ClientDriver.java"
+    """The folder of ClientDriver.class and what it uses, compiled against that version."""
+    sources = sorted(SOURCES.glob("*.java"))
     home = CACHE / f"kafka-clients-{version}"
     with _locked(home):
         jars = _libraries(home, version, "kafka-clients")
-        digest = hashlib.sha256(source.read_bytes()).hexdigest()[:12]
+        text = b"".join(source.read_bytes() for source in sources)
+        digest = hashlib.sha256(text).hexdigest()[:12]
         classes = home / f"classes-{digest}"
         if not (classes / "complete").exists():
-            command = ["javac", "-Xlint:-options", "-d", str(classes), "-cp", f"{jars}/*"]
-            done = subprocess.run([*command, str(source)], capture_output=True, text=True)
+            command = ["javac", "-Xlint:none", "-d", str(classes), "-cp", f"{jars}/*"]
+            command += map(str, sources)
+            done = subprocess.run(command, capture_output=True, text=True)
             if done.returncode != 0:
                 raise RuntimeError(f"javac failed:\n{done.stdout}{done.stderr}")
             (classes / "complete").touch()
@@ -94,6 +97,7 @@ class Java:
 
     def __init__(self, bootstrap: str, version: str) -> None:
         self.name = f"java {version}"
+        self._turn = threading.Lock()
         path = f"{_classes(version)}:{libraries(version)}/*"
         self._log = open(CACHE / f"driver-{version}-{os.getpid()}.log", "w+b")
         self._jvm = subprocess.Popen(
@@ -120,12 +124,13 @@ class Java:
         """Run one operation of ClientDriver.java."""
         assert self._jvm.stdin is not None and self._jvm.stdout is not None
         line = json.dumps({"op": operation, **arguments}) + "\n"
-        self._jvm.stdin.write(line.encode())
-        self._jvm.stdin.flush()
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._jvm.stdout, selectors.EVENT_READ)
-            assert selector.select(ANSWER_TIMEOUT_S), f"no answer to {operation}"
-        text = self._jvm.stdout.readline()
+        with self._turn:
+            self._jvm.stdin.write(line.encode())
+            self._jvm.stdin.flush()
+            with selectors.DefaultSelector() as selector:
+                selector.register(self._jvm.stdout, selectors.EVENT_READ)
+                assert selector.select(ANSWER_TIMEOUT_S), f"no answer to {operation}"
+            text = self._jvm.stdout.readline()
         if not text:
             self._log.seek(0)
             raise RuntimeError(f"{self.name} ended:\n{self._log.read().decode(errors='replace')}")
