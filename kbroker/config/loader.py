@@ -52,7 +52,6 @@ _INSTEAD = {
     "process.roles": "there is no KRaft here, the broker keeps its metadata in its own data "
     "directory",
     "controller.listener.names": "these listeners are not opened",
-    "compression.type": "batches are kept as the producer sent them",
 }
 
 

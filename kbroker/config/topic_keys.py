@@ -74,18 +74,19 @@ _KEYS = (
          doc='What happens to old data: "delete" drops whole segments by age and size, "compact" '
              "keeps the newest value of each key (accepted, but the cleaner is not built yet, so "
              'nothing is dropped), "delete,compact" does both.'),
-    _key("compression.type", STRING, "producer", server_keys="compression.type", status=LATER,
+    _key("compression.type", STRING, "producer", server_keys="compression.type",
          one_of=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
          doc='How batches are stored: "producer" keeps them as they were sent, "uncompressed" '
              "unpacks them, a codec name packs them again."),
-    _key("compression.gzip.level", INT, -1, check=GZIP_LEVEL, status=LATER,
+    _key("compression.gzip.level", INT, -1, check=GZIP_LEVEL,
          server_keys="compression.gzip.level",
          doc="Level for batches that are packed again with gzip: 1 (fast) to 9 (small), -1 for "
              "the codec's own choice."),
-    _key("compression.lz4.level", INT, 9, low=1, high=17, status=LATER,
+    _key("compression.lz4.level", INT, 9, low=1, high=17,
          server_keys="compression.lz4.level",
-         doc="Level for batches that are packed again with lz4."),
-    _key("compression.zstd.level", INT, 3, low=-131072, high=22, status=LATER,
+         doc="Level for batches that are packed again with lz4: 9 is its fast mode, the others are "
+             "its slow one."),
+    _key("compression.zstd.level", INT, 3, low=-131072, high=22,
          server_keys="compression.zstd.level",
          doc="Level for batches that are packed again with zstd; negative values trade size for "
              "speed."),

@@ -47,7 +47,6 @@ MODULES = (
     "metadata",
     "offset_commit",
     "offset_for_leader_epoch",
-    "produce_legacy",
     "sasl_handshake",
     "transactions",
     "write_txn_markers",

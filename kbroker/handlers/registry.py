@@ -29,9 +29,7 @@ class Handler(NamedTuple):
 
 HANDLERS: dict[int, Handler] = {}
 
-# Served by the hot paths of the network process; their handlers, if any, take only what is left.
-# COMPAT: Produce is announced from 0 on, although 0 to 2 are refused: librdkafka before 2.1 does
-# not compress for a broker that does not announce it.
+# Served by the hot paths of the network process.
 HOT_RANGES = {ApiKey.PRODUCE: (0, 13), ApiKey.FETCH: (4, 18)}
 
 

@@ -6,6 +6,16 @@ import os
 from typing import Any, Protocol
 
 NO_LIMIT = (1 << 63) - 1
+# Numbers of codecs are those of a batch's attributes (``record.compression``).
+AS_PRODUCED = -1
+UNCOMPRESSED, GZIP, SNAPPY, LZ4, ZSTD = range(5)
+CODECS = {"uncompressed": UNCOMPRESSED, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD}
+LEVEL_KEYS = {
+    GZIP: "compression.gzip.level",
+    LZ4: "compression.lz4.level",
+    ZSTD: "compression.zstd.level",
+}
+LZ4_FAST_LEVEL = 9
 
 
 class TopicConfig(Protocol):
@@ -18,6 +28,8 @@ class TopicSettings:
     """One topic's storage settings. Times in milliseconds; a retention of None keeps everything."""
 
     __slots__ = (
+        "codec",
+        "codec_level",
         "compact",
         "decompressed_bytes_max",
         "delete",
@@ -41,6 +53,7 @@ class TopicSettings:
     def __init__(self, config: TopicConfig, *, decompressed_bytes_max: int = 64 << 20) -> None:
         policy = config["cleanup.policy"]
         policies = policy.split(",") if isinstance(policy, str) else policy
+        self.codec, self.codec_level = _codec(config)
         self.compact = "compact" in policies
         self.delete = "delete" in policies
         self.decompressed_bytes_max = decompressed_bytes_max
@@ -75,7 +88,23 @@ class TopicSettings:
             "timestamp_after_max_ms": self.timestamp_after_max_ms,
             "log_append_time": self.log_append_time,
             "compacted": self.compact,
+            "codec": self.codec,
+            "level": self.codec_level,
         }
+
+
+def _codec(config: TopicConfig) -> tuple[int, int | None]:
+    """What ``compression.type`` asks for: a codec's number, -1 for the producer's own, and its
+    level."""
+    name = config["compression.type"]
+    if name == "producer":
+        return AS_PRODUCED, None
+    codec = CODECS[name]
+    if codec not in LEVEL_KEYS:
+        return codec, None
+    level = config[LEVEL_KEYS[codec]]
+    # COMPAT: as in Kafka, lz4's default stands for its fast mode, every other level for the slow.
+    return codec, None if codec == LZ4 and level == LZ4_FAST_LEVEL else level
 
 
 def _limit(value: int) -> int | None:

@@ -23,6 +23,10 @@ TOPIC_ID = bytes(range(16))
 
 TOPIC_DEFAULTS: dict[str, Any] = {
     "cleanup.policy": ("delete",),
+    "compression.gzip.level": -1,
+    "compression.lz4.level": 9,
+    "compression.type": "producer",
+    "compression.zstd.level": 3,
     "file.delete.delay.ms": 60_000,
     "flush.messages": NO_LIMIT,
     "flush.ms": 1000,

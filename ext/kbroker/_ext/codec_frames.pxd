@@ -11,3 +11,6 @@ cdef int64_t plain_lz4_bound(const uint8_t* data, Py_ssize_t size) noexcept nogi
 cdef int64_t decode_plain_lz4(
     const uint8_t* data, Py_ssize_t size, uint8_t* out, int64_t bound, Lz4DecodeBlock decode
 ) noexcept nogil
+
+# The checksum byte of a frame's header, over `size` (below 16) bytes from its flags on.
+cdef uint8_t lz4_header_checksum(const uint8_t* data, Py_ssize_t size) noexcept nogil

@@ -82,6 +82,8 @@ cdef class LogAppender:
     cdef int64_t timestamp_after_max_ms
     cdef bint log_append_time
     cdef bint compacted
+    cdef int codec                               # what batches are stored with, -1: as they were sent
+    cdef object level                            # of that codec, or None
 
     # Check the batch in place (CRC, records, sizes, timestamps, sequence numbers), patch base offset and leader epoch,
     # write it, index it. Raises nothing for bad input or a full disk: those are error codes in *result. StorageError,
@@ -89,6 +91,10 @@ cdef class LogAppender:
     # verification: NOT_ASKED, NO_QUESTION or what begin_verification gave out.
     cdef int append(
         self, uint8_t* batch, Py_ssize_t size, int64_t now_ms, AppendResult* result, int64_t verification
+    ) except -1
+    # The same for a message set of format 0 or 1, which is stored as a batch of format 2.
+    cdef int append_message_set(
+        self, const uint8_t* data, Py_ssize_t size, int64_t now_ms, AppendResult* result
     ) except -1
     # Whether a client's transactional batch has to be verified before it is appended: NO_QUESTION if not (its transaction
     # is open, or the append will refuse it), else the number to append it with.
@@ -112,6 +118,14 @@ cdef class LogAppender:
     cdef int check_coordinator_producer(self, const BatchInfo* info, AppendResult* result) except -1
     cdef int check_transaction(
         self, const BatchInfo* info, ProducerEntry entry, int64_t verification, AppendResult* result
+    ) except -1
+    cdef int refuse_unread(self, Py_ssize_t size, AppendResult* result) except -1
+    cdef int append_made(
+        self, bytearray batch, const BatchInfo* info, int64_t now_ms, AppendResult* result, int64_t verification
+    ) except -1
+    cdef int append_walked(
+        self, uint8_t* batch, Py_ssize_t size, const BatchInfo* info, int64_t now_ms, AppendResult* result,
+        int64_t verification
     ) except -1
     cdef int append_checked(
         self, uint8_t* batch, Py_ssize_t size, const BatchInfo* info, int64_t now_ms, AppendResult* result

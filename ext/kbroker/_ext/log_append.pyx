@@ -9,15 +9,19 @@ append tries again. Any other failure of a write or sync is final: the log refus
 """
 import os
 
+from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.errno cimport EDQUOT, EINTR, ENOSPC, errno
 
+from kbroker._ext.batch_repack cimport repacked_batch
+from kbroker._ext.legacy_records cimport batch_of_message_set
 from kbroker._ext.offset_index cimport INDEX_NO_ROOM
 from kbroker._ext.partition_table cimport SlotData
 from kbroker._ext.producer_state cimport (
     SEQUENCE_DUPLICATE, SEQUENCE_OK, SEQUENCE_OLD_EPOCH, SEQUENCE_OUT_OF_ORDER, ProducerBatch
 )
 from kbroker._ext.record_batch cimport (
+    ATTRIBUTE_CODEC_MASK,
     ATTRIBUTE_CONTROL,
     ATTRIBUTE_TRANSACTIONAL,
     BATCH_ATTRIBUTES_AT,
@@ -49,6 +53,7 @@ from kbroker._ext.record_batch cimport (
 
 from kbroker._ext.wire cimport load_i32
 
+from kbroker._ext.legacy_records import MessageSetRefused
 from kbroker.errors import StorageError
 from kbroker.record.control import marker_batch
 from kbroker.storage.record_faults import first_keyless, first_older_than
@@ -118,9 +123,12 @@ cdef class LogAppender:
     def configure(
         self, *, int64_t message_bytes_max, int64_t decompressed_bytes_max, int64_t segment_bytes, int64_t segment_ms,
         int64_t index_interval_bytes, int64_t flush_messages, int64_t timestamp_before_max_ms,
-        int64_t timestamp_after_max_ms, bint log_append_time, bint compacted
+        int64_t timestamp_after_max_ms, bint log_append_time, bint compacted, int codec=-1, level=None
     ) -> None:
-        """Limits of the topic's configuration; may be called again at any time. segment_ms: jitter taken off."""
+        """Limits of the topic's configuration; may be called again at any time. segment_ms: jitter taken off.
+
+        codec: what every batch is stored with, -1: as its producer sent it. level: None or of that codec.
+        """
         self.message_bytes_max = message_bytes_max
         self.decompressed_bytes_max = decompressed_bytes_max
         self.segment_bytes = segment_bytes
@@ -131,6 +139,8 @@ cdef class LogAppender:
         self.timestamp_after_max_ms = timestamp_after_max_ms
         self.log_append_time = log_append_time
         self.compacted = compacted
+        self.codec = codec
+        self.level = level
 
     def attach(
         self, *, int fd, OffsetIndex offset_index not None, TimeIndex time_index not None, int64_t base_offset,
@@ -226,6 +236,51 @@ cdef class LogAppender:
         cdef BatchInfo info
         cdef BatchStatus status
         cdef int32_t bad_index = -1
+        cdef bytearray repacked = None
+        if self.refuse_unread(size, result):
+            return 0
+        if self.codec >= 0 and size >= BATCH_HEADER_BYTES and (
+            batch[BATCH_ATTRIBUTES_AT + 1] & ATTRIBUTE_CODEC_MASK != self.codec
+        ):
+            repacked = repacked_batch(
+                batch, size, self.decompressed_bytes_max, self.codec, self.level, &info, &status, &bad_index)
+        else:
+            status = check_produced_batch(batch, size, self.decompressed_bytes_max, &info, &bad_index)
+        if status != BATCH_OK:
+            return self.refuse_status(result, status, &info, size, bad_index)
+        if repacked is None:
+            return self.append_walked(batch, size, &info, now_ms, result, verification)
+        return self.append_made(repacked, &info, now_ms, result, verification)
+
+    cdef int append_message_set(
+        self, const uint8_t* data, Py_ssize_t size, int64_t now_ms, AppendResult* result
+    ) except -1:
+        cdef BatchInfo info
+        cdef bytearray batch
+        if self.refuse_unread(0, result):  # the limit is for each of its messages, and for the batch
+            return 0
+        try:
+            batch = batch_of_message_set(
+                data, size, self.message_bytes_max, self.decompressed_bytes_max, self.codec, self.level, &info)
+        except MessageSetRefused as refused:
+            code, text, bad_index = refused.args
+            return self.refuse(result, code, bad_index, text)
+        return self.append_made(batch, &info, now_ms, result, NO_QUESTION)
+
+    cdef int append_made(
+        self, bytearray batch, const BatchInfo* info, int64_t now_ms, AppendResult* result, int64_t verification
+    ) except -1:
+        """Append a batch that was made here of what a client sent; its records are known to be sound."""
+        cdef Py_ssize_t size = len(batch)
+        if size > self.message_bytes_max:
+            return self.refuse(
+                result, MESSAGE_TOO_LARGE, -1,
+                f"the record batch is {size} bytes as it is stored, max.message.bytes of the topic is "
+                f"{self.message_bytes_max}")
+        return self.append_walked(<uint8_t*>PyByteArray_AS_STRING(batch), size, info, now_ms, result, verification)
+
+    cdef int refuse_unread(self, Py_ssize_t size, AppendResult* result) except -1:
+        """Begin *result; 1 when nothing of that size is taken."""
         result.error_code = 0
         result.bad_record_index = -1
         result.base_offset = -1
@@ -233,14 +288,18 @@ cdef class LogAppender:
         result.log_start_offset = self.log_start_offset
         self.error_text = None
         if self.fd < 0:
-            return self.refuse(result, KAFKA_STORAGE_ERROR, -1, "the log is closed: its log directory failed")
-        if size > self.message_bytes_max:
-            return self.refuse(
+            self.refuse(result, KAFKA_STORAGE_ERROR, -1, "the log is closed: its log directory failed")
+        elif size > self.message_bytes_max:
+            self.refuse(
                 result, MESSAGE_TOO_LARGE, -1,
                 f"the record batch is {size} bytes, max.message.bytes of the topic is {self.message_bytes_max}")
-        status = check_produced_batch(batch, size, self.decompressed_bytes_max, &info, &bad_index)
-        if status != BATCH_OK:
-            return self.refuse_status(result, status, &info, size, bad_index)
+        return result.error_code != 0
+
+    cdef int append_walked(
+        self, uint8_t* batch, Py_ssize_t size, const BatchInfo* info, int64_t now_ms, AppendResult* result,
+        int64_t verification
+    ) except -1:
+        """Append a batch whose bytes are sound, if the topic, the clock and its producer allow it."""
         if size > self.segment_bytes:
             return self.refuse(
                 result, RECORD_LIST_TOO_LARGE, -1,
@@ -251,11 +310,11 @@ cdef class LogAppender:
                 "a compacted topic needs a key on every record")
         if info.attributes & ATTRIBUTE_TRANSACTIONAL and info.producer_id < 0:
             return self.refuse(result, INVALID_RECORD, -1, "a transactional batch needs a producer id")
-        if not self.log_append_time and self.check_timestamps(batch, size, &info, now_ms, result):
+        if not self.log_append_time and self.check_timestamps(batch, size, info, now_ms, result):
             return 0
-        if info.producer_id >= 0 and self.check_producer(&info, verification, result):
+        if info.producer_id >= 0 and self.check_producer(info, verification, result):
             return 0
-        return self.append_checked(batch, size, &info, now_ms, result)
+        return self.append_checked(batch, size, info, now_ms, result)
 
     cdef int append_checked(
         self, uint8_t* batch, Py_ssize_t size, const BatchInfo* info, int64_t now_ms, AppendResult* result
@@ -744,6 +803,16 @@ cdef class LogAppender:
                 self.append_coordinated(&view[0], view.shape[0], now_ms, &result)
             else:
                 self.append(&view[0], view.shape[0], now_ms, &result, verification)
+        return (
+            result.error_code, result.base_offset, result.log_append_time_ms, result.log_start_offset,
+            result.bad_record_index,
+        )
+
+    def append_set(self, data, int64_t now_ms):
+        """Append a message set of format 0 or 1; answers as append_batch."""
+        cdef bytes copy = bytes(data)
+        cdef AppendResult result
+        self.append_message_set(<const uint8_t*><const char*>copy, len(copy), now_ms, &result)
         return (
             result.error_code, result.base_offset, result.log_append_time_ms, result.log_start_offset,
             result.bad_record_index,

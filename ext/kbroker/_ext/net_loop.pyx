@@ -33,7 +33,7 @@ cdef enum:
     API_WIDTH = 96              # as metrics.catalog has it: what is not below counts in the last cell
 
     API_PRODUCE = 0
-    PRODUCE_FIRST = 3
+    PRODUCE_FIRST = 0
     PRODUCE_LAST = 13
     PRODUCE_FLEXIBLE = 9
     API_FETCH = 1

@@ -42,6 +42,7 @@ from kbroker._ext.record_batch cimport (
     BATCH_BASE_SEQUENCE_AT,
     BATCH_CRC_AT,
     BATCH_HEADER_BYTES,
+    BATCH_MAGIC_AT,
     BATCH_PRODUCER_EPOCH_AT,
     BATCH_PRODUCER_ID_AT,
 )
@@ -80,6 +81,7 @@ cdef enum:
     # How long one waits at least and at most, whatever its request says.
     HELD_MIN_MS = 1000
     HELD_MAX_MS = 60000
+    FIRST_OF_BATCHES = 3     # Produce versions that carry format 2 and nothing else
     FIRST_ABORTABLE = 11     # Produce versions whose clients know TRANSACTION_ABORTABLE,
     FIRST_ADDING = 12        # and those that add the partition to the transaction (KIP-890, part 2)
     EVENTS_MAX = 64
@@ -284,7 +286,11 @@ cdef class ProduceEngine:
         if refused == 0 and d.size >= BATCH_HEADER_BYTES:
             batch = self._bases[network_index] + d.arena_offset
             # A damaged batch may claim anything; append_one says that it is damaged.
-            if load_i16(batch + BATCH_ATTRIBUTES_AT) & ATTRIBUTE_TRANSACTIONAL and self.is_intact(d, batch):
+            if (
+                batch[BATCH_MAGIC_AT] >= 2
+                and load_i16(batch + BATCH_ATTRIBUTES_AT) & ATTRIBUTE_TRANSACTIONAL
+                and self.is_intact(d, batch)
+            ):
                 if d.transactional_id_size == 0:
                     refused = ERROR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED
                 elif self.hold(network_index, d, batch, now_ms, &refused):
@@ -308,6 +314,7 @@ cdef class ProduceEngine:
             AppendResult result
             ProduceResult* out
             LogAppender appender = None
+            uint8_t* batch = self._bases[network_index] + d.arena_offset
         result.error_code = refused
         result.bad_record_index = -1
         result.base_offset = -1
@@ -316,7 +323,11 @@ cdef class ProduceEngine:
         if refused == 0:
             appender = <LogAppender>self._appenders[d.slot]
             try:
-                appender.append(self._bases[network_index] + d.arena_offset, d.size, now_ms, &result, verification)
+                # COMPAT: an old version may carry a batch of format 2, which is then treated as one.
+                if d.api_version < FIRST_OF_BATCHES and d.size > BATCH_MAGIC_AT and batch[BATCH_MAGIC_AT] < 2:
+                    appender.append_message_set(batch, d.size, now_ms, &result)
+                else:
+                    appender.append(batch, d.size, now_ms, &result, verification)
             except StorageError:
                 result.error_code = ERROR_KAFKA_STORAGE_ERROR
                 result.base_offset = -1

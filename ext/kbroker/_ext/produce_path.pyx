@@ -1,6 +1,6 @@
 """The network side of a produce.
 
-``start`` walks a Produce request (versions 3 to 13) where it lies in the arena and queues one descriptor per partition
+``start`` walks a Produce request (versions 0 to 13) where it lies in the arena and queues one descriptor per partition
 for the io worker that owns it; ``take_result`` gathers the answers; ``encode`` writes the response. No bytes of records
 are copied or looked at here. Python per request: one dict lookup per topic. Runs in a network process.
 """
@@ -50,12 +50,16 @@ cdef enum:
     FIRST_WITH_TOPIC_ID = 13
     FIRST_WITH_RECORD_ERRORS = 8
     FIRST_WITH_LOG_START = 5
+    FIRST_WITH_TRANSACTIONAL_ID = 3
+    FIRST_WITH_APPEND_TIME = 2
+    FIRST_WITH_THROTTLE = 1
 
     # BOUND: partitions (and topics) of one request; each costs 80 bytes here and 64 in a bundle.
     PARTS_MAX = 100000
 
-    # Below the size of a batch header there is nothing to append; a descriptor would cost more than its bytes.
+    # Below the size of a batch header, or of a message of format 0, there is nothing to append.
     BATCH_BYTES_MIN = 61
+    MESSAGE_BYTES_MIN = 26
 
     ERROR_NONE = 0
     ERROR_CORRUPT_MESSAGE = 2
@@ -96,8 +100,9 @@ cdef class ProducePath:
             int32_t size = 0, timeout_ms = 0
             int16_t acks = 0
             bint flexible = request.api_version >= FIRST_FLEXIBLE
-            ReadStatus status
-        status = read_compact_string(body, &text, &size) if flexible else read_string(body, &text, &size)
+            ReadStatus status = READ_OK
+        if request.api_version >= FIRST_WITH_TRANSACTIONAL_ID:
+            status = read_compact_string(body, &text, &size) if flexible else read_string(body, &text, &size)
         if status != READ_OK or read_i16(body, &acks) != READ_OK or read_i32(body, &timeout_ms) != READ_OK:
             raise ProduceDecodeError("truncated before the topics")
         acks_out[0] = acks
@@ -198,7 +203,7 @@ cdef class ProducePath:
         if part.slot < 0:
             part.error_code = ERROR_NOT_LEADER_OR_FOLLOWER
             return 0
-        if size < BATCH_BYTES_MIN:
+        if size < (BATCH_BYTES_MIN if request.api_version >= FIRST_WITH_TRANSACTIONAL_ID else MESSAGE_BYTES_MIN):
             part.error_code = ERROR_CORRUPT_MESSAGE
             return 0
         part.worker = part.slot % self.worker_count
@@ -324,7 +329,8 @@ cdef class ProducePath:
                 position += 1
             if flexible:
                 write_no_tagged_fields(&w)
-        write_i32(&w, 0)  # throttle_time_ms
+        if request.api_version >= FIRST_WITH_THROTTLE:
+            write_i32(&w, 0)  # throttle_time_ms
         if flexible:
             write_no_tagged_fields(&w)
         request.response_size = w.pos - request.response
@@ -341,7 +347,8 @@ cdef void encode_part(Writer* w, const ProducePart* part, int16_t version) noexc
     write_i32(w, part.partition)
     write_i16(w, part.error_code)
     write_i64(w, part.base_offset)
-    write_i64(w, part.log_append_time_ms)
+    if version >= FIRST_WITH_APPEND_TIME:
+        write_i64(w, part.log_append_time_ms)
     if version >= FIRST_WITH_LOG_START:
         write_i64(w, part.log_start_offset)
     if version < FIRST_WITH_RECORD_ERRORS:

@@ -81,19 +81,16 @@ GENERAL = (
         deviation="256 MiB (Kafka: -1, without bound)"),
     Key("compression.type", STRING, "producer", HIGH,
         one_of=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"), dynamic=CLUSTER_WIDE,
-        status=LATER,
         doc='How batches are stored: "producer" keeps them as they were sent, "uncompressed" '
             'unpacks them, a codec name packs them again.',
         deviation="checked against the list of codecs"),
     Key("compression.gzip.level", INT, -1, MEDIUM, check=GZIP_LEVEL, dynamic=CLUSTER_WIDE,
-        status=LATER,
         doc="Level for batches that are packed again with gzip: 1 (fast) to 9 (small), -1 for "
             "the codec's own choice."),
     Key("compression.lz4.level", INT, 9, MEDIUM, low=1, high=17, dynamic=CLUSTER_WIDE,
-        status=LATER,
-        doc="Level for batches that are packed again with lz4: 1 to 17."),
+        doc="Level for batches that are packed again with lz4: 1 to 17, where 9 is its "
+            "fast mode."),
     Key("compression.zstd.level", INT, 3, MEDIUM, low=-131072, high=22, dynamic=CLUSTER_WIDE,
-        status=LATER,
         doc="Level for batches that are packed again with zstd: 22 is smallest, negative values "
             "trade size for speed."),
     Key("fetch.purgatory.purge.interval.requests", INT, 1000, MEDIUM, status=UNUSED,

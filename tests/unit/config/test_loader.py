@@ -477,8 +477,7 @@ def test_more_processes_than_cores_are_advised_against():
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("compression.type", "lz4"),
-        ("compression.zstd.level", "7"),
+        ("log.cleaner.enable", "false"),
         ("log.cleanup.policy", "compact"),
     ],
 )

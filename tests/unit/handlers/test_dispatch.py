@@ -128,7 +128,7 @@ def test_api_versions_lists_what_is_served_and_nothing_else(
     assert listed[ApiKey.PRODUCE] == (0, 13)
     assert listed[ApiKey.FETCH] == (4, 18)
     assert listed[ApiKey.METADATA] == (0, 13)
-    assert set(listed) == set(registry.HANDLERS) | {ApiKey.FETCH}
+    assert set(listed) == set(registry.HANDLERS) | {ApiKey.PRODUCE, ApiKey.FETCH}
     assert listed[ApiKey.JOIN_GROUP] == (0, 9)
     assert ApiKey.GET_TELEMETRY_SUBSCRIPTIONS not in listed
 

@@ -14,7 +14,6 @@ from kbroker.protocol.messages.delete_records import DeleteRecordsRequest
 from kbroker.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from kbroker.protocol.messages.describe_producers import DescribeProducersRequest
 from kbroker.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
-from kbroker.protocol.messages.produce import ProduceRequest
 
 pytestmark = pytest.mark.unit
 
@@ -203,30 +202,6 @@ class TestDescribeLogDirs:
             ("t", [1])
         ]
         assert second.topics == []
-
-
-class TestProduceBefore3:
-    @staticmethod
-    def request(acks: int) -> ProduceRequest:
-        partition = ProduceRequest.PartitionProduceData(index=6, records=b"old format")
-        topic = ProduceRequest.TopicProduceData(name="t", partition_data=[partition])
-        return ProduceRequest(acks=acks, topic_data=[topic])
-
-    @pytest.mark.parametrize("version", range(3))
-    def test_produce_of_an_old_format_is_refused_for_each_partition(
-        self, process: NetworkProcess, version: int
-    ) -> None:
-        (topic,) = process.ask(self.request(1), version).responses
-        (partition,) = topic.partition_responses
-        assert (topic.name, partition.index) == ("t", 6)
-        assert (partition.error_code, partition.base_offset) == (ErrorCode.UNSUPPORTED_VERSION, -1)
-
-    @pytest.mark.parametrize("version", range(3))
-    def test_produce_of_an_old_format_without_acks_closes(
-        self, process: NetworkProcess, version: int
-    ) -> None:
-        assert process.ask(self.request(0), version) is None
-        assert "message formats 0 and 1" in process.connection.close_reason
 
 
 class TestDescribeProducers:

@@ -13,7 +13,7 @@ from tests.unit.network.net_loop_harness import TOPIC_ID, Harness, result
 
 pytestmark = pytest.mark.unit
 
-PRODUCE_VERSIONS = range(3, 14)
+PRODUCE_VERSIONS = range(14)
 UNKNOWN_TOPIC = 3
 UNKNOWN_TOPIC_ID = 100
 NOT_LEADER = 6
@@ -288,7 +288,7 @@ def test_announced_length_is_not_allocated():
     assert harness.arena.allocated <= 50 * 65536
 
 
-@pytest.mark.parametrize("version", [3, 8, 9, 13])
+@pytest.mark.parametrize("version", [0, 3, 8, 9, 13])
 def test_produce_cut_anywhere_closes_only_that_connection(harness, version):
     whole = produce(version)[4:]
 

@@ -1,0 +1,13 @@
+from _typeshed import ReadableBuffer
+
+class MessageSetRefused(Exception): ...
+
+def crc32_of(data: ReadableBuffer) -> int: ...
+def to_batch(
+    data: ReadableBuffer,
+    *,
+    message_bytes_max: int = ...,
+    decompressed_max: int = ...,
+    codec: int = ...,
+    level: int | None = ...,
+) -> bytearray: ...
