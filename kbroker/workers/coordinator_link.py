@@ -111,7 +111,10 @@ class CoordinatorLink:
             _, token = heapq.heappop(self._deadlines)
             known = self._calls.pop(token, None)
             if known is not None:
-                known[1].resolve(error=WireError(ErrorCode.REQUEST_TIMED_OUT))
+                # COMPAT: clients of groups give up for good at REQUEST_TIMED_OUT; at this one they
+                # look for the coordinator and try again.
+                text = "the coordinator did not answer in time"
+                known[1].resolve(error=WireError(ErrorCode.NOT_COORDINATOR, text))
 
     @property
     def waiting(self) -> int:

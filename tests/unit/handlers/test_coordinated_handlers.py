@@ -26,6 +26,14 @@ from kbroker.protocol.messages.list_groups import ListGroupsRequest, ListGroupsR
 pytestmark = pytest.mark.unit
 
 OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
+COORDINATED = [
+    ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP,
+    ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH, ApiKey.OFFSET_DELETE,
+    ApiKey.TXN_OFFSET_COMMIT, ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.DESCRIBE_GROUPS,
+    ApiKey.CONSUMER_GROUP_DESCRIBE, ApiKey.DELETE_GROUPS, ApiKey.INIT_PRODUCER_ID,
+    ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.END_TXN,
+    ApiKey.DESCRIBE_TRANSACTIONS,
+]  # fmt: skip
 
 
 @pytest.fixture
@@ -139,26 +147,28 @@ class TestForward:
         assert coordinated.ask(request, 4).producer_id == 5
         assert coordinated.coordinators.calls[0]["slot"] == 3 + coordinator_partition("tx", 2)
 
-    @pytest.mark.parametrize(
-        "key",
-        [
-            ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP,
-            ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH, ApiKey.OFFSET_DELETE,
-            ApiKey.TXN_OFFSET_COMMIT, ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.DESCRIBE_GROUPS,
-            ApiKey.CONSUMER_GROUP_DESCRIBE, ApiKey.DELETE_GROUPS, ApiKey.INIT_PRODUCER_ID,
-            ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.END_TXN,
-            ApiKey.DESCRIBE_TRANSACTIONS,
-        ],
-    )  # fmt: skip
+    @pytest.mark.parametrize("key", COORDINATED)
     def test_no_coordinator_is_said_in_every_version(
         self, process: NetworkProcess, key: ApiKey
     ) -> None:
-        for version in range(key.versions[0], key.versions[1] + 1):
-            request = request_naming_something(key, version)
-            if key in (ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH) and version == 0:
-                continue  # kept in the metadata store, by no coordinator
-            response = process.ask(request, version)
-            assert int(ErrorCode.NOT_COORDINATOR) in codes(response), version
+        for version in coordinated_versions(key):
+            response = process.ask(request_naming_something(key, version), version)
+            assert codes(response) - {0} == {ErrorCode.NOT_COORDINATOR}, version
+
+    @pytest.mark.parametrize("key", [*COORDINATED, ApiKey.LIST_GROUPS, ApiKey.LIST_TRANSACTIONS])
+    def test_loading_is_said_in_every_version(
+        self, coordinated: NetworkProcess, key: ApiKey
+    ) -> None:
+        def loading(*_: Any) -> bytes:
+            raise WireError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+
+        coordinated.coordinators.answer = loading
+        for version in coordinated_versions(key):
+            expected = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            if key == ApiKey.TXN_OFFSET_COMMIT and version < 2:
+                expected = ErrorCode.COORDINATOR_NOT_AVAILABLE  # what these clients try again
+            response = coordinated.ask(request_naming_something(key, version), version)
+            assert codes(response) - {0} == {expected}, version
 
 
 class TestSplit:
@@ -203,6 +213,12 @@ class TestSplit:
     def test_list_groups_without_an_offsets_topic_is_empty(self, process: NetworkProcess) -> None:
         response = process.ask(ListGroupsRequest(), 4)
         assert (response.error_code, response.groups) == (0, [])
+
+
+def coordinated_versions(key: ApiKey) -> range:
+    # Version 0 of these is kept in the metadata store, by no coordinator.
+    is_stored = key in (ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH)
+    return range(1 if is_stored else key.versions[0], key.versions[1] + 1)
 
 
 def request_naming_something(key: ApiKey, version: int) -> Any:
