@@ -67,8 +67,8 @@ class Speaker:
         if key == ApiKey.JOIN_GROUP:
             request.group_id += str(version)  # which no other member is waited for in
         if key == ApiKey.DELETE_TOPICS:
-            request = cls(topic_names=["none"], timeout_ms=1000)
-            request.topics = [cls.DeleteTopicState(name="none")]
+            named = {"topics": [cls.DeleteTopicState(name="none")]}
+            request = cls(**named if version >= 6 else {"topic_names": ["none"]}, timeout_ms=1000)
         return set(codes(self.wire.call(request, version)))
 
 
