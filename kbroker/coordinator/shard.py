@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
+from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kbroker._ext.plain_batch import build_batch
@@ -18,6 +19,7 @@ from kbroker.coordinator.machine import NO_PRODUCER, Call, Machine, Operation
 from kbroker.coordinator.timers import Timers
 from kbroker.errors import ErrorCode, StorageError, WireError
 from kbroker.ipc.rpc import Pending, run
+from kbroker.metrics.catalog import COORDINATOR_LOAD_TIME, COORDINATOR_LOADS
 from kbroker.record.builder import BatchBuilder
 from kbroker.record.compression import NONE
 
@@ -195,7 +197,7 @@ class Shard:
             await self.rpc.sleep(delay_ms)
         if self.machine is not machine or self.state != LOADING:
             return
-        started_ms = step_ms = self.now_ms()
+        started_ns, step_ms = monotonic_ns(), self.now_ms()
         loader = Loader(machine, self._log, self._load_bytes)
         for _ in loader.load():
             if self.now_ms() - step_ms >= LOAD_STEP_MS:
@@ -203,13 +205,14 @@ class Shard:
                 if self.machine is not machine or self.state != LOADING:
                     return  # closed, or loaded anew, meanwhile
                 step_ms = self.now_ms()
-        if self.machine is not machine or self.state != LOADING:
-            return
         self.state = ACTIVE
         self._published = self._log.high_watermark
         self._run(Pending(), lambda op: machine.loaded(op), ())
-        took_ms = self.now_ms() - started_ms
+        took_us = (monotonic_ns() - started_ns) // 1000
+        self.count(COORDINATOR_LOADS)
+        self.count(COORDINATOR_LOAD_TIME, took_us)
         level = logging.INFO if loader.records else logging.DEBUG
+        took_ms = took_us // 1000
         log.log(level, "%s: loaded %d records in %d ms", self._log.name, loader.records, took_ms)
 
     def close(self, error: WireError | None = None) -> None:

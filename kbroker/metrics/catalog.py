@@ -108,6 +108,17 @@ TRANSACTIONS_TIMED_OUT = _row(
 )
 
 # -- coordinators, in io workers
+COORDINATORS_LOADING = _row(
+    "kbroker_coordinators_loading",
+    GAUGE,
+    "Partitions of internal topics that are being read and do not serve yet.",
+)
+COORDINATOR_LOADS = _row(
+    "kbroker_coordinator_loads_total", COUNTER, "Partitions of internal topics read completely."
+)
+COORDINATOR_LOAD_TIME = _row(
+    "kbroker_coordinator_load_microseconds_total", COUNTER, "Microseconds that this took."
+)
 CLASSIC_GROUPS_EMPTY = _row(
     "kbroker_classic_groups_empty", GAUGE, "Groups of the classic protocol without members."
 )
@@ -156,6 +167,16 @@ CONSUMER_REBALANCES = _row(
 )
 OFFSETS = _row("kbroker_committed_offsets", GAUGE, "Committed offsets in memory.")
 OFFSET_COMMITS = _row("kbroker_offset_commits_total", COUNTER, "Offsets committed, by partition.")
+OFFSET_COMMIT_REQUESTS = _row(
+    "kbroker_offset_commit_requests_total",
+    COUNTER,
+    "Requests to commit offsets that were answered, also those of transactions.",
+)
+OFFSET_COMMIT_TIME = _row(
+    "kbroker_offset_commit_microseconds_total",
+    COUNTER,
+    "Microseconds that coordinators took for them, until their records were committed.",
+)
 OFFSETS_EXPIRED = _row(
     "kbroker_offsets_expired_total", COUNTER, "Committed offsets removed when their time was over."
 )

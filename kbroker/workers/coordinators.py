@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
+from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
 
 from kbroker._ext.lane import Lane
@@ -19,7 +20,7 @@ from kbroker.coordinator.partitioner import (
     coordinator_partition,
 )
 from kbroker.coordinator.producer_ids import ProducerIds
-from kbroker.coordinator.shard import LOAD_STEP_MS, Shard
+from kbroker.coordinator.shard import LOAD_STEP_MS, LOADING, Shard
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.lane_calls import (
     MSG_ANSWER,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Changes = Mapping[str, tuple[TopicImage | None, TopicImage | None]]
+COMMITS = (ApiKey.OFFSET_COMMIT, ApiKey.TXN_OFFSET_COMMIT)
 # BOUND: rounds of publish and answer in one turn; answers may lead to further records.
 ROUNDS_MAX = 8
 NEVER_MS = 1 << 62
@@ -56,7 +58,10 @@ FIRST_PRODUCE_THAT_ADDS = 12
 
 
 class Coordinators:
-    """Made by the io worker, which calls in at each step of its turn."""
+    """Made by the io worker, which calls in at each step of its turn.
+
+    commits, commit_ns: commits answered, and the time from taking them to their answers.
+    """
 
     def __init__(self, worker: IoWorker, lanes: list[Lane]) -> None:
         self._worker = worker
@@ -69,6 +74,8 @@ class Coordinators:
         self._to_load: deque[Shard] = deque()
         self._is_loading = False
         self._next_timer_ms = NEVER_MS
+        self.commits = 0
+        self.commit_ns = 0
         self.rpc = worker.rpc
         self.clock = worker.clock
         self._machines = {
@@ -260,10 +267,19 @@ class Coordinators:
         assembler = self._assemblers[network]
         for part in unpack(message):
             request = assembler.request(part)
-            if request is not None:
-                self._handle(request).then(
-                    partial(self._on_answer, network, self._lanes[network].peer, request)
-                )
+            if request is None:
+                continue
+            answer = partial(self._on_answer, network, self._lanes[network].peer, request)
+            if request.api_key in COMMITS:
+                answer = partial(self._on_commit, monotonic_ns(), answer)
+            self._handle(request).then(answer)
+
+    def _on_commit(
+        self, started_ns: int, answer: Callable[[Pending], None], outcome: Pending
+    ) -> None:
+        self.commits += 1
+        self.commit_ns += monotonic_ns() - started_ns
+        answer(outcome)
 
     def _on_answer(self, network: int, peer: int, request: Request, outcome: Pending) -> None:
         if self._lanes[network].peer == peer:  # else the one who asked is gone
@@ -352,8 +368,9 @@ class Coordinators:
             self.timer_set(shard.timers.next_deadline_ms() or NEVER_MS)
 
     @property
-    def count_of_shards(self) -> int:
-        return len(self._shards)
+    def loading(self) -> int:
+        """Shards that do not serve yet."""
+        return sum(shard.state == LOADING for shard in self._shards.values())
 
     @property
     def next_deadline_ms(self) -> int:

@@ -24,9 +24,12 @@ from kbroker.errors import ErrorCode, StorageError, WireError
 from kbroker.ipc.process_table import CONTROLLER, Address, ProcessKind
 from kbroker.ipc.rpc import Pending, run
 from kbroker.metrics.catalog import (
+    COORDINATORS_LOADING,
     LOG_DIRS_OFFLINE,
     LOGS,
     MESSAGES_DROPPED,
+    OFFSET_COMMIT_REQUESTS,
+    OFFSET_COMMIT_TIME,
     PRODUCE_BATCHES,
     PRODUCE_BYTES,
     PRODUCE_FAILURES,
@@ -69,11 +72,11 @@ class IoWorker(Worker):
         self.lane_is_full = False
         self.counters = Counters(context.counters, self.processes.addresses.index(self.address))
         self.counters.reset_gauges()
-        self.totals = Totals(self.counters, self.metric_rows(lanes))
         for lane in lanes:
             self.add_reader(lane.fd, partial(self.engine.read_lane, lane))
         self.clock = SystemClock()
         self.coordinators = Coordinators(self, lanes)
+        self.totals = Totals(self.counters, self.metric_rows(lanes))
         self.transaction_log = TransactionLog(self)
         self.transaction_log.verify_with(self.coordinators.verify)
         self.logs = LogManager(
@@ -278,8 +281,11 @@ class IoWorker(Worker):
             self.lane_is_full |= self.transaction_log.end_turn()
 
     def metric_rows(self, lanes: list[Lane]) -> list[tuple[Metric, Callable[[], int]]]:
-        engine = self.engine
+        engine, coordinators = self.engine, self.coordinators
         return [
+            (COORDINATORS_LOADING, lambda: coordinators.loading),
+            (OFFSET_COMMIT_REQUESTS, lambda: coordinators.commits),
+            (OFFSET_COMMIT_TIME, lambda: coordinators.commit_ns // 1000),
             (PRODUCE_BYTES, lambda: engine.bytes_total),
             (PRODUCE_BATCHES, lambda: engine.batches_total),
             (PRODUCE_FAILURES, lambda: engine.failed_total),

@@ -44,6 +44,13 @@ class Client:
         topic = cls.CreatableTopic(name=name, num_partitions=1, replication_factor=1)
         self.wire.call(cls(topics=[topic], timeout_ms=10_000), 4)
 
+    def metric(self, name: str) -> float:
+        with urllib.request.urlopen(f"{self.broker.metrics_url}/metrics", timeout=5) as answer:
+            lines = answer.read().decode().splitlines()
+        values = [line.split()[-1] for line in lines if line.split()[0].split("{")[0] == name]
+        assert values, name
+        return sum(map(float, values))
+
     def topic_id(self, name: str) -> bytes:
         cls = MetadataRequest
         answer = self.wire.call(cls(topics=[cls.MetadataRequestTopic(name=name)]), 12)
@@ -128,10 +135,24 @@ def test_every_version_commits_and_fetches(client: Client) -> None:
         for group in range(1, 11):
             assert client.fetch(f"g{group}", version) == 100 + group
 
-    with urllib.request.urlopen(f"{client.broker.metrics_url}/metrics", timeout=5) as answer:
-        lines = answer.read().decode().splitlines()
-    known = [line for line in lines if line.startswith("kbroker_committed_offsets")]
-    assert sum(float(line.split()[-1]) for line in known) == 10
+    assert client.metric("kbroker_committed_offsets") == 10
+
+
+def test_metrics_tell_how_long_commits_and_loads_took(client: Client) -> None:
+    for number in range(8):
+        client.committed(f"g{number}", number)
+
+    def counted() -> bool:
+        return client.metric("kbroker_offset_commit_requests_total") >= 8
+
+    wait_until(counted, 5, "the commits are counted")
+    assert client.metric("kbroker_offset_commit_microseconds_total") > 0
+    assert client.metric("kbroker_coordinator_loads_total") == 2
+    for index in range(2):
+        client.broker.kill("io", index)
+    assert client.fetched("g1") == 1
+    wait_until(lambda: client.metric("kbroker_coordinator_loads_total") == 4, 5, "loads counted")
+    assert client.metric("kbroker_coordinator_load_microseconds_total") > 0
 
 
 def test_version_0_is_a_store_of_its_own(client: Client) -> None:
