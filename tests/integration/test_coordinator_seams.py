@@ -11,6 +11,7 @@ from doubles.coordinator_client import AWAY, NOTHING, Client, Writer, answer_to_
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.delete_groups import DeleteGroupsRequest
 from kbroker.protocol.messages.delete_topics import DeleteTopicsRequest
+from kbroker.protocol.messages.describe_groups import DescribeGroupsRequest
 from kbroker.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.protocol.messages.sync_group import SyncGroupRequest
 from kbroker.testing import Broker, wait_until
@@ -80,12 +81,18 @@ def test_member_joins_again_when_its_network_process_dies(client: Client) -> Non
     first.join()
     leader = answer_to_join(first)
     first.ask(SyncGroupRequest(group_id="g", generation_id=1, member_id=leader.member_id), 2)
-    second.join()  # waits for the first
+
+    def members() -> int:
+        return len(first.ask(DescribeGroupsRequest(groups=["g"]), 0).groups[0].members)
+
+    second.join()
+    wait_until(lambda: members() == 2, 10, "the second waits for the first")
     for index in range(2):
         client.broker.kill("network", index)
     for waiting in (first, second):
         waiting.again()
     second.join()
+    wait_until(lambda: members() == 3, 10, "the second waits again")
     first.join(leader.member_id)
     answers = [answer_to_join(first), answer_to_join(second)]
 
