@@ -23,7 +23,7 @@ from kbroker._ext.produce_path import ProducePath
 from kbroker._ext.requests import RequestTable
 from kbroker._ext.topic_registry import TopicRegistry
 from kbroker.cluster.image import ClusterImage, TopicImage
-from kbroker.errors import WireError
+from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.dispatch import Dispatcher
 from kbroker.ipc.fdpass import host_of, receive_connections, send_closed, send_mark
 from kbroker.ipc.process_table import CONNECTIONS, CONTROLLER, Address, ProcessKind
@@ -101,6 +101,7 @@ class NetworkWorker(Worker):
             self.loop.add_lane(lanes[-1])
         self.coordinators = CoordinatorLink(lanes)
         self.loop.on_answer = self.coordinators.on_answer
+        self.loop.on_refused = self.refuse
         self.lane_is_full = False
         self.counters = Counters(
             self.context.counters, self.processes.addresses.index(self.address)
@@ -227,14 +228,25 @@ class NetworkWorker(Worker):
 
     def dispatch(self, connection: Connection, token: int, frame: bytes) -> None:
         """Serve one request through its handler; called by the loop."""
+        self.answer_with(connection, token, lambda: self.dispatcher.handle(connection, frame))
 
+    def refuse(
+        self, connection: Connection, token: int, frame: bytes, code: int, text: bytes
+    ) -> None:
+        """A coordinator refused a request that was handed on undecoded; called by the loop."""
+        error = WireError(ErrorCode(code), text.decode("utf-8", "replace") or None)
+        self.answer_with(
+            connection, token, lambda: self.dispatcher.refuse(connection, frame, error)
+        )
+
+    def answer_with(self, connection: Connection, token: int, serve: Callable[[], Pending]) -> None:
         def done(outcome: Pending) -> None:
             if outcome.error is not None:
                 log.error("a request was left without an answer", exc_info=outcome.error)
             self.loop.answer(token, outcome.value)
 
         try:
-            self.dispatcher.handle(connection, frame).then(done)
+            serve().then(done)
         except Exception:
             log.exception("a request of %s could not be served", connection.peer_host)
             self.loop.answer(token, None)
