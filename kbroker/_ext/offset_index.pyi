@@ -1,7 +1,5 @@
 import os
 
-LOOK_ONLY: int
-
 class CorruptIndexError(ValueError): ...
 
 class MappedIndex:

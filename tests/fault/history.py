@@ -3,6 +3,11 @@
 Every test that kills, tears or fills something writes one ``History`` and ends with ``check``. A
 value names its writer, its partition and its number, so that a lost, doubled, moved, reordered or
 foreign record is recognised wherever it turns up. The anomalies are Jepsen's, by their names.
+
+Tests with transactions hand over entries, which ``entries_of`` makes of a log's batches, and call
+``check_transactions`` (whether each transaction came to pass whole or not at all, and was read
+so), ``check_chain`` (whether what one topic has visibly is what the topic before it had) and
+``check_offsets`` (whether committed offsets went forwards only, and fit what was written).
 """
 
 from __future__ import annotations
@@ -10,13 +15,18 @@ from __future__ import annotations
 import threading
 import time
 import zlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
-from kbroker.record.batch import Record
+from kbroker.record.batch import Record, RecordBatch
 
 Partition = tuple[str, int]
+# Fates of an entry; "open" has no marker behind it yet.
+PLAIN, COMMITTED, ABORTED, OPEN, MARKER = "plain", "committed", "aborted", "open", "marker"
+UNKNOWN = "unknown"
+_COMMIT_MARKER = b"\0\0\0\1"  # WIRE: version 0, type 1; an abort has type 0
 
 
 def value_of(writer: str, partition: int, number: int, size: int = 64) -> bytes:
@@ -70,12 +80,87 @@ class ReaderLog:
         self.polled.setdefault(partition, []).append((time.monotonic(), offset, value))
 
 
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A record in a log, and what became of the transaction it belongs to."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    fate: str = PLAIN
+
+    @property
+    def visible(self) -> bool:
+        """Whether a reader of committed records is to be given it."""
+        return self.fate in (PLAIN, COMMITTED)
+
+
+def entries_of(batches: Iterable[RecordBatch]) -> list[Entry]:
+    """A partition's records with their fates, which the markers in the log itself decide."""
+    found: list[Entry] = []
+    open_of: dict[int, list[int]] = defaultdict(list)  # producer id -> indexes
+    for batch in batches:
+        producer = batch.header.producer_id
+        for record in batch.records():
+            if batch.is_control:
+                fate = COMMITTED if record.key == _COMMIT_MARKER else ABORTED
+                for index in open_of.pop(producer, ()):
+                    found[index] = replace(found[index], fate=fate)
+                found.append(Entry(record.offset, record.key, None, MARKER))
+                continue
+            if batch.is_transactional:
+                open_of[producer].append(len(found))
+            fate = OPEN if batch.is_transactional else PLAIN
+            found.append(Entry(record.offset, record.key, record.value, fate))
+    return found
+
+
+@dataclass(slots=True)
+class Attempt:
+    """A transaction that a transactor began. Its key stands in every record it writes."""
+
+    key: bytes
+    writes: dict[Partition, int] = field(default_factory=dict)
+    outcome: str = UNKNOWN  # what the client was told: committed or aborted
+
+    def wrote(self, topic: str, partition: int, count: int = 1) -> None:
+        """Call before it is sent."""
+        self.writes[topic, partition] = self.writes.get((topic, partition), 0) + count
+
+
+@dataclass(slots=True)
+class TransactorLog:
+    """The transactions of one transactional producer. Only its thread appends."""
+
+    name: str
+    attempts: list[Attempt] = field(default_factory=list)
+
+    def begin(self) -> Attempt:
+        attempt = Attempt(f"{self.name}|{len(self.attempts)}".encode())
+        self.attempts.append(attempt)
+        return attempt
+
+
+@dataclass(slots=True)
+class OffsetLog:
+    """Committed offsets of a group, as seen one after the other."""
+
+    group: str
+    topic: str
+    seen: dict[int, list[int]] = field(default_factory=dict)
+
+    def see(self, partition: int, offset: int) -> None:
+        self.seen.setdefault(partition, []).append(offset)
+
+
 class History:
-    """All writers and readers of one test."""
+    """All writers, readers, transactors and groups of one test."""
 
     def __init__(self) -> None:
         self.writers: dict[str, WriterLog] = {}
         self.readers: dict[str, ReaderLog] = {}
+        self.transactors: dict[str, TransactorLog] = {}
+        self.groups: dict[str, OffsetLog] = {}
         self._lock = threading.Lock()
 
     def writer(self, name: str, topic: str, *, exact: bool) -> WriterLog:
@@ -87,6 +172,16 @@ class History:
         with self._lock:
             assert name not in self.readers, name
             return self.readers.setdefault(name, ReaderLog(name, topic))
+
+    def transactor(self, name: str) -> TransactorLog:
+        with self._lock:
+            assert name not in self.transactors, name
+            return self.transactors.setdefault(name, TransactorLog(name))
+
+    def group(self, group: str, topic: str) -> OffsetLog:
+        with self._lock:
+            assert group not in self.groups, group
+            return self.groups.setdefault(group, OffsetLog(group, topic))
 
     @property
     def acked_count(self) -> int:
@@ -128,6 +223,48 @@ class History:
             problems += _check_polls(reader, log, lost_allowed)
         return problems
 
+    def check_transactions(self, log: Mapping[Partition, Sequence[Entry]]) -> list[str]:
+        """What became of each attempt, in all partitions of the topics they wrote to."""
+        fates: dict[bytes, dict[Partition, Counter[str]]] = defaultdict(
+            lambda: defaultdict(Counter)
+        )
+        for where, entries in log.items():
+            for entry in entries:
+                if entry.fate in (COMMITTED, ABORTED, OPEN):
+                    fates[entry.key or b""][where][entry.fate] += 1
+        problems = []
+        for transactor in self.transactors.values():
+            for attempt in transactor.attempts:
+                problems += _check_attempt(attempt, fates.pop(attempt.key, {}))
+        problems += [f"forged: nobody began the transaction {key!r:.60}" for key in fates]
+        for reader in self.readers.values():
+            problems += _check_committed_polls(reader, log)
+        return problems
+
+    def check_offsets(
+        self, log: Mapping[Partition, Sequence[Entry]], outputs: Mapping[str, str]
+    ) -> list[str]:
+        """Committed offsets never went backwards, and those at the end fit the output.
+
+        outputs: the topic into which a group puts one record for each that it takes, by group.
+        """
+        problems = []
+        for group in self.groups.values():
+            for partition, seen in group.seen.items():
+                where = f"{group.group} in {group.topic}-{partition}"
+                for before, after in pairwise(seen):
+                    if after < before:
+                        problems.append(f"nonmonotonic-commit: {where}: {after} after {before}")
+                taken = log.get((group.topic, partition), ())
+                taken = [entry for entry in taken if entry.visible and entry.offset < seen[-1]]
+                put = [e for e in log.get((outputs[group.group], partition), ()) if e.visible]
+                if len(taken) != len(put):
+                    problems.append(
+                        f"offset-mismatch: {where}: {len(taken)} records are below the committed "
+                        f"offset {seen[-1]}, {len(put)} were put out"
+                    )
+        return problems
+
     def _places(
         self, log: Mapping[Partition, Sequence[Record]], problems: list[str]
     ) -> dict[tuple[str, int, int], list[int]]:
@@ -153,6 +290,71 @@ class History:
                 else:
                     places[key].append(record.offset)
         return places
+
+
+def check_chain(
+    log: Mapping[Partition, Sequence[Entry]], source: str, target: str, partition: int
+) -> list[str]:
+    """The target's visible records are the source's: all of them, once, in that order."""
+    wanted = [e.value for e in log.get((source, partition), ()) if e.visible]
+    found = [e.value for e in log.get((target, partition), ()) if e.visible]
+    where = f"{source} to {target} in {partition}"
+    problems = []
+    count = Counter(found)
+    for value in dict.fromkeys(wanted):
+        if count[value] != 1:
+            kind = "lost-hop" if not count[value] else "duplicate-hop"
+            problems.append(f"{kind}: {where}: {parse_value(value)} is there {count[value]} times")
+    strangers = set(found) - set(wanted)
+    problems += [f"forged: {where}: {value!r:.80} was never put in" for value in strangers]
+    if not problems and found != wanted:
+        at = next(n for n, (a, b) in enumerate(zip(wanted, found, strict=True)) if a != b)
+        problems.append(f"reordered-hop: {where}: {parse_value(found[at])} is record {at}")
+    return problems
+
+
+def _check_attempt(attempt: Attempt, found: Mapping[Partition, Counter[str]]) -> list[str]:
+    """It came to pass whole or not at all, as its client was told."""
+    problems = []
+    name = attempt.key.decode()
+    committed = {where: counts[COMMITTED] for where, counts in found.items() if counts[COMMITTED]}
+    left_open = [where for where, counts in found.items() if counts[OPEN]]
+    if left_open:
+        problems.append(f"hanging-transaction: {name} is open in {left_open}")
+    if committed and committed != attempt.writes:
+        problems.append(f"torn-transaction: {name} wrote {attempt.writes}, committed: {committed}")
+    if attempt.outcome == COMMITTED and attempt.writes and not committed:
+        problems.append(f"lost-transaction: {name}: {attempt.writes} were committed, none is there")
+    if attempt.outcome == ABORTED and committed:
+        problems.append(f"aborted-commit: {name} was aborted, and has {committed}")
+    return problems
+
+
+def _check_committed_polls(
+    reader: ReaderLog, log: Mapping[Partition, Sequence[Entry]]
+) -> list[str]:
+    """A reader of committed records was given each visible one, in order, and no other."""
+    problems = []
+    for partition, polled in reader.polled.items():
+        entries = {entry.offset: entry for entry in log.get((reader.topic, partition), ())}
+        visible = sorted(offset for offset, entry in entries.items() if entry.visible)
+        following = dict(pairwise(visible))
+        before = None
+        for _, offset, value in polled:
+            where = f"{reader.name} in {reader.topic}-{partition} at {offset}"
+            entry = entries.get(offset)
+            if entry is None:
+                problems.append(f"phantom: {where}: not in the log any more")
+            elif not entry.visible:
+                problems.append(f"aborted-read: {where}: {entry.fate}")
+            elif entry.value != value:
+                problems.append(f"inconsistent-offsets: {where}: the log has another record there")
+            if before is not None and offset <= before:
+                problems.append(f"nonmonotonic-poll: {where} after {before}")
+            elif before is not None and before in following and following[before] != offset:
+                problems.append(f"poll-skip: {where} after {before}, not {following[before]}")
+            before = offset
+    return problems
 
 
 def _check_acks(

@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
-import pytest
-from fault.history import History, parse_value, value_of
+from typing import Any
 
-from kbroker.record.batch import Record
+import pytest
+from fault.history import (
+    ABORTED,
+    COMMITTED,
+    MARKER,
+    OPEN,
+    PLAIN,
+    Entry,
+    History,
+    check_chain,
+    entries_of,
+    parse_value,
+    value_of,
+)
+
+from kbroker.record.batch import Record, RecordBatch
+from kbroker.record.builder import BatchBuilder
 
 pytestmark = pytest.mark.fault
 
@@ -94,3 +109,149 @@ def test_each_contradiction_of_a_reader_is_found(
     found = history.check({(TOPIC, 0): [record(0, 0), record(1, 1), record(2, 2)]})
 
     assert kinds(found) == expected
+
+
+# -- transactions
+
+
+def entry(offset: int, fate: str = COMMITTED, attempt: int = 0, number: int = -1) -> Entry:
+    value = value_of("w", 0, offset if number < 0 else number)
+    return Entry(offset, b"t|%d" % attempt, value, fate)
+
+
+def history_of_attempt(outcome: str, **writes: int) -> History:
+    history = History()
+    attempt = history.transactor("t").begin()
+    attempt.outcome = outcome
+    for topic, count in writes.items():
+        attempt.wrote(topic, 0, count)
+    return history
+
+
+def test_markers_decide_the_fates_of_entries() -> None:
+    def batch(offset: int, producer_id: int, **options: Any) -> RecordBatch:
+        builder = BatchBuilder(
+            base_offset=offset,
+            producer_id=producer_id,
+            producer_epoch=0,
+            base_sequence=0,
+            **options,
+        )
+        builder.append(b"v", key=b"k")
+        return RecordBatch(builder.build())
+
+    def marker(offset: int, producer_id: int, kind: bytes) -> RecordBatch:
+        builder = BatchBuilder(
+            base_offset=offset,
+            producer_id=producer_id,
+            producer_epoch=0,
+            base_sequence=-1,
+            transactional=True,
+            control=True,
+        )
+        builder.append(b"\0\0\0\0\0\0", key=kind)
+        return RecordBatch(builder.build())
+
+    batches = [
+        batch(0, 7, transactional=True),
+        batch(1, 8, transactional=True),
+        batch(2, 9),
+        marker(3, 7, b"\0\0\0\1"),
+        marker(4, 8, b"\0\0\0\0"),
+        batch(5, 7, transactional=True),
+    ]
+
+    fates = [found.fate for found in entries_of(batches)]
+
+    assert fates == [COMMITTED, ABORTED, PLAIN, MARKER, MARKER, OPEN]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "log", "expected"),
+    [
+        ("committed", {"a": [entry(0), entry(1)], "b": [entry(0)]}, set()),
+        ("unknown", {"a": [entry(0), entry(1)], "b": [entry(0)]}, set()),
+        ("unknown", {"a": [entry(0, ABORTED)]}, set()),
+        ("aborted", {}, set()),
+        ("committed", {"a": [entry(0)], "b": [entry(0)]}, {"torn-transaction"}),
+        ("unknown", {"a": [entry(0), entry(1)]}, {"torn-transaction"}),
+        ("unknown", {"a": [entry(n) for n in range(3)], "b": [entry(0)]}, {"torn-transaction"}),
+        ("committed", {"a": [entry(0, ABORTED)]}, {"lost-transaction"}),
+        ("aborted", {"a": [entry(0), entry(1)], "b": [entry(0)]}, {"aborted-commit"}),
+        ("unknown", {"a": [entry(0, OPEN)]}, {"hanging-transaction"}),
+        ("aborted", {"a": [entry(0, ABORTED, attempt=5)]}, {"forged"}),
+    ],
+)
+def test_each_contradiction_of_a_transaction_is_found(
+    outcome: str, log: dict[str, list[Entry]], expected: set[str]
+) -> None:
+    history = history_of_attempt(outcome, a=2, b=1)
+
+    problems = history.check_transactions({(topic, 0): found for topic, found in log.items()})
+
+    assert kinds(problems) == expected
+
+
+@pytest.mark.parametrize(
+    ("polled", "expected"),
+    [
+        ([0, 3, 4], set()),
+        ([0, 2, 3], {"aborted-read", "poll-skip"}),
+        ([0, 4], {"poll-skip"}),
+        ([3, 0], {"nonmonotonic-poll"}),
+        ([4, 9], {"phantom"}),
+        ([4, 5], {"aborted-read"}),
+    ],
+)
+def test_each_contradiction_of_a_committed_reader_is_found(
+    polled: list[int], expected: set[str]
+) -> None:
+    history = History()
+    reader = history.reader("r", TOPIC)
+    for offset in polled:
+        reader.poll(0, offset, value_of("w", 0, offset))
+    log = [entry(0, PLAIN), entry(1, MARKER), entry(2, ABORTED), entry(3, PLAIN), entry(4, PLAIN)]
+    log.append(entry(5, ABORTED, attempt=1))
+
+    problems = history.check_transactions({(TOPIC, 0): log})
+
+    assert kinds(problems) - {"forged"} == expected
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ([0, 1, 2], set()),
+        ([0, 2], {"lost-hop"}),
+        ([0, 1, 1, 2], {"duplicate-hop"}),
+        ([0, 2, 1], {"reordered-hop"}),
+        ([0, 1, 2, 9], {"forged"}),
+    ],
+)
+def test_each_contradiction_of_a_chain_is_found(target: list[int], expected: set[str]) -> None:
+    source = [entry(0), entry(1), entry(2), entry(3, ABORTED)]
+    log = {("a", 0): source, ("b", 0): [entry(n, number=v) for n, v in enumerate(target)]}
+
+    assert kinds(check_chain(log, "a", "b", 0)) == expected
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        ([0, 1, 2], set()),
+        ([0, 2, 1, 2], {"nonmonotonic-commit"}),
+        ([0, 1], {"offset-mismatch"}),
+        ([0, 3], {"offset-mismatch"}),
+    ],
+)
+def test_each_contradiction_of_offsets_is_found(seen: list[int], expected: set[str]) -> None:
+    history = History()
+    group = history.group("g", "a")
+    for offset in seen:
+        group.see(0, offset)
+    log = {
+        ("a", 0): [entry(0), entry(1), entry(2)],
+        ("b", 0): [entry(0), entry(1), entry(2, ABORTED)],
+    }
+
+    assert kinds(history.check_offsets(log, {"g": "b"})) == expected

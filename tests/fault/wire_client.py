@@ -18,8 +18,9 @@ from kbroker.protocol.messages.fetch import FetchRequest
 from kbroker.protocol.messages.init_producer_id import InitProducerIdRequest
 from kbroker.protocol.messages.list_offsets import ListOffsetsRequest
 from kbroker.protocol.messages.metadata import MetadataRequest
+from kbroker.protocol.messages.offset_fetch import OffsetFetchRequest
 from kbroker.protocol.messages.produce import ProduceRequest
-from kbroker.record.batch import Record, iterate_batches
+from kbroker.record.batch import Record, RecordBatch, iterate_batches
 from kbroker.record.builder import BatchBuilder
 
 TIMEOUT_S = 10.0
@@ -165,8 +166,14 @@ class WireClient:
 
         Raises AssertionError for an error code, CorruptBatchError for bytes nobody may be served.
         """
-        found: list[Record] = []
-        offset = self.offset(topic, partition, EARLIEST)
+        start = self.offset(topic, partition, EARLIEST)
+        batches = self.read_batches(topic, partition, start)
+        return [record for batch in batches for record in batch.records() if record.offset >= start]
+
+    def read_batches(self, topic: str, partition: int, start: int = 0) -> list[RecordBatch]:
+        """Every batch, markers of transactions too; raises as ``read_all``."""
+        found: list[RecordBatch] = []
+        offset = start
         end = self.offset(topic, partition, LATEST)
         while offset < end:
             answer = self.fetch(topic, partition, offset)
@@ -174,10 +181,28 @@ class WireClient:
             before = offset
             for batch in iterate_batches(bytes(answer.records or b""), partial_tail=True):
                 batch.check()
-                found += [record for record in batch.records() if record.offset >= offset]
+                found.append(batch)
                 offset = batch.next_offset
             assert offset > before, f"{topic}-{partition}: nothing at {offset}, the end is {end}"
         return found
+
+    def committed(
+        self, group: str, topic: str, partitions: int, *, stable: bool = False
+    ) -> dict[int, int]:
+        """Committed offsets with OffsetFetch 7; empty when the coordinator cannot tell now.
+
+        stable: without those that a transaction is about to change.
+        """
+        cls = OffsetFetchRequest
+        asked = cls.OffsetFetchRequestTopic(name=topic, partition_indexes=list(range(partitions)))
+        answer = self.call(cls(group_id=group, topics=[asked], require_stable=stable), 7)
+        if answer.error_code:
+            return {}
+        return {
+            part.partition_index: part.committed_offset
+            for part in answer.topics[0].partitions
+            if not part.error_code and part.committed_offset >= 0
+        }
 
 
 def request_frame(request: Message, version: int, number: int, client_id: str | None) -> bytes:

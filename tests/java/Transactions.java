@@ -63,9 +63,10 @@ final class Transactions {
     private static List<Long> send(KafkaProducer<byte[], byte[]> producer, JsonNode call)
             throws Exception {
         List<Future<RecordMetadata>> sent = new ArrayList<>();
+        byte[] key = call.hasNonNull("key") ? call.get("key").asText().getBytes("UTF-8") : null;
         for (JsonNode value : call.get("values")) {
             sent.add(producer.send(new ProducerRecord<>(
-                call.get("topic").asText(), call.get("partition").asInt(), null,
+                call.get("topic").asText(), call.get("partition").asInt(), key,
                 value.asText().getBytes("UTF-8"))));
         }
         producer.flush();

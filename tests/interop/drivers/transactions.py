@@ -314,8 +314,13 @@ class JavaTransactions:
     def begin(self) -> None:
         self._call("begin")
 
-    def send(self, topic: str, values: Sequence[str], partition: int = 0) -> list[int]:
-        offsets: list[int] = self._call("send", topic=topic, partition=partition, values=[*values])
+    def send(
+        self, topic: str, values: Sequence[str], partition: int = 0, key: str | None = None
+    ) -> list[int]:
+        """key: of all the records."""
+        offsets: list[int] = self._call(
+            "send", topic=topic, partition=partition, values=[*values], key=key
+        )
         return offsets
 
     def send_offsets(

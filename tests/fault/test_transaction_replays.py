@@ -1,0 +1,114 @@
+"""Requests of transactions that come twice, late, or whose answers are lost change nothing."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from doubles.pace import hold
+from fault.chain import PARTITIONS, SETTINGS, Chain, read_entries
+from fault.history import ABORTED, COMMITTED, Attempt, History
+from fault.load import TOPIC
+from fault.proxy import Proxy
+from fault.wire_client import WireClient
+from interop.drivers import ClientError
+from interop.drivers.java import FIRST_TEST_TIMEOUT_S, Java, java_missing
+from interop.drivers.transactions import JavaTransactions
+
+from kbroker.testing import Broker
+
+pytestmark = [pytest.mark.fault, pytest.mark.timeout(180)]
+
+CHAIN_S = 5.0
+TRANSACTIONS = 60
+
+
+@contextmanager
+def behind(proxy: Proxy) -> Iterator[Broker]:
+    """A broker that tells its clients to come through the proxy."""
+    with proxy, Broker(SETTINGS, advertised_listeners=f"PLAINTEXT://127.0.0.1:{proxy.port}") as one:
+        listeners = one.config["listeners"]
+        proxy.upstream = (one.host, int(listeners.rpartition(":")[2]))
+        yield one
+
+
+def repeats(done: Counter[str], kind: str) -> int:
+    return sum(count for name, count in done.items() if name.startswith(kind))
+
+
+def test_chain_is_exactly_once_when_requests_come_twice_and_answers_are_lost(
+    seed: int, scale: int
+) -> None:
+    """librdkafka's transactions have one epoch: the repetition comes before its next request."""
+    history = History()
+    proxy = Proxy(seed, twice=0.2, slow=0.1, lost=0.03)
+    with behind(proxy) as broker:
+        with Chain(broker, history, seed, rate=100) as chain:
+            hold(CHAIN_S * scale)
+            chain.wait_for_progress()
+        chain.check()
+    print(dict(proxy.done))
+    assert repeats(proxy.done, "twice") > 20 and repeats(proxy.done, "lost") > 2
+
+
+@pytest.mark.java
+@pytest.mark.timeout(FIRST_TEST_TIMEOUT_S)
+@pytest.mark.skipif(bool(java_missing()), reason=java_missing())
+def test_late_requests_of_past_transactions_change_nothing(seed: int, scale: int) -> None:
+    """In the second transaction protocol each transaction has an epoch, so that a request of a past
+    one is refused whenever it comes."""
+    history = History()
+    log = history.transactor("java")
+    chance = random.Random(seed)
+    proxy = Proxy(seed, twice=0.2, late=0.7, slow=0.05)
+    with behind(proxy) as broker:
+        with WireClient((broker.host, broker.port)) as client:
+            client.create_topic(TOPIC, PARTITIONS)
+        java = Java(f"127.0.0.1:{proxy.port}", "4.3.0")
+        try:
+            producer = JavaTransactions(java, f"127.0.0.1:{proxy.port}", "late", 30_000)
+            producer.init()
+            for number in range(TRANSACTIONS * scale):
+                _transact(producer, log.begin(), chance, number)
+            # Late ones are still on their way; one more transaction is behind them all.
+            hold(1.5)
+            _transact(producer, log.begin(), chance, 0)
+            producer.close()
+        finally:
+            java.close()
+        entries = read_entries(broker, (TOPIC,))
+        problems = history.check_transactions(entries)
+        assert not problems, "\n".join(problems[:10])
+        for attempt in log.attempts:
+            found = [
+                entry.value
+                for records in entries.values()
+                for entry in records
+                if entry.key == attempt.key
+            ]
+            assert len(found) == len(set(found)) == sum(attempt.writes.values()), attempt
+    print(dict(proxy.done))
+    assert repeats(proxy.done, "late") > 50
+
+
+def _transact(
+    producer: JavaTransactions, attempt: Attempt, chance: random.Random, number: int
+) -> None:
+    producer.begin()
+    for partition in range(PARTITIONS):
+        values = [f"{attempt.key.decode()} {partition} {n}" for n in range(chance.choice((1, 5)))]
+        attempt.wrote(TOPIC, partition, len(values))
+        producer.send(TOPIC, values, partition, key=attempt.key.decode())
+    producer.send_offsets({(TOPIC, 0): number}, "group-of-late")
+    try:
+        if chance.random() < 0.3:
+            producer.abort()
+            attempt.outcome = ABORTED
+        else:
+            producer.commit()
+            attempt.outcome = COMMITTED
+    except ClientError as error:
+        raise AssertionError(f"{attempt.key.decode()}: {error}") from error
