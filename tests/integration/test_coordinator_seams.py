@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import pytest
 from doubles.coordinator_client import AWAY, NOTHING, Client, Writer, answer_to_join, code_in
+from doubles.pace import hold
 
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.delete_groups import DeleteGroupsRequest
@@ -69,7 +69,7 @@ def test_deleted_group_is_not_brought_back_by_the_end_of_a_transaction(client: C
     assert client.fetch() == (NOTHING, 0)
     assert writer.end(True) == 0
 
-    time.sleep(0.5)
+    hold(0.5)  # for what must not come
     assert client.fetch() == (NOTHING, 0)
     client.broker.restart()
     client.again()
