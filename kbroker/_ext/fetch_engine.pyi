@@ -18,6 +18,7 @@ class FetchEngine:
         topic_id: bytes,
         slots: list[int],
         incarnations: list[int] | None = None,
+        refuses_old: bool = False,
     ) -> None: ...
     def remove_topic(self, name: str) -> None: ...
     def handle_bytes(

@@ -6,6 +6,7 @@ from kbroker._ext.producer_state import ProducerState
 END: int
 ZEROS: int
 DAMAGED: int
+PROGRESS_BYTES: int
 
 class Scan:
     end_position: int
@@ -19,6 +20,19 @@ class Scan:
     problem: str | None
     leader_epochs: list[tuple[int, int]]
     aborted: list[tuple[int, int, int, int]]
+
+class IndexCheck:
+    gap_count: int
+    first_gap: int
+    grouped_count: int
+    offset_problem_count: int
+    time_problem_count: int
+    offset_problems: list[str]
+    time_problems: list[str]
+    def __init__(
+        self, offsets: OffsetIndex | None = None, times: TimeIndex | None = None
+    ) -> None: ...
+    def finish(self, whole: bool) -> None: ...
 
 def scan_segment(
     fd: int,
@@ -34,6 +48,7 @@ def scan_segment(
     index_interval_bytes: int = 4096,
     producers: ProducerState | None = None,
     progress: Callable[[], None] | None = None,
+    check: IndexCheck | None = None,
 ) -> Scan: ...
 def find_batch(
     fd: int, position: int, end: int, *, offset: int = -1, timestamp: int = -1

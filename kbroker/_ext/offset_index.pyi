@@ -1,5 +1,7 @@
 import os
 
+LOOK_ONLY: int
+
 class CorruptIndexError(ValueError): ...
 
 class MappedIndex:

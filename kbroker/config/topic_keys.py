@@ -20,6 +20,7 @@ from kbroker.config.key import (
     LOW,
     MEDIUM,
     STRING,
+    UNUSED,
     Check,
     Key,
 )
@@ -124,13 +125,15 @@ _KEYS = (
     _key("max.message.bytes", INT, 1_048_588, low=0, server_keys="message.max.bytes",
          doc="Largest record batch accepted, in bytes as sent (compressed, with its header). If "
              "raised, let consumers fetch as much."),
-    _key("message.downconversion.enable", BOOLEAN, True, importance=LOW, status=LATER,
+    _key("message.downconversion.enable", BOOLEAN, True, importance=LOW,
          server_keys="log.message.downconversion.enable",
-         doc="Whether batches are rewritten for clients that do not know format 2."),
-    _key("message.format.version", STRING, "2.7-IV2", check=KAFKA_VERSION, status=LATER,
+         doc="Whether batches are rewritten for clients that do not know format 2 (Fetch below "
+             "version 4). If not, they get UNSUPPORTED_VERSION."),
+    _key("message.format.version", STRING, "2.7-IV2", check=KAFKA_VERSION, status=UNUSED,
          server_keys="log.message.format.version",
          doc="Format of stored records, as a Kafka version. Everything is stored in format 2, "
-             "that of 0.11 and later."),
+             "as in Kafka 3 (inter.broker.protocol.version 3.0 and later); readers of older "
+             "formats get theirs."),
     _key("message.timestamp.after.max.ms", LONG, LONG_MAX, low=0,
          server_keys="log.message.timestamp.after.max.ms",
          doc="A record whose CreateTime lies further ahead of the broker's clock than this is "

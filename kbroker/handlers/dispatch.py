@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from kbroker.coordinator.producer_ids import ProducerIds
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
-from kbroker.handlers.express import ROUTES, hand_on
 from kbroker.handlers.registry import HANDLERS, Handle, Handler, announced, served_range
 from kbroker.ipc.rpc import Pending, run
 from kbroker.protocol import codec
@@ -78,34 +77,13 @@ class Dispatcher:
             if key == ApiKey.API_VERSIONS:
                 return resolved(api_versions_fallback(header))
             return refused(connection, refusal(key, version))
-        route = ROUTES.get(key)
-        if route is not None:
-            asked = hand_on(self._worker, route, header, frame, connection.peer_host)
-            if asked is not None:
-                return self._express(asked, connection, header, frame)
         return self._serve(connection, header, frame, handler)
 
-    def _express(
-        self, asked: Pending, connection: Connection, header: RequestHeader, frame: bytes
-    ) -> Pending:
-        """The answer of a coordinator that was asked without decoding the request."""
-        outcome = Pending()
-
-        def done(asked: Pending) -> None:
-            if asked.error is None:
-                head = encode_response_header(
-                    header.correlation_id, header.api_key, header.api_version
-                )
-                outcome.resolve(head + asked.value)
-                return
-            # How an error is put needs the request.
-            failed = HANDLERS[header.api_key]._replace(handle=raiser(asked.error))
-            self._serve(connection, header, frame, failed).then(
-                lambda served: outcome.resolve(served.value, served.error)
-            )
-
-        asked.then(done)
-        return outcome
+    def refuse(self, connection: Connection, frame: bytes, error: WireError) -> Pending:
+        """As ``handle``, of a request that its coordinator has refused undecoded."""
+        header = decode_request_header(frame)
+        failed = HANDLERS[header.api_key]._replace(handle=raiser(error))
+        return self._serve(connection, header, frame, failed)
 
     def _serve(
         self, connection: Connection, header: RequestHeader, frame: bytes, handler: Handler

@@ -30,7 +30,7 @@ class Handler(NamedTuple):
 HANDLERS: dict[int, Handler] = {}
 
 # Served by the hot paths of the network process.
-HOT_RANGES = {ApiKey.PRODUCE: (0, 13), ApiKey.FETCH: (4, 18)}
+HOT_RANGES = {ApiKey.PRODUCE: (0, 13), ApiKey.FETCH: (0, 18)}
 
 
 def api(

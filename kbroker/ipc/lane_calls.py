@@ -17,6 +17,9 @@ MSG_REQUEST, MSG_ANSWER = 6, 7
 _REQUEST = struct.Struct("=QIIiIhhHH")
 _ANSWER = struct.Struct("=QIIhH")
 _SIZE = struct.Struct("=I")
+_TOKEN = struct.Struct("=Q")
+# Marks the tokens of ``_ext.express_path``.
+EXPRESS_TOKEN = 1 << 63
 # Below half of a socket's default buffer, so that two messages of a full size fit.
 PART_BYTES = MESSAGE_BYTES = 64 * 1024
 _TEXT_MAX = 1000
@@ -146,6 +149,11 @@ class Assembler:
         body = b"".join(self._parts)
         self._parts, self._size = [], 0
         return body
+
+
+def is_express(part: bytes) -> bool:
+    """Whether an answer is to a request that ``_ext.express_path`` has sent."""
+    return bool(_TOKEN.unpack_from(part)[0] & EXPRESS_TOKEN)
 
 
 def error_text(text: str | None) -> bytes:

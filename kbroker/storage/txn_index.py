@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from kbroker.storage.files import read_if_present, remove_if_present, replace_file
@@ -62,6 +62,12 @@ def read_entries(path: str, base_offset: int, next_offset: int) -> list[AbortedT
         marker, stable = entry.last_offset, entry.last_stable_offset
         entries.append(entry)
     return entries
+
+
+def raw_entries(data: bytes) -> Iterator[tuple[int, AbortedTransaction]]:
+    """(version, entry) of every whole entry of a file's bytes, sound or not; for tools."""
+    for version, *fields in _ENTRY.iter_unpack(data[: len(data) // ENTRY_BYTES * ENTRY_BYTES]):
+        yield version, AbortedTransaction(*fields)
 
 
 def write_anew(path: str, entries: Sequence[AbortedTransaction]) -> None:

@@ -157,13 +157,18 @@ def _load_sums(directory: str) -> Sums:
     """What the checkpoint says; nothing when it cannot be read: then segments are walked."""
     data = read_if_present(os.path.join(directory, TXN_INDEX_CHECKPOINT)) or b""
     try:
-        version, count, *lines = data.decode("ascii").splitlines()
-        rows = [tuple(int(part) for part in line.split(" ")) for line in lines]
-        if int(version) == VERSION and int(count) == len(rows):
-            return {base: (size, checksum) for base, size, checksum in rows}
+        return parse_sums(data)
     except ValueError:
-        pass  # torn, or of another version
-    return {}
+        return {}  # torn, or of another version
+
+
+def parse_sums(data: bytes) -> Sums:
+    """What the bytes of a ``txn-index-checkpoint`` say. Raises ValueError."""
+    version, count, *lines = data.decode("ascii").splitlines()
+    rows = [tuple(int(part) for part in line.split(" ")) for line in lines]
+    if int(version) != VERSION or int(count) != len(rows):
+        raise ValueError(f"version {version}, {count} entries announced, {len(rows)} found")
+    return {base: (size, checksum) for base, size, checksum in rows}
 
 
 def _save_sums(directory: str, sums: Sums) -> None:

@@ -82,7 +82,7 @@ class DataDirs:
                 log.error("data directory %s is left out: %s", path, reason)
                 continue
             lock_fds.append(fd)
-            if not _lock(fd, deadline):
+            if not try_lock(fd, deadline):
                 raise ConfigError("log.dirs", path, "directories that no other broker is using")
             paths.append(path)
         if not paths:
@@ -147,7 +147,7 @@ def new_cluster_id() -> str:
             return text
 
 
-def _lock(fd: int, deadline: float) -> bool:
+def try_lock(fd: int, deadline: float = 0.0) -> bool:
     """Lock against other kbrokers and against Kafka.
 
     flock is inherited by the children: a directory stays locked until the last process that may

@@ -12,7 +12,15 @@ from itertools import count
 
 from kbroker._ext.lane import Lane
 from kbroker.errors import ErrorCode, WireError
-from kbroker.ipc.lane_calls import MSG_REQUEST, Assembler, Request, pack, request_parts, unpack
+from kbroker.ipc.lane_calls import (
+    MSG_REQUEST,
+    Assembler,
+    Request,
+    is_express,
+    pack,
+    request_parts,
+    unpack,
+)
 from kbroker.ipc.rpc import Pending
 from kbroker.workers.base import now_ms
 
@@ -67,7 +75,7 @@ class CoordinatorLink:
         """Take a MSG_ANSWER."""
         assembler = self._assemblers[worker]
         for part in unpack(message):
-            answer = assembler.answer(part)
+            answer = None if is_express(part) else assembler.answer(part)
             if answer is None:
                 continue
             known = self._calls.pop(answer.token, None)

@@ -23,7 +23,8 @@ from kbroker._ext.produce_path import ProducePath
 from kbroker._ext.requests import RequestTable
 from kbroker._ext.topic_registry import TopicRegistry
 from kbroker.cluster.image import ClusterImage, TopicImage
-from kbroker.errors import WireError
+from kbroker.config.topic_keys import TOPIC_KEYS
+from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.dispatch import Dispatcher
 from kbroker.ipc.fdpass import host_of, receive_connections, send_closed, send_mark
 from kbroker.ipc.process_table import CONNECTIONS, CONTROLLER, Address, ProcessKind
@@ -52,6 +53,7 @@ HELLO_TIMEOUT_MS = 1000
 SWEEP_MS = 1000
 # How long a stopping process waits for io workers to answer what they were given.
 DRAIN_MS = 500
+DOWN_CONVERSION = "message.downconversion.enable"
 
 
 class NetworkWorker(Worker):
@@ -101,6 +103,7 @@ class NetworkWorker(Worker):
             self.loop.add_lane(lanes[-1])
         self.coordinators = CoordinatorLink(lanes)
         self.loop.on_answer = self.coordinators.on_answer
+        self.loop.on_refused = self.refuse
         self.lane_is_full = False
         self.counters = Counters(
             self.context.counters, self.processes.addresses.index(self.address)
@@ -143,11 +146,13 @@ class NetworkWorker(Worker):
                     new is None
                 ):  # else put_topic sees what changed; waiting fetches stay if nothing did
                     self.fetch.remove_topic(name)
-            if new is not None:
+            if new is not None and "broker_config" not in delta:
                 self.put_topic(name, new)
         if "broker_config" in delta:
             self.follow_settings(self.image.broker_config)
             self.configure_loop()
+            for name, topic in self.image.topics.items():
+                self.put_topic(name, topic)  # each may inherit what has changed
         return {}
 
     def configure_loop(self) -> None:
@@ -163,7 +168,16 @@ class NetworkWorker(Worker):
         slots = [partition.slot for partition in topic.partitions]
         incarnations = [partition.slot_incarnation for partition in topic.partitions]
         self.topics.put(name.encode(), topic.topic_id, slots, incarnations, topic.internal)
-        self.fetch.put_topic(name, topic.topic_id, slots, incarnations)
+        self.fetch.put_topic(
+            name, topic.topic_id, slots, incarnations, refuses_old=not self.converts(topic)
+        )
+
+    def converts(self, topic: TopicImage) -> bool:
+        """Whether readers of message formats 0 and 1 are served."""
+        own = topic.config.get(DOWN_CONVERSION)
+        if own is None:
+            return bool(self.config.topic_defaults[DOWN_CONVERSION])
+        return bool(TOPIC_KEYS[DOWN_CONVERSION].parse(own))
 
     # -- connections --
 
@@ -227,14 +241,25 @@ class NetworkWorker(Worker):
 
     def dispatch(self, connection: Connection, token: int, frame: bytes) -> None:
         """Serve one request through its handler; called by the loop."""
+        self.answer_with(connection, token, lambda: self.dispatcher.handle(connection, frame))
 
+    def refuse(
+        self, connection: Connection, token: int, frame: bytes, code: int, text: bytes
+    ) -> None:
+        """A coordinator refused a request that was handed on undecoded; called by the loop."""
+        error = WireError(ErrorCode(code), text.decode("utf-8", "replace") or None)
+        self.answer_with(
+            connection, token, lambda: self.dispatcher.refuse(connection, frame, error)
+        )
+
+    def answer_with(self, connection: Connection, token: int, serve: Callable[[], Pending]) -> None:
         def done(outcome: Pending) -> None:
             if outcome.error is not None:
                 log.error("a request was left without an answer", exc_info=outcome.error)
             self.loop.answer(token, outcome.value)
 
         try:
-            self.dispatcher.handle(connection, frame).then(done)
+            serve().then(done)
         except Exception:
             log.exception("a request of %s could not be served", connection.peer_host)
             self.loop.answer(token, None)

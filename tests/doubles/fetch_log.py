@@ -16,6 +16,7 @@ from kbroker._ext import fetch_engine, partition_table
 from kbroker.protocol import codec
 from kbroker.protocol.header import decode_response_header
 from kbroker.protocol.messages.fetch import FetchRequest, FetchResponse
+from kbroker.record.builder import BatchBuilder
 
 FETCH_KEY = 1
 Place = tuple[int, int, int]  # offset, segment base offset, position
@@ -89,9 +90,19 @@ class OwnedLog:
 
     def append(self, records: int = 1, size: int = 100, *, gap: int = 0) -> Batch:
         """Write one batch; ``gap`` offsets before it are left out, as compaction does."""
-        offset, base, position = self.end
-        offset += gap
-        data = batch_bytes(offset, records, size, self.leader_epoch)
+        offset = self.end[0] + gap
+        return self.append_bytes(batch_bytes(offset, records, size, self.leader_epoch), records)
+
+    def append_built(self, builder: BatchBuilder) -> Batch:
+        """Write a batch with real records."""
+        builder.base_offset = self.end[0]
+        data = builder.build()
+        return self.append_bytes(data, struct.unpack_from(">i", data, 23)[0] + 1)
+
+    def append_bytes(self, data: bytes, records: int) -> Batch:
+        """Write a batch that says itself where it begins."""
+        offset, size = struct.unpack_from(">q", data)[0], len(data)
+        _, base, position = self.end
         with self.path(base).open("ab") as log:
             log.write(data)
         if self._unindexed > self.index_interval:

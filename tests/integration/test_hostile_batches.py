@@ -191,7 +191,7 @@ def test_bomb_fails_its_partition_and_delays_nobody(
     assert len(bomb) < 1_000_000  # else it would be too large as it is
     client.produce(TOPIC, {1: batch_of([b"warm"], codec=CODECS[codec])})
     with nothing_dies(broker, 64 * MIB), ExitStack() as stack:
-        stack.enter_context(GoodClient(broker, GOOD, longest_s=1, least=5))
+        stack.enter_context(GoodClient(broker, GOOD, longest_s=5, least=5))
         for _ in range(5):
             began = time.monotonic()
             answers = client.produce(TOPIC, {0: good, 1: bomb, 2: good})

@@ -42,6 +42,7 @@ cdef class ConnectionLoop:
     cdef int handle_frame(self, Connection c, const uint8_t* frame, int32_t size) except -1
     cdef bint may_pipeline(self, const uint8_t* frame) noexcept nogil
     cdef int forget_parked(self, Request* request) except -1
+    cdef int forget_express(self, Request* request) except -1
     cdef int on_readable(self, object reader) except -1
 
     cdef int serve(self, Connection c) except -1

@@ -108,6 +108,10 @@ cdef class ConnectionLoop:
         """The connection of a parked request is closed."""
         raise NotImplementedError
 
+    cdef int forget_express(self, Request* request) except -1:
+        """The connection of a request that was handed on undecoded is closed."""
+        raise NotImplementedError
+
     cdef int on_readable(self, object reader) except -1:
         """A descriptor that is not a connection is readable."""
         self._called_out = True
@@ -474,6 +478,8 @@ cdef class ConnectionLoop:
         if request.parked:
             request.parked = False
             self.forget_parked(request)
+        if request.express_worker >= 0:
+            self.forget_express(request)
         if request.fetch_reply != NULL:
             (<FetchReply>request.fetch_reply).release()
             Py_DECREF(<FetchReply>request.fetch_reply)

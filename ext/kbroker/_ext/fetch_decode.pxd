@@ -1,9 +1,9 @@
-# A Fetch request, versions 4 to 18, as plain structs that point into the request's bytes.
+# A Fetch request, versions 0 to 18, as plain structs that point into the request's bytes.
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
 
 
 cdef enum:
-    FETCH_VERSION_MIN = 4
+    FETCH_VERSION_MIN = 0
     FETCH_VERSION_MAX = 18
     FETCH_PARTITIONS_MAX = 262144   # BOUND: of one request and of one session; each costs about 100 bytes
 

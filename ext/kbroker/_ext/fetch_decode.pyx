@@ -1,10 +1,10 @@
-"""Decoder of Fetch requests, versions 4 to 18.
+"""Decoder of Fetch requests, versions 0 to 18.
 
 Writes plain structs into arrays that are used again for the next request: no Python object, no copy of the bytes.
 Oracle: ``kbroker.protocol.codec``. Source: protocol guide, Fetch API (key 1); KIP-227, KIP-482, KIP-516, KIP-903.
 """
 
-from libc.stdint cimport uint32_t
+from libc.stdint cimport INT32_MAX, uint32_t
 from libc.stdlib cimport free, realloc
 
 from kbroker._ext.wire cimport (
@@ -144,8 +144,12 @@ cdef class FetchRequest:
             need(read_i32(&r, &self.replica_id), "replica id")
         need(read_i32(&r, &self.max_wait_ms), "max wait")
         need(read_i32(&r, &self.bytes_min), "min bytes")
-        need(read_i32(&r, &self.bytes_max), "max bytes")
-        need(read_i8(&r, &self.isolation_level), "isolation level")
+        self.bytes_max = INT32_MAX  # before version 3 only partitions have a limit
+        self.isolation_level = 0
+        if version >= 3:
+            need(read_i32(&r, &self.bytes_max), "max bytes")
+        if version >= 4:
+            need(read_i8(&r, &self.isolation_level), "isolation level")
         if self.isolation_level != 0 and self.isolation_level != 1:
             fail(f"no such isolation level: {self.isolation_level}")
         if version >= 7:

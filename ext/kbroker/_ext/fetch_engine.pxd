@@ -7,6 +7,7 @@ from kbroker._ext.fetch_parking cimport FetchTerms, ParkedFetch, ParkingLot, Wai
 from kbroker._ext.fetch_reader cimport PartitionReader
 from kbroker._ext.fetch_reply cimport FetchReply, ReplyPool
 from kbroker._ext.fetch_sessions cimport FetchSession, SessionCache, TopicRegistry
+from kbroker._ext.old_replies cimport OldReplies
 from kbroker._ext.partition_table cimport PartitionTable
 
 
@@ -19,6 +20,7 @@ cdef class FetchEngine:
     cdef PartitionReader reader
     cdef ParkingLot lot
     cdef ReplyPool replies
+    cdef OldReplies old_replies
     cdef FetchRequest request
     cdef list idle_sessions
     cdef int64_t now_ms

@@ -24,6 +24,7 @@ cdef enum:
     FETCH_SESSION_ID_NOT_FOUND = 70
     INVALID_FETCH_SESSION_EPOCH = 71
     FETCH_SESSION_TOPIC_ID_ERROR = 106
+    FIRST_OF_FORMAT_2 = 4
     IDLE_SESSIONS = 64           # BOUND: emptied sessions kept for the next full request
     FILE_IDLE_MS = 30000         # below the default file.delete.delay.ms: disk space returns when a segment goes
     RESPONSE_BYTES_MAX = 0x40000000
@@ -50,14 +51,19 @@ cdef class FetchEngine:
         self.bytes_max = <int32_t>min(max_bytes, <int64_t>RESPONSE_BYTES_MAX)
         self.lot = ParkingLot(table.capacity)
         self.reader = PartitionReader(table, self.registry, self.files, log_dirs)
+        self.old_replies = OldReplies(self.reader, self.replies)
 
     # ---- topics ------------------------------------------------------------------------------------------------------
 
-    def put_topic(self, str name not None, bytes topic_id not None, list slots not None, list incarnations=None):
+    def put_topic(
+        self, str name not None, bytes topic_id not None, list slots not None, list incarnations=None,
+        bint refuses_old=False,
+    ):
         """Add a topic or change it. slots: partition-table slot by partition, -1 where this broker has no replica.
 
         incarnations: what ``slot_incarnation`` of each slot must be, None for any; a slot that has another one was
-        given to another replica and is answered with NOT_LEADER_OR_FOLLOWER.
+        given to another replica and is answered with NOT_LEADER_OR_FOLLOWER. refuses_old: answer Fetch below version 4
+        with UNSUPPORTED_VERSION instead of converting.
         Requests parked on the topic are completed when its slots or its id change: drain next_completed() afterwards.
         """
         cdef FetchTopic known = self.registry.get(name.encode())
@@ -68,10 +74,13 @@ cdef class FetchEngine:
             if slot != NONE:
                 self.table.check_slot(slot)
         if known is not None:
+            known.refuses_old = refuses_old
             affected = known.slot_list()
             if known.topic_id == topic_id and known.has_slots(slots, incarnations):
                 return
         self.registry.put(name.encode(), topic_id, slots, incarnations)
+        known = self.registry.get(name.encode())
+        known.refuses_old = refuses_old
         for slot in affected:
             if slot != NONE:
                 self.recheck_slot(slot, True)
@@ -202,9 +211,12 @@ cdef class FetchEngine:
                     entry = &session.partitions[self.reader.results[number].entry]
                     entry.told_high_watermark = self.reader.results[number].answer.high_watermark
                     entry.told_log_start_offset = self.reader.results[number].answer.log_start_offset
+            if terms.version < FIRST_OF_FORMAT_2:
+                self.old_replies.convert(session, terms)
             reply = self.encode(session, terms, 0, session.session_id)
         finally:
             self.reader.drop_results()
+            self.old_replies.clear()
         self.put_session(session)
         return reply
 
@@ -457,6 +469,7 @@ cdef class FetchEngine:
             "session_evictions": self.sessions.evictions,
             "open_files": self.files.open_count,
             "opened_total": self.files.opened_total,
+            "copied_bytes": self.replies.copied_bytes,
         }
 
 

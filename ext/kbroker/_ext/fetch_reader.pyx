@@ -22,10 +22,13 @@ from kbroker._ext.partition_table cimport SLOT_FREE, SLOT_OFFLINE, SLOT_ONLINE
 cdef enum:
     NONE = -1
     READ_COMMITTED = 1
+    FIRST_OF_WHOLE_BATCHES = 3     # before it every partition gets its bytes, and the last message may be cut
+    FIRST_OF_FORMAT_2 = 4
     OFFSET_OUT_OF_RANGE = 1
     CORRUPT_MESSAGE = 2
     UNKNOWN_TOPIC_OR_PARTITION = 3
     NOT_LEADER_OR_FOLLOWER = 6
+    UNSUPPORTED_VERSION = 35
     KAFKA_STORAGE_ERROR = 56
     FENCED_LEADER_EPOCH = 74
     UNKNOWN_LEADER_EPOCH = 76
@@ -111,8 +114,12 @@ cdef class PartitionReader:
             answer.index = entry.index
             self.results[self.result_count].aborted_start = self.aborted.count
             answer.error = self.read_partition(
-                entry, terms.isolation_level, min(<int64_t>entry.bytes_max, left), total == 0, answer
+                entry, terms.isolation_level, min(<int64_t>entry.bytes_max, left),
+                total == 0 or terms.version < FIRST_OF_WHOLE_BATCHES, answer
             )
+            if terms.version < FIRST_OF_FORMAT_2 and answer.error == 0 and (<FetchTopic>entry.topic).refuses_old:
+                answer.size = 0
+                answer.error = UNSUPPORTED_VERSION
             if answer.error != 0:
                 clear_offsets(answer)
                 failed[0] = True
@@ -238,7 +245,7 @@ cdef class PartitionReader:
     cdef int drop_results(self) except -1:
         cdef int32_t number
         for number in range(self.result_count):
-            if self.results[number].answer.size > 0:
+            if self.results[number].answer.size > 0 and self.results[number].answer.file >= 0:
                 self.files.drop(self.results[number].answer.file)
         self.result_count = 0
         return 0

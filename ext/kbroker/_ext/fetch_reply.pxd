@@ -31,6 +31,7 @@ cdef struct PartitionAnswer:
     int64_t log_start_offset
     int64_t position
     int64_t size
+    const uint8_t* records   # not NULL: the `size` bytes are these, and no file has them
     int32_t aborted_count    # -1: null, as read_uncommitted is answered
     const AbortedTransaction* aborted
 
@@ -38,6 +39,7 @@ cdef struct PartitionAnswer:
 cdef class ReplyPool:
     cdef FileCache cache
     cdef list idle
+    cdef readonly int64_t copied_bytes   # of records, in the replies that are on their way
     cdef FetchReply take(self)
 
 
@@ -55,6 +57,7 @@ cdef class FetchReply:
     cdef FileCache cache
     cdef int16_t version
     cdef int64_t chunk_start           # bytes from here belong to the next chunk
+    cdef int64_t copied_bytes          # of records among the bytes
     # Call once when sent or abandoned: lets go of the descriptors; the object must not be used afterwards.
     cdef void release(self)
     cdef int file_count(self) noexcept

@@ -1,4 +1,5 @@
-"""Fetch responses, versions 4 to 18: bytes that are written here, and ranges of log files that are not copied.
+"""Fetch responses, versions 0 to 18: bytes that are written here, and ranges of log files that are not copied.
+Versions 0 to 3 carry other message formats than the files do, so their records are copied.
 
 Oracle: ``kbroker.protocol.codec``. Source: protocol guide, Fetch API (key 1).
 """
@@ -54,11 +55,14 @@ cdef class FetchReply:
     def __dealloc__(self):
         if self.cache is not None:
             self.drop_files()
+            self.pool.copied_bytes -= self.copied_bytes
         free(self.bytes)
         free(self.chunks)
 
     cdef void release(self):
         self.drop_files()
+        self.pool.copied_bytes -= self.copied_bytes
+        self.copied_bytes = 0
         self.next_completed = None
         if self.bytes_capacity <= KEEP_CAPACITY and len(self.pool.idle) < IDLE_REPLIES:
             self.pool.idle.append(self)
@@ -141,8 +145,9 @@ cdef class FetchReply:
         if version >= 12:
             p[0] = 0  # tagged fields of response header version 1
             p += 1
-        store_i32(p, 0)  # throttle time
-        p += 4
+        if version >= 1:
+            store_i32(p, 0)  # throttle time
+            p += 4
         if version >= 7:
             store_i16(p, error)
             store_i32(p + 2, session_id)
@@ -173,13 +178,16 @@ cdef class FetchReply:
         store_i32(p, answer.index)
         store_i16(p + 4, answer.error)
         store_i64(p + 6, answer.high_watermark)
-        store_i64(p + 14, answer.last_stable_offset)
-        p += 22
+        p += 14
+        if self.version >= 4:
+            store_i64(p, answer.last_stable_offset)
+            p += 8
         if self.version >= 5:
             store_i64(p, answer.log_start_offset)
             p += 8
         self.bytes_size = p - self.bytes
-        self.put_count(answer.aborted_count)
+        if self.version >= 4:
+            self.put_count(answer.aborted_count)
         p = self.bytes + self.bytes_size
         for number in range(answer.aborted_count):
             store_i64(p, answer.aborted[number].producer_id)
@@ -197,7 +205,13 @@ cdef class FetchReply:
             store_i32(p, <int32_t>answer.size)
             p += 4
         self.bytes_size = p - self.bytes
-        if answer.size > 0:
+        if answer.records != NULL:
+            self.reserve(answer.size)
+            memcpy(self.bytes + self.bytes_size, answer.records, <size_t>answer.size)
+            self.bytes_size += answer.size
+            self.copied_bytes += answer.size
+            self.pool.copied_bytes += answer.size
+        elif answer.size > 0:
             self.add_chunk(answer.file, answer.position, answer.size)
         if flexible:
             self.bytes[self.bytes_size] = 0

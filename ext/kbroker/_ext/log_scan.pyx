@@ -42,14 +42,17 @@ cdef enum:
     CHUNK_BYTES = 1 << 20
     HEADER_CHUNK_BYTES = 1 << 16
     RELATIVE_OFFSET_MAX = 0x7FFFFFFF
-    PROGRESS_BYTES = 1 << 26         # between two calls of `progress`
     MARKER_ABORT = 0
     MARKER_COMMIT = 1
+    PROBLEMS_KEPT = 10               # of an IndexCheck, for each of the two indexes
 
 # Why a scan stopped.
 END = 0            # at the end it was given
 ZEROS = 1          # nothing but zeros from here: allocated, not yet written
 DAMAGED = 2        # `problem` says what is wrong with the bytes at `end_position`
+
+# Bytes between two calls of `progress`.
+PROGRESS_BYTES = 1 << 26
 
 
 cdef class SegmentReader:
@@ -215,6 +218,120 @@ cdef class Scan:
         self.aborted = []
 
 
+cdef class IndexCheck:
+    """Compares the two indexes of a segment with its batches while ``scan_segment`` walks them. Made for one scan.
+
+    ``finish`` says what is wrong. gap_count: places where offsets are missing, as compaction leaves them. grouped_count:
+    entries that name a later batch than the one at their position, as Kafka's followers write them; no lookup errs by it.
+    """
+
+    cdef OffsetIndex offsets
+    cdef TimeIndex times
+    cdef Py_ssize_t offset_at, time_at
+    cdef int64_t awaited             # offset of an entry whose position was met, but not its batch; -1: none
+    cdef readonly int64_t gap_count
+    cdef readonly int64_t first_gap  # the offset in front of the first gap, -1
+    cdef readonly int64_t grouped_count
+    cdef readonly int64_t offset_problem_count
+    cdef readonly int64_t time_problem_count
+    cdef readonly list offset_problems           # the first few, in words
+    cdef readonly list time_problems
+
+    def __cinit__(self, OffsetIndex offsets=None, TimeIndex times=None):
+        """offsets, times: verified, so that entries rise; None is not compared."""
+        self.offsets = offsets
+        self.times = times
+        self.offset_at = self.time_at = 0
+        self.awaited = self.first_gap = -1
+        self.offset_problems = []
+        self.time_problems = []
+
+    cdef int offset_problem(self, Py_ssize_t at, str what) except -1:
+        self.offset_problem_count += 1
+        if len(self.offset_problems) < PROBLEMS_KEPT:
+            offset, position = self.offsets.entry(at)
+            self.offset_problems.append(f"entry {at} (offset {offset}, position {position}): {what}")
+        return 0
+
+    cdef int time_problem(self, Py_ssize_t at, str what) except -1:
+        self.time_problem_count += 1
+        if len(self.time_problems) < PROBLEMS_KEPT:
+            timestamp, offset = self.times.entry(at)
+            self.time_problems.append(f"entry {at} (timestamp {timestamp}, offset {offset}): {what}")
+        return 0
+
+    # One batch. expected: the offset behind the one before it. newest: the largest timestamp in front of it.
+    cdef int see(self, const Entry* entry, int64_t expected, int64_t newest) except -1:
+        if entry.magic == 2 and entry.base_offset != expected:
+            self.gap_count += 1
+            if self.first_gap < 0:
+                self.first_gap = expected
+        if self.offsets is not None:
+            self.see_offsets(entry)
+        if self.times is not None:
+            self.see_times(entry, newest)
+        return 0
+
+    cdef int see_offsets(self, const Entry* entry) except -1:
+        cdef const uint8_t* p
+        cdef int64_t offset, position
+        if self.awaited >= 0 and entry.last_offset >= self.awaited:
+            if entry.last_offset == self.awaited:
+                self.grouped_count += 1
+            else:
+                self.offset_problem(self.offset_at - 1, "no batch ends with that offset")
+            self.awaited = -1
+        while self.offset_at < self.offsets.entry_count:
+            p = self.offsets.data + self.offset_at * self.offsets.entry_size
+            offset = self.offsets.base_offset + load_i32(p)
+            position = load_i32(p + 4)
+            if position > entry.position:
+                break
+            if self.awaited >= 0:
+                self.offset_problem(self.offset_at - 1, "no batch ends with that offset")
+                self.awaited = -1
+            if position < entry.position:
+                self.offset_problem(self.offset_at, "no batch begins at that position")
+            elif offset > entry.last_offset:
+                self.awaited = offset
+            elif offset < entry.last_offset:
+                self.offset_problem(self.offset_at, f"the batch there ends with offset {entry.last_offset}")
+            self.offset_at += 1
+        return 0
+
+    cdef int see_times(self, const Entry* entry, int64_t newest) except -1:
+        cdef const uint8_t* p
+        cdef int64_t timestamp, offset
+        while self.time_at < self.times.entry_count:
+            p = self.times.data + self.time_at * self.times.entry_size
+            timestamp = load_i64(p)
+            offset = self.times.base_offset + load_i32(p + 8)
+            if offset > entry.last_offset:
+                break
+            if offset < entry.base_offset:
+                self.time_problem(self.time_at, "no batch holds that offset")
+            elif timestamp != entry.max_timestamp:
+                self.time_problem(self.time_at, f"the batch there is of {entry.max_timestamp}")
+            elif newest > timestamp:
+                self.time_problem(self.time_at, f"a batch in front of it is of {newest}")
+            self.time_at += 1
+        return 0
+
+    def finish(self, bint whole) -> None:
+        """The walk is over; whole: it came to the end of the log, so entries that are left have no batch."""
+        if not whole:
+            return
+        if self.awaited >= 0:
+            self.offset_problem(self.offset_at - 1, "no batch ends with that offset")
+            self.awaited = -1
+        while self.offsets is not None and self.offset_at < self.offsets.entry_count:
+            self.offset_problem(self.offset_at, "it lies behind the last batch")
+            self.offset_at += 1
+        while self.times is not None and self.time_at < self.times.entry_count:
+            self.time_problem(self.time_at, "it lies behind the last batch")
+            self.time_at += 1
+
+
 cdef int feed_producers(
     ProducerState producers, SegmentReader reader, const Entry* entry, const BatchInfo* info, int64_t segment_base_offset,
     list aborted
@@ -262,8 +379,8 @@ cdef bint zeros_to(SegmentReader reader, int64_t position, int64_t end) except -
 
 def scan_segment(
     int fd, int64_t base_offset, int64_t end, *, int64_t position=0, next_offset=None, bint verify=True,
-    bint contiguous=False,    OffsetIndex offset_index=None, TimeIndex time_index=None, int64_t index_interval_bytes=4096,
-    ProducerState producers=None, progress=None
+    bint contiguous=False, OffsetIndex offset_index=None, TimeIndex time_index=None, int64_t index_interval_bytes=4096,
+    ProducerState producers=None, progress=None, IndexCheck check=None
 ) -> Scan:
     """Walk the entries from ``position`` to ``end`` (bytes) and stop at the first that is not good.
 
@@ -273,6 +390,7 @@ def scan_segment(
     offset_index, time_index: filled as appending would have; both must be empty.
     producers: fed with every batch from its ``end_offset`` on; left at the end of the walk.
     progress: called now and then without arguments, so that a long walk can show signs of life.
+    check: shown every good entry; the caller finishes it. The walk begins at position 0.
 
     Raises OSError when the file cannot be read. Memory: 1 MiB, or the largest batch.
     """
@@ -282,7 +400,7 @@ def scan_segment(
         Entry entry
         BatchInfo info
         const uint8_t* p
-        int64_t announced = position
+        int64_t announced = position, progress_bytes = PROGRESS_BYTES
         int32_t leader_epoch = -1
     while scan.end_position < end:
         problem = read_entry(reader, scan.end_position, end, &entry, &info)
@@ -306,6 +424,8 @@ def scan_segment(
                 scan.stop = DAMAGED
                 scan.problem = problem
             break
+        if check is not None:
+            check.see(&entry, scan.next_offset, scan.max_timestamp)
         if scan.end_position == 0:
             scan.first_timestamp = entry.max_timestamp
         if entry.max_timestamp > scan.max_timestamp:
@@ -328,7 +448,7 @@ def scan_segment(
         scan.end_position += entry.size
         scan.next_offset = entry.last_offset + 1
         scan.batch_count += 1
-        if progress is not None and scan.end_position - announced >= PROGRESS_BYTES:
+        if progress is not None and scan.end_position - announced >= progress_bytes:
             announced = scan.end_position
             progress()
     return scan

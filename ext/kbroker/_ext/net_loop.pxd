@@ -4,6 +4,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from kbroker._ext.arena cimport Arena
 from kbroker._ext.connection cimport Connection
 from kbroker._ext.connection_loop cimport ConnectionLoop
+from kbroker._ext.express_path cimport ExpressPath
 from kbroker._ext.fetch_engine cimport FetchEngine
 from kbroker._ext.fetch_reply cimport FetchReply
 from kbroker._ext.lane cimport Lane
@@ -15,6 +16,9 @@ cdef class NetLoop(ConnectionLoop):
     cdef list _lanes                  # by io worker index
     cdef readonly ProducePath produce
     cdef readonly FetchEngine fetch
+    cdef readonly ExpressPath express
+    # on_refused(connection, token, frame, error code, text): a coordinator's error for a request handed on undecoded.
+    cdef public object on_refused
     cdef object _dispatch             # dispatch(connection, token, frame bytes)
     # on_answer(io worker index, message): takes a MSG_ANSWER, a coordinator's part of an answer.
     cdef public object on_answer
@@ -22,6 +26,8 @@ cdef class NetLoop(ConnectionLoop):
     cdef uint64_t _denied_seen        # fetch.files.denied_total when files were freed last
 
     cdef int read_lane(self, Lane lane) except -1
+    cdef int take_answers(self, int worker, const uint8_t* body, Py_ssize_t size) except -1
+    cdef int refuse_express(self, Request* request, int error_code, object text) except -1
     cdef int start_produce(
         self, Connection c, const uint8_t* frame, int32_t size, int16_t version, int32_t correlation_id
     ) except -1

@@ -6,7 +6,7 @@ pipelined, no Python object. Produces of a connection run together, everything e
 (docs/decisions/0003-order-on-a-connection.md).
 """
 from cpython.ref cimport Py_INCREF
-from libc.stdint cimport uint64_t
+from libc.stdint cimport uint16_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
 from kbroker._ext.connection_loop cimport RELIEF_AFTER_MS, RELIEF_SHARE
@@ -37,12 +37,18 @@ cdef enum:
     PRODUCE_LAST = 13
     PRODUCE_FLEXIBLE = 9
     API_FETCH = 1
-    FETCH_FIRST = 4
+    FETCH_FIRST = 0
     FETCH_LAST = 18
     FETCH_FLEXIBLE = 12
     ADMIN_CLIENT_SIZE = 14
     ERROR_NOT_LEADER_OR_FOLLOWER = 6
     ERROR_REQUEST_TIMED_OUT = 7
+    ERROR_UNKNOWN_SERVER_ERROR = -1
+    ERROR_NOT_COORDINATOR = 16
+
+    # As handlers.coordinated.TIMEOUT_MS.
+    COORDINATOR_PATIENCE_MS = 30000
+    PART_SIZE_BYTES = 4
 
     # A produce that io workers have not answered within its own timeout is answered with REQUEST_TIMED_OUT. Not before
     # the first of these: a slow append mostly succeeds, and a client that was told otherwise sends its records again.
@@ -51,6 +57,27 @@ cdef enum:
 
     # BOUND: how often a connection goes on with what it has pipelined in one turn; what is left is for the next turn.
     ROUNDS_MAX = 8
+
+
+cdef uint64_t EXPRESS_TOKEN = <uint64_t>1 << 63
+
+
+# WIRE: "=QIIhH" of ipc/lane_calls.py.
+cdef packed struct AnswerHead:
+    uint64_t token
+    uint32_t total
+    uint32_t offset
+    int16_t error
+    uint16_t unused
+
+
+cdef Py_ssize_t load_part_size(const uint8_t* data, Py_ssize_t left) except -1:
+    """The size in front of a part of a MSG_ANSWER."""
+    cdef uint32_t size
+    assert left >= PART_SIZE_BYTES, left
+    memcpy(&size, data, PART_SIZE_BYTES)
+    assert size <= left - PART_SIZE_BYTES, (size, left)
+    return size
 
 
 cdef const char* ADMIN_CLIENT = "__admin_client"
@@ -69,6 +96,7 @@ cdef class NetLoop(ConnectionLoop):
     ):
         self._lanes = []
         self.produce = produce
+        self.express = ExpressPath(produce.topics, requests, produce.worker_count)
         self.fetch = fetch
         self._dispatch = dispatch
 
@@ -121,8 +149,49 @@ cdef class NetLoop(ConnectionLoop):
                     self.fetch.wake((<const int32_t*>body)[i], self.now_ms)
                 self.drain_fetches()
             elif envelope.kind == MSG_ANSWER:
-                self._called_out = True
-                self.on_answer(lane.peer_index, (<const char*>body)[:size])
+                self.take_answers(lane.peer_index, body, size)
+
+    cdef int take_answers(self, int worker, const uint8_t* body, Py_ssize_t size) except -1:
+        """Answers of coordinators: to what was handed on here, and to what handlers have asked."""
+        cdef:
+            Py_ssize_t at = 0
+            Py_ssize_t part, others = 0
+            AnswerHead head
+            Request* request
+        while at < size:
+            part = load_part_size(body + at, size - at)
+            assert part >= <Py_ssize_t>sizeof(AnswerHead), (part, size - at)
+            memcpy(&head, body + at + PART_SIZE_BYTES, sizeof(AnswerHead))
+            part += PART_SIZE_BYTES
+            request = self.express.find(head.token)
+            if head.token & EXPRESS_TOKEN == 0:
+                others += 1
+            elif request != NULL and request.connection != NULL and request.state == REQUEST_WAITING:
+                text = body + at + PART_SIZE_BYTES + sizeof(AnswerHead)
+                if head.error == 0 and head.total == part - PART_SIZE_BYTES - sizeof(AnswerHead):
+                    self.express.take_answer(request, text, head.total)
+                    self.answered(request)
+                else:
+                    # An answer in parts, longer than any request of this kind calls for, is none.
+                    self.refuse_express(
+                        request, head.error or ERROR_UNKNOWN_SERVER_ERROR,
+                        (<const char*>text)[: part - PART_SIZE_BYTES - sizeof(AnswerHead)] if head.error else b"")
+            at += part
+        if others:
+            self._called_out = True
+            self.on_answer(worker, (<const char*>body)[:size])
+        return 0
+
+    cdef int refuse_express(self, Request* request, int error_code, object text) except -1:
+        """How an error is put depends on the request: its handler does it."""
+        frame = self.express.forget(request)
+        self._called_out = True
+        self.on_refused(<Connection>request.connection, token_of(request), frame, error_code, text)
+        return 0
+
+    cdef int forget_express(self, Request* request) except -1:
+        self.express.forget(request)
+        return 0
 
     # -- requests ---
 
@@ -144,6 +213,8 @@ cdef class NetLoop(ConnectionLoop):
         c.exclusive = True
         if api_key == API_FETCH and FETCH_FIRST <= version <= FETCH_LAST:
             return self.start_fetch(c, request, frame, size)
+        if self.express.takes(api_key, version) and self.express.start(c, request, frame, size, self._lanes):
+            return 0
         self._called_out = True
         self._dispatch(c, token_of(request), (<const char*>frame)[:size])
         return 0
@@ -238,9 +309,12 @@ cdef class NetLoop(ConnectionLoop):
         cdef Request* request = self._requests.at(0)
         self._called_out = True  # calls to its coordinators have ended, too
         self.produce.drop_bundle(worker)
+        self.express.drop_bundle(worker)
         while request != NULL:
             if request.parts_left > 0:
                 self.fail_parts(request, worker, ERROR_NOT_LEADER_OR_FOLLOWER)
+            elif request.express_worker == worker and request.connection != NULL:
+                self.refuse_express(request, ERROR_NOT_COORDINATOR, b"")
             index += 1
             request = self._requests.at(index)
         # It may have taken the waiter bits of what it published and died before it sent the wake-ups.
@@ -364,7 +438,7 @@ cdef class NetLoop(ConnectionLoop):
             self.flush_answers()
             rounds += 1
         self.produce.send_bundles(self._lanes)
-        return self.produce.queued > 0
+        return not self.express.send_bundles(self._lanes) or self.produce.queued > 0
 
     def turns(self, int timeout_ms):
         """Turns, each with its end, for ``timeout_ms`` or until code of the process ran or is needed.
@@ -451,6 +525,12 @@ cdef class NetLoop(ConnectionLoop):
                     if request.parts[i].worker >= 0:
                         request.parts[i].error_code = ERROR_REQUEST_TIMED_OUT
                 self.finish_produce(request)
+            elif (
+                request.express_worker >= 0
+                and request.connection != NULL
+                and now_ns - request.started_ns > <int64_t>COORDINATOR_PATIENCE_MS * 1000000
+            ):
+                self.refuse_express(request, ERROR_NOT_COORDINATOR, b"the coordinator did not answer in time")
             index += 1
             request = self._requests.at(index)
         return 0

@@ -22,6 +22,7 @@ cdef extern from "<sys/mman.h>" nogil:
     int PROT_READ
     int PROT_WRITE
     int MAP_SHARED
+    int MAP_PRIVATE
     int MREMAP_MAYMOVE
 
 cdef extern from "<endian.h>" nogil:
@@ -43,6 +44,8 @@ cdef enum:
     STEP_BYTES = 4096
 
 NO_TIMESTAMP = -1
+# For bytes_max: the index is only looked at. Its file must exist and never changes, whatever is done to the index.
+LOOK_ONLY = 0
 
 
 class CorruptIndexError(ValueError):
@@ -50,8 +53,11 @@ class CorruptIndexError(ValueError):
 
 
 cdef void* map_file(int fd, Py_ssize_t size, bint writable) except NULL:
-    cdef int protection = PROT_READ | PROT_WRITE if writable else PROT_READ
-    cdef void* address = mmap(NULL, <size_t>size, protection, MAP_SHARED, fd, 0)
+    return map_as(fd, size, PROT_READ | PROT_WRITE if writable else PROT_READ, MAP_SHARED)
+
+
+cdef void* map_as(int fd, Py_ssize_t size, int protection, int flags) except NULL:
+    cdef void* address = mmap(NULL, <size_t>size, protection, flags, fd, 0)
     if address == MAP_FAILED:
         raise OSError(errno, "mmap: " + os.strerror(errno))
     return address
@@ -101,15 +107,17 @@ cdef class MappedIndex:
     cdef int open_file(self, Py_ssize_t entry_size, Py_ssize_t bytes_max) except -1:
         cdef int fd
         cdef Py_ssize_t size
+        cdef bint look_only = bytes_max == 0  # LOOK_ONLY
         self.entry_size = entry_size
         self.bytes_max = bytes_max - bytes_max % entry_size
-        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = os.open(self.path, os.O_CLOEXEC | (os.O_RDONLY if look_only else os.O_RDWR | os.O_CREAT), 0o644)
         try:
             size = os.fstat(fd).st_size
             if size % entry_size:
                 raise CorruptIndexError(f"{self.path}: size {size} is no multiple of {entry_size}")
             if size > 0:
-                self.data = <uint8_t*>map_file(fd, size, True)
+                self.data = <uint8_t*>map_as(
+                    fd, size, PROT_READ | PROT_WRITE, MAP_PRIVATE if look_only else MAP_SHARED)
                 self.mapped_bytes = size
         finally:
             os.close(fd)

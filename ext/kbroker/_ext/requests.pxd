@@ -62,6 +62,7 @@ cdef struct Request:
     void* fetch_reply          # owned reference to a FetchReply, or NULL; `sent` counts within its current chunk
     int32_t fetch_chunk
     bint parked                # a Fetch that waits for data
+    int32_t express_worker     # io worker that a coordinator's request was handed to undecoded; -1: none
 
 
 cdef class RequestTable:

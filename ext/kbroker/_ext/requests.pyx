@@ -119,6 +119,7 @@ cdef class RequestTable:
         request.fetch_reply = NULL
         request.fetch_chunk = 0
         request.parked = False
+        request.express_worker = -1
         return request
 
     cdef void release(self, Request* request) noexcept:

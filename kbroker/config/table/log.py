@@ -16,6 +16,7 @@ from kbroker.config.key import (
     LOW,
     MEDIUM,
     STRING,
+    UNUSED,
     Key,
 )
 from kbroker.config.table.rules import KAFKA_VERSION
@@ -119,12 +120,13 @@ RECORDS = (
         doc="A record whose CreateTime lies further back than this is refused."),
     Key("log.message.timestamp.after.max.ms", LONG, LONG_MAX, MEDIUM, low=0, dynamic=CLUSTER_WIDE,
         doc="A record whose CreateTime lies further ahead than this is refused."),
-    Key("log.message.format.version", STRING, "2.7-IV2", MEDIUM, check=KAFKA_VERSION, status=LATER,
+    Key("log.message.format.version", STRING, "2.7-IV2", MEDIUM, check=KAFKA_VERSION, status=UNUSED,
         doc="Format of stored records, as a Kafka version. Everything is stored in format 2, "
-            "that of 0.11 and later.",
+            "as in Kafka 3 (inter.broker.protocol.version 3.0 and later).",
         deviation="checked to be a version"),
-    Key("log.message.downconversion.enable", BOOLEAN, True, LOW, dynamic=CLUSTER_WIDE, status=LATER,
-        doc="Whether batches are rewritten for clients that do not know format 2."),
+    Key("log.message.downconversion.enable", BOOLEAN, True, LOW, dynamic=CLUSTER_WIDE,
+        doc="Whether batches are rewritten for clients that do not know format 2 (Fetch below "
+            "version 4). If not, they get UNSUPPORTED_VERSION."),
     Key("producer.id.expiration.ms", INT, 86_400_000, LOW, low=1, dynamic=CLUSTER_WIDE,
         doc="How long the last sequence number of a silent idempotent producer is remembered."),
     Key("producer.id.expiration.check.interval.ms", INT, 600_000, LOW, low=1,

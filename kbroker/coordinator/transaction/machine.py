@@ -12,9 +12,11 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
+from kbroker._ext.keyed_records import latest_records
 from kbroker.coordinator.machine import Call, Handler, Host, Operation, Task
 from kbroker.coordinator.partitioner import OFFSETS_TOPIC, coordinator_partition
 from kbroker.coordinator.producer_ids import ProducerIds
+from kbroker.coordinator.records.codec import UnknownRecordError
 from kbroker.coordinator.records.transaction_topic import (
     RECORDS,
     TransactionLogKey,
@@ -34,6 +36,7 @@ from kbroker.metrics.catalog import (
     TRANSACTIONS_OPEN,
 )
 from kbroker.protocol.api import ApiKey
+from kbroker.protocol.codec import DecodeError
 from kbroker.protocol.message import Message
 from kbroker.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
 from kbroker.protocol.messages.end_txn import EndTxnResponse
@@ -43,6 +46,10 @@ if TYPE_CHECKING:
     from kbroker.cluster.image import TopicImage
 
 log = logging.getLogger(__name__)
+
+# As many of the last records of an id as it takes to know the epoch before a raised one: the
+# transaction, its end decided, and complete.
+RECORDS_KEPT = 3
 
 
 class TransactionMachine:
@@ -65,6 +72,7 @@ class TransactionMachine:
         self.expiry = Expiry(self)
         self._producer_ids = producer_ids
         self._waits_for_id: set[Pending] = set()
+        self._damaged_chunk: bytes | None = None
         self.handlers: Mapping[ApiKey, Handler] = {
             ApiKey.ADD_PARTITIONS_TO_TXN: self._add_partitions_to_txn,
             ApiKey.ADD_OFFSETS_TO_TXN: self._add_offsets_to_txn,
@@ -89,17 +97,21 @@ class TransactionMachine:
         else:
             if txn is None:
                 txn = self.transactions[transactional_id] = Transaction(transactional_id)
+            began_ms = txn.start_ms
             txn.apply(value)
-            self._follow(txn)
+            self._follow(txn, is_same=txn.start_ms == began_ms)
             is_open = txn.state in state.OPEN
         if is_open != was_open:
             self.host.count(TRANSACTIONS_OPEN, 1 if is_open else -1)
 
-    def _follow(self, txn: Transaction) -> None:
-        """What hangs on the state of a transaction that a record has just changed."""
+    def _follow(self, txn: Transaction, *, is_same: bool) -> None:
+        """What hangs on the state of a transaction that a record has just changed.
+
+        is_same: it began when the one before it in that place did.
+        """
         if txn.state != State.ONGOING:
             self.ongoing.pop(txn.transactional_id, None)
-        elif txn.transactional_id not in self.ongoing:
+        elif not is_same or txn.transactional_id not in self.ongoing:
             self.ongoing[txn.transactional_id] = txn
             left_ms = txn.timeout_ms
             if not self.is_loaded:
@@ -110,13 +122,31 @@ class TransactionMachine:
             self.host.count(TRANSACTIONS_COMMITTED if is_commit else TRANSACTIONS_ABORTED)
 
     def replay_chunk(self, data: bytes, position: int) -> tuple[int, int, int]:
-        return position, 0, -1
+        """A record replaces those before it, so that only the last of each id are decoded."""
+        if data is self._damaged_chunk:
+            return position, 0, -1
+        stop, taken, next_offset, found = latest_records(data, position, RECORDS_KEPT)
+        decode = self.records.decode
+        try:
+            rows = [
+                (offset, *decode(key, value))
+                for key, last in found.items()
+                for offset, value in last
+            ]
+        except (UnknownRecordError, DecodeError, ValueError):
+            # The loader says which record it is, and leaves that one out.
+            self._damaged_chunk = data
+            return position, 0, -1
+        for offset, key, value in rows:
+            self.replay(offset, state.NO_PRODUCER_ID, key, value)
+        return stop, taken, next_offset
 
     def replay_marker(self, offset: int, producer_id: int, epoch: int, commit: bool) -> None:
         """No transaction writes to this topic."""
 
     def loaded(self, op: Operation) -> None:
         self.is_loaded = True
+        self._damaged_chunk = None
         op.touch()
         self.expiry.start()
         for txn in self.transactions.values():

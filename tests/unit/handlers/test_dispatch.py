@@ -73,8 +73,7 @@ def test_dispatch_truncated_frames_close_the_connection(
 @pytest.mark.parametrize(
     ("key", "version", "reason"),
     [
-        (ApiKey.FETCH, 3, "Fetch version 3 is not served, only 4 to 18"),
-        (ApiKey.FETCH, 19, "Fetch version 19 is not served, only 4 to 18"),
+        (ApiKey.FETCH, 19, "Fetch version 19 is not served, only 0 to 18"),
         (ApiKey.PRODUCE, 14, "Produce version 14 is not served, only 0 to 13"),
         (ApiKey.METADATA, 14, "Metadata version 14 is not served, only 0 to 13"),
         (ApiKey.SHARE_FETCH, 1, "ShareFetch is not served by this broker"),
@@ -126,7 +125,7 @@ def test_api_versions_lists_what_is_served_and_nothing_else(
     response = process.ask(minimal_request(ApiKey.API_VERSIONS), version)
     listed = {k.api_key: (k.min_version, k.max_version) for k in response.api_keys}
     assert listed[ApiKey.PRODUCE] == (0, 13)
-    assert listed[ApiKey.FETCH] == (4, 18)
+    assert listed[ApiKey.FETCH] == (0, 18)
     assert listed[ApiKey.METADATA] == (0, 13)
     assert set(listed) == set(registry.HANDLERS) | {ApiKey.PRODUCE, ApiKey.FETCH}
     assert listed[ApiKey.JOIN_GROUP] == (0, 9)

@@ -1,0 +1,3 @@
+def latest_records(
+    data: bytes, position: int, keep: int
+) -> tuple[int, int, int, dict[bytes, list[tuple[int, bytes | None]]]]: ...

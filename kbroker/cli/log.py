@@ -1,0 +1,181 @@
+"""``kbroker-log``: look at, check and repair log files while no broker runs on them.
+
+Exit codes: 0 nothing is wrong, 1 damage was found, 2 the command cannot be done as it was given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+from kbroker import __version__
+from kbroker.logtool import targets
+from kbroker.logtool.output import Output, OutputClosed, Progress
+from kbroker.logtool.targets import UsageError
+
+EXIT_OK, EXIT_DAMAGE, EXIT_USAGE = 0, 1, 2
+INDEX_INTERVAL_BYTES = 4096
+
+_DESCRIPTION = """\
+Look at, check and repair the files in which kbroker and Apache Kafka keep their topics.
+A broker keeps each partition in a directory <topic>-<partition> of a log directory (log.dirs)."""
+
+_EPILOG = """\
+examples:
+  kbroker-log verify /var/lib/kbroker                  check everything, about as fast as the disk
+  kbroker-log dump /var/lib/kbroker/orders-0           batches and indexes of one partition
+  kbroker-log dump --print-data-log .../00000000000000000000.log     records with their contents
+  kbroker-log dump --json FILE | jq .                  one JSON object a line
+  kbroker-log rebuild /var/lib/kbroker/orders-0        new indexes; stop the broker first
+
+exit codes: 0 nothing is wrong, 1 damage was found, 2 wrong usage (or a broker is running)"""
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="kbroker-log",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"kbroker {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument(
+        "paths",
+        nargs="+",
+        metavar="PATH",
+        help="a file, the directory of a partition or a log directory",
+    )
+    common.add_argument("--json", action="store_true", help="print one JSON object a line")
+    common.add_argument(
+        "--progress",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="show on stderr how far the work is; by default if that is a terminal",
+    )
+    _add_dump(commands, common)
+    verify = commands.add_parser(
+        "verify",
+        parents=[common],
+        help="check files against each other; changes nothing",
+        description="Check every batch's checksum and offset, every index entry against its batch, "
+        "aborted transactions against their markers, producer snapshots and checkpoints. "
+        "Changes nothing. A file of a segment stands for the whole segment.",
+    )
+    verify.add_argument(
+        "--compacted",
+        action="store_true",
+        help="offsets may be missing, because the topic is compacted; known by itself where "
+        "cleaner-offset-checkpoint names the partition",
+    )
+    rebuild = commands.add_parser(
+        "rebuild",
+        parents=[common],
+        help="write the indexes anew from the log",
+        description="Write .index, .timeindex and .txnindex anew from the .log. Refuses while a "
+        "broker uses the log directory. A segment whose log is damaged keeps its indexes. "
+        "A file of a segment stands for the whole segment.",
+    )
+    rebuild.add_argument(
+        "--index-interval-bytes",
+        type=int,
+        default=INDEX_INTERVAL_BYTES,
+        metavar="BYTES",
+        help="log bytes between two index entries, as index.interval.bytes (default: %(default)s)",
+    )
+    return parser
+
+
+def _add_dump(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], common: argparse.ArgumentParser
+) -> None:
+    dump = commands.add_parser(
+        "dump",
+        parents=[common],
+        help="show what is in files",
+        description="Show batches (.log), entries (.index, .timeindex, .txnindex), producers "
+        "(.snapshot), checkpoints, leader epochs and partition.metadata.",
+    )
+    dump.add_argument("--deep-iteration", action="store_true", help="show every record, too")
+    dump.add_argument(
+        "--print-data-log", action="store_true", help="show records with keys, values and headers"
+    )
+    decoder = dump.add_mutually_exclusive_group()
+    decoder.add_argument(
+        "--offsets-decoder",
+        action="store_true",
+        help="decode the records of __consumer_offsets: groups and committed offsets",
+    )
+    decoder.add_argument(
+        "--transaction-log-decoder",
+        action="store_true",
+        help="decode the records of __transaction_state",
+    )
+
+
+def _dump(found: argparse.Namespace, out: Output) -> None:
+    from kbroker.coordinator.records import offsets_topic, transaction_topic
+    from kbroker.logtool.dump import dump
+    from kbroker.logtool.dump_log import DumpOptions
+
+    decoder = None
+    if found.offsets_decoder:
+        decoder = offsets_topic.RECORDS
+    elif found.transaction_log_decoder:
+        decoder = transaction_topic.RECORDS
+    options = DumpOptions(records=found.deep_iteration, data=found.print_data_log, decoder=decoder)
+    dump(found.paths, options, out)
+
+
+def _run(found: argparse.Namespace, out: Output) -> None:
+    if found.command == "rebuild":
+        from kbroker.logtool.rebuild import rebuild
+
+        if found.index_interval_bytes < 0:
+            raise UsageError("--index-interval-bytes: not below 0")
+        rebuild(found.paths, out, index_interval_bytes=found.index_interval_bytes)
+        return
+    from kbroker.logtool.rebuild import in_use
+
+    for log_dir in sorted({targets.log_dir_of(path) for path in found.paths}):
+        if in_use(log_dir):
+            text = f"kbroker-log: {log_dir}: a broker is using it; what it is writing looks damaged"
+            print(text, file=sys.stderr)
+    if found.command == "dump":
+        _dump(found, out)
+        return
+    from kbroker.logtool.verify_dir import verify
+
+    verify(found.paths, out, compacted=found.compacted)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns its exit code."""
+    found = _parser().parse_args(arguments)
+    found.paths = [os.path.abspath(path) for path in found.paths]
+    out = Output(found.json, Progress(found.progress))
+    try:
+        _run(found, out)
+        out.flush()
+    except UsageError as error:
+        print(f"kbroker-log: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    except OutputClosed:
+        # Whoever read this has seen enough; nothing may be written at exit either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        print(f"kbroker-log: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    finally:
+        out.progress.clear()
+    return EXIT_DAMAGE if out.damaged else EXIT_OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())

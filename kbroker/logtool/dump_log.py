@@ -1,0 +1,223 @@
+"""Shows the batches and records of a log file, one batch in memory at a time."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from kbroker._ext.log_scan import DAMAGED, find_batch, scan_segment
+from kbroker.coordinator.records.codec import RecordTypes
+from kbroker.logtool.output import DAMAGE, NOTE, Output, Row
+from kbroker.protocol.codec import DecodeError
+from kbroker.protocol.message import Struct
+from kbroker.record import backend
+from kbroker.record.batch import DECOMPRESSED_MAX, Record, RecordBatch
+from kbroker.record.compression import CODEC_NAMES
+from kbroker.record.control import parse_marker
+from kbroker.record.errors import CorruptBatchError, DecompressionError
+from kbroker.record.legacy import LegacyMessage, read_message
+from kbroker.storage.formats import base_offset_of
+
+# WIRE: what a batch's checksum covers.
+_CHECKED_FROM = 21
+_MAGIC_AT = 16
+_SEQUENCES = 1 << 31
+_INDENT = "| "
+
+
+class DumpOptions:
+    """records: show every record, not only batches. decoder: of an internal topic's records."""
+
+    __slots__ = ("data", "decoder", "records")
+
+    def __init__(
+        self, *, records: bool = False, data: bool = False, decoder: RecordTypes | None = None
+    ) -> None:
+        self.data = data or decoder is not None
+        self.records = records or self.data
+        self.decoder = decoder
+
+
+def dump_log(path: str, options: DumpOptions, out: Output) -> None:
+    """Show a log file up to its first bytes that are no batch. Raises OSError."""
+    base_offset = base_offset_of(os.path.basename(path)) or 0
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        size = os.fstat(fd).st_size
+        position = 0
+        while position < size:
+            try:
+                found = find_batch(fd, position, size)
+            except ValueError as error:
+                _report_end(fd, path, base_offset, position, size, str(error), out)
+                return
+            if found is None:
+                return
+            data = os.pread(fd, found[1], position)
+            if len(data) < found[1]:
+                out.finding(path, DAMAGE, f"position {position}: the file was cut meanwhile")
+                return
+            _dump_entry(data, position, path, options, out)
+            position += found[1]
+    finally:
+        os.close(fd)
+
+
+def _report_end(
+    fd: int, path: str, base_offset: int, position: int, size: int, problem: str, out: Output
+) -> None:
+    """Tell damage from space that was allocated and not yet written."""
+    tail = scan_segment(fd, base_offset, size, position=position, verify=False)
+    if tail.stop == DAMAGED:
+        text = f"{problem}; the last {size - position} bytes are not shown"
+        out.finding(path, DAMAGE, text)
+    else:
+        out.finding(path, NOTE, f"nothing but zeros from position {position}")
+
+
+def _dump_entry(data: bytes, position: int, path: str, options: DumpOptions, out: Output) -> None:
+    magic = data[_MAGIC_AT]
+    try:
+        if magic == 2:
+            batch = RecordBatch(data)
+            row = batch_row(batch, position)
+            out.row(path, "batch", row)
+            if options.records:
+                _dump_records(batch, path, options, out)
+        else:
+            message = read_message(data)
+            row = _message_row(message, position)
+            out.row(path, "message", row)
+            if options.records:
+                for inner in message.messages(DECOMPRESSED_MAX):
+                    out.row(path, "record", _legacy_record_row(inner, options), _INDENT)
+    except (CorruptBatchError, DecompressionError) as error:
+        out.finding(path, DAMAGE, f"position {position}: {error}")
+        return
+    if not row["isvalid"]:
+        out.finding(path, DAMAGE, f"position {position}: the checksum does not match")
+
+
+def batch_row(batch: RecordBatch, position: int) -> Row:
+    """The fields of a batch of format 2 under the names of Kafka's dump tool."""
+    header = batch.header
+    return {
+        "baseOffset": batch.base_offset,
+        "lastOffset": batch.last_offset,
+        "count": batch.record_count,
+        "baseSequence": header.base_sequence,
+        "lastSequence": _sequence(header.base_sequence, header.last_offset_delta),
+        "producerId": header.producer_id,
+        "producerEpoch": header.producer_epoch,
+        "partitionLeaderEpoch": header.partition_leader_epoch,
+        "isTransactional": batch.is_transactional,
+        "isControl": batch.is_control,
+        "deleteHorizonMs": batch.delete_horizon_ms,
+        "position": position,
+        _time_name(batch.is_append_time): batch.max_timestamp,
+        "size": batch.size,
+        "magic": header.magic,
+        "compresscodec": _codec_name(batch.codec),
+        "crc": header.crc,
+        "isvalid": backend.crc32c(batch.data[_CHECKED_FROM:]) == header.crc,
+    }
+
+
+def _message_row(message: LegacyMessage, position: int) -> Row:
+    return {
+        "offset": message.offset,
+        "position": position,
+        _time_name(message.is_append_time): message.timestamp,
+        "size": message.size,
+        "magic": message.magic,
+        "compresscodec": _codec_name(message.codec),
+        "crc": message.crc,
+        "isvalid": message.valid,
+    }
+
+
+def _dump_records(batch: RecordBatch, path: str, options: DumpOptions, out: Output) -> None:
+    header = batch.header
+    for record in batch.records():
+        row: Row = {
+            "offset": record.offset,
+            _time_name(batch.is_append_time): record.timestamp,
+            "keySize": _size(record.key),
+            "valueSize": _size(record.value),
+            "sequence": _sequence(header.base_sequence, record.offset - batch.base_offset),
+            "headerKeys": [key for key, _value in record.headers],
+        }
+        if batch.is_control:
+            row.update(_control_fields(record))
+        elif options.data:
+            if record.headers:
+                row["headers"] = [{"key": key, "value": value} for key, value in record.headers]
+            row.update(_content(record.key, record.value, options))
+        out.row(path, "record", row, _INDENT)
+
+
+def _control_fields(record: Record) -> Row:
+    marker = parse_marker(record.key, record.value)
+    if marker is None:
+        return {"controlType": "unknown", "key": record.key, "payload": record.value}
+    return {
+        "endTxnMarker": "COMMIT" if marker.commit else "ABORT",
+        "coordinatorEpoch": marker.coordinator_epoch,
+    }
+
+
+def _legacy_record_row(message: LegacyMessage, options: DumpOptions) -> Row:
+    row: Row = {
+        "offset": message.offset,
+        "isvalid": message.valid,
+        "crc": message.crc,
+        _time_name(message.is_append_time): message.timestamp,
+        "keySize": _size(message.key),
+        "valueSize": _size(message.value),
+    }
+    return row | (_content(message.key, message.value, options) if options.data else {})
+
+
+def _content(key: bytes | None, value: bytes | None, options: DumpOptions) -> Row:
+    if options.decoder is None:
+        return {"key": key, "payload": value}
+    try:
+        decoded_key, decoded_value = options.decoder.decode(key, value)
+    except (DecodeError, ValueError) as error:
+        return {"key": key, "payload": value, "undecodable": str(error)}
+    return {
+        "key": {"type": type(decoded_key).__name__, **fields_of(decoded_key)},
+        "payload": None if decoded_value is None else fields_of(decoded_value),
+    }
+
+
+def fields_of(struct: Struct) -> dict[str, Any]:
+    """A decoded message as plain values."""
+    return {name: _plain(getattr(struct, name)) for name in type(struct).__slots__}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Struct):
+        return fields_of(value)
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    return value if isinstance(value, int | float | str | None) else str(value)
+
+
+def _time_name(is_append_time: bool) -> str:
+    return "LogAppendTime" if is_append_time else "CreateTime"
+
+
+def _codec_name(codec: int) -> str:
+    return CODEC_NAMES[codec] if codec < len(CODEC_NAMES) else f"unknown({codec})"
+
+
+def _size(data: bytes | None) -> int:
+    return -1 if data is None else len(data)
+
+
+def _sequence(base_sequence: int, delta: int) -> int:
+    """Sequences go on at 0 behind the largest; -1: the batch has none."""
+    return -1 if base_sequence < 0 else (base_sequence + delta) % _SEQUENCES
