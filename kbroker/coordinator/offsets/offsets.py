@@ -146,6 +146,7 @@ class Offsets(Part):
     def close(self, error: Exception) -> None:
         self.host.count(OFFSETS, -self._counted)
         self._counted = 0
+        self.verification.close(error)
 
     def _count(self) -> None:
         """Follow the store in the metric; each partition of the topic adds its share."""

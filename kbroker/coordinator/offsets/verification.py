@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from kbroker.coordinator.machine import Call, Operation
 from kbroker.coordinator.offsets.failures import txn_commit_failure
 from kbroker.errors import ErrorCode, WireError
+from kbroker.ipc.rpc import Pending
 from kbroker.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
@@ -41,6 +42,7 @@ class Verification:
         self._commits = commits
         # producer id -> what tells the present question from one before a marker
         self._guards: dict[int, object] = {}
+        self._asked: set[Pending] = set()
 
     async def handle(self, call: Call) -> TxnOffsetCommitResponse:
         """TxnOffsetCommit, as a task."""
@@ -59,12 +61,17 @@ class Verification:
         return response
 
     async def _ask(self, request: TxnOffsetCommitRequest, adds: bool) -> ErrorCode:
+        answer = Pending()
+        self._asked.add(answer)
+        self._host.verify(
+            request.transactional_id, request.producer_id, request.producer_epoch, adds
+        ).then(lambda done: answer.resolve(done.value, done.error))
         try:
-            code = await self._host.verify(
-                request.transactional_id, request.producer_id, request.producer_epoch, adds
-            )
+            code = await answer
         except WireError as error:
             code = int(error.code)
+        finally:
+            self._asked.discard(answer)
         if code in RETRIABLE:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return ErrorCode(code)
@@ -88,3 +95,10 @@ class Verification:
     def on_marker(self, producer_id: int) -> None:
         """What is being asked for the producer is out of date."""
         self._guards.pop(producer_id, None)
+
+    def close(self, error: Exception) -> None:
+        """What is being asked is not written: the next machine knows the groups, and the markers
+        that come meanwhile.
+        """
+        for answer in list(self._asked):
+            answer.resolve(error=error)

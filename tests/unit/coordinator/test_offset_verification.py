@@ -97,6 +97,17 @@ def test_marker_that_overtakes_the_answer_ends_the_question(host: CoordinatorHos
     assert len(host.log) == 1
 
 
+def test_answer_for_a_machine_that_was_replaced_writes_nothing(host: CoordinatorHost) -> None:
+    """A marker after the reload is known to the new machine only."""
+    host.verdict = None
+    outcome = host.send(commit(), 4)
+    host.reload()
+    host.append_marker(70, 0, False)
+    host.questions[0][4].resolve(0)
+    assert code(outcome.value) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert len(host.log) == 1
+
+
 def test_verification_switched_off_asks_only_when_it_adds(host: CoordinatorHost) -> None:
     host.configure(transaction_partition_verification_enable="false")
     assert code(host.ask(commit(), 4)) == 0
