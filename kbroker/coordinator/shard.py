@@ -24,6 +24,7 @@ from kbroker.record.builder import BatchBuilder
 from kbroker.record.compression import NONE
 
 if TYPE_CHECKING:
+    from kbroker._ext.commit_desk import CommitBook
     from kbroker.clock import Clock
     from kbroker.cluster.image import ClusterImage, TopicImage
     from kbroker.config.loader import BrokerConfig
@@ -118,6 +119,8 @@ class Shard:
         # Operations asked for while another runs; each is whole before the next one starts.
         self._queue: deque[tuple[Pending, Callable[..., Any], tuple[Any, ...]]] = deque()
         self._is_running = False
+        # Offset commits that went the short way; their answers wait there.
+        self.commits: CommitBook | None = None
 
     # -- Host ------------------------------------------------------------------------------------
 
@@ -225,6 +228,8 @@ class Shard:
         waiting, self._waiting = self._waiting, deque()
         for _, op in waiting:
             fail(op, error)
+        if self.commits is not None:
+            self.commits.fail(error)
         self.machine.close(error)
         self.timers = Timers()
 
@@ -313,7 +318,7 @@ class Shard:
         else:
             op.answers.append((outcome, result))
         if not op.records:
-            self._settle(op, self._waiting[-1][0] if self._waiting else self._published)
+            self._settle(op, self._seen_end())
             return
         failure = self._append(op)
         if failure is None:
@@ -370,6 +375,19 @@ class Shard:
             op.touch()  # what is written is loaded again
             return WireError(ErrorCode.UNKNOWN_SERVER_ERROR)
         return None
+
+    def replay_failed(self, error: Exception) -> None:
+        """What was written of a commit of the short way could not be replayed."""
+        log.error("%s: a record could not be replayed", self._log.name, exc_info=error)
+        self._reload(WireError(ErrorCode.UNKNOWN_SERVER_ERROR))
+
+    def _seen_end(self) -> int:
+        """The end of the records that an operation has seen the effect of."""
+        end = self._waiting[-1][0] if self._waiting else self._published
+        if self.commits is not None and self.commits.end > end:
+            self._process.touched(self._log)  # so that ``release`` is called
+            end = self.commits.end
+        return end
 
     def _settle(self, op: Operation, offset: int) -> None:
         """Give the answers once everything below ``offset`` is published."""

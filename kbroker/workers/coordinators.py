@@ -10,6 +10,7 @@ from functools import partial
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
 
+from kbroker._ext.commit_desk import CommitDesk
 from kbroker._ext.lane import Lane
 from kbroker._ext.offset_requests import parse_commit
 from kbroker.cluster.image import TopicImage
@@ -36,6 +37,7 @@ from kbroker.ipc.process_table import Address
 from kbroker.ipc.rpc import Pending, run
 from kbroker.protocol import codec
 from kbroker.protocol.api import ApiKey, request_class
+from kbroker.record.compression import NONE
 
 if TYPE_CHECKING:
     from kbroker.metrics.catalog import Metric
@@ -60,7 +62,8 @@ FIRST_PRODUCE_THAT_ADDS = 12
 class Coordinators:
     """Made by the io worker, which calls in at each step of its turn.
 
-    commits, commit_ns: commits answered, and the time from taking them to their answers.
+    commits, commit_ns: commits answered, and the time from taking them to their answers. desk: the
+    short way of most commits, with numbers of its own; only what it leaves comes to ``on_request``.
     """
 
     def __init__(self, worker: IoWorker, lanes: list[Lane]) -> None:
@@ -83,6 +86,8 @@ class Coordinators:
             TRANSACTIONS_TOPIC: self._make_transaction_machine,
         }
         self._producer_ids = ProducerIds(worker.rpc)
+        self.desk = CommitDesk(worker, lanes)
+        worker.engine.desk = self.desk
         worker.engine.on_request = self.on_request
         worker.rpc.serve("verify_transaction", self.serve_verify_transaction)
 
@@ -115,7 +120,9 @@ class Coordinators:
         return Address(self._worker.kind, slot % self._worker.worker_count)
 
     def timer_set(self, deadline_ms: int) -> None:
-        self._next_timer_ms = min(self._next_timer_ms, deadline_ms)
+        if deadline_ms < self._next_timer_ms:
+            self._next_timer_ms = deadline_ms
+            self.desk.timer_set = True
 
     def count(self, metric: Metric, amount: int) -> None:
         self._worker.counters.add(metric, amount)
@@ -148,6 +155,8 @@ class Coordinators:
                 self.config[LOAD_BUFFERS[topic.name]],
             )
             self._shards[partition.slot] = shard
+            if topic.name == OFFSETS_TOPIC and self._codec(topic.name) == NONE:
+                shard.commits = self.desk.open(shard, source.appender)
             self._to_load.append(shard)
         if not self._is_loading:
             run(self._load_all())
@@ -180,6 +189,7 @@ class Coordinators:
         if shard is not None:
             shard.close()
             self._dirty.discard(shard)
+            self.desk.close(slot)
 
     def on_marker(self, slot: int, offset: int, producer_id: int, epoch: int, commit: bool) -> None:
         """A transaction marker was appended to a slot."""

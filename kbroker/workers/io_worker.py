@@ -30,6 +30,7 @@ from kbroker.metrics.catalog import (
     MESSAGES_DROPPED,
     OFFSET_COMMIT_REQUESTS,
     OFFSET_COMMIT_TIME,
+    OFFSET_COMMITS,
     PRODUCE_BATCHES,
     PRODUCE_BYTES,
     PRODUCE_FAILURES,
@@ -282,10 +283,12 @@ class IoWorker(Worker):
 
     def metric_rows(self, lanes: list[Lane]) -> list[tuple[Metric, Callable[[], int]]]:
         engine, coordinators = self.engine, self.coordinators
+        desk = coordinators.desk
         return [
             (COORDINATORS_LOADING, lambda: coordinators.loading),
-            (OFFSET_COMMIT_REQUESTS, lambda: coordinators.commits),
-            (OFFSET_COMMIT_TIME, lambda: coordinators.commit_ns // 1000),
+            (OFFSET_COMMIT_REQUESTS, lambda: coordinators.commits + desk.commits),
+            (OFFSET_COMMIT_TIME, lambda: (coordinators.commit_ns + desk.commit_ns) // 1000),
+            (OFFSET_COMMITS, lambda: desk.offsets_committed),
             (PRODUCE_BYTES, lambda: engine.bytes_total),
             (PRODUCE_BATCHES, lambda: engine.batches_total),
             (PRODUCE_FAILURES, lambda: engine.failed_total),

@@ -9,85 +9,23 @@ retention times, and everything malformed.
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
-from libc.string cimport memcpy
 
+from kbroker._ext.offset_store cimport Text
 from kbroker._ext.wire cimport (
     READ_OK,
     Reader,
     make_reader,
-    read_array_count,
-    read_compact_array_count,
-    read_compact_string,
     read_i32,
     read_i64,
-    read_string,
     skip_tagged_fields,
-    store_i16,
     store_i32,
-    store_i64,
-    store_uvarlong,
     uvarlong_size,
 )
 
 cdef enum:
-    FIRST_VERSION = 2
-    LAST_VERSION = 9
-    RETENTION_LAST = 4             # versions 2 to 4 have a retention time
-    THROTTLE_FIRST = 3             # answers from here on have a throttle time
-    LEADER_EPOCH_FIRST = 6
-    INSTANCE_FIRST = 7
-    FLEXIBLE_FIRST = 8
-    PARTITION_BYTES_MIN = 13       # index, offset, an empty compact string
-
-    KEY_TYPE = 1
-    VALUE_VERSION = 3
-    KEY_OVERHEAD = 10              # type, two lengths, partition
-    VALUE_OVERHEAD = 24            # version, offset, leader epoch, length, timestamp
-
     NONE = 0
     UNKNOWN_TOPIC_OR_PARTITION = 3
     OFFSET_METADATA_TOO_LARGE = 12
-
-
-cdef struct Text:
-    const uint8_t* data            # NULL: null
-    int32_t size
-
-
-cdef struct Partition:
-    int32_t index
-    int32_t leader_epoch
-    int64_t offset
-    Text metadata
-
-
-cdef inline bint read_text(Reader* r, Text* text, bint flexible) noexcept:
-    text.data = NULL
-    text.size = 0
-    if flexible:
-        return read_compact_string(r, &text.data, &text.size) == READ_OK
-    return read_string(r, &text.data, &text.size) == READ_OK
-
-
-cdef inline bint read_count(Reader* r, int32_t* count, Py_ssize_t least, bint flexible) noexcept:
-    # An array that is not null.
-    if flexible:
-        if read_compact_array_count(r, least, count) != READ_OK:
-            return False
-    elif read_array_count(r, least, count) != READ_OK:
-        return False
-    return count[0] >= 0
-
-
-cdef inline bint read_partition(Reader* r, Partition* p, int version) noexcept:
-    p.leader_epoch = -1
-    if read_i32(r, &p.index) != READ_OK or read_i64(r, &p.offset) != READ_OK:
-        return False
-    if version >= LEADER_EPOCH_FIRST and read_i32(r, &p.leader_epoch) != READ_OK:
-        return False
-    if not read_text(r, &p.metadata, version >= FLEXIBLE_FIRST):
-        return False
-    return version < FLEXIBLE_FIRST or skip_tagged_fields(r) == READ_OK
 
 
 cdef str str_of(Text text):
@@ -101,14 +39,6 @@ cdef Py_ssize_t length_of(Text text) noexcept:
     for i in range(text.size):
         found += (text.data[i] & 0xC0) != 0x80
     return found
-
-
-cdef uint8_t* store_text(uint8_t* p, Text text) noexcept:
-    store_i16(p, <int16_t>text.size)
-    if text.size > 0:
-        memcpy(p + 2, text.data, <size_t>text.size)
-        return p + 2 + text.size
-    return p + 2
 
 
 cdef class CommitRequest:
@@ -160,12 +90,7 @@ cdef class CommitRequest:
         for number in range(count):
             read_text(&r, &name, flexible)
             read_count(&r, &partition_count, PARTITION_BYTES_MIN, flexible)
-            if flexible:
-                p = store_uvarlong(p, <unsigned long long>name.size + 1)
-                memcpy(p, name.data, <size_t>name.size)
-                p += name.size
-            else:
-                p = store_text(p, name)
+            p = store_name(p, name, flexible)
             p = store_count(p, partition_count, flexible)
             known_count = 0
             if topics is not None:
@@ -185,19 +110,11 @@ cdef class CommitRequest:
                         code = OFFSET_METADATA_TOO_LARGE
                     else:
                         records.append(self.record(name, &partition, now_ms))
-                store_i32(p, partition.index)
-                store_i16(p + 4, code)
-                p += 6
-                if flexible:
-                    p[0] = 0
-                    p += 1
+                p = store_outcome(p, partition.index, code, flexible)
             if flexible:
                 skip_tagged_fields(&r)
-                p[0] = 0
-                p += 1
-        if flexible:
-            p[0] = 0
-            p += 1
+            p = store_end(p, flexible)
+        p = store_end(p, flexible)
         assert p == <uint8_t*>PyBytes_AS_STRING(out) + self.answer_size
         return out
 
@@ -205,29 +122,12 @@ cdef class CommitRequest:
         cdef bytes key = PyBytes_FromStringAndSize(
             NULL, KEY_OVERHEAD + self.group.size + name.size
         )
-        cdef int32_t size = partition.metadata.size if partition.metadata.size > 0 else 0
-        cdef bytes value = PyBytes_FromStringAndSize(NULL, VALUE_OVERHEAD + size)
-        cdef uint8_t* p = <uint8_t*>PyBytes_AS_STRING(key)
-        store_i16(p, KEY_TYPE)
-        p = store_text(p + 2, self.group)
-        p = store_text(p, name)
-        store_i32(p, partition.index)
-        p = <uint8_t*>PyBytes_AS_STRING(value)
-        store_i16(p, VALUE_VERSION)
-        store_i64(p + 2, partition.offset)
-        store_i32(p + 10, partition.leader_epoch)
-        store_i16(p + 14, <int16_t>size)
-        if size > 0:
-            memcpy(p + 16, partition.metadata.data, <size_t>size)
-        store_i64(p + 16 + size, now_ms)
+        cdef bytes value = PyBytes_FromStringAndSize(
+            NULL, VALUE_OVERHEAD + size_of(&partition.metadata)
+        )
+        store_key(<uint8_t*>PyBytes_AS_STRING(key), self.group, name, partition.index)
+        store_value(<uint8_t*>PyBytes_AS_STRING(value), partition, now_ms)
         return key, value
-
-
-cdef inline uint8_t* store_count(uint8_t* p, int32_t count, bint flexible) noexcept:
-    if flexible:
-        return store_uvarlong(p, <unsigned long long>count + 1)
-    store_i32(p, count)
-    return p + 4
 
 
 cdef inline Py_ssize_t count_size(int32_t count, bint flexible) noexcept:

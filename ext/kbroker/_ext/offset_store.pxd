@@ -92,6 +92,7 @@ cdef class OffsetStore:
         dict transaction_of        # producer id -> row
         readonly Py_ssize_t committed_count
         readonly Py_ssize_t pending_count
+        public int64_t log_end     # after the last record of this store that was replayed
 
     # Take a commit record; producer_id: of a transactional one, else -1.
     cdef int put(self, const Commit* commit, int64_t log_offset, int64_t producer_id) except -1

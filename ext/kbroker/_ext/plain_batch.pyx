@@ -50,6 +50,29 @@ cdef Py_ssize_t body_size(Py_ssize_t delta, bytes key, bytes value) except -1:
     return size + uvarlong_size(signed(PyBytes_GET_SIZE(value))) + PyBytes_GET_SIZE(value)
 
 
+cdef void begin_batch(
+    uint8_t* start, Py_ssize_t size, Py_ssize_t count, int64_t timestamp, int64_t producer_id, int16_t producer_epoch
+) noexcept:
+    store_i64(start, 0)
+    store_i32(start + 8, <int32_t>(size - BATCH_LENGTH_END))
+    store_i32(start + BATCH_LENGTH_END, -1)
+    start[BATCH_MAGIC_AT] = 2
+    store_i16(start + BATCH_ATTRIBUTES_AT, ATTRIBUTE_TRANSACTIONAL if producer_id >= 0 else 0)
+    store_i32(start + BATCH_LAST_OFFSET_DELTA_AT, <int32_t>(count - 1))
+    store_i64(start + BATCH_FIRST_TIMESTAMP_AT, timestamp)
+    store_i64(start + BATCH_MAX_TIMESTAMP_AT, timestamp)
+    store_i64(start + BATCH_PRODUCER_ID_AT, producer_id)
+    store_i16(start + BATCH_PRODUCER_EPOCH_AT, producer_epoch)
+    store_i32(start + BATCH_BASE_SEQUENCE_AT, -1)
+    store_i32(start + BATCH_RECORD_COUNT_AT, <int32_t>count)
+
+
+cdef void end_batch(uint8_t* start, Py_ssize_t size) noexcept:
+    store_u32(
+        start + BATCH_CRC_AT, crc32c(start + BATCH_CRC_FROM, <size_t>(size - BATCH_CRC_FROM))
+    )
+
+
 def build_batch(
     list records not None, int64_t timestamp, int64_t producer_id=-1, int16_t producer_epoch=-1
 ) -> bytes:
@@ -75,18 +98,7 @@ def build_batch(
         raise OverflowError(f"{size} bytes are no batch")
     batch = PyBytes_FromStringAndSize(NULL, size)
     start = <uint8_t*>PyBytes_AS_STRING(batch)
-    store_i64(start, 0)
-    store_i32(start + 8, <int32_t>(size - BATCH_LENGTH_END))
-    store_i32(start + BATCH_LENGTH_END, -1)
-    start[BATCH_MAGIC_AT] = 2
-    store_i16(start + BATCH_ATTRIBUTES_AT, ATTRIBUTE_TRANSACTIONAL if producer_id >= 0 else 0)
-    store_i32(start + BATCH_LAST_OFFSET_DELTA_AT, <int32_t>(count - 1))
-    store_i64(start + BATCH_FIRST_TIMESTAMP_AT, timestamp)
-    store_i64(start + BATCH_MAX_TIMESTAMP_AT, timestamp)
-    store_i64(start + BATCH_PRODUCER_ID_AT, producer_id)
-    store_i16(start + BATCH_PRODUCER_EPOCH_AT, producer_epoch)
-    store_i32(start + BATCH_BASE_SEQUENCE_AT, -1)
-    store_i32(start + BATCH_RECORD_COUNT_AT, <int32_t>count)
+    begin_batch(start, size, count, timestamp, producer_id, producer_epoch)
     p = start + BATCH_HEADER_BYTES
     for delta in range(count):
         key, value = records[delta]
@@ -106,7 +118,5 @@ def build_batch(
         p[0] = 0
         p += 1
     assert p == start + size
-    store_u32(
-        start + BATCH_CRC_AT, crc32c(start + BATCH_CRC_FROM, <size_t>(size - BATCH_CRC_FROM))
-    )
+    end_batch(start, size)
     return batch

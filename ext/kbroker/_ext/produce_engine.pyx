@@ -17,6 +17,7 @@ from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memmove
 from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
 
+from kbroker._ext.commit_desk cimport CommitDesk, part_size
 from kbroker._ext.crc32c cimport crc32c
 from kbroker._ext.descriptors cimport (
     MSG_PRODUCE,
@@ -143,6 +144,8 @@ cdef class ProduceEngine:
     cdef bint _called_out             # Python code of the process ran since `turns` began
     # on_request(network index, message): takes what else comes over the lanes, a MSG_REQUEST.
     cdef public object on_request
+    # Takes what it can of them before; None: nothing.
+    cdef public CommitDesk desk
     cdef object _on_verify
     cdef bint _verify_all
     cdef dict _questions              # token -> Question
@@ -222,9 +225,7 @@ cdef class ProduceEngine:
                 return
             self.note_restart(lane)
             if envelope.kind == MSG_REQUEST:
-                self._called_out = True
-                self.on_request(lane.peer_index, (<const char*>body)[:size])
-                taken += 1
+                taken += self.take_requests(lane, body, size, now_ms)
                 continue
             if envelope.kind != MSG_PRODUCE:
                 raise ValueError(f"message kind {envelope.kind} on a lane to an io worker")
@@ -233,6 +234,29 @@ cdef class ProduceEngine:
             for i in range(envelope.count):
                 self.take_one(lane.peer_index, &(<const ProduceDescriptor*>body)[i], now_ms)
             taken += envelope.count
+
+    cdef uint32_t take_requests(
+        self, Lane lane, const uint8_t* message, Py_ssize_t size, int64_t now_ms
+    ) except? 0:
+        """Have every part of a MSG_REQUEST served; returns how many there were."""
+        cdef Py_ssize_t part
+        cdef uint32_t taken = 0
+        cdef LogAppender appender
+        while size > 0:
+            part = part_size(message, size)
+            appender = None if self.desk is None else self.desk.take(lane, message, part, now_ms)
+            if appender is None:
+                self._called_out = True
+                self.on_request(lane.peer_index, (<const char*>message)[:part])
+            else:
+                self._touched.append(appender)
+                if self.desk.timer_set:
+                    self.desk.timer_set = False
+                    self._called_out = True
+            message += part
+            size -= part
+            taken += 1
+        return taken
 
     def turns(self, int epoll_fd, int timeout_ms):
         """Serve the lanes, a turn at a time, for ``timeout_ms`` or until something else needs the process.
@@ -277,6 +301,8 @@ cdef class ProduceEngine:
         if lane.peer_renewed():
             self._bundles[lane.peer_index].count = 0
             self._bundles[lane.peer_index].texts_size = 0
+            if self.desk is not None:
+                self.desk.forget(lane.peer_index)
             if self.held_count:
                 self.drop_held(lane.peer_index)
 
@@ -537,9 +563,13 @@ cdef class ProduceEngine:
                 continue
             self.collect_wakes(appender.slot)
         self._touched.clear()
+        if self.desk is not None:
+            self.desk.release()
         for i in range(self._network_count):
             self.note_restart(<Lane>self._lanes[i])
             if not self.send_results(i) or not self.send_wakes(i):
+                held_back = True
+            if self.desk is not None and not self.desk.send(<Lane>self._lanes[i]):
                 held_back = True
         return held_back
 

@@ -35,15 +35,13 @@ if TYPE_CHECKING:
 class Offsets(Part):
     """The part of a group machine that has the offsets; ``machine.offsets``.
 
-    store: what is committed, and what open transactions hold back. log_end: after the last record
-    of this part that was replayed.
+    store: what is committed, and what open transactions hold back.
     """
 
     def __init__(self, machine: GroupMachine) -> None:
         super().__init__(machine)
         machine.offsets = self
         self.store = OffsetStore()
-        self.log_end = 0
         self._counted = 0
         self.deletion = Deletion(self)
         self.expiry = Expiry(self)
@@ -62,6 +60,11 @@ class Offsets(Part):
             OffsetCommitKey: self.replay,
             LegacyOffsetCommitKey: self.replay,
         }
+
+    @property
+    def log_end(self) -> int:
+        """After the last record of this part that was replayed."""
+        return self.store.log_end
 
     # -- what other parts ask --------------------------------------------------------------------
 
@@ -84,9 +87,9 @@ class Offsets(Part):
     ) -> None:
         """Take a record this part has appended."""
         offset_records.replay_record(self.store, offset, producer_id, key, value)
-        self.log_end = offset + 1
+        self.store.log_end = offset + 1
         if len(self.store) != self._counted:
-            self._count()
+            self.count()
 
     def replay(
         self,
@@ -96,7 +99,7 @@ class Offsets(Part):
         value: OffsetCommitValue | LegacyOffsetCommitValue | None,
     ) -> None:
         """Take a decoded record."""
-        self.log_end = offset + 1
+        self.store.log_end = offset + 1
         if value is None:
             self.store.delete(key.group, key.topic, key.partition)
         else:
@@ -114,20 +117,20 @@ class Offsets(Part):
                 offset,
                 producer_id,
             )
-        self._count()
+        self.count()
 
     def replay_chunk(self, data: bytes, position: int) -> tuple[int, int, int]:
         taken = offset_records.replay_chunk(self.store, data, position)
         if taken[1]:
-            self.log_end = taken[2]
-            self._count()
+            self.store.log_end = taken[2]
+            self.count()
         return taken
 
     def replay_marker(self, offset: int, producer_id: int, epoch: int, commit: bool) -> None:
-        self.log_end = offset + 1
+        self.store.log_end = offset + 1
         self.verification.on_marker(producer_id)
         if self.store.end_transaction(producer_id, commit):
-            self._count()
+            self.count()
 
     def loaded(self, op: Operation) -> None:
         self.expiry.start()
@@ -148,7 +151,7 @@ class Offsets(Part):
         self._counted = 0
         self.verification.close(error)
 
-    def _count(self) -> None:
+    def count(self) -> None:
         """Follow the store in the metric; each partition of the topic adds its share."""
         now = len(self.store)
         if now != self._counted:

@@ -233,7 +233,7 @@ def test_large_topic_goes_in_steps_and_spares_what_is_committed_after() -> None:
     count = 5000
     for partition in range(count):
         host.offsets.store.put_commit("g", "t", partition, 1, -1, "", 0, -1, bytes(16), 0, -1)
-    host.offsets.log_end = 1
+    host.offsets.store.log_end = 1
 
     host.set_topics(t=topic_document(b"another-topic-id", list(range(count))))
     left = len(host.offsets.store)
@@ -279,7 +279,7 @@ def test_large_group_is_deleted_in_steps() -> None:
     host = make_host()
     for partition in range(5000):
         host.offsets.store.put_commit("g", "t", partition, 1, -1, "", 0, -1, bytes(16), 0, -1)
-    host.offsets.log_end = 1
+    host.offsets.store.log_end = 1
 
     host.execute(host.offsets.delete_group, "g")
     assert host.offsets.has_group("g")

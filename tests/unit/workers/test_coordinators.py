@@ -2,148 +2,30 @@
 
 from __future__ import annotations
 
-import mmap
-import socket
-from collections import deque
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from kbroker._ext.lane import Lane
-from kbroker.cluster.image import ClusterImage
 from kbroker.config.loader import BrokerConfig
 from kbroker.coordinator.partitioner import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from kbroker.coordinator.shard import ACTIVE, LOADING
 from kbroker.errors import ErrorCode
-from kbroker.ipc.lane_calls import Assembler, Request, pack, request_parts, unpack
-from kbroker.ipc.process_table import Address, ProcessKind
+from kbroker.ipc.lane_calls import unpack
+from kbroker.ipc.process_table import Address
 from kbroker.ipc.rpc import Pending
 from kbroker.protocol import codec
 from kbroker.protocol.messages.heartbeat import HeartbeatRequest
-from kbroker.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from kbroker.protocol.messages.offset_commit import OffsetCommitResponse
 from kbroker.workers.coordinators import Coordinators
-from tests.doubles.log_store import LogStore
-from tests.doubles.network_process import FakeRpc, topic_document
+from tests.doubles.coordinators_bench import ENVELOPE_BYTES, Bench, commit
 
 pytestmark = pytest.mark.unit
-
-ENVELOPE_BYTES = 16
-ME = Address(ProcessKind.IO_WORKER, 0)
-
-
-class Engine:
-    """The part of ``ProduceEngine`` that coordinators use."""
-
-    def __init__(self) -> None:
-        self.on_request: Any = None
-        self.touched: list[Any] = []
-        self.verdicts: list[tuple[int, int]] = []
-        self.turns = 0
-
-    def touch(self, appender: Any) -> None:
-        self.touched.append(appender)
-
-    def end_turn(self) -> bool:
-        self.turns += 1
-        touched, self.touched = self.touched, []
-        for appender in touched:
-            appender.publish_now()
-        return False
-
-    def verified(self, token: int, code: int) -> None:
-        self.verdicts.append((token, code))
-
-
-class Bench:
-    """An io worker with both internal topics, and a network process played by the test."""
-
-    worker_count = 1
-    kind = ProcessKind.IO_WORKER
-    address = ME
-
-    def __init__(self, path: Path) -> None:
-        ours, self.network = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._ours = ours
-        for end in (ours, self.network):
-            end.setblocking(False)
-        self.cells = memoryview(mmap.mmap(-1, 4096)).cast("q")
-        self.cells[0] = 5
-        self.lane = Lane(ours.fileno(), (3, 0, 1), 0, self.cells, 0)
-        self.store = LogStore(path)
-        self.logs = self.store.manager
-        self.clock = self.store.clock
-        self.config = BrokerConfig({})
-        self.engine = Engine()
-        self.rpc: Any = FakeRpc()
-        self.rpc.serve = lambda *_: None
-        self.context = SimpleNamespace(broker_id=0)
-        self.counters = SimpleNamespace(add=lambda *_: None, set=lambda *_: None)
-        self.image = ClusterImage()
-        self.coordinators = Coordinators(self, [self.lane])  # type: ignore[arg-type]
-        self.assembler = Assembler()
-        self.tokens = 0
-        for slot, topic in enumerate((OFFSETS_TOPIC, TRANSACTIONS_TOPIC)):
-            self.store.open(topic=topic, slot=slot, topic_id=bytes([slot + 1]) * 16,
-                            cleanup_policy=("compact",))  # fmt: skip
-        self.apply(
-            {
-                OFFSETS_TOPIC: topic_document(b"\1" * 16, [0], internal=True),
-                TRANSACTIONS_TOPIC: topic_document(b"\2" * 16, [1], internal=True),
-                "t": topic_document(b"t" * 16, [2]),
-            }
-        )
-
-    def owns(self, topic: Any, partition: int) -> bool:
-        return True
-
-    def apply(self, topics: dict[str, Any]) -> None:
-        delta = {"version": self.image.version + 1, "topics": topics}
-        self.coordinators.on_image(self.image.apply(delta))
-
-    def ask(self, request: Any, version: int, slot: int = 0, incarnation: int = 1) -> int:
-        """Send a request; its token."""
-        self.tokens += 1
-        body = codec.encode(request, version)
-        sent = Request(self.tokens, slot, incarnation, request.API_KEY, version, "c", "::1", body)
-        outbox = deque(request_parts(sent))
-        message, count = pack(outbox)
-        assert count == len(outbox)
-        self.engine.on_request(0, message)
-        return self.tokens
-
-    def end_turn(self) -> None:
-        self.engine.end_turn()
-        self.coordinators.end_turn()
-
-    def answers(self) -> list[Any]:
-        found = []
-        while True:
-            try:
-                data = self.network.recv(1 << 20)
-            except BlockingIOError:
-                return found
-            for part in unpack(data[ENVELOPE_BYTES:]):
-                answer = self.assembler.answer(part)
-                if answer is not None:
-                    found.append(answer)
 
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
-
-
-def commit(group: str = "g", offset: int = 5) -> OffsetCommitRequest:
-    cls = OffsetCommitRequest
-    partition = cls.OffsetCommitRequestPartition(
-        partition_index=0, committed_offset=offset, committed_metadata=""
-    )
-    return cls(
-        group_id=group,
-        topics=[cls.OffsetCommitRequestTopic(name="t", partitions=[partition])],
-    )
 
 
 def test_commit_is_answered_when_its_record_is_published(bench: Bench) -> None:

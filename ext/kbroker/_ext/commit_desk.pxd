@@ -1,0 +1,124 @@
+# The short way of offset commits through an io worker: from the bytes of a lane message to those of its answer.
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+
+from kbroker._ext.lane cimport Lane
+from kbroker._ext.log_append cimport LogAppender
+from kbroker._ext.offset_requests cimport Partition
+from kbroker._ext.offset_store cimport OffsetStore, Text
+
+
+cdef enum:
+    # BOUND: what a request of the short way names at most; few clients commit more at once.
+    TOPICS_MAX = 16
+    PARTITIONS_MAX = 64
+    BATCH_BYTES_MAX = 16384      # coordinator.offsets.batches.SURELY_FITS_BYTES
+
+
+# WIRE: both as in kbroker.ipc.lane_calls, behind the size of the part.
+cdef packed struct RequestHead:
+    uint64_t token
+    uint32_t total               # bytes of the body
+    uint32_t offset              # of this part of it
+    int32_t slot
+    uint32_t slot_incarnation
+    int16_t api_key
+    int16_t version
+    uint16_t client_id_size
+    uint16_t host_size
+
+
+cdef packed struct AnswerHead:
+    uint64_t token
+    uint32_t total
+    uint32_t offset
+    int16_t error
+    uint16_t unused
+
+
+cdef struct Topic:
+    Text name
+    int32_t first                # of its partitions
+    int32_t count
+
+
+cdef struct Request:
+    int version
+    int32_t epoch
+    Text group
+    Text member
+    Text instance                # data NULL: none
+    int topic_count
+    int partition_count
+    Topic topics[TOPICS_MAX]
+    Partition partitions[PARTITIONS_MAX]
+
+
+# An answer whose records are not published yet.
+cdef struct Held:
+    int64_t end                  # of its records
+    int64_t started_ns
+    uint32_t peer                # incarnation of the network process that asked
+    int32_t network
+    Py_ssize_t start             # of its part in the book's bytes
+    Py_ssize_t size
+
+
+# Bytes that grow at their end.
+cdef struct Bytes:
+    uint8_t* data
+    Py_ssize_t size
+    Py_ssize_t capacity
+
+
+# The commits of one shard whose answers wait.
+cdef class CommitBook:
+    cdef readonly object shard
+    cdef object machine          # that the next three are of
+    cdef object offsets
+    cdef dict groups
+    cdef OffsetStore store
+    cdef LogAppender appender
+    cdef CommitDesk desk
+    cdef str topic
+    cdef int partition
+    cdef bint listed             # in the desk's list of books with answers
+    cdef Held* held
+    cdef uint32_t count
+    cdef uint32_t capacity
+    cdef Bytes answers
+    cdef bint serves(self, uint32_t incarnation) except *
+    cdef bint admits(self, const Request* request) except *
+    cdef int commit(
+        self, int network, uint32_t peer, uint64_t token, const Request* request, int64_t now_ms
+    ) except -1
+    cdef int write_answer(self, uint64_t token, const Request* request) except -1
+    cdef int take_records(self, const Request* request, int64_t base_offset, int64_t now_ms) except -1
+    cdef int release(self, int64_t now_ns) except -1
+    cdef void keep_from(self, Py_ssize_t start) noexcept
+
+
+cdef class CommitDesk:
+    cdef object worker
+    cdef list lanes
+    cdef dict books              # slot -> CommitBook
+    cdef list waiting            # books with answers that wait
+    cdef Bytes* outboxes         # packed parts for each network process
+    cdef int network_count
+    cdef uint8_t* batch          # BATCH_BYTES_MAX
+    # Set when a timer was set on the way that is due earlier than any before.
+    cdef public bint timer_set
+    cdef readonly int64_t commits
+    cdef readonly int64_t commit_ns
+    cdef readonly int64_t offsets_committed
+    # The appender that the first part of a message was written with, whole; None: it is for the long way.
+    cdef LogAppender take(self, Lane lane, const uint8_t* part, Py_ssize_t size, int64_t now_ms)
+    # Hand over the answers of what is published now.
+    cdef int release(self) except -1
+    # Send them; False when the lane is full.
+    cdef bint send(self, Lane lane) except -1
+    # The network process was restarted.
+    cdef void forget(self, int network) noexcept
+
+
+# Bytes of the first part of a message with its size in front; all of it when it is damaged.
+cdef Py_ssize_t part_size(const uint8_t* message, Py_ssize_t size) noexcept

@@ -1,0 +1,587 @@
+"""The short way of OffsetCommit through an io worker.
+
+A commit of few partitions, which is what members of groups send every few seconds, goes from the lane message to the log
+and the store in one function, and its answer is kept as the bytes that go back over the lane. What it does is what
+``workers.coordinators``, ``coordinator.shard`` and ``coordinator.offsets.commits`` do (docs/decisions/0005-coordinators.md):
+records first, then the replay, the answer once they are published. Everything else takes that long way, and nothing is
+written before it is known which one: other requests, versions with a retention time that is set, text that is not ASCII,
+anything that gets an error, and shards that do not serve. Oracle of the tests: the long way.
+"""
+
+from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
+from cpython.unicode cimport PyUnicode_DecodeASCII
+from libc.string cimport memcpy, memmove, memset
+
+from kbroker._ext.descriptors cimport MSG_ANSWER
+from kbroker._ext.log_append cimport NO_QUESTION, AppendResult
+from kbroker._ext.offset_requests cimport (
+    FIRST_VERSION,
+    FLEXIBLE_FIRST,
+    INSTANCE_FIRST,
+    KEY_OVERHEAD,
+    LAST_VERSION,
+    PARTITION_BYTES_MIN,
+    RETENTION_LAST,
+    THROTTLE_FIRST,
+    VALUE_OVERHEAD,
+    read_count,
+    read_partition,
+    read_text,
+    size_of,
+    store_count,
+    store_end,
+    store_key,
+    store_name,
+    store_outcome,
+    store_value,
+)
+from kbroker._ext.offset_store cimport Commit
+from kbroker._ext.plain_batch cimport begin_batch, end_batch
+from kbroker._ext.record_batch cimport BATCH_HEADER_BYTES
+from kbroker._ext.socket_api cimport monotonic_ns
+from kbroker._ext.wire cimport (
+    READ_OK,
+    Reader,
+    make_reader,
+    read_i32,
+    read_i64,
+    skip_tagged_fields,
+    store_i32,
+    store_uvarlong,
+    uvarlong_size,
+    zigzag32,
+)
+
+from kbroker.coordinator.shard import ACTIVE
+from kbroker.errors import StorageError
+from kbroker.ipc.lane_calls import error_text
+
+cdef enum:
+    OFFSET_COMMIT = 8
+    RECORD_OVERHEAD = 32         # at most, besides key and value
+    TOPIC_ANSWER_MAX = 16        # at most, besides its name and partitions
+    PARTITION_ANSWER_MAX = 7
+    ANSWER_MAX = 16              # throttle time, count of topics, tagged fields
+    MESSAGE_BYTES = 65536        # kbroker.ipc.lane_calls.MESSAGE_BYTES
+
+cdef object IS_ACTIVE = ACTIVE
+
+
+cdef Py_ssize_t part_size(const uint8_t* message, Py_ssize_t size) noexcept:
+    cdef uint32_t wanted
+    if size < <Py_ssize_t>sizeof(uint32_t):
+        return size
+    memcpy(&wanted, message, sizeof(uint32_t))
+    if <Py_ssize_t>wanted > size - <Py_ssize_t>sizeof(uint32_t):
+        return size
+    return <Py_ssize_t>sizeof(uint32_t) + wanted
+
+
+cdef int reserve(Bytes* bytes, Py_ssize_t more) except -1:
+    cdef Py_ssize_t capacity = bytes.capacity
+    cdef void* grown
+    if bytes.size + more <= capacity:
+        return 0
+    capacity = max(2 * capacity, bytes.size + more, <Py_ssize_t>4096)
+    grown = PyMem_Realloc(bytes.data, <size_t>capacity)
+    if grown == NULL:
+        raise MemoryError
+    bytes.data = <uint8_t*>grown
+    bytes.capacity = capacity
+    return 0
+
+
+# ---- the request -------------------------------------------------------------------------------------------------
+
+cdef bint is_ascii(Text text) noexcept:
+    cdef int32_t i
+    cdef uint8_t seen = 0
+    for i in range(text.size):
+        seen |= text.data[i]
+    return seen < 0x80
+
+
+cdef inline bint read_ascii(Reader* r, Text* text, bint flexible) noexcept:
+    # A string that is not null.
+    return read_text(r, text, flexible) and text.data != NULL and is_ascii(text[0])
+
+
+cdef bint read_topics(Reader* r, Request* request) noexcept:
+    cdef:
+        bint flexible = request.version >= FLEXIBLE_FIRST
+        int32_t count = 0, partition_count = 0
+        Topic* topic
+        Partition* partition
+    request.topic_count = request.partition_count = 0
+    if not read_count(r, &count, 1, flexible) or count == 0 or count > TOPICS_MAX:
+        return False
+    while request.topic_count < count:
+        topic = &request.topics[request.topic_count]
+        if not read_ascii(r, &topic.name, flexible):
+            return False
+        if not read_count(r, &partition_count, PARTITION_BYTES_MIN, flexible):
+            return False
+        # BOUND: a topic without partitions would take room of the answer, but none of the batch.
+        if partition_count == 0 or partition_count > PARTITIONS_MAX - request.partition_count:
+            return False
+        topic.first = request.partition_count
+        topic.count = partition_count
+        while request.partition_count < topic.first + partition_count:
+            partition = &request.partitions[request.partition_count]
+            if not read_partition(r, partition, request.version) or not is_ascii(partition.metadata):
+                return False
+            request.partition_count += 1
+        if flexible and skip_tagged_fields(r) != READ_OK:
+            return False
+        request.topic_count += 1
+    return not flexible or skip_tagged_fields(r) == READ_OK
+
+
+cdef bint read_request(const uint8_t* body, Py_ssize_t size, int version, Request* request) noexcept:
+    """False: the long way has to look at it."""
+    cdef Reader r = make_reader(body, size)
+    cdef bint flexible = version >= FLEXIBLE_FIRST
+    cdef int64_t retention = -1
+    request.version = version
+    if not read_ascii(&r, &request.group, flexible):
+        return False
+    if read_i32(&r, &request.epoch) != READ_OK or not read_ascii(&r, &request.member, flexible):
+        return False
+    request.instance.data = NULL
+    request.instance.size = 0
+    if version >= INSTANCE_FIRST:
+        if not read_text(&r, &request.instance, flexible) or not is_ascii(request.instance):
+            return False
+    if version <= RETENTION_LAST and (read_i64(&r, &retention) != READ_OK or retention != -1):
+        return False
+    return read_topics(&r, request)
+
+
+cdef Py_ssize_t batch_bound(const Request* request) noexcept:
+    cdef Py_ssize_t size = BATCH_HEADER_BYTES
+    cdef Py_ssize_t key
+    cdef int i, j
+    for i in range(request.topic_count):
+        key = KEY_OVERHEAD + request.group.size + request.topics[i].name.size
+        size += request.topics[i].count * (RECORD_OVERHEAD + key + VALUE_OVERHEAD)
+    for j in range(request.partition_count):
+        size += size_of(&request.partitions[j].metadata)
+    return size
+
+
+cdef inline str str_of(Text text):
+    return PyUnicode_DecodeASCII(<const char*>text.data, text.size, NULL)
+
+
+# ---- the batch ---------------------------------------------------------------------------------------------------
+
+cdef inline uint8_t* store_size(uint8_t* p, Py_ssize_t size) noexcept:
+    return store_uvarlong(p, zigzag32(<int32_t>size))
+
+
+cdef inline Py_ssize_t size_size(Py_ssize_t size) noexcept:
+    return uvarlong_size(zigzag32(<int32_t>size))
+
+
+cdef Py_ssize_t write_batch(uint8_t* start, const Request* request, int64_t now_ms) noexcept:
+    """The batch, at most ``batch_bound`` bytes; its size."""
+    cdef:
+        uint8_t* p = start + BATCH_HEADER_BYTES
+        Py_ssize_t key, value
+        const Topic* topic
+        const Partition* partition
+        int i, j
+    for i in range(request.topic_count):
+        topic = &request.topics[i]
+        key = KEY_OVERHEAD + request.group.size + topic.name.size
+        for j in range(topic.first, topic.first + topic.count):
+            partition = &request.partitions[j]
+            value = VALUE_OVERHEAD + size_of(&partition.metadata)
+            # Attributes, timestamp delta, offset delta, key, value, count of headers.
+            p = store_size(p, 3 + size_size(j) + size_size(key) + key + size_size(value) + value)
+            p[0] = 0
+            p[1] = 0
+            p = store_size(p + 2, j)
+            p = store_key(store_size(p, key), request.group, topic.name, partition.index)
+            p = store_value(store_size(p, value), partition, now_ms)
+            p[0] = 0
+            p += 1
+    begin_batch(start, p - start, request.partition_count, now_ms, -1, -1)
+    end_batch(start, p - start)
+    return p - start
+
+
+# ---- a shard -----------------------------------------------------------------------------------------------------
+
+cdef class CommitBook:
+    """The commits of one shard; made by ``CommitDesk.open``."""
+
+    def __dealloc__(self):
+        PyMem_Free(self.held)
+        PyMem_Free(self.answers.data)
+
+    @property
+    def end(self) -> int:
+        """The end of the last records whose answer waits; 0 when none does."""
+        return self.held[self.count - 1].end if self.count else 0
+
+    cdef bint serves(self, uint32_t incarnation) except *:
+        shard = self.shard
+        if shard.state is not IS_ACTIVE:
+            return False
+        topic = (<dict>self.desk.worker.image.topics).get(self.topic)
+        if topic is None or self.partition >= len(topic.partitions):
+            return False
+        if topic.partitions[self.partition].slot_incarnation != incarnation:
+            return False
+        machine = shard.machine
+        if machine is not self.machine:
+            self.offsets = machine.offsets
+            self.store = machine.offsets.store
+            self.groups = machine.groups
+            self.machine = machine
+        return True
+
+    cdef bint admits(self, const Request* request) except *:
+        """Whether every partition of the request may be committed. An error is worded by the long way."""
+        cdef dict topics = self.desk.worker.image.topics
+        cdef Py_ssize_t known_count, metadata_max = -1
+        cdef int i, j
+        cdef const Partition* partition
+        for i in range(request.topic_count):
+            known = topics.get(str_of(request.topics[i].name))
+            if known is None:
+                return False
+            known_count = len(known.partitions)
+            for j in range(request.topics[i].first, request.topics[i].first + request.topics[i].count):
+                partition = &request.partitions[j]
+                if partition.index < 0 or partition.index >= known_count:
+                    return False
+                if partition.metadata.size > 0:
+                    if metadata_max < 0:
+                        metadata_max = self.desk.worker.config["offset.metadata.max.bytes"]
+                    if partition.metadata.size > metadata_max:
+                        return False
+        group = self.groups.get(str_of(request.group)) if self.groups else None
+        if group is None:
+            return request.epoch < 0
+        try:
+            group.check_commit(
+                str_of(request.member),
+                None if request.instance.data == NULL else str_of(request.instance),
+                request.epoch,
+                version=request.version,
+            )
+        except Exception:
+            return False  # the long way asks again
+        return True
+
+    cdef int commit(
+        self, int network, uint32_t peer, uint64_t token, const Request* request, int64_t now_ms
+    ) except -1:
+        """Write, replay and hold the answer; 0, and nothing is done, when it cannot be written."""
+        cdef:
+            AppendResult result
+            Held* held
+            uint32_t capacity
+            Py_ssize_t size, start = self.answers.size
+            int64_t started_ns = monotonic_ns()
+        if self.count == self.capacity:
+            capacity = max(2 * self.capacity, <uint32_t>16)
+            held = <Held*>PyMem_Realloc(self.held, capacity * sizeof(Held))
+            if held == NULL:
+                raise MemoryError
+            self.held = held
+            self.capacity = capacity
+        self.write_answer(token, request)
+        size = write_batch(self.desk.batch, request, now_ms)
+        try:
+            self.appender.append(self.desk.batch, size, now_ms, &result, NO_QUESTION)
+        except StorageError:
+            self.answers.size = start
+            self.desk.worker.on_storage_failure(self.appender.slot)
+            return 0
+        if result.error_code:
+            self.answers.size = start
+            return 0
+        held = &self.held[self.count]
+        held.end = result.base_offset + request.partition_count
+        held.started_ns = started_ns
+        held.peer = peer
+        held.network = network
+        held.start = start
+        held.size = self.answers.size - start
+        self.count += 1
+        if not self.listed:
+            self.listed = True
+            self.desk.waiting.append(self)
+        self.desk.offsets_committed += request.partition_count
+        try:
+            self.take_records(request, result.base_offset, now_ms)
+        except Exception as error:
+            self.shard.replay_failed(error)
+        return 1
+
+    cdef int take_records(self, const Request* request, int64_t base_offset, int64_t now_ms) except -1:
+        cdef:
+            Commit commit
+            Py_ssize_t known = self.store.committed_count
+            int i, j
+        memset(&commit, 0, sizeof(Commit))
+        commit.group = request.group
+        commit.commit_timestamp = now_ms
+        commit.expire_timestamp = -1
+        for i in range(request.topic_count):
+            commit.topic = request.topics[i].name
+            for j in range(request.topics[i].first, request.topics[i].first + request.topics[i].count):
+                commit.partition = request.partitions[j].index
+                commit.offset = request.partitions[j].offset
+                commit.leader_epoch = request.partitions[j].leader_epoch
+                commit.metadata.data = request.partitions[j].metadata.data
+                commit.metadata.size = size_of(&request.partitions[j].metadata)
+                self.store.put(&commit, base_offset + j, -1)
+        self.store.log_end = base_offset + request.partition_count
+        if self.store.committed_count != known:
+            self.offsets.count()
+        return 0
+
+    cdef int write_answer(self, uint64_t token, const Request* request) except -1:
+        """Append the part of the answer, as it is packed into a message."""
+        cdef:
+            bint flexible = request.version >= FLEXIBLE_FIRST
+            Py_ssize_t bound = sizeof(uint32_t) + sizeof(AnswerHead) + ANSWER_MAX
+            AnswerHead head
+            uint32_t size
+            uint8_t* start
+            uint8_t* p
+            int i, j
+        for i in range(request.topic_count):
+            bound += TOPIC_ANSWER_MAX + request.topics[i].name.size
+        reserve(&self.answers, bound + request.partition_count * PARTITION_ANSWER_MAX)
+        start = self.answers.data + self.answers.size
+        p = start + sizeof(uint32_t) + sizeof(AnswerHead)
+        if request.version >= THROTTLE_FIRST:
+            store_i32(p, 0)
+            p += 4
+        p = store_count(p, request.topic_count, flexible)
+        for i in range(request.topic_count):
+            p = store_name(p, request.topics[i].name, flexible)
+            p = store_count(p, request.topics[i].count, flexible)
+            for j in range(request.topics[i].first, request.topics[i].first + request.topics[i].count):
+                p = store_outcome(p, request.partitions[j].index, 0, flexible)
+            p = store_end(p, flexible)
+        p = store_end(p, flexible)
+        size = <uint32_t>(p - start - sizeof(uint32_t))
+        memcpy(start, &size, sizeof(uint32_t))
+        memset(&head, 0, sizeof(AnswerHead))
+        head.token = token
+        head.total = <uint32_t>(size - sizeof(AnswerHead))
+        memcpy(start + sizeof(uint32_t), &head, sizeof(AnswerHead))
+        self.answers.size = p - self.answers.data
+        return 0
+
+    cdef int release(self, int64_t now_ns) except -1:
+        """Hand the answers of what is published to their outboxes."""
+        cdef:
+            CommitDesk desk = self.desk
+            LogAppender appender = self.appender
+            uint32_t done = 0
+            Held* held
+            Lane lane
+            Bytes* outbox
+            int64_t published
+        if appender.dirty:
+            return 0
+        published = appender.high_watermark.offset
+        while done < self.count and self.held[done].end <= published:
+            held = &self.held[done]
+            desk.commits += 1
+            desk.commit_ns += now_ns - held.started_ns
+            lane = <Lane>desk.lanes[held.network]
+            if lane.peer_incarnation == held.peer:  # else the one who asked is gone
+                outbox = &desk.outboxes[held.network]
+                reserve(outbox, held.size)
+                memcpy(outbox.data + outbox.size, self.answers.data + held.start, <size_t>held.size)
+                outbox.size += held.size
+            done += 1
+        if done < self.count:
+            self.count -= done
+            memmove(self.held, self.held + done, self.count * sizeof(Held))
+            self.keep_from(self.held[0].start)
+        else:
+            self.count = 0
+            self.answers.size = 0
+        return 0
+
+    cdef void keep_from(self, Py_ssize_t start) noexcept:
+        cdef uint32_t i
+        self.answers.size -= start
+        memmove(self.answers.data, self.answers.data + start, <size_t>self.answers.size)
+        for i in range(self.count):
+            self.held[i].start -= start
+
+    def fail(self, error) -> None:
+        """Give every answer that waits a WireError instead: its records may not be committed."""
+        cdef:
+            uint32_t i
+            Held* held
+            AnswerHead head
+            bytes text = error_text(error.message)
+            uint32_t size = <uint32_t>(sizeof(AnswerHead) + len(text))
+            Bytes* outbox
+            Lane lane
+        for i in range(self.count):
+            held = &self.held[i]
+            lane = <Lane>self.desk.lanes[held.network]
+            if lane.peer_incarnation != held.peer:
+                continue
+            memcpy(&head, self.answers.data + held.start + sizeof(uint32_t), sizeof(AnswerHead))
+            head.total = <uint32_t>len(text)
+            head.error = int(error.code)
+            outbox = &self.desk.outboxes[held.network]
+            reserve(outbox, sizeof(uint32_t) + size)
+            memcpy(outbox.data + outbox.size, &size, sizeof(uint32_t))
+            memcpy(outbox.data + outbox.size + sizeof(uint32_t), &head, sizeof(AnswerHead))
+            memcpy(
+                outbox.data + outbox.size + sizeof(uint32_t) + sizeof(AnswerHead), <const char*>text, <size_t>len(text)
+            )
+            outbox.size += sizeof(uint32_t) + size
+        self.desk.commits += self.count
+        self.count = 0
+        self.answers.size = 0
+
+
+# ---- the io worker -----------------------------------------------------------------------------------------------
+
+cdef class CommitDesk:
+    """What the short way needs of an io worker, and the answers that are on their way out.
+
+    worker: has ``image``, ``config`` and ``on_storage_failure``. lanes: to the network processes, by index.
+    """
+
+    def __cinit__(self, worker, list lanes not None):
+        self.worker = worker
+        self.lanes = lanes
+        self.network_count = <int>len(lanes)
+        self.books = {}
+        self.waiting = []
+        self.outboxes = <Bytes*>PyMem_Malloc(max(1, len(lanes)) * sizeof(Bytes))
+        self.batch = <uint8_t*>PyMem_Malloc(BATCH_BYTES_MAX)
+        if self.outboxes == NULL or self.batch == NULL:
+            raise MemoryError
+        memset(self.outboxes, 0, len(lanes) * sizeof(Bytes))
+
+    def __dealloc__(self):
+        cdef int i
+        if self.outboxes != NULL:
+            for i in range(self.network_count):
+                PyMem_Free(self.outboxes[i].data)
+        PyMem_Free(self.outboxes)
+        PyMem_Free(self.batch)
+
+    def open(self, shard, LogAppender appender not None) -> CommitBook:
+        """Take the commits of a shard of group machines that does not compress its batches."""
+        cdef CommitBook book = CommitBook.__new__(CommitBook)
+        book.shard = shard
+        book.appender = appender
+        book.desk = self
+        book.topic = shard.topic
+        book.partition = shard.partition
+        self.books[shard.slot] = book
+        return book
+
+    def close(self, int slot) -> None:
+        """The shard is gone; it has failed its book."""
+        self.books.pop(slot, None)
+
+    cdef LogAppender take(self, Lane lane, const uint8_t* part, Py_ssize_t size, int64_t now_ms):
+        cdef:
+            RequestHead head
+            Request request
+            CommitBook book
+            Py_ssize_t start = sizeof(uint32_t) + sizeof(RequestHead)
+        if size < start:
+            return None
+        memcpy(&head, part + sizeof(uint32_t), sizeof(RequestHead))
+        if head.api_key != OFFSET_COMMIT or head.version < FIRST_VERSION or head.version > LAST_VERSION:
+            return None
+        start += head.client_id_size + head.host_size
+        if head.offset != 0 or <Py_ssize_t>head.total != size - start:
+            return None
+        book = self.books.get(head.slot)
+        if book is None or not read_request(part + start, size - start, head.version, &request):
+            return None
+        if batch_bound(&request) > BATCH_BYTES_MAX or not book.serves(head.slot_incarnation):
+            return None
+        if not book.admits(&request):
+            return None
+        if not book.commit(lane.peer_index, lane.peer_incarnation, head.token, &request, now_ms):
+            return None
+        return book.appender
+
+    cdef int release(self) except -1:
+        cdef CommitBook book
+        cdef int64_t now_ns
+        cdef list waiting
+        if not self.waiting:
+            return 0
+        now_ns = monotonic_ns()
+        waiting, self.waiting = self.waiting, []
+        for book in waiting:
+            book.release(now_ns)
+            if book.count:
+                self.waiting.append(book)
+            else:
+                book.listed = False
+        return 0
+
+    cdef bint send(self, Lane lane) except -1:
+        cdef:
+            Bytes* outbox = &self.outboxes[lane.peer_index]
+            Py_ssize_t done = 0, size, more
+        while done < outbox.size:
+            size = outbox.size - done
+            if size > MESSAGE_BYTES:
+                size = part_size(outbox.data + done, size)
+                while done + size < outbox.size:
+                    more = part_size(outbox.data + done + size, outbox.size - done - size)
+                    if size + more > MESSAGE_BYTES:
+                        break
+                    size += more
+            if not lane.send(MSG_ANSWER, 1, outbox.data + done, <size_t>size, NULL, 0):
+                break
+            done += size
+        outbox.size -= done
+        if outbox.size:
+            memmove(outbox.data, outbox.data + done, <size_t>outbox.size)
+            return False
+        return True
+
+    cdef void forget(self, int network) noexcept:
+        self.outboxes[network].size = 0
+
+    # ---- Python faces, for tests ---------------------------------------------------------------------------------
+
+    def take_message(self, int network, bytes message not None, int64_t now_ms) -> list:
+        """Take what may go the short way; the parts for the long way, each as a message."""
+        cdef:
+            const uint8_t* p = <const uint8_t*><const char*>message
+            Py_ssize_t done = 0, size
+            Lane lane = <Lane>self.lanes[network]
+            list rest = []
+        while done < len(message):
+            size = part_size(p + done, len(message) - done)
+            if self.take(lane, p + done, size, now_ms) is None:
+                rest.append(message[done : done + size])
+            done += size
+        return rest
+
+    def end_turn(self) -> bool:
+        """Release and send; True when a lane is full."""
+        cdef bint held_back = False
+        cdef Lane lane
+        self.release()
+        for lane in self.lanes:
+            if not self.send(lane):
+                held_back = True
+        return held_back

@@ -1,0 +1,201 @@
+"""The coordinators of an io worker, with a network process played by the test."""
+
+from __future__ import annotations
+
+import mmap
+import socket
+from collections import deque
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from kbroker._ext.lane import Lane
+from kbroker._ext.produce_engine import ProduceEngine
+from kbroker.cluster.image import ClusterImage
+from kbroker.config.loader import BrokerConfig
+from kbroker.coordinator.partitioner import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from kbroker.coordinator.shard import Shard
+from kbroker.ipc.lane_calls import MSG_REQUEST, Assembler, Request, pack, request_parts, unpack
+from kbroker.ipc.process_table import Address, ProcessKind
+from kbroker.protocol import codec
+from kbroker.protocol.messages.offset_commit import OffsetCommitRequest
+from kbroker.storage.partition_log import PartitionLog
+from kbroker.workers.coordinators import Coordinators
+from tests.doubles.log_store import LogStore
+from tests.doubles.network_process import FakeRpc, topic_document
+
+ENVELOPE_BYTES = 16
+ME = Address(ProcessKind.IO_WORKER, 0)
+
+
+class Engine:
+    """The part of ``ProduceEngine`` that coordinators use."""
+
+    def __init__(self) -> None:
+        self.on_request: Any = None
+        self.touched: list[Any] = []
+        self.verdicts: list[tuple[int, int]] = []
+        self.turns = 0
+        self.desk: Any = None
+
+    def touch(self, appender: Any) -> None:
+        self.touched.append(appender)
+
+    def end_turn(self) -> bool:
+        self.turns += 1
+        touched, self.touched = self.touched, []
+        for appender in touched:
+            appender.publish_now()
+        return bool(self.desk.end_turn())
+
+    def verified(self, token: int, code: int) -> None:
+        self.verdicts.append((token, code))
+
+
+class Bench:
+    """An io worker with both internal topics, and a network process played by the test."""
+
+    worker_count = 1
+    kind = ProcessKind.IO_WORKER
+    address = ME
+
+    def __init__(self, path: Path) -> None:
+        ours, self.network = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._ours = ours
+        for end in (ours, self.network):
+            end.setblocking(False)
+        self.cells = memoryview(mmap.mmap(-1, 4096)).cast("q")
+        self.cells[0] = 5
+        self.lane = Lane(ours.fileno(), (3, 0, 1), 0, self.cells, 0)
+        self.store = LogStore(path)
+        self.logs = self.store.manager
+        self.clock = self.store.clock
+        self.config = BrokerConfig({})
+        self.engine: Any = self.make_engine()
+        self.rpc: Any = FakeRpc()
+        self.rpc.serve = lambda *_: None
+        self.context = SimpleNamespace(broker_id=0)
+        self.counters = SimpleNamespace(add=lambda *_: None, set=lambda *_: None)
+        self.image = ClusterImage()
+        self.coordinators = Coordinators(self, [self.lane])  # type: ignore[arg-type]
+        self.assembler = Assembler()
+        self.tokens = 0
+        for slot, topic in enumerate((OFFSETS_TOPIC, TRANSACTIONS_TOPIC)):
+            self.log(
+                self.store.open(
+                    topic=topic,
+                    slot=slot,
+                    topic_id=bytes([slot + 1]) * 16,
+                    cleanup_policy=("compact",),
+                )
+            )
+        self.apply(
+            {
+                OFFSETS_TOPIC: topic_document(b"\1" * 16, [0], internal=True),
+                TRANSACTIONS_TOPIC: topic_document(b"\2" * 16, [1], internal=True),
+                "t": topic_document(b"t" * 16, [2]),
+            }
+        )
+
+    def make_engine(self) -> Any:
+        return Engine()
+
+    def log(self, opened: PartitionLog) -> None:
+        """A log is there."""
+
+    @property
+    def shard(self) -> Shard:
+        """Of the groups."""
+        return self.coordinators._shards[0]
+
+    def on_storage_failure(self, slot: int) -> None:
+        for gone in self.logs.fail_directory_of(slot):
+            self.coordinators.close(gone)
+
+    def owns(self, topic: Any, partition: int) -> bool:
+        return True
+
+    def apply(self, topics: dict[str, Any]) -> None:
+        delta = {"version": self.image.version + 1, "topics": topics}
+        self.coordinators.on_image(self.image.apply(delta))
+
+    def ask(self, request: Any, version: int, slot: int = 0, incarnation: int = 1) -> int:
+        """Send a request; its token."""
+        body = codec.encode(request, version)
+        return self.ask_body(request.API_KEY, version, body, slot, incarnation)
+
+    def ask_body(
+        self, api_key: int, version: int, body: bytes, slot: int = 0, incarnation: int = 1
+    ) -> int:
+        self.tokens += 1
+        sent = Request(self.tokens, slot, incarnation, api_key, version, "c", "::1", body)
+        outbox = deque(request_parts(sent))
+        message, count = pack(outbox)
+        assert count == len(outbox)
+        self.send(message)
+        return self.tokens
+
+    def send(self, message: bytes) -> None:
+        self.engine.on_request(0, message)
+
+    def end_turn(self) -> None:
+        self.engine.end_turn()
+        self.coordinators.end_turn()
+
+    def answers(self) -> list[Any]:
+        found = []
+        while True:
+            try:
+                data = self.network.recv(1 << 20)
+            except BlockingIOError:
+                return found
+            for part in unpack(data[ENVELOPE_BYTES:]):
+                answer = self.assembler.answer(part)
+                if answer is not None:
+                    found.append(answer)
+
+
+class ShortBench(Bench):
+    """Requests go the short way if they can. left: how many could not."""
+
+    left = 0
+
+    def send(self, message: bytes) -> None:
+        for rest in self.coordinators.desk.take_message(0, message, self.clock.now_ms()):
+            self.left += 1
+            self.engine.on_request(0, rest)
+        for slot in (0, 1):
+            appender = self.logs.appender(slot)
+            if appender is not None and appender.dirty:
+                self.engine.touch(appender)
+
+
+class EngineBench(Bench):
+    """With the produce engine of an io worker: requests come over the lane."""
+
+    def make_engine(self) -> ProduceEngine:
+        self.its_cells = memoryview(mmap.mmap(-1, 4096)).cast("q")
+        self.its_cells[0] = 1
+        self.its_lane = Lane(self.network.fileno(), (2, 0, 5), 0, self.its_cells, 0)
+        arenas = [mmap.mmap(-1, 4096)]
+        return ProduceEngine(self.store.table, arenas, [self.lane], self.on_storage_failure)
+
+    def log(self, opened: PartitionLog) -> None:
+        self.engine.put(opened.appender)
+
+    def send(self, message: bytes) -> None:
+        assert self.its_lane.send_message(MSG_REQUEST, message)
+
+    def read(self) -> None:
+        self.engine.read_lane(self.lane)
+
+
+def commit(group: str = "g", offset: int = 5) -> OffsetCommitRequest:
+    cls = OffsetCommitRequest
+    partition = cls.OffsetCommitRequestPartition(
+        partition_index=0, committed_offset=offset, committed_metadata=""
+    )
+    return cls(
+        group_id=group,
+        topics=[cls.OffsetCommitRequestTopic(name="t", partitions=[partition])],
+    )

@@ -1,0 +1,311 @@
+"""The short way of offset commits: when it is taken, what waits for what, and what goes wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kbroker.coordinator.shard import ACTIVE, LOADING
+from kbroker.errors import ErrorCode
+from kbroker.ipc.lane_calls import unpack
+from kbroker.ipc.rpc import Pending
+from kbroker.protocol import codec
+from kbroker.protocol.messages.heartbeat import HeartbeatRequest
+from kbroker.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from kbroker.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from tests.doubles.coordinators_bench import (
+    ENVELOPE_BYTES,
+    Bench,
+    EngineBench,
+    ShortBench,
+    commit,
+)
+from tests.doubles.log_store import break_file, stored_values
+from tests.doubles.offsets_host import FakeGroup
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> ShortBench:
+    return ShortBench(tmp_path)
+
+
+@pytest.fixture
+def real(tmp_path: Path) -> EngineBench:
+    return EngineBench(tmp_path)
+
+
+def codes(body: bytes, version: int = 6) -> list[int]:
+    response = codec.decode_exact(OffsetCommitResponse, version, body)
+    return [p.error_code for topic in response.topics for p in topic.partitions]
+
+
+def records(bench: Bench) -> int:
+    log = bench.logs.log(0)
+    assert log is not None
+    return len(stored_values(log))
+
+
+def test_commit_is_answered_when_its_record_is_published(bench: ShortBench) -> None:
+    token = bench.ask(commit(), 6)
+    assert bench.answers() == [] and records(bench) == 1
+    assert bench.shard.commits is not None and bench.shard.commits.end == 1
+
+    bench.end_turn()
+
+    (answer,) = bench.answers()
+    assert (answer.token, answer.error, codes(answer.body)) == (token, 0, [0])
+    assert bench.left == 0
+    assert bench.shard.commits.end == 0
+
+
+def test_engine_serves_commits_without_the_long_way(real: EngineBench) -> None:
+    real.engine.on_request = None
+    for n in range(20):
+        real.ask(commit(f"g{n}"), 8)
+    real.read()
+    assert real.answers() == []
+    assert real.engine.end_turn() is False
+    data = real.network.recv(1 << 20)
+    parts = list(unpack(data[ENVELOPE_BYTES:]))
+    answers = [real.assembler.answer(part) for part in parts]
+    assert [a.token for a in answers if a] == list(range(1, 21))
+    assert all(codes(a.body, 8) == [0] for a in answers if a)
+    desk = real.coordinators.desk
+    assert (desk.commits, desk.offsets_committed) == (20, 20) and desk.commit_ns > 0
+
+
+def test_engine_hands_what_is_left_to_the_long_way_in_order(real: EngineBench) -> None:
+    messages: list[bytes] = []
+    send, real.send = real.send, messages.append  # type: ignore[method-assign]
+    real.ask(commit(offset=1), 6)
+    real.ask(HeartbeatRequest(group_id="none", generation_id=1, member_id="m"), 3)
+    real.ask(commit("größe"), 6)
+    real.ask(commit(offset=2), 6)
+    send(b"".join(messages))
+    real.read()
+    real.end_turn()
+    found = sorted(real.answers())
+    assert [(a.token, a.error) for a in found] == [
+        (1, 0), (2, ErrorCode.UNKNOWN_MEMBER_ID), (3, 0), (4, 0),
+    ]  # fmt: skip
+    assert real.coordinators.desk.commits == 2 and real.coordinators.commits == 1
+    store = real.shard.machine.offsets.store  # type: ignore[attr-defined]
+    assert store.get("g", "t", 0)[0] == 2 and store.get("größe", "t", 0)[0] == 5
+
+
+def test_damaged_message_is_an_error_of_the_long_way(real: EngineBench) -> None:
+    real.send(b"\xff\xff\0\0rest")
+    with pytest.raises(ValueError, match="a part of 65535 bytes"):
+        real.read()
+
+
+def test_fetch_behind_a_commit_is_answered_once_that_is_published(bench: ShortBench) -> None:
+    """It has seen an offset that is not published yet."""
+    bench.ask(commit(offset=9), 6)
+    fetch = OffsetFetchRequest(
+        group_id="g",
+        topics=[OffsetFetchRequest.OffsetFetchRequestTopic(name="t", partition_indexes=[0])],
+    )
+    token = bench.ask(fetch, 5)
+    assert [end for end, _ in bench.shard._waiting] == [1]
+    bench.end_turn()
+    answer = next(a for a in bench.answers() if a.token == token)
+    response = codec.decode_exact(OffsetFetchResponse, 5, answer.body)
+    assert response.topics[0].partitions[0].committed_offset == 9
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda r: setattr(r.topics[0], "name", "nobody"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (
+            lambda r: setattr(r.topics[0].partitions[0], "partition_index", 7),
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ),
+        (
+            lambda r: setattr(r.topics[0].partitions[0], "committed_metadata", "x" * 5000),
+            ErrorCode.OFFSET_METADATA_TOO_LARGE,
+        ),
+        (lambda r: setattr(r, "generation_id_or_member_epoch", 3), ErrorCode.ILLEGAL_GENERATION),
+        (lambda r: setattr(r, "group_id", "fenced"), ErrorCode.FENCED_INSTANCE_ID),
+    ],
+)
+def test_commit_with_an_error_takes_the_long_way(
+    bench: ShortBench, change: Callable[[OffsetCommitRequest], None], expected: ErrorCode
+) -> None:
+    machine: Any = bench.shard.machine
+    machine.groups["fenced"] = FakeGroup("fenced", refuse=ErrorCode.FENCED_INSTANCE_ID)
+    request = commit()
+    change(request)
+    bench.ask(request, 6)
+    bench.end_turn()
+    (answer,) = bench.answers()
+    assert (bench.left, codes(answer.body), records(bench)) == (1, [expected], 0)
+
+
+@pytest.mark.parametrize(("slot", "incarnation"), [(0, 2), (2, 1), (99, 1)])
+def test_commit_for_a_slot_without_coordinator_takes_the_long_way(
+    bench: ShortBench, slot: int, incarnation: int
+) -> None:
+    bench.ask(commit(), 6, slot, incarnation)
+    bench.end_turn()
+    (answer,) = bench.answers()
+    assert (bench.left, answer.error) == (1, ErrorCode.NOT_COORDINATOR)
+
+
+def test_commit_of_a_member_is_checked_and_starts_its_session(bench: ShortBench) -> None:
+    machine: Any = bench.shard.machine
+    group = machine.groups["g"] = FakeGroup("g")
+    request = commit()
+    request.member_id, request.generation_id_or_member_epoch = "m", 4
+    bench.ask(request, 6)
+    bench.end_turn()
+    (answer,) = bench.answers()
+    assert (bench.left, codes(answer.body)) == (0, [0])
+    assert group.checked == [("m", None, 4, 6, False)]
+
+
+def test_timer_that_is_due_earlier_ends_the_turns_of_the_engine(bench: ShortBench) -> None:
+    desk = bench.coordinators.desk
+    desk.timer_set = False
+    bench.shard.set_timer("far", 1000, lambda op: None)
+    assert desk.timer_set
+    desk.timer_set = False
+    bench.shard.set_timer("farther", 2000, lambda op: None)
+    assert not desk.timer_set
+
+
+def test_shard_that_loads_or_is_closed_leaves_commits_to_the_long_way(bench: ShortBench) -> None:
+    bench.shard.state = LOADING
+    bench.ask(commit(), 6)
+    bench.end_turn()
+    assert [a.error for a in bench.answers()] == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+    bench.shard.state = ACTIVE
+    bench.coordinators.close(0)
+    bench.ask(commit(), 6)
+    bench.end_turn()
+    assert [a.error for a in bench.answers()] == [ErrorCode.NOT_COORDINATOR]
+    assert bench.left == 2
+
+
+def test_commit_whose_shard_goes_before_it_is_published_gets_an_error(bench: ShortBench) -> None:
+    token = bench.ask(commit(), 6)
+    bench.coordinators.close(0)
+    bench.end_turn()
+    ((found, error, text),) = bench.answers()
+    assert (found, error) == (token, ErrorCode.NOT_COORDINATOR) and text
+
+
+@pytest.mark.parametrize("at_write", [True, False])
+def test_failing_disk_is_not_coordinator_and_takes_the_directory_offline(
+    real: EngineBench, at_write: bool
+) -> None:
+    log = real.logs.log(0)
+    assert log is not None
+    log.appender.configure(**{**log_limits(), "flush_messages": 1})
+    if at_write:
+        break_file(log)
+    token = real.ask(commit(), 6)
+    real.read()
+    if not at_write:
+        break_file(log)
+    real.end_turn()
+    real.end_turn()
+    ((found, error, _),) = real.answers()
+    assert (found, error) == (token, ErrorCode.NOT_COORDINATOR)
+    assert real.logs.log(0) is None and 0 not in real.coordinators._shards
+
+
+def log_limits() -> dict[str, Any]:
+    return {
+        "message_bytes_max": 1 << 20,
+        "decompressed_bytes_max": 1 << 20,
+        "segment_bytes": 1 << 30,
+        "segment_ms": 1 << 40,
+        "index_interval_bytes": 4096,
+        "timestamp_before_max_ms": (1 << 63) - 1,
+        "timestamp_after_max_ms": (1 << 63) - 1,
+        "log_append_time": False,
+        "compacted": True,
+    }
+
+
+def test_batch_the_log_refuses_gets_the_error_of_the_long_way(bench: ShortBench) -> None:
+    log = bench.logs.log(0)
+    assert log is not None
+    log.appender.configure(**{**log_limits(), "message_bytes_max": 50, "flush_messages": 1 << 40})
+    bench.ask(commit(), 6)
+    bench.end_turn()
+    (answer,) = bench.answers()
+    assert (bench.left, answer.error) == (1, ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+def test_record_that_cannot_be_replayed_has_the_shard_loaded_again(bench: ShortBench) -> None:
+    sleeps: list[Pending] = []
+    bench.rpc.sleep = lambda delay_ms: sleeps.append(Pending()) or sleeps[-1]
+    machine: Any = bench.shard.machine
+    machine.offsets.count = lambda: 1 // 0
+    token = bench.ask(commit(), 6)
+    bench.end_turn()
+    ((found, error, _),) = bench.answers()
+    assert (found, error) == (token, ErrorCode.UNKNOWN_SERVER_ERROR)
+    assert bench.shard.state == LOADING
+    sleeps.pop().resolve()
+    assert bench.shard.state == ACTIVE and bench.shard.machine is not machine
+
+    bench.ask(commit(offset=6), 6)
+    bench.end_turn()
+    assert [codes(a.body) for a in bench.answers()] == [[0]]
+    store = bench.shard.machine.offsets.store  # type: ignore[attr-defined]
+    assert bench.left == 0 and store.get("g", "t", 0)[0] == 6
+
+
+def test_answers_wait_for_room_on_the_lane(bench: ShortBench) -> None:
+    for n in range(3000):
+        bench.ask(commit(f"group-{n}-" + "x" * 200), 6)
+    found: list[int] = []
+    for _ in range(200):
+        bench.end_turn()
+        found += [answer.token for answer in bench.answers()]
+    assert found == list(range(1, 3001)) and bench.left == 0
+
+
+def test_commit_of_a_network_process_that_is_gone_is_not_answered(real: EngineBench) -> None:
+    real.ask(commit(), 6)
+    real.read()
+    real.cells[0] = 6
+    real.end_turn()
+    assert real.answers() == [] and records(real) == 1
+
+
+def test_answers_wait_for_the_high_watermark(bench: ShortBench) -> None:
+    """Some of a book's answers go, the others stay."""
+    log = bench.logs.log(0)
+    assert log is not None
+    for n in range(4):
+        bench.ask(commit(f"g{n}"), 6)
+    log.appender.set_high_watermark(3, 0, 0)
+    bench.end_turn()
+    assert [a.token for a in bench.answers()] == [1, 2, 3]
+    bench.ask(commit("more"), 6)
+    log.appender.set_high_watermark(5, 0, 0)
+    bench.end_turn()
+    found = bench.answers()
+    assert [a.token for a in found] == [4, 5]
+    assert all(codes(a.body) == [0] for a in found)
+
+
+def test_compressed_offsets_take_the_long_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kbroker.workers.coordinators.Coordinators._codec", lambda *_: 4)
+    bench = ShortBench(tmp_path)
+    bench.ask(commit(), 6)
+    bench.end_turn()
+    assert bench.shard.commits is None and bench.left == 1
+    assert [codes(a.body) for a in bench.answers()] == [[0]]
