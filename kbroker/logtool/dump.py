@@ -109,9 +109,14 @@ def _producer_row(entry: ProducerEntry) -> dict[str, int | None]:
         "currentTxnFirstOffset": None if open_since < 0 else open_since,
         "lastTimestamp": entry.last_timestamp,
     }
-    for batch in entry.recent_batches:
-        names = ("firstSequence", "lastSequence", "firstOffset", "lastOffset")
-        row |= dict(zip(names, batch, strict=False))
+    for first_sequence, last_sequence, first_offset, last_offset, time in entry.recent_batches:
+        row |= {
+            "firstSequence": first_sequence,
+            "lastSequence": last_sequence,
+            "lastOffset": last_offset,
+            "offsetDelta": last_offset - first_offset,
+            "timestamp": time,
+        }
     return row
 
 

@@ -13,7 +13,7 @@ from kbroker.protocol.message import Struct
 from kbroker.record import backend
 from kbroker.record.batch import DECOMPRESSED_MAX, Record, RecordBatch
 from kbroker.record.compression import CODEC_NAMES
-from kbroker.record.control import parse_marker
+from kbroker.record.control import TYPE_NAMES, control_type, parse_marker
 from kbroker.record.errors import CorruptBatchError, DecompressionError
 from kbroker.record.legacy import LegacyMessage, read_message
 from kbroker.storage.formats import base_offset_of
@@ -127,7 +127,7 @@ def _message_row(message: LegacyMessage, position: int) -> Row:
     return {
         "offset": message.offset,
         "position": position,
-        _time_name(message.is_append_time): message.timestamp,
+        _message_time_name(message): message.timestamp,
         "size": message.size,
         "magic": message.magic,
         "compresscodec": _codec_name(message.codec),
@@ -159,7 +159,9 @@ def _dump_records(batch: RecordBatch, path: str, options: DumpOptions, out: Outp
 def _control_fields(record: Record) -> Row:
     marker = parse_marker(record.key, record.value)
     if marker is None:
-        return {"controlType": "unknown", "key": record.key, "payload": record.value}
+        kind = control_type(record.key)
+        name = dict(enumerate(TYPE_NAMES)).get(-1 if kind is None else kind, "UNKNOWN")
+        return {"controlType": f"{name}({kind})"}
     return {
         "endTxnMarker": "COMMIT" if marker.commit else "ABORT",
         "coordinatorEpoch": marker.coordinator_epoch,
@@ -169,11 +171,11 @@ def _control_fields(record: Record) -> Row:
 def _legacy_record_row(message: LegacyMessage, options: DumpOptions) -> Row:
     row: Row = {
         "offset": message.offset,
-        "isvalid": message.valid,
-        "crc": message.crc,
-        _time_name(message.is_append_time): message.timestamp,
+        _message_time_name(message): message.timestamp,
         "keySize": _size(message.key),
         "valueSize": _size(message.value),
+        "isValid": message.valid,
+        "crc": message.crc,
     }
     return row | (_content(message.key, message.value, options) if options.data else {})
 
@@ -208,6 +210,10 @@ def _plain(value: Any) -> Any:
 
 def _time_name(is_append_time: bool) -> str:
     return "LogAppendTime" if is_append_time else "CreateTime"
+
+
+def _message_time_name(message: LegacyMessage) -> str:
+    return _time_name(message.is_append_time) if message.magic else "NoTimestampType"
 
 
 def _codec_name(codec: int) -> str:

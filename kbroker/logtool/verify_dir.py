@@ -17,6 +17,8 @@ from kbroker.storage.checkpoint import (
 )
 from kbroker.storage.files import read_if_present
 from kbroker.storage.formats import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
     HIGH_WATERMARK_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
     LOG_START_CHECKPOINT,
@@ -24,6 +26,8 @@ from kbroker.storage.formats import (
     QUARANTINE_MARKER,
     RECOVERY_POINT_CHECKPOINT,
     SEGMENT_SUFFIXES,
+    SWAP_SUFFIX,
+    TEMPORARY_SUFFIX,
     TXN_INDEX_CHECKPOINT,
     base_offset_of,
     parse_partition_dir,
@@ -271,6 +275,7 @@ class PartitionCheck:
 
     def _note_leftovers(self, bases: list[int]) -> None:
         known = set(bases)
+        passing = 0
         for name in sorted(os.listdir(self._directory)):
             path = os.path.join(self._directory, name)
             base = base_offset_of(name)
@@ -279,6 +284,11 @@ class PartitionCheck:
             elif base is None:
                 continue
             elif name.count(".") > 1:
-                self._out.finding(path, NOTE, "left over; the next start finishes or removes it")
+                passing += 1
             elif base not in known and any(name == segment_name(base, s) for s in SEGMENT_SUFFIXES):
-                self._out.finding(path, NOTE, "there is no log file beside it; it is removed")
+                text = "there is no log file beside it; the next start removes it"
+                self._out.finding(path, NOTE, text)
+        if passing:
+            suffixes = ", ".join((DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX, TEMPORARY_SUFFIX))
+            text = f"{passing} files left over ({suffixes}); the next start settles them"
+            self._out.finding(self._directory, NOTE, text)

@@ -14,8 +14,16 @@ from kbroker.record.summary import CONTROL, HEADER, TRANSACTIONAL
 
 ABORT = 0
 COMMIT = 1
-# Other types exist in logs of other brokers (leader changes, snapshots); no reader here acts on
-# them.
+# Other types exist in logs of other brokers; no reader here acts on them.
+TYPE_NAMES = (
+    "ABORT",
+    "COMMIT",
+    "LEADER_CHANGE",
+    "SNAPSHOT_HEADER",
+    "SNAPSHOT_FOOTER",
+    "KRAFT_VERSION",
+    "KRAFT_VOTERS",
+)
 
 KEY_VERSION = 0
 VALUE_VERSION = 0
@@ -94,6 +102,11 @@ def parse_marker(key: bytes | None, value: bytes | None) -> Marker | None:
     if kind not in (ABORT, COMMIT):
         return None
     return Marker(kind == COMMIT, _VALUE.unpack_from(value)[1])
+
+
+def control_type(key: bytes | None) -> int | None:
+    """The type that a control record's key names, None if it names none."""
+    return None if key is None or len(key) < _KEY.size else _KEY.unpack_from(key)[1]
 
 
 def _zigzag(length: int) -> int:

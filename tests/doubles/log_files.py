@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import struct
+import zlib
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -61,3 +63,15 @@ def flip(path: Path, at: int, bits: int = 0x41) -> None:
     data = bytearray(path.read_bytes())
     data[at] ^= bits
     path.write_bytes(data)
+
+
+def legacy_message(
+    magic: int, offset: int, value: bytes, *, codec: int = 0, timestamp: int = NOW_MS
+) -> bytes:
+    """One message of format 0 or 1, without a key."""
+    body = struct.pack(">bb", magic, codec)
+    if magic:
+        body += struct.pack(">q", timestamp)
+    body += struct.pack(">ii", -1, len(value)) + value
+    message = struct.pack(">I", zlib.crc32(body)) + body
+    return struct.pack(">qi", offset, len(message)) + message

@@ -1,9 +1,13 @@
 """Apache Kafka's own dump tool reads what the log wrote, and finds nothing wrong with it."""
 
+import re
 import subprocess
 
 import pytest
+from doubles.log_files import legacy_message, make_partition, run
 from doubles.log_store import NOW_MS, LogStore, append, batch, end_transaction, sent
+
+from kbroker.record.compression import GZIP, compress
 
 pytestmark = [pytest.mark.interop, pytest.mark.java]
 
@@ -89,3 +93,38 @@ def test_dump_tool_reads_transactions(tmp_path, libraries, clean):
         )
     assert not [word for word in COMPLAINTS if word in text.lower()]
     store.stop(clean=False)
+
+
+def rows(text: str) -> list[str]:
+    """What a dump says of the files' content; absent values are written in one way."""
+    text = re.sub(r"OptionalLong\[(\d+)\]", r"\1", text.replace("OptionalLong.empty", "none"))
+    noise = ("Dumping ", "Log starting offset: ")
+    # Behind the checksum of an old message it prints a brace that nothing opened.
+    lines = [line.rstrip(" }") for line in text.splitlines() if not line.startswith(noise)]
+    return [line for line in lines if not line.endswith("is empty.")]
+
+
+def test_kbroker_log_shows_what_the_dump_tool_shows(tmp_path, libraries):
+    directory = make_partition(tmp_path)
+    suffixes = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
+    files = [path for path in sorted(directory.iterdir()) if path.suffix in suffixes]
+
+    code, text = run("dump", "--deep-iteration", *files)
+
+    assert code == 0
+    assert rows(text) == rows(dump(libraries, directory))
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_kbroker_log_shows_old_messages_as_the_dump_tool_does(tmp_path, libraries, magic):
+    inner = b"".join(legacy_message(magic, at if magic else 1 + at, b"v") for at in range(3))
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(
+        legacy_message(magic, 0, b"plain")
+        + legacy_message(magic, 3, compress(GZIP, inner), codec=GZIP)
+    )
+
+    code, text = run("dump", "--deep-iteration", path)
+
+    assert code == 0
+    assert rows(text) == rows(dump(libraries, tmp_path))

@@ -1,13 +1,11 @@
 """``kbroker-log dump`` shows what is in a file, under the names of Kafka's tool."""
 
 import os
-import struct
 import subprocess
 import sys
-import zlib
 
 import pytest
-from doubles.log_files import TRANSACTIONS, flip, make_partition, run, run_json
+from doubles.log_files import TRANSACTIONS, flip, legacy_message, make_partition, run, run_json
 from doubles.log_store import NOW_MS, LogStore, append, batch
 
 from kbroker.cli.log import main
@@ -151,20 +149,13 @@ def test_dump_transaction_log_decoder_shows_transactions(tmp_path):
     assert unknown["undecodable"] == "record type 99"
 
 
-def legacy(magic, offset, value, codec=0, timestamp=NOW_MS):
-    body = struct.pack(">bb", magic, codec)
-    if magic:
-        body += struct.pack(">q", timestamp)
-    body += struct.pack(">i", -1) + struct.pack(">i", len(value)) + value
-    message = struct.pack(">I", zlib.crc32(body)) + body
-    return struct.pack(">qi", offset, len(message)) + message
-
-
 @pytest.mark.parametrize("magic", [0, 1])
 def test_dump_old_formats_show_messages_in_wrappers(tmp_path, magic):
-    inner = b"".join(legacy(magic, at if magic else 1 + at, b"v%d" % at) for at in range(3))
+    inner = b"".join(legacy_message(magic, at if magic else 1 + at, b"v%d" % at) for at in range(3))
     path = log_file(
-        tmp_path, legacy(magic, 0, b"plain") + legacy(magic, 3, compress(GZIP, inner), GZIP)
+        tmp_path,
+        legacy_message(magic, 0, b"plain")
+        + legacy_message(magic, 3, compress(GZIP, inner), codec=GZIP),
     )
 
     found = records(path, "--print-data-log")
@@ -172,7 +163,8 @@ def test_dump_old_formats_show_messages_in_wrappers(tmp_path, magic):
     assert [(line["offset"], line["payload"]) for line in found] == [
         (0, "plain"), (1, "v0"), (2, "v1"), (3, "v2"),
     ]  # fmt: skip
-    assert {line["CreateTime"] for line in found} == {NOW_MS if magic else -1}
+    name, timestamp = ("CreateTime", NOW_MS) if magic else ("NoTimestampType", -1)
+    assert {line[name] for line in found} == {timestamp}
     assert run("dump", path)[0] == 0
 
 
@@ -193,7 +185,7 @@ def test_dump_damaged_batch_is_told_and_exits_with_1(tmp_path, at, message):
 @pytest.mark.parametrize("magic", [0, 1])
 def test_dump_every_flipped_byte_of_an_old_message_is_told(tmp_path, magic):
     """But for the offset in front, which its checksum does not cover."""
-    data = legacy(magic, 0, compress(GZIP, legacy(magic, 0, b"value")), GZIP)
+    data = legacy_message(magic, 0, compress(GZIP, legacy_message(magic, 0, b"value")), codec=GZIP)
     for at in range(8, len(data)):
         path = log_file(tmp_path, data)
         flip(path, at)
