@@ -62,12 +62,11 @@ def _libraries(home: Path, version: str, artifact: str) -> Path:
     raise RuntimeError(f"Maven did not find Kafka {version}:\n{result.stdout}{result.stderr}")
 
 
-def _classes(version: str) -> Path:
-    """The folder of ClientDriver.class and what it uses, compiled against that version."""
-    sources = sorted(SOURCES.glob("*.java"))
-    home = CACHE / f"kafka-clients-{version}"
+def classes_of(version: str, artifact: str, sources: list[Path]) -> Path:
+    """The folder of the classes in those sources, compiled against that version."""
+    home = CACHE / f"{artifact}-{version}"
     with _locked(home):
-        jars = _libraries(home, version, "kafka-clients")
+        jars = _libraries(home, version, artifact)
         text = b"".join(source.read_bytes() for source in sources)
         digest = hashlib.sha256(text).hexdigest()[:12]
         classes = home / f"classes-{digest}"
@@ -98,7 +97,8 @@ class Java:
     def __init__(self, bootstrap: str, version: str) -> None:
         self.name = f"java {version}"
         self._turn = threading.Lock()
-        path = f"{_classes(version)}:{libraries(version)}/*"
+        classes = classes_of(version, "kafka-clients", sorted(SOURCES.glob("*.java")))
+        path = f"{classes}:{libraries(version)}/*"
         self._log = open(CACHE / f"driver-{version}-{os.getpid()}.log", "w+b")
         self._jvm = subprocess.Popen(
             ["java", *JVM_OPTIONS, "-cp", path, "ClientDriver", bootstrap],
