@@ -1,0 +1,209 @@
+"""Produce 0 to 2 and Fetch 0 to 3 on the wire of a real broker, and the settings about them."""
+
+from __future__ import annotations
+
+import random
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from doubles.message_sets import OldMessage, message_bytes, messages_in, set_bytes, wrapper_bytes
+from fault.wire_client import WireClient, batch_of, produce_request
+from hostile_harness import nothing_dies
+
+from kbroker.errors import ErrorCode
+from kbroker.protocol.messages.fetch import FetchRequest
+from kbroker.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from kbroker.protocol.messages.list_offsets import ListOffsetsRequest
+from kbroker.record.batch import RecordBatch
+from kbroker.record.compression import GZIP, LZ4, SNAPPY, ZSTD, compress
+from kbroker.testing import Broker, wait_until
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+
+TIME = 1_700_000_000_000
+MESSAGES = [OldMessage(n, TIME + n, b"k%d" % n, b"value %d" % n) for n in range(4)]
+TOPIC, BROKER = 2, 4  # kinds of resources
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker({"log.retention.ms": -1}) as started:
+        yield started
+
+
+@pytest.fixture
+def client(broker: Broker) -> Iterator[WireClient]:
+    with WireClient((broker.host, broker.port)) as connected:
+        yield connected
+
+
+@pytest.fixture
+def topic(client: WireClient, request: pytest.FixtureRequest) -> str:
+    name = f"t{zlib.crc32(request.node.nodeid.encode())}"
+    client.create_topic(name, 2)
+    return name
+
+
+def produce(client: WireClient, topic: str, data: bytes, version: int = 2, acks: int = 1) -> Any:
+    answer = client.call(produce_request(topic, {0: data}, acks), version)
+    return answer.responses[0].partition_responses[0]
+
+
+def fetch(client: WireClient, topic: str, version: int, **fields: int) -> Any:
+    cls = FetchRequest
+    part = cls.FetchPartition(
+        partition=0,
+        fetch_offset=fields.pop("offset", 0),
+        partition_max_bytes=fields.pop("partition_max_bytes", 1 << 20),
+    )
+    limits = {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": 8 << 20, **fields}
+    request = cls(**limits, topics=[cls.FetchTopic(topic=topic, partitions=[part])])
+    return client.call(request, version).responses[0].partitions[0]
+
+
+def alter(client: WireClient, kind: int, name: str, key: str, value: str) -> None:
+    cls = IncrementalAlterConfigsRequest
+    config = cls.AlterableConfig(name=key, config_operation=0, value=value)
+    resource = cls.AlterConfigsResource(resource_type=kind, resource_name=name, configs=[config])
+    (answer,) = client.call(cls(resources=[resource]), 0).responses
+    assert answer.error_code == 0, answer.error_message
+
+
+@pytest.mark.parametrize("version", range(3))
+@pytest.mark.parametrize("magic", [0, 1])
+def test_message_set_comes_back_in_every_format(
+    client: WireClient, topic: str, version: int, magic: int
+) -> None:
+    sets = [set_bytes(magic, MESSAGES)]
+    sets += [wrapper_bytes(magic, codec, MESSAGES) for codec in (GZIP, SNAPPY, LZ4)]
+    for number, data in enumerate(sets):
+        answer = produce(client, topic, data, version)
+        assert (answer.error_code, answer.base_offset) == (0, 4 * number)
+        assert answer.log_append_time_ms == -1
+    expected = [(4 * n + m.offset, m.key, m.value) for n in range(4) for m in MESSAGES]
+    for fetch_version in range(4):
+        found = messages_in(bytes(fetch(client, topic, fetch_version).records))
+        assert [(m.offset, m.key, m.value) for m in found] == expected
+        stamps = {m.timestamp for m in found}
+        assert stamps == ({m.timestamp for m in MESSAGES} if magic and fetch_version > 1 else {-1})
+    assert [(r.offset, r.key, r.value) for r in client.read_all(topic, 0)] == expected
+
+
+def test_log_append_time_is_told_from_version_2_on(client: WireClient) -> None:
+    client.create_topic("append-time", message_timestamp_type="LogAppendTime")
+    for version in range(3):
+        answer = produce(client, "append-time", set_bytes(1, MESSAGES), version)
+        assert answer.error_code == 0
+        assert (answer.log_append_time_ms > TIME) == (version == 2)
+    stored = {record.timestamp for record in client.read_all("append-time", 0)}
+    assert answer.log_append_time_ms in stored
+    assert min(stored) > TIME
+
+
+def test_produce_without_acks_is_stored_and_not_answered(client: WireClient, topic: str) -> None:
+    client.send(produce_request(topic, {0: set_bytes(0, MESSAGES)}, 0), 0)
+    assert produce(client, topic, set_bytes(0, MESSAGES), 0).base_offset == 4
+
+
+def test_list_offsets_0_finds_what_was_stored(client: WireClient, topic: str) -> None:
+    produce(client, topic, set_bytes(0, MESSAGES), 0)
+    cls = ListOffsetsRequest
+    part = cls.ListOffsetsPartition(partition_index=0, timestamp=-1, max_num_offsets=5)
+    request = cls(replica_id=-1, topics=[cls.ListOffsetsTopic(name=topic, partitions=[part])])
+    found = client.call(request, 0).topics[0].partitions[0]
+    assert (found.error_code, found.old_style_offsets) == (0, [4, 0])
+
+
+def test_batch_of_format_2_in_an_old_version_is_taken(client: WireClient, topic: str) -> None:
+    assert produce(client, topic, batch_of([b"a", b"b"]), 2).error_code == 0
+    assert client.offset(topic, 0, -1) == 2
+
+
+def test_corrupt_message_fails_its_partition_only(client: WireClient, topic: str) -> None:
+    good = set_bytes(0, MESSAGES)
+    nested = message_bytes(
+        0, OldMessage(0, -1, None, compress(GZIP, wrapper_bytes(0, GZIP, MESSAGES)), GZIP)
+    )
+    bomb = message_bytes(0, OldMessage(0, -1, None, compress(GZIP, bytes(80 << 20)), GZIP))
+    for bad, error in (
+        (good[:-1] + b"?", ErrorCode.CORRUPT_MESSAGE),
+        (good[:-1], ErrorCode.CORRUPT_MESSAGE),
+        (good[:20], ErrorCode.CORRUPT_MESSAGE),
+        (nested, ErrorCode.INVALID_RECORD),
+        (bomb, ErrorCode.MESSAGE_TOO_LARGE),
+    ):
+        answer = client.call(produce_request(topic, {0: bad, 1: good}), 2)
+        first, second = answer.responses[0].partition_responses
+        assert (ErrorCode(first.error_code), first.base_offset) == (error, -1)
+        assert second.error_code == 0
+    assert client.offset(topic, 0, -1) == 0
+
+
+def test_random_message_sets_harm_nobody(broker: Broker, client: WireClient, topic: str) -> None:
+    chance = random.Random(11)
+    seeds = [set_bytes(magic, MESSAGES) for magic in (0, 1)]
+    seeds += [wrapper_bytes(magic, codec, MESSAGES) for magic in (0, 1) for codec in (1, 2, 3)]
+    with nothing_dies(broker):
+        for _ in range(400):
+            data = bytearray(chance.choice(seeds))
+            for _ in range(chance.randrange(1, 5)):
+                data[chance.randrange(len(data))] = chance.randrange(256)
+            if chance.random() < 0.7:  # a right checksum of the first entry
+                (size,) = struct.unpack_from(">i", data, 8)
+                if 4 <= size <= len(data) - 12:
+                    struct.pack_into(">I", data, 12, zlib.crc32(data[16 : 12 + size]))
+            produce(client, topic, bytes(data), chance.randrange(3))
+    records = client.read_all(topic, 0)
+    assert [record.offset for record in records] == list(range(len(records)))
+    found: list[OldMessage] = []
+    while len(found) < len(records):
+        part = fetch(client, topic, 0, offset=len(found)).records
+        found += messages_in(bytes(part))
+    assert [(m.key, m.value) for m in found] == [(r.key, r.value) for r in records]
+
+
+def test_zstd_is_refused_to_old_readers(client: WireClient, topic: str) -> None:
+    client.produce(topic, {0: batch_of([b"z"], codec=ZSTD)})
+    for version in range(4):
+        answer = fetch(client, topic, version)
+        assert answer.error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+        assert not answer.records
+
+
+def test_down_conversion_is_switched_while_running(client: WireClient, topic: str) -> None:
+    produce(client, topic, set_bytes(0, MESSAGES))
+
+    def refused() -> bool:
+        return bool(fetch(client, topic, 1).error_code == ErrorCode.UNSUPPORTED_VERSION)
+
+    key = "message.downconversion.enable"
+    assert not refused()
+    alter(client, TOPIC, topic, key, "false")
+    wait_until(refused, 5)
+    assert fetch(client, topic, 4).error_code == 0
+    alter(client, TOPIC, topic, key, "true")
+    wait_until(lambda: not refused(), 5)
+    alter(client, BROKER, "", f"log.{key}", "false")
+    assert not refused()  # the topic has its own
+    other = f"{topic}-other"
+    client.create_topic(other)
+    wait_until(lambda: fetch(client, other, 3).error_code == ErrorCode.UNSUPPORTED_VERSION, 5)
+    alter(client, BROKER, "", f"log.{key}", "true")
+    wait_until(lambda: fetch(client, other, 3).error_code == 0, 5)
+
+
+def test_codec_of_the_topic_changes_while_running(client: WireClient, topic: str) -> None:
+    def stored_codec() -> int:
+        base = client.produce(topic, {0: batch_of([b"v" * 100] * 9, codec=LZ4)})[0].base_offset
+        data = bytes(client.fetch(topic, 0, base).records)
+        return RecordBatch(data).check().attributes & 7
+
+    assert stored_codec() == LZ4
+    for name, codec in (("gzip", GZIP), ("zstd", ZSTD), ("uncompressed", 0), ("producer", LZ4)):
+        alter(client, TOPIC, topic, "compression.type", name)
+        wait_until(lambda codec=codec: stored_codec() == codec, 5)
+    values = {record.value for record in client.read_all(topic, 0)}
+    assert values == {b"v" * 100}
