@@ -159,14 +159,19 @@ class ThreadMember:
             self._commit(dict(self._next))
 
     def _commit_before_close(self) -> None:
-        """A commit is refused while a rebalance is on; polling brings that to its end."""
+        """A commit is refused while a rebalance is on; polling brings that to its end. What is
+        revoked by the close itself is committed already: some clients leave before they tell.
+        """
         if not self.subscription.commit_on_revoke:
             return
         for _ in range(CLOSE_COMMITS):
             try:
-                return self._commit_all()
+                self._commit_all()
             except ClientError:
                 self._poll(POLL_S)
+            else:
+                self._next.clear()
+                return
 
     def _run(self) -> None:
         try:

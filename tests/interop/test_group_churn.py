@@ -1,0 +1,171 @@
+"""Twenty members of several clients come and go while producers write."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+
+import pytest
+from doubles.pace import hold
+from interop.drivers import Driver
+from interop.drivers.java import FIRST_TEST_TIMEOUT_S, java_missing
+from interop.drivers.members import Member, Partition, overlaps
+
+from kbroker.testing import Broker, wait_until
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(FIRST_TEST_TIMEOUT_S)]
+
+MEMBERS = 20
+PARTITIONS = 24
+SHORT_S, LONG_S = 8.0, 120.0
+RATE = 300
+DRAIN_S = 60.0
+CLASSIC = ["confluent-kafka"] * 6 + ["kafka-python"] * 2 + ["aiokafka"] * 2
+SERVER_SIDE = ["confluent-kafka"] * 10
+if not java_missing():
+    CLASSIC.append("java 3.9.1")
+    SERVER_SIDE += ["java 4.3.0"] * 2
+
+
+@pytest.fixture
+def seed() -> int:
+    chosen = int(os.environ.get("KBROKER_FAULT_SEED") or random.SystemRandom().randrange(1 << 31))
+    print(f"KBROKER_FAULT_SEED={chosen}")
+    return chosen
+
+
+class Writer:
+    """Writes numbered values to all partitions until it is stopped."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        from confluent_kafka import Producer
+
+        self.count = 0
+        self._topic = topic
+        settings = {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5}
+        self._producer = Producer(settings)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        began = time.monotonic()
+        while not self._stopping.wait(max(0.0, began + self.count / RATE - time.monotonic())):
+            value = b"%d" % self.count
+            self._producer.produce(self._topic, value, partition=self.count % PARTITIONS)
+            self._producer.poll(0)
+            self.count += 1
+
+    def stop(self) -> int:
+        """How many records there are."""
+        self._stopping.set()
+        self._thread.join(10)
+        assert self._producer.flush(20) == 0
+        return self.count
+
+
+@pytest.fixture
+def writer(broker: Broker, create: Callable[..., None], topic: str) -> Iterator[Writer]:
+    create(topic, PARTITIONS)
+    running = Writer(broker.bootstrap, topic)
+    yield running
+    running.stop()
+
+
+def churn(
+    join: Callable[..., Member], names: list[str], group: str, topic: str, **how: object
+) -> Callable[[random.Random, float], tuple[list[Member], list[Member]]]:
+    """Members come and go for a while; returns those that are there in the end, and all."""
+
+    def run(chance: random.Random, seconds: float) -> tuple[list[Member], list[Member]]:
+        def one() -> Member:
+            member = join(chance.choice(names), group, topic, session_ms=30_000, **how)
+            everyone.append(member)
+            return member
+
+        everyone: list[Member] = []
+        members = [one() for _ in range(MEMBERS)]
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            leaving = chance.sample(members, chance.choice((1, 1, 2, 5)))
+            closers = [threading.Thread(target=member.close) for member in leaving]
+            for closer in closers:
+                closer.start()
+            members = [member for member in members if member not in leaving]
+            members += [one() for _ in range(MEMBERS - len(members))]
+            for closer in closers:
+                closer.join(60)
+            hold(chance.uniform(0.2, 1.5))
+        return members, everyone
+
+    return run
+
+
+def check(writer: Writer, members: list[Member], everyone: list[Member], topic: str) -> None:
+    """Every record came to exactly one member, in order; no partition had two owners at a time."""
+
+    def settled() -> bool:
+        owners = Counter(where for member in members for where in member.owned)
+        assert set(owners.values()) == {1} and len(owners) == PARTITIONS, owners
+        return True
+
+    wait_until(settled, DRAIN_S, "all partitions have one owner")
+    count = writer.stop()
+    seen: dict[Partition, list[tuple[float, int, str]]] = defaultdict(list)
+
+    def all_taken() -> bool:
+        return sum(len(member.taken) for member in everyone) >= count
+
+    wait_until(all_taken, DRAIN_S, f"all {count} records are taken")
+    assert overlaps(everyone) == []
+    for member in everyone:
+        for record in member.taken:
+            seen[record.where].append((record.at, record.offset, member.name))
+    for where, records in seen.items():
+        offsets = [offset for _, offset, _ in sorted(records)]
+        assert offsets == list(range(len(offsets))), f"{where}: {offsets[:50]}"
+    assert sum(map(len, seen.values())) == count
+    rebalances = sum(move.kind == "assigned" for member in everyone for move in member.moves)
+    print(f"{count} records, {len(everyone)} members, {rebalances} assignments")
+
+
+MODES = [
+    pytest.param(CLASSIC, {}, id="eager"),
+    pytest.param(["confluent-kafka"], {"assignor": "cooperative-sticky"}, id="cooperative"),
+    pytest.param(SERVER_SIDE, {"protocol": "consumer"}, id="consumer"),
+]
+
+
+@pytest.mark.parametrize(("names", "how"), [MODES[0], MODES[2]])
+def test_each_record_has_one_owner_while_members_come_and_go(
+    names: list[str],
+    how: dict[str, str],
+    join: Callable[..., Member],
+    driver_of: Callable[[str], Driver],
+    writer: Writer,
+    topic: str,
+    group: str,
+    seed: int,
+) -> None:
+    members, everyone = churn(join, names, group, topic, **how)(random.Random(seed), SHORT_S)
+    check(writer, members, everyone, topic)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("names", "how"), MODES)
+def test_each_record_has_one_owner_while_members_come_and_go_for_minutes(
+    names: list[str],
+    how: dict[str, str],
+    join: Callable[..., Member],
+    driver_of: Callable[[str], Driver],
+    writer: Writer,
+    topic: str,
+    group: str,
+    seed: int,
+) -> None:
+    members, everyone = churn(join, names, group, topic, **how)(random.Random(seed), LONG_S)
+    check(writer, members, everyone, topic)
