@@ -122,6 +122,7 @@ class TopicAdmin:
             "segment.bytes": str(self._setting(f"{prefix}.segment.bytes")),
         }
         if name == TRANSACTIONS_TOPIC:
+            configs["compression.type"] = "uncompressed"
             configs["min.insync.replicas"] = str(min(self._setting(f"{prefix}.min.isr"), replicas))
             configs["unclean.leader.election.enable"] = "false"
         return {
