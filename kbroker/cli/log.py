@@ -25,7 +25,7 @@ A broker keeps each partition in a directory <topic>-<partition> of a log direct
 
 _EPILOG = """\
 examples:
-  kbroker-log verify /var/lib/kbroker                  check everything, about as fast as the disk
+  kbroker-log verify /var/lib/kbroker                  check everything; each log is read once
   kbroker-log dump /var/lib/kbroker/orders-0           batches and indexes of one partition
   kbroker-log dump --print-data-log .../00000000000000000000.log     records with their contents
   kbroker-log dump --json FILE | jq .                  one JSON object a line
@@ -174,7 +174,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 128 + signal.SIGINT
     finally:
         out.progress.clear()
-    return EXIT_DAMAGE if out.damaged else EXIT_OK
+    return EXIT_DAMAGE if out.damage_count else EXIT_OK
 
 
 if __name__ == "__main__":

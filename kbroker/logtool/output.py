@@ -24,15 +24,15 @@ class OutputClosed(Exception):
 
 
 class Output:
-    """Prints as text or as JSON lines, and remembers whether damage was reported."""
+    """Prints as text or as JSON lines, and counts the damage that was reported."""
 
-    __slots__ = ("_as_json", "_stream", "damaged", "progress")
+    __slots__ = ("_as_json", "_stream", "damage_count", "progress")
 
     def __init__(self, as_json: bool, progress: Progress, stream: TextIO | None = None) -> None:
         self._as_json = as_json
         self._stream = stream or sys.stdout
         self.progress = progress
-        self.damaged = False
+        self.damage_count = 0
 
     def file(self, path: str) -> None:
         """The rows that follow are of this file; JSON lines say so themselves."""
@@ -48,7 +48,7 @@ class Output:
 
     def finding(self, path: str, level: str, text: str, **more: Any) -> None:
         """Something to say about a file or directory; DAMAGE makes the command exit with 1."""
-        self.damaged = self.damaged or level == DAMAGE
+        self.damage_count += level == DAMAGE
         if self._as_json:
             self._print(json.dumps({"file": path, "level": level, "message": text, **more}))
         else:

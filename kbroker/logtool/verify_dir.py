@@ -8,6 +8,7 @@ from itertools import pairwise
 from kbroker._ext.producer_state import CorruptSnapshotError
 from kbroker.logtool import targets, walk
 from kbroker.logtool.output import DAMAGE, NOTE, OK, Output
+from kbroker.logtool.targets import UsageError
 from kbroker.logtool.verify import SegmentCheck
 from kbroker.storage.checkpoint import (
     CorruptCheckpointError,
@@ -43,9 +44,12 @@ _MIB = 1 << 20
 
 def verify(paths: list[str], out: Output, *, compacted: bool) -> None:
     """Check what ``paths`` stand for. compacted: offsets may be missing. Raises UsageError."""
-    out.progress.start(targets.log_bytes(paths))
+    kinds = [targets.kind_of(path) for path in paths]
     for path in paths:
-        kind = targets.kind_of(path)
+        if path.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)):
+            raise UsageError(f"{path}: on its way in or out; name a segment in use, or dump this")
+    out.progress.start(targets.log_bytes(paths))
+    for path, kind in zip(paths, kinds, strict=True):
         try:
             if kind == targets.LOG_DIR:
                 verify_log_dir(path, out, compacted=compacted)
@@ -58,24 +62,24 @@ def verify(paths: list[str], out: Output, *, compacted: bool) -> None:
 
 
 def _verify_file(path: str, kind: str, out: Output, *, compacted: bool) -> None:
+    before = out.damage_count
+    directory, name = os.path.split(path)
+    check = PartitionCheck(directory, out, compacted=compacted)
     if kind == "checkpoint":
-        _read_checkpoint(os.path.dirname(path), os.path.basename(path), out)
-        return
-    check = PartitionCheck(os.path.dirname(path), out, compacted=compacted)
-    if kind == "epochs":
+        _read_checkpoint(directory, name, out)
+    elif kind == "epochs":
         check.read_epochs()
     elif kind == "txnsums":
         check.check_sums()
     elif kind == "metadata":
         check.check_metadata()
     elif kind == "snapshot":
-        check.check_snapshot(base_offset_of(os.path.basename(path)) or 0, None)
+        check.check_snapshot(base_offset_of(name) or 0, None)
+    elif os.path.exists(targets.segment_path(path, LOG_SUFFIX)):
+        check.run_segment(base_offset_of(name) or 0)
     else:
-        if not os.path.exists(targets.segment_path(path, LOG_SUFFIX)):
-            out.finding(path, DAMAGE, "there is no log file beside it to compare it with")
-            return
-        check.run_segment(base_offset_of(os.path.basename(path)) or 0)
-    if not out.damaged:
+        out.finding(path, DAMAGE, "there is no log file beside it to compare it with")
+    if out.damage_count == before:
         out.finding(path, OK, "nothing is wrong with it")
 
 
@@ -141,7 +145,7 @@ class PartitionCheck:
     def run(self) -> None:
         """Check everything in the directory. Raises OSError."""
         out = self._out
-        before, out.damaged = out.damaged, False
+        before = out.damage_count
         bases = targets.segment_bases(self._directory)
         if bases:
             scanned, size, batches = self._check_segments(bases)
@@ -154,7 +158,7 @@ class PartitionCheck:
         self.check_sums()
         self.check_metadata()
         self._note_leftovers(bases)
-        if not out.damaged:
+        if out.damage_count == before:
             first = bases[0] if bases else 0
             text = (
                 f"{len(bases)} segments, {batches} batches, {size / _MIB:.1f} MiB, "
@@ -163,7 +167,6 @@ class PartitionCheck:
                 else "no segment yet"
             )
             out.finding(self._directory, OK, text)
-        out.damaged = out.damaged or before
 
     def run_segment(self, base_offset: int) -> None:
         """Check the files of one segment alone. Raises OSError."""

@@ -221,6 +221,19 @@ def test_verify_gap_is_damage_unless_the_log_was_compacted(tmp_path):
     assert run("verify", directory)[0] == 0
 
 
+def test_verify_several_paths_says_of_each_what_it_is(partition):
+    damaged, sound = (partition / segment_name(0, s) for s in (".snapshot", ".log"))
+    damaged.write_bytes(b"\x00\x01")
+    checkpoint = partition.parent / "recovery-point-offset-checkpoint"
+
+    code, lines = run_json("verify", damaged, sound, checkpoint)
+
+    assert code == 1
+    assert [(line["file"], line["level"]) for line in lines] == [
+        (str(damaged), "damage"), (str(sound), "ok"), (str(checkpoint), "ok"),
+    ]  # fmt: skip
+
+
 def test_verify_leftovers_are_noted(partition):
     (partition / (segment_name(0, ".log") + ".deleted")).write_bytes(b"")
 
@@ -228,6 +241,14 @@ def test_verify_leftovers_are_noted(partition):
 
     assert code == 0
     assert [line["level"] for line in lines] == ["note", "ok"]
+
+
+def test_verify_a_file_on_its_way_out_is_wrong_usage(partition):
+    """It would stand for the segment in use, which is another file."""
+    path = partition / (segment_name(0, ".log") + ".deleted")
+    path.write_bytes(b"")
+
+    assert run("verify", path) == (2, "")
 
 
 def test_verify_what_is_no_log_file_is_wrong_usage(tmp_path, capsys):
