@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 from interop.drivers import Driver, Message
 from interop.drivers.java import FIRST_TEST_TIMEOUT_S, JVM_OPTIONS, java_missing, libraries
+from interop.drivers.members import Member
+from interop.drivers.transactions import Transactional
 
-from kbroker.testing import Broker
+from kbroker.testing import Broker, wait_until
 
 pytestmark = [
     pytest.mark.interop,
@@ -32,6 +34,8 @@ PRODUCER_PERFORMANCE = "org.apache.kafka.tools.ProducerPerformance"
 DELETE_RECORDS = "org.apache.kafka.tools.DeleteRecordsCommand"
 LOG_DIRS = "org.apache.kafka.tools.LogDirsCommand"
 API_VERSIONS = "kafka.admin.BrokerApiVersionsCommand"
+CONSUMER_GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
 
 Script = Callable[..., str]
 
@@ -43,7 +47,9 @@ def script(broker: Broker) -> Script:
 
     def run(main: str, *arguments: str, stdin: str = "", bootstrap: bool = True) -> str:
         command = ["java", *JVM_OPTIONS, "-cp", f"{jars}/*", main, *arguments]
-        if bootstrap:
+        if bootstrap and main == TRANSACTIONS:  # it wants this before what is to be done
+            command[-len(arguments) :] = ["--bootstrap-server", broker.bootstrap, *arguments]
+        elif bootstrap:
             command += ["--bootstrap-server", broker.bootstrap]
         done = subprocess.run(
             command, input=stdin, capture_output=True, text=True, timeout=TIMEOUT_S
@@ -119,3 +125,55 @@ def test_api_versions_command_knows_every_api(script: Script) -> None:
         assert api in text, text
     assert re.search(r"Produce\(0\): .*\[usable: 11\]", text)
     assert re.search(r"Fetch\(1\): .*\[usable: 17\]", text)
+
+
+def test_consumer_groups_command_describes_resets_and_deletes(
+    script: Script,
+    driver_of: Callable[[str], Driver],
+    join: Callable[..., Member],
+    made: str,
+    group: str,
+) -> None:
+    driver_of("confluent-kafka").produce(made, [Message(b"v") for _ in range(10)])
+    member = join("confluent-kafka", group, made, protocol="consumer")
+    wait_until(lambda: len(member.taken) == 10, 20)
+    member.commit()
+    of_group = ("--group", group)
+    text = script(CONSUMER_GROUPS, *of_group, "--describe")
+    assert re.search(rf"{group}\s+{made}\s+0\s+10\s+10\s+0\s+\S", text), text
+    text = script(CONSUMER_GROUPS, *of_group, "--describe", "--members", "--verbose")
+    assert re.search(rf"^{group}\s.*\s1\s+\S*\(0\)", text, re.MULTILINE), text
+    member.close()
+    text = script(CONSUMER_GROUPS, "--list", "--state", "Empty,Stable")
+    assert re.search(rf"^{group}\s+Empty", text, re.MULTILINE), text
+    to = ("--reset-offsets", "--to-offset", "3", "--topic", made, "--execute")
+    assert re.search(rf"{made}\s+0\s+3", script(CONSUMER_GROUPS, *of_group, *to))
+    text = script(CONSUMER_GROUPS, *of_group, "--describe")
+    assert re.search(rf"{made}\s+0\s+3\s+10\s+7", text), text
+    gone = script(CONSUMER_GROUPS, *of_group, "--delete-offsets", "--topic", made)
+    assert "Request succeed" in gone, gone
+    assert "successful" in script(CONSUMER_GROUPS, *of_group, "--delete")
+
+
+def test_transactions_command_lists_describes_and_aborts(
+    script: Script,
+    driver_of: Callable[[str], Driver],
+    transactional: Callable[..., Transactional],
+    made: str,
+    group: str,
+) -> None:
+    producer = transactional("confluent-kafka", f"tx-{group}")
+    producer.init()
+    producer.begin()
+    producer.send(made, ["a", "b"])
+    text = script(TRANSACTIONS, "list")
+    assert re.search(rf"tx-{group}\s+0\s+\d+\s+Ongoing", text), text
+    text = script(TRANSACTIONS, "describe", "--transactional-id", f"tx-{group}")
+    assert f"{made}-0" in text and "Ongoing" in text
+    text = script(TRANSACTIONS, "describe-producers", "--topic", made, "--partition", "0")
+    assert re.search(r"^\d+\s+\d+\s+-?\d+\s+1\s+\d+\s+0\s*$", text, re.MULTILINE), text
+    where = ("--topic", made, "--partition", "0", "--start-offset", "0")
+    script(TRANSACTIONS, "abort", *where)
+    driver_of("confluent-kafka").produce(made, [Message(b"behind")])
+    (found,) = driver_of("confluent-kafka").fetch(made, 1, committed=True)
+    assert found.value == b"behind"
