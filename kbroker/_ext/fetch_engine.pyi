@@ -19,6 +19,7 @@ class FetchEngine:
         slots: list[int],
         incarnations: list[int] | None = None,
         refuses_old: bool = False,
+        stores_zstd: bool = False,
     ) -> None: ...
     def remove_topic(self, name: str) -> None: ...
     def handle_bytes(

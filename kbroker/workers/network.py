@@ -53,7 +53,6 @@ HELLO_TIMEOUT_MS = 1000
 SWEEP_MS = 1000
 # How long a stopping process waits for io workers to answer what they were given.
 DRAIN_MS = 500
-DOWN_CONVERSION = "message.downconversion.enable"
 
 
 class NetworkWorker(Worker):
@@ -169,15 +168,18 @@ class NetworkWorker(Worker):
         incarnations = [partition.slot_incarnation for partition in topic.partitions]
         self.topics.put(name.encode(), topic.topic_id, slots, incarnations, topic.internal)
         self.fetch.put_topic(
-            name, topic.topic_id, slots, incarnations, refuses_old=not self.converts(topic)
+            name,
+            topic.topic_id,
+            slots,
+            incarnations,
+            refuses_old=not self.topic_setting(topic, "message.downconversion.enable"),
+            stores_zstd=self.topic_setting(topic, "compression.type") == "zstd",
         )
 
-    def converts(self, topic: TopicImage) -> bool:
-        """Whether readers of message formats 0 and 1 are served."""
-        own = topic.config.get(DOWN_CONVERSION)
-        if own is None:
-            return bool(self.config.topic_defaults[DOWN_CONVERSION])
-        return bool(TOPIC_KEYS[DOWN_CONVERSION].parse(own))
+    def topic_setting(self, topic: TopicImage, name: str) -> Any:
+        """One of a topic's settings, without the cost of parsing them all."""
+        own = topic.config.get(name)
+        return self.config.topic_defaults[name] if own is None else TOPIC_KEYS[name].parse(own)
 
     # -- connections --
 

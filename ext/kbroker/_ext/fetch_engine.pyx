@@ -57,13 +57,13 @@ cdef class FetchEngine:
 
     def put_topic(
         self, str name not None, bytes topic_id not None, list slots not None, list incarnations=None,
-        bint refuses_old=False,
+        bint refuses_old=False, bint stores_zstd=False,
     ):
         """Add a topic or change it. slots: partition-table slot by partition, -1 where this broker has no replica.
 
         incarnations: what ``slot_incarnation`` of each slot must be, None for any; a slot that has another one was
         given to another replica and is answered with NOT_LEADER_OR_FOLLOWER. refuses_old: answer Fetch below version 4
-        with UNSUPPORTED_VERSION instead of converting.
+        with UNSUPPORTED_VERSION instead of converting. stores_zstd: readers who do not know zstd (below 10) are refused.
         Requests parked on the topic are completed when its slots or its id change: drain next_completed() afterwards.
         """
         cdef FetchTopic known = self.registry.get(name.encode())
@@ -75,12 +75,14 @@ cdef class FetchEngine:
                 self.table.check_slot(slot)
         if known is not None:
             known.refuses_old = refuses_old
+            known.stores_zstd = stores_zstd
             affected = known.slot_list()
             if known.topic_id == topic_id and known.has_slots(slots, incarnations):
                 return
         self.registry.put(name.encode(), topic_id, slots, incarnations)
         known = self.registry.get(name.encode())
         known.refuses_old = refuses_old
+        known.stores_zstd = stores_zstd
         for slot in affected:
             if slot != NONE:
                 self.recheck_slot(slot, True)

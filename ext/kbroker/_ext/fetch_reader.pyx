@@ -24,14 +24,16 @@ cdef enum:
     READ_COMMITTED = 1
     FIRST_OF_WHOLE_BATCHES = 3     # before it every partition gets its bytes, and the last message may be cut
     FIRST_OF_FORMAT_2 = 4
+    FIRST_OF_ZSTD = 10
     OFFSET_OUT_OF_RANGE = 1
     CORRUPT_MESSAGE = 2
     UNKNOWN_TOPIC_OR_PARTITION = 3
     NOT_LEADER_OR_FOLLOWER = 6
     UNSUPPORTED_VERSION = 35
+    UNSUPPORTED_COMPRESSION_TYPE = 76
     KAFKA_STORAGE_ERROR = 56
     FENCED_LEADER_EPOCH = 74
-    UNKNOWN_LEADER_EPOCH = 76
+    UNKNOWN_LEADER_EPOCH = 75
 
 
 cdef int16_t state_error(uint32_t state) noexcept:
@@ -120,6 +122,9 @@ cdef class PartitionReader:
             if terms.version < FIRST_OF_FORMAT_2 and answer.error == 0 and (<FetchTopic>entry.topic).refuses_old:
                 answer.size = 0
                 answer.error = UNSUPPORTED_VERSION
+            elif terms.version < FIRST_OF_ZSTD and answer.error == 0 and (<FetchTopic>entry.topic).stores_zstd:
+                answer.size = 0
+                answer.error = UNSUPPORTED_COMPRESSION_TYPE
             if answer.error != 0:
                 clear_offsets(answer)
                 failed[0] = True

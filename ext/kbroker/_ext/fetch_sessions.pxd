@@ -15,6 +15,7 @@ cdef class FetchTopic:
     cdef int64_t* incarnations        # that each slot must have, -1: any
     cdef readonly int32_t partition_count
     cdef public bint refuses_old      # nothing is converted for readers of formats 0 and 1
+    cdef public bint stores_zstd      # every batch is stored so
     cdef list logs                    # LogFiles or None by partition
     cdef int close_logs(self, list logs) except -1
     cdef LogFiles log_of(self, int32_t index, int32_t log_dir_index, list log_dirs, FileCache cache)

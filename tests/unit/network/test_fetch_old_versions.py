@@ -187,6 +187,16 @@ def test_topic_that_converts_nothing_refuses_old_versions_alone(bench, version):
         assert offsets(bench.only(bench.fetch({("t", 0): 0}, version))) == [0, 1, 2]
 
 
+@pytest.mark.parametrize("version", [*OLD, 4, 9, 10, 18])
+def test_topic_of_zstd_refuses_readers_who_do_not_know_it(bench, version):
+    [log] = bench.topic("t")
+    fill(log)
+    bench.engine.put_topic("t", bench.ids["t"], bench.slots["t"], stores_zstd=True)
+    partition = bench.only(bench.fetch({("t", 0): 0}, version))
+    assert partition.error_code == (UNSUPPORTED_COMPRESSION_TYPE if version < 10 else 0)
+    assert bool(partition.records) == (version >= 10)
+
+
 def test_budget_is_shared_so_that_no_partition_starves(bench):
     logs = bench.topic("t", 4)
     for log in logs:

@@ -397,7 +397,7 @@ def test_slot_whose_owner_died_while_writing_answers_a_retriable_error(tmp_path)
     assert error(bench, 0) == NOT_LEADER
 
 
-@pytest.mark.parametrize(("asked", "code"), [(-1, 0), (3, 0), (2, 74), (4, 76)])
+@pytest.mark.parametrize(("asked", "code"), [(-1, 0), (3, 0), (2, 74), (4, 75)])
 def test_current_leader_epoch_is_checked(bench, asked, code):
     log = bench.log(leader_epoch=3)
     log.append()
