@@ -385,7 +385,7 @@ class Coordinators:
     @property
     def next_deadline_ms(self) -> int:
         """When ``end_turn`` has something to do: at once for what came up behind the last one."""
-        if self._dirty or any(self._outboxes):
+        if self._dirty or self.desk.has_errors or any(self._outboxes):
             return 0
         return self._next_timer_ms
 

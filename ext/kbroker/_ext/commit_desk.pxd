@@ -107,6 +107,8 @@ cdef class CommitDesk:
     cdef uint8_t* batch          # BATCH_BYTES_MAX
     # Set when a timer was set on the way that is due earlier than any before.
     cdef public bint timer_set
+    # Errors were put into outboxes since the last turn ended, perhaps outside of one.
+    cdef readonly bint has_errors
     cdef readonly int64_t commits
     cdef readonly int64_t commit_ns
     cdef readonly int64_t offsets_committed

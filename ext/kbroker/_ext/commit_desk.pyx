@@ -446,6 +446,7 @@ cdef class CommitBook:
                 outbox.data + outbox.size + sizeof(uint32_t) + sizeof(AnswerHead), <const char*>text, <size_t>len(text)
             )
             outbox.size += sizeof(uint32_t) + size
+            self.desk.has_errors = True
         self.desk.commits += self.count
         self.count = 0
         self.answers.size = 0
@@ -523,6 +524,7 @@ cdef class CommitDesk:
         cdef CommitBook book
         cdef int64_t now_ns
         cdef list waiting
+        self.has_errors = False  # what is there is sent now
         if not self.waiting:
             return 0
         now_ns = monotonic_ns()

@@ -195,8 +195,11 @@ def test_shard_that_loads_or_is_closed_leaves_commits_to_the_long_way(bench: Sho
 
 def test_commit_whose_shard_goes_before_it_is_published_gets_an_error(bench: ShortBench) -> None:
     token = bench.ask(commit(), 6)
+    assert bench.coordinators.next_deadline_ms > 0
     bench.coordinators.close(0)
+    assert bench.coordinators.next_deadline_ms == 0
     bench.end_turn()
+    assert bench.coordinators.next_deadline_ms > 0
     ((found, error, text),) = bench.answers()
     assert (found, error) == (token, ErrorCode.NOT_COORDINATOR) and text
 
