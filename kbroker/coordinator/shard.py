@@ -121,6 +121,8 @@ class Shard:
         self._is_running = False
         # Offset commits that went the short way; their answers wait there.
         self.commits: CommitBook | None = None
+        # What images have changed while this was loading: topic -> (old, new).
+        self._missed: dict[str, tuple[TopicImage | None, TopicImage | None]] = {}
 
     # -- Host ------------------------------------------------------------------------------------
 
@@ -211,6 +213,9 @@ class Shard:
         self.state = ACTIVE
         self._published = self._log.high_watermark
         self._run(Pending(), lambda op: machine.loaded(op), ())
+        missed, self._missed = self._missed, {}
+        if missed:
+            self.on_image(missed)
         took_us = (monotonic_ns() - started_ns) // 1000
         self.count(COORDINATOR_LOADS)
         self.count(COORDINATOR_LOAD_TIME, took_us)
@@ -269,8 +274,12 @@ class Shard:
         return refused
 
     def on_image(self, changed: Mapping[str, tuple[TopicImage | None, TopicImage | None]]) -> None:
+        """Tell the machine, or have it told when it is loaded: a topic may go meanwhile."""
         if self.state == ACTIVE:
             self._run(Pending(), self.machine.on_image, (changed,))
+        elif self.state == LOADING:
+            for name, (old, new) in changed.items():
+                self._missed[name] = self._missed.get(name, (old, None))[0], new
 
     def on_marker(self, offset: int, producer_id: int, epoch: int, commit: bool) -> None:
         """A marker was appended to this partition. While loading, the loader finds it."""

@@ -38,6 +38,7 @@ class Register:
         self.markers: list[tuple[int, int, int, bool]] = []
         self.waiting: dict[str, list[Pending]] = {}
         self.closed_with: Exception | None = None
+        self.images: list[Any] = []
         self.loads = 0
         self.handlers = {
             ApiKey.HEARTBEAT: lambda op, call: self.set(op, *call.request),
@@ -86,7 +87,8 @@ class Register:
     def loaded(self, op: Operation) -> None:
         self.loads += 1
 
-    def on_image(self, op: Operation, changed: Any) -> None: ...
+    def on_image(self, op: Operation, changed: Any) -> None:
+        self.images.append(changed)
 
     def close(self, error: Exception) -> None:
         self.closed_with = error
@@ -412,6 +414,24 @@ class TestLoad:
         process.rpc.wake()
         assert outcome.done and outcome.error is None
         assert len(process.machine.replayed) == replayed < 20
+
+    def test_machine_is_told_of_images_that_came_while_it_was_loaded(
+        self, process: Process
+    ) -> None:
+        """A topic that is deleted meanwhile would leave its offsets to the next of that name."""
+        old, new, newer = "old", "new", "newer"
+        shard: Any = process.shard
+        shard.execute(process.machine.set, "a", 666)  # fails, and has the shard loaded anew
+        shard.on_image({"t": (old, new), "u": (None, new)})
+        shard.on_image({"t": (new, None), "v": (old, newer)})
+        machine = process.machine
+        assert machine.images == []
+        machine.replay = lambda *_: None
+        process.rpc.wake()
+        assert shard.state == ACTIVE
+        assert machine.images == [{"t": (old, None), "u": (None, new), "v": (old, newer)}]
+        shard.on_image({"w": (None, new)})
+        assert machine.images[1:] == [{"w": (None, new)}]
 
     def test_tombstone_deletes(self, process: Process) -> None:
         process.shard.execute(process.machine.set, "a", 1)
