@@ -135,9 +135,9 @@ def advice(config: BrokerConfig) -> list[str]:
             f"log.dirs is not set; data goes to {config['log.dir']}, which many systems empty "
             f"when they start"
         )
-    if "compact" in config["log.cleanup.policy"]:
+    if "compact" in config["log.cleanup.policy"] and not config["log.cleaner.enable"]:
         warnings.append(
-            "log.cleanup.policy=compact has no effect yet: its feature is not built, nothing is "
+            "log.cleanup.policy=compact has no effect with log.cleaner.enable=false: nothing is "
             "removed from such topics"
         )
     request_bytes = config["socket.request.max.bytes"]

@@ -73,8 +73,7 @@ _KEYS = (
     _key("cleanup.policy", LIST, ("delete",), one_of=("compact", "delete"),
          server_keys="log.cleanup.policy",
          doc='What happens to old data: "delete" drops whole segments by age and size, "compact" '
-             "keeps the newest value of each key (accepted, but the cleaner is not built yet, so "
-             'nothing is dropped), "delete,compact" does both.'),
+             'keeps the newest value of each key, "delete,compact" does both.'),
     _key("compression.type", STRING, "producer", server_keys="compression.type",
          one_of=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
          doc='How batches are stored: "producer" keeps them as they were sent, "uncompressed" '
@@ -91,7 +90,7 @@ _KEYS = (
          server_keys="compression.zstd.level",
          doc="Level for batches that are packed again with zstd; negative values trade size for "
              "speed."),
-    _key("delete.retention.ms", LONG, DAY_MS, low=0, status=LATER,
+    _key("delete.retention.ms", LONG, DAY_MS, low=0,
          server_keys="log.cleaner.delete.retention.ms",
          doc="How long a tombstone stays in a compacted log. A reader from the start must finish "
              "within this time to see every deletion."),
@@ -119,9 +118,10 @@ _KEYS = (
          server_keys="log.local.retention.ms",
          doc="Age at which a segment that is stored remotely is removed here; -2 means "
              "retention.ms."),
-    _key("max.compaction.lag.ms", LONG, LONG_MAX, low=1, status=LATER,
+    _key("max.compaction.lag.ms", LONG, LONG_MAX, low=1,
          server_keys="log.cleaner.max.compaction.lag.ms",
-         doc="A record is compacted at the latest after this long."),
+         doc="A record is compacted at the latest after this long: its segment is rolled, and the "
+             "log compacted however clean it is."),
     _key("max.message.bytes", INT, 1_048_588, low=0, server_keys="message.max.bytes",
          doc="Largest record batch accepted, in bytes as sent (compressed, with its header). If "
              "raised, let consumers fetch as much."),
@@ -150,10 +150,10 @@ _KEYS = (
          one_of=("CreateTime", "LogAppendTime"), server_keys="log.message.timestamp.type",
          doc='"CreateTime" keeps the producer\'s timestamps, "LogAppendTime" overwrites them with '
              "the broker's clock."),
-    _key("min.cleanable.dirty.ratio", DOUBLE, 0.5, low=0, high=1, status=LATER,
+    _key("min.cleanable.dirty.ratio", DOUBLE, 0.5, low=0, high=1,
          server_keys="log.cleaner.min.cleanable.ratio",
          doc="A log is compacted once this share of it is not compacted yet."),
-    _key("min.compaction.lag.ms", LONG, 0, low=0, status=LATER,
+    _key("min.compaction.lag.ms", LONG, 0, low=0,
          server_keys="log.cleaner.min.compaction.lag.ms",
          doc="A record stays uncompacted at least this long."),
     _key("min.insync.replicas", INT, 1, low=1, high=INT_MAX, server_keys="min.insync.replicas",

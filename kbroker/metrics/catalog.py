@@ -181,6 +181,49 @@ OFFSETS_EXPIRED = _row(
     "kbroker_offsets_expired_total", COUNTER, "Committed offsets removed when their time was over."
 )
 
+# -- compaction, in the cleaner
+CLEANER_MAX_DIRTY = _row(
+    "kbroker_log_cleaner_max_dirty_percent", GAUGE, "Dirty share of the dirtiest compacted log."
+)
+CLEANER_LAST_RUN = _row(
+    "kbroker_log_cleaner_time_since_last_run_ms",
+    GAUGE,
+    "Time since the cleaner last looked for a log to compact.",
+)
+CLEANER_UNCLEANABLE = _row(
+    "kbroker_log_cleaner_uncleanable_partitions",
+    GAUGE,
+    "Partitions that cannot be compacted and are left alone.",
+)
+CLEANER_UNCLEANABLE_BYTES = _row(
+    "kbroker_log_cleaner_uncleanable_bytes", GAUGE, "Dirty bytes of those partitions."
+)
+CLEANER_BUFFER = _row(
+    "kbroker_log_cleaner_max_buffer_utilization_percent",
+    GAUGE,
+    "How full the map of keys was in the last runs, the fullest of them.",
+)
+CLEANER_RECOPY = _row(
+    "kbroker_log_cleaner_recopy_percent",
+    GAUGE,
+    "Bytes written in the last runs, as a share of those read.",
+)
+CLEANER_MAX_TIME = _row(
+    "kbroker_log_cleaner_max_clean_time_seconds", GAUGE, "The longest of the last runs."
+)
+CLEANER_MAX_DELAY = _row(
+    "kbroker_log_cleaner_max_compaction_delay_seconds",
+    GAUGE,
+    "By how much max.compaction.lag.ms was exceeded when the last log was chosen.",
+)
+CLEANER_RUNS = _row("kbroker_log_cleaner_runs_total", COUNTER, "Logs compacted.")
+CLEANER_BYTES_READ = _row(
+    "kbroker_log_cleaner_read_bytes_total", COUNTER, "Bytes that compaction has read."
+)
+CLEANER_BYTES_WRITTEN = _row(
+    "kbroker_log_cleaner_written_bytes_total", COUNTER, "Bytes that compaction has written."
+)
+
 # -- between processes
 MESSAGES_DROPPED = _row(
     "kbroker_messages_dropped_total", COUNTER, "Messages dropped for an incarnation that is gone."

@@ -183,8 +183,9 @@ class LogDir:
         return doomed
 
     def _drop_lines(self, key: TopicPartition) -> None:
-        for name in CHECKPOINTS:
-            self._checkpoint(name).merge({}, [key])
+        for name in (*CHECKPOINTS, CLEANER_CHECKPOINT):
+            if name != CLEANER_CHECKPOINT or os.path.exists(self._checkpoint(name).path):
+                self._checkpoint(name).merge({}, [key])
 
     # ---- quarantine ----
 

@@ -18,7 +18,7 @@ from kbroker._ext.log_append import LogAppender
 from kbroker._ext.partition_table import CLOSED, FREE, LOADING, OFFLINE, ONLINE, PartitionTable
 from kbroker.clock import Clock
 from kbroker.errors import StorageError
-from kbroker.storage.background import BackgroundDisk
+from kbroker.storage.background import BackgroundDisk, OnDone
 from kbroker.storage.checkpoint import TopicPartition
 from kbroker.storage.damage import DamagedLogError
 from kbroker.storage.files import (
@@ -386,6 +386,10 @@ class LogManager:
         due = self.clock.monotonic_ms() + delay_ms
         self._deletion_count += 1
         heapq.heappush(self._deletions, (due, self._deletion_count, paths))
+
+    def in_background(self, job: Callable[[], object], on_done: OnDone) -> None:
+        """Run ``job``, which touches files only, beside the loop; ``on_done`` at a later tick."""
+        self._background.submit(job, on_done)
 
     # ---- opening ----
 

@@ -49,9 +49,11 @@ class PartitionLog:
         "_clean_end",
         "_host",
         "_segments",
+        "_table",
         "_txn_index",
         "_unsynced",
         "appender",
+        "cuts",
         "epochs",
         "failure",
         "first_unflushed_ms",
@@ -93,7 +95,10 @@ class PartitionLog:
         self.failure: object = None
         self.first_unflushed_ms: int | None = None
         self.flush_running = False
+        # How often the end was cut: what was read of the log before may not be in it any more.
+        self.cuts = 0
         self._host = host
+        self._table = table
         self._segments = loaded.segments
         self._unsynced = Unsynced(self.path, self.log_dir)
         self._unsynced.names_changed = created or loaded.recovered
@@ -481,6 +486,28 @@ class PartitionLog:
             self._host.delete_later(segment.mark_deleted(), self.settings.file_delete_delay_ms)
         self._names_changed()
 
+    # ---- compaction (``segment_swap``) ----
+
+    def begin_swap(self) -> None:
+        """Segment files are about to be exchanged: readers wait until ``finish_swap``."""
+        self._table.set_swapping(self.slot, True)
+
+    def finish_swap(self, old: list[Segment], new: Segment, deleted: list[str]) -> None:
+        """``new`` has taken the place of ``old``, whose files are called ``deleted`` now.
+
+        Raises OSError.
+        """
+        at = next(i for i, s in enumerate(self._segments) if s.base_offset == new.base_offset)
+        gone = self._segments[at : at + len(old)]
+        self._segments[at : at + len(old)] = [new]
+        txn_recovery.remember_replaced(self.path, self._segments, new)
+        self._table.set_swapping(self.slot, False)
+        for segment in gone:
+            self._unsynced.forget(segment)
+        self._host.delete_later(deleted, self.settings.file_delete_delay_ms)
+        self._names_changed()
+        self._host.on_sealed(self)
+
     # ---- removing from the end ----
 
     def truncate_to(self, offset: int, now_ms: int) -> int:
@@ -492,6 +519,7 @@ class PartitionLog:
         """
         if offset >= self.log_end_offset:
             return self.log_end_offset
+        self.cuts += 1
         offset = max(offset, self._segments[0].base_offset)
         segment, position = self.locate(offset)
         keep = self._segments.index(segment) + 1

@@ -45,9 +45,12 @@ def finish_interrupted_work(directory: str) -> None:
         for name in names
         if name.endswith(LOG_SUFFIX + SWAP_SUFFIX) and (base := base_offset_of(name)) is not None
     )
+    # Originals go only when all of a group's files are .swap: from then on nothing can be missing,
+    # whatever .cleaned files of an earlier cleaner lie about.
+    begun = {base_offset_of(name) for name in names if name.endswith(LOG_SUFFIX + DELETED_SUFFIX)}
     unfinished = min(cleaned, default=None)
     for base in swaps:
-        if unfinished is not None and base >= unfinished:
+        if unfinished is not None and base >= unfinished and base not in begun:
             log.warning(
                 "%s: cleaning from offset %d did not finish; keeping the originals", directory, base
             )
@@ -86,6 +89,7 @@ def _finish_swap(directory: str, base: int, names: list[str]) -> None:
         _remove_swap(directory, base)
         return
     log.info("%s: finishing a swap up to offset %d", path, scan.next_offset)
+    is_original_there = os.path.exists(os.path.join(directory, segment_name(base, LOG_SUFFIX)))
     for name in names:
         other = base_offset_of(name)
         if other is None or not base < other < scan.next_offset:
@@ -96,5 +100,5 @@ def _finish_swap(directory: str, base: int, names: list[str]) -> None:
         final = os.path.join(directory, segment_name(base, suffix))
         if os.path.exists(final + SWAP_SUFFIX):
             os.rename(final + SWAP_SUFFIX, final)
-        elif suffix != LOG_SUFFIX:
-            remove_if_present(final)  # it described the file that was replaced
+        elif suffix != LOG_SUFFIX and is_original_there:
+            remove_if_present(final)  # it describes the file that is replaced

@@ -70,6 +70,9 @@ class TopicSettings:
         self.segment_index_bytes = config["segment.index.bytes"]
         self.segment_jitter_ms = config["segment.jitter.ms"]
         self.segment_ms = config["segment.ms"]
+        if self.compact:
+            # Only sealed segments are compacted, so one must not stay active for longer than that.
+            self.segment_ms = min(self.segment_ms, config["max.compaction.lag.ms"])
         self.timestamp_after_max_ms = _bound(config, "message.timestamp.after.max.ms")
         self.timestamp_before_max_ms = _bound(config, "message.timestamp.before.max.ms")
 

@@ -17,6 +17,7 @@ from kbroker.storage.files import read_if_present, remove_if_present, replace_fi
 _ENTRY = struct.Struct(">hqqqq")
 ENTRY_BYTES = _ENTRY.size
 VERSION = 0
+LARGEST = (1 << 63) - 1
 
 
 class CorruptTxnIndexError(ValueError):
@@ -42,8 +43,13 @@ def read_entries(path: str, base_offset: int, next_offset: int) -> list[AbortedT
     OSError.
     """
     data = read_if_present(path)
-    if not data:
-        return []
+    return parse_entries(data, path, base_offset, next_offset) if data else []
+
+
+def parse_entries(
+    data: bytes, path: str, base_offset: int, next_offset: int = LARGEST
+) -> list[AbortedTransaction]:
+    """The entries of a file's bytes. Raises CorruptTxnIndexError."""
     if len(data) % ENTRY_BYTES:
         raise CorruptTxnIndexError(f"{path}: {len(data)} bytes are no whole number of entries")
     entries = []

@@ -81,6 +81,20 @@ def remember(directory: str, segments: Sequence[Segment]) -> str:
     return os.path.join(directory, TXN_INDEX_CHECKPOINT)
 
 
+def remember_replaced(directory: str, segments: Sequence[Segment], new: Segment) -> None:
+    """A cleaned segment is in the log: its index counts now. Raises OSError."""
+    sums = _load_sums(directory)
+    bases = {segment.base_offset for segment in segments}
+    kept = {base: found for base, found in sums.items() if base in bases}
+    found = _sum_of(new)
+    if found is None:
+        kept.pop(new.base_offset, None)
+    else:
+        kept[new.base_offset] = found
+    if kept != sums:
+        _save_sums(directory, {base: kept[base] for base in sorted(kept)})
+
+
 def rebuild(directory: str, segments: Sequence[Segment], at: int) -> list[AbortedTransaction]:
     """Write the index of segment ``at`` anew. Raises OSError, DamagedLogError."""
     scan = _scan(directory, segments, at)

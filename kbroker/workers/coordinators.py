@@ -191,6 +191,11 @@ class Coordinators:
             self._dirty.discard(shard)
             self.desk.close(slot)
 
+    def is_loading(self, slot: int) -> bool:
+        """Whether a shard is reading this log, and its files must stay what they are."""
+        shard = self._shards.get(slot)
+        return shard is not None and shard.state == LOADING
+
     def on_marker(self, slot: int, offset: int, producer_id: int, epoch: int, commit: bool) -> None:
         """A transaction marker was appended to a slot."""
         shard = self._shards.get(slot)

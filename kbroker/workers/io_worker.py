@@ -41,6 +41,7 @@ from kbroker.storage.log_manager import LogManager
 from kbroker.storage.partition_log import PartitionLog
 from kbroker.workers.base import EXIT_CRASH, Worker, now_ms
 from kbroker.workers.coordinators import Coordinators
+from kbroker.workers.log_cleaning import LogCleaningService
 from kbroker.workers.transaction_log import TransactionLog
 
 log = logging.getLogger(__name__)
@@ -80,6 +81,7 @@ class IoWorker(Worker):
         self.totals = Totals(self.counters, self.metric_rows(lanes))
         self.transaction_log = TransactionLog(self)
         self.transaction_log.verify_with(self.coordinators.verify)
+        LogCleaningService(self)
         self.logs = LogManager(
             self.config,
             self.config.log_dirs,

@@ -46,6 +46,10 @@ def _exporters(config: Config) -> int:
     return 1 if config["metrics.port"] >= 0 else 0
 
 
+def _cleaners(config: Config) -> int:
+    return 1 if config["log.cleaner.enable"] else 0
+
+
 START_ORDER = (
     ProcessRow(ProcessKind.CONTROLLER, "kbroker.workers.controller", "ControllerWorker", _one),
     ProcessRow(
@@ -61,5 +65,6 @@ START_ORDER = (
         lambda c: min(c["num.network.threads"], NETWORK_PROCESSES_MAX),
     ),
     ProcessRow(ProcessKind.ACCEPTOR, "kbroker.workers.acceptor", "AcceptorWorker", _one),
+    ProcessRow(ProcessKind.CLEANER, "kbroker.workers.cleaner", "CleanerWorker", _cleaners),
     ProcessRow(ProcessKind.EXPORTER, "kbroker.workers.exporter", "ExporterWorker", _exporters),
 )

@@ -16,7 +16,9 @@ from kbroker._ext import fetch_engine, partition_table
 from kbroker.protocol import codec
 from kbroker.protocol.header import decode_response_header
 from kbroker.protocol.messages.fetch import FetchRequest, FetchResponse
+from kbroker.record.batch import RecordBatch
 from kbroker.record.builder import BatchBuilder
+from kbroker.record.control import parse_marker
 
 FETCH_KEY = 1
 Place = tuple[int, int, int]  # offset, segment base offset, position
@@ -299,3 +301,33 @@ class FetchBench:
         """The one partition of a response."""
         (partition,) = self.partitions(response).values()
         return partition
+
+
+def visible(partition: FetchResponse.PartitionData, at: int) -> tuple[list[int], int]:
+    """What a client shows of an answer: offsets of records, and where it goes on reading.
+
+    As clients do it: a producer is aborting from the first offset of an aborted transaction up to
+    its abort marker.
+    """
+    pending = sorted((t.first_offset, t.producer_id) for t in partition.aborted_transactions)
+    aborting: set[int] = set()
+    shown: list[int] = []
+    data = bytes(partition.records or b"")
+    while len(data) >= 12 and len(data) >= 12 + int.from_bytes(data[8:12], "big"):
+        read = RecordBatch(data)
+        data = data[read.header.size :]
+        last = read.header.last_offset
+        while pending and pending[0][0] <= last:
+            aborting.add(pending.pop(0)[1])
+        records = list(read.records())
+        if read.is_control and not records:
+            pass  # compaction has emptied it
+        elif read.is_control:
+            marker = parse_marker(records[0].key, records[0].value)
+            assert marker is not None
+            if not marker.commit:
+                aborting.discard(read.header.producer_id)
+        elif not (read.is_transactional and read.header.producer_id in aborting):
+            shown += [record.offset for record in records if record.offset >= at]
+        at = max(at, last + 1)
+    return shown, at

@@ -32,6 +32,7 @@ TOPIC_DEFAULTS: dict[str, Any] = {
     "flush.ms": 1000,
     "index.interval.bytes": 4096,
     "max.message.bytes": 1_048_588,
+    "max.compaction.lag.ms": NO_LIMIT,
     "message.timestamp.type": "CreateTime",
     "message.timestamp.before.max.ms": NO_LIMIT,
     "message.timestamp.after.max.ms": NO_LIMIT,

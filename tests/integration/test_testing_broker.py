@@ -34,7 +34,7 @@ def counted(broker: Broker, api: str) -> str:
 
 @pytest.mark.kbroker_config({"num.io.threads": 1}, num_network_threads=3)
 def test_marker_configures_the_fixture(kbroker: Broker) -> None:
-    titles = wait_until(lambda: len(kbroker.pids) == 7 and set(kbroker.pids))
+    titles = wait_until(lambda: len(kbroker.pids) == 8 and set(kbroker.pids))
 
     assert {title for title in titles if title[:2] in ("io", "ne")} == {
         "io-0",

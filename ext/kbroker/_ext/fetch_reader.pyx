@@ -17,7 +17,7 @@ from kbroker._ext.fetch_segments cimport (
     LogFiles,
 )
 from kbroker._ext.fetch_sessions cimport FetchTopic
-from kbroker._ext.partition_table cimport SLOT_FREE, SLOT_OFFLINE, SLOT_ONLINE
+from kbroker._ext.partition_table cimport SLOT_FREE, SLOT_OFFLINE, SLOT_ONLINE, SLOT_SWAPPING
 
 cdef enum:
     NONE = -1
@@ -194,8 +194,15 @@ cdef class PartitionReader:
         cdef SlotData now
         if log is None:
             return KAFKA_STORAGE_ERROR
+        found.size = 0
+        if slot.flags & SLOT_SWAPPING:
+            return 0  # over in a moment; the owner wakes who waits
         status = log.find_range(entry.fetch_offset, slot, end, bytes_max, at_least_one, found)
         if status == FIND_OK:
+            if found.size > 0 and self.table.read_slot(entry.slot, &now) and now.segment_version != slot.segment_version:
+                # Segments came, went or were exchanged meanwhile, maybe between two looks at the directory.
+                found.size = 0
+                return 0
             entry.segment_base_offset = found.segment_base_offset
             entry.position = found.position
             return 0

@@ -11,6 +11,10 @@ cdef enum SlotState:
     SLOT_CLOSED = 4      # clean shutdown in progress
 
 
+cdef enum SlotFlag:
+    SLOT_SWAPPING = 1    # segment files are being exchanged: what is read of the directory now may not fit together
+
+
 # A place in the log: an offset (exclusive end), the base offset of its segment, and the byte position in that file.
 cdef struct LogEnd:
     int64_t offset
@@ -24,7 +28,7 @@ cdef struct SlotData:
     uint32_t segment_version    # changes when the list of segment files does
     int32_t leader_epoch
     int32_t log_dir_index
-    uint32_t flags              # roles, unused until replication
+    uint32_t flags              # SlotFlag
     int64_t log_start_offset
     LogEnd log_end
     LogEnd high_watermark

@@ -146,6 +146,18 @@ cdef class PartitionTable:
         self.begin_write(slot).state = state
         self.end_write(slot)
 
+    def set_swapping(self, int slot, bint swapping):
+        """Tell readers that segment files are exchanged from now on, or no longer; owner only.
+
+        The segment version changes each time, so that nobody mistakes files of before for those of after.
+        """
+        cdef SlotData* data
+        self.check_slot(slot)
+        data = self.begin_write(slot)
+        data.flags = data.flags | SLOT_SWAPPING if swapping else data.flags & ~<uint32_t>SLOT_SWAPPING
+        data.segment_version += 1
+        self.end_write(slot)
+
     def publish(self, int slot, *, log_start_offset, log_end, high_watermark=None, last_stable=None,
                 leader_epoch=None, bint segments_changed=False):
         """Publish offsets from a slow path. Ends are (offset, segment base offset, position). Owner only."""

@@ -83,8 +83,7 @@ RETENTION = (
     Key("log.cleanup.policy", LIST, ("delete",), MEDIUM, one_of=("delete", "compact"),
         dynamic=CLUSTER_WIDE,
         doc='What happens to old data: "delete" drops whole segments by age and size, "compact" '
-            'keeps the newest value of each key (accepted, but the cleaner is not built yet, so '
-            'nothing is dropped), or both.'),
+            'keeps the newest value of each key, or both.'),
 )
 
 DURABILITY = (
@@ -134,38 +133,31 @@ RECORDS = (
 )
 
 LOG_CLEANER = (
-    Key("log.cleaner.enable", BOOLEAN, True, MEDIUM, status=LATER,
-        doc='Whether topics with the policy "compact" are compacted.'),
-    Key("log.cleaner.threads", INT, 1, MEDIUM, low=0, dynamic=CLUSTER_WIDE, status=LATER,
-        doc="Compaction workers."),
+    Key("log.cleaner.enable", BOOLEAN, True, MEDIUM,
+        doc='Whether topics with the policy "compact" are compacted, by a process of its own.'),
+    Key("log.cleaner.threads", INT, 1, MEDIUM, low=0, dynamic=CLUSTER_WIDE,
+        doc="Threads of the cleaner process; each compacts one log at a time. 0 stops compaction."),
     Key("log.cleaner.io.max.bytes.per.second", DOUBLE, DOUBLE_MAX, MEDIUM, dynamic=CLUSTER_WIDE,
-        status=LATER,
         doc="Most bytes per second that compaction reads and writes."),
     Key("log.cleaner.dedupe.buffer.size", LONG, 134_217_728, MEDIUM, dynamic=CLUSTER_WIDE,
-        status=LATER,
-        doc="Memory for the map from key to offset, over all workers."),
+        doc="Memory for the map from key to offset, over all threads: 24 bytes a key. What does "
+            "not fit is compacted in the next pass."),
     Key("log.cleaner.io.buffer.size", INT, 524_288, MEDIUM, low=0, dynamic=CLUSTER_WIDE,
-        status=LATER,
-        doc="Memory for reading and writing, over all workers."),
+        doc="Memory for reading and writing, over all threads."),
     Key("log.cleaner.io.buffer.load.factor", DOUBLE, 0.9, MEDIUM, dynamic=CLUSTER_WIDE,
-        status=LATER,
         doc="How full the map may get, as a share of its size."),
-    Key("log.cleaner.backoff.ms", LONG, 15_000, MEDIUM, low=0, dynamic=CLUSTER_WIDE, status=LATER,
-        doc="Rest of a worker when nothing needs compaction."),
+    Key("log.cleaner.backoff.ms", LONG, 15_000, MEDIUM, low=0, dynamic=CLUSTER_WIDE,
+        doc="Rest of a thread when nothing needs compaction."),
     Key("log.cleaner.min.cleanable.ratio", DOUBLE, 0.5, MEDIUM, low=0, high=1, dynamic=CLUSTER_WIDE,
-        status=LATER,
         doc="A log is compacted once this share of it is not compacted yet.",
         deviation="checked to be a share"),
     Key("log.cleaner.delete.retention.ms", LONG, 86_400_000, MEDIUM, low=0, dynamic=CLUSTER_WIDE,
-        status=LATER,
         doc="How long a tombstone stays in a compacted log.",
         deviation="not negative"),
     Key("log.cleaner.min.compaction.lag.ms", LONG, 0, MEDIUM, low=0, dynamic=CLUSTER_WIDE,
-        status=LATER,
         doc="A record stays uncompacted at least this long.",
         deviation="not negative"),
     Key("log.cleaner.max.compaction.lag.ms", LONG, LONG_MAX, MEDIUM, low=1, dynamic=CLUSTER_WIDE,
-        status=LATER,
         doc="A record is compacted at the latest after this long.",
         deviation="at least 1"),
 )

@@ -164,11 +164,11 @@ def test_alias_stands_for_its_setting():
 
 
 def test_later_setting_warns_only_when_not_default():
-    _, warnings = load_text("log.dirs=/d\nlog.cleaner.threads=1")
+    _, warnings = load_text("log.dirs=/d\nlog.dir.failure.timeout.ms=30000")
     assert warnings == []
 
-    _, warnings = load_text("log.dirs=/d\nlog.cleaner.threads=2")
-    assert warnings == ["log.cleaner.threads=2 has no effect yet: its feature is not built"]
+    _, warnings = load_text("log.dirs=/d\nlog.dir.failure.timeout.ms=2")
+    assert warnings == ["log.dir.failure.timeout.ms=2 has no effect yet: its feature is not built"]
 
 
 def test_warning_hides_a_password():
@@ -477,8 +477,7 @@ def test_more_processes_than_cores_are_advised_against():
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("log.cleaner.enable", "false"),
-        ("log.cleanup.policy", "compact"),
+        ("log.dir.failure.timeout.ms", "7"),
     ],
 )
 def test_setting_whose_feature_is_not_built_is_said_to_have_no_effect(name, value):
@@ -487,3 +486,11 @@ def test_setting_whose_feature_is_not_built_is_said_to_have_no_effect(name, valu
     (warning,) = warnings
     assert warning.startswith(f"{name}={value} has no effect yet: ")
     assert load_properties([("log.dirs", "/data"), ("broker.rack", "r1")])[1] == []
+
+
+def test_compaction_without_a_cleaner_is_said_to_have_no_effect():
+    wanted = [("log.dirs", "/data"), ("log.cleanup.policy", "compact")]
+    assert load_properties(wanted)[1] == []
+
+    (warning,) = load_properties([*wanted, ("log.cleaner.enable", "false")])[1]
+    assert warning.startswith("log.cleanup.policy=compact has no effect with log.cleaner.enable")

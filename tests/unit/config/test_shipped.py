@@ -101,5 +101,5 @@ def test_manual_names_every_setting_and_marks_those_not_built(gen_docs):
 
     assert len(rows) == len(BROKER_KEYS) + len(TOPIC_KEYS)
     by_name = {row.split("`")[1]: row for row in rows[: len(BROKER_KEYS)]}
-    assert by_name["log.cleaner.threads"].endswith("| *later* |")
+    assert by_name["log.dir.failure.timeout.ms"].endswith("| *later* |")
     assert by_name["log.segment.bytes"].endswith("| built |")

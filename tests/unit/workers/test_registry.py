@@ -26,8 +26,13 @@ def test_counts_follow_the_configuration() -> None:
         ProcessKind.IO_WORKER: 3,
         ProcessKind.NETWORK: 2,
         ProcessKind.ACCEPTOR: 1,
+        ProcessKind.CLEANER: 1,
         ProcessKind.EXPORTER: 1,
     }
+
+
+def test_cleaner_is_off_without_log_cleaner_enable() -> None:
+    assert counts(log_cleaner_enable="false")[ProcessKind.CLEANER] == 0
 
 
 def test_exporter_is_off_with_port_minus_1() -> None:

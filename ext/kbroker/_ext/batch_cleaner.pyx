@@ -1,0 +1,578 @@
+"""Compaction's work on record batches: collecting the keys of a dirty section, and copying what is to be kept.
+
+Runs in the threads of the cleaner process, one object a thread. A batch is copied byte for byte unless one of its
+records goes or it gets a delete horizon (KIP-534); then its header and the kept records are written anew, with offsets,
+first timestamp, producer and sequence as they were. Bytes of a kept record change only where a horizon becomes the base
+of its timestamp. COPY: once into the output, for compressed batches once more on each side of their codec.
+
+Which transactions were aborted is asked of an object (``storage.cleaned_transactions``), for transactional and control
+batches only. Whatever is damaged is a ValueError: nothing of a batch that was not understood is written or dropped.
+"""
+import os
+
+from cpython.buffer cimport PyBUF_READ
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.memoryview cimport PyMemoryView_FromMemory
+from libc.errno cimport EINTR, errno
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy
+
+from kbroker._ext.crc32c cimport crc32c
+from kbroker._ext.offset_map cimport OffsetMap
+from kbroker._ext.record_batch cimport (
+    ATTRIBUTE_CODEC_MASK,
+    ATTRIBUTE_CONTROL,
+    ATTRIBUTE_DELETE_HORIZON,
+    ATTRIBUTE_LOG_APPEND_TIME,
+    ATTRIBUTE_TRANSACTIONAL,
+    BATCH_ATTRIBUTES_AT,
+    BATCH_CRC_AT,
+    BATCH_CRC_FROM,
+    BATCH_FIRST_TIMESTAMP_AT,
+    BATCH_HEADER_BYTES,
+    BATCH_LENGTH_END,
+    BATCH_MAGIC_AT,
+    BATCH_MAX_TIMESTAMP_AT,
+    BATCH_OK,
+    BATCH_RECORD_COUNT_AT,
+    CODEC_NONE,
+    BatchInfo,
+    check_crc,
+    peek_batch_header,
+)
+from kbroker._ext.wire cimport (
+    READ_OK,
+    Reader,
+    load_i16,
+    make_reader,
+    read_varint,
+    read_varlong,
+    store_i16,
+    store_i32,
+    store_i64,
+    store_u32,
+    store_uvarlong,
+    varlong_size,
+    zigzag32,
+    zigzag64,
+)
+
+cdef extern from "<unistd.h>" nogil:
+    ssize_t pwrite(int fd, const void* data, size_t size, long offset)
+
+cdef extern from *:
+    bint __builtin_add_overflow(int64_t a, int64_t b, int64_t* sum) noexcept nogil
+
+cdef enum:
+    RECORD_BYTES_MIN = 7
+    HORIZON_GROWTH_MAX = 10       # bytes that a record may grow by when its timestamp gets another base
+    GIL_FREE_BYTES_MIN = 8192     # below it, letting go of the GIL costs more than it gives
+    BATCH_BYTES_MAX = 0x7FFFFFFF
+    RECORDS_OK = 0
+    RECORDS_BAD = 1
+    RECORDS_MAP_FULL = 2
+
+
+# A growing buffer; freed by its owner.
+cdef struct Buffer:
+    uint8_t* data
+    Py_ssize_t size
+    Py_ssize_t capacity
+
+
+cdef int reserve(Buffer* buffer, Py_ssize_t more) except -1:
+    cdef Py_ssize_t wanted = buffer.size + more
+    cdef uint8_t* moved
+    if wanted <= buffer.capacity:
+        return 0
+    wanted = max(wanted, buffer.capacity * 2)
+    moved = <uint8_t*>realloc(buffer.data, <size_t>wanted)
+    if moved == NULL:
+        raise MemoryError(wanted)
+    buffer.data = moved
+    buffer.capacity = wanted
+    return 0
+
+
+# One record where it lies. WIRE: length, attributes, timestamp delta, offset delta, key, value, headers.
+cdef struct RecordView:
+    const uint8_t* rest          # from the offset delta on
+    const uint8_t* next          # the byte after the record
+    int64_t timestamp_delta
+    int32_t offset_delta
+    const uint8_t* key
+    int32_t key_size             # -1: no key
+    bint has_value
+
+
+cdef bint view_record(const uint8_t* p, const uint8_t* end, RecordView* out) noexcept nogil:
+    cdef Reader r = make_reader(p, end - p)
+    cdef int32_t size = 0
+    if read_varint(&r, &size) != READ_OK or size < RECORD_BYTES_MIN - 1 or size > r.end - r.pos:
+        return False
+    r.end = r.pos + size
+    out.next = r.end
+    r.pos += 1
+    if read_varlong(&r, &out.timestamp_delta) != READ_OK:
+        return False
+    out.rest = r.pos
+    if read_varint(&r, &out.offset_delta) != READ_OK or read_varint(&r, &out.key_size) != READ_OK:
+        return False
+    out.key = r.pos
+    if out.key_size > 0:
+        if out.key_size > r.end - r.pos:
+            return False
+        r.pos += out.key_size
+    elif out.key_size < -1:
+        return False
+    if read_varint(&r, &size) != READ_OK or size < -1 or (size > 0 and size > r.end - r.pos):
+        return False
+    out.has_value = size >= 0
+    return True
+
+
+# What the records of one batch are looked at with, and what was found.
+cdef struct Pass:
+    const uint8_t* records
+    Py_ssize_t size
+    uint8_t* keep                # one byte a record
+    int32_t kept
+    bint tombstone               # one of the kept has no value
+    int32_t keyless
+    int64_t max_timestamp        # of the kept
+    bint drop_tombstones         # the delete horizon of the batch has passed
+
+
+cdef int index_records(OffsetMap map, const BatchInfo* info, const Pass* records, int64_t start_offset) noexcept nogil:
+    cdef const uint8_t* p = records.records
+    cdef const uint8_t* end = p + records.size
+    cdef RecordView record
+    cdef int64_t last_delta = -1
+    cdef int32_t i
+    if info.record_count > records.size / RECORD_BYTES_MIN:
+        return RECORDS_BAD
+    for i in range(info.record_count):
+        if (
+            not view_record(p, end, &record)
+            or record.offset_delta <= last_delta
+            or record.offset_delta > info.last_offset_delta
+        ):
+            return RECORDS_BAD
+        last_delta = record.offset_delta
+        if record.key_size >= 0 and info.base_offset + last_delta >= start_offset:
+            if not map.put(record.key, record.key_size, info.base_offset + last_delta):
+                return RECORDS_MAP_FULL
+        p = record.next
+    return RECORDS_OK if p == end else RECORDS_BAD
+
+
+# Decide about each record. All of a control batch are kept.
+cdef int choose_records(OffsetMap map, const BatchInfo* info, Pass* found) noexcept nogil:
+    cdef const uint8_t* p = found.records
+    cdef const uint8_t* end = p + found.size
+    cdef RecordView record
+    cdef int64_t last_delta = -1
+    cdef int64_t offset, timestamp = 0
+    cdef bint is_control = info.attributes & ATTRIBUTE_CONTROL
+    cdef bint keep
+    cdef int32_t i
+    for i in range(info.record_count):
+        if (
+            not view_record(p, end, &record)
+            or record.offset_delta <= last_delta
+            or record.offset_delta > info.last_offset_delta
+            or __builtin_add_overflow(info.first_timestamp, record.timestamp_delta, &timestamp)
+        ):
+            return RECORDS_BAD
+        last_delta = record.offset_delta
+        offset = info.base_offset + last_delta
+        if is_control or offset > map.latest_offset:
+            keep = True
+        elif record.key_size < 0:
+            keep = False
+            found.keyless += 1
+        else:
+            keep = (record.has_value or not found.drop_tombstones) and offset >= map.get(record.key, record.key_size)
+        found.keep[i] = keep
+        if keep:
+            found.kept += 1
+            found.tombstone |= not record.has_value and not is_control
+            found.max_timestamp = max(found.max_timestamp, timestamp)
+        p = record.next
+    return RECORDS_OK if p == end else RECORDS_BAD
+
+
+# Copy the kept records, which choose_records has walked, to `out`; returns the byte after. With a `shift` timestamp
+# deltas grow by it.
+cdef uint8_t* copy_records(const BatchInfo* info, const Pass* found, bint shifted, uint64_t shift, uint8_t* out) noexcept nogil:
+    cdef const uint8_t* p = found.records
+    cdef const uint8_t* end = p + found.size
+    cdef RecordView record
+    cdef int64_t delta
+    cdef Py_ssize_t rest
+    cdef int32_t i
+    for i in range(info.record_count):
+        view_record(p, end, &record)
+        if found.keep[i]:
+            if shifted:
+                # Wraps around as the readers' sum does.
+                delta = <int64_t>(<uint64_t>record.timestamp_delta + shift)
+                rest = record.next - record.rest
+                out = store_uvarlong(out, zigzag32(<int32_t>(1 + varlong_size(delta) + rest)))
+                out[0] = 0
+                out = store_uvarlong(out + 1, zigzag64(delta))
+                memcpy(out, record.rest, <size_t>rest)
+                out += rest
+            else:
+                memcpy(out, p, <size_t>(record.next - p))
+                out += record.next - p
+        p = record.next
+    return out
+
+
+# The type of a control batch's first record (0 abort, 1 commit), -1 of an empty batch, -2 of one that is not understood.
+cdef int marker_type(const BatchInfo* info, const uint8_t* records, Py_ssize_t size) noexcept nogil:
+    cdef RecordView record
+    if info.record_count == 0:
+        return -1
+    if not view_record(records, records + size, &record) or record.key_size < 4:
+        return -2
+    return load_i16(record.key + 2)
+
+
+cdef class BatchCleaner:
+    """Feeds an offset map (``index_batches``), then filters with it (``clean_batches``).
+
+    transactions: has ``on_batch(producer_id, last_offset)`` and ``on_marker(producer_id, last_offset, type)``, which say
+    whether the batch belongs to no living transaction. producers: of each active one (last data offset or -1, epoch).
+    """
+
+    cdef OffsetMap map
+    cdef readonly object transactions
+    cdef public dict producers
+    cdef int64_t now_ms
+    cdef int64_t delete_retention_ms
+    cdef Py_ssize_t decompressed_max
+    cdef object codec                    # module kbroker.record.compression, with the first compressed batch
+    cdef object codec_lock
+    cdef Buffer out
+    cdef Buffer work                     # kept records on their way to a codec
+    cdef Buffer keep
+    cdef readonly bint full              # the map took no more keys
+    cdef readonly int64_t needed         # bytes of the batch that did not fit what was given
+    cdef readonly bint changed           # something was dropped or rewritten since `changed` was last cleared
+    cdef readonly int64_t messages_indexed
+    cdef readonly int64_t messages_read
+    cdef readonly int64_t messages_kept
+    cdef readonly int64_t keyless
+
+    def __cinit__(
+        self, OffsetMap map not None, transactions, codec_lock, *, int64_t now_ms, int64_t delete_retention_ms,
+        Py_ssize_t decompressed_max
+    ):
+        """codec_lock: held around codecs, which are not for several threads at once."""
+        self.map = map
+        self.transactions = transactions
+        self.producers = {}
+        self.codec_lock = codec_lock
+        self.now_ms = now_ms
+        self.delete_retention_ms = delete_retention_ms
+        self.decompressed_max = decompressed_max
+
+    def __dealloc__(self):
+        free(self.out.data)
+        free(self.work.data)
+        free(self.keep.data)
+
+    # ---- batches ----
+
+    cdef Py_ssize_t batch_at(self, const uint8_t* p, Py_ssize_t left, BatchInfo* info) except -1:
+        """Size of the batch at p, checked but for its records; 0, with ``needed`` set, when it is not there in full."""
+        cdef int64_t size
+        if left < BATCH_HEADER_BYTES:
+            self.needed = BATCH_HEADER_BYTES
+            return 0
+        if peek_batch_header(p, left, info) != BATCH_OK:
+            if p[BATCH_MAGIC_AT] < 2:
+                raise ValueError(f"message format {p[BATCH_MAGIC_AT]} is not compacted yet")
+            raise ValueError("no batch header")
+        size = <int64_t>info.batch_length + BATCH_LENGTH_END
+        if size > left:
+            self.needed = size
+            return 0
+        if info.last_offset_delta < 0 or info.record_count < 0 or info.base_offset < 0:
+            raise ValueError(f"the batch header at offset {info.base_offset} contradicts itself")
+        if check_crc(p, info) != BATCH_OK:
+            raise ValueError(f"the checksum of the batch at offset {info.base_offset} does not match")
+        return <Py_ssize_t>size
+
+    cdef bytes unpacked(self, const uint8_t* p, const BatchInfo* info):
+        """The records of a compressed batch. Raises ValueError: damage, or more than the byte budget."""
+        cdef Py_ssize_t size = info.batch_length + BATCH_LENGTH_END - BATCH_HEADER_BYTES
+        if self.codec is None:
+            from kbroker.record import compression
+            self.codec = compression
+        # SAFETY: the view borrows the caller's memory and is released before this returns.
+        view = PyMemoryView_FromMemory(<char*>p + BATCH_HEADER_BYTES, size, PyBUF_READ)
+        try:
+            with self.codec_lock:
+                return self.codec.decompress(info.attributes & ATTRIBUTE_CODEC_MASK, view, self.decompressed_max)
+        except ValueError as error:
+            raise ValueError(f"the batch at offset {info.base_offset}: {error}") from None
+        finally:
+            view.release()
+
+    # ---- collecting keys ----
+
+    def index_batches(self, const uint8_t[::1] data not None, int64_t start_offset) -> int:
+        """Put the keys of whole batches into the map, those of records from ``start_offset`` on.
+
+        Returns how many bytes are done; ``full`` when the map takes no more: the batch behind them is not in it.
+        """
+        cdef:
+            const uint8_t* start = &data[0] if data.shape[0] else NULL
+            const uint8_t* p = start
+            Py_ssize_t left = data.shape[0]
+            Py_ssize_t size
+            BatchInfo info
+            int status
+        while left > 0:
+            size = self.batch_at(p, left, &info)
+            if size == 0:
+                break
+            status = self.index_batch(p, size, &info, start_offset)
+            if status == RECORDS_MAP_FULL:
+                self.full = True
+                break
+            if status != RECORDS_OK:
+                raise ValueError(f"the records of the batch at offset {info.base_offset} are damaged")
+            if info.base_offset + info.last_offset_delta >= start_offset:
+                self.map.latest_offset = max(self.map.latest_offset, info.base_offset + info.last_offset_delta)
+            p += size
+            left -= size
+        return p - start
+
+    cdef int index_batch(self, const uint8_t* p, Py_ssize_t size, const BatchInfo* info, int64_t start_offset) except -1:
+        cdef Pass records
+        cdef bytes unpacked
+        cdef int status
+        cdef int64_t last_offset = info.base_offset + info.last_offset_delta
+        records.records = p + BATCH_HEADER_BYTES
+        records.size = size - BATCH_HEADER_BYTES
+        self.messages_indexed += info.record_count
+        if info.attributes & ATTRIBUTE_CONTROL:
+            self.transactions.on_marker(info.producer_id, last_offset, marker_type(info, records.records, records.size))
+            return RECORDS_OK
+        if info.attributes & ATTRIBUTE_TRANSACTIONAL and self.transactions.on_batch(info.producer_id, last_offset):
+            return RECORDS_OK
+        if last_offset < start_offset or info.record_count == 0:
+            return RECORDS_OK
+        if info.attributes & ATTRIBUTE_CODEC_MASK != CODEC_NONE:
+            unpacked = self.unpacked(p, info)
+            records.records = <const uint8_t*>PyBytes_AS_STRING(unpacked)
+            records.size = PyBytes_GET_SIZE(unpacked)
+        if records.size < GIL_FREE_BYTES_MIN:
+            return index_records(self.map, info, &records, start_offset)
+        with nogil:
+            status = index_records(self.map, info, &records, start_offset)
+        return status
+
+    def map_to(self, int64_t offset) -> None:
+        """Everything up to ``offset`` is in the map, whether or not a batch says so."""
+        self.map.latest_offset = max(self.map.latest_offset, offset)
+
+    # ---- copying what is kept ----
+
+    def clean_batches(self, const uint8_t[::1] data not None) -> int:
+        """Add what is kept of whole batches to the output; returns how many bytes are done."""
+        cdef:
+            const uint8_t* start = &data[0] if data.shape[0] else NULL
+            const uint8_t* p = start
+            Py_ssize_t left = data.shape[0]
+            Py_ssize_t size
+            BatchInfo info
+        while left > 0:
+            size = self.batch_at(p, left, &info)
+            if size == 0:
+                break
+            self.clean_batch(p, size, &info)
+            p += size
+            left -= size
+        return p - start
+
+    cdef bint is_last_of_producer(self, const BatchInfo* info) except -1:
+        """Whether the producer's state hangs on this batch: its last sequence, or, with no data left, its epoch."""
+        cdef object last
+        if info.producer_id < 0:
+            return False
+        last = self.producers.get(info.producer_id)
+        if last is None:
+            return False
+        if last[0] >= 0:
+            return info.base_offset + info.last_offset_delta == last[0]
+        return info.attributes & ATTRIBUTE_CONTROL != 0 and info.producer_epoch == last[1]
+
+    cdef int clean_batch(self, const uint8_t* p, Py_ssize_t size, const BatchInfo* info) except -1:
+        cdef:
+            bint is_control = info.attributes & ATTRIBUTE_CONTROL
+            bint has_horizon = info.attributes & ATTRIBUTE_DELETE_HORIZON
+            bint is_past = has_horizon and info.first_timestamp <= self.now_ms
+            bint unneeded = False
+            bint discard, set_horizon
+            int64_t last_offset = info.base_offset + info.last_offset_delta
+            Pass found
+            bytes unpacked = None
+        found.records = p + BATCH_HEADER_BYTES
+        found.size = size - BATCH_HEADER_BYTES
+        self.messages_read += info.record_count
+        if is_control:
+            unneeded = self.transactions.on_marker(
+                info.producer_id, last_offset, marker_type(info, found.records, found.size))
+            # INVARIANT: a marker outlives its transaction's records by delete.retention.ms.
+            discard = unneeded and is_past
+        else:
+            if info.attributes & ATTRIBUTE_TRANSACTIONAL:
+                unneeded = self.transactions.on_batch(info.producer_id, last_offset)
+            discard = unneeded
+        if discard or info.record_count == 0:
+            if not self.is_last_of_producer(info):
+                self.changed = True
+                return 0
+            return self.copy_verbatim(p, size) if info.record_count == 0 else self.write_empty(p, info)
+        if info.attributes & ATTRIBUTE_CODEC_MASK != CODEC_NONE:
+            unpacked = self.unpacked(p, info)
+            found.records = <const uint8_t*>PyBytes_AS_STRING(unpacked)
+            found.size = PyBytes_GET_SIZE(unpacked)
+        self.choose(info, &found, is_past)
+        if found.kept == 0:
+            self.changed = True
+            return self.write_empty(p, info) if self.is_last_of_producer(info) else 0
+        self.messages_kept += found.kept
+        set_horizon = not has_horizon and (unneeded if is_control else found.tombstone)
+        if found.kept == info.record_count and not set_horizon:
+            return self.copy_verbatim(p, size)
+        return self.rewrite(p, info, &found, set_horizon)
+
+    cdef int choose(self, const BatchInfo* info, Pass* found, bint drop_tombstones) except -1:
+        cdef int status
+        if info.record_count > found.size / RECORD_BYTES_MIN:
+            raise ValueError(f"the batch at offset {info.base_offset} cannot hold {info.record_count} records")
+        self.keep.size = 0
+        reserve(&self.keep, info.record_count)
+        found.keep = self.keep.data
+        found.kept = found.keyless = 0
+        found.tombstone = False
+        found.max_timestamp = -1
+        found.drop_tombstones = drop_tombstones
+        if found.size < GIL_FREE_BYTES_MIN:
+            status = choose_records(self.map, info, found)
+        else:
+            with nogil:
+                status = choose_records(self.map, info, found)
+        if status != RECORDS_OK:
+            raise ValueError(f"the records of the batch at offset {info.base_offset} are damaged")
+        self.keyless += found.keyless
+        return 0
+
+    cdef int copy_verbatim(self, const uint8_t* p, Py_ssize_t size) except -1:
+        reserve(&self.out, size)
+        memcpy(self.out.data + self.out.size, p, <size_t>size)
+        self.out.size += size
+        return 0
+
+    cdef int rewrite(self, const uint8_t* p, const BatchInfo* info, Pass* found, bint set_horizon) except -1:
+        """Write the batch with the kept records only. set_horizon: its tombstones, or its marker, may go from then on."""
+        cdef:
+            int codec = info.attributes & ATTRIBUTE_CODEC_MASK
+            int64_t horizon = self.now_ms + self.delete_retention_ms
+            uint64_t shift = <uint64_t>info.first_timestamp - <uint64_t>horizon
+            Py_ssize_t room = found.size + (HORIZON_GROWTH_MAX * found.kept if set_horizon else 0)
+            Py_ssize_t size
+            Buffer* target = &self.out if codec == CODEC_NONE else &self.work
+            uint8_t* header
+            uint8_t* end
+            bytes packed
+        self.changed = True
+        if codec != CODEC_NONE:
+            self.work.size = 0
+        reserve(target, BATCH_HEADER_BYTES + room)
+        header = target.data + target.size
+        with nogil:
+            end = copy_records(info, found, set_horizon, shift, header + BATCH_HEADER_BYTES)
+        size = end - header - BATCH_HEADER_BYTES
+        if codec != CODEC_NONE:
+            packed = self.packed(codec, header + BATCH_HEADER_BYTES, size)
+            size = PyBytes_GET_SIZE(packed)
+            reserve(&self.out, BATCH_HEADER_BYTES + size)
+            header = self.out.data + self.out.size
+            memcpy(header + BATCH_HEADER_BYTES, PyBytes_AS_STRING(packed), <size_t>size)
+        if size + BATCH_HEADER_BYTES > BATCH_BYTES_MAX:
+            raise ValueError(f"the batch at offset {info.base_offset} would grow beyond {BATCH_BYTES_MAX} bytes")
+        memcpy(header, p, BATCH_HEADER_BYTES)
+        if set_horizon:
+            store_i16(header + BATCH_ATTRIBUTES_AT, <int16_t>(info.attributes | ATTRIBUTE_DELETE_HORIZON))
+            store_i64(header + BATCH_FIRST_TIMESTAMP_AT, horizon)
+        if not info.attributes & ATTRIBUTE_LOG_APPEND_TIME:
+            store_i64(header + BATCH_MAX_TIMESTAMP_AT, found.max_timestamp)
+        store_i32(header + BATCH_RECORD_COUNT_AT, found.kept)
+        finish_header(header, BATCH_HEADER_BYTES + size)
+        self.out.size += BATCH_HEADER_BYTES + size
+        return 0
+
+    cdef bytes packed(self, int codec, const uint8_t* data, Py_ssize_t size):
+        # SAFETY: as in `unpacked`.
+        view = PyMemoryView_FromMemory(<char*>data, size, PyBUF_READ)
+        try:
+            with self.codec_lock:
+                return self.codec.compress(codec, view)
+        finally:
+            view.release()
+
+    cdef int write_empty(self, const uint8_t* p, const BatchInfo* info) except -1:
+        """Only the header is left: it keeps the producer's epoch and last sequence. It has no codec and no horizon."""
+        cdef uint8_t* header
+        self.changed = True
+        reserve(&self.out, BATCH_HEADER_BYTES)
+        header = self.out.data + self.out.size
+        memcpy(header, p, BATCH_HEADER_BYTES)
+        store_i16(
+            header + BATCH_ATTRIBUTES_AT,
+            <int16_t>(info.attributes & (ATTRIBUTE_LOG_APPEND_TIME | ATTRIBUTE_TRANSACTIONAL | ATTRIBUTE_CONTROL)))
+        store_i64(header + BATCH_FIRST_TIMESTAMP_AT, -1)
+        store_i32(header + BATCH_RECORD_COUNT_AT, 0)
+        finish_header(header, BATCH_HEADER_BYTES)
+        self.out.size += BATCH_HEADER_BYTES
+        return 0
+
+    # ---- output ----
+
+    @property
+    def output_bytes(self) -> int:
+        """Waiting to be written."""
+        return self.out.size
+
+    def write_output(self, int fd, int64_t position) -> int:
+        """Write the output to a file, and forget it; how many bytes. Raises OSError."""
+        cdef Py_ssize_t done = 0
+        cdef ssize_t put
+        while done < self.out.size:
+            with nogil:
+                put = pwrite(fd, self.out.data + done, <size_t>(self.out.size - done), position + done)
+            if put < 0:
+                if errno == EINTR:
+                    continue
+                raise OSError(errno, os.strerror(errno))
+            done += put
+        self.out.size = 0
+        return done
+
+    def begin_output(self) -> None:
+        """A new file: nothing is left of the last one."""
+        self.out.size = 0
+        self.changed = False
+
+
+cdef void finish_header(uint8_t* header, Py_ssize_t size) noexcept nogil:
+    store_i32(header + 8, <int32_t>(size - BATCH_LENGTH_END))
+    store_u32(header + BATCH_CRC_AT, crc32c(header + BATCH_CRC_FROM, <size_t>(size - BATCH_CRC_FROM)))

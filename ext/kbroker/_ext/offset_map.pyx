@@ -1,0 +1,119 @@
+"""The summary of a log's dirty section that compaction works with: key hash to last offset (offset_map.pxd).
+
+Two keys with the same hash would cost one of them its value, so the hash has 128 bits and a secret of this map: SipHash
+2-4, which stands up to keys that were chosen to collide. Memory comes zeroed from the system and is touched only where
+keys land; it goes back when the object does.
+"""
+import os
+
+from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy
+
+cdef extern from *:
+    """
+    #include <stdint.h>
+    #include <string.h>
+    #define KB_ROTL(x, b) (((x) << (b)) | ((x) >> (64 - (b))))
+    #define KB_SIP_ROUND \
+        do { \
+            v0 += v1; v1 = KB_ROTL(v1, 13); v1 ^= v0; v0 = KB_ROTL(v0, 32); \
+            v2 += v3; v3 = KB_ROTL(v3, 16); v3 ^= v2; \
+            v0 += v3; v3 = KB_ROTL(v3, 21); v3 ^= v0; \
+            v2 += v1; v1 = KB_ROTL(v1, 17); v1 ^= v2; v2 = KB_ROTL(v2, 32); \
+        } while (0)
+
+    /* SipHash-2-4 with 128 bits of output (Aumasson and Bernstein). Loads are native: the value never leaves memory. */
+    static void kb_siphash128(const uint8_t *p, size_t n, const uint64_t k[2], uint64_t out[2]) {
+        uint64_t v0 = k[0] ^ 0x736f6d6570736575ULL, v1 = k[1] ^ 0x646f72616e646f6dULL ^ 0xee;
+        uint64_t v2 = k[0] ^ 0x6c7967656e657261ULL, v3 = k[1] ^ 0x7465646279746573ULL;
+        uint64_t m = 0, b = (uint64_t)n << 56;
+        size_t left = n;
+        int i;
+        for (; left >= 8; left -= 8, p += 8) {
+            memcpy(&m, p, 8);
+            v3 ^= m; KB_SIP_ROUND; KB_SIP_ROUND; v0 ^= m;
+        }
+        m = 0;
+        if (left) memcpy(&m, p, left);
+        b |= m;
+        v3 ^= b; KB_SIP_ROUND; KB_SIP_ROUND; v0 ^= b;
+        v2 ^= 0xee;
+        for (i = 0; i < 4; i++) KB_SIP_ROUND;
+        out[0] = v0 ^ v1 ^ v2 ^ v3;
+        v1 ^= 0xdd;
+        for (i = 0; i < 4; i++) KB_SIP_ROUND;
+        out[1] = v0 ^ v1 ^ v2 ^ v3;
+    }
+    /* A place in 0..n-1 from a hash, without a division. */
+    static inline uint64_t kb_place(uint64_t h, uint64_t n) {
+        return (uint64_t)(((unsigned __int128)h * n) >> 64);
+    }
+    """
+    void kb_siphash128(const uint8_t* p, size_t n, const uint64_t* k, uint64_t* out) noexcept nogil
+    uint64_t kb_place(uint64_t h, uint64_t n) noexcept nogil
+
+ENTRY_BYTES = sizeof(MapEntry)
+
+
+cdef class OffsetMap:
+    """Used by one thread at a time. ``put`` keeps the latest offset that it is given for a key."""
+
+    def __cinit__(self, int64_t bytes_max, double load_factor):
+        """bytes_max: memory it may take. Raises ValueError when that does not hold one key, MemoryError."""
+        cdef bytes secret = os.urandom(sizeof(self.secret))
+        self.entries = NULL
+        self.capacity = bytes_max // <int64_t>sizeof(MapEntry)
+        self.limit = min(<int64_t>(<double>self.capacity * load_factor), self.capacity - 1)
+        self.count = 0
+        self.latest_offset = -1
+        memcpy(self.secret, <const char*>secret, sizeof(self.secret))
+        if self.limit < 1:
+            raise ValueError(f"{bytes_max} bytes at a load factor of {load_factor} hold no key")
+        self.entries = <MapEntry*>calloc(<size_t>self.capacity, sizeof(MapEntry))
+        if self.entries == NULL:
+            raise MemoryError(bytes_max)
+
+    def __dealloc__(self):
+        free(self.entries)
+
+    cdef MapEntry* find(self, const uint8_t* key, Py_ssize_t size, uint64_t* hash) noexcept nogil:
+        """The key's entry, or the empty one that it would take."""
+        cdef MapEntry* entry
+        cdef MapEntry* end = self.entries + self.capacity
+        kb_siphash128(key, <size_t>size, self.secret, hash)
+        entry = self.entries + kb_place(hash[0], <uint64_t>self.capacity)
+        # BOUND: limit < capacity, so an empty entry is met.
+        while entry.next_offset != 0 and (entry.hash[0] != hash[0] or entry.hash[1] != hash[1]):
+            entry += 1
+            if entry == end:
+                entry = self.entries
+        return entry
+
+    cdef bint put(self, const uint8_t* key, Py_ssize_t size, int64_t offset) noexcept nogil:
+        cdef uint64_t[2] hash
+        cdef MapEntry* entry = self.find(key, size, hash)
+        if entry.next_offset == 0:
+            if self.count >= self.limit:
+                return False
+            self.count += 1
+            entry.hash[0], entry.hash[1] = hash[0], hash[1]
+        entry.next_offset = offset + 1
+        return True
+
+    cdef int64_t get(self, const uint8_t* key, Py_ssize_t size) noexcept nogil:
+        cdef uint64_t[2] hash
+        return self.find(key, size, hash).next_offset - 1
+
+    @property
+    def utilization(self) -> float:
+        """Share of the entries that are taken."""
+        return self.count / self.capacity
+
+    def put_key(self, bytes key not None, int64_t offset) -> bool:
+        """Python face of put, for tests."""
+        return self.put(<const uint8_t*><const char*>key, len(key), offset)
+
+    def get_key(self, bytes key not None) -> int:
+        """Python face of get, for tests."""
+        return self.get(<const uint8_t*><const char*>key, len(key))

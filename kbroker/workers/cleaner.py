@@ -1,0 +1,287 @@
+"""The cleaner process: compacts logs whose ``cleanup.policy`` has ``compact``.
+
+It looks for the dirtiest log that is due, has a thread collect the keys of its dirty section and
+write what is kept of each group of segments, and asks the io worker that owns the log to swap the
+group in. What it knows comes from the cluster image, the partition table and the io workers; it
+changes nothing but ``.cleaned`` files and ``cleaner-offset-checkpoint``. A log that cannot be
+compacted is set aside and reported, the others go on.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from functools import partial
+from typing import Any
+
+from kbroker._ext.partition_table import ONLINE, PartitionTable
+from kbroker.clock import SystemClock
+from kbroker.cluster.image import ClusterImage, TopicImage
+from kbroker.config.topic_config import TopicConfig
+from kbroker.errors import WireError
+from kbroker.ipc.process_table import CONTROLLER, Address, ProcessKind
+from kbroker.ipc.rpc import Pending, run
+from kbroker.metrics import catalog
+from kbroker.metrics.slots import Counters
+from kbroker.storage.checkpoint import TopicPartition
+from kbroker.storage.cleaner import CleaningStats
+from kbroker.storage.cleaner_checkpoints import CleanerCheckpoints
+from kbroker.storage.cleaner_policy import CompactionRules, DirtyRange
+from kbroker.storage.formats import partition_dir_name
+from kbroker.storage.throttle import Throttle
+from kbroker.workers.base import Worker, now_ms
+from kbroker.workers.cleaner_pass import CleanerPass, PassFailed, PassPostponed
+from kbroker.workers.cleaner_threads import CleanerThreads
+from kbroker.workers.cleaner_views import LogView, LogViews
+
+log = logging.getLogger(__name__)
+
+HELLO_TIMEOUT_MS = 1000
+# A log that was busy or changed under the cleaner is looked at again after this long.
+POSTPONED_MS = 1000
+STOP_TIMEOUT_S = 0.5
+
+
+class CompactedLog:
+    """A partition of this broker that is to be compacted, with the settings of its topic."""
+
+    __slots__ = ("config", "key", "rules", "slot", "slot_incarnation", "topic_id")
+
+    def __init__(self, topic: TopicImage, partition: int, config: TopicConfig) -> None:
+        image = topic.partitions[partition]
+        self.key: TopicPartition = (topic.name, partition)
+        self.topic_id = topic.topic_id
+        self.slot = image.slot
+        self.slot_incarnation = image.slot_incarnation
+        self.config = config
+        self.rules = CompactionRules(
+            config["min.cleanable.dirty.ratio"],
+            config["min.compaction.lag.ms"],
+            config["max.compaction.lag.ms"],
+        )
+
+
+class CleanerWorker(Worker):
+    """One process; see the module."""
+
+    kind = ProcessKind.CLEANER
+
+    def setup(self) -> None:
+        context = self.context
+        self.table = PartitionTable(context.partition_table, self.config["partition.table.slots"])
+        self.image = ClusterImage()
+        self.clock = SystemClock()
+        self.counters = Counters(context.counters, self.processes.addresses.index(self.address))
+        self.counters.reset_gauges()
+        self.io_workers = self.processes.of_kind(ProcessKind.IO_WORKER)
+        self.checkpoints = CleanerCheckpoints(self.config.log_dirs)
+        self.views = LogViews(self.rpc, self.io_worker)
+        self.stop_event = threading.Event()
+        self.throttle = Throttle(
+            self.config["log.cleaner.io.max.bytes.per.second"], self.stop_event.wait
+        )
+        self.threads = CleanerThreads()
+        self.add_reader(self.threads.fd, self.threads.collect)
+        self._compacted: list[CompactedLog] | None = None
+        self._passes: dict[TopicPartition, CleanerPass] = {}
+        self._lanes: set[int] = set()
+        # Logs set aside, with the dirty bytes in each; those to be looked at again at a time.
+        self._uncleanable: dict[TopicPartition, int] = {}
+        self._postponed: dict[TopicPartition, int] = {}
+        self._last_stats: dict[int, CleaningStats] = {}
+        self._last_run_ms = now_ms()
+        self.rpc.serve("image", self.serve_image)
+        run(self.join()).then(_raise_failure)
+
+    async def join(self) -> None:
+        while True:
+            try:
+                snapshot = await self.rpc.call(CONTROLLER, "hello", timeout_ms=HELLO_TIMEOUT_MS)
+                break
+            except WireError:
+                await self.rpc.sleep(5)
+        self.image.apply(snapshot)
+        self.take_settings()
+        self.ready()
+        self.start_lanes()
+
+    def io_worker(self, slot: int) -> Address:
+        return self.io_workers[slot % len(self.io_workers)]
+
+    # -- the cluster image --
+
+    def serve_image(self, sender: Address, delta: dict[str, Any]) -> None:
+        changed = self.image.apply(delta)
+        self._compacted = None
+        if "broker_config" in delta:
+            self.take_settings()
+            self._uncleanable.clear()
+            self.start_lanes()
+        for name, (old, new) in changed.items():
+            if old is None:
+                continue
+            gone = new is None or new.topic_id != old.topic_id
+            if gone or new is None or new.config != old.config:
+                self._forget((name, number) for number in range(len(old.partitions)))
+            if gone:
+                self._drop_checkpoints([(name, n) for n in range(len(old.partitions))])
+
+    def take_settings(self) -> None:
+        self.follow_settings(self.image.broker_config)
+        self.throttle.bytes_per_s = self.config["log.cleaner.io.max.bytes.per.second"]
+        self._compacted = None
+
+    def _forget(self, keys: Any) -> None:
+        """What was decided about these logs may not hold any more; passes under way are ended."""
+        for key in keys:
+            self._uncleanable.pop(key, None)
+            self._postponed.pop(key, None)
+            if key in self._passes:
+                self._passes[key].cancelled = True
+
+    def _drop_checkpoints(self, keys: list[TopicPartition]) -> None:
+        try:
+            self.checkpoints.remove(keys)
+        except OSError as error:
+            log.error("cleaner checkpoint not written: %s", error)
+
+    def compacted_logs(self) -> list[CompactedLog]:
+        """Every log to be compacted; made anew after a change of the image."""
+        if self._compacted is None:
+            self._compacted = []
+            for topic in self.image.topics.values():
+                config = TopicConfig(topic.config, self.config)
+                if "compact" in config["cleanup.policy"]:
+                    self._compacted += [
+                        CompactedLog(topic, number, config)
+                        for number, partition in enumerate(topic.partitions)
+                        if partition.slot >= 0
+                    ]
+            self.views.keep({entry.slot for entry in self._compacted})
+        return self._compacted
+
+    # -- choosing --
+
+    def start_lanes(self) -> None:
+        """One for each of ``log.cleaner.threads``; a lane too many ends by itself."""
+        for number in range(self.config["log.cleaner.threads"]):
+            if number not in self._lanes:
+                self._lanes.add(number)
+                run(self.lane(number)).then(_raise_failure)
+
+    async def lane(self, number: int) -> None:
+        while number < self.config["log.cleaner.threads"]:
+            if not await self.clean_dirtiest(number):
+                await self.rpc.sleep(max(1, self.config["log.cleaner.backoff.ms"]))
+        self._lanes.discard(number)
+        self._last_stats.pop(number, None)
+
+    async def clean_dirtiest(self, lane: int) -> bool:
+        """Compact the log that needs it most; False when none does, or it did not work out."""
+        self._last_run_ms = now_ms()
+        chosen = await self.choose()
+        if chosen is None:
+            return False
+        entry, view, section = chosen
+        work = CleanerPass(self, entry, view, section, lane)
+        self._passes[entry.key] = work
+        try:
+            stats = await work.run()
+        except PassPostponed as error:
+            log.info("%s: not compacted now: %s", partition_dir_name(*entry.key), error)
+            self._postponed[entry.key] = now_ms() + POSTPONED_MS
+            return False
+        except PassFailed as error:
+            self._set_aside(entry, section, error)
+            return False
+        finally:
+            del self._passes[entry.key]
+            self.views.drop(entry.slot)
+        self._record(lane, stats)
+        return True
+
+    async def choose(self) -> tuple[CompactedLog, LogView, DirtyRange] | None:
+        """The log with the largest dirty share among those that are due."""
+        entries = self.compacted_logs()
+        states = {}
+        for entry in entries:
+            state = self.table.read(entry.slot)
+            if (
+                state is not None
+                and state["state"] == ONLINE
+                and state["slot_incarnation"] == entry.slot_incarnation
+            ):
+                states[entry.slot] = state
+        await self.views.refresh(
+            [entry for entry in entries if entry.slot in states],
+            {slot: state["segment_version"] for slot, state in states.items()},
+        )
+        found: tuple[CompactedLog, LogView, DirtyRange] | None = None
+        dirtiest, delay_ms, wall_ms = 0.0, 0, self.clock.now_ms()
+        for entry in entries:
+            view = self.views.get(entry.slot)
+            if view is None or entry.slot not in states or self._is_left_alone(entry.key):
+                continue
+            section = view.dirty_range(
+                self.checkpoints.get(view.log_dir, entry.key),
+                entry.rules,
+                wall_ms,
+                states[entry.slot],
+            )
+            dirtiest = max(dirtiest, section.ratio)
+            delay_ms = max(delay_ms, section.delay_ms)
+            if section.is_due(entry.rules) and (found is None or section.ratio > found[2].ratio):
+                found = (entry, view, section)
+        self.counters.set(catalog.CLEANER_MAX_DIRTY, int(100 * dirtiest))
+        self.counters.set(catalog.CLEANER_MAX_DELAY, delay_ms // 1000)
+        return found
+
+    def _is_left_alone(self, key: TopicPartition) -> bool:
+        if key in self._passes or key in self._uncleanable:
+            return True
+        return self._postponed.get(key, 0) > now_ms()
+
+    # -- outcomes --
+
+    def _set_aside(self, entry: CompactedLog, section: DirtyRange, error: PassFailed) -> None:
+        self._uncleanable[entry.key] = section.dirty_bytes
+        log.error(
+            "%s cannot be compacted and is left alone until its settings or the broker's change,"
+            " or a restart: %s",
+            partition_dir_name(*entry.key),
+            error,
+        )
+
+    def _record(self, lane: int, stats: CleaningStats) -> None:
+        self._last_stats[lane] = stats
+        counters, latest = self.counters, self._last_stats.values()
+        counters.add(catalog.CLEANER_RUNS)
+        counters.add(catalog.CLEANER_BYTES_READ, stats.bytes_read + stats.index_bytes)
+        counters.add(catalog.CLEANER_BYTES_WRITTEN, stats.bytes_written)
+        counters.set(
+            catalog.CLEANER_BUFFER, int(100 * max(entry.map_utilization for entry in latest))
+        )
+        read = max(1, sum(entry.bytes_read for entry in latest))
+        written = sum(entry.bytes_written for entry in latest)
+        counters.set(catalog.CLEANER_RECOPY, 100 * written // read)
+        counters.set(catalog.CLEANER_MAX_TIME, int(max(entry.total_s for entry in latest)))
+
+    def in_thread(self, lane: int, function: Any, *args: Any) -> Pending:
+        return self.threads.run(lane, partial(function, *args))
+
+    def tick(self, now: int) -> None:
+        counters = self.counters
+        counters.set(catalog.CLEANER_LAST_RUN, now - self._last_run_ms)
+        counters.set(catalog.CLEANER_UNCLEANABLE, len(self._uncleanable))
+        counters.set(catalog.CLEANER_UNCLEANABLE_BYTES, sum(self._uncleanable.values()))
+
+    def shutdown(self) -> None:
+        self.stop_event.set()
+        for entry in self._passes.values():
+            entry.cancelled = True
+        self.threads.close(STOP_TIMEOUT_S)
+
+
+def _raise_failure(outcome: Pending) -> None:
+    if outcome.error is not None:
+        raise outcome.error

@@ -1,0 +1,69 @@
+"""Threads for the cleaner's work, beside the loop of its process.
+
+A thread runs one function at a time and touches files only; what follows runs in the loop. Threads
+are started with the first work.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from kbroker.ipc.rpc import Pending
+
+
+class CleanerThreads:
+    """BOUND: the caller gives a thread one function at a time."""
+
+    def __init__(self) -> None:
+        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._jobs: dict[int, queue.SimpleQueue[tuple[Callable[[], Any], Pending] | None]] = {}
+        self._threads: dict[int, threading.Thread] = {}
+        self._done: deque[tuple[Pending, Any, BaseException | None]] = deque()
+
+    @property
+    def fd(self) -> int:
+        """Readable when ``collect`` has something to do."""
+        return self._wake_fd
+
+    def run(self, number: int, function: Callable[[], Any]) -> Pending:
+        """Have thread ``number`` run ``function``; its result or its exception."""
+        pending = Pending()
+        if number not in self._threads:
+            self._jobs[number] = queue.SimpleQueue()
+            name, args = f"kb-clean-{number}", (self._jobs[number],)
+            thread = threading.Thread(target=self._loop, args=args, name=name, daemon=True)
+            self._threads[number] = thread
+            thread.start()
+        self._jobs[number].put((function, pending))
+        return pending
+
+    def _loop(self, jobs: queue.SimpleQueue[tuple[Callable[[], Any], Pending] | None]) -> None:
+        while (entry := jobs.get()) is not None:
+            function, pending = entry
+            try:
+                self._done.append((pending, function(), None))
+            except BaseException as error:
+                self._done.append((pending, None, error))
+            os.eventfd_write(self._wake_fd, 1)
+
+    def collect(self) -> None:
+        """Resolve what is done; called in the loop."""
+        try:
+            os.eventfd_read(self._wake_fd)
+        except BlockingIOError:
+            pass
+        while self._done:
+            pending, result, error = self._done.popleft()
+            pending.resolve(result, error)
+
+    def close(self, timeout_s: float) -> None:
+        """End idle threads and wait this long for the others, which die with the process."""
+        for jobs in self._jobs.values():
+            jobs.put(None)
+        for thread in self._threads.values():
+            thread.join(timeout_s)

@@ -1,0 +1,138 @@
+"""The cleaner's counterpart in an io worker: says what there is to compact, and swaps in what was.
+
+The cleaner reads sealed segments by itself; only the owner of a log changes its list of segments. A
+swap waits for nobody: the disk is made ready in the background, the exchange is renames within one
+turn of the loop.
+"""
+
+from __future__ import annotations
+
+import logging
+from errno import ENOENT
+from typing import TYPE_CHECKING, Any
+
+from kbroker.errors import ErrorCode, StorageError, WireError
+from kbroker.ipc.process_table import Address
+from kbroker.ipc.rpc import Pending
+from kbroker.storage.files import is_full_disk
+from kbroker.storage.partition_log import PartitionLog
+from kbroker.storage.segment_swap import SegmentSwap, SwapRefused
+
+if TYPE_CHECKING:
+    from kbroker.workers.io_worker import IoWorker
+
+log = logging.getLogger(__name__)
+
+
+class LogCleaningService:
+    """Made by the io worker."""
+
+    def __init__(self, worker: IoWorker) -> None:
+        self._worker = worker
+        for operation in ("cleanable_segments", "active_producers", "swap_segments"):
+            worker.rpc.serve(operation, getattr(self, f"serve_{operation}"))
+
+    def serve_cleanable_segments(
+        self, sender: Address, slots: list[int], timestamps: bool = False
+    ) -> list[dict[str, Any]]:
+        """The logs of these slots as they are now; one that is not open here is left out.
+
+        segments: (base offset, next offset, bytes, largest timestamp) of each sealed one; the last
+        is -1 unless ``timestamps``. active: base offset of the active segment. cuts: to be handed
+        back with a swap.
+        """
+        found = (self._worker.logs.log(slot) for slot in slots)
+        return [_describe(entry, timestamps) for entry in found if entry is not None]
+
+    def serve_active_producers(self, sender: Address, slot: int) -> list[tuple[int, int, int]]:
+        """(producer id, last data offset or -1, epoch) of each producer the log remembers."""
+        producers = self._worker.log_of(slot).producers()
+        return [
+            (
+                entry.producer_id,
+                entry.recent_batches[-1][3] if entry.last_sequence_number >= 0 else -1,
+                entry.producer_epoch,
+            )
+            for entry in producers
+        ]
+
+    async def serve_swap_segments(self, sender: Address, slot: int, **swap: Any) -> dict[str, str]:
+        """Put a cleaned segment in the place of its group; arguments as for ``SegmentSwap``.
+
+        ``refused`` in the answer says why not; ``busy`` asks to try again in a moment.
+        """
+        entry = self._worker.log_of(slot)
+        if self._worker.coordinators.is_loading(slot):
+            return {"busy": "a coordinator is reading the log"}
+        request = SegmentSwap(entry, **swap)
+        try:
+            request.check()
+            await self._prepared(request)
+            self._commit(entry, request)
+        except SwapRefused as refused:
+            self._abandon(entry, request)
+            return {"refused": str(refused)}
+        except OSError as error:
+            self._abandon(entry, request)
+            if error.errno == ENOENT or is_full_disk(error):
+                return {"refused": str(error)}
+            # A sync has failed: what was written since may be lost.
+            entry.fail(error)
+            self._worker.on_storage_failure(slot)
+            raise WireError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        except StorageError as error:
+            self._worker.on_storage_failure(slot)
+            raise WireError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        self._worker.engine.wake(slot)
+        return {}
+
+    def _prepared(self, request: SegmentSwap) -> Pending:
+        done = Pending()
+
+        def job() -> SwapRefused | None:
+            try:
+                request.prepare()
+            except SwapRefused as refused:
+                return refused
+            return None
+
+        def on_done(result: object, error: OSError | None) -> None:
+            refused = result if isinstance(result, SwapRefused) else None
+            done.resolve(error=error or refused)
+
+        self._worker.logs.in_background(job, on_done)
+        return done
+
+    def _commit(self, entry: PartitionLog, request: SegmentSwap) -> None:
+        if self._worker.logs.log(entry.slot) is not entry:
+            raise SwapRefused("the log is not open any more")
+        if self._worker.coordinators.is_loading(entry.slot):
+            raise SwapRefused("a coordinator is reading the log")
+        request.commit()
+
+    def _abandon(self, entry: PartitionLog, request: SegmentSwap) -> None:
+        try:
+            request.abandon()
+        except OSError as error:
+            # A restart takes them for a swap to be finished, which is right but for a truncation.
+            log.error("%s: the files of a refused swap are left: %s", entry.name, error)
+
+
+def _describe(entry: PartitionLog, timestamps: bool) -> dict[str, Any]:
+    segments = entry.segments
+    return {
+        "slot": entry.slot,
+        "log_dir": entry.log_dir,
+        "path": entry.path,
+        "cuts": entry.cuts,
+        "active": segments[-1].base_offset,
+        "segments": [
+            (
+                segment.base_offset,
+                segment.next_offset,
+                segment.size,
+                segment.largest_timestamp() if timestamps else -1,
+            )
+            for segment in segments[:-1]
+        ],
+    }

@@ -1,0 +1,227 @@
+"""Compaction in a running broker: what clients, coordinators and metrics see of it."""
+
+from __future__ import annotations
+
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
+
+from kbroker.testing import Broker
+from kbroker.testing.waiting import wait_until
+
+pytestmark = pytest.mark.integration
+
+SETTINGS = {
+    "log.cleaner.backoff.ms": 50,
+    "log.cleaner.dedupe.buffer.size": 8 << 20,
+    "offsets.topic.num.partitions": 2,
+    "offsets.topic.segment.bytes": 4096,
+    "transaction.state.log.num.partitions": 2,
+}
+TOPIC = {
+    "cleanup.policy": "compact",
+    "segment.bytes": "20000",
+    "min.cleanable.dirty.ratio": "0.01",
+    "file.delete.delay.ms": "0",
+}
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    with Broker(SETTINGS, directory=tmp_path) as running:
+        yield running
+
+
+def create(broker: Broker, topic: str = "table", **config: str) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    new = NewTopic(topic, 1, 1, config={**TOPIC, **config})
+    for future in admin.create_topics([new]).values():
+        future.result(10)
+
+
+def produce(
+    broker: Broker, rounds: int, keys: int = 50, topic: str = "table", **config: object
+) -> dict[bytes, bytes | None]:
+    """Write ``rounds`` values of every key, the last of each tenth being a tombstone; the last
+    values.
+    """
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 1, **config})
+    last: dict[bytes, bytes | None] = {}
+    for number in range(rounds):
+        for key in range(keys):
+            name = b"key-%d" % key
+            is_last = number + 1 == rounds
+            last[name] = None if is_last and key % 10 == 0 else b"%d-" % number + b"v" * 30
+            producer.produce(topic, key=name, value=last[name])
+        producer.flush(10)
+    return last
+
+
+def read_all(broker: Broker, topic: str = "table", **config: object) -> list[tuple]:
+    """(offset, key, value) of every record, read as a client does."""
+    consumer = Consumer(
+        {"bootstrap.servers": broker.bootstrap, "group.id": "r", "enable.auto.commit": False,
+         "enable.partition.eof": True, "auto.offset.reset": "earliest", **config}
+    )  # fmt: skip
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found = []
+    while True:
+        message = consumer.poll(10)
+        assert message is not None, "no end of the partition within 10 s"
+        if message.error():
+            break
+        found.append((message.offset(), message.key(), message.value()))
+    consumer.close()
+    return found
+
+
+def metric(broker: Broker, name: str) -> float:
+    with urllib.request.urlopen(f"{broker.metrics_url}/metrics", timeout=5) as answer:
+        lines = answer.read().decode().splitlines()
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name))
+
+
+def log_bytes(broker: Broker, topic: str = "table") -> int:
+    paths = Path(broker.data_dir, f"{topic}-0").glob("*.log")
+    return sum(path.stat().st_size for path in paths)
+
+
+def wait_for_end(broker: Broker, topic: str = "table") -> None:
+    """Until all but the active segment of the topic is compacted."""
+    path = Path(broker.data_dir, "cleaner-offset-checkpoint")
+
+    def is_clean() -> bool:
+        if not path.exists():
+            return False
+        done = [line.split() for line in path.read_text().splitlines()[2:]]
+        bases = sorted(p.stem for p in Path(broker.data_dir, f"{topic}-0").glob("*.log"))
+        return [topic, "0", str(int(bases[-1]))] in done
+
+    wait_until(is_clean, timeout=20)
+
+
+def test_compaction_leaves_the_last_value_of_each_key(broker):
+    create(broker)
+    last = produce(broker, rounds=40)
+    before = log_bytes(broker)
+    wait_for_end(broker)
+    records = read_all(broker)
+    assert {key: value for _, key, value in records} == last
+    assert [offset for offset, _, _ in records] == sorted({offset for offset, _, _ in records})
+    assert log_bytes(broker) < before
+    assert len(records) < 40 * 50 / 2
+    assert metric(broker, "kbroker_log_cleaner_runs_total") >= 1
+    assert metric(broker, "kbroker_log_cleaner_uncleanable_partitions") == 0
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_compaction_of_compressed_batches_keeps_last_values(broker, codec):
+    create(broker, **{"segment.bytes": "4000"})
+    last = produce(broker, 30, **{"compression.type": codec})
+    wait_for_end(broker)
+    assert {key: value for _, key, value in read_all(broker)} == last
+
+
+def test_compaction_of_transactions_drops_what_was_aborted(broker):
+    create(broker, **{"segment.bytes": "4000"})
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "t"})
+    producer.init_transactions(10)
+    for number in range(20):
+        producer.begin_transaction()
+        for key in range(10):
+            name = b"k%d" % key if number % 2 else b"aborted-%d" % key
+            producer.produce("table", key=name, value=b"%d" % number + b"x" * 40)
+        producer.flush(10)
+        if number % 2:
+            producer.commit_transaction(10)
+        else:
+            producer.abort_transaction(10)
+    produce(broker, 4)
+    wait_for_end(broker)
+    uncommitted = read_all(broker, **{"isolation.level": "read_uncommitted"})
+    values = {
+        key: value for _, key, value in uncommitted if key.startswith(b"k") and b"-" not in key
+    }
+    assert values == {b"k%d" % key: b"19" + b"x" * 40 for key in range(10)}
+    assert not [key for _, key, _ in uncommitted if key.startswith(b"aborted")]
+    producer.begin_transaction()
+    producer.produce("table", key=b"k0", value=b"more")
+    producer.commit_transaction(10)
+
+
+def test_compaction_of_offsets_keeps_committed_offsets(broker):
+    create(broker, "data", **{"cleanup.policy": "delete"})
+    produce(broker, 2, topic="data")
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "g"})
+    for offset in range(600):
+        consumer.commit(offsets=[TopicPartition("data", 0, offset % 90)], asynchronous=False)
+    consumer.commit(offsets=[TopicPartition("data", 0, 77)], asynchronous=False)
+    path = Path(broker.data_dir, "cleaner-offset-checkpoint")
+    wait_until(lambda: path.exists() and "__consumer_offsets" in path.read_text(), timeout=20)
+    wait_until(lambda: metric(broker, "kbroker_log_cleaner_runs_total") >= 1, timeout=20)
+    assert consumer.committed([TopicPartition("data", 0)], 10)[0].offset == 77
+    consumer.close()
+    for _ in range(2):
+        broker.restart()
+        again = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "g"})
+        assert again.committed([TopicPartition("data", 0)], 10)[0].offset == 77
+        again.close()
+
+
+def test_compaction_sets_a_damaged_partition_aside_and_goes_on(broker):
+    create(broker, "bad", **{"cleanup.policy": "delete", "segment.bytes": "4000"})
+    create(broker, "good")
+    produce(broker, 10, topic="bad")
+    first = Path(broker.data_dir, "bad-0", f"{0:020d}.log")
+    data = bytearray(first.read_bytes())
+    data[200] ^= 1
+    first.write_bytes(data)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    entry = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
+    change = ConfigResource(ResourceType.TOPIC, "bad", incremental_configs=[entry])
+    for future in admin.incremental_alter_configs([change]).values():
+        future.result(10)
+    wait_until(
+        lambda: metric(broker, "kbroker_log_cleaner_uncleanable_partitions") == 1, timeout=20
+    )
+    assert "bad-0 cannot be compacted" in broker.log_text
+    last = produce(broker, 40, topic="good")
+    wait_for_end(broker, "good")
+    assert {key: value for _, key, value in read_all(broker, "good")} == last
+
+
+def test_compaction_of_a_deleted_topic_starts_anew_with_the_next(broker):
+    create(broker)
+    produce(broker, 40)
+    wait_for_end(broker)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.delete_topics(["table"])["table"].result(10)
+    path = Path(broker.data_dir, "cleaner-offset-checkpoint")
+    wait_until(lambda: "table 0" not in path.read_text(), timeout=10)
+    create(broker)
+    last = produce(broker, 40)
+    wait_for_end(broker)
+    assert {key: value for _, key, value in read_all(broker)} == last
+
+
+def test_compaction_leaves_what_a_restart_can_open(broker):
+    create(broker)
+    last = produce(broker, 40)
+    wait_for_end(broker)
+    records = read_all(broker)
+    broker.restart()
+    assert read_all(broker) == records
+    broker.kill_all()
+    broker.start()
+    assert {key: value for _, key, value in read_all(broker)} == last
