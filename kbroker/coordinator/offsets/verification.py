@@ -35,13 +35,14 @@ RETRIABLE = {
 
 
 class Verification:
-    """Asks, then commits. BOUND: one guard for each producer with a question on its way."""
+    """Asks, then commits. BOUND: one guard for each question on its way."""
 
     def __init__(self, offsets: Offsets, commits: Commits) -> None:
         self._host = offsets.host
         self._commits = commits
-        # producer id -> what tells the present question from one before a marker
-        self._guards: dict[int, object] = {}
+        # producer id -> the questions that no marker has come behind. A late request of a past
+        # transaction may ask beside one of the present.
+        self._guards: dict[int, set[object]] = {}
         self._asked: set[Pending] = set()
 
     async def handle(self, call: Call) -> TxnOffsetCommitResponse:
@@ -52,7 +53,8 @@ class Verification:
         enabled = adds or self._host.config["transaction.partition.verification.enable"]
         guard: object | None = None
         if producer_id >= 0 and enabled and not self._host.has_transaction(producer_id, epoch):
-            guard = self._guards[producer_id] = object()
+            guard = object()
+            self._guards.setdefault(producer_id, set()).add(guard)
             code = await self._ask(request, adds)
             if code != ErrorCode.NONE:
                 self._drop(producer_id, guard)
@@ -79,7 +81,7 @@ class Verification:
     def _commit(self, op: Operation, call: Call, guard: object | None) -> TxnOffsetCommitResponse:
         request: TxnOffsetCommitRequest = call.request
         if guard is not None:
-            is_current = self._guards.get(request.producer_id) is guard
+            is_current = guard in self._guards.get(request.producer_id, ())
             self._drop(request.producer_id, guard)
             if not is_current and not self._host.has_transaction(
                 request.producer_id, request.producer_epoch
@@ -89,8 +91,10 @@ class Verification:
         return self._commits.handle_transactional(op, call)
 
     def _drop(self, producer_id: int, guard: object) -> None:
-        if self._guards.get(producer_id) is guard:
-            del self._guards[producer_id]
+        guards = self._guards.get(producer_id, set())
+        guards.discard(guard)
+        if not guards:
+            self._guards.pop(producer_id, None)
 
     def on_marker(self, producer_id: int) -> None:
         """What is being asked for the producer is out of date."""

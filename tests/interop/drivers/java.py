@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
 import json
 import os
 import selectors
@@ -89,6 +90,9 @@ def _locked(home: Path) -> Iterator[None]:
         yield
 
 
+_drivers = itertools.count()
+
+
 class Java:
     """The Java producer, consumer and admin client of one version."""
 
@@ -99,7 +103,7 @@ class Java:
         self._turn = threading.Lock()
         classes = classes_of(version, "kafka-clients", sorted(SOURCES.glob("*.java")))
         path = f"{classes}:{libraries(version)}/*"
-        self._log = open(CACHE / f"driver-{version}-{os.getpid()}.log", "w+b")
+        self._log = open(CACHE / f"driver-{version}-{os.getpid()}-{next(_drivers)}.log", "w+b")
         self._jvm = subprocess.Popen(
             ["java", *JVM_OPTIONS, "-cp", path, "ClientDriver", bootstrap],
             stdin=subprocess.PIPE,

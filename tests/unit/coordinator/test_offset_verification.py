@@ -97,6 +97,20 @@ def test_marker_that_overtakes_the_answer_ends_the_question(host: CoordinatorHos
     assert len(host.log) == 1
 
 
+@pytest.mark.parametrize("late_epoch", [0, 1])
+def test_late_request_beside_the_present_one_does_not_spoil_it(
+    host: CoordinatorHost, late_epoch: int
+) -> None:
+    """The same request again, or one of a transaction that is past."""
+    host.verdict = None
+    present = host.send(commit(epoch=1), 5)
+    late = host.send(commit(epoch=late_epoch), 5)
+    host.questions[1][4].resolve(int(ErrorCode.PRODUCER_FENCED))
+    assert code(late.value) == ErrorCode.PRODUCER_FENCED
+    host.questions[0][4].resolve(0)
+    assert code(present.value) == ErrorCode.NONE
+
+
 def test_answer_for_a_machine_that_was_replaced_writes_nothing(host: CoordinatorHost) -> None:
     """A marker after the reload is known to the new machine only."""
     host.verdict = None
