@@ -125,15 +125,28 @@ def check(writer: Writer, members: list[Member], everyone: list[Member], topic: 
 
     wait_until(all_taken, DRAIN_S, f"all {count} records are taken")
     assert overlaps(everyone) == []
-    for member in everyone:
+    for index, member in enumerate(everyone):
         for record in member.taken:
-            seen[record.where].append((record.at, record.offset, member.name))
+            name = f"{member.name} #{index}"
+            seen[record.where].append((record.at, record.offset, name))
     for where, records in seen.items():
         offsets = [offset for _, offset, _ in sorted(records)]
-        assert offsets == list(range(len(offsets))), f"{where}: {offsets[:50]}"
+        if offsets != list(range(len(offsets))):
+            raise AssertionError(f"{where}: {story(where, sorted(records), everyone)}")
     assert sum(map(len, seen.values())) == count
     rebalances = sum(move.kind == "assigned" for member in everyone for move in member.moves)
     print(f"{count} records, {len(everyone)} members, {rebalances} assignments")
+
+
+def story(where: Partition, records: list[tuple[float, int, str]], everyone: list[Member]) -> str:
+    """What happened around the first record that came out of turn."""
+    at, wrong, _ = next(record for n, record in enumerate(records) if record[1] != n)
+    lines = [(at, f"{offset} to {name}") for at, offset, name in records if abs(offset - wrong) < 3]
+    for index, member in enumerate(everyone):
+        for move in member.moves:
+            if where in move.partitions and abs(move.at - at) < 5:
+                lines.append((move.at, f"{move.kind}: {member.name} #{index}"))
+    return "; ".join(f"{at:.3f} {text}" for at, text in sorted(lines))
 
 
 MODES = [
