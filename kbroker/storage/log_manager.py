@@ -391,6 +391,10 @@ class LogManager:
         """Run ``job``, which touches files only, beside the loop; ``on_done`` at a later tick."""
         self._background.submit(job, on_done)
 
+    def collect_background(self) -> None:
+        """Do what follows from finished background work now, not at the next tick."""
+        self._background.collect()
+
     # ---- opening ----
 
     def _dir_of(self, key: TopicPartition) -> LogDir | None:

@@ -8,6 +8,8 @@ from collections.abc import Callable
 
 # Work may run ahead of the limit by this much, so that small pieces do not cost a sleep each.
 AHEAD_S = 0.05
+# A sleeper looks this often whether it still has to.
+SLICE_S = 0.5
 
 
 class Throttle:
@@ -20,17 +22,26 @@ class Throttle:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """pause: sleeps for seconds; may return early when the process stops."""
-        self.bytes_per_s = bytes_per_s
+        self._bytes_per_s = max(bytes_per_s, 1.0)
         self._pause = pause
         self._clock = clock
         self._lock = threading.Lock()
         self._free_at = clock()
 
-    def take(self, count: int) -> None:
-        """Account for ``count`` bytes that were read or written."""
+    def set_rate(self, bytes_per_s: float) -> None:
+        """Follow a changed setting; who sleeps for the old one goes on at once."""
         with self._lock:
-            now = self._clock()
-            self._free_at = max(self._free_at, now) + count / max(self.bytes_per_s, 1.0)
-            wait_s = self._free_at - now
-        if wait_s > AHEAD_S:
-            self._pause(wait_s)
+            if max(bytes_per_s, 1.0) != self._bytes_per_s:
+                self._bytes_per_s = max(bytes_per_s, 1.0)
+                self._free_at = self._clock()
+
+    def take(self, count: int, is_over: Callable[[], bool] = lambda: False) -> None:
+        """Account for ``count`` bytes that were read or written. is_over: no need to sleep on."""
+        with self._lock:
+            rate = self._bytes_per_s
+            due = self._free_at = max(self._free_at, self._clock()) + count / rate
+        while not is_over() and rate == self._bytes_per_s:
+            wait_s = due - self._clock()
+            if wait_s <= AHEAD_S:
+                return
+            self._pause(min(wait_s, SLICE_S))

@@ -128,7 +128,7 @@ class CleanerWorker(Worker):
 
     def take_settings(self) -> None:
         self.follow_settings(self.image.broker_config)
-        self.throttle.bytes_per_s = self.config["log.cleaner.io.max.bytes.per.second"]
+        self.throttle.set_rate(self.config["log.cleaner.io.max.bytes.per.second"])
         self._compacted = None
 
     def _forget(self, keys: Any) -> None:

@@ -68,6 +68,8 @@ class CleanerPass:
         """Raises PassPostponed, PassFailed."""
         try:
             return await self._run()
+        except PassPostponed:
+            raise
         except (UncleanableError, CorruptTxnIndexError) as error:
             raise PassFailed(str(error)) from error
         except (CleaningStopped, WireError) as error:
@@ -132,7 +134,7 @@ class CleanerPass:
         )
 
     def _on_bytes(self, count: int) -> None:
-        self._worker.throttle.take(count)
+        self._worker.throttle.take(count, lambda: self.cancelled)
         self._ensure_wanted()
 
     def _ensure_wanted(self) -> None:

@@ -81,7 +81,7 @@ class IoWorker(Worker):
         self.totals = Totals(self.counters, self.metric_rows(lanes))
         self.transaction_log = TransactionLog(self)
         self.transaction_log.verify_with(self.coordinators.verify)
-        LogCleaningService(self)
+        self.cleaning = LogCleaningService(self)
         self.logs = LogManager(
             self.config,
             self.config.log_dirs,
@@ -275,6 +275,7 @@ class IoWorker(Worker):
                 reader()
 
     def end_turn(self) -> None:
+        self.cleaning.end_turn()
         self.lane_is_full = self.engine.end_turn()
         self.lane_is_full |= self.transaction_log.end_turn()
         self.lane_is_full |= self.coordinators.end_turn()
@@ -308,6 +309,9 @@ class IoWorker(Worker):
 
     def next_deadline_ms(self) -> int | None:
         deadline = self.coordinators.next_deadline_ms
+        swap = self.cleaning.next_deadline_ms()
+        if swap is not None:
+            deadline = min(swap, deadline)
         return min(now_ms() + 1, deadline) if self.lane_is_full else deadline
 
     def on_storage_failure(self, slot: int) -> None:

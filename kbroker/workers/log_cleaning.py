@@ -17,11 +17,15 @@ from kbroker.ipc.rpc import Pending
 from kbroker.storage.files import is_full_disk
 from kbroker.storage.partition_log import PartitionLog
 from kbroker.storage.segment_swap import SegmentSwap, SwapRefused
+from kbroker.workers.base import now_ms
 
 if TYPE_CHECKING:
     from kbroker.workers.io_worker import IoWorker
 
 log = logging.getLogger(__name__)
+
+# While files are made ready, the loop turns at least this often.
+PREPARING_TURN_MS = 5
 
 
 class LogCleaningService:
@@ -29,6 +33,7 @@ class LogCleaningService:
 
     def __init__(self, worker: IoWorker) -> None:
         self._worker = worker
+        self._preparing = 0
         for operation in ("cleanable_segments", "active_producers", "swap_segments"):
             worker.rpc.serve(operation, getattr(self, f"serve_{operation}"))
 
@@ -86,8 +91,18 @@ class LogCleaningService:
         self._worker.engine.wake(slot)
         return {}
 
+    def end_turn(self) -> None:
+        """Go on with swaps whose files are ready; between ticks, because the cleaner waits."""
+        if self._preparing:
+            self._worker.logs.collect_background()
+
+    def next_deadline_ms(self) -> int | None:
+        """When to look again, on the clock of ``now_ms``."""
+        return now_ms() + PREPARING_TURN_MS if self._preparing else None
+
     def _prepared(self, request: SegmentSwap) -> Pending:
         done = Pending()
+        self._preparing += 1
 
         def job() -> SwapRefused | None:
             try:
@@ -97,6 +112,7 @@ class LogCleaningService:
             return None
 
         def on_done(result: object, error: OSError | None) -> None:
+            self._preparing -= 1
             refused = result if isinstance(result, SwapRefused) else None
             done.resolve(error=error or refused)
 

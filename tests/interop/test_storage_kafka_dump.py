@@ -4,9 +4,11 @@ import re
 import subprocess
 
 import pytest
+from doubles.compaction import compact, stored_batches
 from doubles.log_files import legacy_message, make_partition, run
 from doubles.log_store import NOW_MS, LogStore, append, batch, end_transaction, sent
 
+from kbroker.record.builder import BatchBuilder
 from kbroker.record.compression import GZIP, compress
 
 pytestmark = [pytest.mark.interop, pytest.mark.java]
@@ -128,3 +130,35 @@ def test_kbroker_log_shows_old_messages_as_the_dump_tool_does(tmp_path, librarie
 
     assert code == 0
     assert rows(text) == rows(dump(libraries, tmp_path))
+
+
+def test_dump_tool_reads_a_compacted_log(tmp_path, libraries):
+    config = {"segment.bytes": 2000, "cleanup.policy": ("compact",), "index.interval.bytes": 150}
+    store = LogStore(tmp_path)
+    log = store.open(**config)
+    end = 0
+    for i in range(120):
+        key = b"k%d" % (i % 9)
+        header = {"producer_id": 8, "producer_epoch": 0, "base_sequence": i * 2}
+        append(log, batch([b"%d" % i, b"x" * 30], key=key, codec=i % 5, **header))
+        if i % 4 == 0:
+            append(log, sent(5, i // 4, key=b"t%d" % (i % 3)))
+            end_transaction(log, 5, commit=i % 8 == 0)
+        if i % 7 == 0:
+            append(log, tombstone(b"k%d" % (i % 5)))
+        if i % 40 == 39:
+            end = compact(log, first_dirty=end, now_ms=NOW_MS + i, segment_bytes=6000).end
+    stored = stored_batches(log)
+    store.stop(clean=True)
+
+    text = dump(libraries, store.path())
+
+    assert text.count("isvalid: true") == len(stored)
+    assert text.count("deleteHorizonMs: OptionalLong[") >= 1
+    assert not [word for word in COMPLAINTS if word in text.lower()]
+
+
+def tombstone(key: bytes) -> bytes:
+    builder = BatchBuilder()
+    builder.append(None, key, NOW_MS)
+    return builder.build()

@@ -42,3 +42,14 @@ def test_throttle_without_a_rate_goes_on_slowly(rate):
     Throttle(rate, time.pause, lambda: time.now).take(5)
 
     assert time.now == 5
+
+
+def test_throttle_ends_a_sleep_when_the_rate_changes_or_the_work_is_over():
+    time = Time()
+    throttle = Throttle(1.0, lambda s: (time.pause(s), throttle.set_rate(1e9)), lambda: time.now)
+    throttle.take(1000)
+    assert time.now <= 1
+
+    slow = Throttle(1.0, time.pause, lambda: time.now)
+    slow.take(1000, is_over=lambda: time.now > 5)
+    assert time.now < 7
