@@ -14,7 +14,7 @@ import pytest
 from doubles.pace import hold
 from interop.drivers import Driver
 from interop.drivers.java import FIRST_TEST_TIMEOUT_S, java_missing
-from interop.drivers.members import Member, Partition, overlaps
+from interop.drivers.members import Member, Partition, overlaps, while_owned
 
 from kbroker.testing import Broker, wait_until
 
@@ -121,12 +121,12 @@ def check(writer: Writer, members: list[Member], everyone: list[Member], topic: 
     seen: dict[Partition, list[tuple[float, int, str]]] = defaultdict(list)
 
     def all_taken() -> bool:
-        return sum(len(member.taken) for member in everyone) >= count
+        return sum(len(while_owned(member)) for member in everyone) >= count
 
     wait_until(all_taken, DRAIN_S, f"all {count} records are taken")
     assert overlaps(everyone) == []
     for index, member in enumerate(everyone):
-        for record in member.taken:
+        for record in while_owned(member):
             name = f"{member.name} #{index}"
             seen[record.where].append((record.at, record.offset, name))
     for where, records in seen.items():

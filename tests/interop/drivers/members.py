@@ -42,11 +42,15 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A change of what a member owns: ``assigned``, ``revoked``, ``lost`` or ``closed``."""
+    """A change of what a member owns: ``assigned``, ``revoked``, ``lost`` or ``closed``.
+
+    began: when what is to be committed before a partition is given up was settled (0: at ``at``).
+    """
 
     at: float
     kind: str
     partitions: frozenset[Partition]
+    began: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +108,7 @@ class ThreadMember:
         self._taken: list[Taken] = []
         self._next: dict[Partition, int] = {}
         self._asked: SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = SimpleQueue()
+        self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
@@ -130,29 +135,35 @@ class ThreadMember:
 
     def _revoked(self, partitions: Iterable[Partition]) -> None:
         gone = frozenset(partitions)
-        offsets = self._offsets_of(gone)
+        offsets, began = self._settle(gone)
         if offsets:
             self._commit(offsets)
-        self._gone("revoked", gone)
+        self._gone("revoked", gone, began)
 
     def _lost(self, partitions: Iterable[Partition]) -> None:
         self._gone("lost", frozenset(partitions))
 
-    def _gone(self, kind: str, gone: frozenset[Partition]) -> None:
+    def _gone(self, kind: str, gone: frozenset[Partition], began: float = 0.0) -> None:
         self._owned -= gone
         for where in gone:
             self._next.pop(where, None)
-        self._moves.append(Move(time.monotonic(), kind, gone))
+        self._moves.append(Move(time.monotonic(), kind, gone, began))
 
     def _take(self, topic: str, partition: int, offset: int, value: bytes) -> None:
-        self._next[topic, partition] = offset + 1
-        self._taken.append(Taken(time.monotonic(), topic, partition, offset, value.decode()))
+        with self._lock:
+            self._next[topic, partition] = offset + 1
+            self._taken.append(Taken(time.monotonic(), topic, partition, offset, value.decode()))
 
-    def _offsets_of(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        """What is to be committed before these partitions are given up."""
-        if not self.subscription.commit_on_revoke:
-            return {}
-        return {where: self._next[where] for where in partitions if where in self._next}
+    def _settle(self, gone: Iterable[Partition]) -> tuple[dict[Partition, int], float]:
+        """What is to be committed before these partitions are given up, and when that was said.
+
+        A client that calls back in a thread of its own may hand out a record right behind.
+        """
+        with self._lock:
+            now = time.monotonic()
+            if not self.subscription.commit_on_revoke:
+                return {}, now
+            return {where: self._next[where] for where in gone if where in self._next}, now
 
     def _commit_all(self) -> None:
         if self._next:
@@ -254,3 +265,22 @@ def overlaps(members: Iterable[Member]) -> list[str]:
             if began < end:
                 found.append(f"{where}: {first} until {end:.3f}, {second} from {began:.3f}")
     return found
+
+
+def while_owned(member: Member) -> list[Taken]:
+    """The records that a member was given of partitions that it had and was not giving up."""
+    spans: dict[Partition, list[tuple[float, float]]] = {}
+    since: dict[Partition, float] = {}
+    for move in member.moves:
+        for where in move.partitions:
+            if move.kind == "assigned":
+                since.setdefault(where, move.at)
+            elif where in since:
+                spans.setdefault(where, []).append((since.pop(where), move.began or move.at))
+    for where, began in since.items():
+        spans.setdefault(where, []).append((began, float("inf")))
+    return [
+        record
+        for record in member.taken
+        if any(began <= record.at < end for began, end in spans.get(record.where, ()))
+    ]

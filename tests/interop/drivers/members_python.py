@@ -106,12 +106,12 @@ class KafkaPythonMember(ThreadMember):
 
             async def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
                 gone = frozenset(_places(revoked))
-                offsets = member._offsets_of(gone)
+                offsets, began = member._settle(gone)
                 if offsets:
                     # Its own commit, for a listener may not block in the public one.
                     coordinator = member.consumer._coordinator
                     await coordinator._commit_offsets_sync_async(_kafka_python(offsets), 5000)
-                member._gone("revoked", gone)
+                member._gone("revoked", gone, began)
 
             async def on_partitions_lost(self, lost: Iterable[Any]) -> None:
                 member._lost(_places(lost))
@@ -177,10 +177,10 @@ class AioMember(ThreadMember):
 
             async def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
                 gone = frozenset(_places(revoked))
-                offsets = member._offsets_of(gone)
+                offsets, began = member._settle(gone)
                 if offsets:
                     await member._send_commit(offsets)
-                member._gone("revoked", gone)
+                member._gone("revoked", gone, began)
 
         wanted = self.subscription
         self._loop = asyncio.new_event_loop()
