@@ -156,7 +156,7 @@ MODES = [
 ]
 
 
-# The eager protocol is churned by test-all alone: a run in a few fails (CHANGELOG.md, Known issues).
+# The eager protocol is churned by test-all alone: a run in a few fails (CHANGELOG, Known issues).
 @pytest.mark.parametrize(("names", "how"), [MODES[2]])
 def test_each_record_has_one_owner_while_members_come_and_go(
     names: list[str],
