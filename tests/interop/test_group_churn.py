@@ -25,7 +25,9 @@ PARTITIONS = 24
 SHORT_S, LONG_S = 8.0, 120.0
 RATE = 300
 DRAIN_S = 60.0
-CLASSIC = ["confluent-kafka"] * 6 + ["kafka-python"] * 2 + ["aiokafka"] * 2
+# Not kafka-python 3.0: it keeps its position of a partition that it had two generations ago when
+# the one between ended before its assignment came, and reads again what others have committed.
+CLASSIC = ["confluent-kafka"] * 6 + ["aiokafka"] * 3
 SERVER_SIDE = ["confluent-kafka"] * 10
 if not java_missing():
     CLASSIC.append("java 3.9.1")
