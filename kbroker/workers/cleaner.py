@@ -18,7 +18,6 @@ from kbroker._ext.partition_table import ONLINE, PartitionTable
 from kbroker.clock import SystemClock
 from kbroker.cluster.image import ClusterImage, TopicImage
 from kbroker.config.topic_config import TopicConfig
-from kbroker.errors import WireError
 from kbroker.ipc.process_table import CONTROLLER, Address, ProcessKind
 from kbroker.ipc.rpc import Pending, run
 from kbroker.metrics import catalog
@@ -29,14 +28,13 @@ from kbroker.storage.cleaner_checkpoints import CleanerCheckpoints
 from kbroker.storage.cleaner_policy import CompactionRules, DirtyRange
 from kbroker.storage.formats import partition_dir_name
 from kbroker.storage.throttle import Throttle
-from kbroker.workers.base import Worker, now_ms
+from kbroker.workers.base import Worker, now_ms, raise_failure
 from kbroker.workers.cleaner_pass import CleanerPass, PassFailed, PassPostponed
 from kbroker.workers.cleaner_threads import CleanerThreads
 from kbroker.workers.cleaner_views import LogView, LogViews
 
 log = logging.getLogger(__name__)
 
-HELLO_TIMEOUT_MS = 1000
 # A log that was busy or changed under the cleaner is looked at again after this long.
 POSTPONED_MS = 1000
 STOP_TIMEOUT_S = 0.5
@@ -91,15 +89,10 @@ class CleanerWorker(Worker):
         self._last_stats: dict[int, CleaningStats] = {}
         self._last_run_ms = now_ms()
         self.rpc.serve("image", self.serve_image)
-        run(self.join()).then(_raise_failure)
+        run(self.join()).then(raise_failure)
 
     async def join(self) -> None:
-        while True:
-            try:
-                snapshot = await self.rpc.call(CONTROLLER, "hello", timeout_ms=HELLO_TIMEOUT_MS)
-                break
-            except WireError:
-                await self.rpc.sleep(5)
+        snapshot = await self.ask_until_answered(CONTROLLER, "hello")
         self.image.apply(snapshot)
         self.take_settings()
         self.ready()
@@ -167,7 +160,7 @@ class CleanerWorker(Worker):
         for number in range(self.config["log.cleaner.threads"]):
             if number not in self._lanes:
                 self._lanes.add(number)
-                run(self.lane(number)).then(_raise_failure)
+                run(self.lane(number)).then(raise_failure)
 
     async def lane(self, number: int) -> None:
         while number < self.config["log.cleaner.threads"]:
@@ -280,8 +273,3 @@ class CleanerWorker(Worker):
         for entry in self._passes.values():
             entry.cancelled = True
         self.threads.close(STOP_TIMEOUT_S)
-
-
-def _raise_failure(outcome: Pending) -> None:
-    if outcome.error is not None:
-        raise outcome.error

@@ -22,7 +22,7 @@ from kbroker.cluster.image import ClusterImage, TopicImage
 from kbroker.config.topic_config import TopicConfig
 from kbroker.errors import ErrorCode, StorageError, WireError
 from kbroker.ipc.process_table import CONTROLLER, Address, ProcessKind
-from kbroker.ipc.rpc import Pending, run
+from kbroker.ipc.rpc import run
 from kbroker.metrics.catalog import (
     COORDINATORS_LOADING,
     LOG_DIRS_OFFLINE,
@@ -39,14 +39,13 @@ from kbroker.metrics.catalog import (
 from kbroker.metrics.slots import Counters, Totals
 from kbroker.storage.log_manager import LogManager
 from kbroker.storage.partition_log import PartitionLog
-from kbroker.workers.base import EXIT_CRASH, Worker, now_ms
+from kbroker.workers.base import EXIT_CRASH, Worker, now_ms, raise_failure
 from kbroker.workers.coordinators import Coordinators
 from kbroker.workers.log_cleaning import LogCleaningService
 from kbroker.workers.transaction_log import TransactionLog
 
 log = logging.getLogger(__name__)
 
-HELLO_TIMEOUT_MS = 1000
 READ_COMMITTED = 1
 # Partitions opened before the loop runs again, so that heartbeats and clients do not wait for all
 # of them.
@@ -101,16 +100,11 @@ class IoWorker(Worker):
             "describe_log_dirs",
         ):
             self.rpc.serve(operation, getattr(self, f"serve_{operation}"))
-        run(self.join()).then(_raise_failure)
+        run(self.join()).then(raise_failure)
 
     async def join(self) -> None:
         """Open the logs of the partitions this worker owns."""
-        while True:
-            try:
-                snapshot = await self.rpc.call(CONTROLLER, "hello", timeout_ms=HELLO_TIMEOUT_MS)
-                break
-            except WireError:
-                await self.rpc.sleep(5)
+        snapshot = await self.ask_until_answered(CONTROLLER, "hello")
         changed = self.image.apply(snapshot)
         self.take_settings()
         for name, (_, new) in changed.items():
@@ -343,8 +337,3 @@ def keep_freed_memory() -> None:
     libc = ctypes.CDLL(None)
     libc.mallopt(M_MMAP_THRESHOLD, 32 << 20)
     libc.mallopt(M_TRIM_THRESHOLD, 64 << 20)
-
-
-def _raise_failure(outcome: Pending) -> None:
-    if outcome.error is not None:
-        raise outcome.error

@@ -44,12 +44,11 @@ from kbroker.metrics.catalog import (
     Metric,
 )
 from kbroker.metrics.slots import Counters, Totals
-from kbroker.workers.base import Worker, now_ms
+from kbroker.workers.base import Worker, now_ms, raise_failure
 from kbroker.workers.coordinator_link import CoordinatorLink
 
 log = logging.getLogger(__name__)
 
-HELLO_TIMEOUT_MS = 1000
 SWEEP_MS = 1000
 # How long a stopping process waits for io workers to answer what they were given.
 DRAIN_MS = 500
@@ -115,7 +114,7 @@ class NetworkWorker(Worker):
         self.dispatcher = Dispatcher(self)
         self.rpc.serve("image", self.on_image)
         self.rpc.serve("connections", self.serve_connections)
-        run(self.join()).then(_raise_failure)
+        run(self.join()).then(raise_failure)
 
     async def join(self) -> None:
         """Become a part of the running broker."""
@@ -125,14 +124,6 @@ class NetworkWorker(Worker):
         self.loop.add_reader(self.handoff.fileno(), self.take_connections)
         self.ready()
         log.info("serving clients")
-
-    async def ask_until_answered(self, to: Address, operation: str) -> Any:
-        """Call a process that may still be starting."""
-        while True:
-            try:
-                return await self.rpc.call(to, operation, timeout_ms=HELLO_TIMEOUT_MS)
-            except WireError:
-                await self.rpc.sleep(5)
 
     # -- the cluster image --
 
@@ -313,8 +304,3 @@ class NetworkWorker(Worker):
         while self.loop.produces_in_flight() and now_ms() < give_up_at:
             self.wait(10)
         self.loop.close_all()
-
-
-def _raise_failure(outcome: Pending) -> None:
-    if outcome.error is not None:
-        raise outcome.error
