@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 MSG_REQUEST, MSG_ANSWER = 6, 7
@@ -58,6 +58,17 @@ def pack(outbox: deque[bytes]) -> tuple[bytes, int]:
             return b"".join(found), count
         found += (_SIZE.pack(len(part)), part)
     return b"".join(found), len(outbox)
+
+
+def send_all(outbox: deque[bytes], send: Callable[[bytes], bool]) -> bool:
+    """Send what waits in ``outbox``; False when ``send`` had no room: the rest stays."""
+    while outbox:
+        message, count = pack(outbox)
+        if not send(message):
+            return False
+        for _ in range(count):
+            outbox.popleft()
+    return True
 
 
 def unpack(message: bytes) -> Iterator[bytes]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
+from functools import partial
 from itertools import count
 
 from kbroker._ext.lane import Lane
@@ -17,8 +18,8 @@ from kbroker.ipc.lane_calls import (
     Assembler,
     Request,
     is_express,
-    pack,
     request_parts,
+    send_all,
     unpack,
 )
 from kbroker.ipc.rpc import Pending
@@ -95,13 +96,8 @@ class CoordinatorLink:
             if lane.peer != self._peers[index]:
                 self._peers[index] = lane.peer
                 self._fail_worker(index)
-            while outbox:
-                message, count = pack(outbox)
-                if not lane.send_message(MSG_REQUEST, message):
-                    held_back = True
-                    break
-                for _ in range(count):
-                    outbox.popleft()
+            if not send_all(outbox, partial(lane.send_message, MSG_REQUEST)):
+                held_back = True
         return held_back
 
     def _fail_worker(self, index: int) -> None:

@@ -30,7 +30,7 @@ from kbroker.ipc.lane_calls import (
     Request,
     answer_parts,
     error_text,
-    pack,
+    send_all,
     unpack,
 )
 from kbroker.ipc.process_table import Address
@@ -367,13 +367,8 @@ class Coordinators:
             if lane.peer != self._peers[index]:
                 self._peers[index] = lane.peer
                 outbox.clear()  # the one who asked is gone
-            while outbox:
-                message, count = pack(outbox)
-                if not lane.send_message(MSG_ANSWER, message):
-                    held_back = True
-                    break
-                for _ in range(count):
-                    outbox.popleft()
+            if not send_all(outbox, partial(lane.send_message, MSG_ANSWER)):
+                held_back = True
         return held_back
 
     def _run_timers(self) -> None:

@@ -30,3 +30,8 @@ cdef class ExpressPath:
 
 
 cdef uint64_t express_token(const Request* request) noexcept nogil
+
+
+# Whether a token is of this path; its highest bit says so (lane_calls.EXPRESS_TOKEN).
+cdef inline bint is_express(uint64_t token) noexcept nogil:
+    return token >> 63

@@ -239,7 +239,7 @@ cdef class ExpressPath:
     cdef Request* find(self, uint64_t token) noexcept nogil:
         """The request of a token; NULL when it is not of this path, or was given up."""
         cdef Request* request
-        if not token & EXPRESS:
+        if not is_express(token):
             return NULL
         request = self.requests.at(<uint32_t>token)
         if request == NULL or request.express_worker < 0 or express_token(request) != token:

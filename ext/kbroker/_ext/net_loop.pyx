@@ -11,6 +11,7 @@ from libc.string cimport memcmp, memcpy
 
 from kbroker._ext.connection_loop cimport RELIEF_AFTER_MS, RELIEF_SHARE
 from kbroker._ext.descriptors cimport MSG_ANSWER, MSG_PRODUCE_RESULT, MSG_WAKE, Envelope, ProduceResult
+from kbroker._ext.express_path cimport is_express
 from kbroker._ext.fetch_send cimport copy_small
 from kbroker._ext.requests cimport REQUEST_WAITING, reserve_response, token_of
 from kbroker._ext.socket_api cimport monotonic_ns
@@ -57,9 +58,6 @@ cdef enum:
 
     # BOUND: how often a connection goes on with what it has pipelined in one turn; what is left is for the next turn.
     ROUNDS_MAX = 8
-
-
-cdef uint64_t EXPRESS_TOKEN = <uint64_t>1 << 63
 
 
 # WIRE: "=QIIhH" of ipc/lane_calls.py.
@@ -164,7 +162,7 @@ cdef class NetLoop(ConnectionLoop):
             memcpy(&head, body + at + PART_SIZE_BYTES, sizeof(AnswerHead))
             part += PART_SIZE_BYTES
             request = self.express.find(head.token)
-            if head.token & EXPRESS_TOKEN == 0:
+            if not is_express(head.token):
                 others += 1
             elif request != NULL and request.connection != NULL and request.state == REQUEST_WAITING:
                 text = body + at + PART_SIZE_BYTES + sizeof(AnswerHead)
