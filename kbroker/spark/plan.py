@@ -1,0 +1,175 @@
+"""Which offsets one Spark task reads: pure functions from ranges to tasks.
+
+A partition's range ``[start, end)`` is cut at offsets, not at batches: two neighbours may both
+fetch the batch that straddles a cut, and each drops what is not its own.
+
+Without a hint the plan goes by size: a task gets about ``target_bytes(...)``, so that a skewed
+partition becomes many tasks and small ones stay whole. ``min_partitions`` and
+``max_records_per_partition`` follow the arithmetic of Spark's Kafka connector instead, so that a
+job which tuned them gets the tasks it was tuned for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+
+# A task costs 25-30 ms in Spark; 32 MiB of records cost at least as much.
+TASK_BYTES_MIN = 32 << 20
+TASK_BYTES_MAX = 512 << 20
+TASKS_PER_CORE = 3
+# Guess for a record of a partition about which nothing is known.
+RECORD_BYTES_GUESS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """Offsets ``[start, end)`` of one partition. size_bytes: about how much the broker holds for
+    them; an estimate that only balances the tasks."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    size_bytes: int = 0
+
+    @property
+    def count(self) -> int:
+        """Offsets in it; compacted and transactional partitions hold fewer records."""
+        return self.end - self.start
+
+    @property
+    def topic_partition(self) -> tuple[str, int]:
+        return (self.topic, self.partition)
+
+    def cut(self, parts: int) -> list[OffsetRange]:
+        """``parts`` neighbours of equal count, as near as whole offsets allow; none is empty."""
+        parts = max(1, min(parts, self.count))
+        if parts == 1:
+            return [self]
+        edges = [self.start + self.count * index // parts for index in range(parts + 1)]
+        sizes = [self.size_bytes * index // parts for index in range(parts + 1)]
+        return [
+            OffsetRange(self.topic, self.partition, edges[i], edges[i + 1], sizes[i + 1] - sizes[i])
+            for i in range(parts)
+        ]
+
+
+def with_sizes(
+    ranges: Iterable[OffsetRange],
+    partition_bytes: Mapping[tuple[str, int], tuple[int, int]] | None = None,
+    mean_record_bytes: Mapping[str, float] | None = None,
+) -> list[OffsetRange]:
+    """The ranges with an estimate of their bytes.
+
+    partition_bytes: (size in bytes, offsets in the log) of whole partitions, where the broker told
+    them. mean_record_bytes: by topic, from an earlier plan. What neither covers counts
+    RECORD_BYTES_GUESS for each offset.
+    """
+    known = partition_bytes or {}
+    means = mean_record_bytes or {}
+    sized = []
+    for one in ranges:
+        log_bytes, log_count = known.get(one.topic_partition, (0, 0))
+        if log_bytes > 0 and log_count > 0:
+            size = one.count * log_bytes // log_count
+        else:
+            size = int(one.count * means.get(one.topic, RECORD_BYTES_GUESS))
+        sized.append(OffsetRange(one.topic, one.partition, one.start, one.end, size))
+    return sized
+
+
+def target_bytes(total_bytes: int, default_parallelism: int) -> int:
+    """How much one task should read."""
+    wanted = total_bytes // (TASKS_PER_CORE * max(1, default_parallelism))
+    return min(max(wanted, TASK_BYTES_MIN), TASK_BYTES_MAX)
+
+
+def plan_ranges(
+    ranges: Iterable[OffsetRange],
+    *,
+    default_parallelism: int,
+    min_partitions: int | None = None,
+    max_records_per_partition: int | None = None,
+    by_partition: bool = False,
+) -> list[OffsetRange]:
+    """Ranges of which each is read by one task, the largest first; empty ones are left out.
+
+    min_partitions: at least about so many, cut by counts as Spark's connector does.
+    max_records_per_partition: no range counts more. by_partition: one range for each partition,
+    whatever its size (max_records_per_partition still holds).
+    """
+    filled = [one for one in ranges if one.count > 0]
+    if max_records_per_partition is not None:
+        filled = [
+            part
+            for one in filled
+            for part in one.cut(-(-one.count // max(1, max_records_per_partition)))
+        ]
+    if min_partitions is not None:
+        filled = _cut_by_count(filled, min_partitions)
+    elif not by_partition and max_records_per_partition is None:
+        filled = _cut_by_size(filled, default_parallelism)
+    return sorted(filled, key=_largest_first)
+
+
+def pack_ranges(
+    ranges: Sequence[OffsetRange], *, default_parallelism: int
+) -> list[list[OffsetRange]]:
+    """Tasks of several ranges: small ranges share a task up to the target size, the largest task
+    first. Every range stays whole."""
+    total = sum(one.size_bytes for one in ranges)
+    limit = target_bytes(total, default_parallelism)
+    count = max(1, -(-total // limit))
+    tasks: list[list[OffsetRange]] = [[] for _ in range(count)]
+    sizes = [0] * count
+    # Largest first into the emptiest task: close to even.
+    emptiest = [(0, index) for index in range(count)]
+    for one in sorted(ranges, key=_largest_first):
+        size, index = heappop(emptiest)
+        if tasks[index] and size + one.size_bytes > limit:
+            heappush(emptiest, (size, index))
+            index, size = len(tasks), 0
+            tasks.append([])
+            sizes.append(0)
+        tasks[index].append(one)
+        sizes[index] = size + one.size_bytes
+        heappush(emptiest, (sizes[index], index))
+    order = sorted(range(len(tasks)), key=lambda index: -sizes[index])
+    return [sorted(tasks[index], key=_by_position) for index in order if tasks[index]]
+
+
+def _largest_first(one: OffsetRange) -> tuple[int, int, str, int, int]:
+    return (-one.size_bytes, -one.count, *_by_position(one))
+
+
+def _by_position(one: OffsetRange) -> tuple[str, int, int]:
+    return (one.topic, one.partition, one.start)
+
+
+def _cut_by_size(ranges: list[OffsetRange], default_parallelism: int) -> list[OffsetRange]:
+    target = target_bytes(sum(one.size_bytes for one in ranges), default_parallelism)
+    return [part for one in ranges for part in one.cut(-(-one.size_bytes // target))]
+
+
+def _cut_by_count(ranges: list[OffsetRange], min_partitions: int) -> list[OffsetRange]:
+    """At least about ``min_partitions``: in proportion to counts. Ranges too small for a share of
+    their own stay whole, and are no part of the proportion for the others."""
+    if len(ranges) >= min_partitions:
+        return ranges
+    total = sum(one.count for one in ranges)
+    whole = [_share(one.count, total, min_partitions) == 1 for one in ranges]
+    split_total = sum(
+        one.count for one, is_whole in zip(ranges, whole, strict=True) if not is_whole
+    )
+    split_parts = max(min_partitions - sum(whole), 1)
+    found: list[OffsetRange] = []
+    for one, is_whole in zip(ranges, whole, strict=True):
+        found += [one] if is_whole else one.cut(_share(one.count, split_total, split_parts))
+    return found
+
+
+def _share(count: int, total: int, parts: int) -> int:
+    """Rounded half up in doubles, as the connector's."""
+    return max(1, int(count / total * parts + 0.5))
