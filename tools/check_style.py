@@ -20,6 +20,9 @@ FUNCTION_LINES_MAX = 70
 IMPORTED_BY = {
     "zmq": ("kbroker/ipc",),
     "kazoo": ("kbroker/metastore", "kbroker/client/legacy"),
+    "pyarrow": ("kbroker/client/arrow", "kbroker/spark"),
+    "pandas": ("kbroker/spark",),
+    "deltalake": ("kbroker/spark",),
     "pyspark": ("kbroker/spark",),
 }
 

@@ -1,0 +1,5 @@
+"""A wire client of whole record batches; it speaks to any Kafka.
+
+Blocking, driven by the caller, every call with a deadline. No record objects and no consumer group
+(docs/decisions/0007-client-and-spark.md). ``kbroker.client.arrow`` is the part that needs pyarrow.
+"""
