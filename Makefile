@@ -67,6 +67,7 @@ test-all: $(VENV)/.dev build
 lint: $(VENV)/.dev build
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python tools/check_style.py
 	$(BIN)/python tools/gen_docs.py --check

@@ -30,7 +30,7 @@ class _Row:
 
 def _row(code: int, retriable: bool, message: str) -> ErrorCode:
     row: Any = _Row(code, retriable, message)
-    return row  # type: ignore[no-any-return]
+    return row
 
 
 _BY_CODE: dict[int, ErrorCode] = {}

@@ -1,6 +1,7 @@
 class OffsetStore:
     committed_count: int
     pending_count: int
+    log_end: int
 
     def __len__(self) -> int: ...
     @property

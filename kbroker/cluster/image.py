@@ -72,9 +72,9 @@ class ClusterImage:
             self.brokers.clear()
             self.broker_config.clear()
             for name in self.topics.keys() - delta["topics"].keys():
-                old = self.topics.pop(name)
-                del self.topics_by_id[old.topic_id]
-                changed[name] = (old, None)
+                gone = self.topics.pop(name)
+                del self.topics_by_id[gone.topic_id]
+                changed[name] = (gone, None)
         self.version = delta["version"]
         self.cluster_id = delta.get("cluster_id", self.cluster_id)
         self.controller_id = delta.get("controller_id", self.controller_id)

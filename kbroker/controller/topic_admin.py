@@ -94,10 +94,10 @@ class TopicAdmin:
                 results.append(failure(request["name"], error))
         if validate_only:
             return results
-        error = self._write_topics(created)
-        if error is not None:
+        refused = self._write_topics(created)
+        if refused is not None:
             names = {new.name for new, _ in created}
-            return [failure(r["name"], error) if r["name"] in names else r for r in results]
+            return [failure(r["name"], refused) if r["name"] in names else r for r in results]
         for new, partitions in created:
             self._state.add_topic(TopicState(new.name, new.topic_id, partitions, new.config))
             log.info("created topic %s with %d partitions", new.name, len(partitions))

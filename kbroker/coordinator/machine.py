@@ -171,9 +171,14 @@ class Machine(Protocol):
     records: the record types of the topic.
     """
 
-    handlers: Mapping[ApiKey, Handler]
-    tasks: Mapping[ApiKey, Task]
-    records: RecordTypes
+    @property
+    def handlers(self) -> Mapping[ApiKey, Handler]: ...
+
+    @property
+    def tasks(self) -> Mapping[ApiKey, Task]: ...
+
+    @property
+    def records(self) -> RecordTypes: ...
 
     def replay(self, offset: int, producer_id: int, key: Message, value: Message | None) -> None:
         """Take one committed record into the state; live or at load.

@@ -56,9 +56,15 @@ class Process(Protocol):
     """What a shard needs of the io worker it lives in."""
 
     rpc: Rpc
-    image: ClusterImage
-    config: BrokerConfig
-    clock: Clock
+
+    @property
+    def image(self) -> ClusterImage: ...
+
+    @property
+    def config(self) -> BrokerConfig: ...
+
+    @property
+    def clock(self) -> Clock: ...
 
     def touched(self, source: PartitionLog) -> None:
         """Something was appended: sync and publish at the end of the turn."""
@@ -373,7 +379,7 @@ class Shard:
             text = self._log.appender.error_text
             log.error("%s: cannot write %d records: %s", self._log.name, len(op.records), text)
             error = ErrorCode(code)
-            return WireError(APPEND_ERRORS.get(error, error), text)
+            return WireError(APPEND_ERRORS.get(error, error), text or "")
         self._process.touched(self._log)
         replay = self.machine.replay
         try:

@@ -30,7 +30,7 @@ class Message(NamedTuple):
 
     kind: int
     sender: Address
-    count: int
+    count: int  # type: ignore[assignment]  # tuple.count is not wanted of a message
     data: bytes
 
 
@@ -49,7 +49,7 @@ class Mailbox:
         self._inbox.bind(processes.endpoint(runtime_dir, me))
         self._recv = self._inbox.recv
         self._peers: dict[Address, tuple[int, zmq.Socket]] = {}
-        self.fd: int = self._inbox.getsockopt(zmq.FD)
+        self.fd = int(self._inbox.getsockopt(zmq.FD))
         self.dropped = 0
 
     def receive(self) -> Message | None:

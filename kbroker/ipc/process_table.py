@@ -47,7 +47,7 @@ class Address(NamedTuple):
     """Names a process of this broker: its kind and its index among processes of that kind."""
 
     kind: ProcessKind
-    index: int
+    index: int  # type: ignore[assignment]  # tuple.index is not wanted of an address
 
     @property
     def title(self) -> str:

@@ -65,20 +65,20 @@ class Counters:
 class Totals:
     """Carries running totals that code keeps for itself into the counters, by their growth."""
 
-    __slots__ = ("_counters", "_rows")
+    __slots__ = ("_counters", "_last", "_rows")
 
     def __init__(self, counters: Counters, rows: list[tuple[Metric, Callable[[], int]]]) -> None:
         """rows: a metric and what reads its total."""
         self._counters = counters
-        self._rows = [[metric, read, 0] for metric, read in rows]
+        self._rows = rows
+        self._last = [0] * len(rows)
 
     def publish(self) -> None:
         """Add what has grown since the last call; give gauges their value."""
-        for row in self._rows:
-            metric, read, last = row
+        for row, (metric, read) in enumerate(self._rows):
             total = read()
             if metric.kind == GAUGE:
                 self._counters.set(metric, total)
-            elif total != last:
-                self._counters.add(metric, total - last)
-                row[2] = total
+            elif total != self._last[row]:
+                self._counters.add(metric, total - self._last[row])
+                self._last[row] = total

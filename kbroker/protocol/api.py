@@ -27,7 +27,10 @@ class ApiKey(IntEnum):
     versions: tuple[int, int]
     first_flexible: int
 
-    def __new__(cls, key: int, first: int, last: int, first_flexible: int) -> ApiKey:
+    # The defaults are for type checkers, which take a look-up ``ApiKey(18)`` for a creation.
+    def __new__(
+        cls, key: int, first: int = 0, last: int = 0, first_flexible: int = NEVER
+    ) -> ApiKey:
         member = int.__new__(cls, key)
         member._value_ = key
         member.versions = first, last

@@ -8,7 +8,7 @@ few of the 200 messages.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kbroker.protocol import schema as notation
 from kbroker.protocol.api import NEVER, ApiKey
@@ -102,6 +102,10 @@ class Struct(metaclass=StructType):
     def __getattr__(self, name: str) -> Any:
         # Reached only for names that are no field; declared so that type checkers allow the fields.
         raise AttributeError(f"{type(self).__qualname__} has no field {name}")
+
+    if TYPE_CHECKING:
+
+        def __setattr__(self, name: str, value: Any) -> None: ...
 
 
 class Message(Struct):

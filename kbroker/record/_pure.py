@@ -155,7 +155,7 @@ def read_header(data: Buffer, offset: int = 0) -> BatchSummary:
         raise _corrupt(BatchStatus.BAD_LENGTH)
     if len(header) < HEADER_BYTES:
         raise _corrupt(BatchStatus.TRUNCATED)
-    return BatchSummary(*HEADER.unpack(header), *_NO_WALK)
+    return BatchSummary._make((*HEADER.unpack(header), *_NO_WALK))
 
 
 def _check_produced_header(header: BatchSummary, size: int) -> None:

@@ -130,7 +130,7 @@ def _unsnappy_block(block: Buffer) -> bytes:
     import snappy
 
     try:
-        return snappy.uncompress(block)  # type: ignore[no-any-return]
+        return snappy.uncompress(block)
     except Exception as err:
         # The package turns only some of its decoder's errors into its own class.
         raise _refused(SNAPPY, err) from None
@@ -239,7 +239,7 @@ def lz4_decode_block() -> int:
 def _lz4(data: Buffer, level: int | None) -> bytes:
     from lz4 import frame
 
-    return frame.compress(  # type: ignore[no-any-return]
+    return frame.compress(
         data,
         compression_level=0 if level is None else level,
         block_size=frame.BLOCKSIZE_MAX64KB,
@@ -290,9 +290,7 @@ def _unzstd_frame(frame: memoryview, declared: int, bound: int, room: int) -> by
         room = min(room, 0)
     try:
         if 0 < declared or 0 < bound <= room:
-            return _zstd_decoder.decompress(  # type: ignore[no-any-return]
-                frame, max_output_size=bound, allow_extra_data=False
-            )
+            return _zstd_decoder.decompress(frame, max_output_size=bound, allow_extra_data=False)
         with _zstd_decoder.stream_reader(frame) as reader:
             content: bytes = reader.read(room + 1)
     except zstandard.ZstdError as err:
@@ -307,8 +305,8 @@ def _zstd(data: Buffer, level: int | None) -> bytes:
     encoder = _zstd_encoders.get(level)
     if encoder is None:
         encoder = _zstd_encoders[level] = zstandard.ZstdCompressor(level=level)
-    return encoder.compress(data)  # type: ignore[no-any-return]
+    return encoder.compress(data)
 
 
-_DECODERS: tuple[Callable[[Buffer, int], bytes], ...] = (bytes, _gunzip, _unsnappy, _unlz4, _unzstd)
-_ENCODERS: tuple[Callable[[Buffer, int | None], bytes], ...] = (bytes, _gzip, _snappy, _lz4, _zstd)
+_DECODERS: tuple[Callable[..., bytes], ...] = (bytes, _gunzip, _unsnappy, _unlz4, _unzstd)
+_ENCODERS: tuple[Callable[..., bytes], ...] = (bytes, _gzip, _snappy, _lz4, _zstd)

@@ -40,7 +40,7 @@ from kbroker.storage.partition_log import PartitionLog
 from kbroker.storage.recovery import LoadOptions, load_epochs, load_log
 from kbroker.storage.retention import ClockGuard, RetentionPolicy
 from kbroker.storage.schedule import PRODUCER_EXPIRY, RETENTION, Schedule
-from kbroker.storage.topic_settings import TopicConfig, TopicSettings
+from kbroker.storage.topic_settings import Settings, TopicConfig, TopicSettings
 from kbroker.storage.unsynced import FlushJob
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class LogManager:
 
     def __init__(
         self,
-        config: Mapping[str, Any],
+        config: Settings,
         log_dirs: Sequence[str],
         table: PartitionTable,
         worker_index: int,
@@ -145,9 +145,11 @@ class LogManager:
             log_dir_index=log_dir.index if log_dir is not None else 0,
         )
         if log_dir is None:
-            return self._refuse(slot, key, "every log directory is offline")
+            self._refuse(slot, key, "every log directory is offline")
+            return None
         if log_dir.error is not None:
-            return self._refuse(slot, key, f"{log_dir.path} is offline: {log_dir.error}")
+            self._refuse(slot, key, f"{log_dir.path} is offline: {log_dir.error}")
+            return None
         identity = LogIdentity(
             topic, topic_id, partition, slot, log_dir.path, log_dir.partition_path(key)
         )
@@ -155,11 +157,13 @@ class LogManager:
             opened = self._open_in(log_dir, key, identity, leader_epoch, topic_config)
         except DamagedLogError as error:
             log_dir.quarantine(key, error)
-            return self._refuse(slot, key, f"damaged: {error}")
+            self._refuse(slot, key, f"damaged: {error}")
+            return None
         except OSError as error:
             if not is_full_disk(error):
                 self.fail_log_dir(log_dir.path, error)
-            return self._refuse(slot, key, str(error))
+            self._refuse(slot, key, str(error))
+            return None
         self._logs[slot] = opened
         self._offline.pop(slot, None)
         opened.publish()

@@ -235,7 +235,7 @@ class PartitionLog:
         """Words for a produce that found no room."""
         return f"the disk of log directory {self.log_dir} is full ({free_space(self.log_dir)})"
 
-    def fail(self, cause: OSError) -> StorageError:
+    def fail(self, cause: OSError | ValueError) -> StorageError:
         """Refuse everything from now on; the error to raise."""
         self.failure = cause
         self.appender.refuse_all()

@@ -289,8 +289,8 @@ def _recover(loaded: LoadedLog, directory: str, options: LoadOptions) -> None:
             _drop_behind(loaded, at)
             break
     loaded.next_offset = expected
-    for segment, following in pairwise(segments):
-        segment.next_offset = following.base_offset
+    for segment, successor in pairwise(segments):
+        segment.next_offset = successor.base_offset
 
 
 def _remember_active(loaded: LoadedLog, scan: Scan) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from kbroker.storage.formats import (
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
 )
+from kbroker.storage.topic_settings import Settings
 
 RETENTION = "retention"
 PRODUCER_EXPIRY = "producer expiry"
@@ -28,14 +26,14 @@ class Schedule:
 
     __slots__ = ("_next",)
 
-    def __init__(self, config: Mapping[str, Any], now: int) -> None:
+    def __init__(self, config: Settings, now: int) -> None:
         """Every task is due first after ``log.initial.task.delay.ms``, or its interval if that is
         shorter.
         """
         delay = config["log.initial.task.delay.ms"]
         self._next = {task: now + min(delay, config[key]) for task, key in INTERVAL_KEYS.items()}
 
-    def take(self, task: str, config: Mapping[str, Any], now: int) -> bool:
+    def take(self, task: str, config: Settings, now: int) -> bool:
         """Whether ``task`` is due; if so it is due again one interval from now."""
         if now < self._next[task]:
             return False

@@ -139,7 +139,7 @@ class Segment:
         contiguous: bool = False,
         first_offset: int | None = None,
         producers: ProducerState | None = None,
-        progress: object = None,
+        progress: Callable[[], None] | None = None,
     ) -> Scan:
         """Write both indexes anew from the log file; ``Scan`` says how far the log is good.
 

@@ -18,10 +18,13 @@ LEVEL_KEYS = {
 LZ4_FAST_LEVEL = 9
 
 
-class TopicConfig(Protocol):
-    """Typed access by topic-level key, defaults included."""
+class Settings(Protocol):
+    """Typed values by Kafka's names, defaults included; of the broker here, of a topic below."""
 
     def __getitem__(self, key: str) -> Any: ...
+
+
+TopicConfig = Settings
 
 
 class TopicSettings:

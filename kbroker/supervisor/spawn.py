@@ -70,7 +70,7 @@ class ForkingSystem:
         return pid
 
     def reap(self) -> list[tuple[int, int]]:
-        ended = []
+        ended: list[tuple[int, int]] = []
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)

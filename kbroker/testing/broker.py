@@ -257,7 +257,7 @@ class Broker:
         It is waited for to be there first.
         """
         title = f"{kind}-{index}"
-        pid = wait_until(lambda: self.pids.get(title), timeout, f"{title} runs")
+        pid = wait_until(lambda: self.pids.get(title, 0), timeout, f"{title} runs")
         os.kill(pid, signal_number)
         return pid
 

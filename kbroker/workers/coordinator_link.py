@@ -83,7 +83,7 @@ class CoordinatorLink:
             if known is None:
                 continue  # given up already
             if answer.error:
-                text = answer.body.decode() or None
+                text = answer.body.decode()
                 known[1].resolve(error=WireError(ErrorCode(answer.error), text))
             else:
                 known[1].resolve(answer.body)

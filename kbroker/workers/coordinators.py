@@ -417,7 +417,7 @@ def make_group_machine(shard: Shard) -> Machine:
     return machine
 
 
-def refused(code: ErrorCode, text: str | None = None) -> Pending:
+def refused(code: ErrorCode, text: str = "") -> Pending:
     """An error that is known at once."""
     pending = Pending()
     pending.resolve(error=WireError(code, text))

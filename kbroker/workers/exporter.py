@@ -13,6 +13,7 @@ import select
 import socket
 import time
 from contextlib import suppress
+from functools import partial
 from typing import ClassVar
 
 from kbroker.ipc.process_table import (
@@ -101,7 +102,7 @@ class ExporterWorker(Worker):
             sock.setblocking(False)
             connection = HttpConnection(sock, now_ms() + CONNECTION_TIMEOUT_MS)
             self._open[sock.fileno()] = connection
-            self.add_reader(sock.fileno(), lambda connection=connection: self._turn(connection))
+            self.add_reader(sock.fileno(), partial(self._turn, connection))
 
     def _close(self, connection: HttpConnection) -> None:
         fd = connection.sock.fileno()

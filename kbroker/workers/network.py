@@ -240,7 +240,7 @@ class NetworkWorker(Worker):
         self, connection: Connection, token: int, frame: bytes, code: int, text: bytes
     ) -> None:
         """A coordinator refused a request that was handed on undecoded; called by the loop."""
-        error = WireError(ErrorCode(code), text.decode("utf-8", "replace") or None)
+        error = WireError(ErrorCode(code), text.decode("utf-8", "replace"))
         self.answer_with(
             connection, token, lambda: self.dispatcher.refuse(connection, frame, error)
         )

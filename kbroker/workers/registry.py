@@ -7,14 +7,13 @@ all processes share one copy of the code.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from kbroker.config.loader import BrokerConfig
 from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.workers.base import Worker
-
-Config = Mapping[str, Any]
 
 # BOUND: a partition-table slot has one bit for each network process that waits for it.
 NETWORK_PROCESSES_MAX = 64
@@ -26,27 +25,27 @@ class ProcessRow(NamedTuple):
     kind: ProcessKind
     module: str
     class_name: str
-    count: Callable[[Config], int]
+    count: Callable[[BrokerConfig], int]
 
     def load(self) -> type[Worker]:
         """Import the class."""
         worker: type[Worker] = getattr(import_module(self.module), self.class_name)
         return worker
 
-    def addresses(self, config: Config) -> list[Address]:
+    def addresses(self, config: BrokerConfig) -> list[Address]:
         """The addresses of all processes of this kind."""
         return [Address(self.kind, index) for index in range(self.count(config))]
 
 
-def _one(config: Config) -> int:
+def _one(config: BrokerConfig) -> int:
     return 1
 
 
-def _exporters(config: Config) -> int:
+def _exporters(config: BrokerConfig) -> int:
     return 1 if config["metrics.port"] >= 0 else 0
 
 
-def _cleaners(config: Config) -> int:
+def _cleaners(config: BrokerConfig) -> int:
     return 1 if config["log.cleaner.enable"] else 0
 
 

@@ -32,7 +32,7 @@ class GroupAdministration:
         self._machine = machine
         self.handlers = {
             ApiKey.DESCRIBE_GROUPS: self.describe,
-            ApiKey.LIST_GROUPS: self.list,
+            ApiKey.LIST_GROUPS: self.list_groups,
             ApiKey.DELETE_GROUPS: self.delete,
         }
 
@@ -65,7 +65,7 @@ class GroupAdministration:
 
     # -- ListGroups ------------------------------------------------------------------------------
 
-    def list(self, op: Operation, call: Call) -> ListGroupsResponse:
+    def list_groups(self, op: Operation, call: Call) -> ListGroupsResponse:
         request = call.request
         states = {state.strip().lower() for state in request.states_filter}
         types = {kind.strip().lower() for kind in request.types_filter}

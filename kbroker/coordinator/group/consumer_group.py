@@ -99,9 +99,7 @@ class ConsumerGroup(Group):
             return STABLE
         return RECONCILING
 
-    @property
-    def protocol_type(self) -> str:
-        return "consumer"
+    protocol_type = "consumer"
 
     @property
     def is_empty(self) -> bool:

@@ -67,7 +67,7 @@ class Member:
         self.topics: frozenset[str] = frozenset()
         self.regex = ""
         self.server_assignor: str | None = None
-        self.classic: ConsumerGroupMemberMetadataValue.ClassicMemberMetadata | None = None
+        self.classic: Any = None  # ConsumerGroupMemberMetadataValue.ClassicMemberMetadata
         self.assigned: Owned = _EMPTY
         self.revoking: Owned = _EMPTY
 

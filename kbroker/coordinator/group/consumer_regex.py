@@ -43,7 +43,7 @@ def _compile(pattern: str) -> Callable[[str], Any]:
     options.log_errors = False
     options.max_mem = _PATTERN_BYTES_MAX
     try:
-        return re2.compile(pattern, options).fullmatch  # type: ignore[no-any-return]
+        return re2.compile(pattern, options).fullmatch
     except (re2.error, ValueError) as error:  # ValueError: characters that are no text
         reason = error.args[0] if error.args else ""
         reason = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)

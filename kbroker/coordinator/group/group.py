@@ -27,10 +27,8 @@ class Group(ABC):
     def state(self) -> str:
         """Kafka's name of the state: ``Empty``, ``Stable`` and so on."""
 
-    @property
-    @abstractmethod
-    def protocol_type(self) -> str:
-        """``consumer`` for consumers; empty for a group that only ever committed offsets."""
+    protocol_type: str
+    """``consumer`` for consumers; empty for a group that only ever committed offsets."""
 
     @property
     @abstractmethod

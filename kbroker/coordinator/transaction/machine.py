@@ -86,7 +86,7 @@ class TransactionMachine:
 
     # -- records -----------------------------------------------------------------------------
 
-    def replay(self, offset: int, producer_id: int, key: Message, value: Message | None) -> None:
+    def replay(self, offset: int, producer_id: int, key: Message, value: Any) -> None:
         transactional_id = key.transactional_id
         txn = self.transactions.get(transactional_id)
         was_open = txn is not None and txn.state in state.OPEN

@@ -192,9 +192,9 @@ def _assign_different(
             break
     found: list[dict[bytes, set[int]]] = [{} for _ in order]
     for pool in pools:
-        for index, partitions in pool.holdings.items():
-            for topic_id, partition in partitions:
-                found[index].setdefault(topic_id, set()).add(partition)
+        for index, held in pool.holdings.items():
+            for topic_id, number in held:
+                found[index].setdefault(topic_id, set()).add(number)
     result: dict[str, Assignment] = {}
     for member_id, topics in zip(order, found, strict=True):
         before = members[member_id].assigned
@@ -232,10 +232,10 @@ def _fill(
         for index in pool.subscribers:
             had = members[order[index]].assigned.get(topic_id)
             if had:
-                had = free & had
-                free -= had
-                loads[index] += len(had)
-                pool.holdings[index] += [(topic_id, partition) for partition in sorted(had)]
+                kept = free & had
+                free -= kept
+                loads[index] += len(kept)
+                pool.holdings[index] += [(topic_id, partition) for partition in sorted(kept)]
         left += [(topic_id, partition) for partition in sorted(free)]
     return left
 
