@@ -241,6 +241,12 @@ class CoordinatorHost:
         found = topic_id or name.encode().ljust(16, b"-")[:16]
         self.set_topics(**{name: topic_document(found, list(range(partitions)))})
 
+    def set_brokers(self, rack: str | None) -> None:
+        """The one broker, which has all replicas, is in this rack."""
+        brokers = {"0": {"endpoints": [], "rack": rack}}
+        changed = self.image.apply({"version": self.image.version + 1, "brokers": brokers})
+        self.execute(self.machine.on_image, changed)
+
     def configure(self, **settings: str) -> None:
         """Settings as of now."""
         self.config = BrokerConfig({k.replace("_", "."): v for k, v in settings.items()})

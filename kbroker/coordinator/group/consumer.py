@@ -96,6 +96,7 @@ class ConsumerProtocol(Part):
 
     def loaded(self, op: Operation) -> None:
         op.touch()
+        self.hashes.look_at_racks()
         for group in self._groups():
             self._count_state(group.group_id)
             log.info("group %s: loaded with %d members", group.group_id, len(group.members))
@@ -108,6 +109,9 @@ class ConsumerProtocol(Part):
         self, op: Operation, changed: Mapping[str, tuple[TopicImage | None, TopicImage | None]]
     ) -> None:
         names = {name for name, (old, new) in changed.items() if has_changed(old, new)}
+        if self.hashes.look_at_racks():
+            for group in self._groups():
+                group.is_stale = True
         if not names:
             return
         op.touch()

@@ -16,20 +16,31 @@ _MASK = (1 << 64) - 1
 class TopicHashes:
     """Hashes of topics, kept until a topic changes. BOUND: as many as there are topics.
 
-    A topic's hash covers what an assignment depends on: its id, so that a topic created anew under
-    its old name is another, and its number of partitions. Racks are left out, as the assignors do
-    not look at them.
+    A topic's hash covers its id, so that a topic created anew under its old name is another, its
+    number of partitions, and the racks in which each partition has replicas. The assignors do not
+    look at racks, but other racks are a new epoch, as in Kafka 4.3.
     """
 
-    __slots__ = ("_hashes", "_host")
+    __slots__ = ("_hashes", "_host", "_racks")
 
     def __init__(self, host: Host) -> None:
         self._host = host
         self._hashes: dict[str, int] = {}
+        self._racks: dict[int, str] = {}  # of the brokers that have one
 
     def forget(self, name: str) -> None:
         """The topic has changed."""
         self._hashes.pop(name, None)
+
+    def look_at_racks(self) -> bool:
+        """Whether a broker has another rack than before: every hash is forgotten then."""
+        brokers = self._host.image.brokers.values()
+        racks = {broker.broker_id: broker.rack for broker in brokers if broker.rack}
+        if racks == self._racks:
+            return False
+        self._racks = racks
+        self._hashes.clear()
+        return True
 
     def of(self, names: Iterable[str]) -> int:
         """Of all these that exist, in any order: an int64, 0 if none does."""
@@ -41,19 +52,29 @@ class TopicHashes:
                 topic = topics.get(name)
                 if topic is None:
                     continue
-                known = self._hashes[name] = _topic_hash(topic)
+                known = self._hashes[name] = _topic_hash(topic, self._racks)
             total += known
         total &= _MASK
         return total - (1 << 64) if total >> 63 else total
 
 
-def _topic_hash(topic: TopicImage) -> int:
+def _topic_hash(topic: TopicImage, racks: dict[int, str]) -> int:
     text = topic.topic_id + len(topic.partitions).to_bytes(4) + topic.name.encode()
-    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest())
+    hashed = hashlib.blake2b(text, digest_size=8)
+    if racks:
+        for number, partition in enumerate(topic.partitions):
+            there = sorted(racks[replica] for replica in partition.replicas if replica in racks)
+            encoded = b"".join(len(r.encode()).to_bytes(4) + r.encode() for r in there)
+            hashed.update(number.to_bytes(4) + encoded)
+    return int.from_bytes(hashed.digest())
 
 
 def has_changed(old: TopicImage | None, new: TopicImage | None) -> bool:
     """Whether a change of a topic matters to those who consume it; new leaders do not."""
     if old is None or new is None:
         return old is not new
-    return old.topic_id != new.topic_id or len(old.partitions) != len(new.partitions)
+    return old.topic_id != new.topic_id or _replicas(old) != _replicas(new)
+
+
+def _replicas(topic: TopicImage) -> list[set[int]]:
+    return [set(partition.replicas) for partition in topic.partitions]

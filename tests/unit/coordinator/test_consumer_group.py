@@ -111,6 +111,59 @@ def test_topic_that_is_gone_is_left_out_of_descriptions(host: CoordinatorHost) -
     assert describe(host).members[0].assignment.topic_partitions == []
 
 
+# -- racks ----------------------------------------------------------------------------------------
+
+
+def test_broker_in_another_rack_is_a_new_epoch_and_no_other_assignment(
+    host: CoordinatorHost,
+) -> None:
+    """As in Kafka 4.3: assignors do not look at racks, the hash of the topics does."""
+    members = [FakeConsumer(host, name, ["a"], rack_id=f"r-{name}") for name in ("m1", "m2")]
+    for member in members:
+        member.join()
+    settle(*members)
+    owned = [set(member.owned) for member in members]
+    before = describe(host).group_epoch
+
+    host.set_brokers(rack="r-m2")
+    settle(*members)
+
+    assert describe(host).group_epoch == before + 1
+    assert [member.owned for member in members] == owned
+    host.set_brokers(rack="r-m2")
+    settle(*members)
+    assert describe(host).group_epoch == before + 1
+
+
+def test_rack_that_is_as_it_was_before_a_load_is_no_new_epoch(host: CoordinatorHost) -> None:
+    host.set_brokers(rack="r1")
+    member = FakeConsumer(host, "m1", ["a"], rack_id="r1")
+    member.join()
+    before = describe(host).group_epoch
+
+    host.reload()
+    settle(member)
+    assert describe(host).group_epoch == before
+    assert describe(host).members[0].rack_id == "r1"
+
+    host.set_brokers(rack="r2")
+    host.reload()
+    settle(member)
+    assert describe(host).group_epoch == before + 1
+
+
+def test_member_that_says_nothing_of_its_rack_keeps_it(host: CoordinatorHost) -> None:
+    member = FakeConsumer(host, "m1", ["a"], rack_id="r1")
+    member.join()
+    member.send()
+    assert describe(host).members[0].rack_id == "r1"
+
+    member.send(rack_id="r2")
+    assert describe(host).members[0].rack_id == "r2"
+    host.reload()
+    assert describe(host).members[0].rack_id == "r2"
+
+
 # -- offsets --------------------------------------------------------------------------------------
 
 
