@@ -1,0 +1,299 @@
+"""The options of the data source, row by row: defaults, precedence, refusals and what they say."""
+
+import logging
+
+import pytest
+
+from kbroker.spark import options as o
+from kbroker.spark.kafka_settings import KNOWN_SETTINGS
+
+pytestmark = pytest.mark.unit
+
+SERVERS = {"kafka.bootstrap.servers": "a:1,b:2"}
+READ = {**SERVERS, "subscribe": "t"}
+
+
+def read(streaming=False, **given):
+    return o.parse_read({**READ, **given}, streaming=streaming)
+
+
+def refusal(streaming=False, *, base=READ, **given):
+    with pytest.raises(o.OptionError) as caught:
+        o.parse_read({**base, **given}, streaming=streaming)
+    return str(caught.value)
+
+
+def test_batch_defaults_are_the_connectors():
+    got = read()
+
+    assert (got.bootstrap, got.subscription) == ("a:1,b:2", o.Subscription(topics=("t",)))
+    assert (got.starting.kind, got.ending.kind) == (o.LimitKind.EARLIEST, o.LimitKind.LATEST)
+    assert got.fail_on_data_loss and not got.include_headers and not got.read_committed
+    assert (got.min_partitions, got.max_records_per_partition) == (None, None)
+    assert (got.poll_timeout_ms, got.offset_attempts, got.offset_retry_ms) == (120_000, 3, 1000)
+    assert (got.group_id, got.kafka) == (None, {})
+
+
+def test_stream_defaults_are_the_connectors():
+    got = read(streaming=True)
+
+    assert got.starting.kind is o.LimitKind.LATEST
+    assert got.max_trigger_delay_ms == 900_000
+    limits = (got.max_offsets_per_trigger, got.min_offsets_per_trigger, got.max_bytes_per_trigger)
+    assert limits == (None, None, None)
+
+
+def test_write_defaults_are_the_connectors():
+    got = o.parse_write(SERVERS)
+
+    assert (got.topic, got.exactly_once, got.keep_timestamps) == (None, False, False)
+
+
+def test_names_are_case_insensitive():
+    got = o.parse_read(
+        {
+            "KAFKA.Bootstrap.Servers": "a:1",
+            "SUBSCRIBE": "t",
+            "startingoffsets": "EARLIEST",
+            "INCLUDEHEADERS": "True",
+            "kafka.Isolation.Level": "read_committed",
+        },
+        streaming=True,
+    )
+
+    assert got.bootstrap == "a:1"
+    assert got.starting.kind is o.LimitKind.EARLIEST
+    assert got.include_headers and got.read_committed
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"subscribe": " a, b ,,a"}, o.Subscription(topics=("a", "b"))),
+        ({"subscribePattern": " a.* "}, o.Subscription(pattern="a.*")),
+        ({"assign": '{"a":[1,0]}'}, o.Subscription(partitions=(("a", 1), ("a", 0)))),
+    ],
+)
+def test_subscription_takes_one_of_three(given, expected):
+    assert o.parse_read({**SERVERS, **given}, streaming=False).subscription == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({}, "exactly one of subscribe, subscribePattern and assign"),
+        ({"subscribe": "a", "assign": '{"a":[0]}'}, "only one of"),
+        ({"subscribe": "a", "subscribePattern": "b"}, "only one of"),
+        ({"subscribe": " , "}, "names separated by commas"),
+        ({"subscribePattern": "  "}, "a regular expression"),
+        ({"subscribePattern": "a("}, "no regular expression of Python"),
+        ({"assign": "a"}, '{"topicA":[0,1]'),
+        ({"assign": "{}"}, '{"topicA":[0,1]'),
+        ({"assign": '{"a":["x"]}'}, '{"topicA":[0,1]'),
+        ({"assign": '{"a":[-1]}'}, '{"topicA":[0,1]'),
+        ({"assign": "[1]"}, '{"topicA":[0,1]'),
+    ],
+)
+def test_subscription_refusals_say_what_to_write(given, says):
+    assert says in refusal(base=SERVERS, **given)
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_timestamp_goes_before_timestamps_before_offsets(streaming):
+    offsets = {"startingOffsets": '{"t":{"0":5}}'}
+    by_timestamp = {"startingOffsetsByTimestamp": '{"t":{"0":99}}'}
+
+    assert read(streaming, **offsets).starting.values == {("t", 0): 5}
+    got = read(streaming, **offsets, **by_timestamp).starting
+    assert (got.kind, got.values) == (o.LimitKind.TIMESTAMPS, {("t", 0): 99})
+    got = read(streaming, **offsets, **by_timestamp, startingTimestamp="77").starting
+    assert (got.kind, got.timestamp) == (o.LimitKind.TIMESTAMP, 77)
+
+
+def test_ending_timestamp_goes_before_timestamps_before_offsets():
+    offsets = {"endingOffsets": '{"t":{"0":5}}'}
+    by_timestamp = {"endingOffsetsByTimestamp": '{"t":{"0":99}}'}
+
+    assert read(**offsets).ending.values == {("t", 0): 5}
+    assert read(**offsets, **by_timestamp).ending.kind is o.LimitKind.TIMESTAMPS
+    got = read(**offsets, **by_timestamp, endingTimestamp="77").ending
+    assert (got.kind, got.latest_without_match) == (o.LimitKind.TIMESTAMP, True)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "latest"), [(None, False), ("ERROR", False), ("latest", True)]
+)
+def test_strategy_says_what_a_time_without_record_means(strategy, latest):
+    given = {"startingTimestamp": "5"}
+    if strategy:
+        given["startingOffsetsByTimestampStrategy"] = strategy
+
+    assert read(**given).starting.latest_without_match is latest
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"startingOffsets": "latest"}, "write earliest or"),
+        ({"startingOffsets": '{"t":{"0":-1}}'}, "write -2"),
+        ({"startingOffsets": "soon"}, "earliest, latest or JSON such as"),
+        ({"startingOffsets": '{"t":5}'}, "JSON such as"),
+        ({"startingOffsets": '{"t":{"0":1.5}}'}, "JSON such as"),
+        ({"startingOffsets": "committed"}, "write groupId"),
+        ({"endingOffsets": "earliest"}, "write latest or JSON"),
+        ({"endingOffsets": '{"t":{"0":-2}}'}, "write -1"),
+        ({"startingTimestamp": "yesterday"}, "write a whole number"),
+        ({"endingTimestamp": ""}, "write a whole number"),
+        ({"startingOffsetsByTimestamp": "[]"}, "JSON such as"),
+        ({"startingOffsetsByTimestampStrategy": "first"}, "write error or latest"),
+        ({"minPartitions": "0"}, "write 1 or more"),
+        ({"minPartitions": "many"}, "write a whole number"),
+        ({"maxRecordsPerPartition": "-1"}, "write 1 or more"),
+        ({"failOnDataLoss": "no"}, "write true or false"),
+        ({"includeHeaders": "1"}, "write true or false"),
+        ({"kafka.isolation.level": "serializable"}, "write read_committed or read_uncommitted"),
+        ({"split": "topic"}, "write size or partition"),
+        ({"startingOffsets": '{"t":{"0":1}}', "endingOffsets": '{"t":{"1":1}}'}, "t-0, t-1"),
+        (
+            {"startingOffsets": '{"t":{"0":9}}', "endingOffsets": '{"t":{"0":1}}'},
+            "not after the end",
+        ),
+    ],
+)
+def test_batch_refusals_say_what_to_write(given, says):
+    assert says in refusal(**given)
+
+
+def test_start_before_a_symbolic_end_is_no_contradiction():
+    got = read(startingOffsets='{"t":{"0":9}}', endingOffsets='{"t":{"0":-1}}')
+
+    assert got.ending.values == {("t", 0): o.LATEST}
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"endingOffsets": "latest"}, "availableNow"),
+        ({"endingOffsetsByTimestamp": "{}"}, "availableNow"),
+        ({"endingTimestamp": "5"}, "availableNow"),
+        ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}, "smaller minimum"),
+        ({"maxTriggerDelay": "soon"}, "30s, 15m or 500ms"),
+        ({"maxBytesPerTrigger": "0"}, "write 1 or more"),
+    ],
+)
+def test_stream_refusals_say_what_to_write(given, says):
+    assert says in refusal(streaming=True, **given)
+
+
+def test_stream_may_start_at_latest_of_each_partition():
+    got = read(streaming=True, startingOffsets='{"t":{"0":-1,"1":-2,"2":7}}')
+
+    assert got.starting.values == {("t", 0): o.LATEST, ("t", 1): o.EARLIEST, ("t", 2): 7}
+    assert got.starting.moves
+    assert not read(streaming=True, startingOffsets='{"t":{"0":7}}').starting.moves
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("auto.offset.reset", "startingOffsets"),
+        ("key.deserializer", "cast them in the query"),
+        ("value.deserializer", "cast them in the query"),
+        ("enable.auto.commit", "groupId"),
+        ("interceptor.classes", "in the query"),
+    ],
+)
+@pytest.mark.parametrize("streaming", [False, True])
+def test_settings_that_readers_must_not_have_are_refused(setting, says, streaming):
+    assert says in refusal(streaming, **{f"kafka.{setting}": "x"})
+
+
+@pytest.mark.parametrize("setting", ["key.serializer", "value.serializer"])
+def test_settings_that_writers_must_not_have_are_refused(setting):
+    with pytest.raises(o.OptionError, match="string or binary"):
+        o.parse_write({**SERVERS, f"kafka.{setting}": "x"})
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [({}, r'\.option\("kafka.bootstrap.servers"'), ({"bootstrap.servers": "a:1"}, "write kafka.")],
+)
+def test_missing_servers_are_refused(given, says):
+    with pytest.raises(o.OptionError, match=says):
+        o.parse_write(given)
+    with pytest.raises(o.OptionError, match=says):
+        o.parse_read({"subscribe": "t", **given}, streaming=False)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"delivery": "once"}, "at-least-once or exactly-once"),
+        ({"delivery": "exactly-once", "kafka.transactional.id": "x"}, "transactionalIdPrefix"),
+        ({"keepTimestamps": "x"}, "true or false"),
+    ],
+)
+def test_write_refusals_say_what_to_write(given, says):
+    with pytest.raises(o.OptionError, match=says):
+        o.parse_write({**SERVERS, **given})
+
+
+def test_settings_lose_their_prefix_and_keep_their_values():
+    got = read(**{"kafka.security.protocol": "SASL_SSL", "kafka.sasl.password": "A b"})
+
+    assert got.kafka == {"security.protocol": "SASL_SSL", "sasl.password": "A b"}
+
+
+def test_group_of_either_name_is_the_group():
+    assert read(groupId="g").group_id == "g"
+    assert read(**{"kafka.group.id": "h"}).group_id == "h"
+    assert read(groupId="g", startingOffsets="committed").starting.kind is o.LimitKind.COMMITTED
+
+
+def test_misspelt_names_get_a_warning_with_the_likely_one(caplog):
+    with caplog.at_level(logging.WARNING):
+        read(startingOfsets="earliest", path="x", **{"kafka.isolation.levels": "x"})
+
+    text = caplog.text
+    assert "did you mean startingOffsets?" in text
+    assert "did you mean kafka.isolation.level?" in text
+    assert "path" not in text
+
+
+def test_options_of_another_use_get_a_warning(caplog):
+    with caplog.at_level(logging.WARNING):
+        read(maxOffsetsPerTrigger="5", minOffsetsPerTrigger="1", maxTriggerDelay="1m")
+
+    for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"):
+        assert f"option {name} has no effect here" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        ("5", 5),
+        ("5ms", 5),
+        ("3000us", 3),
+        ("2s", 2000),
+        ("15m", 900_000),
+        ("1min", 60_000),
+        ("2h", 7_200_000),
+        (" 1D ", 86_400_000),
+    ],
+)
+def test_durations_are_read_as_spark_reads_them(text, ms):
+    assert o.parse_duration_ms("x", text) == ms
+
+
+def test_offsets_text_is_sorted_and_without_blanks():
+    offsets = {("b", 10): 5, ("b", 2): 1, ("a", 0): 123}
+
+    assert o.format_offsets(offsets) == '{"a":{"0":123},"b":{"2":1,"10":5}}'
+    assert o.parse_offsets(o.format_offsets(offsets), "x") == offsets
+
+
+def test_every_option_name_is_told_once():
+    names = [option.name.lower() for option in o.OPTIONS]
+
+    assert len(names) == len(set(names))
+    assert {"auto.offset.reset", "isolation.level", "compression.type"} <= KNOWN_SETTINGS
