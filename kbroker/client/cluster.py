@@ -1,0 +1,433 @@
+"""The brokers of a cluster: where they are, who leads and coordinates what, connections to them.
+
+One thread at a time. A ``Cluster`` pickles as its settings, so it travels to executors, and starts
+without connections there and after a fork.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from kbroker.client.connection import Connection
+from kbroker.client.errors import (
+    ClientError,
+    ConnectionLost,
+    RefusedError,
+    SettingRefused,
+    Timeout,
+    UnreachableError,
+)
+from kbroker.client.retry import Retry
+from kbroker.client.security import Security
+from kbroker.errors import ErrorCode
+from kbroker.protocol.message import Message
+from kbroker.protocol.messages.find_coordinator import FindCoordinatorRequest
+from kbroker.protocol.messages.metadata import MetadataRequest
+
+GROUP, TRANSACTION = 0, 1
+NO_TOPIC_ID = bytes(16)
+# BOUND: idle connections are closed by brokers after ten minutes; ours before that.
+_IDLE_S = 240.0
+_MOVED = frozenset({15, 16})  # COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR
+
+
+class Partition(NamedTuple):
+    """leader: its node id, None while there is none. leader_epoch: -1 if the broker tells none."""
+
+    leader: int | None
+    leader_epoch: int
+
+
+class Topic(NamedTuple):
+    """id: 16 bytes, all zero where brokers have no topic ids."""
+
+    name: str
+    id: bytes
+    partitions: dict[int, Partition]
+    internal: bool
+
+
+class Cluster:
+    """bootstrap: ``host:port,host:port``.
+
+    request_timeout: seconds one request may take. deadline: seconds a call may take with all its
+    retries; each call can be given another. Nothing is connected before the first call.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str | Iterable[str],
+        security: Security | None = None,
+        *,
+        client_id: str = "kbroker",
+        request_timeout: float = 30.0,
+        deadline: float = 60.0,
+    ) -> None:
+        self.bootstrap = bootstrap if isinstance(bootstrap, str) else ",".join(bootstrap)
+        self.security = security or Security({})
+        self.client_id = client_id
+        self.request_timeout = request_timeout
+        self.deadline = deadline
+        self._seeds = parse_addresses(self.bootstrap)
+        self._forget()
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, object], **settings: Any) -> Cluster:
+        """From client settings (without a ``kafka.`` before their names): bootstrap.servers,
+        client.id, request.timeout.ms, default.api.timeout.ms, and security's.
+
+        settings: arguments of the constructor, which come first.
+        """
+        bootstrap = str(options.get("bootstrap.servers") or "")
+        if not bootstrap:
+            raise SettingRefused("bootstrap.servers", "write host:port,host:port")
+        settings.setdefault("client_id", str(options.get("client.id") or "kbroker"))
+        for name, argument in (
+            ("request.timeout.ms", "request_timeout"),
+            ("default.api.timeout.ms", "deadline"),
+        ):
+            if options.get(name):
+                settings.setdefault(argument, _milliseconds(name, options[name]))
+        return cls(bootstrap, Security.from_options(options), **settings)
+
+    def _forget(self) -> None:
+        self._pid = os.getpid()
+        self._addresses: dict[int, tuple[str, int]] = {}
+        self._connections: dict[int, Connection] = {}
+        self._topics: dict[str, Topic] = {}
+        self._coordinators: dict[tuple[str, int], int] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _made, (
+            self.bootstrap,
+            self.security,
+            self.client_id,
+            self.request_timeout,
+            self.deadline,
+        )
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections; the next call makes new ones."""
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    def retry(self, what: str, deadline: float | None = None) -> Retry:
+        """deadline: seconds, the cluster's own when None."""
+        return Retry(what, self.deadline if deadline is None else deadline)
+
+    # -- connections
+
+    def connection(self, node: int | None, retry: Retry) -> Connection:
+        """The shared connection to a node, None for any node. One attempt.
+
+        Raises ConnectionLost, UnreachableError (no node at all), AuthenticationFailed, ...
+        """
+        if self._pid != os.getpid():
+            self._forget()  # connections of another process: its requests are on them
+        if node is None:
+            return self._any_connection(retry)
+        made = self._connections.get(node)
+        if made is not None and self._usable(made):
+            return made
+        made = self._connections[node] = self.connect(node, retry)
+        return made
+
+    @staticmethod
+    def _usable(connection: Connection) -> bool:
+        if connection.closed:
+            return False
+        idle = not connection.in_flight
+        if idle and (connection.expired or time.monotonic() - connection.used_at > _IDLE_S):
+            connection.close()
+            return False
+        return True
+
+    def connect(self, node: int, retry: Retry) -> Connection:
+        """A connection of the caller's own. One attempt."""
+        if node not in self._addresses:
+            self.refresh(None, retry)
+        address = self._addresses.get(node)
+        if address is None:
+            raise ConnectionLost(f"node {node}", "no broker has that id any more")
+        return self._connect(address, retry)
+
+    def _connect(self, address: tuple[str, int], retry: Retry) -> Connection:
+        return Connection(
+            *address,
+            self.security,
+            client_id=self.client_id,
+            deadline=retry.step(self.request_timeout),
+        )
+
+    def _any_connection(self, retry: Retry) -> Connection:
+        for made in self._connections.values():
+            if self._usable(made):
+                return made
+        tried = {}
+        nodes: list[tuple[int, tuple[str, int]]] = list(self._addresses.items())
+        random.shuffle(nodes)
+        known = {address for _, address in nodes}
+        nodes += [(-1 - n, seed) for n, seed in enumerate(self._seeds) if seed not in known]
+        for node, address in nodes:
+            try:
+                made = self._connections[node] = self._connect(address, retry)
+                return made
+            except (ConnectionLost, Timeout) as error:
+                tried[f"{address[0]}:{address[1]}"] = getattr(error, "why", str(error))
+        raise UnreachableError(tried)
+
+    # -- metadata
+
+    def refresh(self, names: Iterable[str] | None, retry: Retry) -> dict[str, Topic]:
+        """Ask any broker for metadata. One attempt.
+
+        names: None asks for no topic, only for the brokers.
+        """
+        wanted = [MetadataRequest.MetadataRequestTopic(name=name) for name in names or ()]
+        return self._ask_metadata(wanted, retry)
+
+    def _ask_metadata(self, wanted: list[Any] | None, retry: Retry) -> dict[str, Topic]:
+        connection = self.connection(None, retry)
+        if wanted is None and connection.version_of(3) == 0:
+            wanted = []
+        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
+        answer = connection.call(request, retry.step(self.request_timeout))
+        if answer.error_code:
+            raise RefusedError(answer.error_code, "metadata")
+        if answer.brokers:
+            self._adopt({row.node_id: (row.host, row.port) for row in answer.brokers})
+        found = {}
+        for row in answer.topics:
+            if row.error_code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 17):
+                self._topics.pop(row.name, None)
+                continue
+            if row.error_code and row.error_code != ErrorCode.LEADER_NOT_AVAILABLE:
+                raise RefusedError(row.error_code, f"metadata of topic {row.name}")
+            found[row.name] = _topic_of(row)
+        self._topics.update(found)
+        return found
+
+    def _adopt(self, addresses: dict[int, tuple[str, int]]) -> None:
+        for node, address in self._addresses.items():
+            if addresses.get(node) != address and node in self._connections:
+                self._connections.pop(node).close()
+        self._addresses = addresses
+
+    def topics(
+        self, names: Iterable[str] | None = None, *, deadline: float | None = None
+    ) -> dict[str, Topic]:
+        """Topics as they are now, all of them without ``names``; what does not exist is left out.
+
+        Never creates a topic.
+        """
+        retry = self.retry("metadata", deadline)
+        wanted = None
+        if names is not None:
+            wanted = [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
+            if not wanted:
+                return {}
+        while True:
+            try:
+                return self._ask_metadata(wanted, retry)
+            except ClientError as error:
+                retry.pause(error)
+
+    def topic(self, name: str, *, deadline: float | None = None) -> Topic:
+        """One topic, as last heard of. Raises RefusedError if it does not exist."""
+        known = self._topics.get(name)
+        if known is None:
+            known = self.topics([name], deadline=deadline).get(name)
+        if known is None:
+            raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name}")
+        return known
+
+    def forget_topic(self, name: str) -> None:
+        """What was heard of it is wrong: ask before it is used again."""
+        self._topics.pop(name, None)
+
+    def leader(self, topic: str, partition: int, retry: Retry) -> tuple[Topic, int]:
+        """The topic and the node that leads the partition. One attempt.
+
+        Raises RefusedError: no such topic or partition, no leader (both may change).
+        """
+        known = self._topics.get(topic)
+        if known is None or known.partitions.get(partition, _NOBODY).leader is None:
+            known = self.refresh([topic], retry).get(topic)
+        what = f"{topic}-{partition}"
+        if known is None or partition not in known.partitions:
+            raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, what)
+        leader = known.partitions[partition].leader
+        if leader is None:
+            raise RefusedError(ErrorCode.LEADER_NOT_AVAILABLE, what)
+        return known, leader
+
+    # -- calls
+
+    def call(
+        self,
+        node: int | None,
+        request: Message,
+        *,
+        what: str = "",
+        deadline: float | None = None,
+        at_most: int | None = None,
+    ) -> Any:
+        """Send a request to a node (None: any) and return its answer; sent again when a connection
+        fails, so for requests that may be done twice. Errors inside the answer are the caller's.
+        """
+        retry = self.retry(what or type(request).__name__, deadline)
+        while True:
+            try:
+                connection = self.connection(node, retry)
+                step = retry.step(self.request_timeout)
+                return connection.call(request, step, at_most=at_most)
+            except ClientError as error:
+                retry.pause(error)
+
+    def call_leader(
+        self,
+        topic: str,
+        partition: int,
+        build: Callable[[Topic, int], Message],
+        error_of: Callable[[Any], tuple[int, str | None]],
+        *,
+        what: str = "",
+        deadline: float | None = None,
+        at_most: int | None = None,
+    ) -> Any:
+        """Ask the leader of a partition until it answers without a passing error.
+
+        build: makes the request, from the topic and the partition. error_of: the answer's error
+        code (0: none) and message. Raises RefusedError for errors that stay.
+        """
+        retry = self.retry(what or f"the leader of {topic}-{partition}", deadline)
+        while True:
+            try:
+                known, leader = self.leader(topic, partition, retry)
+                connection = self.connection(leader, retry)
+                request = build(known, partition)
+                answer = connection.call(request, retry.step(self.request_timeout), at_most=at_most)
+                code, message = error_of(answer)
+                if not code:
+                    return answer
+                self.forget_topic(topic)
+                raise RefusedError(code, f"{retry.what} ({topic}-{partition})", message)
+            except ClientError as error:
+                if isinstance(error, ConnectionLost | Timeout):
+                    self.forget_topic(topic)
+                retry.pause(error)
+
+    # -- coordinators
+
+    def coordinator(self, key: str, kind: int, retry: Retry) -> int:
+        """The node that coordinates a group (GROUP) or a transactional id (TRANSACTION), found
+        once and remembered. One attempt."""
+        known = self._coordinators.get((key, kind))
+        if known is not None:
+            return known
+        connection = self.connection(None, retry)
+        request = FindCoordinatorRequest(key=key, key_type=kind)
+        answer = connection.call(request, retry.step(self.request_timeout), at_most=3)
+        what = f"the coordinator of {'group' if kind == GROUP else 'transactional id'} {key}"
+        if answer.error_code:
+            raise RefusedError(answer.error_code, what, answer.error_message)
+        node: int = answer.node_id
+        self._addresses.setdefault(node, (answer.host, answer.port))
+        self._coordinators[key, kind] = node
+        return node
+
+    def call_coordinator(
+        self,
+        key: str,
+        kind: int,
+        request: Message,
+        error_of: Callable[[Any], int],
+        *,
+        what: str,
+        deadline: float | None = None,
+        at_most: int | None = None,
+    ) -> Any:
+        """Ask a coordinator until it answers without a passing error. error_of: the first error
+        code of the answer, 0 if there is none. Raises RefusedError for errors that stay."""
+        retry = self.retry(what, deadline)
+        while True:
+            try:
+                connection = self.connection(self.coordinator(key, kind, retry), retry)
+                answer = connection.call(request, retry.step(self.request_timeout), at_most=at_most)
+                code = error_of(answer)
+                if not code:
+                    return answer
+                raise RefusedError(code, what)
+            except ClientError as error:
+                if error.code in _MOVED or isinstance(error, ConnectionLost | Timeout):
+                    self._coordinators.pop((key, kind), None)
+                retry.pause(error)
+
+
+_NOBODY = Partition(None, -1)
+
+
+def _made(
+    bootstrap: str, security: Security, client_id: str, request_timeout: float, deadline: float
+) -> Cluster:
+    return Cluster(
+        bootstrap,
+        security,
+        client_id=client_id,
+        request_timeout=request_timeout,
+        deadline=deadline,
+    )
+
+
+def _topic_of(row: Any) -> Topic:
+    partitions = {
+        part.partition_index: Partition(
+            part.leader_id if part.leader_id >= 0 else None, part.leader_epoch
+        )
+        for part in row.partitions
+    }
+    return Topic(row.name, row.topic_id, dict(sorted(partitions.items())), row.is_internal)
+
+
+def parse_addresses(text: str) -> list[tuple[str, int]]:
+    """``host:port,[::1]:port`` as pairs. Raises SettingRefused."""
+    found = []
+    for part in text.split(","):
+        address = part.strip().rpartition("://")[2]
+        if not address:
+            continue
+        host, separator, port = address.rpartition(":")
+        host = host.strip("[]")
+        if not separator or not host or not port.isdecimal() or not 0 < int(port) < 65536:
+            raise SettingRefused("bootstrap.servers", f"{part.strip()!r} is not host:port")
+        found.append((host, int(port)))
+    if not found:
+        raise SettingRefused("bootstrap.servers", "write host:port,host:port")
+    return found
+
+
+def _milliseconds(name: str, value: object) -> float:
+    try:
+        number = int(str(value))
+    except ValueError:
+        number = 0
+    if number <= 0:
+        raise SettingRefused(name, f"{value!r} is not a positive number of milliseconds")
+    return number / 1000

@@ -1,0 +1,356 @@
+"""One blocking connection to a broker: requests out, answers back in the same order.
+
+A request is sent now and its answer received later, so several can be on their way. Every call has
+a deadline (``time.monotonic``). Any trouble closes the connection: what was on its way may or may
+not have been done, and whoever sent it decides whether to send it again.
+
+One thread at a time. A response's records are views into the buffer that its frame was received
+into; ``receive(into=...)`` lets the caller own and reuse that buffer.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import struct
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from kbroker.client.errors import (
+    AuthenticationFailed,
+    ClientError,
+    ConnectionLost,
+    ProtocolViolation,
+    Timeout,
+    UnsupportedByBroker,
+)
+from kbroker.errors import ErrorCode
+from kbroker.protocol import codec
+from kbroker.protocol.api import ApiKey, response_class
+from kbroker.protocol.header import decode_response_header, encode_request_header
+from kbroker.protocol.message import Message
+from kbroker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+
+if TYPE_CHECKING:
+    from kbroker.client.security import Security
+
+_SIZE = struct.Struct(">i")
+_SOFTWARE_NAME = "kbroker-client"
+_SOFTWARE_VERSION = "0.1.0"
+# BOUND: no answer may be larger. A fetch answers with at most what it was asked for, or one batch.
+FRAME_BYTES_MAX = (1 << 31) - 1
+# BOUND: answers before a fetch is negotiated, and those of a stranger on the wrong port ("HTTP" is
+# a length of 1.2 GB), stay below this.
+_FIRST_FRAME_BYTES_MAX = 1 << 20
+# BOUND: what is allocated for a frame before any byte of it has come.
+_PIECE_BYTES = 16 << 20
+# What is read at once; a fetched frame is read in pieces of what has arrived.
+_RECEIVE_BUFFER_BYTES = 4 << 20
+# Raw requests, once encoded, are sent as this many views at most with one call.
+_SEND_PARTS_MAX = 64
+
+# The newest version that this client sends, where it is not the newest that the codec knows.
+_VERSION_MAX = {
+    ApiKey.INIT_PRODUCER_ID: 5,
+    ApiKey.ADD_PARTITIONS_TO_TXN: 3,  # from 4 on it is for brokers
+    ApiKey.OFFSET_COMMIT: 9,  # 10 names topics by id
+    ApiKey.OFFSET_FETCH: 7,  # from 8 on several groups
+}
+
+
+class Pending:
+    """A request whose answer is still to be received."""
+
+    __slots__ = ("answered", "api_key", "correlation_id", "version")
+
+    def __init__(self, api_key: int, version: int, correlation_id: int, answered: bool) -> None:
+        self.api_key = api_key
+        self.version = version
+        self.correlation_id = correlation_id
+        self.answered = answered  # False: acks=0, there will be no answer
+
+
+class Connection:
+    """Connected, authenticated and negotiated when the constructor returns.
+
+    Raises ConnectionLost, Timeout, AuthenticationFailed, UnsupportedByBroker.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        security: Security | None = None,
+        *,
+        client_id: str = "kbroker",
+        deadline: float,
+    ) -> None:
+        self.address = f"{host}:{port}"
+        self.client_id = client_id
+        self.versions: dict[int, tuple[int, int]] = {}
+        self.finalized_features: dict[str, int] = {}
+        self.used_at = time.monotonic()
+        self._waiting: deque[Pending] = deque()
+        self._next_id = 0
+        self._frame_bytes_max = _FIRST_FRAME_BYTES_MAX
+        self._reauthenticate_at: float | None = None
+        self._security = security
+        self._socket = self._connect(host, port, deadline)
+        try:
+            if security is not None:
+                self._socket = security.wrap(self._socket, host, self.address, deadline)
+            self._negotiate(deadline)
+            if security is not None and security.mechanism is not None:
+                lifetime_s = security.authenticate(self, deadline)
+                if lifetime_s:
+                    # Before the broker would close the connection (KIP-368).
+                    self._reauthenticate_at = time.monotonic() + 0.85 * lifetime_s
+            self._frame_bytes_max = FRAME_BYTES_MAX
+        except BaseException:
+            self.close()
+            raise
+
+    # -- life
+
+    def _connect(self, host: str, port: int, deadline: float) -> socket.socket:
+        try:
+            made = socket.create_connection((host, port), timeout=self._left(deadline, "connect"))
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER_BYTES)
+            return made
+        except OSError as error:
+            raise ConnectionLost(self.address, f"cannot connect: {error}") from error
+
+    def close(self) -> None:
+        """Close it; may be called again. Answers that are still to come are lost."""
+        made = getattr(self, "_socket", None)
+        if made is not None:
+            made.close()
+        self._waiting.clear()
+
+    @property
+    def closed(self) -> bool:
+        return bool(self._socket.fileno() < 0)
+
+    @property
+    def expired(self) -> bool:
+        """Whether its authentication ends soon; such a connection is replaced, when idle."""
+        return self._reauthenticate_at is not None and time.monotonic() > self._reauthenticate_at
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._waiting)
+
+    def fileno(self) -> int:
+        """For select and poll."""
+        return self._socket.fileno()
+
+    # -- versions
+
+    def _negotiate(self, deadline: float) -> None:
+        request = ApiVersionsRequest(
+            client_software_name=_SOFTWARE_NAME, client_software_version=_SOFTWARE_VERSION
+        )
+        version = 3
+        while True:
+            answer = self._ask_versions(request, version, deadline)
+            if answer.error_code == 0:
+                break
+            if answer.error_code != ErrorCode.UNSUPPORTED_VERSION or version == 0:
+                raise UnsupportedByBroker(self.address, "ApiVersions")
+            version = 0
+        self.versions = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
+        self.finalized_features = {
+            row.name: row.max_version_level for row in answer.finalized_features
+        }
+
+    def _ask_versions(
+        self, request: ApiVersionsRequest, version: int, deadline: float
+    ) -> ApiVersionsResponse:
+        pending = self._send_frame(
+            ApiKey.API_VERSIONS, version, [codec.encode(request, version)], deadline
+        )
+        body = self._receive_body(pending, deadline, None)
+        # A broker that does not know the version answers in version 0, which starts with its error.
+        if len(body) >= 2 and body[:2] != b"\0\0":
+            version = 0
+        return self._decoded(ApiVersionsResponse, version, body)
+
+    def version_of(self, api_key: int, at_most: int | None = None) -> int:
+        """The newest version that both sides speak. Raises UnsupportedByBroker."""
+        api = ApiKey(api_key)
+        first, last = self.versions.get(api_key, (0, -1))
+        ours_first, ours_last = api.versions
+        last = min(last, ours_last, _VERSION_MAX.get(api, ours_last))
+        if at_most is not None:
+            last = min(last, at_most)
+        if last < max(first, ours_first):
+            raise UnsupportedByBroker(self.address, f"version of {api.name}")
+        return last
+
+    def speaks(self, api_key: int) -> bool:
+        """Whether there is a version that both sides speak."""
+        try:
+            self.version_of(api_key)
+        except UnsupportedByBroker:
+            return False
+        return True
+
+    # -- requests
+
+    def call(
+        self,
+        request: Message,
+        deadline: float,
+        *,
+        at_most: int | None = None,
+        into: bytearray | None = None,
+    ) -> Any:
+        """Send a request and receive its answer. Nothing else may be on its way."""
+        assert not self._waiting, "answers come in the order of their requests"
+        return self.receive(self.send(request, deadline, at_most=at_most), deadline, into=into)
+
+    def send(self, request: Message, deadline: float, *, at_most: int | None = None) -> Pending:
+        """Send a request. at_most: the newest version it may have."""
+        api_key = type(request).API_KEY
+        assert api_key is not None
+        version = self.version_of(api_key, at_most)
+        return self._send_frame(api_key, version, [codec.encode(request, version)], deadline)
+
+    def send_parts(
+        self,
+        api_key: int,
+        version: int,
+        parts: list[bytes | memoryview],
+        deadline: float,
+        *,
+        answered: bool = True,
+    ) -> Pending:
+        """Send a request that is encoded already, in pieces that are not copied."""
+        return self._send_frame(api_key, version, parts, deadline, answered=answered)
+
+    def receive(self, pending: Pending, deadline: float, *, into: bytearray | None = None) -> Any:
+        """The answer to the oldest request on its way, which must be ``pending``.
+
+        into: grown as needed, then holds the frame; the answer's records are views into it.
+        """
+        body = self._receive_body(pending, deadline, into)
+        return self._decoded(response_class(pending.api_key), pending.version, body)
+
+    def _send_frame(
+        self,
+        api_key: int,
+        version: int,
+        parts: list[Any],
+        deadline: float,
+        *,
+        answered: bool = True,
+    ) -> Pending:
+        self._next_id = (self._next_id + 1) & 0x7FFFFFFF
+        header = encode_request_header(api_key, version, self._next_id, self.client_id)
+        size = len(header) + sum(map(len, parts))
+        try:
+            self._send([_SIZE.pack(size) + header, *parts], deadline)
+        except OSError as error:
+            raise self._lost(error, "sending a request", deadline) from error
+        self.used_at = time.monotonic()
+        pending = Pending(api_key, version, self._next_id, answered)
+        if answered:
+            self._waiting.append(pending)
+        return pending
+
+    def _send(self, parts: list[Any], deadline: float) -> None:
+        if isinstance(self._socket, ssl.SSLSocket) or sum(map(len, parts)) < 4096:
+            self._socket.settimeout(self._left(deadline, "sending a request"))
+            self._socket.sendall(b"".join(parts))
+            return
+        views = deque(memoryview(part) for part in parts if len(part))
+        while views:
+            self._socket.settimeout(self._left(deadline, "sending a request"))
+            sent = self._socket.sendmsg([views[n] for n in range(min(len(views), _SEND_PARTS_MAX))])
+            while views and sent >= len(views[0]):
+                sent -= len(views.popleft())
+            if sent:
+                views[0] = views[0][sent:]
+
+    def _receive_body(
+        self, pending: Pending, deadline: float, into: bytearray | None
+    ) -> bytes | memoryview:
+        expected = self._waiting.popleft()
+        assert expected is pending, "answers come in the order of their requests"
+        what = f"the answer to {ApiKey(pending.api_key).name}"
+        head = bytearray(_SIZE.size)
+        try:
+            self._receive_exactly(memoryview(head), deadline, what)
+            (size,) = _SIZE.unpack(head)
+            if not 4 <= size <= self._frame_bytes_max:
+                raise self._violated(f"a frame of {size} bytes")
+            frame = self._receive_frame(size, into, deadline, what)
+        except OSError as error:
+            raise self._lost(error, what, deadline) from error
+        self.used_at = time.monotonic()
+        try:
+            number, position = decode_response_header(frame, pending.api_key, pending.version)
+        except ValueError as error:
+            raise self._violated(str(error)) from error
+        if number != pending.correlation_id:
+            raise self._violated(f"the answer to request {number}, not {pending.correlation_id}")
+        return frame[position:]
+
+    def _receive_frame(
+        self, size: int, into: bytearray | None, deadline: float, what: str
+    ) -> memoryview:
+        buffer = bytearray() if into is None else into
+        received = 0
+        # BOUND: a length is believed for one piece at a time, or a false one would cost 2 GB.
+        while received < size:
+            end = min(size, max(len(buffer), received + _PIECE_BYTES))
+            if len(buffer) < end:
+                buffer.extend(bytes(end - len(buffer)))
+            with memoryview(buffer) as view, view[received:end] as piece:
+                self._receive_exactly(piece, deadline, what)
+            received = end
+        return memoryview(buffer)[:size]
+
+    def _receive_exactly(self, into: memoryview, deadline: float, what: str) -> None:
+        position = 0
+        size = len(into)
+        receive = self._socket.recv_into
+        while position < size:
+            self._socket.settimeout(self._left(deadline, what))
+            received = receive(into[position:] if position else into)
+            if not received:
+                raise ConnectionLost(self.address, f"closed by the broker during {what}")
+            position += received
+
+    # -- trouble
+
+    def _decoded(self, cls: Any, version: int, body: bytes | memoryview) -> Any:
+        try:
+            return codec.decode_exact(cls, version, body)
+        except ValueError as error:
+            raise self._violated(str(error)) from error
+
+    def _left(self, deadline: float, what: str) -> float:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            self.close()
+            raise Timeout(f"{self.address}: {what}", 0.0)
+        return left
+
+    def _lost(self, error: OSError, what: str, deadline: float) -> ClientError:
+        self.close()
+        if isinstance(error, TimeoutError):
+            return Timeout(f"{self.address}: {what}", 0.0)
+        return ConnectionLost(self.address, f"{what}: {error}")
+
+    def _violated(self, why: str) -> ProtocolViolation:
+        self.close()
+        return ProtocolViolation(self.address, f"no Kafka answer: {why}")
+
+    def refuse(self, why: str) -> AuthenticationFailed:
+        """Close it, for ``Security``; the error to raise."""
+        self.close()
+        return AuthenticationFailed(self.address, why)

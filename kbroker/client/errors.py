@@ -1,0 +1,208 @@
+"""What a client's call ends with when it does not end well.
+
+All are ``ClientError`` and can be pickled, because they travel from executors to drivers.
+``retriable`` says that the same call may succeed later; the client has retried until its deadline
+already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kbroker.errors import ErrorCode
+
+
+class ClientError(Exception):
+    """code: the wire's error code, None when no broker said it. name: that of the code or class."""
+
+    code: ErrorCode | None = None
+    retriable = False
+
+    @property
+    def name(self) -> str:
+        return self.code.name if self.code is not None else type(self).__name__
+
+
+class RefusedError(ClientError):
+    """A broker answered with an error.
+
+    what: the request in words, such as ``produce to t-0``. message: the broker's own words, if any.
+    """
+
+    def __init__(self, code: int, what: str, message: str | None = None) -> None:
+        self.code = _known(code)
+        self.what = what
+        self.message = message
+        self.retriable = self.code.retriable
+        super().__init__(f"{what}: {self.code.name}: {message or self.code.message}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        assert self.code is not None
+        return type(self), (int(self.code), self.what, self.message)
+
+
+class Timeout(ClientError):
+    """A deadline passed. waited_for: what did not happen. last: the trouble met meanwhile."""
+
+    code = ErrorCode(7)
+    retriable = True
+
+    def __init__(self, waited_for: str, seconds: float, last: str = "") -> None:
+        self.waited_for = waited_for
+        self.seconds = seconds
+        self.last = last
+        because = f"; last: {last}" if last else ""
+        how_long = f"waited {seconds:.3g} s for" if seconds else "the deadline passed before"
+        super().__init__(f"{how_long} {waited_for}{because}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.waited_for, self.seconds, self.last)
+
+
+class UnreachableError(ClientError):
+    """No broker could be connected to. tried: address -> why not, in words."""
+
+    code = ErrorCode(13)
+    retriable = True
+
+    def __init__(self, tried: Mapping[str, str], seconds: float = 0.0) -> None:
+        self.tried = dict(tried)
+        self.seconds = seconds
+        listed = "; ".join(f"{address}: {why}" for address, why in self.tried.items())
+        within = f" within {seconds:.3g} s" if seconds else ""
+        super().__init__(f"no broker could be reached{within}: {listed}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.tried, self.seconds)
+
+
+class ConnectionLost(ClientError):
+    """A connection could not be made or ended before the answer. address: ``host:port``."""
+
+    code = ErrorCode(13)
+    retriable = True
+
+    def __init__(self, address: str, why: str) -> None:
+        self.address = address
+        self.why = why
+        super().__init__(f"{address}: {why}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.address, self.why)
+
+
+class ProtocolViolation(ConnectionLost):
+    """A broker sent what is no answer to the request; the connection was closed."""
+
+    retriable = False
+
+
+class AuthenticationFailed(ClientError):
+    """SASL or TLS refused this client, or this client the broker. Not retried."""
+
+    code = ErrorCode(58)
+
+    def __init__(self, address: str, why: str) -> None:
+        self.address = address
+        self.why = why
+        super().__init__(f"{address}: {why}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.address, self.why)
+
+
+class UnsupportedByBroker(ClientError):
+    """The broker speaks no version of an API that this client speaks. what: the API."""
+
+    code = ErrorCode(35)
+
+    def __init__(self, address: str, what: str) -> None:
+        self.address = address
+        self.what = what
+        super().__init__(f"{address}: the broker has no {what} that this client speaks")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.address, self.what)
+
+
+class OffsetOutOfRange(ClientError):
+    """What was asked for is not in the log: deleted by retention, or not written yet.
+
+    wanted: the first offset asked for. log_start, log_end: what the log holds, end exclusive.
+    """
+
+    code = ErrorCode(1)
+
+    def __init__(
+        self, topic: str, partition: int, wanted: int, log_start: int, log_end: int
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.wanted = wanted
+        self.log_start = log_start
+        self.log_end = log_end
+        super().__init__(
+            f"{topic}-{partition}: offset {wanted} is not in the log, "
+            f"which holds [{log_start}, {log_end})"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (
+            self.topic,
+            self.partition,
+            self.wanted,
+            self.log_start,
+            self.log_end,
+        )
+
+
+class TopicChanged(ClientError):
+    """A topic was deleted, or deleted and created anew, while it was being read or written."""
+
+    code = ErrorCode(103)
+
+    def __init__(self, topic: str, why: str) -> None:
+        self.topic = topic
+        self.why = why
+        super().__init__(f"topic {topic} {why}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.topic, self.why)
+
+
+class CorruptRecords(ClientError):
+    """Fetched records break their format: a wrong checksum, lengths that do not add up, ..."""
+
+    code = ErrorCode(2)
+
+    def __init__(self, topic: str, partition: int, offset: int, why: str) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.why = why
+        super().__init__(f"{topic}-{partition}: the records at offset {offset} are corrupt: {why}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.topic, self.partition, self.offset, self.why)
+
+
+class SettingRefused(ClientError, ValueError):
+    """A setting that is wrong or that this client cannot do. advice: what to write instead."""
+
+    code = ErrorCode(40)
+
+    def __init__(self, setting: str, advice: str) -> None:
+        self.setting = setting
+        self.advice = advice
+        super().__init__(f"{setting}: {advice}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.setting, self.advice)
+
+
+def _known(code: int) -> ErrorCode:
+    try:
+        return ErrorCode(code)
+    except ValueError:
+        return ErrorCode(-1)

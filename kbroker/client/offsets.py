@@ -1,0 +1,302 @@
+"""Offsets: those of logs by time, those that groups have committed, and the sizes of logs.
+
+Each call asks every broker concerned once, all of them before it waits for the first answer.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from kbroker.client.cluster import GROUP, Cluster
+from kbroker.client.connection import Connection
+from kbroker.client.errors import ClientError, ConnectionLost, RefusedError, Timeout
+from kbroker.client.retry import Retry
+from kbroker.errors import ErrorCode
+from kbroker.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from kbroker.protocol.messages.list_offsets import ListOffsetsRequest
+from kbroker.protocol.messages.offset_commit import OffsetCommitRequest
+from kbroker.protocol.messages.offset_fetch import OffsetFetchRequest
+
+EARLIEST, LATEST, MAX_TIMESTAMP = -2, -1, -3
+NO_OFFSET = -1
+
+TopicPartition = tuple[str, int]
+
+
+class Offset(NamedTuple):
+    """offset: NO_OFFSET when no record is at or after the time asked for.
+
+    timestamp: of the record, -1 for EARLIEST and LATEST. leader_epoch: -1 if not told.
+    """
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+class Committed(NamedTuple):
+    offset: int
+    metadata: str
+    leader_epoch: int
+
+
+def list_offsets(
+    cluster: Cluster,
+    wanted: Mapping[TopicPartition, int],
+    *,
+    read_committed: bool = False,
+    deadline: float | None = None,
+) -> dict[TopicPartition, Offset]:
+    """The first offset at or after a time, of each partition.
+
+    wanted: (topic, partition) -> milliseconds, or EARLIEST or LATEST (exclusive: the offset that
+    the next record gets, with ``read_committed`` that of the first undecided one).
+    Raises RefusedError for a partition that does not exist, UnreachableError, Timeout.
+    """
+    retry = cluster.retry("offsets", deadline)
+    found: dict[TopicPartition, Offset] = {}
+    left = dict(wanted)
+    while left:
+        try:
+            answered = _list_once(cluster, left, read_committed, retry)
+        except ClientError as error:
+            for topic, _ in left:
+                cluster.forget_topic(topic)
+            retry.pause(error)
+            continue
+        found.update(answered.found)
+        for key in answered.found:
+            del left[key]
+        if answered.errors:
+            for topic, _ in answered.errors:
+                cluster.forget_topic(topic)
+            retry.pause(_worst(answered.errors))
+    return found
+
+
+class _Answered:
+    __slots__ = ("errors", "found")
+
+    def __init__(self) -> None:
+        self.found: dict[TopicPartition, Offset] = {}
+        self.errors: dict[TopicPartition, ClientError] = {}
+
+
+def _worst(errors: Mapping[Any, ClientError]) -> ClientError:
+    """One that stays, if there is one."""
+    return min(errors.values(), key=lambda error: error.retriable)
+
+
+def _list_once(
+    cluster: Cluster, wanted: Mapping[TopicPartition, int], read_committed: bool, retry: Retry
+) -> _Answered:
+    answered = _Answered()
+    by_leader: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
+    _refresh_missing(cluster, {topic for topic, _ in wanted}, retry)
+    for (topic, partition), timestamp in wanted.items():
+        try:
+            _, leader = cluster.leader(topic, partition, retry)
+            by_leader[leader][topic, partition] = timestamp
+        except RefusedError as error:
+            # A topic that is not there is told at once; one without a leader is waited for.
+            if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                error.retriable = False
+            answered.errors[topic, partition] = error
+    sent: list[tuple[Connection, Any, dict[TopicPartition, int]]] = []
+    for leader, rows in by_leader.items():
+        try:
+            connection = cluster.connection(leader, retry)
+            request = _list_request(rows, read_committed)
+            step = retry.step(cluster.request_timeout)
+            sent.append((connection, connection.send(request, step), rows))
+        except (ConnectionLost, Timeout) as error:
+            answered.errors.update(dict.fromkeys(rows, error))
+    for connection, pending, rows in sent:
+        try:
+            answer = connection.receive(pending, retry.step(cluster.request_timeout))
+            _take_offsets(answer, pending.version, answered)
+        except (ConnectionLost, Timeout) as error:
+            answered.errors.update(dict.fromkeys(rows, error))
+    return answered
+
+
+def _refresh_missing(cluster: Cluster, topics: set[str], retry: Retry) -> None:
+    """One metadata request for all the topics that are not known, instead of one each."""
+    missing = [name for name in topics if name not in cluster._topics]
+    if len(missing) > 1:
+        cluster.refresh(missing, retry)
+
+
+def _list_request(rows: Mapping[TopicPartition, int], read_committed: bool) -> ListOffsetsRequest:
+    by_topic: dict[str, list[Any]] = defaultdict(list)
+    for (topic, partition), timestamp in rows.items():
+        by_topic[topic].append(
+            ListOffsetsRequest.ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
+        )
+    return ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=int(read_committed),
+        topics=[
+            ListOffsetsRequest.ListOffsetsTopic(name=name, partitions=parts)
+            for name, parts in by_topic.items()
+        ],
+        timeout_ms=30_000,
+    )
+
+
+def _take_offsets(answer: Any, version: int, answered: _Answered) -> None:
+    for topic in answer.topics:
+        for row in topic.partitions:
+            key = topic.name, row.partition_index
+            if row.error_code:
+                answered.errors[key] = RefusedError(
+                    row.error_code, f"offsets of {topic.name}-{row.partition_index}"
+                )
+            elif version == 0:
+                first = row.old_style_offsets[0] if row.old_style_offsets else NO_OFFSET
+                answered.found[key] = Offset(first, -1, -1)
+            else:
+                answered.found[key] = Offset(row.offset, row.timestamp, row.leader_epoch)
+
+
+# -- groups
+
+
+def committed(
+    cluster: Cluster,
+    group: str,
+    partitions: Iterable[TopicPartition] | None = None,
+    *,
+    deadline: float | None = None,
+) -> dict[TopicPartition, Committed]:
+    """What a group has committed, of all partitions without ``partitions``; those without an
+    offset are left out. Waits until offsets of open transactions are decided (KIP-447)."""
+    by_topic: dict[str, list[int]] | None = None
+    if partitions is not None:
+        by_topic = defaultdict(list)
+        for topic, partition in partitions:
+            by_topic[topic].append(partition)
+        if not by_topic:
+            return {}
+    request = OffsetFetchRequest(group_id=group, topics=None, require_stable=True)
+    if by_topic is not None:
+        request.topics = [
+            OffsetFetchRequest.OffsetFetchRequestTopic(name=name, partition_indexes=indexes)
+            for name, indexes in by_topic.items()
+        ]
+    answer = _ask_group(cluster, group, request, _fetch_error, "read offsets", deadline)
+    return {
+        (topic.name, row.partition_index): Committed(
+            row.committed_offset, row.metadata or "", row.committed_leader_epoch
+        )
+        for topic in answer.topics
+        for row in topic.partitions
+        if row.committed_offset >= 0
+    }
+
+
+def _fetch_error(answer: Any) -> int:
+    return int(answer.error_code) or first_partition_error(answer)
+
+
+def commit(
+    cluster: Cluster,
+    group: str,
+    offsets: Mapping[TopicPartition, tuple[int, str]],
+    *,
+    deadline: float | None = None,
+) -> None:
+    """Commit (offset, metadata) for partitions, as one that is no member of the group.
+
+    Raises RefusedError, UNKNOWN_MEMBER_ID when the group has live members.
+    """
+    if not offsets:
+        return
+    by_topic: dict[str, list[Any]] = defaultdict(list)
+    for (topic, partition), (offset, metadata) in offsets.items():
+        by_topic[topic].append(
+            OffsetCommitRequest.OffsetCommitRequestPartition(
+                partition_index=partition, committed_offset=offset, committed_metadata=metadata
+            )
+        )
+    request = OffsetCommitRequest(
+        group_id=group,
+        topics=[
+            OffsetCommitRequest.OffsetCommitRequestTopic(name=name, partitions=rows)
+            for name, rows in by_topic.items()
+        ],
+    )
+    _ask_group(cluster, group, request, first_partition_error, "commit offsets", deadline)
+
+
+def first_partition_error(answer: Any) -> int:
+    """The first error of topics[].partitions[] in an answer, 0 if there is none."""
+    for topic in answer.topics:
+        for row in topic.partitions:
+            if row.error_code:
+                return int(row.error_code)
+    return 0
+
+
+def _ask_group(
+    cluster: Cluster,
+    group: str,
+    request: Any,
+    error_of: Callable[[Any], int],
+    doing: str,
+    deadline: float | None,
+) -> Any:
+    what = f"{doing} of group {group}"
+    return cluster.call_coordinator(group, GROUP, request, error_of, what=what, deadline=deadline)
+
+
+# -- sizes
+
+
+def log_dir_sizes(
+    cluster: Cluster, topics: Iterable[str], *, deadline: float | None = None
+) -> dict[TopicPartition, int]:
+    """Bytes on disk of each partition's leader; partitions whose broker does not tell are left out
+    (brokers before 1.0, or without the right to describe the cluster)."""
+    retry = cluster.retry("sizes of logs", deadline)
+    known = cluster.topics(topics, deadline=deadline)
+    leaders: dict[int, set[TopicPartition]] = defaultdict(set)
+    for topic in known.values():
+        for partition, row in topic.partitions.items():
+            if row.leader is not None:
+                leaders[row.leader].add((topic.name, partition))
+    sizes: dict[TopicPartition, int] = {}
+    for leader, led in leaders.items():
+        sizes.update(_sizes_of(cluster, leader, led, retry))
+    return sizes
+
+
+def _sizes_of(
+    cluster: Cluster, leader: int, led: set[TopicPartition], retry: Retry
+) -> dict[TopicPartition, int]:
+    by_topic: dict[str, list[int]] = defaultdict(list)
+    for topic, partition in led:
+        by_topic[topic].append(partition)
+    request = DescribeLogDirsRequest(
+        topics=[
+            DescribeLogDirsRequest.DescribableLogDirTopic(topic=name, partitions=partitions)
+            for name, partitions in by_topic.items()
+        ]
+    )
+    try:
+        connection = cluster.connection(leader, retry)
+        if not connection.speaks(35):
+            return {}
+        answer = connection.call(request, retry.step(cluster.request_timeout))
+    except (ConnectionLost, Timeout):
+        return {}  # a hint for planning, not worth a failure
+    return {
+        (topic.name, row.partition_index): row.partition_size
+        for place in answer.results
+        if not place.error_code
+        for topic in place.topics
+        for row in topic.partitions
+        if not row.is_future_key and (topic.name, row.partition_index) in led
+    }

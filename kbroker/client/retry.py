@@ -1,0 +1,52 @@
+"""One call's deadline, and the pauses between its attempts."""
+
+from __future__ import annotations
+
+import random
+import time
+
+from kbroker.client.errors import ClientError, Timeout, UnreachableError
+
+FIRST_PAUSE_S = 0.02
+PAUSE_MAX_S = 1.0
+
+
+class Retry:
+    """Pauses grow from 20 ms to a second, each with jitter; ``progress`` starts them anew.
+
+    what: what the call is for, in words. seconds: until its deadline.
+    """
+
+    def __init__(self, what: str, seconds: float) -> None:
+        self.what = what
+        self.seconds = seconds
+        self.deadline = time.monotonic() + seconds
+        self.attempts = 0
+        self._pause_s = FIRST_PAUSE_S
+
+    def step(self, request_timeout: float) -> float:
+        """The deadline of one request."""
+        return min(self.deadline, time.monotonic() + request_timeout)
+
+    def pause(self, error: Exception) -> None:
+        """Sleep before the next attempt; raise instead when that is past the deadline.
+
+        error: why the last one failed. Raises it, if it will not change or says all there is to
+        say, else Timeout.
+        """
+        if isinstance(error, ClientError) and not error.retriable:
+            raise error
+        self.attempts += 1
+        pause_s = self._pause_s * random.uniform(0.7, 1.3)
+        self._pause_s = min(2 * self._pause_s, PAUSE_MAX_S)
+        if time.monotonic() + pause_s >= self.deadline:
+            if isinstance(error, UnreachableError):
+                raise UnreachableError(error.tried, self.seconds) from error
+            raise Timeout(self.what, self.seconds, str(error)) from error
+        time.sleep(pause_s)
+
+    def progress(self) -> None:
+        """Something was achieved: the deadline is as far away as at the start."""
+        self.deadline = time.monotonic() + self.seconds
+        self._pause_s = FIRST_PAUSE_S
+        self.attempts = 0

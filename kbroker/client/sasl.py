@@ -1,0 +1,145 @@
+"""The client's side of SASL PLAIN (RFC 4616) and SCRAM (RFC 5802), over Kafka's requests."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from base64 import b64decode, b64encode
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from kbroker.client.errors import RefusedError
+from kbroker.errors import ErrorCode
+from kbroker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from kbroker.protocol.messages.sasl_handshake import SaslHandshakeRequest
+
+if TYPE_CHECKING:
+    from kbroker.client.connection import Connection
+
+# BOUND: Kafka's brokers have 4096 to 16384 iterations. Fewer would be cheap to guess from, more
+# would keep this process busy for whoever answers.
+_ITERATIONS_MIN = 4096
+_ITERATIONS_MAX = 1_000_000
+_TURNS_MAX = 8
+
+
+class Refused(Exception):
+    """The server's message is not what it must be."""
+
+
+class Mechanism(Protocol):
+    """A conversation. ``answer(None)`` is its first token; the last answer may be None."""
+
+    done: bool
+
+    def answer(self, challenge: bytes | None) -> bytes | None: ...
+
+
+class Plain:
+    def __init__(self, username: str, password: str) -> None:
+        self._token = b"\0" + username.encode() + b"\0" + password.encode()
+        self.done = False
+
+    def answer(self, challenge: bytes | None) -> bytes | None:
+        if challenge is None:
+            return self._token
+        self.done = True
+        return None
+
+
+class Scram:
+    """digest: the name of the hash, as hashlib has it."""
+
+    def __init__(self, username: str, password: str, digest: str, nonce: str = "") -> None:
+        self._password = password.encode()
+        self._digest = digest
+        self._nonce = nonce or secrets.token_urlsafe(24)
+        name = username.replace("=", "=3D").replace(",", "=2C")
+        self._first_bare = f"n={name},r={self._nonce}"
+        self._server_signature = b""
+        self.done = False
+
+    def answer(self, challenge: bytes | None) -> bytes | None:
+        if challenge is None:
+            return f"n,,{self._first_bare}".encode()
+        if not self._server_signature:
+            return self._final(challenge.decode())
+        self._verify(_fields(challenge.decode()))
+        self.done = True
+        return None
+
+    def _final(self, server_first: str) -> bytes:
+        fields = _fields(server_first)
+        try:
+            nonce, salt, iterations = fields["r"], b64decode(fields["s"]), int(fields["i"])
+        except (KeyError, ValueError):
+            raise Refused("its first message is malformed") from None
+        if not nonce.startswith(self._nonce) or nonce == self._nonce:
+            raise Refused("its nonce does not continue ours")
+        if not _ITERATIONS_MIN <= iterations <= _ITERATIONS_MAX:
+            raise Refused(
+                f"{iterations} iterations, expected {_ITERATIONS_MIN} to {_ITERATIONS_MAX}"
+            )
+        salted = hashlib.pbkdf2_hmac(self._digest, self._password, salt, iterations)
+        client_key = self._mac(salted, b"Client Key")
+        without_proof = f"c=biws,r={nonce}"
+        signed = f"{self._first_bare},{server_first},{without_proof}".encode()
+        signature = self._mac(hashlib.new(self._digest, client_key).digest(), signed)
+        proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
+        self._server_signature = self._mac(self._mac(salted, b"Server Key"), signed)
+        return f"{without_proof},p={b64encode(proof).decode()}".encode()
+
+    def _verify(self, fields: dict[str, str]) -> None:
+        if "e" in fields:
+            raise Refused(fields["e"])
+        try:
+            given = b64decode(fields.get("v", ""))
+        except ValueError:
+            given = b""
+        if not hmac.compare_digest(given, self._server_signature):
+            raise Refused("it could not prove that it knows the password")
+
+    def _mac(self, key: bytes, data: bytes) -> bytes:
+        return hmac.digest(key, data, self._digest)
+
+
+def _fields(text: str) -> dict[str, str]:
+    return {part[:1]: part[2:] for part in text.split(",") if part[1:2] == "="}
+
+
+CLIENTS: dict[str, Callable[[str, str], Mechanism]] = {
+    "PLAIN": Plain,
+    "SCRAM-SHA-256": lambda username, password: Scram(username, password, "sha256"),
+    "SCRAM-SHA-512": lambda username, password: Scram(username, password, "sha512"),
+}
+
+
+def exchange(connection: Connection, mechanism: str, client: Mechanism, deadline: float) -> float:
+    """Authenticate; returns the session's lifetime in seconds, 0 for ever.
+
+    Raises AuthenticationFailed, after which the connection is closed.
+    """
+    answer = connection.call(SaslHandshakeRequest(mechanism=mechanism), deadline, at_most=1)
+    if answer.error_code:
+        offered = ", ".join(answer.mechanisms) or "none"
+        raise connection.refuse(f"SASL {mechanism} is not offered there, but {offered}")
+    token = client.answer(None)
+    lifetime_ms = 0
+    for _ in range(_TURNS_MAX):
+        if client.done:
+            return lifetime_ms / 1000
+        if token is None:
+            break
+        reply = connection.call(SaslAuthenticateRequest(auth_bytes=token), deadline)
+        if reply.error_code:
+            known = RefusedError(reply.error_code, "SASL", reply.error_message)
+            if reply.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED:
+                raise connection.refuse(f"SASL {mechanism}: {reply.error_message or known}")
+            raise connection.refuse(str(known))
+        lifetime_ms = reply.session_lifetime_ms
+        try:
+            token = client.answer(bytes(reply.auth_bytes))
+        except (Refused, ValueError) as error:
+            raise connection.refuse(f"SASL {mechanism}: of the broker: {error}") from None
+    raise connection.refuse(f"SASL {mechanism}: the exchange does not end")

@@ -1,0 +1,299 @@
+"""TLS and SASL of a client, from settings under the names of librdkafka and of the Java client.
+
+A ``Security`` is its settings: it compares and hashes by them and pickles as them; certificates and
+keys are read where a connection is made.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import ssl
+import tempfile
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from kbroker.client import sasl
+from kbroker.client.errors import AuthenticationFailed, ConnectionLost, SettingRefused, Timeout
+
+if TYPE_CHECKING:
+    from kbroker.client.connection import Connection
+
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+# What is understood. Two names for one thing: librdkafka's and the Java client's.
+_KNOWN = {
+    "security.protocol",
+    "sasl.mechanism",
+    "sasl.mechanisms",
+    "sasl.username",
+    "sasl.password",
+    "sasl.jaas.config",
+    "ssl.ca.location",
+    "ssl.ca.pem",
+    "ssl.certificate.location",
+    "ssl.certificate.pem",
+    "ssl.key.location",
+    "ssl.key.pem",
+    "ssl.key.password",
+    "ssl.truststore.type",
+    "ssl.truststore.location",
+    "ssl.truststore.certificates",
+    "ssl.keystore.type",
+    "ssl.keystore.location",
+    "ssl.keystore.certificate.chain",
+    "ssl.keystore.key",
+    "ssl.endpoint.identification.algorithm",
+    "enable.ssl.certificate.verification",
+    "ssl.enabled.protocols",
+    "ssl.protocol",
+    "ssl.cipher.suites",
+}
+_PREFIXES = ("ssl.", "sasl.", "security.")
+_REFUSED = {
+    "ssl.truststore.password": "PEM truststores have no password; leave it out",
+    "ssl.keystore.password": "PEM keystores have none; a key's password is ssl.key.password",
+    "ssl.key.store": "write ssl.keystore.location with ssl.keystore.type=PEM",
+    "sasl.kerberos.service.name": "GSSAPI is not supported; use PLAIN or SCRAM",
+}
+_TLS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+_JAAS = re.compile(r"""^\s*(?P<module>[\w.$]+)\s+required\s*(?P<options>.*?)\s*;\s*$""", re.DOTALL)
+_JAAS_OPTION = re.compile(r"""\s*([\w.]+)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s"';]+)""")
+
+
+class Security:
+    """How connections are protected. ``protocol``, ``mechanism``, ``username`` are for reading."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        """settings: as for ``from_options``, already without what is none of security's."""
+        self.settings = dict(settings)
+        self.protocol = _choice(settings, "security.protocol", "PLAINTEXT", PROTOCOLS).upper()
+        self.mechanism: str | None = None
+        self.username = self._password = ""
+        if self.protocol.startswith("SASL_"):
+            self.mechanism = _mechanism(settings)
+            self.username, self._password = _credentials(settings, self.mechanism)
+        if self.uses_tls:
+            _check_stores(settings)
+        self._context: ssl.SSLContext | None = None
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, object]) -> Security:
+        """From client settings, of which others than security's are passed over.
+
+        Raises SettingRefused for a value that is wrong, or a setting this client cannot do.
+        """
+        settings = {}
+        for name, value in options.items():
+            if name in _REFUSED and value:
+                raise SettingRefused(name, _REFUSED[name])
+            if name in _KNOWN:
+                settings[name] = str(value)
+            elif name.startswith(_PREFIXES) and value not in (None, ""):
+                raise SettingRefused(name, "this client does not have that setting; leave it out")
+        return cls(settings)
+
+    @property
+    def uses_tls(self) -> bool:
+        return self.protocol.endswith("SSL")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Security) and self.settings == other.settings
+
+    def __hash__(self) -> int:
+        return hash(tuple(sorted(self.settings.items())))
+
+    def __reduce__(self) -> tuple[type[Security], tuple[dict[str, str]]]:
+        return type(self), (self.settings,)
+
+    def __repr__(self) -> str:
+        who = f", {self.mechanism} as {self.username}" if self.mechanism else ""
+        return f"Security({self.protocol}{who})"  # and never a password
+
+    # -- TLS
+
+    def wrap(self, plain: socket.socket, host: str, address: str, deadline: float) -> socket.socket:
+        """The socket to speak through: the same, or TLS over it after its handshake."""
+        if not self.uses_tls:
+            return plain
+        if self._context is None:
+            self._context = self._make_context()
+        plain.settimeout(max(deadline - time.monotonic(), 0.001))
+        try:
+            return self._context.wrap_socket(plain, server_hostname=host)
+        except ssl.SSLCertVerificationError as error:
+            plain.close()
+            raise AuthenticationFailed(
+                address, f"its certificate is not trusted: {error.verify_message}"
+            ) from error
+        except TimeoutError as error:
+            plain.close()
+            raise Timeout(f"{address}: the TLS handshake", 0.0) from error
+        except OSError as error:
+            plain.close()
+            raise ConnectionLost(address, f"the TLS handshake failed: {error}") from error
+
+    def _make_context(self) -> ssl.SSLContext:
+        settings = self.settings
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        algorithm = settings.get("ssl.endpoint.identification.algorithm", "https")
+        context.check_hostname = algorithm.lower() == "https"
+        if _flag(settings, "enable.ssl.certificate.verification", True):
+            _load_trust(context, settings)
+        else:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        _load_key(context, settings)
+        versions = [_TLS[name] for name in _tls_versions(settings)]
+        if versions:
+            context.minimum_version, context.maximum_version = min(versions), max(versions)
+        suites = settings.get("ssl.cipher.suites")
+        if suites:
+            try:
+                context.set_ciphers(suites)
+            except ssl.SSLError as error:
+                raise SettingRefused(
+                    "ssl.cipher.suites", f"OpenSSL's names, separated by ':'; {error}"
+                ) from error
+        return context
+
+    # -- SASL
+
+    def authenticate(self, connection: Connection, deadline: float) -> float:
+        """Run the exchange of the mechanism; the seconds it is good for, 0 for ever."""
+        assert self.mechanism is not None
+        client = sasl.CLIENTS[self.mechanism](self.username, self._password)
+        return sasl.exchange(connection, self.mechanism, client, deadline)
+
+
+# -- settings
+
+
+def _choice(settings: Mapping[str, str], name: str, default: str, allowed: tuple[str, ...]) -> str:
+    value = settings.get(name) or default
+    if value.upper() not in allowed:
+        raise SettingRefused(name, f"{value!r} is not one of {', '.join(allowed)}")
+    return value
+
+
+def _flag(settings: Mapping[str, str], name: str, default: bool) -> bool:
+    value = settings.get(name, str(default)).lower()
+    if value not in ("true", "false"):
+        raise SettingRefused(name, f"{value!r} is neither true nor false")
+    return value == "true"
+
+
+def _mechanism(settings: Mapping[str, str]) -> str:
+    value = settings.get("sasl.mechanism") or settings.get("sasl.mechanisms") or ""
+    if value.upper() not in sasl.CLIENTS:
+        offered = ", ".join(sasl.CLIENTS)
+        raise SettingRefused("sasl.mechanism", f"{value or 'GSSAPI'} is not supported: {offered}")
+    return value.upper()
+
+
+def _credentials(settings: Mapping[str, str], mechanism: str) -> tuple[str, str]:
+    username, password = settings.get("sasl.username"), settings.get("sasl.password")
+    jaas = settings.get("sasl.jaas.config")
+    if jaas and username is None and password is None:
+        return _from_jaas(jaas, mechanism)
+    if not username or password is None:
+        raise SettingRefused(
+            "sasl.username", "write sasl.username and sasl.password, or sasl.jaas.config"
+        )
+    return username, password
+
+
+def _from_jaas(text: str, mechanism: str) -> tuple[str, str]:
+    wanted = "PlainLoginModule" if mechanism == "PLAIN" else "ScramLoginModule"
+    found = _JAAS.match(text)
+    if found is None or not found["module"].endswith(wanted):
+        raise SettingRefused(
+            "sasl.jaas.config", f'write: {wanted} required username="..." password="...";'
+        )
+    options = {}
+    for name, value in _JAAS_OPTION.findall(found["options"]):
+        quoted = value[0] in "\"'"
+        options[name] = re.sub(r"\\(.)", r"\1", value[1:-1]) if quoted else value
+    if options.get("tokenauth") == "true":
+        raise SettingRefused("sasl.jaas.config", "delegation tokens are not supported")
+    if not options.get("username") or "password" not in options:
+        raise SettingRefused("sasl.jaas.config", "it names no username or no password")
+    return options["username"], options["password"]
+
+
+def _tls_versions(settings: Mapping[str, str]) -> list[str]:
+    listed = settings.get("ssl.enabled.protocols") or ""
+    names = [name.strip() for name in listed.split(",") if name.strip()]
+    for name in names:
+        if name not in _TLS:
+            raise SettingRefused("ssl.enabled.protocols", f"{name} is not one of {', '.join(_TLS)}")
+    return names
+
+
+def _check_stores(settings: Mapping[str, str]) -> None:
+    """What can be told before the files are there, which may be on another machine."""
+    for store, instead in (
+        ("truststore", "ssl.ca.location"),
+        ("keystore", "ssl.certificate.location and ssl.key.location"),
+    ):
+        kind = settings.get(f"ssl.{store}.type", "").upper()
+        given = settings.get(f"ssl.{store}.location", "")
+        if (given and kind != "PEM") or kind not in ("", "PEM"):
+            raise SettingRefused(
+                f"ssl.{store}.type",
+                f"{kind or 'JKS'} stores cannot be read: export it as PEM and write "
+                f"ssl.{store}.type=PEM, or {instead}",
+            )
+    _tls_versions(settings)
+    _flag(settings, "enable.ssl.certificate.verification", True)
+    algorithm = settings.get("ssl.endpoint.identification.algorithm", "https").lower()
+    if algorithm not in ("", "none", "https"):
+        raise SettingRefused("ssl.endpoint.identification.algorithm", "https, none or empty")
+
+
+# -- certificates
+
+
+def _load_trust(context: ssl.SSLContext, settings: Mapping[str, str]) -> None:
+    pem = settings.get("ssl.ca.pem") or settings.get("ssl.truststore.certificates")
+    name = "ssl.ca.location" if settings.get("ssl.ca.location") else "ssl.truststore.location"
+    place = settings.get(name)
+    try:
+        if pem:
+            context.load_verify_locations(cadata=pem)
+        elif place and os.path.isdir(place):
+            context.load_verify_locations(capath=place)
+        elif place:
+            context.load_verify_locations(cafile=place)
+        else:
+            context.load_default_certs()
+    except (OSError, ValueError) as error:
+        raise SettingRefused(name if not pem else "ssl.ca.pem", f"{place or ''} {error}") from error
+
+
+def _load_key(context: ssl.SSLContext, settings: Mapping[str, str]) -> None:
+    password = settings.get("ssl.key.password")
+    chain = settings.get("ssl.certificate.pem") or settings.get("ssl.keystore.certificate.chain")
+    key = settings.get("ssl.key.pem") or settings.get("ssl.keystore.key")
+    place = settings.get("ssl.certificate.location") or settings.get("ssl.keystore.location")
+    key_place = settings.get("ssl.key.location")
+    try:
+        if chain:
+            # OpenSSL reads keys from files alone, so this one lives for a moment.
+            with tempfile.NamedTemporaryFile("w", prefix="kbroker-key-") as file:
+                file.write(f"{chain}\n{key or ''}\n")
+                file.flush()
+                context.load_cert_chain(file.name, password=password or "")
+        elif place:
+            context.load_cert_chain(place, key_place or None, password=password or "")
+        elif key_place or key:
+            raise SettingRefused(
+                "ssl.certificate.location", "a key needs its certificate beside it"
+            )
+    except (OSError, ValueError) as error:
+        if isinstance(error, SettingRefused):
+            raise
+        raise SettingRefused(
+            "ssl.certificate.location", f"{place or 'the certificate'} cannot be used: {error}"
+        ) from error
