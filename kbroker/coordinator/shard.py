@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kbroker._ext.plain_batch import build_batch
 from kbroker.coordinator.loader import Loader
 from kbroker.coordinator.machine import NO_PRODUCER, Call, Machine, Operation
+from kbroker.coordinator.partitioner import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from kbroker.coordinator.timers import Timers
 from kbroker.errors import ErrorCode, StorageError, WireError
 from kbroker.ipc.rpc import Pending, run
@@ -40,6 +41,13 @@ LOADING, ACTIVE, CLOSED = "loading", "active", "closed"
 LOAD_STEP_MS = 10
 # How long a shard that could not write waits before it is loaded again.
 RELOAD_DELAY_MS = 1_000
+
+# How long records may wait for the replicas before the clients are told to try again.
+COMMIT_TIMEOUTS = {
+    OFFSETS_TOPIC: "offsets.commit.timeout.ms",
+    TRANSACTIONS_TOPIC: "request.timeout.ms",
+}
+NEVER_MS = 1 << 62
 
 # What a client is told when the log refuses a batch, as Kafka's coordinators put it.
 APPEND_ERRORS = {
@@ -120,8 +128,10 @@ class Shard:
         self._load_bytes = load_bytes
         self._make_machine = make_machine
         self._published = source.high_watermark
-        # Operations whose records are appended but not published yet, by the offset they need.
-        self._waiting: deque[tuple[int, Operation]] = deque()
+        # Operations whose records are appended but not published yet: the offset they need, and
+        # since when they wait.
+        self._waiting: deque[tuple[int, int, Operation]] = deque()
+        self._wait_deadline_ms = NEVER_MS
         # Operations asked for while another runs; each is whole before the next one starts.
         self._queue: deque[tuple[Pending, Callable[..., Any], tuple[Any, ...]]] = deque()
         self._is_running = False
@@ -237,7 +247,7 @@ class Shard:
 
     def _drop(self, error: WireError) -> None:
         waiting, self._waiting = self._waiting, deque()
-        for _, op in waiting:
+        for _, _, op in waiting:
             fail(op, error)
         if self.commits is not None:
             self.commits.fail(error)
@@ -292,8 +302,15 @@ class Shard:
         if self.state == ACTIVE:
             self.machine.replay_marker(offset, producer_id, epoch, commit)
 
+    @property
+    def next_deadline_ms(self) -> int:
+        """When ``run_timers`` has something to do."""
+        return min(self.timers.next_deadline_ms() or NEVER_MS, self._wait_deadline_ms)
+
     def run_timers(self) -> None:
         """Run what is due."""
+        if self.now_ms() >= self._wait_deadline_ms:
+            self._end_waits()
         for function, args in self.timers.due(self.now_ms()):
             if self.state == ACTIVE:
                 self._run(Pending(), function, args)
@@ -411,16 +428,61 @@ class Shard:
         if offset <= self._published:
             finish(op)
         else:
-            self._waiting.append((offset, op))
+            self._waiting.append((offset, self.now_ms(), op))
 
     def release(self) -> bool:
         """Give the answers that wait for what is published now; whether there were any."""
         self._published = self._log.high_watermark
         found = False
         while self._waiting and self._waiting[0][0] <= self._published:
-            finish(self._waiting.popleft()[1])
+            finish(self._waiting.popleft()[2])
             found = True
+        if self._waiting:
+            self.limit_wait()
         return found
+
+    # -- records that wait for replicas ----------------------------------------------------------
+
+    def limit_wait(self) -> None:
+        """Called when a turn has left records unpublished."""
+        if self._wait_deadline_ms == NEVER_MS:
+            self._wake_at(self.now_ms() + self._wait_max_ms)
+
+    def _wake_at(self, deadline_ms: int) -> None:
+        self._wait_deadline_ms = deadline_ms
+        self._process.timer_set(deadline_ms)
+
+    @property
+    def _wait_max_ms(self) -> int:
+        limit_ms: int = self.config[COMMIT_TIMEOUTS[self.topic]]
+        return limit_ms
+
+    def _end_waits(self) -> None:
+        """Answer what has waited too long. The records stay, and what follows from them when they
+        are committed after all still happens.
+        """
+        self._wait_deadline_ms = NEVER_MS
+        limit_ms = self._wait_max_ms
+        error = WireError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"no commit within {limit_ms} ms")
+        latest_ms = self.now_ms() - limit_ms
+        waiting = [(since_ms, op) for _, since_ms, op in self._waiting if op.answers]
+        late_ops = [op for since_ms, op in waiting if since_ms <= latest_ms]
+        late = len(late_ops)
+        oldest_ms = waiting[late][0] if late < len(waiting) else None
+        if self.commits is not None:
+            count = self.commits.count
+            its_oldest_ms = self.commits.expire(latest_ms, error)
+            late += count - self.commits.count
+            if its_oldest_ms is not None:
+                oldest_ms = its_oldest_ms if oldest_ms is None else min(oldest_ms, its_oldest_ms)
+        for op in late_ops:
+            fail(op, error)
+            op.answers.clear()
+        if late:
+            text = "%s: %d operations are not replicated after %d ms"
+            log.warning(text, self._log.name, late, limit_ms)
+        if oldest_ms is not None:
+            self._wake_at(oldest_ms + limit_ms)
 
 
 def finish(op: Operation) -> None:

@@ -21,7 +21,7 @@ from kbroker.coordinator.partitioner import (
     coordinator_partition,
 )
 from kbroker.coordinator.producer_ids import ProducerIds
-from kbroker.coordinator.shard import LOAD_STEP_MS, LOADING, Shard
+from kbroker.coordinator.shard import LOAD_STEP_MS, LOADING, NEVER_MS, Shard
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.lane_calls import (
     MSG_ANSWER,
@@ -50,7 +50,6 @@ Changes = Mapping[str, tuple[TopicImage | None, TopicImage | None]]
 COMMITS = (ApiKey.OFFSET_COMMIT, ApiKey.TXN_OFFSET_COMMIT)
 # BOUND: rounds of publish and answer in one turn; answers may lead to further records.
 ROUNDS_MAX = 8
-NEVER_MS = 1 << 62
 LOAD_BUFFERS = {
     OFFSETS_TOPIC: "offsets.load.buffer.size",
     TRANSACTIONS_TOPIC: "transaction.state.log.load.buffer.size",
@@ -375,7 +374,7 @@ class Coordinators:
         self._next_timer_ms = NEVER_MS
         for shard in list(self._shards.values()):
             shard.run_timers()
-            self.timer_set(shard.timers.next_deadline_ms() or NEVER_MS)
+            self.timer_set(shard.next_deadline_ms)
 
     @property
     def loading(self) -> int:

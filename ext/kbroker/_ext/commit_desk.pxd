@@ -83,7 +83,7 @@ cdef class CommitBook:
     cdef int partition
     cdef bint listed             # in the desk's list of books with answers
     cdef Held* held
-    cdef uint32_t count
+    cdef readonly uint32_t count
     cdef uint32_t capacity
     cdef Bytes answers
     cdef bint serves(self, uint32_t incarnation) except *
@@ -94,7 +94,8 @@ cdef class CommitBook:
     cdef int write_answer(self, uint64_t token, const Request* request) except -1
     cdef int take_records(self, const Request* request, int64_t base_offset, int64_t now_ms) except -1
     cdef int release(self, int64_t now_ns) except -1
-    cdef void keep_from(self, Py_ssize_t start) noexcept
+    cdef int fail_first(self, uint32_t failed, error) except -1
+    cdef void drop_first(self, uint32_t gone) noexcept
 
 
 cdef class CommitDesk:

@@ -404,17 +404,18 @@ cdef class CommitBook:
                 memcpy(outbox.data + outbox.size, self.answers.data + held.start, <size_t>held.size)
                 outbox.size += held.size
             done += 1
-        if done < self.count:
-            self.count -= done
-            memmove(self.held, self.held + done, self.count * sizeof(Held))
-            self.keep_from(self.held[0].start)
-        else:
-            self.count = 0
-            self.answers.size = 0
+        self.drop_first(done)
         return 0
 
-    cdef void keep_from(self, Py_ssize_t start) noexcept:
+    cdef void drop_first(self, uint32_t gone) noexcept:
         cdef uint32_t i
+        cdef Py_ssize_t start
+        self.count -= gone
+        if self.count == 0:
+            self.answers.size = 0
+            return
+        memmove(self.held, self.held + gone, self.count * sizeof(Held))
+        start = self.held[0].start
         self.answers.size -= start
         memmove(self.answers.data, self.answers.data + start, <size_t>self.answers.size)
         for i in range(self.count):
@@ -422,6 +423,20 @@ cdef class CommitBook:
 
     def fail(self, error) -> None:
         """Give every answer that waits a WireError instead: its records may not be committed."""
+        self.fail_first(self.count, error)
+
+    def expire(self, int64_t latest_ms, error) -> int | None:
+        """Fail the commits that wait since ``latest_ms`` (monotonic) or longer; since when the
+        oldest of the others waits, None if there is none.
+        """
+        cdef uint32_t late = 0
+        while late < self.count and self.held[late].started_ns // 1_000_000 <= latest_ms:
+            late += 1
+        if late:
+            self.fail_first(late, error)
+        return self.held[0].started_ns // 1_000_000 if self.count else None
+
+    cdef int fail_first(self, uint32_t failed, error) except -1:
         cdef:
             uint32_t i
             Held* held
@@ -430,7 +445,7 @@ cdef class CommitBook:
             uint32_t size = <uint32_t>(sizeof(AnswerHead) + len(text))
             Bytes* outbox
             Lane lane
-        for i in range(self.count):
+        for i in range(failed):
             held = &self.held[i]
             lane = <Lane>self.desk.lanes[held.network]
             if lane.peer_incarnation != held.peer:
@@ -447,9 +462,9 @@ cdef class CommitBook:
             )
             outbox.size += sizeof(uint32_t) + size
             self.desk.has_errors = True
-        self.desk.commits += self.count
-        self.count = 0
-        self.answers.size = 0
+        self.desk.commits += failed
+        self.drop_first(failed)
+        return 0
 
 
 # ---- the io worker -----------------------------------------------------------------------------------------------
@@ -533,6 +548,7 @@ cdef class CommitDesk:
             book.release(now_ns)
             if book.count:
                 self.waiting.append(book)
+                book.shard.limit_wait()
             else:
                 book.listed = False
         return 0

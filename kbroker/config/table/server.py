@@ -57,8 +57,9 @@ GENERAL = (
     Key("config.providers", LIST, (), LOW, status=UNUSED,
         doc="Kafka's hook for reading values from elsewhere. A configuration here never reads "
             "other files or runs code."),
-    Key("request.timeout.ms", INT, 30_000, HIGH, status=LATER,
-        doc="How long one broker waits for the answer of another."),
+    Key("request.timeout.ms", INT, 30_000, HIGH,
+        doc="How long one broker waits for the answer of another, and a change of a transaction "
+            "for its replicas."),
     Key("message.max.bytes", INT, 1_048_588, HIGH, low=0, dynamic=CLUSTER_WIDE,
         doc="Largest record batch accepted, in bytes as sent (compressed, with its header). A "
             "topic overrides it with max.message.bytes. Keep it below socket.request.max.bytes."),

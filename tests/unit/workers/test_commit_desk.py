@@ -112,7 +112,7 @@ def test_fetch_behind_a_commit_is_answered_once_that_is_published(bench: ShortBe
         topics=[OffsetFetchRequest.OffsetFetchRequestTopic(name="t", partition_indexes=[0])],
     )
     token = bench.ask(fetch, 5)
-    assert [end for end, _ in bench.shard._waiting] == [1]
+    assert [end for end, _, _ in bench.shard._waiting] == [1]
     bench.end_turn()
     answer = next(a for a in bench.answers() if a.token == token)
     response = codec.decode_exact(OffsetFetchResponse, 5, answer.body)
