@@ -1,0 +1,332 @@
+"""From what the user asked for to offsets: partitions, starts, ends, limits and lost data.
+
+Everything asks the brokers through ``LogView``, so that tests need none. An offset map is
+``{(topic, partition): offset}``; an end is exclusive. With read_committed "latest" is the last
+stable offset: what a reader may see, not what is written.
+
+What counts as lost: offsets below the log's start, and partitions or topics that vanished. Gaps
+inside the log are not (compaction, transaction markers, aborted records).
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from kbroker.spark.options import (
+    EARLIEST,
+    LATEST,
+    Limit,
+    LimitKind,
+    OptionError,
+    ReadOptions,
+    Subscription,
+    TopicPartition,
+)
+from kbroker.spark.plan import OffsetRange
+
+log = logging.getLogger(__name__)
+
+NO_MATCH = -1
+T = TypeVar("T")
+_NAMED_MAX = 10
+
+
+class LogView(Protocol):
+    """What is asked of the brokers."""
+
+    def topics(self) -> Mapping[str, int]:
+        """Topic to its number of partitions; without internal topics."""
+
+    def partition_counts(self, topics: Iterable[str]) -> Mapping[str, int]:
+        """The same for some topics; those that do not exist are missing."""
+
+    def list_offsets(self, wanted: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        """wanted: EARLIEST, LATEST or ms. NO_MATCH where no record is that young; a partition that
+        does not exist is missing."""
+
+    def committed(
+        self, group_id: str, partitions: Iterable[TopicPartition]
+    ) -> Mapping[TopicPartition, int]:
+        """Offsets the group has committed; partitions without are missing."""
+
+    def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit them as a group without members."""
+
+    def sizes(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Bytes of whole partitions, where brokers tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Offsets ``[start, end)`` were asked for, the log holds ``[log_start, log_end)``; a log that
+    is gone holds nothing, with both None."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int | None
+    log_start: int | None
+    log_end: int | None
+
+    def describe(self) -> str:
+        """Partition, what was wanted and what there is."""
+        wanted = f"[{self.start}, {'...' if self.end is None else self.end})"
+        if self.log_start is None:
+            has = "is gone"
+        else:
+            end = "..." if self.log_end is None else self.log_end
+            has = f"holds [{self.log_start}, {end})"
+        return f"{self.topic}-{self.partition}: wanted {wanted}, the log {has}"
+
+
+class DataLossError(RuntimeError):
+    """Offsets that were to be read are not there. One argument, as it travels between processes."""
+
+    @classmethod
+    def of(cls, lost: Iterable[Lost]) -> DataLossError:
+        """With each partition in the message, and how to go on."""
+        return cls(
+            f"data was lost: {_describe(lost)}. It was deleted by retention or with its topic"
+            " before it was read. To skip what is lost, write failOnDataLoss=false"
+        )
+
+
+def report_loss(lost: list[Lost], fail: bool) -> None:
+    """Raises DataLossError, or logs what is skipped."""
+    if not lost:
+        return
+    if fail:
+        raise DataLossError.of(lost)
+    log.warning("data was lost and is skipped (failOnDataLoss=false): %s", _describe(lost))
+
+
+def _describe(lost: Iterable[Lost]) -> str:
+    found = list(lost)
+    text = "; ".join(one.describe() for one in found[:_NAMED_MAX])
+    return text + (f"; and {len(found) - _NAMED_MAX} more" if len(found) > _NAMED_MAX else "")
+
+
+# -- partitions
+
+
+def assigned_partitions(view: LogView, subscription: Subscription) -> set[TopicPartition]:
+    """The partitions there are now. Raises OptionError where a topic named by the user is not."""
+    if subscription.pattern:
+        pattern = re.compile(subscription.pattern)
+        counts = {t: n for t, n in view.topics().items() if pattern.fullmatch(t)}
+        return _partitions(counts)
+    if subscription.topics:
+        counts = dict(view.partition_counts(subscription.topics))
+        _refuse_missing(set(subscription.topics) - set(counts))
+        return _partitions(counts)
+    named = {topic for topic, _ in subscription.partitions}
+    counts = dict(view.partition_counts(named))
+    _refuse_missing(named - set(counts))
+    return _partitions(counts) & set(subscription.partitions)
+
+
+def _partitions(counts: Mapping[str, int]) -> set[TopicPartition]:
+    return {(topic, partition) for topic, count in counts.items() for partition in range(count)}
+
+
+def _refuse_missing(topics: set[str]) -> None:
+    if topics:
+        raise OptionError(
+            f"there is no topic {', '.join(sorted(topics))}: create it first, or write"
+            " subscribePattern to read what there will be"
+        )
+
+
+# -- one side of what is read
+
+
+def resolve(
+    view: LogView,
+    limit: Limit,
+    partitions: set[TopicPartition],
+    *,
+    side: str,
+    group_id: str | None = None,
+) -> dict[TopicPartition, int]:
+    """An offset for each partition. side: ``starting`` or ``ending``, for messages.
+
+    Raises OptionError where the limit names other partitions, or a time has no record.
+    """
+    if limit.kind is LimitKind.COMMITTED:
+        return _resolve_committed(view, partitions, group_id or "")
+    wanted: dict[TopicPartition, int]
+    if limit.kind is LimitKind.EARLIEST:
+        wanted = dict.fromkeys(partitions, EARLIEST)
+    elif limit.kind is LimitKind.LATEST:
+        wanted = dict.fromkeys(partitions, LATEST)
+    elif limit.kind is LimitKind.TIMESTAMP:
+        wanted = dict.fromkeys(partitions, limit.timestamp)
+    else:
+        _check_names(set(limit.values), partitions, side, limit)
+        wanted = dict(limit.values)
+    if limit.kind in (LimitKind.TIMESTAMP, LimitKind.TIMESTAMPS):
+        return _resolve_times(view, limit, wanted)
+    symbolic = {partition: offset for partition, offset in wanted.items() if offset < 0}
+    return {**wanted, **(_list(view, symbolic) if symbolic else {})}
+
+
+def _check_names(
+    named: set[TopicPartition], partitions: set[TopicPartition], side: str, limit: Limit
+) -> None:
+    if named == partitions:
+        return
+    missing = ", ".join(f"{t}-{p}" for t, p in sorted(partitions - named)) or "none"
+    extra = ", ".join(f"{t}-{p}" for t, p in sorted(named - partitions)) or "none"
+    raise OptionError(
+        f"{side} {limit.kind.value} must name each partition that is read: missing {missing}, not"
+        f" read {extra}; write -2 for earliest or -1 for latest where no offset is known"
+    )
+
+
+def _resolve_times(
+    view: LogView, limit: Limit, wanted: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    found = _list(view, wanted)
+    unmatched = [partition for partition, offset in found.items() if offset == NO_MATCH]
+    if unmatched and not limit.latest_without_match:
+        topic, partition = min(unmatched)
+        raise OptionError(
+            f"{topic}-{partition} has no record at or after {wanted[topic, partition]} ms: write"
+            " startingOffsetsByTimestampStrategy=latest to start at its end, or an earlier time"
+        )
+    return {**found, **_list(view, dict.fromkeys(unmatched, LATEST))}
+
+
+def _resolve_committed(
+    view: LogView, partitions: set[TopicPartition], group_id: str
+) -> dict[TopicPartition, int]:
+    found = dict(view.committed(group_id, partitions))
+    missing = partitions - set(found)
+    return {**found, **_list(view, dict.fromkeys(missing, EARLIEST))}
+
+
+def _list(view: LogView, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Raises LookupError where a partition vanished meanwhile; the caller tries again."""
+    if not wanted:
+        return {}
+    found = dict(view.list_offsets(wanted))
+    gone = set(wanted) - set(found)
+    if gone:
+        names = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(gone))
+        raise LookupError(f"no offsets of {names}")
+    return found
+
+
+def with_attempts(options: ReadOptions, call: Callable[[], T]) -> T:
+    """What ``call`` returns; where it fails for a reason that may pass, it is tried again as
+    ``fetchOffset.numRetries`` says."""
+    for attempt in range(1, options.offset_attempts + 1):
+        try:
+            return call()
+        except OptionError:
+            raise
+        except Exception as error:
+            passing = isinstance(error, LookupError) or getattr(error, "retriable", False)
+            if not passing or attempt == options.offset_attempts:
+                raise
+            log.warning("offsets could not be had, attempt %d: %s", attempt, error)
+            time.sleep(options.offset_retry_ms / 1000)
+    raise AssertionError("unreachable")
+
+
+# -- a batch
+
+
+def batch_ranges(view: LogView, options: ReadOptions) -> list[OffsetRange]:
+    """What a batch query reads: a snapshot, in order of partitions.
+
+    Raises OptionError and DataLossError.
+    """
+    partitions = assigned_partitions(view, options.subscription)
+    group = options.group_id
+    starts = resolve(view, options.starting, partitions, side="starting", group_id=group)
+    ends = resolve(view, options.ending, partitions, side="ending")
+    log_starts = _list(view, dict.fromkeys(partitions, EARLIEST))
+    log_ends = _list(view, dict.fromkeys(partitions, LATEST))
+    ranges, lost = [], []
+    for topic, partition in sorted(partitions):
+        key = (topic, partition)
+        start, end = starts[key], ends[key]
+        if start > end and LimitKind.OFFSETS in (options.starting.kind, options.ending.kind):
+            raise OptionError(
+                f"{topic}-{partition} would be read from {start} to {end}: write a start that is"
+                " not after the end"
+            )
+        if start < end and (start < log_starts[key] or end > log_ends[key]):
+            lost.append(Lost(topic, partition, start, end, log_starts[key], log_ends[key]))
+            start, end = max(start, log_starts[key]), min(end, log_ends[key])
+        ranges.append(OffsetRange(topic, partition, start, max(start, end)))
+    report_loss(lost, options.fail_on_data_loss)
+    return ranges
+
+
+# -- a stream
+
+
+def share_limit(
+    most: int, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Ends such that about ``most`` offsets are read: shared in proportion to what each partition
+    has, at least one of each that has any; as Spark's connector does it, in doubles."""
+    available = {key: end - starts[key] for key, end in ends.items() if end > starts[key]}
+    total = float(sum(available.values()))
+    limited = dict(ends)
+    for key, count in available.items():
+        share = most * (count / total)
+        limited[key] = min(ends[key], starts[key] + (1 if share < 1 else int(share)))
+    return limited
+
+
+def changed_partitions(
+    starts: Mapping[TopicPartition, int], now: Iterable[TopicPartition]
+) -> tuple[list[TopicPartition], list[Lost]]:
+    """(new partitions, vanished ones)."""
+    present = set(now)
+    gone = [
+        Lost(topic, partition, start, None, None, None)
+        for (topic, partition), start in sorted(starts.items())
+        if (topic, partition) not in present
+    ]
+    return sorted(present - set(starts)), gone
+
+
+def stream_ranges(
+    view: LogView,
+    options: ReadOptions,
+    starts: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+) -> list[OffsetRange]:
+    """What a micro-batch between two offsets of the query reads.
+
+    A partition without start is new and begins at its earliest offset. One that ends before it
+    starts was made anew, which is a loss; without failOnDataLoss it is read from its start.
+    """
+    new, lost = changed_partitions(starts, ends)
+    firsts = dict(view.list_offsets(dict.fromkeys(new, EARLIEST))) if new else {}
+    ranges = []
+    for topic, partition in sorted(ends):
+        key = (topic, partition)
+        end = ends[key]
+        start = starts.get(key, firsts.get(key))
+        if start is None:
+            lost.append(Lost(topic, partition, 0, end, None, None))
+            continue
+        if key in firsts and start > 0:
+            lost.append(Lost(topic, partition, 0, end, start, None))
+        if end < start:
+            found = view.list_offsets({key: EARLIEST}).get(key)
+            lost.append(Lost(topic, partition, start, None, found, end))
+            start = end if found is None else min(found, end)
+        ranges.append(OffsetRange(topic, partition, start, end))
+    report_loss(lost, options.fail_on_data_loss)
+    return ranges

@@ -1,0 +1,296 @@
+"""Starts, ends, limits, lost data and kept first offsets, over a log that is two numbers."""
+
+import json
+
+import pytest
+
+from kbroker.spark import first_offsets as f
+from kbroker.spark import offsets as o
+from kbroker.spark.options import EARLIEST, LATEST, OptionError, parse_read
+
+pytestmark = pytest.mark.unit
+
+
+class Logs:
+    """A LogView. logs: partition -> (start, end); one record per offset, its time is the offset
+    times 10."""
+
+    def __init__(self, **topics):
+        self.logs = {
+            (topic, index): edges for topic, parts in topics.items() for index, edges in
+            enumerate(parts)
+        }  # fmt: skip
+        self.groups = {}
+        self.calls = []
+
+    def topics(self):
+        return {t: sum(k[0] == t for k in self.logs) for t, _ in self.logs}
+
+    def partition_counts(self, topics):
+        return {t: n for t, n in self.topics().items() if t in set(topics)}
+
+    def list_offsets(self, wanted):
+        self.calls.append(dict(wanted))
+        return {key: self._offset(key, at) for key, at in wanted.items() if key in self.logs}
+
+    def _offset(self, key, at):
+        start, end = self.logs[key]
+        if at in (EARLIEST, LATEST):
+            return start if at == EARLIEST else end
+        first = max(start, -(-at // 10))
+        return first if first < end else o.NO_MATCH
+
+    def committed(self, group_id, partitions):
+        return {k: v for k, v in self.groups.get(group_id, {}).items() if k in set(partitions)}
+
+    def commit(self, group_id, offsets):
+        self.groups.setdefault(group_id, {}).update(offsets)
+
+    def sizes(self, partitions):
+        return {}
+
+
+def read(streaming=False, **given):
+    base = {"kafka.bootstrap.servers": "a:1"}
+    if not {"assign", "subscribePattern"} & set(given):
+        base["subscribe"] = "t"
+    return parse_read({**base, **given}, streaming=streaming)
+
+
+def ranges(logs, **given):
+    return [(r.partition, r.start, r.end) for r in o.batch_ranges(logs, read(**given))]
+
+
+def test_batch_reads_all_there_is_by_default():
+    assert ranges(Logs(t=[(0, 5), (3, 3), (2, 9)])) == [(0, 0, 5), (1, 3, 3), (2, 2, 9)]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"startingOffsets": '{"t":{"0":3,"1":-2}}'}, [(0, 3, 10), (1, 5, 20)]),
+        ({"endingOffsets": '{"t":{"0":3,"1":-1}}'}, [(0, 0, 3), (1, 5, 20)]),
+        ({"startingTimestamp": "61"}, [(0, 7, 10), (1, 7, 20)]),
+        ({"endingTimestamp": "150"}, [(0, 0, 10), (1, 5, 15)]),
+        ({"startingOffsetsByTimestamp": '{"t":{"0":95,"1":0}}',
+          "startingOffsetsByTimestampStrategy": "latest"}, [(0, 10, 10), (1, 5, 20)]),
+        ({"startingTimestamp": "150", "startingOffsetsByTimestampStrategy": "latest"},
+         [(0, 10, 10), (1, 15, 20)]),
+        ({"startingTimestamp": "80", "endingTimestamp": "20"}, [(0, 8, 8), (1, 8, 8)]),
+        ({"assign": '{"t":[1,7]}'}, [(1, 5, 20)]),
+    ],
+)  # fmt: skip
+def test_batch_limits_resolve(given, expected):
+    assert ranges(Logs(t=[(0, 10), (5, 20)]), **given) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"startingTimestamp": "150"}, "t-0 has no record at or after 150 ms"),
+        ({"startingOffsets": '{"t":{"0":3}}'}, "missing t-1"),
+        ({"startingOffsets": '{"t":{"0":3,"1":3,"2":3}}'}, "not read t-2"),
+        ({"startingOffsets": '{"t":{"0":11,"1":5}}'}, "t-0 would be read from 11 to 10"),
+    ],
+)
+def test_batch_limits_that_do_not_fit_are_refused(given, says):
+    with pytest.raises(OptionError, match=says):
+        ranges(Logs(t=[(0, 10), (5, 20)]), **given)
+
+
+def test_batch_of_a_missing_topic_is_refused_by_name():
+    with pytest.raises(OptionError, match="there is no topic t:"):
+        ranges(Logs(u=[(0, 1)]))
+    with pytest.raises(OptionError, match="there is no topic x:"):
+        ranges(Logs(u=[(0, 1)]), assign='{"x":[0]}')
+
+
+def test_pattern_matches_whole_names():
+    logs = Logs(ta=[(0, 1)], tab=[(0, 1)], xta=[(0, 1)])
+
+    found = o.batch_ranges(logs, read(subscribePattern="t.|nothing"))
+
+    assert [r.topic for r in found] == ["ta"]
+    assert o.batch_ranges(logs, read(subscribePattern="z.*")) == []
+
+
+def test_committed_offsets_are_a_start_and_others_begin_at_earliest():
+    logs = Logs(t=[(0, 10), (5, 20)])
+    logs.commit("g", {("t", 0): 4})
+
+    got = ranges(logs, startingOffsets="committed", groupId="g")
+
+    assert got == [(0, 4, 10), (1, 5, 20)]
+
+
+@pytest.mark.parametrize(
+    ("given", "left"),
+    [
+        ({"startingOffsets": '{"t":{"0":2}}'}, (5, 20)),
+        ({"endingOffsets": '{"t":{"0":25}}'}, (5, 20)),
+        ({"startingOffsets": '{"t":{"0":1}}', "endingOffsets": '{"t":{"0":4}}'}, (5, 5)),
+    ],
+)
+def test_batch_offsets_outside_the_log_are_lost_or_skipped(given, left, caplog):
+    logs = Logs(t=[(5, 20)])
+    with pytest.raises(o.DataLossError) as caught:
+        ranges(logs, **given)
+    assert "t-0: wanted [" in str(caught.value)
+    assert "the log holds [5, 20)" in str(caught.value)
+    assert "failOnDataLoss=false" in str(caught.value)
+
+    assert ranges(logs, **given, failOnDataLoss="false") == [(0, *left)]
+    assert "t-0: wanted [" in caplog.text
+
+
+def test_limit_is_shared_in_proportion_and_starves_nobody():
+    starts = {("t", 0): 0, ("t", 1): 100, ("t", 2): 7, ("t", 3): 0}
+    ends = {("t", 0): 900, ("t", 1): 200, ("t", 2): 7, ("t", 3): 1}
+
+    assert o.share_limit(10, starts, ends) == {
+        ("t", 0): 8, ("t", 1): 101, ("t", 2): 7, ("t", 3): 1
+    }  # fmt: skip
+    assert o.share_limit(10**18, starts, ends) == ends
+
+
+def stream(logs, starts, ends, **given):
+    found = o.stream_ranges(logs, read(True, **given), starts, ends)
+    return [(r.partition, r.start, r.end) for r in found]
+
+
+def test_micro_batch_takes_new_partitions_from_their_earliest():
+    logs = Logs(t=[(0, 10), (0, 4)])
+
+    got = stream(logs, {("t", 0): 3}, {("t", 0): 10, ("t", 1): 4})
+
+    assert got == [(0, 3, 10), (1, 0, 4)]
+
+
+def test_new_partition_that_begins_late_lost_records():
+    logs = Logs(t=[(0, 10), (2, 4)])
+    offsets = ({("t", 0): 3}, {("t", 0): 10, ("t", 1): 4})
+
+    with pytest.raises(o.DataLossError, match=r"t-1: wanted \[0, 4\), the log holds \[2"):
+        stream(logs, *offsets)
+    assert stream(logs, *offsets, failOnDataLoss="false") == [(0, 3, 10), (1, 2, 4)]
+
+
+def test_vanished_partition_is_a_loss():
+    logs = Logs(t=[(0, 10)])
+    offsets = ({("t", 0): 3, ("u", 0): 9}, {("t", 0): 10})
+
+    with pytest.raises(o.DataLossError, match=r"u-0: wanted \[9, ...\), the log is gone"):
+        stream(logs, *offsets)
+    assert stream(logs, *offsets, failOnDataLoss="false") == [(0, 3, 10)]
+
+
+def test_partition_made_anew_is_a_loss_or_read_from_its_start():
+    logs = Logs(t=[(0, 4)])
+    offsets = ({("t", 0): 9}, {("t", 0): 4})
+
+    with pytest.raises(o.DataLossError, match=r"t-0: wanted \[9, ...\), the log holds \[0, 4\)"):
+        stream(logs, *offsets)
+    assert stream(logs, *offsets, failOnDataLoss="false") == [(0, 0, 4)]
+
+
+def test_attempts_are_made_for_what_may_pass():
+    calls = []
+
+    def failing(error):
+        def call():
+            calls.append(error)
+            raise error
+
+        return call  # fmt: skip
+
+    options = read(**{"fetchOffset.numRetries": "3", "fetchOffset.retryIntervalMs": "0"})
+    for error, expected in [(LookupError("x"), 3), (OptionError("x"), 1), (KeyboardInterrupt(), 1)]:
+        calls.clear()
+        with pytest.raises(type(error)):
+            o.with_attempts(options, failing(error))
+        assert len(calls) == expected
+
+
+# -- first offsets
+
+
+def first(logs, **given):
+    return f.first_offsets(logs, read(True, **given))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"startingOffsets": "latest"}, {"startingTimestamp": "5"}, {"startingOffsets": "earliest"}],
+)
+def test_moving_start_that_is_kept_nowhere_is_refused(given):
+    logs = Logs(t=[(3, 10)])
+
+    with pytest.raises(OptionError, match="checkpointLocation on the reader"):
+        first(logs, **given)
+    assert first(logs, **given, allowUnsafeStart="true")
+
+
+def test_start_that_does_not_move_needs_no_place():
+    assert first(Logs(t=[(3, 10)]), startingOffsets='{"t":{"0":7}}') == {("t", 0): 7}
+    assert first(Logs(t=[(0, 10)]), startingOffsets="earliest") == {("t", 0): 0}
+
+
+@pytest.mark.parametrize("scheme", ["", "file:", "file://"])
+def test_first_offsets_stay_what_they_were_in_the_checkpoint(tmp_path, scheme):
+    logs = Logs(t=[(0, 10)])
+    given = {"checkpointLocation": f"{scheme}{tmp_path}/check point"}
+
+    assert first(logs, **given) == {("t", 0): 10}
+    logs.logs["t", 0] = (0, 99)
+    logs.logs["t", 1] = (0, 5)
+
+    assert first(logs, **given) == {("t", 0): 10}
+    files = list((tmp_path / "check point" / "kbroker").iterdir())
+    assert len(files) == 1
+    assert json.loads(files[0].read_text())["offsets"] == {"t": {"0": 10}}
+
+
+def test_of_two_first_starts_at_once_the_second_takes_the_firsts_offsets(tmp_path):
+    keeper = f.FileKeeper(read(True, checkpointLocation=str(tmp_path)))
+
+    def make_while_another_does():
+        other = f.FileKeeper(read(True, checkpointLocation=str(tmp_path)))
+        assert other.get_or_keep(lambda: {("t", 0): 1}) == {("t", 0): 1}
+        return {("t", 0): 2}
+
+    assert keeper.get_or_keep(make_while_another_does) == {("t", 0): 1}
+
+
+def test_checkpoint_of_another_start_is_refused(tmp_path):
+    logs = Logs(t=[(0, 10)])
+    first(logs, checkpointLocation=str(tmp_path), startingOffsets="earliest")
+
+    with pytest.raises(OptionError, match="was kept for a start at earliest"):
+        first(logs, checkpointLocation=str(tmp_path), startingOffsets="latest")
+
+
+def test_damaged_checkpoint_is_refused(tmp_path):
+    logs = Logs(t=[(0, 10)])
+    first(logs, checkpointLocation=str(tmp_path))
+    (file,) = (tmp_path / "kbroker").iterdir()
+    file.write_text('{"format": 1}')
+
+    with pytest.raises(OptionError, match="does not hold first offsets"):
+        first(logs, checkpointLocation=str(tmp_path))
+
+
+def test_group_keeps_first_offsets():
+    logs = Logs(t=[(0, 10)])
+
+    assert first(logs, groupId="g") == {("t", 0): 10}
+    logs.logs["t", 0] = (0, 99)
+    logs.logs["t", 1] = (0, 5)
+
+    assert first(logs, groupId="g") == {("t", 0): 10, ("t", 1): 5}
+    assert logs.groups["g"] == {("t", 0): 10, ("t", 1): 5}
+
+
+def test_lost_ranges_beyond_ten_are_counted():
+    lost = [o.Lost("t", n, 0, 5, 5, 9) for n in range(13)]
+
+    assert "and 3 more" in str(o.DataLossError.of(lost))
