@@ -1,0 +1,142 @@
+"""Ranges of offsets as tasks of a Spark job, of which the driver gets small answers and no rows.
+
+The rows that a task reads never enter the JVM: a task is a Python function over a few ranges that
+writes somewhere by itself. Spark schedules, repeats and speculates; so a task may run several
+times, also at the same time, and only one attempt's answers reach the driver. ``InlineRunner``
+does the same in the calling process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+T = TypeVar("T")
+Answer = dict[str, Any]
+Work = Callable[[Sequence[T], str], Sequence[Answer]]
+"""Called in a task with its ranges and the unique name of the attempt; answers must be JSON."""
+
+APP_DEFAULTS = {
+    "spark.ui.enabled": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # Tasks hold no JVM memory to speak of.
+    "spark.driver.memory": "1g",
+}
+
+
+class Runner(Protocol):
+    """Runs tasks somewhere."""
+
+    @property
+    def parallelism(self) -> int:
+        """How many tasks run at the same time."""
+        ...
+
+    def run(self, tasks: Sequence[Sequence[T]], work: Work[T], label: str) -> list[Answer]:
+        """Run ``work`` once over each of ``tasks``; all answers, in no order.
+
+        Raises TaskError when a task failed for good.
+        """
+        ...
+
+
+class TaskError(Exception):
+    """A task failed as often as Spark tries; the message is that of its last failure."""
+
+
+def attempt_name() -> str:
+    """A name no other attempt at anything has."""
+    return uuid.uuid4().hex[:16]
+
+
+class InlineRunner:
+    """Runs tasks one after the other in this process: for small loads, and where Spark is not."""
+
+    parallelism = 1
+
+    def run(self, tasks: Sequence[Sequence[T]], work: Work[T], label: str) -> list[Answer]:
+        return [answer for task in tasks for answer in work(task, attempt_name())]
+
+
+class SparkRunner:
+    """Runs each of the tasks as one Spark task."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    @property
+    def parallelism(self) -> int:
+        return int(self._spark.sparkContext.defaultParallelism)
+
+    def run(self, tasks: Sequence[Sequence[T]], work: Work[T], label: str) -> list[Answer]:
+        if not tasks:
+            return []
+        frozen = [list(task) for task in tasks]
+
+        def body(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            import pyarrow
+
+            for batch in batches:
+                answers = [
+                    json.dumps(answer)
+                    for index in batch.column(0).to_pylist()
+                    for answer in work(frozen[index], attempt_name())
+                ]
+                yield pyarrow.record_batch({"answer": pyarrow.array(answers, pyarrow.string())})
+
+        self._spark.sparkContext.setJobDescription(label)
+        frame = self._spark.range(0, len(frozen), 1, len(frozen)).mapInArrow(body, "answer string")
+        try:
+            return [json.loads(row.answer) for row in frame.collect()]
+        except Exception as err:
+            raise TaskError(_reason(err)) from err
+        finally:
+            self._spark.sparkContext.setJobDescription("")
+
+
+def _reason(err: Exception) -> str:
+    """The last line of the Python traceback that a failed job carries, or what there is."""
+    text = str(err)
+    lines = [line.strip() for line in text.splitlines()]
+    for index, line in enumerate(lines):
+        if line.startswith("Traceback (most recent call last)"):
+            for after in lines[index + 1 :]:
+                if after and not after.startswith(("File ", "^", "~")) and _names_error(after):
+                    return after
+    return lines[0] if lines and lines[0] else repr(err)
+
+
+def _names_error(line: str) -> bool:
+    name = line.partition(":")[0]
+    return name.replace(".", "").replace("_", "").isalnum() and name.endswith(
+        ("Error", "Exception", "Interrupt", "Exit")
+    )
+
+
+def session(app: str, master: str | None, settings: dict[str, str] | None = None) -> SparkSession:
+    """The session of an app: what spark-submit has set wins, ``local[*]`` otherwise.
+
+    A local master tries a failed task three times more, as a cluster does.
+    """
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(app)
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    if master is not None or not submitted:
+        builder = builder.master(master or "local[*,4]")
+    if not submitted:
+        for name, value in APP_DEFAULTS.items():
+            builder = builder.config(name, value)
+    for name, value in (settings or {}).items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark

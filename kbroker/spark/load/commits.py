@@ -1,0 +1,217 @@
+"""What one commit of a load is, as data, and what the commits up to one add up to.
+
+A commit is the only statement about what has been loaded: the files it adds and removes, the offset
+range of each partition it covers, and the offset where each partition goes on. Nothing is loaded
+that no commit lists, and nothing here touches a disk.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+FORMAT = 1
+
+LOAD = "load"
+RELOAD = "reload"
+COMPACT = "compact"
+# Written by a run that found another's staged files: it takes the number that the other run would
+# have to take, so that nothing of those files can be committed any more.
+OPEN = "open"
+
+Ends = dict[str, dict[int, int]]
+"""topic -> partition -> the offset where the next run goes on (exclusive end)."""
+
+
+class LoadError(Exception):
+    """A load cannot go on; the message says what is wrong and what to do about it."""
+
+
+class LostRaceError(LoadError):
+    """Another run has taken the commit that this one was to write."""
+
+
+class CorruptLogError(LoadError):
+    """The commit log does not say what it must."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedRange:
+    """Offsets ``[start, end)`` of one partition, and what they held."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedFile:
+    """One file of a commit.
+
+    path, staged: below the destination; ``staged`` is where the task has left it.
+    start, end: the offset range that the task read, or the union of a compaction; the rows of the
+        range may be spread over several files. first_offset, last_offset: of the rows in here.
+    checksum: CRC-32C of the whole file.
+    """
+
+    path: str
+    staged: str
+    topic: str
+    partition: int
+    start: int
+    end: int
+    rows: int
+    bytes: int
+    checksum: int
+    first_offset: int
+    last_offset: int
+    min_ms: int
+    max_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Offsets ``[start, end)`` that were gone before they could be loaded."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """See the module; ``number`` counts from 1 without a gap."""
+
+    number: int
+    kind: str
+    load: str
+    run: str
+    written_ms: int
+    ends: Ends
+    ranges: tuple[LoadedRange, ...] = ()
+    added: tuple[LoadedFile, ...] = ()
+    removed: tuple[str, ...] = ()
+    errors: tuple[LoadedFile, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+    # topic -> start of the bucket in milliseconds -> records, by the time of the record
+    counts: dict[str, dict[int, int]] = field(default_factory=dict)
+    bucket_ms: int = 600_000
+
+    @property
+    def rows(self) -> int:
+        """How many records the commit has brought in."""
+        return sum(one.rows for one in self.ranges)
+
+    @property
+    def bad_rows(self) -> int:
+        """How many records could not be decoded, and lie in the error files."""
+        return sum(one.rows for one in self.errors)
+
+    def to_json(self) -> str:
+        """The text of the commit's file, one line."""
+        return json.dumps({"format": FORMAT} | asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Commit:
+        """Raises CorruptLogError when ``text`` is not a commit of this format."""
+        try:
+            return cls._from_mapping(json.loads(text))
+        except (ValueError, TypeError, KeyError, AttributeError) as err:
+            raise CorruptLogError(f"not a commit: {err!r}") from err
+
+    @classmethod
+    def _from_mapping(cls, found: dict[str, Any]) -> Commit:
+        if found.pop("format") != FORMAT:
+            raise CorruptLogError("a commit of another format; it was written by a newer kbroker")
+        found["ends"] = ends_from_json(found["ends"])
+        found["counts"] = {
+            topic: {int(bucket): count for bucket, count in buckets.items()}
+            for topic, buckets in found["counts"].items()
+        }
+        for name, kind in (
+            ("ranges", LoadedRange),
+            ("added", LoadedFile),
+            ("errors", LoadedFile),
+            ("gaps", Gap),
+        ):
+            found[name] = tuple(kind(**one) for one in found[name])
+        found["removed"] = tuple(found["removed"])
+        return cls(**{one.name: found[one.name] for one in fields(cls)})
+
+
+def ends_from_json(found: Mapping[str, Mapping[str, int]]) -> Ends:
+    """JSON has text keys; partitions are numbers."""
+    return {
+        topic: {int(partition): int(offset) for partition, offset in of_topic.items()}
+        for topic, of_topic in found.items()
+    }
+
+
+def merged_ends(old: Ends, ranges: Iterable[LoadedRange | Gap]) -> Ends:
+    """``old`` with every partition of ``ranges`` moved to the end of its last range."""
+    found = {topic: dict(of_topic) for topic, of_topic in old.items()}
+    moved: Ends = {}
+    for one in ranges:
+        of_topic = moved.setdefault(one.topic, {})
+        of_topic[one.partition] = max(one.end, of_topic.get(one.partition, one.end))
+    for topic, partitions in moved.items():
+        found.setdefault(topic, {}).update(partitions)
+    return found
+
+
+@dataclass(slots=True)
+class State:
+    """What all commits up to ``number`` add up to: where to go on, and the files that count."""
+
+    number: int = 0
+    load: str = ""
+    ends: Ends = field(default_factory=dict)
+    files: dict[str, LoadedFile] = field(default_factory=dict)
+    rows: int = 0
+    bad_rows: int = 0
+    written_ms: int = 0
+
+    def apply(self, commit: Commit) -> None:
+        """Add the next commit. Raises CorruptLogError when it is not the next one."""
+        if commit.number != self.number + 1:
+            raise CorruptLogError(f"commit {commit.number} follows {self.number}: one is missing")
+        for path in commit.removed:
+            gone = self.files.pop(path, None)
+            if gone is None:
+                raise CorruptLogError(f"commit {commit.number} removes {path}, which is not there")
+            self.rows -= gone.rows
+        for one in commit.added:
+            if one.path in self.files:
+                raise CorruptLogError(f"commit {commit.number} adds {one.path} again")
+            self.files[one.path] = one
+            self.rows += one.rows
+        self.number = commit.number
+        self.load = commit.load
+        self.ends = commit.ends
+        self.bad_rows += commit.bad_rows
+        self.written_ms = commit.written_ms
+
+    def to_json(self) -> str:
+        """The text of a checkpoint."""
+        found = {one.name: getattr(self, one.name) for one in fields(self)}
+        found["files"] = [asdict(one) for one in self.files.values()]
+        return json.dumps({"format": FORMAT} | found, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> State:
+        """Raises CorruptLogError when ``text`` is not a checkpoint of this format."""
+        try:
+            found = json.loads(text)
+            if found.pop("format") != FORMAT:
+                raise CorruptLogError("a checkpoint of another format")
+            found["ends"] = ends_from_json(found["ends"])
+            found["files"] = {one["path"]: LoadedFile(**one) for one in found["files"]}
+            return cls(**found)
+        except (ValueError, TypeError, KeyError, AttributeError) as err:
+            raise CorruptLogError(f"not a checkpoint: {err!r}") from err

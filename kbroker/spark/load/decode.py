@@ -1,0 +1,135 @@
+"""Values decoded in the task that reads them; what cannot be decoded is set aside, not lost.
+
+A whole batch goes through the JSON reader of Arrow at once. Only when that finds something wrong
+is the batch looked at value by value, to tell the bad ones from the good: a topic with few bad
+records pays for them alone.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+import pyarrow.json as pj
+
+from kbroker.spark.load.commits import LoadError
+
+# A block must hold the longest value; Arrow's reader refuses a longer one.
+_BLOCK_BYTES_MIN = 1 << 20
+
+
+class Decoder(Protocol):
+    """Goes to the executors, so it pickles."""
+
+    def split(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
+        """The rows that could be decoded, with their values decoded, and the others as they were
+        with a column ``error``; None when there are no others."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class JsonDecoder:
+    """``value`` becomes a struct of the fields of ``schema``.
+
+    A field that is absent or null is null; fields that the schema does not name are dropped; a null
+    value (a tombstone) is a null struct. A value that is no JSON object, or has a field of another
+    type, is bad.
+    """
+
+    schema: pa.Schema
+
+    def split(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
+        values = batch.column("value")
+        decoded = self._all_at_once(values)
+        if decoded is not None:
+            return self._replaced(batch, decoded), None
+        texts = values.to_pylist()
+        errors = list(self._errors(texts))
+        good = pa.array([error is None for error in errors])
+        refused = batch.filter(pa.array([error is not None for error in errors]))
+        said = [error for error in errors if error is not None]
+        refused = refused.append_column("error", pa.array(said, pa.string()))
+        fine = batch.filter(good)
+        decoded = self._all_at_once(fine.column("value"))
+        if decoded is None:
+            # Each parses by itself, so all of them do unless Arrow's reader has a limit of its own.
+            raise LoadError("values that parse one by one do not parse together")
+        return self._replaced(fine, decoded), refused
+
+    def _all_at_once(self, values: pa.Array) -> pa.Array | None:
+        """The struct column, or None when any value is bad."""
+        if not len(values):
+            return pa.array([], pa.struct(list(self.schema)))
+        present = values.drop_null()
+        texts = present.to_pylist()
+        if any(b"\n" in text for text in texts):
+            # The reader takes one object for each line.
+            texts = [text.replace(b"\n", b" ") for text in texts]
+        # COPY: the values once, with the line ends that the reader wants.
+        joined = b"\n".join(texts)
+        options = pj.ParseOptions(explicit_schema=self.schema, unexpected_field_behavior="ignore")
+        blocks = pj.ReadOptions(
+            use_threads=False, block_size=max(_BLOCK_BYTES_MIN, len(joined) + 1)
+        )
+        if not joined:
+            table = self.schema.empty_table()
+        else:
+            try:
+                table = pj.read_json(io.BytesIO(joined), blocks, options)
+            except pa.ArrowInvalid:
+                return None
+        if table.num_rows != len(present):
+            return None  # an empty value is no line, and two objects are two
+        found = table.combine_chunks().to_struct_array()
+        if isinstance(found, pa.ChunkedArray):
+            found = found.combine_chunks()
+        if values.null_count:
+            found = found.take(_positions(values))
+        return found
+
+    def _errors(self, texts: list[bytes | None]) -> Iterator[str | None]:
+        """For each value what is wrong with it, or None."""
+        for text in texts:
+            if text is None:
+                yield None
+                continue
+            try:
+                found = json.loads(text)
+            except ValueError as err:
+                yield f"not JSON: {err}"
+                continue
+            if found is not None and not isinstance(found, dict):
+                yield f"not a JSON object but {type(found).__name__}"
+                continue
+            yield self._misfit(text)
+
+    def _misfit(self, text: bytes) -> str | None:
+        one = pa.array([text], pa.binary())
+        if self._all_at_once(one) is not None:
+            return None
+        try:
+            options = pj.ParseOptions(
+                explicit_schema=self.schema, unexpected_field_behavior="ignore"
+            )
+            pj.read_json(io.BytesIO(text.replace(b"\n", b" ")), parse_options=options)
+        except pa.ArrowInvalid as err:
+            return f"not of the schema: {err}"
+        return "not one JSON object"
+
+    def _replaced(self, batch: pa.RecordBatch, decoded: pa.Array) -> pa.RecordBatch:
+        index = batch.schema.get_field_index("value")
+        return batch.set_column(index, pa.field("value", decoded.type), decoded)
+
+
+def _positions(values: pa.Array) -> pa.Array:
+    """For each value its place among those that are not null; null for null."""
+    found: list[int | None] = []
+    seen = 0
+    for valid in values.is_valid().to_pylist():
+        found.append(seen if valid else None)
+        seen += valid
+    return pa.array(found, pa.int64())

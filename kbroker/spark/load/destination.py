@@ -1,0 +1,88 @@
+"""What a destination must do, and how one is chosen by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kbroker.spark.load.commits import Commit
+    from kbroker.spark.load.log import CommitLog
+    from kbroker.spark.load.writer import Written
+    from kbroker.spark.plan import OffsetRange
+
+
+class Writer(Protocol):
+    """Takes the rows of one attempt at one range."""
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Add rows, which are in offset order."""
+        ...
+
+    def finish(self) -> Written:
+        """Make everything durable; before that, nothing of it counts."""
+        ...
+
+
+class TaskSink(Protocol):
+    """The part of a destination that goes to the executors: it pickles."""
+
+    def open(self, one: OffsetRange, attempt: str) -> Writer:
+        """A writer for one attempt at a range."""
+        ...
+
+    def open_errors(self, one: OffsetRange, attempt: str) -> Writer:
+        """A writer for the records of the range that cannot be decoded."""
+        ...
+
+
+class Destination(Protocol):
+    """Where a load puts records, and the log of its commits, which lie in the same place."""
+
+    @property
+    def log(self) -> CommitLog:
+        """The commits."""
+        ...
+
+    def prepare(self) -> None:
+        """Make what must be there before the first run; raises LoadError when it cannot."""
+        ...
+
+    def require(self) -> None:
+        """Raises LoadError when nothing was ever loaded here."""
+        ...
+
+    def locked(self) -> AbstractContextManager[None]:
+        """Keep other runs away, as far as one machine can; raises BusyError."""
+        ...
+
+    def task_sink(self, run: str, about: dict[str, str]) -> TaskSink:
+        """What a run's tasks write with."""
+        ...
+
+    def recover(self, fence: Callable[[Commit | None], Commit]) -> Commit | None:
+        """Finish the newest commit and remove leftovers; returns the newest commit.
+
+        fence: called with the newest commit before leftovers are removed, so that whoever left
+        them cannot commit them any more.
+        """
+        ...
+
+    def commit(self, commit: Commit) -> None:
+        """The commit point. Raises LostRaceError when the number is taken."""
+        ...
+
+    def publish(self, commit: Commit) -> None:
+        """Let readers see the commit; may be repeated."""
+        ...
+
+    def ended(self, commit: Commit) -> None:
+        """Tidy up after a published commit."""
+        ...
+
+    def close(self) -> None:
+        """Let go of connections."""
+        ...

@@ -1,0 +1,185 @@
+"""A directory as destination: tasks stage files, the driver commits them and renames them in place.
+
+A commit lists where each file is staged and where it belongs. Publishing is renaming, one file
+after the other, and repeating it changes nothing; so the next run first publishes the newest
+commit again, and every older one was published before the next was written. Files of a staging
+folder that no commit lists are left over from a run that died or lost: they may be removed once
+no run can commit them any more, which ``fence`` sees to.
+
+The directory must have hard links and atomic renames: a local disk, or NFS where all executors
+mount it at the same path.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from kbroker.spark.load import layout, points
+from kbroker.spark.load.commits import Commit, LoadedFile, LoadError, LostRaceError
+from kbroker.spark.load.log import DirectoryLog, sync_directory
+from kbroker.spark.load.writer import FileOptions, RangeWriter
+from kbroker.spark.plan import OffsetRange
+
+
+class BusyError(LoadError):
+    """Another run is at work on the destination."""
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryTaskSink:
+    """The part of a destination that goes to the executors."""
+
+    root: str
+    staging: str
+    files: FileOptions
+    about: dict[str, str]
+
+    def open(self, one: OffsetRange, attempt: str) -> RangeWriter:
+        """A writer for one attempt at a range."""
+        where = (one.topic, one.partition, one.start, one.end)
+        return RangeWriter(Path(self.root), self.staging, where, attempt, self.files, self.about)
+
+    def open_errors(self, one: OffsetRange, attempt: str) -> RangeWriter:
+        """A writer for the records of the range that cannot be decoded."""
+        where = (one.topic, one.partition, one.start, one.end)
+        files = FileOptions("none", self.files.codec, self.files.level, self.files.file_bytes)
+        return RangeWriter(Path(self.root), self.staging, where, f"{attempt}-bad", files)
+
+
+class Directory:
+    """See the module."""
+
+    name = "dir"
+
+    def __init__(self, root: str | Path, files: FileOptions | None = None) -> None:
+        self.root = Path(root).absolute()
+        self.files = files or FileOptions()
+        self.log = DirectoryLog(self.root / layout.PRIVATE)
+
+    def prepare(self) -> None:
+        """Make the folders; raises LoadError when the place cannot be written."""
+        try:
+            (self.root / layout.STAGING).mkdir(parents=True, exist_ok=True)
+            (self.root / layout.DATA).mkdir(exist_ok=True)
+        except OSError as err:
+            raise LoadError(f"cannot write to the destination {self.root}: {err}") from err
+
+    def require(self) -> None:
+        """Raises LoadError when nothing was ever loaded here."""
+        if not (self.root / layout.PRIVATE).is_dir():
+            raise LoadError(f"{self.root} is not the destination of a load: no {layout.PRIVATE}/")
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other runs of this machine away; the system lets go when the process ends.
+
+        A courtesy: what keeps two runs from loading the same is the commit log alone.
+
+        Raises BusyError when another run holds the lock.
+        """
+        descriptor = os.open(self.root / layout.LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as err:
+                holder = os.read(descriptor, 100).decode(errors="replace").strip()
+                raise BusyError(
+                    f"another run is at work on {self.root} ({holder or 'unknown'}); wait for it "
+                    "to end, or stop it"
+                ) from err
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"process {os.getpid()}\n".encode(), 0)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def task_sink(self, run: str, about: dict[str, str]) -> DirectoryTaskSink:
+        """What a run's tasks write with."""
+        return DirectoryTaskSink(str(self.root), f"{layout.STAGING}/{run}", self.files, about)
+
+    def recover(self, fence: Callable[[Commit | None], Commit]) -> Commit | None:
+        """Finish what the newest commit began, and remove what no commit will ever list.
+
+        fence: writes an empty commit and returns it; called before anything is removed, so that
+        the run which left it (and may still be alive) cannot commit it afterwards.
+
+        Returns the newest commit.
+        """
+        newest = self.log.newest()
+        if newest is not None:
+            self.publish(newest)
+        staging = self.root / layout.STAGING
+        leftovers = sorted(staging.iterdir()) if staging.is_dir() else []
+        if leftovers:  # also an empty folder: its run may be about to stage files in it
+            newest = fence(newest)
+        for one in leftovers:
+            shutil.rmtree(one, ignore_errors=True)
+        return newest
+
+    def commit(self, commit: Commit) -> None:
+        """The commit point. Raises LostRaceError."""
+        for folder in {os.path.dirname(one.staged) for one in (*commit.added, *commit.errors)}:
+            try:
+                sync_directory(self.root / folder)
+            except FileNotFoundError as err:
+                raise LostRaceError(
+                    f"another run has removed what this one staged in {self.root / folder}; "
+                    "nothing of this run was loaded. Run one load of a destination at a time"
+                ) from err
+        self.log.put(commit)
+
+    def publish(self, commit: Commit) -> None:
+        """Put the commit's files in their places and remove those it replaces; may be repeated.
+
+        Raises LoadError when a file is neither staged nor in its place.
+        """
+        folders: set[Path] = set()
+        for one in (*commit.added, *commit.errors):
+            final = self.root / one.path
+            final.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                (self.root / one.staged).rename(final)
+                folders.add(final.parent)
+            except FileNotFoundError as err:
+                if not final.exists() and not self._replaced(one, commit.number):
+                    raise LoadError(
+                        f"{final} is gone: commit {commit.number} lists it, and it is neither "
+                        "there nor staged. Load it again with --from-offsets"
+                    ) from err
+            points.reach("publishing")
+        for folder in folders:
+            _sync_up_to(folder, self.root)
+        for path in commit.removed:
+            (self.root / path).unlink(missing_ok=True)
+
+    def _replaced(self, one: LoadedFile, number: int) -> bool:
+        """Whether a later commit has removed the file: then another run is ahead of this one."""
+        newest = self.log.newest()
+        return (
+            newest is not None
+            and newest.number > number
+            and (one.path not in self.log.state().files)
+        )
+
+    def ended(self, commit: Commit) -> None:
+        """After a commit is published: empty folders go, the log is summed up when it is time."""
+        shutil.rmtree(self.root / layout.STAGING / commit.run, ignore_errors=True)
+        self.log.maybe_checkpoint(commit.number)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def _sync_up_to(folder: Path, root: Path) -> None:
+    """Make the names of a folder and of those that lead to it durable."""
+    while True:
+        sync_directory(folder)
+        if folder == root or root not in folder.parents:
+            return
+        folder = folder.parent

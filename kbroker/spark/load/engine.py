@@ -1,0 +1,388 @@
+"""One run of a load: recover, plan, let tasks stage, check, commit, publish; until there is no
+more.
+
+The steps and their order are the protocol of ``docs/formats/load-commits.md``. Where to go on is
+what the newest commit says, never what the group's offsets say: those follow the commits, for
+tools that show lag. A run may make many commits; one covers at most ``commit_bytes``, so that a
+large backlog is not lost with the last of its tasks.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kbroker.spark.load import commits, points
+from kbroker.spark.load.commits import Commit, Ends, LoadedFile, LoadedRange, LoadError
+from kbroker.spark.load.positions import (
+    Bounds,
+    TopicPartition,
+    check_complete,
+    reloaded,
+    wanted_ranges,
+    within,
+)
+from kbroker.spark.plan import OffsetRange, pack_ranges, plan_ranges, with_sizes
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kbroker.spark.direct import Answer, Runner
+    from kbroker.spark.load.decode import Decoder
+    from kbroker.spark.load.destination import Destination, TaskSink
+
+
+class Source(Protocol):
+    """Where records come from. Goes to the executors, so it pickles and holds no connection."""
+
+    def bounds(self) -> dict[TopicPartition, Bounds]:
+        """What there is now of every partition of the topics asked for."""
+        ...
+
+    def offsets_at(
+        self, partitions: Sequence[TopicPartition], time_ms: int
+    ) -> dict[TopicPartition, int]:
+        """The first offset at or after a time; the end where there is none."""
+        ...
+
+    def read(self, one: OffsetRange) -> Iterator[pa.RecordBatch]:
+        """The records of a range, in order; called in a task."""
+        ...
+
+    def commit_group(self, group: str, ends: Ends) -> None:
+        """Store ``ends`` as the group's offsets."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a run is to do. Limits are None where there is none."""
+
+    load: str
+    group: str | None = None
+    first: Mapping[TopicPartition, int] = field(default_factory=dict)
+    first_ms: int | None = None
+    records_max: int | None = None
+    bytes_max: int | None = None
+    seconds_max: float | None = None
+    commit_bytes: int = 4 << 30
+    allow_loss: bool = False
+    fail_on_error: bool = False
+    by_partition: bool = False
+    bucket_ms: int = 600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a commit has done, for the line that tells of it."""
+
+    commit: Commit
+    seconds: float
+    # topic -> records that are on the broker and not loaded yet
+    lag: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadWork:
+    """What a task does with its ranges; see ``kbroker.spark.direct.Work``."""
+
+    source: Source
+    sink: TaskSink
+    decoder: Decoder | None
+
+    def __call__(self, ranges: Sequence[OffsetRange], attempt: str) -> list[Answer]:
+        found = []
+        for index, one in enumerate(ranges):
+            found.append(self._load(one, f"{attempt}-{index}"))
+            points.reach("task-staged")
+        return found
+
+    def _load(self, one: OffsetRange, attempt: str) -> Answer:
+        writer = self.sink.open(one, attempt)
+        errors = None
+        for batch in self.source.read(one):
+            good, bad = (batch, None) if self.decoder is None else self.decoder.split(batch)
+            writer.write(good)
+            if bad is not None and bad.num_rows:
+                errors = errors or self.sink.open_errors(one, attempt)
+                errors.write(bad)
+        written = writer.finish()
+        refused = errors.finish() if errors is not None else None
+        return {
+            "range": asdict(
+                LoadedRange(
+                    one.topic, one.partition, one.start, one.end, written.rows, written.bytes
+                )
+            ),
+            "files": [asdict(file) for file in written.files],
+            "errors": [asdict(file) for file in refused.files] if refused else [],
+            "counts": {str(bucket): count for bucket, count in written.counts.items()},
+        }
+
+
+class Load:
+    """Loads from ``source`` into ``destination``; the caller holds the destination's lock."""
+
+    def __init__(
+        self,
+        source: Source,
+        destination: Destination,
+        runner: Runner,
+        settings: Settings,
+        *,
+        decoder: Decoder | None = None,
+        report: Callable[[Step], None] = lambda step: None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._source = source
+        self._destination = destination
+        self._runner = runner
+        self._settings = settings
+        self._decoder = decoder
+        self._report = report
+        self._clock = clock
+        self.run = uuid.uuid4().hex[:12]
+        self._mean: dict[str, float] = {}
+        self._seen: dict[TopicPartition, Bounds] = {}
+
+    # -- one run
+
+    def catch_up(self) -> list[Commit]:
+        """Load what is there now, within the limits; returns the commits made.
+
+        Raises LoadError, of which DataLossError and LostRaceError are kinds; TaskError when a task
+        failed for good. Whatever it raises, the destination holds exactly its commits.
+        """
+        newest = self._destination.recover(self.fence)
+        points.reach("recovered")
+        begun = self._clock()
+        target = self._source.bounds()
+        made: list[Commit] = []
+        records, size = 0, 0
+        while True:
+            settings = self._settings
+            if settings.seconds_max is not None and self._clock() - begun >= settings.seconds_max:
+                break
+            left = None if settings.records_max is None else settings.records_max - records
+            room = None if settings.bytes_max is None else settings.bytes_max - size
+            if (left is not None and left <= 0) or (room is not None and room <= 0):
+                break
+            done = self._step(newest, target, left, room)
+            if done is None:
+                break
+            made.append(done)
+            newest = done
+            records += sum(one.end - one.start for one in done.ranges)
+            size += sum(one.bytes for one in done.ranges)
+        return made
+
+    def _step(
+        self,
+        newest: Commit | None,
+        target: dict[TopicPartition, Bounds],
+        records: int | None,
+        size: int | None,
+    ) -> Commit | None:
+        """One commit's worth; None when everything up to ``target`` is loaded."""
+        begun = self._clock()
+        ends = newest.ends if newest is not None else {}
+        wanted, gaps = wanted_ranges(
+            ends, self._first(target, ends), target, allow_loss=self._settings.allow_loss
+        )
+        told = {one: (found.size_bytes, found.end - found.start) for one, found in target.items()}
+        sized = with_sizes(wanted, told, self._mean)
+        limit = min(self._settings.commit_bytes, size if size is not None else 1 << 62)
+        chosen = within(sized, records=records, size_bytes=limit)
+        if not chosen and not gaps:
+            return None
+        planned = plan_ranges(
+            chosen,
+            default_parallelism=self._runner.parallelism,
+            by_partition=self._settings.by_partition,
+        )
+        tasks: list[list[OffsetRange]] = (
+            [[one] for one in planned]
+            if self._settings.by_partition
+            else pack_ranges(planned, default_parallelism=self._runner.parallelism)
+        )
+        points.reach("planned")
+        about = {"load": self._settings.load, "run": self.run}
+        work = LoadWork(self._source, self._destination.task_sink(self.run, about), self._decoder)
+        answers = self._runner.run(tasks, work, f"kbroker-load {self._settings.load}")
+        check_complete(planned, [_range_of(one) for one in answers])
+        points.reach("staged")
+        made = self._commit(newest, answers, commits.LOAD, gaps=gaps)
+        self._learn(made)
+        lag = _lag(target, made.ends)
+        self._report(Step(made, self._clock() - begun, lag))
+        return made
+
+    def _first(
+        self, target: dict[TopicPartition, Bounds], ends: Ends
+    ) -> Mapping[TopicPartition, int]:
+        """Where partitions begin that were never loaded."""
+        if self._settings.first_ms is None:
+            return self._settings.first
+        fresh = [one for one in target if one[1] not in ends.get(one[0], {})]
+        found = self._source.offsets_at(fresh, self._settings.first_ms) if fresh else {}
+        return {**found, **self._settings.first}
+
+    def _learn(self, made: Commit) -> None:
+        """Bytes of a record by topic, for the next plan."""
+        rows: dict[str, int] = {}
+        size: dict[str, int] = {}
+        for one in made.ranges:
+            rows[one.topic] = rows.get(one.topic, 0) + one.end - one.start
+            size[one.topic] = size.get(one.topic, 0) + one.bytes
+        for topic, count in rows.items():
+            self._mean[topic] = max(1.0, size[topic] / count)
+
+    # -- commits
+
+    def _commit(
+        self,
+        newest: Commit | None,
+        answers: Sequence[Answer],
+        kind: str,
+        *,
+        gaps: Sequence[commits.Gap] = (),
+        removed: Sequence[str] = (),
+        ends: Ends | None = None,
+    ) -> Commit:
+        ranges = tuple(LoadedRange(**one["range"]) for one in answers)
+        errors = tuple(_error_file(one) for answer in answers for one in answer["errors"])
+        if errors and self._settings.fail_on_error:
+            bad = sum(one.rows for one in errors)
+            first = errors[0]
+            raise LoadError(
+                f"{bad} records cannot be decoded, nothing was loaded; the first is in "
+                f"{first.topic} partition {first.partition} at offset {first.first_offset}. "
+                "Without --fail-on-error they go to _kbroker/errors/ and the rest is loaded"
+            )
+        before = ends if ends is not None else (newest.ends if newest is not None else {})
+        made = Commit(
+            number=newest.number + 1 if newest is not None else 1,
+            kind=kind,
+            load=self._settings.load,
+            run=self.run,
+            written_ms=int(self._clock() * 1000),
+            ends=commits.merged_ends(before, [*gaps, *ranges]),
+            ranges=ranges,
+            added=tuple(LoadedFile(**one) for answer in answers for one in answer["files"]),
+            removed=tuple(removed),
+            errors=errors,
+            gaps=tuple(gaps),
+            counts=_counts(answers),
+            bucket_ms=self._settings.bucket_ms,
+        )
+        self.conclude(made)
+        return made
+
+    def conclude(self, made: Commit) -> None:
+        """Commit, publish, and what comes after; the last may be repeated or left out."""
+        self._destination.commit(made)
+        points.reach("committed")
+        self._destination.publish(made)
+        points.reach("published")
+        self._destination.ended(made)
+        if self._settings.group:
+            self._source.commit_group(self._settings.group, made.ends)
+
+    def fence(self, newest: Commit | None) -> Commit:
+        """An empty commit that takes the next number from a run that may still be alive."""
+        made = Commit(
+            number=newest.number + 1 if newest is not None else 1,
+            kind=commits.OPEN,
+            load=self._settings.load,
+            run=self.run,
+            written_ms=int(self._clock() * 1000),
+            ends=newest.ends if newest is not None else {},
+        )
+        self._destination.commit(made)
+        return made
+
+    # -- load again
+
+    def rewind(self, starts: Mapping[TopicPartition, int]) -> Commit | None:
+        """Forget what was loaded from ``starts`` on, in one commit with loading it again.
+
+        The new files take the place of the old ones when that commit is published. Limits do not
+        hold for it. None when nothing was loaded from there on.
+
+        Raises as ``catch_up`` does; then everything is as it was.
+        """
+        newest = self._destination.recover(self.fence)
+        points.reach("recovered")
+        if newest is None:
+            return None
+        state = self._destination.log.state()
+        ends, removed = reloaded(state.files.values(), newest.ends, starts)
+        if ends == newest.ends:
+            return None
+        bounds = self._source.bounds()
+        again = {
+            (topic, partition): bounds.get((topic, partition), Bounds(0, 0))
+            for topic, of_topic in ends.items()
+            for partition, offset in of_topic.items()
+            if offset != newest.ends[topic][partition]
+        }
+        wanted, gaps = wanted_ranges(
+            {
+                topic: {p: o for p, o in of.items() if (topic, p) in again}
+                for topic, of in ends.items()
+            },
+            {},
+            again,
+            allow_loss=self._settings.allow_loss,
+        )
+        begun = self._clock()
+        planned = plan_ranges(with_sizes(wanted), default_parallelism=self._runner.parallelism)
+        tasks = pack_ranges(planned, default_parallelism=self._runner.parallelism)
+        points.reach("planned")
+        about = {"load": self._settings.load, "run": self.run}
+        work = LoadWork(self._source, self._destination.task_sink(self.run, about), self._decoder)
+        answers = self._runner.run(tasks, work, f"kbroker-load {self._settings.load} again")
+        check_complete(planned, [_range_of(one) for one in answers])
+        points.reach("staged")
+        made = self._commit(
+            newest,
+            answers,
+            commits.RELOAD,
+            gaps=gaps,
+            removed=[one.path for one in removed],
+            ends=ends,
+        )
+        self._report(Step(made, self._clock() - begun, _lag(bounds, made.ends)))
+        return made
+
+
+def _range_of(answer: Answer) -> OffsetRange:
+    found = answer["range"]
+    return OffsetRange(found["topic"], found["partition"], found["start"], found["end"])
+
+
+def _error_file(found: dict[str, Any]) -> LoadedFile:
+    from kbroker.spark.load.layout import ERRORS
+
+    name = found["path"].rpartition("/")[2]
+    return LoadedFile(**{**found, "path": f"{ERRORS}/{name}"})
+
+
+def _counts(answers: Sequence[Answer]) -> dict[str, dict[int, int]]:
+    found: dict[str, dict[int, int]] = {}
+    for answer in answers:
+        of_topic = found.setdefault(answer["range"]["topic"], {})
+        for bucket, count in answer["counts"].items():
+            of_topic[int(bucket)] = of_topic.get(int(bucket), 0) + count
+    return found
+
+
+def _lag(bounds: Mapping[TopicPartition, Bounds], ends: Ends) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for (topic, partition), one in bounds.items():
+        loaded = ends.get(topic, {}).get(partition, one.start)
+        found[topic] = found.get(topic, 0) + max(0, one.end - loaded)
+    return found

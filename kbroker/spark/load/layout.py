@@ -1,0 +1,57 @@
+"""The paths of a load below its destination, and the hour or day that a record belongs to.
+
+::
+
+    data/topic=T/dt=2026-11-21/hr=06/T-0-START-END-ATTEMPT.parquet
+    _kbroker/commits/000000000001.json     _kbroker/checkpoint/     _kbroker/lock
+    _kbroker/staging/RUN/...               _kbroker/errors/T-0-START-END-ATTEMPT.parquet
+
+Readers of tables take ``name=value`` folders as columns and skip names that begin with ``_``.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Literal
+
+DATA = "data"
+PRIVATE = "_kbroker"
+STAGING = f"{PRIVATE}/staging"
+ERRORS = f"{PRIVATE}/errors"
+LOCK = f"{PRIVATE}/lock"
+
+PartitionBy = Literal["hour", "day", "none"]
+# What table readers take for "no value": records whose producer gave no time, or one before 1970.
+NO_TIME = "__HIVE_DEFAULT_PARTITION__"
+HOUR_US = 3_600_000_000
+UNIT_US = {"hour": HOUR_US, "day": 24 * HOUR_US}
+
+
+def folder(topic: str, partition_by: PartitionBy, unit: int | None) -> str:
+    """The folder of a topic's records of one hour or day.
+
+    unit: hours or days since 1970 in UTC; None for records without a time.
+    """
+    found = f"{DATA}/topic={topic}"
+    if partition_by == "none":
+        return found
+    if unit is None:
+        hour = f"/hr={NO_TIME}" if partition_by == "hour" else ""
+        return f"{found}/dt={NO_TIME}{hour}"
+    at = time.gmtime(unit * UNIT_US[partition_by] // 1_000_000)
+    day = f"{at.tm_year:04d}-{at.tm_mon:02d}-{at.tm_mday:02d}"
+    return f"{found}/dt={day}" + (f"/hr={at.tm_hour:02d}" if partition_by == "hour" else "")
+
+
+def file_name(topic: str, partition: int, start: int, end: int, attempt: str) -> str:
+    """``attempt`` is unique for each time that anybody tries to write the range."""
+    return f"{topic}-{partition}-{start:020d}-{end:020d}-{attempt}.parquet"
+
+
+def partition_values(path: str) -> dict[str, str | None]:
+    """The ``name=value`` folders of a file's path; a missing time is None."""
+    found: dict[str, str | None] = {}
+    for part in path.split("/")[1:-1]:
+        name, _, value = part.partition("=")
+        found[name] = None if value == NO_TIME else value
+    return found

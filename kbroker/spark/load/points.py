@@ -1,0 +1,39 @@
+"""The places of a load where a test may kill it, by name.
+
+``KBROKER_LOAD_CRASH_AT=NAME`` or ``NAME:N`` kills the process group at the place called NAME, the
+N-th time it is reached in a process (the first, without a number); nothing is flushed or closed.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+VARIABLE = "KBROKER_LOAD_CRASH_AT"
+
+POINTS = (
+    "recovered",  # leftovers are gone, nothing is planned
+    "planned",  # ranges are known, no task has run
+    "task-writing",  # in a task: a file is open and partly written
+    "task-staged",  # in a task: its files are complete, the driver does not know
+    "staged",  # the driver has the answers of all tasks
+    "commit-written",  # the commit has its temporary name
+    "committed",  # the commit has its number, nothing is published
+    "publishing",  # one file of several is published
+    "published",  # the group's offsets and the metrics are not
+)
+
+_reached: dict[str, int] = {}
+
+
+def reach(name: str) -> None:
+    """Die here when the environment says so."""
+    wanted = os.environ.get(VARIABLE)
+    if not wanted:
+        return
+    point, _, nth = wanted.partition(":")
+    if point != name:
+        return
+    _reached[name] = _reached.get(name, 0) + 1
+    if _reached[name] == int(nth or 1):
+        os.killpg(os.getpgid(0), signal.SIGKILL)

@@ -1,0 +1,158 @@
+"""Where a run reads from and to: pure functions over offsets.
+
+Offsets that a run wants come from the commit log; what the broker has comes from the broker. Where
+they do not meet, data is lost (retention was faster than the load, or the topic was made anew), and
+that is an error with both numbers in it unless the caller allows the loss, which is then recorded.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from kbroker.spark.load.commits import Ends, Gap, LoadedFile, LoadError
+from kbroker.spark.plan import OffsetRange
+
+TopicPartition = tuple[str, int]
+
+
+class DataLossError(LoadError):
+    """Offsets that were to be loaded are not on the broker any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What the broker has of a partition: offsets ``[start, end)``.
+
+    size_bytes: of the whole partition on its disk; 0 when the broker does not tell.
+    """
+
+    start: int
+    end: int
+    size_bytes: int = 0
+
+
+def wanted_ranges(
+    ends: Ends,
+    first: Mapping[TopicPartition, int],
+    available: Mapping[TopicPartition, Bounds],
+    *,
+    allow_loss: bool,
+) -> tuple[list[OffsetRange], list[Gap]]:
+    """Everything between what is loaded and what the broker has, and what is lost in between.
+
+    first: where to begin in partitions that have no entry in ``ends``; without one, at their start.
+
+    Raises DataLossError, which names every partition that lost something, unless ``allow_loss``.
+    """
+    ranges: list[OffsetRange] = []
+    gaps: list[Gap] = []
+    lost: list[str] = []
+    for (topic, partition), bounds in sorted(available.items()):
+        known = ends.get(topic, {}).get(partition)
+        wanted = known if known is not None else first.get((topic, partition), bounds.start)
+        if bounds.start <= wanted <= bounds.end:
+            begin = wanted
+        elif known is None:
+            # A first position outside the log is taken to its nearest end, as clients do.
+            begin = min(max(wanted, bounds.start), bounds.end)
+        else:
+            lost.append(
+                f"{topic} partition {partition}: offset {wanted} is wanted, "
+                f"the broker has {bounds.start} to {bounds.end}"
+            )
+            begin = bounds.start
+            if wanted < bounds.start:
+                gaps.append(Gap(topic, partition, wanted, bounds.start))
+        if begin < bounds.end:
+            ranges.append(OffsetRange(topic, partition, begin, bounds.end))
+    for topic, of_topic in sorted(ends.items()):
+        lost += [
+            f"{topic} partition {partition}: loaded up to offset {end}, and the broker does not "
+            "have it any more"
+            for partition, end in sorted(of_topic.items())
+            if (topic, partition) not in available and any(topic == one for one, _ in available)
+        ]
+    if lost and not allow_loss:
+        raise DataLossError(
+            "data is lost, nothing was loaded: "
+            + "; ".join(lost)
+            + ". With --allow-data-loss the load goes on with what there is"
+        )
+    return ranges, gaps
+
+
+def within(
+    ranges: Iterable[OffsetRange], *, records: int | None = None, size_bytes: int | None = None
+) -> list[OffsetRange]:
+    """The fronts of ``ranges`` that keep to a budget, shared among them in proportion.
+
+    Each range gets at least one record while the budget has any: none starves behind a large one.
+    Bytes are as exact as the ranges' estimates.
+    """
+    found = [one for one in ranges if one.count > 0]
+    shares = [1.0]
+    total_records = sum(one.count for one in found)
+    total_bytes = sum(one.size_bytes for one in found)
+    if records is not None and total_records > records:
+        shares.append(records / total_records)
+    if size_bytes is not None and total_bytes > size_bytes:
+        shares.append(size_bytes / total_bytes)
+    share = min(shares)
+    if share >= 1.0:
+        return found
+    left = records if records is not None else total_records
+    fronts: list[OffsetRange] = []
+    for one in sorted(found, key=lambda each: each.count):
+        count = min(max(1, int(one.count * share)), one.count, left)
+        if count <= 0:
+            continue
+        left -= count
+        size = one.size_bytes * count // one.count
+        fronts.append(replace(one, end=one.start + count, size_bytes=size))
+    return sorted(fronts, key=lambda each: (each.topic, each.partition))
+
+
+def reloaded(
+    files: Iterable[LoadedFile], ends: Ends, starts: Mapping[TopicPartition, int]
+) -> tuple[Ends, list[LoadedFile]]:
+    """Ends to load again from, and the files that this replaces.
+
+    A start in the middle of a file moves down to where that file begins, as often as it takes:
+    files are replaced whole. A partition whose start is at or past its end is left as it is.
+    """
+    by_partition: dict[TopicPartition, list[LoadedFile]] = {}
+    for one in files:
+        by_partition.setdefault((one.topic, one.partition), []).append(one)
+    found = {topic: dict(of_topic) for topic, of_topic in ends.items()}
+    removed: list[LoadedFile] = []
+    for (topic, partition), wanted in starts.items():
+        end = ends.get(topic, {}).get(partition)
+        if end is None or wanted >= end:
+            continue
+        start = wanted
+        # From the last to the first: a file that begins lower can only widen what came before it.
+        for one in sorted(by_partition.get((topic, partition), []), key=lambda f: -f.end):
+            if one.end <= start:
+                break
+            start = min(start, one.start)
+        removed += [one for one in by_partition.get((topic, partition), []) if one.end > start]
+        found[topic][partition] = start
+    return found, removed
+
+
+def check_complete(planned: Iterable[OffsetRange], done: Iterable[OffsetRange]) -> None:
+    """What tasks say they did is what they were told to do, once each.
+
+    Raises LoadError otherwise: then a task was lost or its answer came twice, and nothing is
+    committed.
+    """
+    wanted = sorted((one.topic, one.partition, one.start, one.end) for one in planned)
+    found = sorted((one.topic, one.partition, one.start, one.end) for one in done)
+    if wanted != found:
+        odd = sorted(set(wanted) ^ set(found)) or [one for one in found if found.count(one) > 1]
+        raise LoadError(f"the tasks' answers are not what was planned, nothing is committed: {odd}")
+    for before, after in itertools.pairwise(found):
+        if before[:2] == after[:2] and before[3] > after[2]:
+            raise LoadError(f"planned ranges overlap, nothing is committed: {before}, {after}")

@@ -1,0 +1,87 @@
+"""Values decoded, and those that cannot be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from doubles.load_source import MadeUp, batch
+
+from kbroker.spark.direct import InlineRunner
+from kbroker.spark.load.commits import LoadError
+from kbroker.spark.load.decode import JsonDecoder
+from kbroker.spark.load.directory import Directory
+from kbroker.spark.load.engine import Load, Settings
+
+pytestmark = pytest.mark.unit
+
+DECODER = JsonDecoder(pa.schema([("id", pa.int64()), ("name", pa.string())]))
+
+
+def with_values(*values: bytes | None) -> pa.RecordBatch:
+    found = batch("t", 0, range(len(values)))
+    index = found.schema.get_field_index("value")
+    return found.set_column(index, "value", pa.array(values, pa.binary()))
+
+
+def test_values_of_the_schema_become_a_struct() -> None:
+    good, bad = DECODER.split(
+        with_values(b'{"id": 1, "name": "a", "more": [1]}', None, b'{\n"name":"b"}', b'{"id":null}')
+    )
+
+    assert bad is None
+    assert good.column("value").to_pylist() == [
+        {"id": 1, "name": "a"},
+        None,
+        {"id": None, "name": "b"},
+        {"id": None, "name": None},
+    ]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [b"", b"{", b"\xff\xfe", b"7", b'"x"', b"[]", b'{"id":"x"}', b'{"id":1}{"id":2}'],
+)
+def test_bad_value_is_set_aside_with_its_reason(wrong: bytes) -> None:
+    good, bad = DECODER.split(with_values(b'{"id":1}', wrong, b'{"id":2}'))
+
+    assert [one["id"] for one in good.column("value").to_pylist()] == [1, 2]
+    assert bad is not None
+    assert bad.column("value").to_pylist() == [wrong]
+    assert bad.column("offset").to_pylist() == [1]
+    assert bad.column("error")[0].as_py()
+
+
+def test_batch_of_bad_values_alone_leaves_no_good_row() -> None:
+    good, bad = DECODER.split(with_values(b"x", b"y"))
+
+    assert good.num_rows == 0
+    assert bad is not None and bad.num_rows == 2
+
+
+def bad_load(root: Path, *, fail_on_error: bool = False) -> Load:
+    source = MadeUp({"t": [(0, 1000)]}, {("t", 0): {5: b"{", 700: b"[]"}})
+    destination = Directory(root)
+    destination.prepare()
+    settings = Settings(load="test", fail_on_error=fail_on_error)
+    return Load(source, destination, InlineRunner(), settings, decoder=DECODER)
+
+
+def test_load_keeps_bad_records_in_the_error_file_and_counts_them(tmp_path: Path) -> None:
+    made = bad_load(tmp_path).catch_up()
+
+    errors = [pq.read_table(path) for path in (tmp_path / "_kbroker/errors").iterdir()]
+    rows = sum(pq.read_metadata(path).num_rows for path in tmp_path.glob("data/**/*.parquet"))
+    assert made[0].bad_rows == 2 and Directory(tmp_path).log.state().bad_rows == 2
+    assert sorted(errors[0].column("offset").to_pylist()) == [5, 700]
+    assert rows == 998
+
+
+def test_load_that_fails_on_errors_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(LoadError, match=r"2 records cannot be decoded.*t partition 0 at offset 5"):
+        bad_load(tmp_path, fail_on_error=True).catch_up()
+
+    assert Directory(tmp_path).log.newest() is None
+    assert not list(tmp_path.glob("data/**/*.parquet"))

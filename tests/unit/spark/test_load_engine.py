@@ -1,0 +1,121 @@
+"""One run after another into a directory, without Spark and without a broker."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from doubles.load_source import MadeUp, expected, load, rows_in
+
+from kbroker.spark.direct import InlineRunner
+from kbroker.spark.load.commits import LOAD, OPEN, RELOAD, LostRaceError
+from kbroker.spark.load.directory import BusyError, Directory
+from kbroker.spark.load.engine import Load, Settings
+from kbroker.spark.load.positions import DataLossError
+from kbroker.spark.load.writer import FileOptions
+
+pytestmark = pytest.mark.unit
+
+SMALL = FileOptions(file_bytes=1)
+
+
+def test_load_of_two_topics_has_every_record_once(tmp_path: Path) -> None:
+    source = MadeUp.of({"a": [1000, 20], "b": [0, 1]})
+
+    made = load(source, Directory(tmp_path))
+
+    assert rows_in(tmp_path) == expected(source)
+    assert [one.kind for one in made] == [LOAD]
+    assert made[0].ends == {"a": {0: 1000, 1: 20}, "b": {1: 1}}
+    assert sum(made[0].counts["a"].values()) == 1020
+
+
+def test_second_load_brings_only_what_is_new(tmp_path: Path) -> None:
+    load(MadeUp.of({"a": [500]}), Directory(tmp_path))
+
+    made = load(MadeUp.of({"a": [700, 5]}), Directory(tmp_path))
+
+    assert rows_in(tmp_path) == expected(MadeUp.of({"a": [700, 5]}))
+    assert made[0].rows == 205
+    assert load(MadeUp.of({"a": [700, 5]}), Directory(tmp_path)) == []
+
+
+def test_limits_stop_a_run_and_the_next_goes_on(tmp_path: Path) -> None:
+    source = MadeUp.of({"a": [1000, 10]})
+
+    first = load(source, Directory(tmp_path), records_max=300)
+    load(source, Directory(tmp_path))
+
+    assert sum(one.rows for one in first) == 300
+    assert rows_in(tmp_path) == expected(source)
+
+
+def test_hour_folders_hold_the_hours_of_their_records(tmp_path: Path) -> None:
+    load(MadeUp.of({"a": [2000]}), Directory(tmp_path))
+
+    hours = {path.parent.name for path in tmp_path.glob("data/topic=a/dt=2026-01-01/*/*.parquet")}
+
+    assert hours == {"hr=00", "hr=01", "hr=02", "hr=03", "hr=04"}
+    unknown = list(tmp_path.glob("data/topic=a/dt=__HIVE_DEFAULT_PARTITION__/*/*.parquet"))
+    assert len(unknown) == 1
+
+
+def test_retention_that_overtook_the_load_is_an_error_with_all_offsets(tmp_path: Path) -> None:
+    load(MadeUp.of({"a": [100]}), Directory(tmp_path))
+    moved = MadeUp({"a": [(150, 300)]})
+
+    with pytest.raises(DataLossError, match=r"a partition 0: offset 100 .* 150 to 300"):
+        load(moved, Directory(tmp_path))
+    made = load(moved, Directory(tmp_path), allow_loss=True)
+
+    assert (made[0].gaps[0].start, made[0].gaps[0].end) == (100, 150)
+    assert len(rows_in(tmp_path)) == 250
+
+
+def test_rewind_replaces_whole_files_from_the_offset_on(tmp_path: Path) -> None:
+    source = MadeUp.of({"a": [400]})
+    load(source, Directory(tmp_path), records_max=200)
+    load(source, Directory(tmp_path))
+    before = {path.name for path in tmp_path.glob("data/**/*.parquet")}
+
+    job = Load(source, Directory(tmp_path), InlineRunner(), Settings(load="test"))
+    made = job.rewind({("a", 0): 250})
+
+    after = {path.name for path in tmp_path.glob("data/**/*.parquet")}
+    assert made is not None and made.kind == RELOAD
+    assert made.ranges[0].start == 200  # where the file that holds 250 begins
+    assert {name for name in before if "-00000000000000000000-" in name} == before & after
+    assert rows_in(tmp_path) == expected(source)
+    assert len(Directory(tmp_path).log.state().files) == len(after)
+
+
+def test_run_that_another_overtook_commits_nothing(tmp_path: Path) -> None:
+    """The first run has staged its files when the second recovers: it must lose, also later."""
+    source = MadeUp.of({"a": [300]})
+    slow = Directory(tmp_path)
+    slow.prepare()
+
+    class Overtaken(InlineRunner):
+        def run(self, tasks, work, label):  # type: ignore[no-untyped-def]
+            answers = super().run(tasks, work, label)
+            load(source, Directory(tmp_path))
+            return answers
+
+    with pytest.raises(LostRaceError):
+        Load(source, slow, Overtaken(), Settings(load="test")).catch_up()
+
+    assert [one.kind for one in Directory(tmp_path).log.after(0)] == [OPEN, LOAD]
+    assert rows_in(tmp_path) == expected(source)
+
+
+def test_lock_refuses_a_second_run_and_names_the_first(tmp_path: Path) -> None:
+    first, second = Directory(tmp_path), Directory(tmp_path)
+    first.prepare()
+
+    with (
+        first.locked(),
+        pytest.raises(BusyError, match=f"process {os.getpid()}"),
+        second.locked(),
+    ):
+        pass
