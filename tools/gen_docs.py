@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from kbroker.config.broker_keys import SECTIONS  # noqa: E402
+from kbroker.config.group_config import GROUP_KEYS  # noqa: E402
 from kbroker.config.key import (  # noqa: E402
     BUILT,
     DOUBLE_MAX,
@@ -88,6 +89,13 @@ def configuration() -> str:
         "the broker setting named with it.",
         "",
         *_table(TOPIC_KEYS.values()),
+        "",
+        "## Group settings",
+        "",
+        "Set at any time, also before the group is there. A group without its own value follows",
+        "the broker setting named with it; what counts is within `group.consumer.min` and `max`.",
+        "",
+        *_table(GROUP_KEYS.values()),
         "",
         "## Differences from Kafka 2.7",
         "",

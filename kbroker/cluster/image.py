@@ -54,6 +54,7 @@ class ClusterImage:
         self.topics: dict[str, TopicImage] = {}
         self.topics_by_id: dict[bytes, TopicImage] = {}
         self.broker_config: dict[str, dict[str, str]] = {}  # "default" or a broker id
+        self.group_config: dict[str, dict[str, str]] = {}  # of groups that have settings
         # What readers computed from the image and want to find again until it changes. BOUND:
         # whoever puts something in limits it.
         self.derived: dict[Any, Any] = {}
@@ -71,6 +72,7 @@ class ClusterImage:
         if delta.get("snapshot"):
             self.brokers.clear()
             self.broker_config.clear()
+            self.group_config.clear()
             for name in self.topics.keys() - delta["topics"].keys():
                 gone = self.topics.pop(name)
                 del self.topics_by_id[gone.topic_id]
@@ -87,6 +89,11 @@ class ClusterImage:
                     int(broker_id), endpoints, broker["rack"]
                 )
         self.broker_config.update(delta.get("broker_config", {}))
+        for group, config in delta.get("group_config", {}).items():
+            if config is None:
+                self.group_config.pop(group, None)
+            else:
+                self.group_config[group] = config
         for name, document in delta.get("topics", {}).items():
             old = self.topics.pop(name, None)
             if old is not None:

@@ -1,11 +1,12 @@
-"""What DescribeConfigs says of topics and brokers: value, source, synonyms, type, documentation."""
+"""What DescribeConfigs says of topics, brokers, groups: value, source, synonyms, type, meaning."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from kbroker.config.broker_keys import BROKER_KEYS
+from kbroker.config.group_config import GROUP_KEYS
 from kbroker.config.key import READ_ONLY, Key
 from kbroker.config.loader import BrokerConfig, Source
 from kbroker.config.topic_config import TopicConfig
@@ -77,6 +78,27 @@ def describe_topic(
         entry = ConfigEntry(key, key.format(config[name]), source, synonyms, read_only=False)
         # Version 0 takes every setting that is not a default for one of the topic's own.
         entry.is_default = not config.is_set(name)
+        entries.append(entry)
+    return entries
+
+
+def describe_group(
+    overrides: Mapping[str, str], broker: BrokerConfig, names: Collection[str] | None = None
+) -> list[ConfigEntry]:
+    """All settings of a group, or those named: as they are stored, not as the bounds limit them."""
+    entries = []
+    for name, key in GROUP_KEYS.items():
+        if names and name not in names:
+            continue
+        server_name = key.server_keys[0][0]
+        synonyms = _broker_synonyms(server_name, broker)
+        value = key.format(broker[server_name])
+        if name in overrides:
+            value = key.format(key.parse(overrides[name]))
+            synonyms.insert(0, Synonym(name, value, Source.GROUP))
+        source = synonyms[0].source
+        entry = ConfigEntry(key, value, source, synonyms, read_only=False)
+        entry.is_default = name not in overrides
         entries.append(entry)
     return entries
 

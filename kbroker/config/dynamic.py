@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from kbroker.config.broker_keys import BROKER_KEYS, LISTENER_PREFIX, find_key
+from kbroker.config.group_config import GROUP_KEYS, validate_group
 from kbroker.config.key import LIST, PER_BROKER, READ_ONLY, Key, split_list
 from kbroker.config.loader import BrokerConfig, Source
 from kbroker.config.topic_config import TopicConfig, unknown_name, validate_topic
@@ -46,6 +47,22 @@ def replace_topic(settings: Mapping[str, str | None], broker: BrokerConfig) -> d
     """A topic's settings after AlterConfigs, which replaces all. Raises ConfigError."""
     changed = {name: _text(name, text) for name, text in settings.items()}
     validate_topic(changed, broker)
+    return changed
+
+
+def alter_group(
+    current: Mapping[str, str], ops: Iterable[AlterOp], broker: BrokerConfig
+) -> dict[str, str]:
+    """A group's settings after the operations. Raises ConfigError."""
+    changed = _apply(current, ops, GROUP_KEYS, lambda key: None)
+    validate_group(changed, broker)
+    return changed
+
+
+def replace_group(settings: Mapping[str, str | None], broker: BrokerConfig) -> dict[str, str]:
+    """A group's settings after AlterConfigs, which replaces all. Raises ConfigError."""
+    changed = {name: _text(name, text) for name, text in settings.items()}
+    validate_group(changed, broker)
     return changed
 
 

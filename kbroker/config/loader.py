@@ -44,6 +44,7 @@ class Source:
     DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    GROUP = 8
 
 
 # What the broker does instead; said when such a setting is found.

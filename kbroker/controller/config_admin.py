@@ -1,4 +1,4 @@
-"""Changes the settings of topics and brokers: by request, or by reading the file again.
+"""Changes the settings of topics, brokers and groups: by request, or by reading the file again.
 
 As in ``topic_admin``, a request is planned, stored and entered into the state without a pause, and
 then published. A resource changes as a whole or not at all; one that is refused does not keep the
@@ -26,8 +26,8 @@ from kbroker.metastore.store import Store, StoreFailed
 
 log = logging.getLogger(__name__)
 
-TOPIC, BROKER = 2, 4  # resource types, numbered as on the wire
-KIND_NAMES = {TOPIC: "topic", BROKER: "broker"}
+TOPIC, BROKER, GROUP = 2, 4, 32  # resource types, numbered as on the wire
+KIND_NAMES = {TOPIC: "topic", BROKER: "broker", GROUP: "group"}
 FILE_LAYER_NAME = "file-settings.json"
 
 Result = dict[str, Any]
@@ -73,7 +73,7 @@ class ConfigAdmin:
     ) -> list[Result]:
         """Replace all settings; one result per resource, in order: error, message.
 
-        resources: type (TOPIC or BROKER), name (of a broker its id, or "" for all), configs
+        resources: type (TOPIC, BROKER or GROUP), name (of a broker its id, or "" for all), configs
         ([[name, value]...]).
         """
 
@@ -86,6 +86,8 @@ class ConfigAdmin:
             refuse_null(settings.items())
             if kind == TOPIC:
                 return dynamic.replace_topic(settings, self.config)
+            if kind == GROUP:
+                return dynamic.replace_group(settings, self.config)
             return dynamic.replace_broker(settings, self.config, per_broker=name != DEFAULT)
 
         return await self._alter(resources, validate_only, plan)
@@ -108,6 +110,9 @@ class ConfigAdmin:
             if kind == TOPIC:
                 current = existing_topic(self._state, name).config
                 return dynamic.alter_topic(current, ops, self.config)
+            if kind == GROUP:
+                current = self._state.group_config.get(name, {})
+                return dynamic.alter_group(current, ops, self.config)
             current = self._state.broker_config.get(name, {})
             return dynamic.alter_broker(current, ops, self.config, per_broker=name != DEFAULT)
 
@@ -149,6 +154,10 @@ class ConfigAdmin:
     def _target(self, kind: int, name: str) -> tuple[int, str]:
         if kind == TOPIC:
             return kind, existing_topic(self._state, name).name
+        if kind == GROUP and name:
+            return kind, name  # also one that is not there yet
+        if kind == GROUP:
+            raise WireError(ErrorCode.INVALID_REQUEST, "There are no settings for all groups.")
         if kind != BROKER:
             raise WireError(
                 ErrorCode.INVALID_REQUEST, f"Settings of resource type {kind} cannot be changed."
@@ -166,15 +175,19 @@ class ConfigAdmin:
     def _write(self, changes: Changes) -> None:
         topics = {name: config for (kind, name), config in changes.items() if kind == TOPIC}
         brokers = {name: config for (kind, name), config in changes.items() if kind == BROKER}
-        persistence.write_configs(self._store, topics, brokers)
+        groups = {name: config for (kind, name), config in changes.items() if kind == GROUP}
+        persistence.write_configs(self._store, topics, brokers, groups)
 
     async def _enter(self, changes: Changes) -> None:
-        topics = []
+        topics, groups = [], []
         with_configs = False
         for (kind, name), config in changes.items():
             if kind == TOPIC:
                 self._state.set_topic_config(name, config)
                 topics.append(name)
+            elif kind == GROUP:
+                self._state.set_group_config(name, config)
+                groups.append(name)
             else:
                 self._state.set_broker_config(name, config)
                 with_configs = True
@@ -182,7 +195,7 @@ class ConfigAdmin:
             log.info("settings of %s %s: %s", KIND_NAMES[kind], name, names)
         if with_configs:
             self._refresh()
-        await self._publisher.publish(topics, with_configs)
+        await self._publisher.publish(topics, with_configs, groups)
 
     # -- by file -----------------------------------------------------------------------------
 

@@ -86,6 +86,8 @@ def load(store: Store, state: ClusterState, slots: SlotBook) -> None:
         entity = node.path.rpartition("/")[2]
         name = "default" if entity == paths.DEFAULT_ENTITY else entity
         state.set_broker_config(name, paths.decode_config(node.data))
+    for node in store.subtree(paths.GROUP_CONFIGS):
+        state.set_group_config(paths.group_of_config(node.path), paths.decode_config(node.data))
     documents: dict[str, bytes] = {}
     partition_states: dict[str, dict[int, tuple[int, int, list[int]]]] = {}
     for node in store.subtree(paths.BROKER_TOPICS):
@@ -229,14 +231,18 @@ def write_configs(
     store: Store,
     topics: Mapping[str, dict[str, str]],
     brokers: Mapping[str, dict[str, str]],
+    groups: Mapping[str, dict[str, str]],
 ) -> None:
-    """Replace the configs of topics and brokers (by id, or ``default``)."""
+    """Replace the configs of topics, brokers (by id, or ``default``) and groups."""
     transaction = store.multi()
     documents = [(paths.topic_config(name), config) for name, config in topics.items()]
     documents += [(paths.broker_config(entity), config) for entity, config in brokers.items()]
+    documents += [(paths.group_config(group), config) for group, config in groups.items()]
     for path, config in documents:
         if store.exists(path) is None:
             transaction.create(path, paths.encode_config(config))
+        elif not config and path.startswith(paths.GROUP_CONFIGS):
+            transaction.delete(path)
         else:
             transaction.set(path, paths.encode_config(config))
     transaction.commit()

@@ -34,6 +34,7 @@ class Publisher:
         self._subscribers: dict[Address, int] = {}
         self._names: dict[str, None] = {}
         self._with_configs = False
+        self._groups: dict[str, None] = {}
         self._waiting: list[Pending] = []
         self._running = False
 
@@ -41,12 +42,18 @@ class Publisher:
         """Tell the present incarnation of a process about changes from now on."""
         self._subscribers[address] = self._processes.incarnation(address)
 
-    def publish(self, names: Iterable[str] = (), with_configs: bool = False) -> Pending:
-        """Publish the present state of these topics; resolves once every process has it.
+    def publish(
+        self,
+        names: Iterable[str] = (),
+        with_configs: bool = False,
+        groups: Iterable[str] = (),
+    ) -> Pending:
+        """Publish the present state of these topics and groups; resolves once every process has it.
 
-        Without topics and configs: resolves when all that changed before is published.
+        Without topics, groups and configs: resolves when all that changed before is published.
         """
         self._names.update(dict.fromkeys(names))
+        self._groups.update(dict.fromkeys(groups))
         self._with_configs = self._with_configs or with_configs
         done = Pending()
         self._waiting.append(done)
@@ -58,11 +65,12 @@ class Publisher:
     async def _rounds(self) -> None:
         while self._waiting:
             names, self._names = list(self._names), {}
+            groups, self._groups = list(self._groups), {}
             with_configs, self._with_configs = self._with_configs, False
             waiting, self._waiting = self._waiting, []
-            if names or with_configs:
+            if names or with_configs or groups:
                 for io_workers in (True, False):
-                    delta = self._state.delta(names, with_configs, io_workers)
+                    delta = self._state.delta(names, with_configs, io_workers, groups)
                     if len(delta) > 1:
                         await self._tell(self._living(io_workers), delta)
             for done in waiting:

@@ -62,6 +62,7 @@ class ClusterState:
         self.version = 1
         self.brokers: dict[int, Document] = {}
         self.broker_config: dict[str, dict[str, str]] = {"default": {}}
+        self.group_config: dict[str, dict[str, str]] = {}  # of groups that have settings
         self._topics: dict[str, TopicState] = {}
         self._names_by_id: dict[bytes, str] = {}
         self._names_by_metric: dict[str, str] = {}
@@ -130,6 +131,14 @@ class ClusterState:
         self.broker_config[entity] = config
         self.version += 1
 
+    def set_group_config(self, group: str, config: dict[str, str]) -> None:
+        """Without settings the group is forgotten."""
+        if config:
+            self.group_config[group] = config
+        else:
+            self.group_config.pop(group, None)
+        self.version += 1
+
     # -- documents ---------------------------------------------------------------------------
 
     def snapshot(self, for_io_worker: bool) -> Document:
@@ -146,10 +155,17 @@ class ClusterState:
                 if for_io_worker or not topic.deleting
             },
             "broker_config": self.broker_config,
+            "group_config": self.group_config,
         }
 
-    def delta(self, names: Iterable[str], with_configs: bool, for_io_worker: bool) -> Document:
-        """The present state of some topics, and of the broker configs if asked for.
+    def delta(
+        self,
+        names: Iterable[str],
+        with_configs: bool,
+        for_io_worker: bool,
+        groups: Iterable[str] = (),
+    ) -> Document:
+        """The present state of some topics and groups, and of the broker configs if asked for.
 
         A topic that is gone or being deleted is null; io workers are told of a deletion separately
         and see nothing of the topic here.
@@ -166,4 +182,7 @@ class ClusterState:
             delta["topics"] = topics
         if with_configs:
             delta["broker_config"] = self.broker_config
+        of_groups = {group: self.group_config.get(group) for group in groups}
+        if of_groups:
+            delta["group_config"] = of_groups
         return delta

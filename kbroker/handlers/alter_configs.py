@@ -21,7 +21,7 @@ def fail(ctx: RequestContext, request: AlterConfigsRequest, error: WireError) ->
 async def handle_alter_configs(
     ctx: RequestContext, request: AlterConfigsRequest
 ) -> AlterConfigsResponse:
-    """Replace the settings of topics and of this broker."""
+    """Replace the settings of topics, of groups and of this broker."""
     return respond(
         await alter(
             ctx,

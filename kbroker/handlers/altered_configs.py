@@ -8,7 +8,14 @@ from collections.abc import Callable
 from typing import Any
 
 from kbroker.errors import ErrorCode, WireError
-from kbroker.handlers.config_resources import BROKER, TOPIC, check_broker, existing_topic
+from kbroker.handlers.config_resources import (
+    BROKER,
+    GROUP,
+    TOPIC,
+    check_broker,
+    check_group,
+    existing_topic,
+)
 from kbroker.handlers.config_resources import unsupported as unsupported_type
 from kbroker.handlers.context import RequestContext
 
@@ -72,5 +79,7 @@ def check_resource(ctx: RequestContext, resource_type: int, name: str) -> None:
         existing_topic(ctx, name)
     elif resource_type == BROKER:
         check_broker(ctx, name)
+    elif resource_type == GROUP:
+        check_group(name)
     else:
         raise unsupported_type(resource_type)

@@ -31,8 +31,15 @@ def check_broker(ctx: RequestContext, name: str) -> None:
     )
 
 
+def check_group(name: str) -> None:
+    """INVALID_REQUEST for the empty name; any other group may have settings, now or later."""
+    if not name:
+        raise WireError(ErrorCode.INVALID_REQUEST, "There are no settings for all groups.")
+
+
 def unsupported(resource_type: int) -> WireError:
     return WireError(
         ErrorCode.INVALID_REQUEST,
-        f"Resources of type {resource_type} have no settings here: use a topic (2) or broker (4).",
+        f"Resources of type {resource_type} have no settings here: use a topic (2), a broker (4) or"
+        " a group (32).",
     )

@@ -1,4 +1,6 @@
-"""DescribeConfigs (32): versions 0 to 4; topics, this broker, and the settings for all brokers."""
+"""DescribeConfigs (32): versions 0 to 4; topics, groups, this broker, and the settings for
+all brokers.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ from kbroker.config.describe import (
     ConfigEntry,
     describe_broker,
     describe_broker_defaults,
+    describe_group,
     describe_topic,
 )
 from kbroker.config.topic_config import TopicConfig
@@ -15,8 +18,10 @@ from kbroker.errors import WireError
 from kbroker.handlers.config_resources import (
     BROKER,
     DEFAULT_BROKER,
+    GROUP,
     TOPIC,
     check_broker,
+    check_group,
     existing_topic,
     unsupported,
 )
@@ -70,6 +75,9 @@ def settings(ctx: RequestContext, resource: Any) -> list[ConfigEntry]:
         check_broker(ctx, name)
         describe = describe_broker_defaults if name == DEFAULT_BROKER else describe_broker
         return describe(ctx.config, names)
+    if resource.resource_type == GROUP:
+        check_group(name)
+        return describe_group(ctx.image.group_config.get(name, {}), ctx.config, names)
     raise unsupported(resource.resource_type)
 
 

@@ -24,7 +24,7 @@ def fail(ctx: RequestContext, request: IncrementalAlterConfigsRequest, error: Wi
 async def handle_incremental_alter_configs(
     ctx: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
-    """Change settings of topics and of this broker."""
+    """Change settings of topics, of groups and of this broker."""
     return respond(
         await alter(
             ctx,

@@ -21,7 +21,7 @@ TYPES = {TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP}
 async def handle_list_config_resources(
     ctx: RequestContext, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
-    """Topics and brokers; no types means all types."""
+    """Topics, brokers, and groups that have settings; no types means all types."""
     wanted = {CLIENT_METRICS} if ctx.api_version == 0 else set(request.resource_types) or TYPES
     if not wanted <= TYPES:
         raise WireError(ErrorCode.UNSUPPORTED_VERSION)
@@ -30,6 +30,8 @@ async def handle_list_config_resources(
         found += [(name, TOPIC) for name in ctx.image.topics]
     if BROKER in wanted:
         found += [(str(broker_id), BROKER) for broker_id in ctx.image.brokers]
+    if GROUP in wanted:
+        found += [(group, GROUP) for group in ctx.image.group_config]
     entry = ListConfigResourcesResponse.ConfigResource
     return ListConfigResourcesResponse(
         config_resources=[

@@ -21,6 +21,7 @@ CLUSTER_ID = "/cluster/id"
 CONFIG = "/config"
 TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
+GROUP_CONFIGS = "/config/groups"
 ADMIN = "/admin"
 DELETE_TOPICS = "/admin/delete_topics"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
@@ -40,6 +41,7 @@ PERSISTENT_PATHS = (
     CONFIG,
     TOPIC_CONFIGS,
     BROKER_CONFIGS,
+    GROUP_CONFIGS,
     "/config/clients",
     "/config/users",
     "/config/changes",
@@ -78,6 +80,20 @@ def topic_config(name: str) -> str:
 def broker_config(entity: str) -> str:
     """``entity`` is a broker id or ``default``, as in the cluster image."""
     return f"{BROKER_CONFIGS}/{DEFAULT_ENTITY if entity == 'default' else entity}"
+
+
+def group_config(group: str) -> str:
+    """Kafka has no such node; any text may be the name of a group, so it is encoded as in a URL."""
+    from urllib.parse import quote  # costs every start some milliseconds
+
+    return f"{GROUP_CONFIGS}/{quote(group, safe='').replace('.', '%2E')}"
+
+
+def group_of_config(path: str) -> str:
+    """The group of a node."""
+    from urllib.parse import unquote
+
+    return unquote(path.rpartition("/")[2])
 
 
 def delete_topic(name: str) -> str:

@@ -9,7 +9,9 @@ from controller_harness import IO_0, NETWORK, ControllerHarness, topic
 
 from kbroker.cluster.settings import effective_config
 from kbroker.config.dynamic import APPEND, DELETE, SET, SUBTRACT
-from kbroker.controller.config_admin import BROKER, TOPIC
+from kbroker.config.group_config import HEARTBEAT_INTERVAL_MS as HEARTBEAT
+from kbroker.config.group_config import SESSION_TIMEOUT_MS as SESSION
+from kbroker.controller.config_admin import BROKER, GROUP, TOPIC
 from kbroker.errors import ErrorCode
 
 pytestmark = pytest.mark.integration
@@ -42,6 +44,10 @@ def of_topic(name, *configs):
 
 def of_broker(name, *configs):
     return {"type": BROKER, "name": name, "configs": [list(entry) for entry in configs]}
+
+
+def of_group(name, *configs):
+    return {"type": GROUP, "name": name, "configs": [list(entry) for entry in configs]}
 
 
 def config_of(harness, name="t"):
@@ -80,6 +86,26 @@ def test_incremental_changes_single_settings(harness):
     assert config_of(harness)["cleanup.policy"] == "compact"
 
 
+@pytest.mark.parametrize("name", ["g", "a/b", ".", "..", "größe", " ", "%2E", "x" * 5000])
+def test_group_may_have_settings_before_it_is_there(harness, name):
+    assert change(harness, of_group(name, (SESSION, SET, "50000"))) == [(0, None)]
+    for address in (IO_0, NETWORK):
+        assert harness.peers[address].image.group_config == {name: {SESSION: "50000"}}
+    assert alter(harness, of_group(name, (HEARTBEAT, "6000"))) == [(0, None)]
+    restart(harness)
+    assert harness.peers[NETWORK].image.group_config == {name: {HEARTBEAT: "6000"}}
+    assert change(harness, of_group(name, (HEARTBEAT, DELETE, None))) == [(0, None)]
+    assert harness.peers[NETWORK].image.group_config == {}
+    restart(harness)
+    assert harness.peers[NETWORK].image.group_config == {}
+
+
+def test_group_is_not_changed_when_it_is_only_asked_whether_it_could(harness):
+    changes = of_group("g", (SESSION, SET, "50000"))
+    assert change(harness, changes, validate_only=True) == [(0, None)]
+    assert harness.peers[NETWORK].image.group_config == {}
+
+
 @pytest.mark.parametrize(
     ("resource", "code", "words"),
     [
@@ -93,7 +119,16 @@ def test_incremental_changes_single_settings(harness):
         (of_broker("7", ("num.partitions", SET, "5")), ErrorCode.INVALID_REQUEST, "'7'"),
         (of_broker("", ("broker.id", SET, "5")), ErrorCode.INVALID_CONFIG, "restart"),
         (of_broker("0", ("log.dirs", SET, "/x")), ErrorCode.INVALID_CONFIG, "restart"),
-        ({"type": 32, "name": "g", "configs": []}, ErrorCode.INVALID_REQUEST, "type 32"),
+        (of_group("", (SESSION, SET, "50000")), ErrorCode.INVALID_REQUEST, "all groups"),
+        (of_group("g", (SESSION, SET, "44999")), ErrorCode.INVALID_CONFIG, "from 45000"),
+        (of_group("g", (SESSION, SET, "60001")), ErrorCode.INVALID_CONFIG, "to 60000"),
+        (of_group("g", (HEARTBEAT, SET, "4999")), ErrorCode.INVALID_CONFIG, "from 5000"),
+        (of_group("g", (HEARTBEAT, SET, "15001")), ErrorCode.INVALID_CONFIG, "to 15000"),
+        (of_group("g", (HEARTBEAT, SET, "often")), ErrorCode.INVALID_CONFIG, HEARTBEAT),
+        (of_group("g", (SESSION, SET, None)), ErrorCode.INVALID_REQUEST, "Null"),
+        (of_group("g", ("retention.ms", SET, "1")), ErrorCode.INVALID_CONFIG, "known setting"),
+        (of_group("g", (SESSION, APPEND, "1")), ErrorCode.INVALID_CONFIG, "list"),
+        ({"type": 8, "name": "0", "configs": []}, ErrorCode.INVALID_REQUEST, "type 8"),
     ],
 )
 def test_refused_change_leaves_neighbours_alone(harness, resource, code, words):

@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.skipif(bool(java_missing()), reason=java_missing()),
 ]
 
-VERSION = "3.9.1"
+VERSION, NEWEST = "3.9.1", "4.3.0"
 TIMEOUT_S = 60
 TOPIC_COMMAND = "org.apache.kafka.tools.TopicCommand"
 CONFIG_COMMAND = "kafka.admin.ConfigCommand"
@@ -43,7 +43,17 @@ Script = Callable[..., str]
 @pytest.fixture(scope="module")
 def script(broker: Broker) -> Script:
     """Runs a main class with ``--bootstrap-server``; returns what it printed."""
-    jars = libraries(VERSION, "kafka-tools")
+    return scripts_of(VERSION, broker)
+
+
+@pytest.fixture
+def newest_script(broker: Broker) -> Script:
+    """Likewise, of the newest Kafka."""
+    return scripts_of(NEWEST, broker)
+
+
+def scripts_of(version: str, broker: Broker) -> Script:
+    jars = libraries(version, "kafka-tools")
 
     def run(main: str, *arguments: str, stdin: str = "", bootstrap: bool = True) -> str:
         command = ["java", *JVM_OPTIONS, "-cp", f"{jars}/*", main, *arguments]
@@ -93,6 +103,21 @@ def test_config_command_alters_topic_and_broker(script: Script, made: str) -> No
     assert "log.cleaner.threads=2" in script(CONFIG_COMMAND, *of_broker, "--describe")
     script(CONFIG_COMMAND, *of_broker, "--alter", "--delete-config", "log.cleaner.threads")
     assert "log.cleaner.threads=2" not in script(CONFIG_COMMAND, *of_broker, "--describe")
+
+
+def test_config_command_lists_and_alters_groups(newest_script: Script, group: str) -> None:
+    one, script = ("--entity-type", "groups", "--entity-name", group), newest_script
+    own = "consumer.session.timeout.ms=50000"
+    assert "45000" in script(CONFIG_COMMAND, *one, "--describe", "--all")
+    script(CONFIG_COMMAND, *one, "--alter", "--add-config", own)
+    assert own in script(CONFIG_COMMAND, *one, "--describe")
+    listed = script(CONFIG_COMMAND, "--entity-type", "groups", "--describe")
+    assert group in listed and own in listed
+    with pytest.raises(AssertionError, match="from 45000 to 60000"):
+        refused = "consumer.session.timeout.ms=1000"
+        script(CONFIG_COMMAND, *one, "--alter", "--add-config", refused)
+    script(CONFIG_COMMAND, *one, "--alter", "--delete-config", "consumer.session.timeout.ms")
+    assert group not in script(CONFIG_COMMAND, "--entity-type", "groups", "--describe")
 
 
 def test_offsets_records_and_directories_by_script(

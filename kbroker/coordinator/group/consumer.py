@@ -14,6 +14,7 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from kbroker.config.group_config import HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS, value_of
 from kbroker.coordinator.group import consumer_migration, consumer_records, consumer_requests
 from kbroker.coordinator.group.classic_group import ClassicGroup
 from kbroker.coordinator.group.consumer_classic import JOIN, SYNC, ClassicMembers
@@ -176,7 +177,7 @@ class ConsumerProtocol(Part):
         response = ConsumerGroupHeartbeatResponse(
             member_id=member.member_id,
             member_epoch=member.epoch,
-            heartbeat_interval_ms=self.host.config["group.consumer.heartbeat.interval.ms"],
+            heartbeat_interval_ms=self._setting(group.group_id, HEARTBEAT_INTERVAL_MS),
         )
         if (
             request.member_epoch == JOIN_EPOCH
@@ -412,9 +413,14 @@ class ConsumerProtocol(Part):
         if member.classic is not None:
             timeout_ms = member.classic.session_timeout_ms
         else:
-            timeout_ms = self.host.config["group.consumer.session.timeout.ms"]
+            timeout_ms = self._setting(group_id, SESSION_TIMEOUT_MS)
         name = (SESSION, group_id, member.member_id)
         self.host.set_timer(name, timeout_ms, self._on_session_end, group_id, member.member_id)
+
+    def _setting(self, group_id: str, name: str) -> int:
+        """A setting of the group, the broker's if it has none of its own."""
+        own = self.host.image.group_config.get(group_id)
+        return value_of(name, own or {}, self.host.config)
 
     def start_rebalance(self, group_id: str, member: Member) -> None:
         """The member has to give up partitions, and this long for it. Soft."""

@@ -10,6 +10,7 @@ from types import ModuleType
 import pytest
 
 from kbroker.config.broker_keys import BROKER_KEYS
+from kbroker.config.group_config import GROUP_KEYS
 from kbroker.config.key import BUILT, READ_ONLY
 from kbroker.config.loader import load
 from kbroker.config.properties import read_properties
@@ -99,7 +100,7 @@ def test_manual_does_not_depend_on_the_machine(gen_docs, monkeypatch):
 def test_manual_names_every_setting_and_marks_those_not_built(gen_docs):
     rows = [line for line in gen_docs.configuration().splitlines() if line.startswith("| `")]
 
-    assert len(rows) == len(BROKER_KEYS) + len(TOPIC_KEYS)
+    assert len(rows) == len(BROKER_KEYS) + len(TOPIC_KEYS) + len(GROUP_KEYS)
     by_name = {row.split("`")[1]: row for row in rows[: len(BROKER_KEYS)]}
     assert by_name["log.dir.failure.timeout.ms"].endswith("| *later* |")
     assert by_name["log.segment.bytes"].endswith("| built |")

@@ -294,6 +294,24 @@ def test_group_that_everyone_left_is_empty_and_can_be_joined(host: CoordinatorHo
     assert group.empty_since_ms is None
 
 
+def test_settings_of_the_group_count_from_the_next_heartbeat_on(host: CoordinatorHost) -> None:
+    member = FakeConsumer(host, "m1", ["a"])
+    assert member.join().heartbeat_interval_ms == 5_000
+    own = {"consumer.session.timeout.ms": "60000", "consumer.heartbeat.interval.ms": "10000"}
+    host.image.apply({"version": host.image.version + 1, "group_config": {"g": own}})
+
+    assert member.beat().heartbeat_interval_ms == 10_000
+    host.advance(59_000)
+    assert describe(host).members
+    host.advance(1_000)
+    assert not describe(host).members
+
+    other = FakeConsumer(host, "m1", ["a"], group="h")
+    assert other.join().heartbeat_interval_ms == 5_000
+    host.image.apply({"version": host.image.version + 1, "group_config": {"g": None}})
+    assert member.join().heartbeat_interval_ms == 5_000
+
+
 def test_member_that_is_silent_for_its_session_is_taken_out(host: CoordinatorHost) -> None:
     first, second = FakeConsumer(host, "m1", ["a"]), FakeConsumer(host, "m2", ["a"])
     first.join()

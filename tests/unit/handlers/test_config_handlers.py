@@ -114,7 +114,7 @@ class TestDescribeConfigs:
             (TOPIC, "", ErrorCode.INVALID_TOPIC_EXCEPTION),
             (BROKER, "1", ErrorCode.INVALID_REQUEST),
             (BROKER, "zero", ErrorCode.INVALID_REQUEST),
-            (GROUP, "g", ErrorCode.INVALID_REQUEST),
+            (GROUP, "", ErrorCode.INVALID_REQUEST),
             (BROKER_LOGGER, "0", ErrorCode.INVALID_REQUEST),
             (99, "x", ErrorCode.INVALID_REQUEST),
         ],
@@ -127,6 +127,32 @@ class TestDescribeConfigs:
         assert result.error_code == code
         assert result.error_message
         assert result.configs == []
+
+    @pytest.mark.parametrize("version", range(5))
+    def test_describe_configs_of_a_group_shows_its_own_over_the_brokers(
+        self, process: NetworkProcess, version: int
+    ) -> None:
+        options = {"include_synonyms": True} if version >= 1 else {}
+        result = self.ask(process, version, GROUP, "not there", **options)
+        configs = {c.name: c for c in result.configs}
+        assert set(configs) == {"consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"}
+        session = configs["consumer.session.timeout.ms"]
+        assert (session.value, session.read_only) == ("45000", False)
+
+        process.apply(group_config={"g": {"consumer.session.timeout.ms": "50000"}})
+        keys = ["consumer.session.timeout.ms"]
+        (session,) = self.ask(process, version, GROUP, "g", keys, **options).configs
+
+        assert session.value == "50000"
+        if version == 0:
+            assert not session.is_default
+            return
+        assert session.config_source == 8
+        shown = [(one.name, one.value, one.source) for one in session.synonyms]
+        assert shown == [
+            ("consumer.session.timeout.ms", "50000", 8),
+            ("group.consumer.session.timeout.ms", "45000", 5),
+        ]
 
 
 class TestAlterConfigs:
@@ -196,13 +222,14 @@ class TestAlterConfigs:
         done = [{"error": 0, "message": None}]
         process.answers("alter_configs", lambda to, **args: done)
         process.answers("incremental_alter_configs", lambda to, **args: done)
-        resources = [(TOPIC, "no"), (BROKER, "7"), (TOPIC, "t"), (GROUP, "g")]
+        resources = [(TOPIC, "no"), (BROKER, "7"), (TOPIC, "t"), (GROUP, ""), (BROKER_LOGGER, "0")]
         responses = process.ask(getattr(self, kind)(*resources), 1).responses
         assert [(r.resource_type, r.resource_name) for r in responses] == resources
         assert [r.error_code for r in responses] == [
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             ErrorCode.INVALID_REQUEST,
             0,
+            ErrorCode.INVALID_REQUEST,
             ErrorCode.INVALID_REQUEST,
         ]
         (call,) = process.rpc.calls
@@ -249,6 +276,18 @@ class TestListConfigResources:
         response = process.ask(ListConfigResourcesRequest(resource_types=types), 1)
         found = [(r.resource_name, r.resource_type) for r in response.config_resources]
         assert found == expected
+
+    def test_list_config_resources_names_groups_with_settings(
+        self, process: NetworkProcess
+    ) -> None:
+        process.apply(group_config={"g": {"consumer.session.timeout.ms": "50000"}})
+        response = process.ask(ListConfigResourcesRequest(resource_types=[GROUP]), 1)
+        assert [(r.resource_name, r.resource_type) for r in response.config_resources] == [
+            ("g", GROUP)
+        ]
+        process.apply(group_config={"g": None})
+        response = process.ask(ListConfigResourcesRequest(resource_types=[GROUP]), 1)
+        assert response.config_resources == []
 
     def test_list_config_resources_unknown_type_is_unsupported(
         self, process: NetworkProcess

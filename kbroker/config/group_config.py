@@ -1,0 +1,70 @@
+"""The settings of one group: its own over those of the broker, within the broker's bounds.
+
+As in Kafka 4.3: what is asked for must be within ``group.consumer.min`` and ``max``; where the
+bounds became narrower since, what is stored stays, and what counts is the nearest bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from kbroker.config.key import CLUSTER_WIDE, INT, MEDIUM, Key
+from kbroker.config.topic_config import unknown_name
+from kbroker.errors import ConfigError
+
+if TYPE_CHECKING:
+    from kbroker.config.loader import BrokerConfig
+
+SESSION_TIMEOUT_MS = "consumer.session.timeout.ms"
+HEARTBEAT_INTERVAL_MS = "consumer.heartbeat.interval.ms"
+
+# fmt: off
+GROUP_KEYS: dict[str, Key] = {
+    key.name: key
+    for key in (
+        Key(SESSION_TIMEOUT_MS, INT, 45_000, MEDIUM, low=1, dynamic=CLUSTER_WIDE,
+            server_keys=(("group.consumer.session.timeout.ms", 1),),
+            doc="How long a member may be silent, in the consumer protocol."),
+        Key(HEARTBEAT_INTERVAL_MS, INT, 5000, MEDIUM, low=1, dynamic=CLUSTER_WIDE,
+            server_keys=(("group.consumer.heartbeat.interval.ms", 1),),
+            doc="How often members send heartbeats, in the consumer protocol."),
+    )
+}
+# fmt: on
+
+
+def validate_group(overrides: Mapping[str, str], broker: BrokerConfig) -> None:
+    """Check all settings of a group, alone and together. Raises ConfigError."""
+    values = {name: broker[key.server_keys[0][0]] for name, key in GROUP_KEYS.items()}
+    for name, text in overrides.items():
+        key = GROUP_KEYS.get(name)
+        if key is None:
+            raise unknown_name(name, text, GROUP_KEYS)
+        value = values[name] = key.parse(text)
+        low, high = bounds(name, broker)
+        if not low <= value <= high:
+            raise key.error(text, f"from {low} to {high}, the bounds of group.consumer.min and max")
+    session_ms, heartbeat_ms = values[SESSION_TIMEOUT_MS], values[HEARTBEAT_INTERVAL_MS]
+    if session_ms <= heartbeat_ms:
+        # A member would be taken out before it could be heard of.
+        allowed = f"above {HEARTBEAT_INTERVAL_MS} ({heartbeat_ms})"
+        raise ConfigError(SESSION_TIMEOUT_MS, session_ms, allowed)
+
+
+def bounds(name: str, broker: BrokerConfig) -> tuple[int, int]:
+    """What the broker allows a group's setting to be."""
+    rest = name.removeprefix("consumer.")
+    return broker[f"group.consumer.min.{rest}"], broker[f"group.consumer.max.{rest}"]
+
+
+def value_of(name: str, overrides: Mapping[str, str], broker: BrokerConfig) -> int:
+    """What counts now for a group with these settings of its own."""
+    text = overrides.get(name)
+    value: int
+    if text is None:
+        value = broker[GROUP_KEYS[name].server_keys[0][0]]
+        return value
+    low, high = bounds(name, broker)
+    value = GROUP_KEYS[name].parse(text)
+    return min(max(value, low), high)
