@@ -1,4 +1,75 @@
 """kbroker and Apache Spark: a data source, sinks and jobs over any broker of Kafka's protocol.
 
-Nothing of Spark is imported until it is used.
+    spark.read.format("kbroker").option("kafka.bootstrap.servers", "host:9092") \\
+        .option("subscribe", "articles").load()
+
+The format needs no registration where the package is installed: Spark finds ``pyspark_kbroker``.
+``register`` does it where Spark did not. Nothing of Spark is imported before it is used.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FORMAT = "kbroker"
+_ALIAS = "kafka"
+
+
+def register(spark: SparkSession) -> None:
+    """Make ``format("kbroker")`` known to a session."""
+    from kbroker.spark.source import KbrokerDataSource
+
+    spark.dataSource.register(KbrokerDataSource)
+
+
+def install_kafka_alias() -> None:
+    """Let ``format("kafka")`` mean kbroker in this Python process, for jobs that cannot change.
+
+    Spark reserves the name, so it is the readers' and writers' ``format`` that is replaced. SQL
+    (``USING kafka``) is not reached. May be called again.
+    """
+    from pyspark.sql.readwriter import DataFrameReader, DataFrameWriter
+    from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
+
+    for owner in (DataFrameReader, DataFrameWriter, DataStreamReader, DataStreamWriter):
+        original = owner.format
+        if not getattr(original, "of_kbroker", False):
+            owner.format = _aliased(original)  # type: ignore[method-assign]
+
+
+def _aliased(original: Any) -> Any:
+    def format_or_alias(self: Any, source: str) -> Any:
+        return original(self, FORMAT if source.lower() == _ALIAS else source)
+
+    format_or_alias.__doc__ = original.__doc__
+    format_or_alias.of_kbroker = True  # type: ignore[attr-defined]
+    return format_or_alias
+
+
+def read_stream(
+    spark: SparkSession,
+    bootstrap: str,
+    topics: str | list[str],
+    *,
+    checkpoint: str | None = None,
+    columns: str | None = None,
+    **options: object,
+) -> DataFrame:
+    """A stream of topics; the same as ``spark.readStream.format("kbroker")`` with its options.
+
+    checkpoint: the checkpointLocation of the query, so that its first offsets are kept there.
+    columns: such as ``"value binary, offset long"``, where not all are needed. options: as in
+    ``option(...)``; where a name has a dot, write ``**{"kafka.isolation.level": "..."}``.
+    """
+    reader = spark.readStream.format(FORMAT).option("kafka.bootstrap.servers", bootstrap)
+    reader = reader.option("subscribe", topics if isinstance(topics, str) else ",".join(topics))
+    if checkpoint is not None:
+        reader = reader.option("checkpointLocation", checkpoint)
+    if columns is not None:
+        reader = reader.schema(columns)
+    for name, value in options.items():
+        reader = reader.option(name, value)  # type: ignore[arg-type]
+    return reader.load()

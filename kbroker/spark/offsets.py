@@ -76,11 +76,12 @@ class Lost:
     def describe(self) -> str:
         """Partition, what was wanted and what there is."""
         wanted = f"[{self.start}, {'...' if self.end is None else self.end})"
-        if self.log_start is None:
+        if self.log_start is None and self.log_end is None:
             has = "is gone"
         else:
+            start = "..." if self.log_start is None else self.log_start
             end = "..." if self.log_end is None else self.log_end
-            has = f"holds [{self.log_start}, {end})"
+            has = f"holds [{start}, {end})"
         return f"{self.topic}-{self.partition}: wanted {wanted}, the log {has}"
 
 
@@ -114,19 +115,26 @@ def _describe(lost: Iterable[Lost]) -> str:
 # -- partitions
 
 
-def assigned_partitions(view: LogView, subscription: Subscription) -> set[TopicPartition]:
-    """The partitions there are now. Raises OptionError where a topic named by the user is not."""
+def assigned_partitions(
+    view: LogView, subscription: Subscription, *, all_there: bool = True
+) -> set[TopicPartition]:
+    """The partitions there are now.
+
+    all_there: raise OptionError where a topic named by the user is not there.
+    """
     if subscription.pattern:
         pattern = re.compile(subscription.pattern)
         counts = {t: n for t, n in view.topics().items() if pattern.fullmatch(t)}
         return _partitions(counts)
     if subscription.topics:
         counts = dict(view.partition_counts(subscription.topics))
-        _refuse_missing(set(subscription.topics) - set(counts))
+        if all_there:
+            _refuse_missing(set(subscription.topics) - set(counts))
         return _partitions(counts)
     named = {topic for topic, _ in subscription.partitions}
     counts = dict(view.partition_counts(named))
-    _refuse_missing(named - set(counts))
+    if all_there:
+        _refuse_missing(named - set(counts))
     return _partitions(counts) & set(subscription.partitions)
 
 

@@ -3,51 +3,13 @@
 import json
 
 import pytest
+from doubles.fake_logs import FakeLogs as Logs
 
 from kbroker.spark import first_offsets as f
 from kbroker.spark import offsets as o
-from kbroker.spark.options import EARLIEST, LATEST, OptionError, parse_read
+from kbroker.spark.options import OptionError, parse_read
 
 pytestmark = pytest.mark.unit
-
-
-class Logs:
-    """A LogView. logs: partition -> (start, end); one record per offset, its time is the offset
-    times 10."""
-
-    def __init__(self, **topics):
-        self.logs = {
-            (topic, index): edges for topic, parts in topics.items() for index, edges in
-            enumerate(parts)
-        }  # fmt: skip
-        self.groups = {}
-        self.calls = []
-
-    def topics(self):
-        return {t: sum(k[0] == t for k in self.logs) for t, _ in self.logs}
-
-    def partition_counts(self, topics):
-        return {t: n for t, n in self.topics().items() if t in set(topics)}
-
-    def list_offsets(self, wanted):
-        self.calls.append(dict(wanted))
-        return {key: self._offset(key, at) for key, at in wanted.items() if key in self.logs}
-
-    def _offset(self, key, at):
-        start, end = self.logs[key]
-        if at in (EARLIEST, LATEST):
-            return start if at == EARLIEST else end
-        first = max(start, -(-at // 10))
-        return first if first < end else o.NO_MATCH
-
-    def committed(self, group_id, partitions):
-        return {k: v for k, v in self.groups.get(group_id, {}).items() if k in set(partitions)}
-
-    def commit(self, group_id, offsets):
-        self.groups.setdefault(group_id, {}).update(offsets)
-
-    def sizes(self, partitions):
-        return {}
 
 
 def read(streaming=False, **given):

@@ -1,0 +1,57 @@
+"""What ``offsets`` asks, answered by the brokers of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from kbroker.client import offsets as client
+from kbroker.client.cluster import Cluster, Topic
+from kbroker.client.errors import RefusedError
+from kbroker.errors import ErrorCode
+from kbroker.spark.options import TopicPartition
+
+
+class BrokerView:
+    """A ``LogView``. read_committed: "latest" is the last stable offset."""
+
+    def __init__(self, cluster: Cluster, *, read_committed: bool = False) -> None:
+        self.cluster = cluster
+        self.read_committed = read_committed
+
+    def topics(self) -> dict[str, int]:
+        return _counts(t for t in self.cluster.topics().values() if not t.internal)
+
+    def partition_counts(self, topics: Iterable[str]) -> dict[str, int]:
+        return _counts(self.cluster.topics(topics).values())
+
+    def list_offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        try:
+            return self._list(wanted)
+        except RefusedError as error:
+            if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+        counts = self.partition_counts({topic for topic, _ in wanted})
+        left = {key: at for key, at in wanted.items() if key[1] < counts.get(key[0], 0)}
+        return self._list(left)
+
+    def _list(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        found = client.list_offsets(self.cluster, wanted, read_committed=self.read_committed)
+        return {key: answer.offset for key, answer in found.items()}
+
+    def committed(
+        self, group_id: str, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        found = client.committed(self.cluster, group_id, partitions)
+        return {key: answer.offset for key, answer in found.items()}
+
+    def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+        client.commit(self.cluster, group_id, {key: (at, "") for key, at in offsets.items()})
+
+    def sizes(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        wanted = set(partitions)
+        found = client.log_dir_sizes(self.cluster, {topic for topic, _ in wanted})
+        return {key: size for key, size in found.items() if key in wanted}
+
+
+def _counts(topics: Iterable[Topic]) -> dict[str, int]:
+    return {topic.name: len(topic.partitions) for topic in topics}

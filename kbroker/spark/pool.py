@@ -1,0 +1,82 @@
+"""Connections that outlive a task: one cluster for each configuration and Python worker.
+
+Spark reuses its Python workers, so a micro-batch of a few records need not connect first. A cluster
+serves one user at a time: it is taken out, and goes back only after it was used without an error.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from kbroker.client.cluster import Cluster
+
+# BOUND: an idle cluster is closed when the next one is asked for after this time. Its connections
+# are checked by the client before they are used again.
+TTL_S = 300.0
+IDLE_MAX = 64
+
+_Key = tuple[str, tuple[tuple[str, str], ...]]
+
+
+class ClusterPool:
+    """Thread-safe; forgets what it holds after a fork."""
+
+    def __init__(self, ttl_s: float = TTL_S) -> None:
+        self._ttl_s = ttl_s
+        self._lock = threading.Lock()
+        self._idle: list[tuple[float, _Key, Cluster]] = []
+        self._pid = os.getpid()
+
+    def take(self, bootstrap: str, settings: Mapping[str, str]) -> Cluster:
+        """A cluster for the caller alone: an idle one, or a new one that has no connection yet."""
+        key = _key(bootstrap, settings)
+        with self._lock:
+            if self._pid != os.getpid():
+                self._idle, self._pid = [], os.getpid()
+            oldest = time.monotonic() - self._ttl_s
+            expired = [entry for entry in self._idle if entry[0] < oldest]
+            self._idle = [entry for entry in self._idle if entry[0] >= oldest]
+            found = next((entry for entry in reversed(self._idle) if entry[1] == key), None)
+            if found is not None:
+                self._idle.remove(found)
+        for _, _, cluster in expired:
+            cluster.close()
+        if found is not None:
+            return found[2]
+        return Cluster.from_options({**settings, "bootstrap.servers": bootstrap})
+
+    def give_back(self, bootstrap: str, settings: Mapping[str, str], cluster: Cluster) -> None:
+        """For the next one; only what was used without an error."""
+        with self._lock:
+            full = len(self._idle) >= IDLE_MAX or self._pid != os.getpid()
+            if not full:
+                self._idle.append((time.monotonic(), _key(bootstrap, settings), cluster))
+        if full:
+            cluster.close()
+
+
+def _key(bootstrap: str, settings: Mapping[str, str]) -> _Key:
+    return bootstrap, tuple(sorted(settings.items()))
+
+
+_POOL = ClusterPool()
+
+
+@contextmanager
+def borrowed(
+    bootstrap: str, settings: Mapping[str, str], pool: ClusterPool | None = None
+) -> Iterator[Cluster]:
+    """A cluster of this process's pool. An exception closes it, as its connections may be in the
+    middle of something."""
+    place = pool or _POOL
+    cluster = place.take(bootstrap, settings)
+    try:
+        yield cluster
+    except BaseException:
+        cluster.close()
+        raise
+    place.give_back(bootstrap, settings, cluster)

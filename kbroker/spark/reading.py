@@ -1,0 +1,85 @@
+"""The part of a read that runs in a task: ranges of offsets in, Arrow batches out."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from kbroker.client.errors import OffsetOutOfRange, RefusedError, TopicChanged
+from kbroker.errors import ErrorCode
+from kbroker.spark.offsets import Lost, report_loss
+from kbroker.spark.options import ReadOptions
+from kbroker.spark.plan import OffsetRange
+from kbroker.spark.pool import borrowed
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kbroker.client.cluster import Cluster
+
+log = logging.getLogger(__name__)
+
+
+def read_ranges(
+    options: ReadOptions, ranges: Sequence[OffsetRange], schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """The records of the ranges, each range in order; batches have exactly ``schema``.
+
+    Raises DataLossError where offsets are gone and ``failOnDataLoss`` says so; otherwise what is
+    left is read.
+    """
+    with borrowed(options.bootstrap, options.kafka) as cluster:
+        for one in ranges:
+            for batch in _read_range(cluster, options, one, schema.names):
+                yield _as_schema(batch, schema)
+
+
+def _read_range(
+    cluster: Cluster, options: ReadOptions, one: OffsetRange, columns: list[str]
+) -> Iterator[pa.RecordBatch]:
+    from kbroker.client.arrow import read_arrow
+
+    start = one.start
+    while start < one.end:
+        try:
+            yield from read_arrow(
+                cluster,
+                one.topic,
+                one.partition,
+                start,
+                one.end,
+                columns=columns,
+                headers="headers" in columns,
+                read_committed=options.read_committed,
+                deadline=options.poll_timeout_ms / 1000,
+            )
+            return
+        except OffsetOutOfRange as error:
+            end = min(one.end, max(error.log_start, error.wanted))
+            _report(options, one, error.wanted, error.log_start, error.log_end)
+            start = error.log_start if error.log_start > error.wanted else one.end
+            log.warning("%s-%d: %d offsets lost", one.topic, one.partition, end - error.wanted)
+        except (TopicChanged, RefusedError) as error:
+            gone = error.code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+            if not gone and not isinstance(error, TopicChanged):
+                raise
+            _report(options, one, start, None, None)
+            return
+
+
+def _report(
+    options: ReadOptions, one: OffsetRange, start: int, log_start: int | None, log_end: int | None
+) -> None:
+    lost = Lost(one.topic, one.partition, start, one.end, log_start, log_end)
+    report_loss([lost], options.fail_on_data_loss)
+
+
+def _as_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Spark compares the schema of the first batch only, and with everything in it."""
+    if batch.schema.equals(schema):
+        return batch
+    import pyarrow as pa
+
+    columns = [batch.column(name).cast(schema.field(name).type) for name in schema.names]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

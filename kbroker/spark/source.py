@@ -1,0 +1,183 @@
+"""``spark.read.format("kbroker")``: the data source and its batch reader.
+
+The rows are those of Spark's Kafka connector. A schema given by the user is a projection: only its
+columns are made. A batch query reads a snapshot: its offsets are fixed when Spark plans the scan of
+a ``load()``, and stay the same in all that is made of that DataFrame.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from kbroker.spark.broker_view import BrokerView
+from kbroker.spark.offsets import LogView, batch_ranges, with_attempts
+from kbroker.spark.options import EARLIEST, LATEST, OptionError, ReadOptions, parse_read
+from kbroker.spark.plan import OffsetRange, pack_ranges, plan_ranges, with_sizes
+from kbroker.spark.pool import borrowed
+from kbroker.spark.reading import read_ranges
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+NAME = "kbroker"
+
+HEADERS = StructField(
+    "headers",
+    ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])),
+)
+ROW = StructType(
+    [
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("timestamp", TimestampType()),
+        StructField("timestampType", IntegerType()),
+    ]
+)
+ROW_WITH_HEADERS = StructType([*ROW.fields, HEADERS])
+
+
+class KbrokerDataSource(DataSource):
+    """Reads topics of any broker of Kafka's protocol."""
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> StructType:
+        """Raises OptionError where the options that batches and streams share are wrong."""
+        text = str(self.options.get("includeHeaders", "false")).strip().lower()
+        return ROW_WITH_HEADERS if text == "true" else ROW
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        options = parse_read(self.options, streaming=False)
+        check_projection(schema)
+        if options.pushdown:
+            from kbroker.spark.pushdown import FilteringReader
+
+            return FilteringReader(options, schema)
+        return BatchReader(options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from kbroker.spark.stream import StreamReader
+
+        options = parse_read(self.options, streaming=True)
+        check_projection(schema)
+        return StreamReader(options, schema)
+
+
+def check_projection(schema: StructType) -> None:
+    """Raises OptionError unless its columns are some of ours, with our types."""
+    ours = {one.name: one.dataType for one in ROW_WITH_HEADERS.fields}
+    for one in schema.fields:
+        if one.name not in ours:
+            raise OptionError(
+                f"the schema has a column {one.name}: write some of {', '.join(ours)}, or none and"
+                " use select"
+            )
+        if one.dataType.simpleString() != ours[one.name].simpleString():
+            raise OptionError(
+                f"column {one.name} of the schema is {one.dataType.simpleString()}: write"
+                f" {ours[one.name].simpleString()} and cast it in the query"
+            )
+    if not schema.fields:
+        raise OptionError("the schema has no column: write one, or none at all")
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """The Arrow schema that Spark expects of every batch."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+class RangePartition(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, ranges: Sequence[OffsetRange]) -> None:
+        super().__init__(tuple(ranges))
+
+
+class BatchReader(DataSourceReader):
+    """Offsets are resolved in ``partitions``, in the driver; ``read`` runs in tasks."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        options = self._options
+        with borrowed(options.bootstrap, options.kafka) as cluster:
+            view = BrokerView(cluster, read_committed=options.read_committed)
+            return with_attempts(options, lambda: self._plan(view))
+
+    def _plan(self, view: LogView) -> list[InputPartition]:
+        ranges = self.narrow(view, batch_ranges(view, self._options))
+        return plan_tasks(self._options, ranges, mean_sizes(view, self._options, ranges))
+
+    def narrow(self, view: LogView, ranges: list[OffsetRange]) -> list[OffsetRange]:
+        """What is left of the ranges; here all of them."""
+        return ranges
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        # Spark makes a partition of None where there is none.
+        return read_ranges(self._options, partition.value or (), arrow_schema(self._schema))
+
+
+def mean_sizes(
+    view: LogView, options: ReadOptions, ranges: Iterable[OffsetRange]
+) -> Mapping[tuple[str, int], tuple[int, int]]:
+    """(bytes, offsets) of whole partitions, where a plan by size will ask for them."""
+    if options.min_partitions or options.max_records_per_partition or options.split_by_partition:
+        if not options.max_bytes_per_trigger:
+            return {}
+    keys = {one.topic_partition for one in ranges if one.count}
+    sizes = view.sizes(keys) if keys else {}
+    if not sizes:
+        return {}
+    starts = view.list_offsets(dict.fromkeys(sizes, EARLIEST))
+    ends = view.list_offsets(dict.fromkeys(sizes, LATEST))
+    both = set(starts) & set(ends)
+    return {key: (size, ends[key] - starts[key]) for key, size in sizes.items() if key in both}
+
+
+def plan_tasks(
+    options: ReadOptions,
+    ranges: Iterable[OffsetRange],
+    partition_bytes: Mapping[tuple[str, int], tuple[int, int]],
+) -> list[InputPartition]:
+    """One input partition for each task."""
+    # No session here: this runs in a Python process of the driver's machine.
+    parallelism = os.cpu_count() or 1
+    planned = plan_ranges(
+        with_sizes(ranges, partition_bytes),
+        default_parallelism=parallelism,
+        min_partitions=options.min_partitions,
+        max_records_per_partition=options.max_records_per_partition,
+        by_partition=options.split_by_partition,
+    )
+    if options.pack_partitions:
+        packed = pack_ranges(planned, default_parallelism=parallelism)
+        return [RangePartition(task) for task in packed]
+    return [RangePartition([one]) for one in planned]

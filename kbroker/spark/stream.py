@@ -1,0 +1,268 @@
+"""``spark.readStream.format("kbroker")``: the reader of micro-batches.
+
+What a restart relies on: ``initialOffset`` says the same each time (``first_offsets``), a range is
+read the same way on every attempt, and an end never runs behind its start or past the target of
+``Trigger.AvailableNow``. Spark calls the driver's methods in one Python process for each query.
+
+Group offsets are committed when Spark asks for the next end, because all before ``start`` is done
+then; ``commit`` is not called for the last micro-batch of an AvailableNow run.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from kbroker.client.cluster import Cluster
+from kbroker.client.errors import ClientError
+from kbroker.spark.broker_view import BrokerView
+from kbroker.spark.first_offsets import first_offsets
+from kbroker.spark.offsets import (
+    LogView,
+    Lost,
+    assigned_partitions,
+    changed_partitions,
+    report_loss,
+    share_limit,
+    stream_ranges,
+    with_attempts,
+)
+from kbroker.spark.options import (
+    EARLIEST,
+    LATEST,
+    ReadOptions,
+    TopicPartition,
+    offsets_from_json,
+    offsets_to_json,
+)
+from kbroker.spark.plan import RECORD_BYTES_GUESS, TASK_BYTES_MIN, OffsetRange
+from kbroker.spark.reading import read_ranges
+from kbroker.spark.source import arrow_schema, mean_sizes, plan_tasks
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+log = logging.getLogger(__name__)
+
+_NO_ROW_LIMIT = 2**62
+SIZES_TTL_S = 300.0
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Driver methods keep what they learned in ``_Progress``; ``read`` runs in tasks, to which the
+    reader is sent before any driver method was called."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._progress: Progress | None = None
+        self._cluster: Cluster | None = None
+
+    def _driver(self) -> Progress:
+        if self._progress is None:
+            options = self._options
+            settings = {**options.kafka, "bootstrap.servers": options.bootstrap}
+            view = BrokerView(Cluster.from_options(settings), read_committed=options.read_committed)
+            self._progress = Progress(view, options)
+        return self._progress
+
+    def initialOffset(self) -> dict[str, Any]:
+        return offsets_to_json(self._driver().initial())
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        limited = not isinstance(limit, ReadAllAvailable)
+        return offsets_to_json(self._driver().advance(offsets_from_json(start), limited))
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        options = self._options
+        if options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(options.max_offsets_per_trigger)
+        if options.min_offsets_per_trigger or options.max_bytes_per_trigger:
+            return ReadMaxRows(_NO_ROW_LIMIT)
+        return ReadAllAvailable()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        latest = self._driver().latest
+        return offsets_to_json(latest) if latest else None
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._driver().fix_target()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        starts, ends = offsets_from_json(start), offsets_from_json(end)
+        return self._driver().plan(starts, ends)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_ranges(self._options, partition.value or (), arrow_schema(self._schema))
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing: see the head of this module."""
+
+    def stop(self) -> None:
+        if self._cluster is not None:
+            self._cluster.close()
+
+
+class Progress:
+    """Where a stream is and may go: the driver's side of the reader.
+
+    latest: the ends of all partitions as last heard of, without any limit.
+    """
+
+    def __init__(self, view: LogView, options: ReadOptions) -> None:
+        self.view = view
+        self.latest: dict[TopicPartition, int] = {}
+        self._options = options
+        self._first: dict[TopicPartition, int] | None = None
+        self._target: dict[TopicPartition, int] | None = None
+        self._triggered_at = 0.0
+        self._committed: dict[TopicPartition, int] = {}
+        self._sizes: Mapping[TopicPartition, tuple[int, int]] = {}
+        self._sizes_at: float | None = None
+
+    def initial(self) -> dict[TopicPartition, int]:
+        if self._first is None:
+            self._first = with_attempts(
+                self._options, lambda: first_offsets(self.view, self._options)
+            )
+        return self._first
+
+    def fix_target(self) -> None:
+        """Nothing that is written from now on is read."""
+        self._target = self._ends()
+
+    def _ends(self) -> dict[TopicPartition, int]:
+        def ask() -> dict[TopicPartition, int]:
+            # A topic that was deleted is told as lost data, by what misses its offsets.
+            partitions = assigned_partitions(self.view, self._options.subscription, all_there=False)
+            found = dict(self.view.list_offsets(dict.fromkeys(partitions, LATEST)))
+            if set(found) != partitions:
+                raise LookupError("partitions vanished while their offsets were asked for")
+            return found
+
+        return with_attempts(self._options, ask)
+
+    def advance(
+        self, starts: Mapping[TopicPartition, int], limited: bool
+    ) -> dict[TopicPartition, int]:
+        """Ends of the next micro-batch; ``starts`` again where it is not yet time for one."""
+        self._commit_group(starts)
+        ends = self._ends_after(starts)
+        self.latest = ends
+        if not limited:
+            return ends
+        full_starts = self._with_new(starts, ends)
+        if self._must_wait(full_starts, ends):
+            return dict(starts)
+        if self._options.max_bytes_per_trigger is not None:
+            ends = self._share_bytes(self._options.max_bytes_per_trigger, full_starts, ends)
+        if self._options.max_offsets_per_trigger is not None:
+            ends = share_limit(self._options.max_offsets_per_trigger, full_starts, ends)
+        return ends
+
+    def _ends_after(self, starts: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """The ends there are, up to the target. An end before its start is asked for again, as
+        other replicas may lag behind; then it is a loss."""
+        options = self._options
+        ends = self._ends() if self._target is None else dict(self._target)
+        for _ in range(options.offset_attempts - 1):
+            if self._target is not None or not _behind(starts, ends):
+                break
+            time.sleep(options.offset_retry_ms / 1000)
+            ends = self._ends()
+        _, lost = changed_partitions(starts, ends)
+        lost += [Lost(*key, starts[key], None, None, ends[key]) for key in _behind(starts, ends)]
+        report_loss(lost, options.fail_on_data_loss)
+        return ends
+
+    def _with_new(
+        self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """Starts of all partitions in ``ends``: new ones from their earliest offset."""
+        new, _ = changed_partitions(starts, ends)
+        firsts = self.view.list_offsets(dict.fromkeys(new, EARLIEST)) if new else {}
+        return {key: starts.get(key, firsts.get(key, end)) for key, end in ends.items()}
+
+    def _must_wait(
+        self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+    ) -> bool:
+        """For minOffsetsPerTrigger, but not longer than maxTriggerDelay, and not where
+        AvailableNow must come to its end."""
+        least = self._options.min_offsets_per_trigger
+        if least is None or self._target is not None:
+            return False
+        now = time.monotonic()
+        waited_ms = (now - self._triggered_at) * 1000
+        available = sum(max(0, end - starts[key]) for key, end in ends.items())
+        first = self._triggered_at == 0.0
+        if not first and available < least and waited_ms < self._options.max_trigger_delay_ms:
+            return True
+        self._triggered_at = now
+        return False
+
+    def _share_bytes(
+        self,
+        most: int,
+        starts: Mapping[TopicPartition, int],
+        ends: Mapping[TopicPartition, int],
+    ) -> dict[TopicPartition, int]:
+        """Every partition the same share of what it has, so that all together are ``most``."""
+        ranges = [OffsetRange(*key, starts[key], end) for key, end in ends.items()]
+        sizes = self._sizes_of(ranges)
+        total = sum(one.count * _mean(sizes.get(one.topic_partition)) for one in ranges)
+        if total <= most:
+            return dict(ends)
+        available = sum(max(0, one.count) for one in ranges)
+        return share_limit(max(1, int(available * most / total)), starts, ends)
+
+    def plan(
+        self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+    ) -> list[InputPartition]:
+        """Tasks of a micro-batch."""
+        options = self._options
+        ranges = with_attempts(options, lambda: stream_ranges(self.view, options, starts, ends))
+        small = sum(one.count for one in ranges) * RECORD_BYTES_GUESS <= TASK_BYTES_MIN
+        return plan_tasks(options, ranges, {} if small else self._sizes_of(ranges))
+
+    def _sizes_of(self, ranges: list[OffsetRange]) -> Mapping[TopicPartition, tuple[int, int]]:
+        """As a broker told not long ago."""
+        now = time.monotonic()
+        if self._sizes_at is None or now - self._sizes_at > SIZES_TTL_S:
+            self._sizes = mean_sizes(self.view, self._options, ranges)
+            self._sizes_at = now
+        return self._sizes
+
+    def _commit_group(self, starts: Mapping[TopicPartition, int]) -> None:
+        """A failure is logged; the next trigger commits again."""
+        group = self._options.group_id
+        changed = {key: at for key, at in starts.items() if self._committed.get(key) != at}
+        if group is None or not changed:
+            return
+        try:
+            self.view.commit(group, changed)
+            self._committed.update(changed)
+        except ClientError as error:
+            log.warning("offsets of group %s were not committed: %s", group, error)
+
+
+def _mean(size: tuple[int, int] | None) -> float:
+    if size is None or size[0] <= 0 or size[1] <= 0:
+        return float(RECORD_BYTES_GUESS)
+    return size[0] / size[1]
+
+
+def _behind(
+    starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+) -> list[TopicPartition]:
+    return sorted(key for key, end in ends.items() if end < starts.get(key, 0))

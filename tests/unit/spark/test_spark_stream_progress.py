@@ -1,0 +1,184 @@
+"""The driver's side of the stream reader: what each call answers, in the order Spark calls."""
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from doubles.fake_logs import FakeLogs
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from kbroker.spark import stream as stream_module
+from kbroker.spark.offsets import DataLossError
+from kbroker.spark.options import OptionError, parse_read
+from kbroker.spark.source import ROW
+from kbroker.spark.stream import Progress, StreamReader
+
+pytestmark = pytest.mark.unit
+
+A, B, C = ("t", 0), ("t", 1), ("t", 2)
+
+
+def options(**given):
+    base = {"kafka.bootstrap.servers": "a:1", "fetchOffset.retryIntervalMs": "0"}
+    if not {"assign", "subscribePattern"} & set(given):
+        base["subscribe"] = "t"
+    return parse_read({**base, **given}, streaming=True)
+
+
+def progress(logs, **given):
+    return Progress(logs, options(**given))
+
+
+def planned(made, starts, ends):
+    ranges = [one for task in made.plan(starts, ends) for one in task.value]
+    return sorted((r.topic, r.partition, r.start, r.end) for r in ranges)
+
+
+def test_initial_offset_asked_twice_is_the_same_while_the_log_grows(tmp_path):
+    logs = FakeLogs(t=[(0, 10)])
+    given = {"checkpointLocation": str(tmp_path)}
+    made = progress(logs, **given)
+
+    first = made.initial()
+    logs.logs[A] = (0, 17)
+    assert made.initial() == first == {A: 10}
+    assert progress(logs, **given).initial() == first, "and after a crash in the first batch"
+    assert made.advance(first, limited=False) == {A: 17}
+
+
+def test_new_partition_is_read_from_its_earliest():
+    logs = FakeLogs(t=[(0, 10)])
+    made = progress(logs, startingOffsets="earliest")
+    starts = made.initial()
+    logs.logs[B] = (0, 4)
+
+    ends = made.advance(starts, limited=False)
+
+    assert ends == {A: 10, B: 4}
+    assert planned(made, starts, ends) == [("t", 0, 0, 10), ("t", 1, 0, 4)]
+
+
+def test_limit_counts_new_partitions_too():
+    logs = FakeLogs(t=[(0, 100), (0, 100)])
+    made = progress(logs, startingOffsets="earliest", maxOffsetsPerTrigger="20")
+
+    assert made.advance({A: 50}, limited=True) == {A: 56, B: 13}
+    assert made.advance({A: 50}, limited=False) == {A: 100, B: 100}
+    assert made.latest == {A: 100, B: 100}
+
+
+def test_vanished_topic_fails_or_is_left_out(caplog):
+    logs = FakeLogs(t=[(0, 10)], u=[(0, 5)])
+    starts = {A: 3, ("u", 0): 2}
+    del logs.logs["u", 0]
+
+    with pytest.raises(DataLossError, match=r"u-0: wanted .*, the log is gone"):
+        progress(logs, subscribe="t,u").advance(starts, limited=False)
+    loose = progress(logs, subscribe="t,u", failOnDataLoss="false")
+    assert loose.advance(starts, limited=False) == {A: 10}
+    assert "u-0" in caplog.text
+
+
+def test_topic_made_anew_fails_or_is_read_from_its_start():
+    logs = FakeLogs(t=[(0, 4)])
+
+    with pytest.raises(DataLossError, match=r"t-0: wanted \[9, ...\)"):
+        progress(logs).advance({A: 9}, limited=False)
+    loose = progress(logs, failOnDataLoss="false")
+    ends = loose.advance({A: 9}, limited=False)
+    assert planned(loose, {A: 9}, ends) == [("t", 0, 0, 4)]
+
+
+def test_end_that_lags_behind_the_start_is_asked_for_again():
+    logs = FakeLogs(t=[(0, 9)])
+    answers = [5, 7, 12]
+    plain = logs.list_offsets
+
+    def lagging(wanted):
+        logs.logs[A] = (0, answers.pop(0))
+        return plain(wanted)
+
+    logs.list_offsets = lagging
+
+    assert progress(logs).advance({A: 9}, limited=False) == {A: 12}
+
+
+def test_available_now_ends_at_its_target_while_the_log_grows():
+    logs = FakeLogs(t=[(0, 100)])
+    made = progress(logs, startingOffsets="earliest", maxOffsetsPerTrigger="40",
+                    minOffsetsPerTrigger="30")  # fmt: skip
+    made.fix_target()
+    at, seen = made.initial(), []
+    while True:
+        logs.logs[A] = (0, logs.logs[A][1] + 1000)
+        logs.logs[B] = (0, 5)
+        ends = made.advance(at, limited=True)
+        if ends == at:
+            break
+        seen.append(ends[A])
+        at = ends
+
+    assert seen == [40, 80, 100]
+
+
+def test_few_offsets_are_waited_for_but_not_for_ever(monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr(stream_module.time, "monotonic", lambda: now[0])
+    logs = FakeLogs(t=[(0, 10)])
+    made = progress(logs, minOffsetsPerTrigger="50", maxTriggerDelay="60s")
+
+    assert made.advance({A: 0}, limited=True) == {A: 10}, "the first batch does not wait"
+    assert made.advance({A: 5}, limited=True) == {A: 5}
+    now[0] += 59
+    assert made.advance({A: 5}, limited=True) == {A: 5}
+    now[0] += 2
+    assert made.advance({A: 5}, limited=True) == {A: 10}
+    logs.logs[A] = (0, 60)
+    assert made.advance({A: 10}, limited=True) == {A: 60}
+
+
+def test_byte_limit_uses_the_sizes_of_the_log():
+    logs = FakeLogs(t=[(0, 1000), (0, 1000)])
+    logs.log_bytes = {A: 1000 * 100, B: 1000 * 300}
+    made = progress(logs, maxBytesPerTrigger="40000")
+
+    ends = made.advance({A: 0, B: 0}, limited=True)
+
+    assert ends == {A: 100, B: 100}, "a tenth of the bytes is a tenth of each partition"
+
+
+def test_group_offsets_are_what_was_processed_before():
+    logs = FakeLogs(t=[(0, 10)])
+    made = progress(logs, groupId="g", startingOffsets="earliest")
+    starts = made.initial()
+    ends = made.advance(starts, limited=False)
+    assert logs.groups["g"] == {A: 0}
+
+    assert made.advance(ends, limited=False) == ends, "AvailableNow asks once more at its end"
+    assert logs.groups["g"] == {A: 10}
+
+
+def test_reader_sends_tasks_nothing_of_the_driver():
+    reader = StreamReader(options(), ROW)
+
+    assert reader.__dict__["_progress"] is None
+    assert reader.reportLatestOffset.__self__ is reader
+    assert isinstance(reader.getDefaultReadLimit(), ReadAllAvailable)
+    assert reader.commit({}) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"maxOffsetsPerTrigger": "7"}, ReadMaxRows(7)),
+        ({"minOffsetsPerTrigger": "7"}, ReadMaxRows(2**62)),
+        ({"maxBytesPerTrigger": "7"}, ReadMaxRows(2**62)),
+    ],
+)
+def test_any_limit_makes_spark_pass_one(given, expected):
+    assert StreamReader(options(**given), ROW).getDefaultReadLimit() == expected
+
+
+def test_start_at_latest_that_is_kept_nowhere_is_refused():
+    with pytest.raises(OptionError, match="checkpointLocation"):
+        progress(FakeLogs(t=[(0, 10)])).initial()
