@@ -33,6 +33,8 @@ GROUP, TRANSACTION = 0, 1
 NO_TOPIC_ID = bytes(16)
 # BOUND: idle connections are closed by brokers after ten minutes; ours before that.
 _IDLE_S = 240.0
+# BOUND: connections kept for the next who borrows one, for each node.
+_IDLE_MAX = 4
 _MOVED = frozenset({15, 16})  # COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR
 
 
@@ -99,6 +101,7 @@ class Cluster:
         self._pid = os.getpid()
         self._addresses: dict[int, tuple[str, int]] = {}
         self._connections: dict[int, Connection] = {}
+        self._idle: dict[int, list[Connection]] = {}
         self._topics: dict[str, Topic] = {}
         self._coordinators: dict[tuple[str, int], int] = {}
 
@@ -127,6 +130,10 @@ class Cluster:
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
+        for idle in self._idle.values():
+            for connection in idle:
+                connection.close()
+        self._idle.clear()
 
     def retry(self, what: str, deadline: float | None = None) -> Retry:
         """deadline: seconds, the cluster's own when None."""
@@ -167,6 +174,27 @@ class Cluster:
         if address is None:
             raise ConnectionLost(f"node {node}", "no broker has that id any more")
         return self._connect(address, retry)
+
+    def borrow(self, node: int, retry: Retry) -> Connection:
+        """A connection for the caller alone, until ``give_back``. One attempt."""
+        if self._pid != os.getpid():
+            self._forget()
+        idle = self._idle.get(node, [])
+        while idle:
+            made = idle.pop()
+            if self._usable(made):
+                return made
+        return self.connect(node, retry)
+
+    def give_back(self, node: int, connection: Connection) -> None:
+        """A connection that was borrowed; kept for the next who wants one, unless it is closed."""
+        idle = self._idle.setdefault(node, [])
+        if connection.closed:
+            return
+        if len(idle) < _IDLE_MAX and not connection.in_flight and self._pid == os.getpid():
+            idle.append(connection)
+        else:
+            connection.close()
 
     def _connect(self, address: tuple[str, int], retry: Retry) -> Connection:
         return Connection(

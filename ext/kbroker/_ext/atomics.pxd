@@ -1,4 +1,4 @@
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 cdef extern from "atomics.h" nogil:
     uint32_t kb_load_acquire_u32(const uint32_t* p)
@@ -11,3 +11,4 @@ cdef extern from "atomics.h" nogil:
     void kb_fence_acquire()
     void kb_fence_release()
     void kb_fence_full()
+    int64_t kb_add_fetch_i64(int64_t* p, int64_t n)

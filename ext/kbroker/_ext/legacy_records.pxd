@@ -59,3 +59,6 @@ cdef bytearray batch_of_message_set(
 # The header checksum of the LZ4 frame at `data` as clients of format 0 compute it (over the frame's magic number, too) or
 # as the format's description has it. False when these bytes are no frame.
 cdef bint set_lz4_checksum(uint8_t* data, Py_ssize_t size, bint broken) noexcept nogil
+
+# The message set in a wrapper. Raises MessageSetRefused for what cannot be decompressed within decompressed_max.
+cdef bytes unwrapped(const Message* wrapper, int64_t decompressed_max)

@@ -5,7 +5,7 @@
 # Nothing here keeps a pointer. A status other than BATCH_OK leaves in `info` what was read up to
 # then.
 
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 cdef enum:
     BATCH_HEADER_BYTES = 61
@@ -143,3 +143,36 @@ cdef void patch_log_append_time(uint8_t* data, Py_ssize_t size, int64_t now_ms) 
 # Replace a max timestamp that differs from the walk's (COMPAT: Kafka corrects it too), with a new
 # checksum.
 cdef void patch_max_timestamp(uint8_t* data, Py_ssize_t size, int64_t max_timestamp) noexcept nogil
+
+
+# ---- varints of records --------------------------------------------------------------------------
+
+# A varint and the byte after it, returned in two registers; `next` is NULL if there is none within
+# bounds.
+cdef struct Varint:
+    uint64_t raw
+    const uint8_t* next
+
+
+cdef Varint varint_long_form(const uint8_t* p, const uint8_t* end) noexcept nogil
+cdef Varint varlong_long_form(const uint8_t* p, const uint8_t* end) noexcept nogil
+
+
+# One and two bytes, which is nearly all there are, are read here; `wide` (a constant at each call)
+# allows 64 bits.
+cdef inline Varint varint_at(const uint8_t* p, const uint8_t* end, bint wide) noexcept nogil:
+    cdef Varint found
+    if end - p >= 2:
+        if p[0] < 0x80:
+            found.raw = p[0]
+            found.next = p + 1
+            return found
+        if p[1] < 0x80:
+            found.raw = (p[0] & 0x7Fu) | (<uint32_t>p[1] << 7)
+            found.next = p + 2
+            return found
+    return varlong_long_form(p, end) if wide else varint_long_form(p, end)
+
+
+cdef inline int64_t unzigzag(uint64_t raw) noexcept nogil:
+    return <int64_t>((raw >> 1) ^ (0 - (raw & 1)))

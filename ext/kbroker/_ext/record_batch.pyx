@@ -125,13 +125,6 @@ cdef BatchStatus check_produced_header(const BatchInfo* info, Py_ssize_t size) n
 
 # ---- records -------------------------------------------------------------------------------------
 
-# A varint and the byte after it, returned in two registers; `next` is NULL if there is none within
-# bounds.
-cdef struct Varint:
-    uint64_t raw
-    const uint8_t* next
-
-
 cdef Varint varint_long_form(const uint8_t* p, const uint8_t* end) noexcept nogil:
     cdef:
         Varint found
@@ -160,26 +153,6 @@ cdef Varint varlong_long_form(const uint8_t* p, const uint8_t* end) noexcept nog
         found.next = r.pos
         found.raw = raw
     return found
-
-
-# One and two bytes, which is nearly all there are, are read here; `wide` (a constant at each call)
-# allows 64 bits.
-cdef inline Varint varint_at(const uint8_t* p, const uint8_t* end, bint wide) noexcept nogil:
-    cdef Varint found
-    if end - p >= 2:
-        if p[0] < 0x80:
-            found.raw = p[0]
-            found.next = p + 1
-            return found
-        if p[1] < 0x80:
-            found.raw = (p[0] & 0x7Fu) | (<uint32_t>p[1] << 7)
-            found.next = p + 2
-            return found
-    return varlong_long_form(p, end) if wide else varint_long_form(p, end)
-
-
-cdef inline int64_t unzigzag(uint64_t raw) noexcept nogil:
-    return <int64_t>((raw >> 1) ^ (0 - (raw & 1)))
 
 
 # The byte after `count` headers that start at p, or NULL. A key is a length and bytes, a value may

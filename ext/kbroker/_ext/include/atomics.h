@@ -13,4 +13,6 @@ static inline uint64_t kb_load_u64(const uint64_t *p) { return __atomic_load_n(p
 static inline void kb_fence_acquire(void) { __atomic_thread_fence(__ATOMIC_ACQUIRE); }
 static inline void kb_fence_release(void) { __atomic_thread_fence(__ATOMIC_RELEASE); }
 static inline void kb_fence_full(void) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+/* Reference counts: the last one out sees all that the others wrote. */
+static inline int64_t kb_add_fetch_i64(int64_t *p, int64_t n) { return __atomic_add_fetch(p, n, __ATOMIC_ACQ_REL); }
 #endif

@@ -1,0 +1,289 @@
+"""Whole record sets of an offset range, as they lie in the log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from kbroker._ext.record_cursor import end_offset
+from kbroker.client.cluster import NO_TOPIC_ID, Cluster, Topic
+from kbroker.client.connection import Connection, Pending
+from kbroker.client.errors import (
+    ClientError,
+    ConnectionLost,
+    CorruptRecords,
+    OffsetOutOfRange,
+    RefusedError,
+    Timeout,
+    TopicChanged,
+)
+from kbroker.client.offsets import EARLIEST, LATEST, list_offsets
+from kbroker.client.retry import Retry
+from kbroker.errors import ErrorCode
+from kbroker.protocol.messages.fetch import FetchRequest
+
+# BOUND: what a fetch may grow to for one batch of a broker that cuts even the first one.
+_BATCH_BYTES_MAX = 1 << 30
+# A range may end in a gap that compaction left at the end of a log. It is taken for one when so many
+# fetches in a row found nothing although the log goes on, over so many seconds.
+_GAP_FETCHES = 3
+_GAP_S = 1.0
+# From this version on a fetch names its topic by id alone.
+_FIRST_BY_ID = 13
+_FINAL_EPOCH = -1  # no fetch session
+
+
+class RecordSet(NamedTuple):
+    """What one fetch brought.
+
+    records: whole batches and perhaps a part of another; the first may begin below the offset asked
+        for, the last go beyond the range. A view that the fetch after the next overwrites.
+    aborted: (producer id, first offset) of the aborted transactions among them, for readers of
+        committed records.
+    first_offset: what was asked for. next_offset: after the last whole batch.
+    """
+
+    records: memoryview
+    aborted: list[tuple[int, int]]
+    first_offset: int
+    next_offset: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+
+
+class RangeFetch:
+    """An iterator of ``RecordSet`` that holds ``[start, end)`` of one partition, in order.
+
+    While the caller works on a set, the next one is on its way. Goes on from where it was when a
+    connection fails or the leader moves; ``deadline`` (seconds, the cluster's own when None) is for
+    each set. Ends when the range is read.
+
+    Raises OffsetOutOfRange, never resetting to another offset; TopicChanged when the topic is not
+    the one it began with (``topic_id``: not even the one that was planned with); Timeout when the
+    log does not reach ``end``; CorruptRecords.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        topic: str,
+        partition: int,
+        start: int,
+        end: int,
+        *,
+        read_committed: bool = False,
+        max_bytes: int = 8 << 20,
+        max_wait_ms: int = 500,
+        topic_id: bytes | None = None,
+        deadline: float | None = None,
+    ) -> None:
+        self.cluster = cluster
+        self.topic = topic
+        self.partition = partition
+        self.next_offset = start
+        self.end = end
+        self.read_committed = read_committed
+        self._max_bytes = max_bytes
+        self._max_wait_ms = max_wait_ms
+        self._topic_id = topic_id
+        self._deadline = deadline
+        self._connection: Connection | None = None
+        self._leader: int | None = None
+        self._epoch = -1
+        self._pending: Pending | None = None
+        self._buffers = [bytearray(), bytearray()]
+        self._empty = 0
+        self._empty_since = 0.0
+        self._began = False
+
+    def __iter__(self) -> Iterator[RecordSet]:
+        try:
+            while self.next_offset < self.end:
+                found = self._next_set()
+                if found is not None:
+                    yield found
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Give the connection back; the iterator must not be used again."""
+        connection, self._connection = self._connection, None
+        if connection is not None and self._leader is not None:
+            if self._pending is not None:
+                connection.close()
+            self.cluster.give_back(self._leader, connection)
+        self._pending = None
+
+    # -- one set
+
+    def _next_set(self) -> RecordSet | None:
+        """The next set; None when the rest of the range turned out to be a gap."""
+        what = f"records of {self.topic}-{self.partition} from offset {self.next_offset}"
+        retry = self.cluster.retry(what, self._deadline)
+        while True:
+            try:
+                found = self._receive(retry)
+                if found is not None:
+                    self._fetch_ahead(retry)
+                    return found
+                if self.next_offset >= self.end:
+                    return None
+            except ClientError as error:
+                self._drop(error)
+                retry.pause(error)
+
+    def _receive(self, retry: Retry) -> RecordSet | None:
+        """One answer. None: it brought nothing."""
+        if self._pending is None:
+            self._send(retry)
+        assert self._connection is not None and self._pending is not None
+        pending, self._pending = self._pending, None
+        buffer = self._free_buffer()
+        step = retry.step(self.cluster.request_timeout + self._max_wait_ms / 1000)
+        answer = self._connection.receive(pending, step, into=buffer)
+        row = self._row_of(answer)
+        if row.error_code:
+            self._refused(row, retry)
+        records = row.records if row.records is not None else memoryview(b"")
+        following = end_offset(records, self.next_offset)
+        if following == self.next_offset:
+            self._nothing(row, records, answer.throttle_time_ms, retry)
+            return None
+        first, self.next_offset = self.next_offset, following
+        self._began = True
+        self._empty = 0
+        aborted = [(one.producer_id, one.first_offset) for one in row.aborted_transactions or ()]
+        return RecordSet(
+            records,
+            aborted,
+            first,
+            following,
+            row.high_watermark,
+            row.last_stable_offset,
+            row.log_start_offset,
+        )
+
+    def _fetch_ahead(self, retry: Retry) -> None:
+        if self.next_offset >= self.end:
+            return
+        try:
+            self._send(retry)
+        except ClientError as error:
+            self._drop(error)  # found out again, with a deadline, when the next set is wanted
+
+    def _send(self, retry: Retry) -> None:
+        if self._connection is None:
+            known, leader = self.cluster.leader(self.topic, self.partition, retry)
+            self._check_topic(known)
+            self._epoch = known.partitions[self.partition].leader_epoch
+            self._connection = self.cluster.borrow(leader, retry)
+            self._leader = leader
+        by_name = self._topic_id in (None, NO_TOPIC_ID)
+        self._pending = self._connection.send(
+            self._request(),
+            retry.step(self.cluster.request_timeout),
+            at_most=_FIRST_BY_ID - 1 if by_name else None,
+        )
+
+    def _check_topic(self, known: Topic) -> None:
+        if self._topic_id is None or (not self._began and self._topic_id != known.id):
+            if self._topic_id is not None and NO_TOPIC_ID not in (self._topic_id, known.id):
+                raise TopicChanged(self.topic, "was deleted and created anew since it was planned")
+            self._topic_id = known.id
+        elif known.id not in (self._topic_id, NO_TOPIC_ID) and self._topic_id != NO_TOPIC_ID:
+            raise TopicChanged(self.topic, "was deleted and created anew while it was read")
+
+    def _request(self) -> FetchRequest:
+        row = FetchRequest.FetchPartition(
+            partition=self.partition,
+            current_leader_epoch=self._epoch,
+            fetch_offset=self.next_offset,
+            partition_max_bytes=self._max_bytes,
+        )
+        topic = FetchRequest.FetchTopic(
+            topic=self.topic, topic_id=self._topic_id or NO_TOPIC_ID, partitions=[row]
+        )
+        return FetchRequest(
+            max_wait_ms=self._max_wait_ms,
+            min_bytes=1,
+            max_bytes=self._max_bytes,
+            isolation_level=int(self.read_committed),
+            session_epoch=_FINAL_EPOCH,
+            topics=[topic],
+        )
+
+    def _free_buffer(self) -> bytearray:
+        """The buffer that the set before the last one was in, unless somebody still looks at it."""
+        self._buffers.reverse()
+        try:
+            self._buffers[0].append(0)
+            self._buffers[0].pop()
+        except BufferError:
+            self._buffers[0] = bytearray()
+        return self._buffers[0]
+
+    # -- what is not records
+
+    def _row_of(self, answer: Any) -> Any:
+        if answer.error_code:
+            raise RefusedError(answer.error_code, f"fetch of {self.topic}-{self.partition}")
+        for topic in answer.responses:
+            for row in topic.partitions:
+                if row.partition_index == self.partition:
+                    return row
+        raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.topic}-{self.partition}")
+
+    def _refused(self, row: Any, retry: Retry) -> None:
+        if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            key = self.topic, self.partition
+            left = max(retry.deadline - time.monotonic(), 0.1)
+            start, end = (
+                list_offsets(self.cluster, {key: which}, deadline=left)[key].offset
+                for which in (EARLIEST, LATEST)
+            )
+            if not start <= self.next_offset <= end:
+                raise OffsetOutOfRange(*key, self.next_offset, start, end)
+            # A replica that was behind, or has just become the leader.
+            raise RefusedError(ErrorCode.OFFSET_NOT_AVAILABLE, retry.what)
+        raise RefusedError(row.error_code, retry.what)
+
+    def _nothing(self, row: Any, records: memoryview, throttled_ms: int, retry: Retry) -> None:
+        """No whole batch has come: wait for it, ask for more bytes, or find the gap."""
+        if len(records):
+            claimed = int.from_bytes(records[8:12], "big") + 12
+            if len(records) >= 12 and claimed <= len(records):
+                why = "a batch that cannot be where it is"
+                raise CorruptRecords(self.topic, self.partition, self.next_offset, why)
+            if self._max_bytes >= _BATCH_BYTES_MAX:
+                raise CorruptRecords(
+                    self.topic, self.partition, self.next_offset, f"a batch of {claimed} bytes"
+                )
+            self._max_bytes *= 2
+            return
+        readable = row.last_stable_offset if self.read_committed else row.high_watermark
+        now = time.monotonic()
+        if readable >= self.end and not throttled_ms:
+            self._empty_since = self._empty_since if self._empty else now
+            self._empty += 1
+            if self._empty >= _GAP_FETCHES and now - self._empty_since >= _GAP_S:
+                self.next_offset = self.end
+            elif self._empty > 1:
+                time.sleep(_GAP_S / 4)
+            return
+        self._empty = 0
+        if now >= retry.deadline:
+            kind = "last stable offset" if self.read_committed else "end"
+            raise Timeout(
+                f"{retry.what} up to {self.end}", retry.seconds, f"the log's {kind} is {readable}"
+            )
+        if throttled_ms:
+            time.sleep(min(throttled_ms / 1000, max(retry.deadline - now, 0)))
+
+    def _drop(self, error: ClientError) -> None:
+        """Whatever is wrong, the next attempt asks for the leader anew."""
+        self.cluster.forget_topic(self.topic)
+        if isinstance(error, ConnectionLost | Timeout) and self._connection is not None:
+            self._connection.close()
+        self.close()
