@@ -10,17 +10,26 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from doubles.load_source import MadeUp, expected, rows_in
+from doubles.postgresql import postgresql
 
 from kbroker.spark.load import points
+from kbroker.spark.load.dialects import dialect_of
 
 pytestmark = pytest.mark.fault
 
 ENDS = '{"a": [900, 40], "b": [300]}'
 SOURCE = MadeUp.of({"a": [900, 40], "b": [300]})
+
+# What a run of all tests but the slow ones looks at, for destinations that share the rest.
+SOME = [
+    one if one == "committed" else pytest.param(one, marks=pytest.mark.slow)
+    for one in points.POINTS
+]
 
 
 def crash(root: Path, point: str, kind: str = "dir") -> int:
@@ -34,16 +43,67 @@ def crash(root: Path, point: str, kind: str = "dir") -> int:
     return subprocess.run(command, env=environment, start_new_session=True, check=False).returncode
 
 
-@pytest.mark.parametrize("nth", [1, 2])
-@pytest.mark.parametrize("point", points.POINTS)
-def test_kill_at_a_point_leaves_each_record_once_after_the_next_run(
-    tmp_path: Path, point: str, nth: int
-) -> None:
-    died = crash(tmp_path, f"{point}:{nth}")
-    survived = crash(tmp_path, "")
+def rows_of(root: Path, kind: str) -> Counter[tuple[str, int, int]]:
+    """What a reader of the destination sees."""
+    name, _, where = kind.partition(":")
+    if name == "delta":
+        from deltalake import DeltaTable
+
+        table = DeltaTable(str(root)).to_pyarrow_table()
+        columns = [table.column(one).to_pylist() for one in ("topic", "partition", "offset")]
+        return Counter(zip(*columns, strict=True))
+    if name == "dir":
+        return rows_in(root)
+    dialect = dialect_of(f"{name}:{where}")
+    found = Counter(dialect.query('SELECT "topic", "partition", "offset" FROM rows'))
+    dialect.close()
+    return found
+
+
+def kill_and_check(root: Path, kind: str, point: str, nth: int) -> None:
+    """A load that dies, one that does not, and what is there then."""
+    died = crash(root, f"{point}:{nth}", kind)
+    survived = crash(root, "", kind)
 
     # "recovered" is passed once in a run.
     assert died == (0 if (point, nth) == ("recovered", 2) else -signal.SIGKILL)
     assert survived == 0
-    assert rows_in(tmp_path) == expected(SOURCE)
+    assert rows_of(root, kind) == expected(SOURCE)
+
+
+@pytest.mark.parametrize("nth", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("point", points.POINTS)
+def test_kill_at_a_point_leaves_each_record_once_after_the_next_run(
+    tmp_path: Path, point: str, nth: int
+) -> None:
+    kill_and_check(tmp_path, "dir", point, nth)
+
     assert not list((tmp_path / "_kbroker/staging").iterdir())
+
+
+@pytest.mark.parametrize("point", SOME)
+def test_kill_at_a_point_leaves_each_record_once_in_the_delta_table(
+    tmp_path: Path, point: str
+) -> None:
+    pytest.importorskip("deltalake")
+
+    kill_and_check(tmp_path, "delta", point, 1)
+
+
+@pytest.mark.parametrize("point", SOME)
+def test_kill_at_a_point_leaves_each_record_once_in_sqlite(tmp_path: Path, point: str) -> None:
+    kill_and_check(tmp_path, f"sqlite:{tmp_path}/warehouse.db", point, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_kill_at_each_point_leaves_each_record_once_in_postgresql(tmp_path: Path) -> None:
+    """One server for all of them, made anew for each."""
+    with postgresql() as url:
+        for nth, point in enumerate(points.POINTS):
+            kill_and_check(tmp_path, url, point, 1 + nth % 2)
+            dialect = dialect_of(url)
+            with dialect.transaction() as run:
+                run("DROP SCHEMA public CASCADE", ())
+                run("CREATE SCHEMA public", ())
+            dialect.close()

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from kbroker.spark.load import layout, points
 from kbroker.spark.load.commits import Commit, LoadedFile, LoadError, LostRaceError
-from kbroker.spark.load.log import DirectoryLog, sync_directory
+from kbroker.spark.load.log import CommitLog, DirectoryStore, sync_directory
 from kbroker.spark.load.writer import FileOptions, RangeWriter
 from kbroker.spark.plan import OffsetRange
 
@@ -60,7 +60,8 @@ class Directory:
     def __init__(self, root: str | Path, files: FileOptions | None = None) -> None:
         self.root = Path(root).absolute()
         self.files = files or FileOptions()
-        self.log = DirectoryLog(self.root / layout.PRIVATE)
+        self._store = DirectoryStore(self.root / layout.PRIVATE)
+        self.log = CommitLog(self._store)
 
     def prepare(self) -> None:
         """Make the folders; raises LoadError when the place cannot be written."""
@@ -132,13 +133,21 @@ class Directory:
                     f"another run has removed what this one staged in {self.root / folder}; "
                     "nothing of this run was loaded. Run one load of a destination at a time"
                 ) from err
-        self.log.put(commit)
+        self._store.put(commit)
 
     def publish(self, commit: Commit) -> None:
         """Put the commit's files in their places and remove those it replaces; may be repeated.
 
+        A reader sees a file whole or not at all; between the two steps it sees both the new files
+        and those they replace.
+
         Raises LoadError when a file is neither staged nor in its place.
         """
+        self._put_in_place(commit)
+        for path in commit.removed:
+            (self.root / path).unlink(missing_ok=True)
+
+    def _put_in_place(self, commit: Commit) -> None:
         folders: set[Path] = set()
         for one in (*commit.added, *commit.errors):
             final = self.root / one.path
@@ -155,8 +164,6 @@ class Directory:
             points.reach("publishing")
         for folder in folders:
             _sync_up_to(folder, self.root)
-        for path in commit.removed:
-            (self.root / path).unlink(missing_ok=True)
 
     def _replaced(self, one: LoadedFile, number: int) -> bool:
         """Whether a later commit has removed the file: then another run is ahead of this one."""

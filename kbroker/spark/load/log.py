@@ -1,10 +1,10 @@
-"""The commit log of a load in a directory: numbered files, each put there once and never changed.
+"""The commit log of a load: numbered commits, each put there once and never changed.
 
-A commit is written under a temporary name, synced, and linked to its number. The link is the commit
-point and fails when the number exists, so that of any number of runs one wins. Every
-``CHECKPOINT_EVERY`` commits the sum of them is written beside the log, so that a start reads that
-and the few commits after it, however long the log is; ``expire`` drops commits that a checkpoint
-has summed up.
+Every ``CHECKPOINT_EVERY`` commits their sum is written beside them, so that a start reads that and
+the few commits after it, however long the log is; ``expire`` drops commits that a checkpoint has
+summed up. In a directory a commit is written under a temporary name, synced, and linked to its
+number. The link is the commit point and fails when the number exists, so that of any number of
+runs one wins.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 from kbroker.spark.load import points
 from kbroker.spark.load.commits import Commit, CorruptLogError, LostRaceError, State
@@ -21,55 +21,61 @@ from kbroker.spark.load.commits import Commit, CorruptLogError, LostRaceError, S
 CHECKPOINT_EVERY = 100
 _NUMBERED = re.compile(r"(\d{12})\.json")
 
+Kind = Literal["commits", "checkpoint"]
 
-class CommitLog(Protocol):
-    """What a run needs of a log, wherever it is kept."""
+
+class LogStore(Protocol):
+    """Numbered texts in two kinds, somewhere."""
+
+    def numbers(self, kind: Kind) -> list[int]:
+        """All numbers of a kind, ascending."""
+        ...
+
+    def read(self, kind: Kind, number: int) -> bytes | str | None:
+        """One text; None when it is not there (any more)."""
+        ...
+
+    def replace(self, kind: Kind, number: int, text: str) -> None:
+        """Write or overwrite a text, whole or not at all."""
+        ...
+
+    def drop(self, kind: Kind, number: int) -> None:
+        """Remove a text, if it is there."""
+        ...
+
+
+class CommitLog:
+    """Reads and sums up the commits of a store; writing one is the destination's commit point."""
+
+    def __init__(self, store: LogStore) -> None:
+        self._store = store
 
     def newest(self) -> Commit | None:
         """The newest commit, or None in an empty log."""
-        ...
-
-    def read(self, number: int) -> Commit | None:
-        """One commit; None when it is not there (any more)."""
-        ...
-
-    def state(self, number: int | None = None) -> State:
-        """The sum of all commits, or of those up to ``number``."""
-        ...
-
-
-class DirectoryLog:
-    """See the module. Many processes may use one directory at the same time."""
-
-    def __init__(self, root: Path) -> None:
-        self.commits = root / "commits"
-        self.checkpoints = root / "checkpoint"
-
-    def newest(self) -> Commit | None:
         numbers = self.numbers()
         return self._read_present(numbers[-1]) if numbers else None
 
     def numbers(self) -> list[int]:
         """The numbers of all commits that are kept, ascending."""
-        return _numbers_in(self.commits)
+        return self._store.numbers("commits")
 
     def read(self, number: int) -> Commit | None:
-        try:
-            text = _numbered(self.commits, number).read_bytes()
-        except FileNotFoundError:
+        """One commit; None when it is not there (any more). Raises CorruptLogError."""
+        text = self._store.read("commits", number)
+        if text is None:
             return None
         try:
             found = Commit.from_json(text)
         except CorruptLogError as err:
-            raise CorruptLogError(f"{_numbered(self.commits, number)}: {err}") from err
+            raise CorruptLogError(f"commit {number} of {self._store}: {err}") from err
         if found.number != number:
-            raise CorruptLogError(f"{_numbered(self.commits, number)} holds commit {found.number}")
+            raise CorruptLogError(f"commit {number} of {self._store} says it is {found.number}")
         return found
 
     def _read_present(self, number: int) -> Commit:
         found = self.read(number)
         if found is None:
-            raise CorruptLogError(f"commit {number} has vanished from {self.commits}")
+            raise CorruptLogError(f"commit {number} has vanished from {self._store}")
         return found
 
     def after(self, number: int) -> Iterator[Commit]:
@@ -79,51 +85,35 @@ class DirectoryLog:
                 yield self._read_present(one)
 
     def state(self, number: int | None = None) -> State:
-        """Raises CorruptLogError when a commit is missing that no checkpoint has summed up."""
-        usable = [one for one in _numbers_in(self.checkpoints) if number is None or one <= number]
+        """The sum of all commits, or of those up to ``number``.
+
+        Raises CorruptLogError when a commit is missing that no checkpoint has summed up.
+        """
+        usable = [
+            one for one in self._store.numbers("checkpoint") if number is None or one <= number
+        ]
         found = State()
         if usable:
-            path = _numbered(self.checkpoints, usable[-1])
+            text = self._store.read("checkpoint", usable[-1])
             try:
-                found = State.from_json(path.read_bytes())
+                found = State.from_json(text or b"")
             except CorruptLogError as err:
-                raise CorruptLogError(f"{path}: {err}; remove it, and it is made again") from err
+                raise CorruptLogError(
+                    f"checkpoint {usable[-1]} of {self._store}: {err}; remove it, and it is made "
+                    "again as long as no commit has expired"
+                ) from err
         for commit in self.after(found.number):
             if number is not None and commit.number > number:
                 break
             found.apply(commit)
         if number is not None and found.number != number:
+            numbers = self.numbers()
+            kept = f"{numbers[0]} to {numbers[-1]}" if numbers else "none"
             raise CorruptLogError(
                 f"commit {number} is not in the log: it has expired or never was; "
-                f"the log keeps {self._kept()}"
+                f"the log keeps {kept}"
             )
         return found
-
-    def _kept(self) -> str:
-        numbers = self.numbers()
-        return f"{numbers[0]} to {numbers[-1]}" if numbers else "none"
-
-    def put(self, commit: Commit) -> None:
-        """Write ``commit`` under its number; raises LostRaceError when that number is taken.
-
-        When this returns, the commit is on disk. Whatever else happens before the link, there is
-        no commit.
-        """
-        self.commits.mkdir(parents=True, exist_ok=True)
-        path = _numbered(self.commits, commit.number)
-        temporary = self.commits / f".{commit.run}-{os.getpid()}.tmp"
-        write_synced(temporary, commit.to_json().encode())
-        points.reach("commit-written")
-        try:
-            os.link(temporary, path)
-        except FileExistsError as err:
-            raise LostRaceError(
-                f"another run has written commit {commit.number} of {self.commits.parent.parent}; "
-                "nothing of this run was loaded. Run one load of a destination at a time"
-            ) from err
-        finally:
-            temporary.unlink(missing_ok=True)
-        sync_directory(self.commits)
 
     def maybe_checkpoint(self, number: int) -> bool:
         """Sum up the commits up to ``number`` when it is time to."""
@@ -135,14 +125,10 @@ class DirectoryLog:
     def checkpoint(self) -> State:
         """Sum up all commits. Two runs that do so at the same time write the same."""
         found = self.state()
-        self.checkpoints.mkdir(parents=True, exist_ok=True)
-        path = _numbered(self.checkpoints, found.number)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        write_synced(temporary, found.to_json().encode())
-        temporary.replace(path)
-        sync_directory(self.checkpoints)
-        for number in _numbers_in(self.checkpoints)[:-2]:
-            _numbered(self.checkpoints, number).unlink(missing_ok=True)
+        if found.number:
+            self._store.replace("checkpoint", found.number, found.to_json())
+        for number in self._store.numbers("checkpoint")[:-2]:
+            self._store.drop("checkpoint", number)
         return found
 
     def expire(self, before_ms: int) -> int:
@@ -155,12 +141,77 @@ class DirectoryLog:
         for number in self.numbers():
             if number >= state.number or self._read_present(number).written_ms >= before_ms:
                 break
-            _numbered(self.commits, number).unlink()
+            # An older checkpoint is useless without the commits that follow it.
+            for older in self._store.numbers("checkpoint"):
+                if older < state.number:
+                    self._store.drop("checkpoint", older)
+            self._store.drop("commits", number)
             dropped += 1
-        for number in _numbers_in(self.checkpoints):
-            if number != state.number:
-                _numbered(self.checkpoints, number).unlink(missing_ok=True)
         return dropped
+
+
+class DirectoryStore:
+    """A folder for each kind. Many processes may use it at the same time."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def __str__(self) -> str:
+        return str(self._root)
+
+    def numbers(self, kind: Kind) -> list[int]:
+        try:
+            names = os.listdir(self._root / kind)
+        except FileNotFoundError:
+            return []
+        return sorted(int(match[1]) for name in names if (match := _NUMBERED.fullmatch(name)))
+
+    def read(self, kind: Kind, number: int) -> bytes | None:
+        try:
+            return self._path(kind, number).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def replace(self, kind: Kind, number: int, text: str) -> None:
+        path = self._path(kind, number)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        write_synced(temporary, text.encode())
+        temporary.replace(path)
+        sync_directory(path.parent)
+
+    def drop(self, kind: Kind, number: int) -> None:
+        self._path(kind, number).unlink(missing_ok=True)
+
+    def _path(self, kind: Kind, number: int) -> Path:
+        return self._root / kind / f"{number:012d}.json"
+
+    def put(self, commit: Commit) -> None:
+        """Write ``commit`` under its number; raises LostRaceError when that number is taken.
+
+        When this returns, the commit is on disk. Whatever else happens before the link, there is
+        no commit.
+        """
+        path = self._path("commits", commit.number)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{commit.run}-{os.getpid()}.tmp")
+        write_synced(temporary, commit.to_json().encode())
+        points.reach("commit-written")
+        try:
+            os.link(temporary, path)
+        except FileExistsError as err:
+            raise LostRaceError(lost_race(commit, self._root.parent)) from err
+        finally:
+            temporary.unlink(missing_ok=True)
+        sync_directory(path.parent)
+
+
+def lost_race(commit: Commit, where: object) -> str:
+    """What a run is told whose number was taken."""
+    return (
+        f"another run has written commit {commit.number} of {where}; nothing of this run was "
+        "loaded. Run one load of a destination at a time"
+    )
 
 
 def write_synced(path: Path, content: bytes) -> None:
@@ -178,15 +229,3 @@ def sync_directory(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _numbered(folder: Path, number: int) -> Path:
-    return folder / f"{number:012d}.json"
-
-
-def _numbers_in(folder: Path) -> list[int]:
-    try:
-        names = os.listdir(folder)
-    except FileNotFoundError:
-        return []
-    return sorted(int(match[1]) for name in names if (match := _NUMBERED.fullmatch(name)))

@@ -1,0 +1,120 @@
+"""A Delta table as destination, without a JVM: files are a directory's, and so is the commit log.
+
+Publishing a commit also writes it to the table's own log, with the load and the commit's number as
+the application transaction and the offsets as metadata; a number that the table has is not
+written again. Files that a commit replaces stay until ``expire``, for readers of older versions.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+
+from kbroker.spark.load import layout
+from kbroker.spark.load.commits import Commit, LoadedFile, LoadError
+from kbroker.spark.load.directory import Directory
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake import DeltaTable
+
+    from kbroker.spark.load.writer import FileOptions
+
+_MISSING = "the sink delta needs deltalake: pip install 'kbroker[delta]'"
+
+
+class Delta(Directory):
+    """See the module. Readers use the table; the folder also holds files it has replaced."""
+
+    name = "delta"
+
+    def __init__(self, root: str | Path, files: FileOptions | None = None) -> None:
+        try:
+            import deltalake  # noqa: F401
+        except ImportError as err:
+            raise LoadError(_MISSING) from err
+        super().__init__(root, files)
+
+    def publish(self, commit: Commit) -> None:
+        self._put_in_place(commit)
+        if not commit.added and not commit.removed:
+            return
+        table = self._table()
+        if table is not None:
+            done = table.transaction_version(commit.load)
+            if done is not None and done >= commit.number:
+                return
+        self._write_version(table, commit)
+
+    def _table(self) -> DeltaTable | None:
+        from deltalake import DeltaTable
+
+        uri = str(self.root)
+        return DeltaTable(uri) if DeltaTable.is_deltatable(uri) else None
+
+    def _partition_columns(self) -> list[str]:
+        return ["topic", "dt", "hr"][: {"none": 1, "day": 2, "hour": 3}[self.files.partition_by]]
+
+    def _schema(self, commit: Commit) -> pa.Schema:
+        """That of the commit's files, and the columns of its folders."""
+        import pyarrow as pa
+
+        found = pq.read_schema(self.root / commit.added[0].path).remove_metadata()
+        for name in self._partition_columns():
+            if name not in found.names:
+                found = found.append(pa.field(name, pa.string()))
+        return found
+
+    def _write_version(self, table: DeltaTable | None, commit: Commit) -> None:
+        from deltalake import CommitProperties, DeltaTable, Transaction
+        from deltalake.transaction import RemoveAction
+
+        columns = self._partition_columns()
+        if table is None:
+            if not commit.added:
+                return
+            table = DeltaTable.create(
+                str(self.root), self._schema(commit), mode="ignore", partition_by=columns
+            )
+        properties = CommitProperties(
+            custom_metadata={
+                "kbroker.load": commit.load,
+                "kbroker.commit": str(commit.number),
+                "kbroker.ends": json.dumps(commit.ends, separators=(",", ":")),
+            },
+            app_transactions=[Transaction(commit.load, commit.number)],
+        )
+        now = int(time.time() * 1000)
+        moved = commit.kind != "compact"
+        actions: list[Any] = [_add(one, commit.written_ms, moved) for one in commit.added]
+        actions += [
+            RemoveAction(path, moved, now, partition_values=layout.partition_values(path))
+            for path in commit.removed
+        ]
+        schema = self._schema(commit) if commit.added else table.schema()
+        table.create_write_transaction(
+            actions, "append", schema, partition_by=columns, commit_properties=properties
+        )
+
+
+def _add(one: LoadedFile, written_ms: int, data_change: bool) -> object:
+    from deltalake.transaction import AddAction
+
+    stats = {
+        "numRecords": one.rows,
+        "minValues": {"offset": one.first_offset},
+        "maxValues": {"offset": one.last_offset},
+        "nullCount": {"offset": 0},
+    }
+    return AddAction(
+        path=one.path,
+        size=one.bytes,
+        partition_values=layout.partition_values(one.path),
+        modification_time=written_ms,
+        data_change=data_change,
+        stats=json.dumps(stats),
+    )

@@ -1,0 +1,271 @@
+"""What SQLite and PostgreSQL differ in, behind statements with ``?`` for each argument."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import sqlite3
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Protocol
+
+from kbroker.spark.load.commits import LoadError
+
+# Name and kind of each column that a loaded table has. ``timestamp`` is in milliseconds since 1970;
+# ``value`` of a decoding load is JSON; ``error`` is null but for records that were refused.
+COLUMNS = (
+    ("topic", "text"),
+    ("partition", "int"),
+    ("offset", "long"),
+    ("timestamp", "long"),
+    ("timestampType", "int"),
+    ("key", "bytes"),
+    ("value", "bytes"),
+    ("headers", "text"),
+    ("error", "text"),
+)
+_BUSY_S = 120.0
+
+Run = Callable[[str, tuple[Any, ...]], int]
+"""Runs a statement and returns how many rows it changed."""
+
+
+class Dialect(Protocol):
+    """One database, with one connection that is made when it is needed. Pickles as its URL."""
+
+    duplicate_errors: tuple[type[Exception], ...]
+
+    def query(self, text: str, arguments: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        """All rows of a SELECT."""
+        ...
+
+    def transaction(self) -> AbstractContextManager[Run]:
+        """All statements or none; durable when left."""
+        ...
+
+    def stage(
+        self, table: str, where: tuple[str, str, str], rows: Iterator[tuple[Any, ...]]
+    ) -> None:
+        """Add rows to a staging table under (load, run, attempt), in a transaction."""
+        ...
+
+    def make_tables(self, table: str) -> None:
+        """Make what is not there."""
+        ...
+
+    def has_table(self, table: str) -> bool:
+        """Whether there is a table of that name."""
+        ...
+
+    def locked(self, name: str) -> AbstractContextManager[None]:
+        """Keep others out who ask for the same name; raises LoadError when one is in."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        ...
+
+
+def dialect_of(url: str) -> Dialect:
+    """Raises LoadError for an unknown kind of URL."""
+    kind, separator, rest = url.removeprefix("jdbc:").partition(":")
+    if separator and kind == "sqlite" and rest:
+        return Sqlite(rest.removeprefix("//") if rest.startswith("///") else rest)
+    if separator and kind in ("postgresql", "postgres"):
+        return Postgresql(f"postgresql:{rest}")
+    raise LoadError(
+        f"{url!r} is not a database this can write to: write sqlite:PATH or "
+        "postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
+    )
+
+
+def _table_statements(table: str, kinds: dict[str, str]) -> list[str]:
+    columns = ", ".join(f'"{name}" {kinds[kind]}' for name, kind in COLUMNS)
+    text, integer = kinds["text"], kinds["int"]
+    number = kinds["long"]
+    return [
+        f"CREATE TABLE IF NOT EXISTS {table} "
+        f'({columns}, PRIMARY KEY ("topic", "partition", "offset"))',
+        f"CREATE TABLE IF NOT EXISTS {table}_errors "
+        f'({columns}, PRIMARY KEY ("topic", "partition", "offset"))',
+        f"CREATE TABLE IF NOT EXISTS kbroker_staging_{table} "
+        f"(load {text}, run {text}, attempt {text}, {columns})",
+        f"CREATE INDEX IF NOT EXISTS kbroker_staging_{table}_attempt "
+        f"ON kbroker_staging_{table} (load, run, attempt)",
+        "CREATE TABLE IF NOT EXISTS kbroker_commits "
+        f"(load {text}, number {number}, body {text}, PRIMARY KEY (load, number))",
+        "CREATE TABLE IF NOT EXISTS kbroker_checkpoints "
+        f"(load {text}, number {number}, body {text}, PRIMARY KEY (load, number))",
+        "CREATE TABLE IF NOT EXISTS kbroker_offsets "
+        f'(load {text}, topic {text}, "partition" {integer}, "offset" {number}, '
+        'PRIMARY KEY (load, topic, "partition"))',
+    ]
+
+
+class Sqlite:
+    """A file. One writer at a time: tasks wait for one another."""
+
+    duplicate_errors: tuple[type[Exception], ...] = (sqlite3.IntegrityError,)
+
+    def __init__(self, path: str) -> None:
+        self._path = os.path.abspath(path)
+        self._connection: sqlite3.Connection | None = None
+
+    def __str__(self) -> str:
+        return self._path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Sqlite, (self._path,)
+
+    def _open(self) -> sqlite3.Connection:
+        if self._connection is None:
+            try:
+                self._connection = sqlite3.connect(
+                    self._path, timeout=_BUSY_S, isolation_level=None
+                )
+                self._connection.execute("PRAGMA journal_mode=WAL")
+                self._connection.execute("PRAGMA synchronous=FULL")
+            except sqlite3.OperationalError as err:
+                raise LoadError(f"cannot open the database {self._path}: {err}") from err
+        return self._connection
+
+    def query(self, text: str, arguments: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        return self._open().execute(text, arguments).fetchall()
+
+    @contextmanager
+    def transaction(self) -> Iterator[Run]:
+        connection = self._open()
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield lambda text, arguments: connection.execute(text, arguments).rowcount
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+        connection.execute("COMMIT")
+
+    def stage(
+        self, table: str, where: tuple[str, str, str], rows: Iterator[tuple[Any, ...]]
+    ) -> None:
+        places = ", ".join("?" * (3 + len(COLUMNS)))
+        with self.transaction():
+            self._open().executemany(
+                f"INSERT INTO {table} VALUES ({places})", ((*where, *row) for row in rows)
+            )
+
+    def make_tables(self, table: str) -> None:
+        kinds = {"text": "TEXT", "int": "INTEGER", "long": "INTEGER", "bytes": "BLOB"}
+        with self.transaction() as run:
+            for statement in _table_statements(table, kinds):
+                run(statement, ())
+
+    def has_table(self, table: str) -> bool:
+        return os.path.exists(self._path) and bool(
+            self.query("SELECT 1 FROM sqlite_master WHERE name = ?", (table,))
+        )
+
+    @contextmanager
+    def locked(self, name: str) -> Iterator[None]:
+        descriptor = os.open(f"{self._path}.lock", os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as err:
+                raise LoadError(f"another run is at work on {self._path}") from err
+            yield
+        finally:
+            os.close(descriptor)
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+class Postgresql:
+    """A server, spoken to by psycopg; staged rows go by COPY."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            import psycopg
+        except ImportError as err:
+            raise LoadError("PostgreSQL needs psycopg: pip install 'kbroker[postgresql]'") from err
+        self._url = url
+        self._connection: psycopg.Connection[Any] | None = None
+        self.duplicate_errors: tuple[type[Exception], ...] = (psycopg.errors.IntegrityError,)
+
+    def __str__(self) -> str:
+        # Without what comes before the host: it may hold a password.
+        return "postgresql://" + self._url.rpartition("@")[2].removeprefix("postgresql://")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Postgresql, (self._url,)
+
+    def _open(self) -> Any:
+        import psycopg
+
+        if self._connection is None:
+            try:
+                self._connection = psycopg.connect(self._url, autocommit=True, connect_timeout=30)
+            except psycopg.OperationalError as err:
+                raise LoadError(f"cannot connect to {self}: {str(err).strip()}") from err
+        return self._connection
+
+    def query(self, text: str, arguments: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        found: list[tuple[Any, ...]] = self._open().execute(_numbered(text), arguments).fetchall()
+        return found
+
+    @contextmanager
+    def transaction(self) -> Iterator[Run]:
+        connection = self._open()
+        with connection.transaction():
+            yield lambda text, arguments: int(
+                connection.execute(_numbered(text), arguments).rowcount
+            )
+
+    def stage(
+        self, table: str, where: tuple[str, str, str], rows: Iterator[tuple[Any, ...]]
+    ) -> None:
+        kinds = {"text": "text", "int": "int4", "long": "int8", "bytes": "bytea"}
+        connection = self._open()
+        with (
+            connection.transaction(),
+            connection.cursor() as cursor,
+            cursor.copy(f"COPY {table} FROM STDIN (FORMAT BINARY)") as copy,
+        ):
+            copy.set_types(["text"] * 3 + [kinds[kind] for _, kind in COLUMNS])
+            for row in rows:
+                copy.write_row((*where, *row))
+
+    def make_tables(self, table: str) -> None:
+        kinds = {"text": "text", "int": "integer", "long": "bigint", "bytes": "bytea"}
+        with self.transaction() as run:
+            # Two runs that make the same table at once would collide in the catalogue.
+            run("SELECT pg_advisory_xact_lock(7236841)", ())
+            for statement in _table_statements(table, kinds):
+                run(statement, ())
+
+    def has_table(self, table: str) -> bool:
+        return bool(self.query("SELECT 1 WHERE to_regclass(?) IS NOT NULL", (table,)))
+
+    @contextmanager
+    def locked(self, name: str) -> Iterator[None]:
+        key = zlib.crc32(name.encode())
+        if not self.query("SELECT pg_try_advisory_lock(4867, ?)", (key - (1 << 31),))[0][0]:
+            raise LoadError(f"another run is at work on {name} in {self}")
+        try:
+            yield
+        finally:
+            # A connection that is gone has let go of it.
+            with contextlib.suppress(Exception):
+                self.query("SELECT pg_advisory_unlock(4867, ?)", (key - (1 << 31),))
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def _numbered(text: str) -> str:
+    return text.replace("?", "%s")

@@ -1,0 +1,100 @@
+"""Rows, commits and offsets in one database, SQLite here and PostgreSQL in tests/spark."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from doubles.load_source import MadeUp, load, row
+
+from kbroker.spark.direct import InlineRunner
+from kbroker.spark.load.commits import LoadError, LostRaceError
+from kbroker.spark.load.database import Database
+from kbroker.spark.load.decode import JsonDecoder
+from kbroker.spark.load.engine import Load, Settings
+
+pytestmark = pytest.mark.unit
+
+
+def at(root: Path) -> Database:
+    return Database(f"sqlite:{root}/warehouse.db", "rows", "test")
+
+
+def ask(root: Path, text: str) -> list[tuple[object, ...]]:
+    connection = sqlite3.connect(root / "warehouse.db")
+    try:
+        return connection.execute(text).fetchall()
+    finally:
+        connection.close()
+
+
+def test_load_puts_rows_and_offsets_side_by_side(tmp_path: Path) -> None:
+    load(MadeUp.of({"a": [250, 3]}), at(tmp_path))
+    load(MadeUp.of({"a": [300, 3]}), at(tmp_path))
+
+    assert ask(tmp_path, 'SELECT "partition", "offset" FROM kbroker_offsets ORDER BY 1') == [
+        (0, 300),
+        (1, 3),
+    ]
+    assert ask(tmp_path, 'SELECT count(*), sum("offset") FROM rows WHERE "partition" = 0') == [
+        (300, sum(range(300)))
+    ]
+    assert (
+        ask(tmp_path, 'SELECT value FROM rows WHERE "offset" = 299')[0][0]
+        == (row("a", 0, 299)["value"])
+    )
+    assert ask(tmp_path, "SELECT count(*) FROM kbroker_staging_rows") == [(0,)]
+
+
+def test_rewind_replaces_rows_in_the_transaction_of_the_new_ones(tmp_path: Path) -> None:
+    source = MadeUp.of({"a": [300]})
+    load(source, at(tmp_path), records_max=100)
+    load(source, at(tmp_path))
+
+    Load(source, at(tmp_path), InlineRunner(), Settings(load="test")).rewind({("a", 0): 150})
+
+    assert ask(tmp_path, 'SELECT count(*), count(DISTINCT "offset") FROM rows') == [(300, 300)]
+
+
+def test_run_that_another_overtook_commits_nothing(tmp_path: Path) -> None:
+    source = MadeUp.of({"a": [300]})
+    slow = at(tmp_path)
+    slow.prepare()
+
+    class Overtaken(InlineRunner):
+        def run(self, tasks, work, label):  # type: ignore[no-untyped-def]
+            answers = super().run(tasks, work, label)
+            load(source, at(tmp_path))
+            return answers
+
+    with pytest.raises(LostRaceError):
+        Load(source, slow, Overtaken(), Settings(load="test")).catch_up()
+
+    assert ask(tmp_path, "SELECT count(*) FROM rows") == [(300,)]
+
+
+def test_second_lock_is_refused(tmp_path: Path) -> None:
+    first, second = at(tmp_path), at(tmp_path)
+
+    with first.locked(), pytest.raises(LoadError, match="another run"), second.locked():
+        pass
+
+
+def test_records_that_cannot_be_decoded_go_to_the_error_table(tmp_path: Path) -> None:
+    source = MadeUp({"a": [(0, 20)]}, {("a", 0): {7: b"?"}})
+    destination = at(tmp_path)
+    destination.prepare()
+    decoder = JsonDecoder(pa.schema([("id", pa.int64())]))
+
+    Load(source, destination, InlineRunner(), Settings(load="test"), decoder=decoder).catch_up()
+
+    assert ask(tmp_path, 'SELECT "offset", value FROM rows_errors') == [(7, b"?")]
+    assert ask(tmp_path, 'SELECT value FROM rows WHERE "offset" = 3') == [(b'{"id": 3}',)]
+
+
+@pytest.mark.parametrize("url", ["mysql://x", "sqlite:", "warehouse.db", ""])
+def test_unknown_database_is_refused_with_what_to_write(url: str) -> None:
+    with pytest.raises(LoadError, match="write sqlite:PATH or postgresql://"):
+        Database(url, "rows", "test")
