@@ -6,6 +6,7 @@ class CommitRequest:
     group_instance_id: str | None
     generation_id_or_member_epoch: int
 
+    def partitions(self) -> list[tuple[str, int]]: ...
     def failure(self, code: int) -> bytes: ...
     def commit(
         self,

@@ -35,6 +35,7 @@ class FakeGroup(Group):
         self.subscribed: set[str] = set()
         self.refuse: ErrorCode | None = None
         self.checked: list[tuple[Any, ...]] = []
+        self.committed: list[list[tuple[bytes | None, int]]] = []  # what each commit is of
         for name, value in values.items():
             setattr(self, name, value)
 
@@ -52,6 +53,7 @@ class FakeGroup(Group):
         partitions: Any = None,
     ) -> None:
         self.checked.append((member_id, instance_id, epoch, version, transactional))
+        self.committed.append(list(partitions or ()))
         self._check()
 
     def check_fetch(self, member_id: str | None, epoch: int) -> None:

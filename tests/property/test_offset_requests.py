@@ -82,7 +82,7 @@ def served(host: OffsetsHost, version: int, request: Any) -> tuple[bytes, list[A
 @pytest.mark.parametrize("version", range(11))
 def test_both_ways_answer_and_write_the_same(version: int) -> None:
     random, host = seeded(), make_host()
-    taken = 0
+    taken = checked = 0
     for _ in range(150):
         body = codec.encode(random_request(random, version), version)
         parsed = parse_commit(body, version)
@@ -95,7 +95,9 @@ def test_both_ways_answer_and_write_the_same(version: int) -> None:
         group = host.machine.groups.get(parsed.group_id)
         if group is not None:
             assert group.checked[-2] == group.checked[-1]
-    assert (taken > 0) == (2 <= version <= 9)
+            assert group.committed[-2] == group.committed[-1]
+            checked += bool(group.committed[-1])
+    assert (taken > 0) == (checked > 0) == (2 <= version <= 9)
 
 
 @pytest.mark.parametrize("version", [2, 5, 6, 7, 8, 9])

@@ -55,6 +55,27 @@ cdef class CommitRequest:
     cdef list names                # of the topics, in order
     cdef Py_ssize_t answer_size
 
+    def partitions(self) -> list[tuple[str, int]]:
+        """What is committed, by name of the topic."""
+        cdef:
+            bint flexible = self.version >= FLEXIBLE_FIRST
+            Reader r = self.topics
+            int32_t count = 0, partition_count = 0
+            Text name
+            Partition partition
+            list found = []
+        # SAFETY: parse_commit has read the same bytes.
+        read_count(&r, &count, 1, flexible)
+        for number in range(count):
+            read_text(&r, &name, flexible)
+            read_count(&r, &partition_count, PARTITION_BYTES_MIN, flexible)
+            for _ in range(partition_count):
+                read_partition(&r, &partition, self.version)
+                found.append((self.names[number], partition.index))
+            if flexible:
+                skip_tagged_fields(&r)
+        return found
+
     def failure(self, int16_t code) -> bytes:
         """The body of an answer with this error for every partition."""
         return self.answer(code, None, 0, 0, None)

@@ -203,6 +203,11 @@ class Commits:
 
     def _partitions(self, request: Any, by_id: bool) -> Iterator[tuple[bytes | None, int]]:
         """What is committed, by topic id; looked at for a member of an older epoch only."""
+        if type(request) is CommitRequest:
+            topics = self._host.image.topics
+            for name, partition in request.partitions():
+                yield (topics[name].topic_id if name in topics else None), partition
+            return
         for topic in request.topics:
             topic_id = topic.topic_id if by_id else None
             if not by_id and topic.name in self._host.image.topics:
