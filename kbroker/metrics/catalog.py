@@ -95,7 +95,8 @@ TRANSACTIONS_OPEN = _row(
 TRANSACTIONS_HANGING = _row(
     "kbroker_transactions_hanging",
     GAUGE,
-    "Transactions whose markers could not all be written for ten seconds or more.",
+    "Transactions whose markers could not all be written for ten seconds or more, and those open "
+    "in a partition for longer than any timeout and five minutes: nobody will end them.",
 )
 TRANSACTIONS_COMMITTED = _row(
     "kbroker_transactions_committed_total", COUNTER, "Transactions committed."

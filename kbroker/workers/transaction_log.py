@@ -7,6 +7,7 @@ complete has readers see it so.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +15,18 @@ from kbroker._ext.producer_state import ProducerEntry
 from kbroker.errors import ErrorCode, StorageError
 from kbroker.ipc.process_table import Address
 from kbroker.ipc.rpc import Pending
+from kbroker.metrics.catalog import TRANSACTIONS_HANGING
 from kbroker.storage.partition_log import PartitionLog
 
 if TYPE_CHECKING:
     from kbroker.workers.io_worker import IoWorker
+
+log = logging.getLogger(__name__)
+
+# Its coordinator aborts a transaction after at most transaction.max.timeout.ms. One that is open
+# this much longer has none, as Kafka sees it.
+LATE_MS = 300_000
+LATE_CHECK_MS = 60_000
 
 # slot, producer id, producer epoch, commit, coordinator epoch, transaction version
 Marker = Sequence[Any]
@@ -47,6 +56,9 @@ class TransactionLog:
         self._worker = worker
         self._calls: list[MarkerCall] = []
         self._verify: Verify | None = None
+        # Slot, producer id, epoch and first offset of transactions that are open for too long.
+        self._late: set[tuple[int, int, int, int]] = set()
+        self._late_check_ms = 0
         worker.rpc.serve("write_markers", self.serve_write_markers)
         worker.rpc.serve("describe_producers", self.serve_describe_producers)
 
@@ -111,8 +123,31 @@ class TransactionLog:
         self._worker.engine.set_verifier(self._verify, enabled)
 
     def tick(self) -> None:
-        """Refuse batches that have waited too long for a transaction coordinator."""
+        """Refuse batches that have waited too long for a transaction coordinator; now and then
+        look for transactions that nobody will end.
+        """
         self._worker.engine.expire_held()
+        now_ms = self._worker.clock.monotonic_ms()
+        if now_ms >= self._late_check_ms:
+            self._late_check_ms = now_ms + LATE_CHECK_MS
+            self._look_for_late()
+
+    def _look_for_late(self) -> None:
+        limit_ms = self._worker.config["transaction.max.timeout.ms"] + LATE_MS
+        before_ms = self._worker.clock.now_ms() - limit_ms
+        late = set()
+        for source in self._worker.logs.logs():
+            for entry in source.appender.producers.late_transactions(before_ms):
+                first = entry.current_txn_first_offset
+                one = (source.slot, entry.producer_id, entry.producer_epoch, first)
+                late.add(one)
+                if one not in self._late:
+                    text = "%s: the transaction of producer %d, epoch %d, that began at offset %d"
+                    text += " hangs: no batch of it and no marker for %d s"
+                    log.warning(text, source.name, *one[1:], limit_ms // 1000)
+        if late != self._late:
+            self._worker.counters.add(TRANSACTIONS_HANGING, len(late) - len(self._late))
+            self._late = late
 
     def serve_describe_producers(self, sender: Address, slot: int) -> list[dict[str, int]]:
         """Every producer the log remembers, as DescribeProducers has them."""

@@ -201,6 +201,11 @@ cdef class ProducerState:
         cdef ProducerEntry entry = self.oldest_open()
         return None if entry is None else entry.current_txn_first_offset
 
+    def late_transactions(self, int64_t before_ms) -> list[ProducerEntry]:
+        """Those that are open and have had no batch since ``before_ms``."""
+        cdef ProducerEntry entry
+        return [entry for entry in self.open_transactions.values() if entry.last_timestamp < before_ms]
+
     def unplaced_transactions(self) -> list[tuple[int, int]]:
         """(producer id, first offset) of open transactions whose first batch is not known to lie anywhere."""
         cdef ProducerEntry entry

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ from doubles.log_store import NOW_MS, LogStore, append, batch, sent
 
 from kbroker._ext.produce_engine import ProduceEngine
 from kbroker.errors import ErrorCode
+from kbroker.metrics.catalog import Metric
 from kbroker.workers.transaction_log import TransactionLog
 
 pytestmark = pytest.mark.unit
@@ -32,8 +34,16 @@ class Worker:
         self.rpc = SimpleNamespace(serve=self.served.__setitem__)
         self.markers: list[tuple[int, int, int, int, bool]] = []
         self.coordinators = SimpleNamespace(on_marker=lambda *marker: self.markers.append(marker))
-        self.config = {"transaction.partition.verification.enable": True}
+        self.config: dict[str, Any] = {
+            "transaction.partition.verification.enable": True,
+            "transaction.max.timeout.ms": 900_000,
+        }
+        self.counted: Counter[str] = Counter()
+        self.counters = SimpleNamespace(add=self.count)
         self.failed: list[int] = []
+
+    def count(self, metric: Metric, amount: int) -> None:
+        self.counted[metric.name] += amount
 
     def on_storage_failure(self, slot: int) -> None:
         self.failed += self.logs.fail_directory_of(slot)
@@ -142,3 +152,39 @@ def test_verifier_follows_the_setting(worker):
     transactions.take_settings()
 
     assert given == [(None, True), (print, True), (print, False)]
+
+
+def hanging(worker: Worker) -> int:
+    return worker.counted["kbroker_transactions_hanging"]
+
+
+def test_transaction_that_nobody_ends_is_counted_as_hanging(worker, caplog):
+    """What Kafka's find-hanging looks for: open beyond every timeout, and five minutes more."""
+    transactions = TransactionLog(worker)
+    append(worker.log_of(0), sent(7, 0))
+    append(worker.log_of(1), sent(8, 0))
+    worker.clock.advance(900_000)
+    transactions.tick()
+    append(worker.log_of(1), sent(8, 1, timestamp=worker.clock.now_ms()))
+    worker.clock.advance(290_000)
+    transactions.tick()
+    assert hanging(worker) == 0
+
+    worker.clock.advance(20_000)
+    transactions.tick()
+    transactions.tick()
+    assert hanging(worker) == 0, "looked for once a minute"
+    worker.clock.advance(60_000)
+    transactions.tick()
+    assert hanging(worker) == 1
+    (line,) = [one.getMessage() for one in caplog.records]
+    assert "t-0: the transaction of producer 7, epoch 0, that began at offset 0 hangs" in line
+
+    worker.clock.advance(60_000)
+    transactions.tick()
+    assert hanging(worker) == 1
+    assert len(caplog.records) == 1
+    transactions.write_markers([[0, 7, 0, False, 0, 1]])
+    worker.clock.advance(60_000)
+    transactions.tick()
+    assert hanging(worker) == 0
