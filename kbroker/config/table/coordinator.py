@@ -140,8 +140,8 @@ TRANSACTIONS = (
         doc="How often expired transactional ids are removed."),
     Key("transaction.partition.verification.enable", BOOLEAN, True, LOW, dynamic=CLUSTER_WIDE,
         doc="Check that a partition belongs to the transaction before writing to it."),
-    Key("transaction.two.phase.commit.enable", BOOLEAN, False, LOW, status=LATER,
-        doc="Let producers keep a transaction open until an outside coordinator decides."),
+    Key("transaction.two.phase.commit.enable", BOOLEAN, False, LOW,
+        doc="Let producers take part in two-phase commits: no timeout aborts their transactions."),
 )
 
 SECTIONS = (

@@ -109,7 +109,7 @@ class TransactionMachine:
 
         is_same: it began when the one before it in that place did.
         """
-        if txn.state != State.ONGOING:
+        if txn.state != State.ONGOING or txn.timeout_ms == state.NO_TIMEOUT_MS:
             self.ongoing.pop(txn.transactional_id, None)
         elif not is_same or txn.transactional_id not in self.ongoing:
             self.ongoing[txn.transactional_id] = txn
@@ -198,7 +198,7 @@ class TransactionMachine:
             new_id = await self.new_producer_id()
 
     async def _init_producer_id(self, call: Call) -> InitProducerIdResponse:
-        code = requests.check_init(call.request, self.host.config["transaction.max.timeout.ms"])
+        code = requests.check_init(call.request, self.host.config)
         if code:
             return requests.init_failed(code, call.version)
         return await self.with_producer_id(self._init, call)
@@ -242,7 +242,7 @@ class TransactionMachine:
     ) -> InitProducerIdResponse:
         """A producer starts with this id and epoch; those before are fenced by it."""
         now_ms = self.host.wall_ms()
-        timeout_ms = request.transaction_timeout_ms
+        timeout_ms = requests.timeout_of(request)
         self.append(op, txn, state.initialized(txn, producer_id, epoch, timeout_ms, now_ms))
         before = txn.producer_id, txn.epoch, txn.last_epoch
         is_same = before[:2] == (producer_id, epoch)

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kbroker.coordinator.transaction import rules
-from kbroker.coordinator.transaction.state import NO_EPOCH, NO_PRODUCER_ID, Partition
+from kbroker.coordinator.transaction.state import (
+    NO_EPOCH,
+    NO_PRODUCER_ID,
+    NO_TIMEOUT_MS,
+    Partition,
+)
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
 from kbroker.protocol.messages.init_producer_id import (
@@ -14,20 +19,30 @@ from kbroker.protocol.messages.init_producer_id import (
     InitProducerIdResponse,
 )
 
+if TYPE_CHECKING:
+    from kbroker.config.loader import BrokerConfig
 
-def check_init(request: InitProducerIdRequest, timeout_ms_max: int) -> ErrorCode:
+
+def check_init(request: InitProducerIdRequest, config: BrokerConfig) -> ErrorCode:
     """What is wrong with the request, whatever the state is."""
     has_id = request.producer_id != NO_PRODUCER_ID
     if not request.transactional_id or has_id != (request.producer_epoch != NO_EPOCH):
         return ErrorCode.INVALID_REQUEST
-    # COMPAT: as Kafka refuses two-phase commit (KIP-939) where it is not enabled.
-    if request.enable2_pc:
+    if request.enable2_pc and not config["transaction.two.phase.commit.enable"]:
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    # COMPAT: Kafka 4.3 does not go on with a prepared transaction yet (KIP-939).
     if request.keep_prepared_txn:
         return ErrorCode.UNSUPPORTED_VERSION
-    if not 0 < request.transaction_timeout_ms <= timeout_ms_max:
+    timeout_ms_max = config["transaction.max.timeout.ms"]
+    if not request.enable2_pc and not 0 < request.transaction_timeout_ms <= timeout_ms_max:
         return ErrorCode.INVALID_TRANSACTION_TIMEOUT
     return ErrorCode.NONE
+
+
+def timeout_of(request: InitProducerIdRequest) -> int:
+    """The timeout of the producer's transactions; with two-phase commit they have none."""
+    timeout_ms: int = request.transaction_timeout_ms
+    return NO_TIMEOUT_MS if request.enable2_pc else timeout_ms
 
 
 def init_failed(code: ErrorCode, version: int) -> InitProducerIdResponse:

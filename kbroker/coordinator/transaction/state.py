@@ -16,6 +16,9 @@ from kbroker.coordinator.records.transaction_topic import TransactionLogValue
 
 NO_PRODUCER_ID = NO_EPOCH = -1
 NO_TIME = -1
+# Recorded of a producer that takes part in two-phase commits (KIP-939): whoever coordinates those
+# decides, and no time aborts its transactions.
+NO_TIMEOUT_MS = 2**31 - 1
 EPOCH_MAX = 32767
 # The last epoch a client gets; the one above is kept for fencing it.
 CLIENT_EPOCH_MAX = EPOCH_MAX - 1

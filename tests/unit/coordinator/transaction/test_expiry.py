@@ -46,6 +46,18 @@ def test_transaction_past_its_timeout_is_aborted(
     assert host.add(producer, 1) == [ErrorCode.PRODUCER_FENCED]
 
 
+def test_transaction_of_a_two_phase_commit_is_not_aborted_by_time() -> None:
+    host = host_with_topics(transaction_two_phase_commit_enable="true")
+    response = host.init(version=6, enable2_pc=True, transaction_timeout_ms=1)
+    producer = response.producer_id, response.producer_epoch
+    assert host.add(producer, 0) == [0]
+    host.reload()
+    host.advance(5 * WEEK_MS)
+    assert host.txn.state == State.ONGOING
+    assert host.end(producer, True).error_code == 0
+    assert host.txn.state == State.COMPLETE_COMMIT
+
+
 @pytest.mark.parametrize(("version", "code"), [(1, 47), (4, 90), (5, 48)])
 def test_commit_after_the_timeout_is_refused(
     host: TransactionHost, version: int, code: int

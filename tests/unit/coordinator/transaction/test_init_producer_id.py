@@ -64,6 +64,21 @@ def test_request_that_cannot_be_served_is_refused(
     assert not host.machine.transactions
 
 
+def test_two_phase_commit_has_to_be_enabled_and_keeps_nothing_prepared() -> None:
+    host = host_with_topics(transaction_two_phase_commit_enable="true")
+    kept = host.init(version=6, enable2_pc=True, keep_prepared_txn=True)
+    assert given(kept) == (ErrorCode.UNSUPPORTED_VERSION, -1, -1)
+
+    answer = host.init(version=6, enable2_pc=True, transaction_timeout_ms=-1)
+
+    assert given(answer) == (0, FIRST_ID, 0)
+    assert (answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch) == (-1, -1)
+    assert host.txn.timeout_ms == 2**31 - 1
+    assert host.init(version=6, transaction_timeout_ms=0).error_code == (
+        ErrorCode.INVALID_TRANSACTION_TIMEOUT
+    )
+
+
 def test_longest_timeout_is_allowed(host: TransactionHost) -> None:
     assert host.init(transaction_timeout_ms=900_000).error_code == 0
 
