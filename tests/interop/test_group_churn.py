@@ -125,28 +125,48 @@ def check(writer: Writer, members: list[Member], everyone: list[Member], topic: 
     def all_taken() -> bool:
         return sum(len(while_owned(member)) for member in everyone) >= count
 
-    wait_until(all_taken, DRAIN_S, f"all {count} records are taken")
+    def missing() -> str:
+        """What nobody was given while it had the partition, and what happened around that."""
+        offsets: dict[Partition, set[int]] = defaultdict(set)
+        for member in everyone:
+            for record in while_owned(member):
+                offsets[record.where].add(record.offset)
+        for where, there in offsets.items():
+            for offset in range(max(there)):
+                if offset not in there:
+                    return f"{where} {offset}: {story(where, offset, everyone)}"
+        return "at the end of partitions"
+
+    try:
+        wait_until(all_taken, DRAIN_S, f"all {count} records are taken")
+    except AssertionError as error:
+        raise AssertionError(f"{error}; {missing()}") from None
     assert overlaps(everyone) == []
     for index, member in enumerate(everyone):
         for record in while_owned(member):
             name = f"{member.name} #{index}"
             seen[record.where].append((record.at, record.offset, name))
     for where, records in seen.items():
-        offsets = [offset for _, offset, _ in sorted(records)]
-        if offsets != list(range(len(offsets))):
-            raise AssertionError(f"{where}: {story(where, sorted(records), everyone)}")
+        for position, (_, offset, _) in enumerate(sorted(records)):
+            if offset != position:
+                raise AssertionError(f"{where}: {story(where, offset, everyone)}")
     assert sum(map(len, seen.values())) == count
     rebalances = sum(move.kind == "assigned" for member in everyone for move in member.moves)
     print(f"{count} records, {len(everyone)} members, {rebalances} assignments")
 
 
-def story(where: Partition, records: list[tuple[float, int, str]], everyone: list[Member]) -> str:
-    """What happened around the first record that came out of turn."""
-    at, wrong, _ = next(record for n, record in enumerate(records) if record[1] != n)
-    lines = [(at, f"{offset} to {name}") for at, offset, name in records if abs(offset - wrong) < 3]
+def story(where: Partition, offset: int, everyone: list[Member]) -> str:
+    """What happened to a partition around one of its records."""
+    lines = []
+    for index, member in enumerate(everyone):
+        name = f"{member.name} #{index}"
+        for record in member.taken:
+            if record.where == where and abs(record.offset - offset) < 3:
+                lines.append((record.at, f"{record.offset} to {name}"))
+    first, last = min(lines)[0], max(lines)[0]
     for index, member in enumerate(everyone):
         for move in member.moves:
-            if where in move.partitions and abs(move.at - at) < 5:
+            if where in move.partitions and first - 3 < move.at < last + 3:
                 lines.append((move.at, f"{move.kind}: {member.name} #{index}"))
     return "; ".join(f"{at:.3f} {text}" for at, text in sorted(lines))
 

@@ -150,8 +150,12 @@ class ThreadMember:
         self._moves.append(Move(time.monotonic(), kind, gone, began))
 
     def _take(self, topic: str, partition: int, offset: int, value: bytes) -> None:
+        """A client may hand out a record of a partition that it has just given up: that one is
+        not to be committed, and would spoil the commit of all others with some clients.
+        """
         with self._lock:
-            self._next[topic, partition] = offset + 1
+            if (topic, partition) in self._owned:
+                self._next[topic, partition] = offset + 1
             self._taken.append(Taken(time.monotonic(), topic, partition, offset, value.decode()))
 
     def _settle(self, gone: Iterable[Partition]) -> tuple[dict[Partition, int], float]:
