@@ -101,8 +101,10 @@ class PartitionLog:
         self._table = table
         self._segments = loaded.segments
         self._unsynced = Unsynced(self.path, self.log_dir)
-        self._unsynced.names_changed = created or loaded.recovered
-        self._unsynced.path_is_new = created
+        # Nobody synced the names of a log that was made or found after a kill, nor a clean stop
+        # those of one without records.
+        if created or loaded.recovered or self._segments[-1].size == 0:
+            self._unsynced.names_changed(path_is_new=True)
         self.appender = LogAppender(table, self.slot, self, loaded.producers)
         # The log end at which every file is as a clean stop leaves it; None: there is none.
         self._clean_end = loaded.next_offset if _says_where_it_ends(loaded) else None
@@ -313,10 +315,11 @@ class PartitionLog:
         Raises StorageError.
         """
         try:
-            self._with_txn_index(self._unsynced.job(0, 0)).run()
+            job = self._with_txn_index(self._unsynced.job(0, 0))
+            job.run()
         except OSError as error:
             raise self.fail(error) from error
-        self._unsynced.settle(self._segments[-1].base_offset)
+        self._unsynced.settle(job, self._segments[-1].base_offset)
         self._note_unsynced()
 
     # ---- flushing ----
@@ -341,7 +344,7 @@ class PartitionLog:
     def finish_flush(self, job: FlushJob) -> None:
         """The job has run without an error."""
         self.flush_running = False
-        self._unsynced.settle(job.end_offset)
+        self._unsynced.settle(job, job.end_offset)
         self._note_unsynced()
         self.appender.mark_flushed(job.end_offset, job.messages)
         if self.log_end_offset > self.recovery_point:
@@ -363,7 +366,7 @@ class PartitionLog:
 
     def _names_changed(self) -> None:
         self._clean_end = None
-        self._unsynced.names_changed = True
+        self._unsynced.names_changed()
         self._note_unsynced()
 
     def _adopt_unsynced(self, recovery_point: int) -> None:
@@ -589,7 +592,7 @@ class PartitionLog:
             return None
         self._active.trim(self.appender)
         snapshot = producer_snapshots.write_snapshot(self.path, self.appender.producers)
-        self._unsynced.names_changed = True
+        self._unsynced.names_changed()
         is_synced = self.log_end_offset == self.recovery_point
         job = self.begin_flush(with_active=not is_synced)
         job.files += [

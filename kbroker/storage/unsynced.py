@@ -16,11 +16,12 @@ class FlushJob:
     thread.
     """
 
-    __slots__ = ("directories", "end_offset", "fds", "files", "messages")
+    __slots__ = ("directories", "end_offset", "fds", "files", "messages", "names_version")
 
-    def __init__(self, end_offset: int, messages: int) -> None:
+    def __init__(self, end_offset: int, messages: int, names_version: int = 0) -> None:
         self.end_offset = end_offset
         self.messages = messages
+        self.names_version = names_version
         self.fds: list[int] = []
         self.files: list[str] = []
         self.directories: list[str] = []
@@ -53,18 +54,25 @@ class Unsynced:
     write-back to the open file that was written through.
     """
 
-    __slots__ = ("_log_dir", "_path", "_sealed", "names_changed", "path_is_new")
+    __slots__ = ("_log_dir", "_names_synced", "_names_version", "_path", "_path_is_new", "_sealed")
 
     def __init__(self, path: str, log_dir: str) -> None:
         self._path = path
         self._log_dir = log_dir
         self._sealed: list[tuple[int, Segment]] = []
-        # A file was made, renamed or removed; the partition's directory itself was made.
-        self.names_changed = False
-        self.path_is_new = False
+        # How often files were made, renamed or removed, and up to which time that is synced. Two
+        # jobs may be under way: what one has taken on is not done for the other.
+        self._names_version = 0
+        self._names_synced = 0
+        self._path_is_new = False
 
     def __bool__(self) -> bool:
-        return bool(self._sealed) or self.names_changed or self.path_is_new
+        return bool(self._sealed) or self._names_version > self._names_synced
+
+    def names_changed(self, *, path_is_new: bool = False) -> None:
+        """A file was made, renamed or removed; or the partition's directory itself was made."""
+        self._names_version += 1
+        self._path_is_new |= path_is_new
 
     def add(self, fd: int, segment: Segment) -> None:
         """Take over the descriptor of a sealed segment."""
@@ -78,7 +86,7 @@ class Unsynced:
 
     def job(self, end_offset: int, messages: int, active_fd: int | None = None) -> FlushJob:
         """A job for everything here, and for the active segment."""
-        job = FlushJob(end_offset, messages)
+        job = FlushJob(end_offset, messages, self._names_version)
         # Duplicates share the open file; the originals may be closed while the job runs.
         job.fds = [os.dup(fd) for fd, _ in self._sealed]
         if active_fd is not None:
@@ -89,15 +97,17 @@ class Unsynced:
                 for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
             ]
             job.files.append(snapshot_path(self._path, segment.next_offset))
-        if self.names_changed:
+        if self._names_version > self._names_synced:
             job.directories.append(self._path)
-        if self.path_is_new:
-            job.directories.append(self._log_dir)
-        self.names_changed = self.path_is_new = False
+            if self._path_is_new:
+                job.directories.append(self._log_dir)
         return job
 
-    def settle(self, synced_to: int) -> None:
-        """Everything below ``synced_to`` is on disk."""
+    def settle(self, job: FlushJob, synced_to: int) -> None:
+        """``job`` has run: its names, and everything below ``synced_to``, are on disk."""
+        self._names_synced = max(self._names_synced, job.names_version)
+        if self._names_synced == self._names_version:
+            self._path_is_new = False
         for entry in [entry for entry in self._sealed if entry[1].next_offset <= synced_to]:
             os.close(entry[0])
             self._sealed.remove(entry)

@@ -18,7 +18,7 @@ def test_job_of_a_log_deleted_meanwhile_is_no_failure_of_the_disk(tmp_path):
     sealed = Segment(str(path), 0, 0, 10)
     fd = os.open(sealed.path(".log"), os.O_RDWR | os.O_CREAT)
     unsynced.add(fd, sealed)
-    unsynced.names_changed = True
+    unsynced.names_changed()
     job = unsynced.job(10, 10)
 
     path.rename(tmp_path / "t-0.0123-delete")
@@ -38,3 +38,18 @@ def test_job_that_cannot_sync_fails(tmp_path):
 
     os.close(reader)
     os.close(writer)
+
+
+def test_names_that_a_job_has_taken_on_are_synced_by_the_next_one_too(tmp_path):
+    """The first may still wait for its turn when the second is what an answer waits for."""
+    unsynced = Unsynced(str(tmp_path / "t-0"), str(tmp_path))
+    unsynced.names_changed(path_is_new=True)
+    slow = unsynced.job(1, 1)
+    urgent = unsynced.job(1, 1)
+
+    assert urgent.directories == slow.directories == [str(tmp_path / "t-0"), str(tmp_path)]
+    unsynced.settle(urgent, 1)
+    assert not unsynced
+    unsynced.names_changed()
+    unsynced.settle(slow, 1)
+    assert unsynced.job(1, 1).directories == [str(tmp_path / "t-0")]

@@ -1,0 +1,235 @@
+"""The power goes while a whole broker works: what it acknowledged is there when it starts again.
+
+As ``test_power_cuts``, with every process of a broker behind the shim, its metadata store included,
+and ``log.flush.interval.messages=1``, so that acknowledged means synced. Topics come and go, a
+compacted one is cleaned all along, a group commits, segments roll and are deleted.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fault.shim import broker_command, shimmed
+from fault.wire_client import LATEST, WireClient
+from fault.write_log import JOURNAL, STRICT, Change, Disk, Marker, marks, read_log
+
+from kbroker.errors import ErrorCode
+from kbroker.protocol.messages.delete_records import DeleteRecordsRequest
+from kbroker.protocol.messages.delete_topics import DeleteTopicsRequest
+from kbroker.protocol.messages.find_coordinator import FindCoordinatorRequest
+from kbroker.protocol.messages.offset_commit import OffsetCommitRequest
+from kbroker.record.builder import BatchBuilder
+from kbroker.testing import Broker
+from kbroker.testing.waiting import wait_until
+
+pytestmark = [pytest.mark.fault, pytest.mark.timeout(600)]
+
+CUTS = 8
+ROUNDS = 60
+KEYS = 6
+KEPT, SPARSE = "kept", "sparse"
+GROUP = "g"
+SETTINGS = {
+    "log.flush.interval.messages": 1,
+    "log.segment.bytes": 4000,
+    "log.index.size.max.bytes": 4096,
+    "log.segment.delete.delay.ms": 50,
+    "log.retention.check.interval.ms": 200,
+    "log.initial.task.delay.ms": 100,
+    "log.cleaner.backoff.ms": 20,
+    "log.cleaner.dedupe.buffer.size": 4 << 20,
+    "log.flush.offset.checkpoint.interval.ms": 200,
+    "log.flush.start.offset.checkpoint.interval.ms": 200,
+    "replica.high.watermark.checkpoint.interval.ms": 200,
+    "offsets.topic.num.partitions": 1,
+}
+
+
+@pytest.fixture
+def work() -> Iterator[Path]:
+    """A directory in memory where there is one."""
+    shared = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=shared if shared.is_dir() else None) as path:
+        yield Path(path)
+
+
+class Recording:
+    """A broker at work behind the shim; what was promised when is marked in the log."""
+
+    def __init__(self, work: Path, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.log = work / "changes"
+        self.root = work / "recorded" / "data"
+        self.root.mkdir(parents=True)
+        self.mark = Marker(self.log)
+        self.topics = 0
+        self.made: list[str] = []
+        self.commits = 0
+
+    def run(self) -> list[Change]:
+        command = broker_command(shimmed(self.root, log=self.log))
+        settings = {**SETTINGS, "log.dirs": self.root}
+        with Broker(settings, directory=self.root.parent, command=command) as broker:
+            with WireClient((broker.host, broker.port)) as self.client:
+                self.client.create_topic(KEPT)
+                self.client.create_topic(
+                    SPARSE, cleanup_policy="compact", min_cleanable_dirty_ratio=0.01
+                )
+                self.mark(created=KEPT)
+                self.mark(created=SPARSE)
+                actions = [self.produce] * 12 + [self.delete_records, self.create, self.delete]
+                actions += [self.commit] * 2
+                for _ in range(ROUNDS):
+                    self.random.choice(actions)()
+                wait_until(lambda: "compacted offsets" in broker.log_text, 10, "compacted")
+                for _ in range(ROUNDS // 4):
+                    self.random.choice(actions)()
+            broker.stop()
+            self.mark(stopped=True)
+        return read_log(self.log)
+
+    def produce(self) -> None:
+        topic = self.random.choice([KEPT, SPARSE, SPARSE])
+        builder = BatchBuilder(self.random.choice([0, 0, 1]))
+        written = []
+        for _ in range(self.random.randint(1, 8)):
+            key, value = b"%d" % self.random.randrange(KEYS), self.random.randbytes(40).hex()
+            builder.append(value.encode(), key, int(time.time() * 1000), ())
+            written.append([key.decode(), value])
+        base = self.client.offset(topic, 0, LATEST)
+        self.mark(writing=topic, base=base, records=written)
+        answer = self.client.produce(topic, {0: builder.build()}, acks=-1)[0]
+        assert (answer.error_code, answer.base_offset) == (0, base)
+        self.mark(acked=topic, end=base + len(written))
+
+    def delete_records(self) -> None:
+        end = self.client.offset(KEPT, 0, LATEST)
+        start = self.random.randint(0, end)
+        self.mark(deleting=KEPT, start=start)
+        cls = DeleteRecordsRequest
+        part = cls.DeleteRecordsPartition(partition_index=0, offset=start)
+        topic = cls.DeleteRecordsTopic(name=KEPT, partitions=[part])
+        self.client.call(cls(topics=[topic], timeout_ms=5000), 1)
+
+    def create(self) -> None:
+        self.topics += 1
+        name = f"d{self.topics}"
+        self.client.create_topic(name, self.random.randint(1, 3))
+        self.made.append(name)
+        self.mark(created=name)
+
+    def delete(self) -> None:
+        if self.made:
+            name = self.made.pop()
+            self.mark(deleting_topic=name)
+            answer = self.client.call(DeleteTopicsRequest(topic_names=[name], timeout_ms=5000), 4)
+            assert answer.responses[0].error_code == 0
+            self.mark(deleted_topic=name)
+
+    def commit(self) -> None:
+        self.commits += 1
+        self.mark(committing=self.commits)
+        cls = OffsetCommitRequest
+        part = cls.OffsetCommitRequestPartition(partition_index=0, committed_offset=self.commits)
+        topic = cls.OffsetCommitRequestTopic(name=KEPT, partitions=[part])
+        request = cls(group_id=GROUP, generation_id_or_member_epoch=-1, topics=[topic])
+
+        def is_committed() -> bool:  # the offsets topic is made when its coordinator is looked for
+            if self.commits == 1:
+                self.client.call(FindCoordinatorRequest(key=GROUP), 1)
+            answer = self.client.call(request, 7).topics[0].partitions[0].error_code
+            return bool(answer == 0)
+
+        wait_until(is_committed, 10, "committed")
+        self.mark(committed=self.commits)
+
+
+class Promises:
+    """What must be true after a cut, by the marks before it."""
+
+    def __init__(self, facts: list[dict[str, Any]]) -> None:
+        self.topics: set[str] = set()
+        self.gone: set[str] = set()
+        self.in_doubt: set[str] = set()
+        self.written: dict[str, dict[int, tuple[str, str]]] = {KEPT: {}, SPARSE: {}}
+        self.ends = {KEPT: 0, SPARSE: 0}
+        self.deleted_up_to = 0
+        self.committed = self.committing = 0
+        for fact in facts:
+            if "created" in fact:
+                self.topics.add(fact["created"])
+            elif "deleting_topic" in fact:
+                self.topics.discard(fact["deleting_topic"])
+            elif "deleted_topic" in fact:
+                self.gone.add(fact["deleted_topic"])
+            elif "writing" in fact:
+                places = enumerate(fact["records"], fact["base"])
+                self.written[fact["writing"]].update((at, (k, v)) for at, (k, v) in places)
+            elif "acked" in fact:
+                self.ends[fact["acked"]] = fact["end"]
+            elif "deleting" in fact:
+                self.deleted_up_to = max(self.deleted_up_to, fact["start"])
+            self.committing = fact.get("committing", self.committing)
+            self.committed = fact.get("committed", self.committed)
+
+    def check(self, client: WireClient) -> None:
+        names = {topic.name for topic in client.metadata(*self.topics, *self.gone).topics
+                 if topic.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}  # fmt: skip
+        assert self.topics <= names, f"{self.topics - names} were acknowledged and are gone"
+        assert not names & self.gone, f"{names & self.gone} were deleted and are back"
+        for topic in (KEPT, SPARSE):
+            if topic in self.topics:
+                self.check_records(client, topic)
+        if self.committed:
+            found = wait_until(lambda: client.committed(GROUP, KEPT, 1), 10, "offsets")
+            assert self.committed <= found[0] <= self.committing
+
+    def check_records(self, client: WireClient, topic: str) -> None:
+        written, end = self.written[topic], self.ends[topic]
+        # While the cleaner exchanges segments a fetch that does not wait comes back with nothing.
+        (records,) = wait_until(lambda: (client.read_all(topic, 0),), 10, "read")
+        found = {r.offset: (str(r.key, "ascii"), str(r.value, "ascii"))
+                 for r in records if r.key and r.value}  # fmt: skip
+        assert client.offset(topic, 0, LATEST) >= end, topic
+        wrong = {offset: pair for offset, pair in found.items() if written.get(offset) != pair}
+        assert not wrong, wrong
+        if topic == KEPT:
+            missing = set(range(self.deleted_up_to, end)) - found.keys()
+            assert not missing, f"acknowledged and gone: {sorted(missing)}"
+            return
+        newest = {pair[0]: offset for offset, pair in sorted(found.items())}
+        last = {pair[0]: offset for offset, pair in sorted(written.items()) if offset < end}
+        for key, offset in last.items():
+            assert newest.get(key, -1) >= offset, f"key {key}: {offset} is gone"
+
+
+def test_power_cut_of_a_broker_loses_nothing_acknowledged(
+    work: Path, seed: int, scale: int
+) -> None:
+    recording = Recording(work, seed)
+    changes = recording.run()
+    shutil.rmtree(recording.root)
+    chance = random.Random(seed)
+    for number in range(CUTS * scale):
+        cut = chance.randrange(1, len(changes) + 1)
+        promises = Promises(marks(changes[:cut]))
+        disk = Disk(recording.root, changes[:cut])
+        directory = work / "cut"
+        disk.write(directory / "data", chance, chance.choice([JOURNAL, STRICT]))
+        context = f"cut {number} after change {cut} of {len(changes)}"
+        with Broker(SETTINGS, directory=directory, start_timeout=10) as broker:
+            try:
+                wait_until(lambda b=broker: "processes are ready" in b.log_text, 10, "all ready")
+                with WireClient((broker.host, broker.port)) as client:
+                    promises.check(client)
+            except AssertionError as error:
+                raise AssertionError(f"{context}: {error}\n{broker.log_text[-3000:]}") from error
+            assert "Traceback" not in broker.log_text, f"{context}\n{broker.log_text[-4000:]}"
+        shutil.rmtree(directory)
