@@ -24,10 +24,16 @@ cdef extern from "Python.h":
     char* PyBytes_AS_STRING(PyObject* content) nogil
     int _PyBytes_Resize(PyObject** content, Py_ssize_t size) except -1
 
+cdef extern from "lz4_regular.h" nogil:
+    int64_t lz4_regular_decode(const uint8_t* data, size_t size, uint8_t* out, size_t room, int64_t* patience)
+
 cdef enum:
     ZSTD_MAGIC = 0xFD2FB528
     ZSTD_BLOCK_BYTES_MAX = 128 * 1024
     LZ4_MAGIC = 0x184D2204
+    # What lz4_regular_decode may waste before it gives up; a few microseconds. Then this many frames go without it.
+    LZ4_PATIENCE_MAX = 4096
+    LZ4_FRAMES_UNTRIED = 15
 
 cdef enum FrameStatus:
     FRAME_OK = 0
@@ -187,9 +193,27 @@ cdef uint8_t lz4_header_checksum(const uint8_t* data, Py_ssize_t size) noexcept 
     return <uint8_t>((hashed ^ (hashed >> 16)) >> 8)
 
 
+# Patience for the next frame; below 0, how many more frames are not tried. SAFETY: threads may overwrite each other's
+# value; each is a right one.
+cdef int64_t _lz4_patience = LZ4_PATIENCE_MAX
+
+
+# One block, by lz4_regular_decode as long as *patience lasts, else by `decode`. Returns the bytes written, -1 for
+# damaged input.
+cdef inline int64_t decode_lz4_block(
+    const uint8_t* data, Py_ssize_t size, uint8_t* out, int64_t room, Lz4DecodeBlock decode, int64_t* patience
+) noexcept nogil:
+    cdef int64_t written
+    if patience[0] >= 0:
+        written = lz4_regular_decode(data, <size_t>size, out, <size_t>room, patience)
+        if written >= 0:
+            return written
+    return decode(<const char*>data, <char*>out, <int>size, <int>room)
+
+
 # Decode the blocks of a frame that scan_lz4 has accepted. Returns the bytes written, -1 for damaged input.
 cdef int64_t decode_lz4_blocks(
-    const uint8_t* data, Py_ssize_t size, uint8_t* out, int64_t capacity, Lz4DecodeBlock decode
+    const uint8_t* data, Py_ssize_t size, uint8_t* out, int64_t capacity, Lz4DecodeBlock decode, int64_t* patience
 ) noexcept nogil:
     cdef:
         Reader r
@@ -197,7 +221,7 @@ cdef int64_t decode_lz4_blocks(
         int64_t written = 0
         Py_ssize_t block_size
         Py_ssize_t descriptor_size = 10 if data[4] & 0x08 else 2
-        int n
+        int64_t n
     if data[4 + descriptor_size] != lz4_header_checksum(data + 4, descriptor_size):
         return -1
     r.pos = data + 4 + descriptor_size + 1
@@ -213,7 +237,7 @@ cdef int64_t decode_lz4_blocks(
             memcpy(out + written, r.pos, <size_t>block_size)
             written += block_size
         else:
-            n = decode(<const char*>r.pos, <char*>out + written, <int>block_size, <int>(capacity - written))
+            n = decode_lz4_block(r.pos, block_size, out + written, capacity - written, decode, patience)
             if n < 0:
                 return -1
             written += n
@@ -235,16 +259,43 @@ cdef int64_t plain_lz4_bound(const uint8_t* data, Py_ssize_t size) noexcept nogi
 cdef int64_t decode_plain_lz4(
     const uint8_t* data, Py_ssize_t size, uint8_t* out, int64_t bound, Lz4DecodeBlock decode
 ) noexcept nogil:
+    global _lz4_patience
     cdef:
         Reader r
         uint64_t declared = 0
-        int64_t written = decode_lz4_blocks(data, size, out, bound, decode)
+        int64_t before = _lz4_patience
+        int64_t patience = before
+        int64_t written = decode_lz4_blocks(data, size, out, bound, decode, &patience)
+    if before < 0:
+        _lz4_patience = before + 1 if before < -1 else LZ4_PATIENCE_MAX
+    else:
+        _lz4_patience = -LZ4_FRAMES_UNTRIED if patience < 0 else min(patience, LZ4_PATIENCE_MAX)
     if data[4] & 0x08:
         r.pos = data + 6
         r.end = data + size
         if not take(&r, 8, &declared) or <uint64_t>written != declared:
             return -1
     return written
+
+
+def decode_regular_lz4_block(data, Py_ssize_t room, int64_t patience=LZ4_PATIENCE_MAX):
+    """The content of one LZ4 block, at most ``room`` bytes, by lz4_regular_decode; None if it leaves it. For tests."""
+    cdef:
+        Py_buffer view
+        int64_t written
+        PyObject* content = NULL
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        content = PyBytes_FromStringAndSize(NULL, room)
+        written = lz4_regular_decode(
+            <const uint8_t*>view.buf, <size_t>view.len, <uint8_t*>PyBytes_AS_STRING(content), <size_t>room, &patience)
+        if written < 0:
+            return None
+        _PyBytes_Resize(&content, <Py_ssize_t>written)
+        return <object>content
+    finally:
+        PyBuffer_Release(&view)
+        Py_XDECREF(content)
 
 
 def decode_lz4_frame(data, size_t decode_block):
