@@ -86,6 +86,8 @@ def _check_times(config: BrokerConfig) -> None:
 def _check_places(config: BrokerConfig) -> None:
     if not config.log_dirs:
         _refuse(config, "log.dirs", "at least one directory")
+    if not set(config["cordoned.log.dirs"]) <= {*config.log_dirs, "*"}:
+        _refuse(config, "cordoned.log.dirs", "directories that are in log.dirs, or *")
     # Parsing them refuses what is malformed, doubled or not built.
     _ = config.listeners, config.advertised_listeners
     for name in ("socket.send.buffer.bytes", "socket.receive.buffer.bytes"):

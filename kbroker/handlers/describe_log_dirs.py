@@ -66,10 +66,14 @@ def directory(described: dict[str, Any]) -> Any:
         log_dir=described["path"],
         total_bytes=described["total_bytes"],
         usable_bytes=described["usable_bytes"],
+        is_cordoned=described["cordoned"],
     )
 
 
 def partition(entry: dict[str, Any]) -> Any:
     return DescribeLogDirsResponse.DescribeLogDirsPartition(
-        partition_index=entry["partition"], partition_size=entry["size"]
+        partition_index=entry["partition"],
+        partition_size=entry["size"],
+        offset_lag=entry.get("lag", 0),
+        is_future_key=entry.get("future", False),
     )

@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 MODULES = (
     "acls",
     "alter_configs",
+    "alter_replica_log_dirs",
     "api_versions",
     "create_partitions",
     "create_topics",
@@ -46,6 +47,7 @@ MODULES = (
     "metadata",
     "offset_commit",
     "offset_for_leader_epoch",
+    "partition_reassignments",
     "sasl_handshake",
     "transactions",
     "write_txn_markers",

@@ -94,6 +94,15 @@ class ActiveSegment:
             bytes_since_index=segment.size - tail,
         )
 
+    def take_over(self, appender: LogAppender) -> None:
+        """Have ``appender`` go on in these files, which are a copy of those it has."""
+        appender.change_files(
+            fd=self.fd,
+            offset_index=self.offsets,
+            time_index=self.times,
+            preallocated=self._preallocated,
+        )
+
     def start_position(self, offset: int, size: int) -> int:
         """As ``Segment.start_position``; the file's start if the index is wrong. Raises OSError."""
         try:

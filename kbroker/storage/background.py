@@ -32,6 +32,11 @@ class BackgroundDisk:
         self._thread: threading.Thread | None = None
 
     @property
+    def inline(self) -> bool:
+        """Whether jobs run at once."""
+        return self._inline
+
+    @property
     def pending(self) -> int:
         """Jobs whose ``on_done`` has not run."""
         return self._pending

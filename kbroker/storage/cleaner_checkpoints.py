@@ -30,8 +30,14 @@ class CleanerCheckpoints:
                 self._offsets[path] = {}
 
     def get(self, log_dir: str, key: TopicPartition) -> int | None:
-        """Where the last compaction ended, None if there was none."""
-        return self._offsets[log_dir].get(key)
+        """Where the last compaction ended, None if there was none.
+
+        The log may have come from another directory since.
+        """
+        known = self._offsets[log_dir].get(key)
+        if known is not None:
+            return known
+        return next((found[key] for found in self._offsets.values() if key in found), None)
 
     def put(self, log_dir: str, key: TopicPartition, offset: int) -> None:
         """Write one line, durably. Raises OSError."""

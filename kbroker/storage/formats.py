@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
@@ -17,9 +19,13 @@ TEMPORARY_SUFFIX = ".tmp"
 SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 
 # Directories: <topic>-<partition>.<32 hex digits>-delete waits for deletion; ...-stray belonged to
-# another topic id.
+# another topic id; ...-future is a replica on its way into this log directory.
 DELETE_DIR_SUFFIX = "-delete"
 STRAY_DIR_SUFFIX = "-stray"
+FUTURE_DIR_SUFFIX = "-future"
+# kbroker's own: in a partition's directory that has taken the place of one in another log
+# directory, until that one is gone.
+MOVED_MARKER = "moved.txt"
 
 PARTITION_METADATA = "partition.metadata"
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
@@ -56,6 +62,18 @@ def base_offset_of(name: str) -> int | None:
 
 def partition_dir_name(topic: str, partition: int) -> str:
     return f"{topic}-{partition}"
+
+
+def future_dir_name(topic: str, partition: int) -> str:
+    """A new name for a replica on its way into a log directory."""
+    return f"{topic}-{partition}.{os.urandom(16).hex()}{FUTURE_DIR_SUFFIX}"
+
+
+def parse_future_dir(name: str) -> tuple[str, int] | None:
+    """(topic, partition) of a future replica's directory, None for any other name."""
+    if not name.endswith(FUTURE_DIR_SUFFIX):
+        return None
+    return parse_partition_dir(name.removesuffix(FUTURE_DIR_SUFFIX).rpartition(".")[0])
 
 
 def parse_partition_dir(name: str) -> tuple[str, int] | None:

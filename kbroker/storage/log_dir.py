@@ -13,15 +13,17 @@ from collections.abc import Mapping
 
 from kbroker.storage.checkpoint import CorruptCheckpointError, OffsetCheckpoint, TopicPartition
 from kbroker.storage.damage import DamagedLogError
-from kbroker.storage.files import replace_file, sync_directory
+from kbroker.storage.files import remove_if_present, replace_file, sync_directory
 from kbroker.storage.formats import (
     CLEANER_CHECKPOINT,
     DELETE_DIR_SUFFIX,
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_CHECKPOINT,
+    MOVED_MARKER,
     QUARANTINE_MARKER,
     RECOVERY_POINT_CHECKPOINT,
     STRAY_DIR_SUFFIX,
+    parse_future_dir,
     parse_partition_dir,
     partition_dir_name,
 )
@@ -56,6 +58,17 @@ def scan_deleted(directory: str) -> list[str]:
         return [entry.path for entry in entries if entry.name.endswith(DELETE_DIR_SUFFIX)]
 
 
+def scan_futures(directory: str) -> dict[TopicPartition, list[str]]:
+    """Paths of future replicas, by partition. Raises OSError."""
+    found: dict[TopicPartition, list[str]] = {}
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            parsed = parse_future_dir(entry.name)
+            if parsed is not None and entry.is_dir(follow_symlinks=False):
+                found.setdefault(parsed, []).append(entry.path)
+    return found
+
+
 class LogDir:
     """Made at start from the checkpoints on disk. ``error`` is set when the directory fails."""
 
@@ -64,9 +77,10 @@ class LogDir:
         "_gaps_known",
         "_recovery_points",
         "_start_offsets",
+        "arriving",
         "error",
+        "futures",
         "index",
-        "partition_count",
         "path",
     )
 
@@ -75,7 +89,10 @@ class LogDir:
         self.index = index
         self.path = path
         self.error: object = None
-        self.partition_count = 0
+        # Replicas of this worker that are on their way here.
+        self.arriving = 0
+        # Future replicas that an earlier run left, until their partition is opened.
+        self.futures: dict[TopicPartition, list[str]] = {}
         # What the checkpoints said at start. None: the recovery points cannot be read.
         self._recovery_points: dict[TopicPartition, int] | None = None
         self._start_offsets: dict[TopicPartition, int] = {}
@@ -83,7 +100,7 @@ class LogDir:
         # Partitions deleted since the start: no checkpoint may bring their lines back.
         self._dead: set[TopicPartition] = set()
         try:
-            self.partition_count = len(scan_partitions(path))
+            self.futures = scan_futures(path)
             self._recovery_points = self._read(RECOVERY_POINT_CHECKPOINT)
             self._start_offsets = self._read(LOG_START_CHECKPOINT) or {}
             self._gaps_known = frozenset(self._read(CLEANER_CHECKPOINT) or ())
@@ -146,7 +163,6 @@ class LogDir:
         stray = f"{path}.{os.urandom(16).hex()}{STRAY_DIR_SUFFIX}"
         log.warning("%s belongs to another topic of the same name; it is kept as %s", path, stray)
         os.rename(path, stray)
-        self.partition_count -= 1
 
     def create(self, key: TopicPartition, topic_id: bytes) -> None:
         """Make an empty directory for a new partition. Raises OSError.
@@ -162,7 +178,6 @@ class LogDir:
             known.pop(key, None)
         os.mkdir(self.partition_path(key), 0o755)
         write_partition_metadata(self.partition_path(key), topic_id)
-        self.partition_count += 1
 
     def died(self, key: TopicPartition) -> bool:
         """Whether the partition was deleted since the start, and not made again."""
@@ -179,8 +194,52 @@ class LogDir:
         os.rename(path, doomed)
         sync_directory(self.path)
         self._drop_lines(key)
-        self.partition_count -= 1
         return doomed
+
+    # ---- moves from one log directory to another ----
+
+    def write_lines(self, key: TopicPartition, offsets: Mapping[str, int]) -> None:
+        """Write one partition's line in checkpoints, durably; of the cleaner's too. Raises OSError.
+
+        offsets: by the file's name.
+        """
+        for name, offset in offsets.items():
+            self._checkpoint(name).merge({key: offset})
+
+    def cleaned_to(self, key: TopicPartition) -> int | None:
+        """The partition's line in the cleaner's checkpoint. Raises OSError."""
+        return (self._read(CLEANER_CHECKPOINT) or {}).get(key)
+
+    def arrived(self, key: TopicPartition) -> None:
+        """The partition is in this directory from now on."""
+        self._dead.discard(key)
+
+    def leave(self, key: TopicPartition) -> str:
+        """The partition is in another directory from now on: set this one's aside; its new path.
+
+        ``forget`` is due then. Raises OSError.
+        """
+        self._dead.add(key)
+        path = self.partition_path(key)
+        doomed = f"{path}.{os.urandom(16).hex()}{DELETE_DIR_SUFFIX}"
+        os.rename(path, doomed)
+        return doomed
+
+    def forget(self, key: TopicPartition) -> None:
+        """Make what ``leave`` did durable. Touches files only, may run in another thread.
+
+        Raises OSError.
+        """
+        sync_directory(self.path)
+        self._drop_lines(key)
+
+    def has_moved_here(self, key: TopicPartition) -> bool:
+        """Whether the partition's directory takes precedence over one in another log directory."""
+        return os.path.exists(os.path.join(self.partition_path(key), MOVED_MARKER))
+
+    def end_move(self, key: TopicPartition) -> None:
+        """The one it was moved from is gone, durably. Raises OSError."""
+        remove_if_present(os.path.join(self.partition_path(key), MOVED_MARKER))
 
     def _drop_lines(self, key: TopicPartition) -> None:
         for name in (*CHECKPOINTS, CLEANER_CHECKPOINT):

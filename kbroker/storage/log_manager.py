@@ -37,7 +37,9 @@ from kbroker.storage.formats import (
 from kbroker.storage.log_dir import CHECKPOINTS, LogDir, scan_deleted
 from kbroker.storage.log_host import LogIdentity
 from kbroker.storage.partition_log import PartitionLog
+from kbroker.storage.placement import Placement
 from kbroker.storage.recovery import LoadOptions, load_epochs, load_log
+from kbroker.storage.replica_moves import ReplicaMoves
 from kbroker.storage.retention import ClockGuard, RetentionPolicy
 from kbroker.storage.schedule import PRODUCER_EXPIRY, RETENTION, Schedule
 from kbroker.storage.topic_settings import Settings, TopicConfig, TopicSettings
@@ -75,8 +77,11 @@ class LogManager:
         clean_start: bool | Mapping[str, bool] = False,
         background: BackgroundDisk | None = None,
         progress: Callable[[], None] | None = None,
+        placement_lock: str | None = None,
     ) -> None:
-        """progress: called now and then during a long recovery, to show signs of life."""
+        """progress: called now and then during a long recovery, to show signs of life.
+        placement_lock: a file that all io workers lock to choose a directory.
+        """
         self.config = config
         self.table = table
         self.worker_index = worker_index
@@ -86,6 +91,10 @@ class LogManager:
         self._background = background or BackgroundDisk()
         self._progress = progress
         self._dirs = [LogDir(index, path) for index, path in enumerate(log_dirs)]
+        self.placement = Placement(
+            self._dirs, table, placement_lock, lambda path: self.delete_later([path], 0)
+        )
+        self.moves = ReplicaMoves(self, self._dirs, self._background.inline)
         self._logs: dict[int, PartitionLog] = {}
         # Why a slot cannot be served: the directory failed, or the log is damaged.
         self._offline: dict[int, str] = {}
@@ -122,8 +131,13 @@ class LogManager:
         slot_incarnation: int,
         leader_epoch: int,
         topic_config: TopicConfig,
+        *,
+        is_new: bool = True,
     ) -> PartitionLog | None:
         """Open the partition's log, creating it when no directory has it, and publish its slot.
+
+        is_new: it was never opened before. Else it is not created while a directory is offline, for
+        it may be in there.
 
         Blocks for a recovery if the last stop was not clean. None, with the slot OFFLINE and the
         reason logged, when the log is damaged or its directory has failed. Opening an open slot
@@ -136,16 +150,23 @@ class LogManager:
             existing.publish()
             return existing
         key = (topic, partition)
-        log_dir = self._dir_of(key)
-        self.table.reset(
-            slot,
-            state=LOADING,
-            slot_incarnation=slot_incarnation,
-            leader_epoch=leader_epoch,
-            log_dir_index=log_dir.index if log_dir is not None else 0,
-        )
+        try:
+            with self.placement.choosing():
+                log_dir = self.placement.find(key)
+                if log_dir is None and (is_new or self.placement.all_online):
+                    log_dir = self.placement.choose(key)
+                self.table.reset(
+                    slot,
+                    state=LOADING,
+                    slot_incarnation=slot_incarnation,
+                    leader_epoch=leader_epoch,
+                    log_dir_index=log_dir.index if log_dir is not None else 0,
+                )
+        except OSError as error:
+            self._refuse(slot, key, f"its log directory cannot be told: {error}")
+            return None
         if log_dir is None:
-            self._refuse(slot, key, "every log directory is offline")
+            self._refuse(slot, key, "no log directory that is online has it")
             return None
         if log_dir.error is not None:
             self._refuse(slot, key, f"{log_dir.path} is offline: {log_dir.error}")
@@ -168,6 +189,7 @@ class LogManager:
         self._offline.pop(slot, None)
         opened.publish()
         self.table.set_state(slot, ONLINE)
+        self.moves.resume(opened)
         return opened
 
     def appender(self, slot: int) -> LogAppender | None:
@@ -204,7 +226,8 @@ class LogManager:
         self.table.reset(slot, state=FREE)
         if found is None:
             return
-        log_dir = self._dir_at(found.log_dir)
+        self.moves.cancel(slot)
+        log_dir = self.dir_at(found.log_dir)
         try:
             found.close()
             if log_dir.error is None:
@@ -217,7 +240,7 @@ class LogManager:
         """This worker's part of DescribeLogDirs: one entry per directory, sizes in bytes."""
         described = []
         for log_dir in self._dirs:
-            logs = [
+            logs: list[dict[str, Any]] = [
                 {"topic": entry.topic, "partition": entry.partition, "size": entry.size}
                 for entry in self._logs.values()
                 if entry.log_dir == log_dir.path
@@ -229,7 +252,8 @@ class LogManager:
                     "error": None if log_dir.error is None else str(log_dir.error),
                     "total_bytes": total,
                     "usable_bytes": usable,
-                    "logs": logs,
+                    "cordoned": self.placement.is_cordoned(log_dir.path),
+                    "logs": logs + self.moves.describe(log_dir.path),
                 }
             )
         return described
@@ -249,7 +273,7 @@ class LogManager:
         Returns the slots that went with it. Nothing in it is written or synced again: a sync after
         a failed one reports success for data that is gone.
         """
-        log_dir = self._dir_at(path)
+        log_dir = self.dir_at(path)
         if log_dir.error is None:
             log_dir.error = cause
             log.error("log directory %s failed and is offline until the restart: %s", path, cause)
@@ -259,6 +283,8 @@ class LogManager:
             self.table.set_state(slot, OFFLINE)
             self._offline[slot] = f"log directory {path} failed: {cause}"
             found.close()
+        self.moves.drop(slots)
+        self.moves.drop_target(log_dir)
         self._changed_slots += slots
         return slots
 
@@ -323,6 +349,7 @@ class LogManager:
 
         clean: sync, write snapshots and checkpoints. Without it only descriptors are closed.
         """
+        self.moves.close()
         self._background.close()
         logs = list(self._logs.values())
         for at in range(0, len(logs), CLOSE_STEP):
@@ -361,7 +388,7 @@ class LogManager:
 
     def _not_closed(self, entry: PartitionLog, error: OSError) -> None:
         # Also of a full disk: what is not written now is recovered at the next start.
-        self._dir_at(entry.log_dir).error = error
+        self.dir_at(entry.log_dir).error = error
         log.error("%s was not closed cleanly: %s", entry.name, error)
 
     # ---- LogHost ----
@@ -383,7 +410,7 @@ class LogManager:
         # A flush or a checkpoint under way may still speak of what is about to go.
         self._background.wait()
         if end < partition_log.recovery_point:
-            self._dir_at(partition_log.log_dir).lower_recovery_point(partition_log.key, end)
+            self.dir_at(partition_log.log_dir).lower_recovery_point(partition_log.key, end)
             self._saved.pop(RECOVERY_POINT_CHECKPOINT, None)
 
     def delete_later(self, paths: list[str], delay_ms: int) -> None:
@@ -400,17 +427,6 @@ class LogManager:
         self._background.collect()
 
     # ---- opening ----
-
-    def _dir_of(self, key: TopicPartition) -> LogDir | None:
-        """The directory that has the partition, else the one with the fewest partitions.
-
-        None when all are offline.
-        """
-        for log_dir in self._dirs:
-            if log_dir.holds(key):
-                return log_dir
-        online = [log_dir for log_dir in self._dirs if log_dir.error is None]
-        return min(online, key=lambda log_dir: log_dir.partition_count, default=None)
 
     def _open_in(
         self,
@@ -476,7 +492,7 @@ class LogManager:
             return self._clean_start
         return self._clean_start.get(path, False)
 
-    def _dir_at(self, path: str) -> LogDir:
+    def dir_at(self, path: str) -> LogDir:
         return next(log_dir for log_dir in self._dirs if log_dir.path == path)
 
     # ---- flushing ----

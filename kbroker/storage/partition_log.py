@@ -55,6 +55,7 @@ class PartitionLog:
         "appender",
         "cuts",
         "epochs",
+        "exchanges",
         "failure",
         "first_unflushed_ms",
         "flush_running",
@@ -97,6 +98,8 @@ class PartitionLog:
         self.flush_running = False
         # How often the end was cut: what was read of the log before may not be in it any more.
         self.cuts = 0
+        # How often segments were exchanged for cleaned ones.
+        self.exchanges = 0
         self._host = host
         self._table = table
         self._segments = loaded.segments
@@ -502,6 +505,7 @@ class PartitionLog:
         """
         at = next(i for i, s in enumerate(self._segments) if s.base_offset == new.base_offset)
         gone = self._segments[at : at + len(old)]
+        self.exchanges += 1
         self._segments[at : at + len(old)] = [new]
         txn_recovery.remember_replaced(self.path, self._segments, new)
         self._table.set_swapping(self.slot, False)
@@ -510,6 +514,39 @@ class PartitionLog:
         self._host.delete_later(deleted, self.settings.file_delete_delay_ms)
         self._names_changed()
         self._host.on_sealed(self)
+
+    # ---- another directory (``replica_move``) ----
+
+    def relocate(self, log_dir: str, log_dir_index: int, path: str) -> None:
+        """Go on in ``path``, which holds everything this log does, all of it synced.
+
+        On OSError nothing has changed. The old directory is the caller's to remove.
+        """
+        segments = [segment.in_directory(path) for segment in self.segments]
+        active = ActiveSegment(segments[-1], self.settings)
+        try:
+            epochs = LeaderEpochs(path)
+            txn_index = TxnIndexWriter(segments[-1].path(TXN_INDEX_SUFFIX))
+        except OSError:
+            active.close()
+            raise
+        self._active.close()
+        self._txn_index.close()
+        self._unsynced.close()
+        self.log_dir, self.path = log_dir, path
+        self._segments = segments
+        self._active, self._txn_index, self.epochs = active, txn_index, epochs
+        self._unsynced = Unsynced(path, log_dir)
+        active.take_over(self.appender)
+        self.appender.mark_flushed(self.log_end_offset, self.appender.unflushed_messages)
+        self.cuts += 1
+        self._names_changed()
+        self._table.set_log_dir(self.slot, log_dir_index)
+        self.publish()
+
+    def active_index_entries(self) -> tuple[bytes, bytes]:
+        """The entries of the active segment's offset and time index, as a file has them."""
+        return self._active.offsets.raw_entries(), self._active.times.raw_entries()
 
     # ---- removing from the end ----
 

@@ -64,6 +64,12 @@ class Segment:
     def path(self, suffix: str) -> str:
         return os.path.join(self.directory, segment_name(self.base_offset, suffix))
 
+    def in_directory(self, directory: str) -> Segment:
+        """The same segment in a copy of the partition's directory."""
+        return Segment(
+            directory, self.base_offset, self.size, self.next_offset, self._max_timestamp
+        )
+
     def largest_timestamp(self) -> int:
         """Of any record, or the file's modification time when no record has one. Raises OSError.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -42,6 +42,7 @@ from kbroker.storage.partition_log import PartitionLog
 from kbroker.workers.base import EXIT_CRASH, Worker, now_ms, raise_failure
 from kbroker.workers.coordinators import Coordinators
 from kbroker.workers.log_cleaning import LogCleaningService
+from kbroker.workers.log_moving import LogMovingService, placement_lock
 from kbroker.workers.transaction_log import TransactionLog
 
 log = logging.getLogger(__name__)
@@ -68,6 +69,8 @@ class IoWorker(Worker):
         self.worker_count = len(self.processes.of_kind(ProcessKind.IO_WORKER))
         self.table = PartitionTable(context.partition_table, self.config["partition.table.slots"])
         self.image = ClusterImage()
+        # Partitions that were made while this process runs, until their logs are open.
+        self.new_partitions: set[tuple[bytes, int]] = set()
         lanes = [self.open_lane(network) for network in self.networks]
         self.engine = ProduceEngine(self.table, context.arenas, lanes, self.on_storage_failure)
         self.lane_is_full = False
@@ -90,7 +93,9 @@ class IoWorker(Worker):
             self.clock,
             clean_start=context.clean_start,
             progress=self.on_recovery_progress,
+            placement_lock=placement_lock(context.runtime_dir),
         )
+        self.moving = LogMovingService(self)
         for operation in (
             "hello",
             "image",
@@ -127,6 +132,7 @@ class IoWorker(Worker):
     def open_partition(self, topic: TopicImage, partition: int) -> int:
         """Open or create a log and serve it; returns the error code of a failure."""
         image = topic.partitions[partition]
+        key = (topic.topic_id, partition)
         config = self.topic_config(topic)
         try:
             self.logs.open_partition(
@@ -137,12 +143,14 @@ class IoWorker(Worker):
                 image.slot_incarnation,
                 image.leader_epoch,
                 config,
+                is_new=key in self.new_partitions,
             )
         except StorageError as error:
             log.error("cannot open %s-%d: %s", topic.name, partition, error)
             return int(ErrorCode.KAFKA_STORAGE_ERROR)
         appender = self.logs.appender(image.slot)
         if appender is not None:
+            self.new_partitions.discard(key)
             self.engine.put(appender, config["min.insync.replicas"])
             self.engine.wake(image.slot)  # recovery may have found more than was published
         return 0
@@ -159,6 +167,8 @@ class IoWorker(Worker):
     async def serve_image(self, sender: Address, delta: dict[str, Any]) -> dict[str, Any]:
         """Create, delete and reconfigure logs; answers the errors by ``topic-partition``."""
         changed = self.image.apply(delta)
+        if not delta.get("snapshot"):
+            self.note_new_partitions(changed)
         # All but the opening of logs is done before anything else of this process runs.
         if "broker_config" in delta:
             self.take_settings()
@@ -176,6 +186,22 @@ class IoWorker(Worker):
                 errors |= await self.open_logs(name, new)
         self.coordinators.on_image(changed)
         return {"errors": errors}
+
+    def note_new_partitions(
+        self, changed: dict[str, tuple[TopicImage | None, TopicImage | None]]
+    ) -> None:
+        """A partition that was not in the image before has no log in any directory."""
+        for old, new in changed.values():
+            if old is not None and (new is None or new.topic_id != old.topic_id):
+                self.new_partitions -= {(old.topic_id, n) for n in range(len(old.partitions))}
+                old = None
+            if new is not None:
+                first = 0 if old is None else len(old.partitions)
+                self.new_partitions |= {
+                    (new.topic_id, number)
+                    for number in range(first, len(new.partitions))
+                    if self.owns(new, number)
+                }
 
     async def open_logs(self, name: str, topic: TopicImage) -> dict[str, int]:
         """Open the topic's logs that are not open, a few at a time; the errors."""
@@ -215,6 +241,7 @@ class IoWorker(Worker):
         """Use the broker's dynamic settings as the image has them."""
         self.follow_settings(self.image.broker_config)
         self.logs.config = self.config
+        self.moving.take_settings()
         self.transaction_log.take_settings()
 
     def reconfigure_all(self) -> None:
@@ -273,6 +300,7 @@ class IoWorker(Worker):
         self.lane_is_full = self.engine.end_turn()
         self.lane_is_full |= self.transaction_log.end_turn()
         self.lane_is_full |= self.coordinators.end_turn()
+        self.moving.end_turn()
         if self.engine.has_news and not self.lane_is_full:
             # What a coordinator said has let held batches in, or ended transactions.
             self.lane_is_full = self.engine.end_turn()
@@ -303,14 +331,18 @@ class IoWorker(Worker):
 
     def next_deadline_ms(self) -> int | None:
         deadline = self.coordinators.next_deadline_ms
-        swap = self.cleaning.next_deadline_ms()
-        if swap is not None:
-            deadline = min(swap, deadline)
+        for other in (self.cleaning.next_deadline_ms(), self.moving.next_deadline_ms()):
+            if other is not None:
+                deadline = min(other, deadline)
         return min(now_ms() + 1, deadline) if self.lane_is_full else deadline
 
     def on_storage_failure(self, slot: int) -> None:
         """A write or sync failed: the directory is offline for good, its partitions with it."""
-        for gone in self.logs.fail_directory_of(slot):
+        self.on_failed_slots(self.logs.fail_directory_of(slot))
+
+    def on_failed_slots(self, slots: Sequence[int]) -> None:
+        """Their log directory is offline."""
+        for gone in slots:
             self.coordinators.close(gone)
             self.engine.remove(gone)
             self.engine.wake(gone)

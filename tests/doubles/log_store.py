@@ -55,6 +55,7 @@ BROKER_DEFAULTS: dict[str, Any] = {
     "log.retention.check.interval.ms": 300_000,
     "max.decompressed.message.bytes": 64 << 20,
     "producer.id.expiration.ms": 86_400_000,
+    "replica.alter.log.dirs.io.max.bytes.per.second": NO_LIMIT,
 }
 
 
@@ -146,6 +147,10 @@ class LogStore:
 
     def stop(self, *, clean: bool) -> None:
         self.manager.close(clean=clean)
+
+    @staticmethod
+    def topic_config(**changes: Any) -> dict[str, Any]:
+        return topic_config(**changes)
 
     def path(self, name: str = "", topic: str = "t", partition: int = 0) -> Path:
         return Path(self.dirs[0]) / f"{topic}-{partition}" / name

@@ -221,6 +221,8 @@ cdef class PartitionReader:
                 return NOT_LEADER_OR_FOLLOWER
             if entry.fetch_offset < now.log_start_offset:
                 return OFFSET_OUT_OF_RANGE
+            if now.log_dir_index != slot.log_dir_index:
+                return 0  # moved to another directory after the slot was read
         return KAFKA_STORAGE_ERROR
 
     cdef int16_t add_aborted(

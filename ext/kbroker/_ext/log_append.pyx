@@ -164,6 +164,17 @@ cdef class LogAppender:
         self.segments_changed = True
         self.dirty = True
 
+    def change_files(
+        self, *, int fd, OffsetIndex offset_index not None, TimeIndex time_index not None, bint preallocated=False
+    ) -> None:
+        """Go on in other files with the same content as those of the active segment."""
+        self.fd = fd
+        self.offset_index = offset_index
+        self.time_index = time_index
+        self.preallocated = preallocated
+        self.segments_changed = True
+        self.dirty = True
+
     def set_producers(self, ProducerState producers not None) -> None:
         self.producers = producers
 

@@ -158,6 +158,29 @@ cdef class PartitionTable:
         data.segment_version += 1
         self.end_write(slot)
 
+    def set_log_dir(self, int slot, int log_dir_index):
+        """Tell readers that the log is in another directory; owner only. The segment version changes."""
+        cdef SlotData* data
+        self.check_slot(slot)
+        data = self.begin_write(slot)
+        data.log_dir_index = log_dir_index
+        data.segment_version += 1
+        self.end_write(slot)
+
+    def count_by_log_dir(self, int count) -> list:
+        """How many slots in use, of all owners, are in each of the first ``count`` log directories.
+
+        Reads without the lock: what is written meanwhile may be counted or not.
+        """
+        cdef int32_t slot, found
+        counts = [0] * count
+        for slot in range(self.capacity):
+            if self.slots[slot].data.state != SLOT_FREE:
+                found = self.slots[slot].data.log_dir_index
+                if 0 <= found < count:
+                    counts[found] += 1
+        return counts
+
     def publish(self, int slot, *, log_start_offset, log_end, high_watermark=None, last_stable=None,
                 leader_epoch=None, bint segments_changed=False):
         """Publish offsets from a slow path. Ends are (offset, segment base offset, position). Owner only."""

@@ -15,6 +15,7 @@ from kbroker.config.key import (
     LONG_MAX,
     LOW,
     MEDIUM,
+    PER_BROKER,
     STRING,
     UNUSED,
     Key,
@@ -28,6 +29,9 @@ DATA_DIRECTORIES = (
     Key("log.dirs", STRING, None, HIGH,
         doc="Data directories separated by commas, at best one per disk. Each partition lives "
             "in one of them; one that fails is taken offline and the others go on."),
+    Key("cordoned.log.dirs", LIST, (), MEDIUM, dynamic=PER_BROKER,
+        doc="Data directories that get no new partitions and no replicas from other directories, "
+            "separated by commas; * for all."),
     Key("log.dir.failure.timeout.ms", LONG, 30_000, LOW, low=1, status=LATER,
         doc="A broker that cannot report a failed directory to its controller for this long "
             "stops."),

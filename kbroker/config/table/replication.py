@@ -45,8 +45,9 @@ REPLICATION = (
         doc="Bytes a follower asks for in one fetch over all partitions."),
     Key("replica.selector.class", STRING, None, MEDIUM, status=LATER,
         doc="Rule by which a consumer is sent to a nearer replica."),
-    Key("num.replica.alter.log.dirs.threads", INT, None, HIGH, status=LATER,
-        doc="Workers that move replicas between data directories."),
+    Key("num.replica.alter.log.dirs.threads", INT, None, HIGH, status=UNUSED,
+        doc="Workers that move replicas between data directories. Each io worker has one thread "
+            "for the replicas it owns."),
     Key("unclean.leader.election.enable", BOOLEAN, False, HIGH, dynamic=CLUSTER_WIDE, status=LATER,
         doc="Whether a replica that is not in sync may lead when no other is left. Costs "
             "records; keeps the partition available."),
@@ -90,9 +91,9 @@ QUOTAS = (
         doc="Samples kept for replication quotas."),
     Key("replication.quota.window.size.seconds", INT, 1, LOW, low=1, status=LATER,
         doc="Length of one sample for replication quotas."),
-    Key("alter.log.dirs.replication.quota.window.num", INT, 11, LOW, low=1, status=LATER,
+    Key("alter.log.dirs.replication.quota.window.num", INT, 11, LOW, low=1, status=UNUSED,
         doc="Samples kept for the quota on moves between directories."),
-    Key("alter.log.dirs.replication.quota.window.size.seconds", INT, 1, LOW, low=1, status=LATER,
+    Key("alter.log.dirs.replication.quota.window.size.seconds", INT, 1, LOW, low=1, status=UNUSED,
         doc="Length of one sample for the quota on moves between directories."),
     Key("controller.quota.window.num", INT, 11, LOW, low=1, status=LATER,
         doc="Samples kept for the quota on topic changes."),
@@ -106,9 +107,10 @@ QUOTAS = (
     Key("follower.replication.throttled.rate", LONG, LONG_MAX, MEDIUM, dynamic=CLUSTER_WIDE,
         status=LATER,
         doc="Bytes per second a follower fetches for throttled replicas."),
-    Key("replica.alter.log.dirs.io.max.bytes.per.second", LONG, LONG_MAX, MEDIUM,
-        dynamic=CLUSTER_WIDE, status=LATER,
-        doc="Bytes per second for moves between directories."),
+    Key("replica.alter.log.dirs.io.max.bytes.per.second", LONG, LONG_MAX, MEDIUM, low=1,
+        dynamic=CLUSTER_WIDE,
+        doc="Bytes per second for moves of replicas between data directories. Each io worker has "
+            "an equal share."),
 )
 
 SECTIONS = (

@@ -164,6 +164,7 @@ class TestDescribeLogDirs:
             "error": error,
             "total_bytes": 1000,
             "usable_bytes": 400,
+            "cordoned": path == "/b",
             "logs": [{"topic": t, "partition": p, "size": s} for t, p, s in logs],
         }
 
@@ -193,6 +194,23 @@ class TestDescribeLogDirs:
         assert (second.log_dir, second.error_code) == ("/b", ErrorCode.KAFKA_STORAGE_ERROR)
         expected = (1000, 400) if version >= 4 else (-1, -1)
         assert (first.total_bytes, first.usable_bytes) == expected
+        assert (first.is_cordoned, second.is_cordoned) == (False, version >= 5)
+
+    @pytest.mark.parametrize("version", range(6))
+    def test_describe_log_dirs_tells_future_replicas_apart(
+        self, process: NetworkProcess, version: int
+    ) -> None:
+        described = self.described("/a", ("t", 0, 10))
+        future = {"topic": "t", "partition": 1, "size": 4, "lag": 7, "future": True}
+        described["logs"].append(future)
+        process.answers("describe_log_dirs", lambda to: [described])
+        (answered,) = process.ask(DescribeLogDirsRequest(topics=None), version).results
+        found = [
+            (p.partition_index, p.partition_size, p.offset_lag, p.is_future_key)
+            for topic in answered.topics
+            for p in topic.partitions
+        ]
+        assert found[:2] == [(0, 10, 0, False), (1, 4, 7, True)]
 
     def test_describe_log_dirs_only_the_partitions_asked_for(self, process: NetworkProcess) -> None:
         topic = DescribeLogDirsRequest.DescribableLogDirTopic

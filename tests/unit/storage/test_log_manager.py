@@ -212,6 +212,8 @@ def test_new_partition_goes_to_the_directory_with_the_fewest(tmp_path):
     os.makedirs(Path(store.dirs[0]) / "x-0")
     os.makedirs(Path(store.dirs[0]) / "x-1")
     store.start()
+    for number in range(2):
+        store.open("x", number, slot=8 + number)
 
     found = [store.open("t", i, slot=i).log_dir for i in range(4)]
 

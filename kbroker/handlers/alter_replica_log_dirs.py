@@ -1,0 +1,86 @@
+"""AlterReplicaLogDirs (34): versions 0 to 2. Answered when the moves have begun.
+
+A partition that does not exist yet is made in that directory when it comes to be, by whichever io
+worker then owns it: all of them are told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from kbroker.cluster.image import NO_SLOT
+from kbroker.errors import ErrorCode, WireError
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.registry import api
+from kbroker.ipc.process_table import Address
+from kbroker.protocol.api import ApiKey
+from kbroker.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+)
+
+Replica = tuple[str, int, int, str]  # topic, partition, slot or NO_SLOT, directory
+
+
+def fail(ctx: RequestContext, request: AlterReplicaLogDirsRequest, error: WireError) -> Any:
+    """The same error for every partition."""
+    return response({(topic, number): int(error.code) for topic, number, _ in asked(request)})
+
+
+@api(ApiKey.ALTER_REPLICA_LOG_DIRS, versions=(0, 2), fail=fail)
+async def handle_alter_replica_log_dirs(
+    ctx: RequestContext, request: AlterReplicaLogDirsRequest
+) -> AlterReplicaLogDirsResponse:
+    """Have the owners begin; one call for each io worker."""
+    by_worker: dict[Address, list[Replica]] = {}
+    codes: dict[tuple[str, int], int] = {}
+    for topic, number, path in asked(request):
+        slot = slot_of(ctx, topic, number)
+        workers = ctx.io_workers
+        owners = workers if slot == NO_SLOT else [workers[slot % len(workers)]]
+        codes[topic, number] = int(ErrorCode.REPLICA_NOT_AVAILABLE)
+        for owner in owners:
+            by_worker.setdefault(owner, []).append((topic, number, slot, path))
+    calls = [
+        (replicas, ctx.io_worker(owner, "alter_replica_log_dirs", replicas=replicas))
+        for owner, replicas in by_worker.items()
+    ]
+    for replicas, call in calls:
+        try:
+            answers = await call
+        except WireError:
+            continue  # it is being restarted: not available now
+        for (topic, number, _, _), code in zip(replicas, answers, strict=True):
+            codes[topic, number] = code
+    return response(codes)
+
+
+def asked(request: AlterReplicaLogDirsRequest) -> Iterator[tuple[str, int, str]]:
+    """Topic, partition and directory."""
+    for directory in request.dirs:
+        for topic in directory.topics:
+            for number in topic.partitions:
+                yield topic.name, number, directory.path
+
+
+def slot_of(ctx: RequestContext, topic: str, number: int) -> int:
+    """The slot of the replica here, NO_SLOT when there is none."""
+    try:
+        return ctx.partition(topic, number).slot
+    except WireError:
+        return NO_SLOT
+
+
+def response(codes: dict[tuple[str, int], int]) -> AlterReplicaLogDirsResponse:
+    """One entry for each topic, in the order they were named in."""
+    cls = AlterReplicaLogDirsResponse
+    topics: dict[str, Any] = {}
+    for (name, number), code in codes.items():
+        topic = topics.get(name)
+        if topic is None:
+            topic = topics[name] = cls.AlterReplicaLogDirTopicResult(topic_name=name)
+        topic.partitions.append(
+            cls.AlterReplicaLogDirPartitionResult(partition_index=number, error_code=code)
+        )
+    return cls(results=list(topics.values()))

@@ -1,0 +1,83 @@
+"""AlterPartitionReassignments (45) and ListPartitionReassignments (46): versions 0 to 1 and 0.
+
+A broker that stands alone has nowhere to move a replica to: what is asked for is either what is, or
+refused. Tools ask before they move replicas between log directories.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kbroker.errors import ErrorCode, WireError
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.registry import api
+from kbroker.protocol.api import ApiKey
+from kbroker.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+)
+from kbroker.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+
+
+@api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, versions=(0, 1))
+async def handle_alter_partition_reassignments(
+    ctx: RequestContext, request: AlterPartitionReassignmentsRequest
+) -> AlterPartitionReassignmentsResponse:
+    """Accept what changes nothing."""
+    cls = AlterPartitionReassignmentsResponse
+    return cls(
+        allow_replication_factor_change=request.allow_replication_factor_change,
+        responses=[
+            cls.ReassignableTopicResponse(
+                name=topic.name,
+                partitions=[answer(ctx, topic.name, entry) for entry in topic.partitions],
+            )
+            for topic in request.topics
+        ],
+    )
+
+
+def answer(ctx: RequestContext, topic: str, asked: Any) -> Any:
+    """The response's entry of one partition."""
+    cls = AlterPartitionReassignmentsResponse.ReassignablePartitionResponse
+    try:
+        check(ctx, topic, asked.partition_index, asked.replicas)
+    except WireError as error:
+        return cls(
+            partition_index=asked.partition_index,
+            error_code=int(error.code),
+            error_message=error.message,
+        )
+    return cls(partition_index=asked.partition_index)
+
+
+def check(ctx: RequestContext, topic: str, number: int, replicas: list[int] | None) -> None:
+    """WireError unless the partition has just these replicas."""
+    present = ctx.partition(topic, number)
+    if replicas is None:
+        raise WireError(
+            ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, f"{topic}-{number} is not being reassigned."
+        )
+    unknown = [broker for broker in replicas if broker not in ctx.image.brokers]
+    if unknown:
+        raise WireError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"{topic}-{number} is assigned to brokers that are not available: {unknown}.",
+        )
+    if replicas != list(present.replicas):
+        raise WireError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"{topic}-{number} has the replicas {list(present.replicas)}; {replicas} is no other"
+            " assignment that this cluster can have.",
+        )
+
+
+@api(ApiKey.LIST_PARTITION_REASSIGNMENTS, versions=(0, 0))
+async def handle_list_partition_reassignments(
+    ctx: RequestContext, request: ListPartitionReassignmentsRequest
+) -> ListPartitionReassignmentsResponse:
+    """There are none."""
+    return ListPartitionReassignmentsResponse()

@@ -1,0 +1,285 @@
+"""The moves of an io worker's replicas between log directories: begun, paced, finished, given up.
+
+Runs in the worker's loop; one thread copies for all moves, a slice of each in turn, within
+``replica.alter.log.dirs.io.max.bytes.per.second``. ``turn`` is called every turn of the loop, after
+its answers are out.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from kbroker.errors import ErrorCode
+from kbroker.storage.background import BackgroundDisk
+from kbroker.storage.checkpoint import TopicPartition
+from kbroker.storage.files import is_full_disk
+from kbroker.storage.log_dir import LogDir
+from kbroker.storage.replica_move import (
+    SLICE_BYTES,
+    ReplicaMove,
+    SourceError,
+    future_name_is_too_long,
+)
+
+if TYPE_CHECKING:
+    from kbroker.storage.log_manager import LogManager
+    from kbroker.storage.partition_log import PartitionLog
+
+log = logging.getLogger(__name__)
+
+RATE_KEY = "replica.alter.log.dirs.io.max.bytes.per.second"
+# How long a slice takes when the rate is limited, and how soon the loop looks at the thread again.
+SLICE_MS = 200
+POLL_MS = 5
+# How long a move waits for room on a full disk, or for a log that may not change right now.
+FULL_DISK_PAUSE_MS = 5_000
+BUSY_PAUSE_MS = 5
+
+
+class ReplicaMoves:
+    """Made by the LogManager. is_held(slot): the log's files must stay where they are for now."""
+
+    def __init__(self, manager: LogManager, dirs: Sequence[LogDir], inline: bool = False) -> None:
+        self._manager = manager
+        self._dirs = dirs
+        self._disk = BackgroundDisk(inline=inline)
+        self._moves: dict[int, ReplicaMove] = {}
+        self._order: deque[int] = deque()
+        self._due_ms: dict[int, int] = {}
+        self._free_at_ms = 0
+        self._is_copying = False
+        self.is_held: Callable[[int], bool] = lambda slot: False
+        self.on_failed_dir: Callable[[LogDir, object], None] = lambda log_dir, cause: (
+            manager.fail_log_dir(log_dir.path, cause) and None
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self._moves)
+
+    @property
+    def is_active(self) -> bool:
+        """Whether ``turn`` has something to do."""
+        return bool(self._moves) or self._disk.pending > 0
+
+    def get(self, slot: int) -> ReplicaMove | None:
+        return self._moves.get(slot)
+
+    # ---- begun and given up ----
+
+    def request(self, key: TopicPartition, slot: int, path: str) -> ErrorCode:
+        """AlterReplicaLogDirs for one partition, with Kafka's answers. slot: -1 for none."""
+        manager = self._manager
+        target = next((log_dir for log_dir in self._dirs if log_dir.path == path), None)
+        if future_name_is_too_long(*key):
+            return ErrorCode.INVALID_TOPIC_EXCEPTION
+        if target is None:
+            return ErrorCode.LOG_DIR_NOT_FOUND
+        if target.error is not None:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        if manager.placement.is_cordoned(path):
+            return ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        if slot >= 0 and manager.offline_reason(slot) is not None:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        entry = manager.log(slot)
+        if entry is None or entry.key != key:
+            manager.placement.prefer(key, path)
+            return ErrorCode.REPLICA_NOT_AVAILABLE
+        present = self._moves.get(slot)
+        if present is not None and present.target is target:
+            return ErrorCode.NONE
+        if present is not None:
+            self.cancel(slot)
+        if entry.log_dir == path:
+            return ErrorCode.NONE
+        if not manager.placement.all_online:
+            # COMPAT: a future replica in a directory that is offline now would become a second one.
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        try:
+            self._begin(entry, target)
+        except OSError as error:
+            if not is_full_disk(error):
+                self.on_failed_dir(target, error)
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        return ErrorCode.NONE
+
+    def resume(self, entry: PartitionLog) -> None:
+        """Go on with the move that an earlier run has left, if it left one."""
+        for target in self._dirs:
+            for path in target.futures.pop(entry.key, ()):
+                if target.error is not None:
+                    continue
+                if target.path == entry.log_dir or entry.slot in self._moves:
+                    log.warning("%s is no move that can go on; it is removed", path)
+                    self._manager.delete_later([path], 0)
+                else:
+                    with suppress(OSError):  # the next start tries again
+                        self._begin(entry, target, path)
+
+    def _begin(self, entry: PartitionLog, target: LogDir, path: str | None = None) -> None:
+        log.info("%s: moving from %s to %s", entry.name, entry.log_dir, target.path)
+        source = self._manager.dir_at(entry.log_dir)
+        move = ReplicaMove(entry, source, target, path)
+        # From here on it goes on after any crash.
+        os.makedirs(move.path, mode=0o755, exist_ok=True)
+        self._moves[entry.slot] = move
+        self._order.append(entry.slot)
+        self._due_ms[entry.slot] = 0
+        target.arriving += 1
+
+    def cancel(self, slot: int) -> None:
+        """Stay where it is; what was copied is removed."""
+        move = self._end(slot)
+        if move is None or move.target.error is not None:
+            return
+        log.info("%s: not moved to %s any more", move.log.name, move.target.path)
+        # Behind the slice that may be under way.
+        self._disk.submit(move.discard, lambda _result, _error: None)
+
+    def drop(self, slots: Sequence[int]) -> None:
+        """The logs of these slots are gone with their directory; the next start goes on."""
+        for slot in slots:
+            self._end(slot)
+
+    def drop_target(self, target: LogDir) -> None:
+        """Nothing can go into that directory any more: what was on its way stays where it is."""
+        for slot in [slot for slot, move in self._moves.items() if move.target is target]:
+            log.error("%s is not moved: %s is offline", self._moves[slot].log.name, target.path)
+            self._end(slot)
+
+    def _end(self, slot: int) -> ReplicaMove | None:
+        move = self._moves.pop(slot, None)
+        if move is not None:
+            self._order.remove(slot)
+            del self._due_ms[slot]
+            move.target.arriving -= 1
+        return move
+
+    # ---- paced ----
+
+    def turn(self, now_ms: int) -> list[int]:
+        """Go on; the slots whose logs are in another directory now. now_ms: monotonic."""
+        self._disk.collect()
+        moved: list[int] = []
+        for _ in range(len(self._order)):
+            if self._is_copying or now_ms < self._free_at_ms:
+                break
+            slot = self._order[0]
+            self._order.rotate(-1)
+            if now_ms >= self._due_ms[slot]:
+                self._advance(slot, now_ms, moved)
+        return moved
+
+    def next_deadline_ms(self, now_ms: int) -> int | None:
+        """When to call ``turn`` again."""
+        if not self._moves:
+            return None
+        if self._is_copying:
+            return now_ms + POLL_MS
+        return max(self._free_at_ms, min(self._due_ms.values()), now_ms + 1)
+
+    def _advance(self, slot: int, now_ms: int, moved: list[int]) -> None:
+        move = self._moves[slot]
+        try:
+            job = move.next_job(self._slice_bytes())
+            if job is not None:
+                self._submit(slot, move, job)
+            elif move.log.flush_running or self.is_held(slot):
+                self._due_ms[slot] = now_ms + BUSY_PAUSE_MS
+            else:
+                self._switch(slot, move)
+                moved.append(slot)
+        except (OSError, SourceError) as error:
+            self._failed(slot, move, error)
+
+    def _slice_bytes(self) -> int:
+        rate = self._rate()
+        return SLICE_BYTES if rate is None else max(1, min(SLICE_BYTES, rate * SLICE_MS // 1000))
+
+    def _rate(self) -> int | None:
+        """Bytes per second of this worker: its share of what the broker may."""
+        limit: int = self._manager.config[RATE_KEY]
+        return None if limit >= 1 << 62 else max(1, limit // self._manager.worker_count)
+
+    def _submit(self, slot: int, move: ReplicaMove, job: Callable[[], int]) -> None:
+        started_ms = self._manager.clock.monotonic_ms()
+        self._is_copying = True
+
+        def guarded() -> int | SourceError:
+            try:
+                return job()
+            except SourceError as error:
+                return error
+
+        def on_done(result: object, error: OSError | None) -> None:
+            self._is_copying = False
+            rate = self._rate()
+            if isinstance(result, int) and rate is not None:
+                self._free_at_ms = started_ms + result * 1000 // rate
+            failure = error or (result if isinstance(result, SourceError) else None)
+            if failure is not None and self._moves.get(slot) is move:
+                self._failed(slot, move, failure)
+
+        self._disk.submit(guarded, on_done)
+
+    def _failed(self, slot: int, move: ReplicaMove, error: OSError | SourceError) -> None:
+        if isinstance(error, SourceError):
+            log.error("%s is not moved to %s: %s", move.log.name, move.target.path, error)
+            self.cancel(slot)
+        elif is_full_disk(error):
+            if not move.waits_for_room:
+                log.warning("%s: the move waits for room in %s", move.log.name, move.target.path)
+            move.waits_for_room = True
+            self._due_ms[slot] = self._manager.clock.monotonic_ms() + FULL_DISK_PAUSE_MS
+        else:
+            self.on_failed_dir(move.target, error)
+
+    def _switch(self, slot: int, move: ReplicaMove) -> None:
+        entry, target = move.log, move.target
+        source = self._manager.dir_at(entry.log_dir)
+        old_path = entry.log_dir
+        move.switch()
+        self._end(slot)
+        target.arrived(entry.key)
+        log.info("%s: moved from %s to %s", entry.name, old_path, target.path)
+        try:
+            doomed = source.leave(entry.key)
+        except OSError as error:
+            # The next start finds it in both, and knows which is the newer.
+            self.on_failed_dir(source, error)
+            return
+        self._manager.delete_later([doomed], entry.settings.file_delete_delay_ms)
+
+        def settle() -> None:
+            source.forget(entry.key)
+            target.end_move(entry.key)
+
+        def on_settled(_result: object, error: OSError | None) -> None:
+            if error is not None and not is_full_disk(error):
+                self.on_failed_dir(source, error)
+
+        self._manager.in_background(settle, on_settled)
+
+    # ---- described, ended ----
+
+    def describe(self, path: str) -> list[dict[str, Any]]:
+        """Future replicas in a directory, for DescribeLogDirs."""
+        return [
+            {
+                "topic": move.log.topic,
+                "partition": move.log.partition,
+                "size": move.size,
+                "lag": max(0, move.log.log_end_offset - move.end_offset),
+                "future": True,
+            }
+            for move in self._moves.values()
+            if move.target.path == path
+        ]
+
+    def close(self) -> None:
+        """Finish the slice under way; the next start goes on."""
+        self._disk.close()

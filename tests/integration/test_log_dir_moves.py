@@ -1,0 +1,241 @@
+"""Replicas are moved between log directories of a running broker, while clients go on."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fault.wire_client import WireClient, batch_of
+
+from kbroker.errors import ErrorCode
+from kbroker.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
+from kbroker.protocol.messages.delete_topics import DeleteTopicsRequest
+from kbroker.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from kbroker.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from kbroker.testing import Broker, wait_until
+
+pytestmark = pytest.mark.integration
+
+TOPIC = "moves"
+RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
+
+
+@pytest.fixture
+def dirs(tmp_path: Path) -> list[str]:
+    return [str(tmp_path / name) for name in ("a", "b")]
+
+
+@pytest.fixture
+def broker(dirs: list[str]) -> Iterator[Broker]:
+    with Broker({"log.dirs": ",".join(dirs), "log.segment.bytes": 1 << 20}) as started:
+        yield started
+
+
+@pytest.fixture
+def client(broker: Broker) -> Iterator[WireClient]:
+    with WireClient((broker.host, broker.port)) as connected:
+        yield connected
+
+
+def alter(client: WireClient, where: dict[str, dict[str, list[int]]], version: int = 2) -> Any:
+    """Code by (topic, partition)."""
+    cls = AlterReplicaLogDirsRequest
+    request = cls(
+        dirs=[
+            cls.AlterReplicaLogDir(
+                path=path,
+                topics=[
+                    cls.AlterReplicaLogDirTopic(name=name, partitions=numbers)
+                    for name, numbers in topics.items()
+                ],
+            )
+            for path, topics in where.items()
+        ]
+    )
+    return {
+        (topic.topic_name, partition.partition_index): partition.error_code
+        for topic in client.call(request, version).results
+        for partition in topic.partitions
+    }
+
+
+def replicas(client: WireClient, future: bool = False) -> dict[tuple[str, int], str]:
+    """Where each replica is, or is going to."""
+    answer = client.call(DescribeLogDirsRequest(topics=None), 4)
+    return {
+        (topic.name, entry.partition_index): directory.log_dir
+        for directory in answer.results
+        for topic in directory.topics
+        for entry in topic.partitions
+        if entry.is_future_key == future
+    }
+
+
+def move_all(client: WireClient, dirs: list[str], version: int = 2) -> dict[tuple[str, int], str]:
+    """Ask for every replica to go to the other directory; where each is to be."""
+    wanted = {key: dirs[1 - dirs.index(path)] for key, path in replicas(client).items()}
+    where: dict[str, dict[str, list[int]]] = {path: {} for path in dirs}
+    for (name, number), path in wanted.items():
+        where[path].setdefault(name, []).append(number)
+    assert set(alter(client, where, version).values()) == {0}
+    return wanted
+
+
+def set_rate(client: WireClient, rate: int) -> None:
+    cls = IncrementalAlterConfigsRequest
+    config = cls.AlterableConfig(name=RATE, config_operation=0, value=str(rate))
+    resource = cls.AlterConfigsResource(resource_type=4, resource_name="", configs=[config])
+    answer = client.call(cls(resources=[resource]), 1)
+    assert answer.responses[0].error_code == 0, answer.responses[0].error_message
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_replicas_are_moved_there_and_back_in_every_version(
+    broker: Broker, client: WireClient, dirs: list[str], version: int
+) -> None:
+    client.create_topic(TOPIC, 4)
+    for number in range(50):
+        client.produce(TOPIC, {p: batch_of([b"%d" % number]) for p in range(4)})
+
+    for _ in range(2):
+        wanted = move_all(client, dirs, version)
+        wait_until(lambda wanted=wanted: replicas(client) == wanted, 10, "all are moved")
+
+    assert not replicas(client, future=True)
+    for partition in range(4):
+        values = [record.value for record in client.read_all(TOPIC, partition)]
+        assert values == [b"%d" % number for number in range(50)]
+    broker.stop()
+    assert (Path(dirs[1]) / ".kafka_cleanshutdown").exists()
+    broker.start()
+    with WireClient((broker.host, broker.port)) as again:
+        assert replicas(again) == wanted
+        assert len(again.read_all(TOPIC, 3)) == 50
+
+
+def test_move_goes_on_while_clients_produce_and_fetch(
+    broker: Broker, client: WireClient, dirs: list[str]
+) -> None:
+    client.create_topic(TOPIC, 2)
+    stop = threading.Event()
+    acknowledged = [0]
+    failures: list[Any] = []
+
+    def produce() -> None:
+        with WireClient((broker.host, broker.port)) as producer:
+            while not stop.is_set():
+                number = acknowledged[0]
+                payload = [b"%d" % number, b"x" * 4000]
+                answers = producer.produce(TOPIC, {p: batch_of(payload) for p in range(2)})
+                failures.extend(a.error_code for a in answers.values() if a.error_code)
+                acknowledged[0] += 1
+
+    producing = threading.Thread(target=produce)
+    producing.start()
+    try:
+        for _ in range(4):
+            wanted = move_all(client, dirs)
+            wait_until(lambda wanted=wanted: replicas(client) == wanted, 20, "all are moved")
+    finally:
+        stop.set()
+        producing.join()
+
+    assert not failures
+    assert acknowledged[0] > 50
+    for partition in range(2):
+        values = [record.value for record in client.read_all(TOPIC, partition)][::2]
+        assert values == [b"%d" % number for number in range(acknowledged[0])]
+
+
+def test_partition_that_does_not_exist_is_made_where_it_was_wanted(
+    client: WireClient, dirs: list[str]
+) -> None:
+    asked = {dirs[1]: {"later": [0, 1, 2, 3]}}
+    assert set(alter(client, asked).values()) == {ErrorCode.REPLICA_NOT_AVAILABLE}
+
+    client.create_topic("later", 4)
+
+    assert set(replicas(client).values()) == {dirs[1]}
+
+
+def test_wrong_directory_is_refused_for_its_partition_alone(
+    client: WireClient, dirs: list[str]
+) -> None:
+    client.create_topic(TOPIC, 2)
+    places = replicas(client)
+
+    codes = alter(client, {"/nowhere": {TOPIC: [0]}, places[TOPIC, 1]: {TOPIC: [1]}})
+
+    assert codes == {(TOPIC, 0): ErrorCode.LOG_DIR_NOT_FOUND, (TOPIC, 1): 0}
+    assert replicas(client) == places
+
+
+def test_new_partitions_spread_evenly_over_directories_and_io_workers(
+    client: WireClient, dirs: list[str]
+) -> None:
+    for number in range(6):
+        client.create_topic(f"one-{number}", 1)
+    client.create_topic("many", 7)
+    client.create_topic("more", 7)
+
+    places = list(replicas(client).values())
+
+    assert [places.count(path) for path in dirs] == [10, 10]
+
+
+def test_throttle_holds_moves_back_and_is_lifted_while_they_run(
+    client: WireClient, dirs: list[str]
+) -> None:
+    client.create_topic(TOPIC, 1)
+    for _ in range(8):
+        client.produce(TOPIC, {0: batch_of([b"x" * 100_000])})
+    set_rate(client, 200_000)
+    wanted = move_all(client, dirs)
+    started = time.monotonic()
+    wait_until(lambda: replicas(client, future=True) == wanted, 5, "the move is shown")
+    while time.monotonic() < started + 1.5:
+        assert replicas(client) != wanted
+        wait_until(lambda: True, 1, "nothing")
+
+    set_rate(client, 1 << 40)
+
+    wait_until(lambda: replicas(client) == wanted, 5, "it is moved")
+
+
+def test_deleted_topic_leaves_nothing_of_a_move(client: WireClient, dirs: list[str]) -> None:
+    client.create_topic(TOPIC, 1)
+    for _ in range(8):
+        client.produce(TOPIC, {0: batch_of([b"x" * 100_000])})
+    set_rate(client, 1000)
+    wanted = move_all(client, dirs)
+    target = Path(wanted[TOPIC, 0])
+    wait_until(lambda: list(target.glob(f"{TOPIC}-0.*-future")), 5, "the move has begun")
+
+    request = DeleteTopicsRequest(topic_names=[TOPIC], timeout_ms=5000)
+    assert client.call(request, 5).responses[0].error_code == 0
+
+    wait_until(lambda: not list(target.glob(f"{TOPIC}-0*")), 5, "it is gone")
+
+
+def test_internal_topic_is_moved_and_its_coordinator_goes_on(
+    broker: Broker, client: WireClient, dirs: list[str]
+) -> None:
+    from confluent_kafka import Consumer, TopicPartition
+
+    client.create_topic(TOPIC, 1)
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "moved"})
+    try:
+        consumer.commit(offsets=[TopicPartition(TOPIC, 0, 7)], asynchronous=False)
+        wanted = move_all(client, dirs)
+        wait_until(lambda: replicas(client) == wanted, 20, "all are moved")
+        consumer.commit(offsets=[TopicPartition(TOPIC, 0, 8)], asynchronous=False)
+        broker.stop()
+        broker.start()
+        (committed,) = consumer.committed([TopicPartition(TOPIC, 0)], timeout=10)
+    finally:
+        consumer.close()
+    assert committed.offset == 8
