@@ -37,16 +37,21 @@ def register(
     rack: str | None,
     now_ms: int,
     adopted: Iterable[Adopted] = (),
+    first_producer_id: int = 0,
 ) -> None:
     """Make the store ready and enter this broker as member and controller.
 
-    adopted: topics for a new store to begin with.
+    adopted: topics for a new store to begin with. first_producer_id: of a new store, above all that
+    are in use.
     """
     transaction = store.multi()
     is_new = is_empty(store)
     for path in paths.PERSISTENT_PATHS:
         if is_new or store.exists(path) is None:
             transaction.create(path)
+    if is_new and first_producer_id:
+        block = paths.encode_producer_id_block(state.broker_id, 0, first_producer_id - 1)
+        transaction.set(paths.PRODUCER_ID_BLOCK, block)
     if is_new or store.exists(paths.CLUSTER_ID) is None:
         transaction.create(paths.CLUSTER_ID, paths.encode_cluster_id(state.cluster_id))
     else:

@@ -14,7 +14,13 @@ from typing import Any
 from kbroker._ext.partition_table import region_size
 from kbroker.config.loader import BrokerConfig
 from kbroker.controller import persistence
-from kbroker.controller.adoption import Adopted, find_topics
+from kbroker.controller.adoption import (
+    Adopted,
+    NotAdopted,
+    find_topics,
+    first_producer_id,
+    refuse_kraft,
+)
 from kbroker.controller.config_admin import ConfigAdmin
 from kbroker.controller.publisher import Publisher
 from kbroker.controller.slots import NoFreeSlot, SlotBook
@@ -39,25 +45,30 @@ class ControllerWorker(Worker):
         context = self.context
         state = ClusterState(context.broker_id, context.cluster_id)
         try:
-            store: Store = EmbeddedStore(store_directory(list(context.clean_start)))
+            place = store_directory(list(context.clean_start))
+            if not os.path.exists(os.path.join(place, FILE_NAME)):
+                refuse_kraft(self.config.log_dirs)
+            store: Store = EmbeddedStore(place)
             slots = self._slot_book()
             endpoints = advertised_endpoints(self.config, self._bound_ports())
             rack = self.config["broker.rack"]
             adopted: list[Adopted] = []
+            first_id = 0
             if persistence.is_empty(store):
                 log_dirs = self.config.log_dirs
+                first_id = first_producer_id(log_dirs)
                 adopted = find_topics(log_dirs, state.broker_id, persistence.new_topic_id)
             now_ms = time.time_ns() // 1_000_000
-            persistence.register(store, state, endpoints, rack, now_ms, adopted)
+            persistence.register(store, state, endpoints, rack, now_ms, adopted, first_id)
             persistence.load(store, state, slots)
-        except (StoreFailed, persistence.WrongCluster, NoFreeSlot) as error:
+        except (StoreFailed, persistence.WrongCluster, NoFreeSlot, NotAdopted) as error:
             log.error("the controller cannot start: %s", error)
             raise SystemExit(EXIT_CANNOT_START) from error
         except (ValueError, KeyError, TypeError) as error:
             # What the store holds is not what was written: its pages have no checksum.
             log.error(
                 "the controller cannot start: the metadata store %s is damaged (%s); restore it, or"
-                " move it away to have the topics on disk adopted with default settings",
+                " move it away to have the topics on disk adopted, without their settings",
                 FILE_NAME,
                 error,
             )

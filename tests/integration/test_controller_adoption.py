@@ -1,10 +1,15 @@
 """A new metadata store beside old data: the topics on disk are served again."""
 
+import os
+
 import pytest
 from controller_harness import NETWORK, ControllerHarness, topic
 
+from kbroker._ext.producer_state import ProducerState
 from kbroker.metastore.embedded import FILE_NAME
 from kbroker.storage.partition_metadata import write_partition_metadata
+from kbroker.storage.producer_snapshots import write_snapshot
+from kbroker.workers.base import EXIT_CANNOT_START
 
 pytestmark = pytest.mark.integration
 
@@ -38,13 +43,13 @@ def test_topics_on_disk_are_adopted_once(harness):
     make_partition(data_dir, "old-2", last_epoch=7)
     make_partition(data_dir, "with.id-0", TOPIC_ID)
     make_partition(data_dir, "gone-0.0123456789abcdef0123456789abcdef-delete")
-    make_partition(data_dir, "__cluster_metadata-0")
     (data_dir / "backup-2024").mkdir()
     harness.start()
     topics = image(harness).topics
     assert sorted(topics) == ["old", "with.id"]
     assert [p.leader_epoch for p in topics["old"].partitions] == [0, 0, 8]
     assert topics["with.id"].topic_id == TOPIC_ID
+    assert topics["old"].config == {"retention.ms": "-1", "retention.bytes": "-1"}
     make_partition(data_dir, "late-0")
     harness.stop()
     harness.start_controller()
@@ -61,3 +66,34 @@ def test_lost_metadata_costs_no_topic(harness):
     harness.start_controller()
     harness.await_ready()
     assert image(harness).topics["t"].topic_id.hex() == made["topic_id"]
+
+
+def test_internal_topic_found_on_disk_stays_compacted(harness):
+    """Retention by time would delete the committed offsets of every group."""
+    make_partition(harness.data_dir, "__consumer_offsets-0")
+    make_partition(harness.data_dir, "table-0")
+    (harness.data_dir / "cleaner-offset-checkpoint").write_text("0\n1\ntable 0 9\n")
+    harness.start()
+    topics = image(harness).topics
+    assert topics["__consumer_offsets"].config["cleanup.policy"] == "compact"
+    assert topics["table"].config["cleanup.policy"] == "compact"
+
+
+def test_producer_ids_on_disk_are_not_given_again(harness):
+    """A second owner of an id would have its first records taken for duplicates."""
+    make_partition(harness.data_dir, "t-0")
+    producers = ProducerState(7)
+    producers.append_batch(4321, 0, 0, 6, 6, 0)
+    write_snapshot(str(harness.data_dir / "t-0"), producers)
+    harness.start()
+    assert harness.call("allocate_producer_ids")["first"] > 4321
+
+
+def test_data_of_kraft_is_left_to_kbroker_adopt(harness):
+    """Its settings are in the directory; a start without them could delete data."""
+    make_partition(harness.data_dir, "t-0")
+    make_partition(harness.data_dir, "__cluster_metadata-0")
+    harness.start_controller()
+    pid, harness.pid = harness.pid, 0
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == EXIT_CANNOT_START
+    assert not (harness.data_dir / FILE_NAME).exists()
