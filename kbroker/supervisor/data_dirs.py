@@ -41,8 +41,8 @@ class DataDirs:
         _check_store(config.log_dirs, metas)
         self.broker_id = self._agreed_broker_id(metas, config)
         self.cluster_id = self._agreed_cluster_id(metas)
-        wanted = {"version": "0", "broker.id": str(self.broker_id), "cluster.id": self.cluster_id}
         for path, meta in metas.items():
+            wanted = _wanted_meta(meta, self.broker_id, self.cluster_id)
             if any(meta.get(key) != value for key, value in wanted.items()):
                 _write_meta(path, {**meta, **wanted})
         # An empty directory has nothing to recover.
@@ -93,7 +93,7 @@ class DataDirs:
     @staticmethod
     def _agreed_broker_id(metas: dict[str, dict[str, str]], config: BrokerConfig) -> int:
         configured = config.broker_id
-        kept = {meta["broker.id"] for meta in metas.values() if "broker.id" in meta}
+        kept = {meta[name] for meta in metas.values() if (name := _id_name(meta)) in meta}
         if len(kept) > 1:
             raise ConfigError(
                 "log.dirs", ",".join(metas), f"directories of one broker, not of {sorted(kept)}"
@@ -227,6 +227,21 @@ def _stored_cluster_id(path: str) -> str | None:
         cluster_id,
     )
     return cluster_id
+
+
+def _is_of_kraft(meta: dict[str, str]) -> bool:
+    return meta.get("version") == "1" and "node.id" in meta
+
+
+def _id_name(meta: dict[str, str]) -> str:
+    """Where a document keeps the broker's number."""
+    return "node.id" if _is_of_kraft(meta) else "broker.id"
+
+
+def _wanted_meta(meta: dict[str, str], broker_id: int, cluster_id: str) -> dict[str, str]:
+    """What a document must say; one that KRaft wrote stays of its version, for the way back."""
+    version = "1" if _is_of_kraft(meta) else "0"
+    return {"version": version, _id_name(meta): str(broker_id), "cluster.id": cluster_id}
 
 
 def _write_meta(path: str, values: dict[str, str]) -> None:

@@ -227,3 +227,15 @@ def test_unreadable_identity_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigError, match=r"meta.properties.*hexadecimal"):
         DataDirs.open(config(tmp_path))
+
+
+def test_identity_written_by_kraft_stays_as_it_is(tmp_path: Path) -> None:
+    """Kafka in KRaft mode must find its own version of the file on its way back."""
+    text = "node.id=4\nversion=1\ndirectory.id=khs8pYlCMdwJyzXGOrzB0w\ncluster.id=abc\n"
+    (tmp_path / "meta.properties").write_text(text)
+
+    dirs = DataDirs.open(config(tmp_path))
+
+    assert (dirs.broker_id, dirs.cluster_id) == (4, "abc")
+    dirs.release()
+    assert (tmp_path / "meta.properties").read_text() == text
