@@ -1,4 +1,4 @@
-"""Apache Kafka 3.9.1 for comparison, resolved once by Maven into .cache/ (not committed)."""
+"""Apache Kafka for comparison, resolved once by Maven into .cache/ (not committed)."""
 
 import shutil
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 VERSION = "3.9.1"
 ROOT = Path(__file__).resolve().parent.parent
 
-POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+_POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>kbroker</groupId>
   <artifactId>kafka-for-comparison</artifactId>
@@ -18,7 +18,7 @@ POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
     <dependency>
       <groupId>org.apache.kafka</groupId>
       <artifactId>kafka_2.13</artifactId>
-      <version>{VERSION}</version>
+      <version>%s</version>
     </dependency>
     <dependency>
       <groupId>org.slf4j</groupId>
@@ -28,14 +28,15 @@ POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
   </dependencies>
 </project>
 """
+POM = _POM % VERSION
 
 
-def kafka_libraries(cache: Path | None = None) -> Path:
+def kafka_libraries(cache: Path | None = None, version: str = VERSION) -> Path:
     """The directory of jars; the first call runs Maven, which needs the network.
 
     Raises RuntimeError.
     """
-    home = cache or ROOT / ".cache" / f"kafka-{VERSION}"
+    home = cache or ROOT / ".cache" / f"kafka-{version}"
     libraries = home / "libs"
     complete = home / "complete"
     if complete.exists():
@@ -43,8 +44,8 @@ def kafka_libraries(cache: Path | None = None) -> Path:
     if shutil.which("mvn") is None or shutil.which("java") is None:
         raise RuntimeError("the comparison needs java and mvn (Maven) on the PATH")
     home.mkdir(parents=True, exist_ok=True)
-    (home / "pom.xml").write_text(POM)
-    print(f"resolving Apache Kafka {VERSION} into {home}", file=sys.stderr)
+    (home / "pom.xml").write_text(_POM % version)
+    print(f"resolving Apache Kafka {version} into {home}", file=sys.stderr)
     command = ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={libraries}"]
     done = subprocess.run(command, cwd=home, capture_output=True, text=True)
     if done.returncode != 0:

@@ -1,0 +1,98 @@
+"""The command's work: look, tell, register. Idempotent."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+
+from kbroker.adopt import report
+from kbroker.adopt.directories import held, read_directories, read_identity
+from kbroker.adopt.errors import Refusal
+from kbroker.adopt.plan import find_metadata, make_plan
+from kbroker.adopt.register import (
+    adopted_metadata_offset,
+    is_unused,
+    register,
+    store_place,
+    store_to_read,
+)
+from kbroker.metastore import paths
+from kbroker.metastore.embedded import FILE_NAME
+from kbroker.metastore.store import Store
+
+Say = Callable[[str], None]
+
+
+def adopt(
+    log_dirs: Sequence[str],
+    say: Say,
+    progress: Say,
+    *,
+    dry_run: bool = False,
+    broker_id: int = -1,
+    metadata_log_dir: str | None = None,
+    missing_begin_empty: bool = False,
+) -> None:
+    """Adopt a broker's data directories, or tell that it is done already.
+
+    broker_id: as configured, -1 if it is not; it must be that of the directories. Raises Refusal,
+    with nothing changed, and OSError.
+    """
+    with held(log_dirs):
+        place = store_place(log_dirs)
+        if place is not None and not is_unused(place):
+            _already_adopted(log_dirs, place, metadata_log_dir, say)
+            return
+        plan = make_plan(
+            log_dirs,
+            metadata_log_dir=metadata_log_dir,
+            missing_begin_empty=missing_begin_empty,
+            progress=progress,
+        )
+        if broker_id not in (-1, plan.identity.broker_id):
+            raise Refusal(
+                f"{log_dirs[0]}/meta.properties: it is of broker {plan.identity.broker_id}, the"
+                f" configuration says {broker_id}; set broker.id={plan.identity.broker_id}"
+            )
+        for line in report.plan_lines(plan):
+            say(line)
+        if dry_run:
+            say("Nothing was changed (--dry-run).")
+            return
+        path = register(plan, place or log_dirs[0], progress)
+    say(f"Done: {len(plan.topics)} topics are registered in {path}. No file of Kafka was changed.")
+    say("Start the broker with the same log.dirs and broker.id; docs/moving-house.md goes on.")
+
+
+def _already_adopted(
+    log_dirs: Sequence[str], place: str, metadata_log_dir: str | None, say: Say
+) -> None:
+    """Say what is there. Raises Refusal when Kafka has run here since."""
+    identity = read_identity(place)
+    file = os.path.join(place, FILE_NAME)
+    with store_to_read(place) as store:
+        _check_cluster(store, identity.cluster_id, file)
+        known = set(store.children(paths.BROKER_TOPICS))
+        offset = adopted_metadata_offset(store)
+    directories = read_directories(log_dirs)
+    if offset is not None:
+        metadata = find_metadata(directories, metadata_log_dir)
+        if metadata is not None and metadata.end_offset > offset:
+            raise Refusal(
+                f"{file}: Kafka has run on this directory since it was adopted (its metadata log"
+                f" ended at offset {offset} then, and at {metadata.end_offset} now). To take"
+                " Kafka's topics and settings of today, move that file away and run this again"
+            )
+    unknown = {key[0] for one in directories for key in one.partitions} - known
+    say(f"Nothing to do: {len(known)} topics are registered in {file}.")
+    for name in sorted(unknown):
+        say(f"  {name} is on disk and not among them: it is not served.")
+
+
+def _check_cluster(store: Store, cluster_id: str, file: str) -> None:
+    stored = paths.decode_cluster_id(store.get(paths.CLUSTER_ID).data)
+    if stored != cluster_id:
+        raise Refusal(
+            f"{file}: it is of cluster {stored}, meta.properties beside it of {cluster_id}; move"
+            " the file that does not belong there away"
+        )

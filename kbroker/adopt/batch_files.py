@@ -1,0 +1,37 @@
+"""Files of record batches that are small enough to be read whole."""
+
+from __future__ import annotations
+
+from kbroker.adopt.errors import Refusal
+from kbroker.record.batch import RecordBatch
+from kbroker.record.errors import BatchStatus, CorruptBatchError
+
+COPY_AGAIN = (
+    "copy the directory again while Kafka is stopped; if it is Kafka's own, let Kafka start and"
+    " stop once, it repairs or names the damage"
+)
+_SOME = 64
+
+
+def batches_of(path: str, *, partial_tail: bool) -> list[RecordBatch]:
+    """The batches of a file, their checksums right; zeros at its end are room set aside.
+
+    partial_tail: a last batch may be cut short: it was never acknowledged. Raises Refusal, OSError.
+    """
+    with open(path, "rb") as file:
+        data = memoryview(file.read())
+    found = []
+    position = 0
+    while position < len(data):
+        if not any(data[position : position + _SOME]) and not any(data[position:]):
+            break
+        try:
+            batch = RecordBatch(data, position)
+            batch.check()
+        except CorruptBatchError as error:
+            if partial_tail and error.status is BatchStatus.TRUNCATED:
+                break
+            raise Refusal(f"{path}: {error} at position {position}; {COPY_AGAIN}") from error
+        found.append(batch)
+        position += batch.size
+    return found

@@ -1,0 +1,235 @@
+"""The data directories to adopt: whose they are, that nobody uses them, what lies in them.
+
+Reads only, but for the locks, which are those a broker takes.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from typing import NamedTuple
+
+from kbroker.adopt.errors import Refusal
+from kbroker.adopt.metadata_log import DIRECTORY as METADATA_DIRECTORY
+from kbroker.config.properties import PropertiesError, read_properties
+from kbroker.controller.topics import check_name
+from kbroker.errors import WireError
+from kbroker.storage.checkpoint import CorruptCheckpointError, OffsetCheckpoint, TopicPartition
+from kbroker.storage.formats import (
+    CLEANER_CHECKPOINT,
+    DELETE_DIR_SUFFIX,
+    LOG_START_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    STRAY_DIR_SUFFIX,
+    parse_partition_dir,
+)
+from kbroker.storage.partition_metadata import CorruptMetadataError, parse_topic_id
+from kbroker.supervisor.data_dirs import LOCK_NAME, META_NAME
+
+ZOOKEEPER_META, KRAFT_META = "0", "1"
+FUTURE_DIR_SUFFIX = "-future"
+# What a file system or a backup leaves at the top of a volume.
+_HARMLESS = frozenset({"lost+found", ".snapshot", ".snapshots"})
+
+
+class Identity(NamedTuple):
+    """What ``meta.properties`` says."""
+
+    version: str
+    broker_id: int
+    cluster_id: str
+    directory_id: bytes | None
+
+    @property
+    def is_kraft(self) -> bool:
+        return self.version == KRAFT_META
+
+
+class LogDirectory:
+    """One data directory as it was found."""
+
+    __slots__ = (
+        "cleaned",
+        "identity",
+        "is_clean",
+        "left_alone",
+        "log_starts",
+        "partitions",
+        "path",
+        "recovery_points",
+    )
+
+    def __init__(self, path: str) -> None:
+        """Raises Refusal, OSError."""
+        self.path = path
+        if not os.path.isdir(path):
+            what = "not a directory" if os.path.exists(path) else "no such directory"
+            raise Refusal(f"{path}: {what}; name the directories of Kafka's log.dirs")
+        self.identity = read_identity(path)
+        self.is_clean = os.path.exists(os.path.join(path, ".kafka_cleanshutdown"))
+        self.recovery_points = _checkpoint(path, RECOVERY_POINT_CHECKPOINT)
+        self.log_starts = _checkpoint(path, LOG_START_CHECKPOINT)
+        # Partitions that were compacted here: their offsets may have gaps.
+        self.cleaned = _checkpoint(path, CLEANER_CHECKPOINT)
+        self.partitions: dict[TopicPartition, str] = {}
+        # Directories that mean nothing to a broker, with the reason.
+        self.left_alone: dict[str, str] = {}
+        with os.scandir(path) as entries:
+            for entry in sorted(entries, key=lambda one: one.name):
+                if entry.is_dir():
+                    self._sort(entry)
+        missing = sorted(self.recovery_points.keys() - self.partitions.keys() - self._passing())
+        if missing:
+            topic, number = missing[0]
+            raise Refusal(
+                f"{path}/{topic}-{number}: missing, although {RECOVERY_POINT_CHECKPOINT} names it"
+                f"{_and_others(missing)}; copy the directory again while the broker is stopped. If"
+                " the topic was deleted, remove its line from that file"
+            )
+
+    def _sort(self, entry: os.DirEntry[str]) -> None:
+        name = entry.name
+        if name == METADATA_DIRECTORY or name in _HARMLESS:
+            return
+        if name.endswith(DELETE_DIR_SUFFIX):
+            self.left_alone[name] = "was deleted; the broker removes it at its start, as Kafka does"
+        elif name.endswith(STRAY_DIR_SUFFIX):
+            self.left_alone[name] = "was set aside, because its topic was not known any more"
+        elif name.endswith(FUTURE_DIR_SUFFIX):
+            self.left_alone[name] = "a replica on its way into this directory; the original counts"
+        else:
+            key = parse_partition_dir(name)
+            if key is None or not is_topic_name(key[0]):
+                raise Refusal(
+                    f"{entry.path}: not the directory of a partition; a data directory holds"
+                    " nothing else. Move it away, or name the directory that is Kafka's"
+                )
+            self.partitions[key] = entry.path
+
+    def _passing(self) -> set[TopicPartition]:
+        """Partitions that a checkpoint may still name: on their way out, or the metadata log."""
+        found = {("__cluster_metadata", 0)}
+        for name in self.left_alone:
+            key = parse_partition_dir(name.rpartition(".")[0])
+            if key is not None:
+                found.add(key)
+        return found
+
+
+def read_identity(path: str) -> Identity:
+    """Raises Refusal."""
+    file = os.path.join(path, META_NAME)
+    try:
+        fields = dict(read_properties(file))
+    except FileNotFoundError:
+        raise Refusal(
+            f"{file}: missing, so {path} is no data directory of Kafka, or only part of one; name"
+            " the directories of log.dirs, or copy that file, too"
+        ) from None
+    except (PropertiesError, UnicodeDecodeError) as error:
+        raise Refusal(f"{file}: {error}; take it from a backup") from error
+    version = fields.get("version", "")
+    broker = fields.get("node.id" if version == KRAFT_META else "broker.id", "")
+    cluster_id = fields.get("cluster.id", "")
+    if version not in (ZOOKEEPER_META, KRAFT_META):
+        raise Refusal(f"{file}: version {version!r} is not known; 0 and 1 are")
+    if not broker.isdigit() or not cluster_id:
+        raise Refusal(
+            f"{file}: it does not name a {'node' if version == KRAFT_META else 'broker'}.id and a"
+            " cluster.id; take it from a backup"
+        )
+    directory_id = None
+    if "directory.id" in fields:
+        try:
+            directory_id = parse_topic_id(fields["directory.id"])
+        except CorruptMetadataError as error:
+            raise Refusal(f"{file}: directory.id: {error}; take it from a backup") from error
+    return Identity(version, int(broker), cluster_id, directory_id)
+
+
+def read_directories(paths: Sequence[str]) -> list[LogDirectory]:
+    """All of one broker's directories, which must agree. Raises Refusal, OSError."""
+    found = [LogDirectory(path) for path in paths]
+    first = found[0]
+    for other in found[1:]:
+        for name in ("cluster_id", "broker_id", "version"):
+            here, there = getattr(first.identity, name), getattr(other.identity, name)
+            if here != there:
+                raise Refusal(
+                    f"{other.path}/{META_NAME}: {name.replace('_', '.')} {there}, but {here} in"
+                    f" {first.path}; these directories are not of one broker"
+                )
+        for key in first.partitions.keys() & other.partitions.keys():
+            raise Refusal(
+                f"{other.partitions[key]}: the partition is in {first.path}, too; keep the one that"
+                " is whole, and move the other away"
+            )
+    return found
+
+
+def is_topic_name(name: str) -> bool:
+    try:
+        check_name(name)
+    except WireError:
+        return False
+    return True
+
+
+def _checkpoint(path: str, name: str) -> Mapping[TopicPartition, int]:
+    try:
+        return OffsetCheckpoint(path, name).read() or {}
+    except CorruptCheckpointError as error:
+        raise Refusal(
+            f"{error}; copy the file again, or remove it, then a start has to check every log"
+        ) from error
+
+
+def _and_others(missing: Sequence[object]) -> str:
+    return f" and {len(missing) - 1} more that are missing" if len(missing) > 1 else ""
+
+
+# ---- locks ----
+
+
+@contextmanager
+def held(paths: Sequence[str]) -> Iterator[None]:
+    """Keep brokers out, as they keep each other out. Raises Refusal when one is running.
+
+    A directory without a lock file has none while this is over, either.
+    """
+    with ExitStack() as stack:
+        for path in paths:
+            if os.path.isdir(path):
+                stack.enter_context(_held(path))
+        yield
+
+
+@contextmanager
+def _held(path: str) -> Iterator[None]:
+    file = os.path.join(path, LOCK_NAME)
+    made = False
+    try:
+        fd = os.open(file, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        try:
+            fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        except OSError:
+            yield  # nobody who may write here can be running, nor can we
+            return
+        made = True
+    try:
+        # flock keeps out kbrokers, lockf is what a JVM takes.
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(fd)
+        raise Refusal(f"{path}: a broker is using it ({LOCK_NAME} is locked); stop it") from error
+    try:
+        yield
+    finally:
+        if made:
+            with suppress(OSError):
+                os.unlink(file)
+        os.close(fd)

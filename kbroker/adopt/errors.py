@@ -1,0 +1,14 @@
+"""Why a directory is not adopted."""
+
+from __future__ import annotations
+
+
+class Refusal(Exception):
+    """The directories cannot be taken as they are; nothing was changed.
+
+    The text names the file, what is wrong with it, and what to do.
+    """
+
+
+class Usage(Exception):
+    """The command was not given what it needs."""

@@ -1,0 +1,152 @@
+"""What one partition's files say: bounds, size, newest producer id; and that none is missing.
+
+Reads only: indexes are looked at, never repaired (the broker does that at its start).
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from kbroker._ext.log_scan import DAMAGED, Scan, scan_segment
+from kbroker._ext.offset_index import LOOK_ONLY, CorruptIndexError, OffsetIndex
+from kbroker._ext.producer_state import CorruptSnapshotError, ProducerState
+from kbroker.adopt.errors import Refusal
+from kbroker.storage.checkpoint import CorruptCheckpointError, parse_epochs
+from kbroker.storage.files import read_if_present
+from kbroker.storage.formats import (
+    INDEX_SUFFIX,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_SUFFIX,
+    SWAP_SUFFIX,
+    base_offset_of,
+    segment_name,
+)
+from kbroker.storage.producer_snapshots import list_snapshots, snapshot_path
+
+_LARGEST = (1 << 63) - 1
+_COPY_AGAIN = "copy the directory again while the broker is stopped"
+
+
+class FoundLog(NamedTuple):
+    """A partition on disk. leader_epoch, producer_id: the largest that is in it, None for none."""
+
+    path: str
+    size: int
+    start_offset: int
+    end_offset: int
+    leader_epoch: int | None
+    producer_id: int | None
+
+
+def look_at(path: str, recovery_point: int, log_start: int, gaps_allowed: bool) -> FoundLog:
+    """Look at a partition's directory.
+
+    recovery_point, log_start: as the checkpoints say, 0 without a line. gaps_allowed: the log is
+    or was compacted. Raises Refusal for files that are missing or cut short, OSError.
+    """
+    names = os.listdir(path)
+    bases = sorted(
+        base
+        for name in names
+        if (base := base_offset_of(name)) is not None and name == segment_name(base, LOG_SUFFIX)
+    )
+    # A cleaning that was interrupted: the broker finishes it, and only then the files fit.
+    in_between = any(name.endswith(SWAP_SUFFIX) for name in names)
+    if not bases:
+        if recovery_point > 0 and not in_between:
+            raise Refusal(
+                f"{path}: no {LOG_SUFFIX} file is left of a log that was synced up to offset"
+                f" {recovery_point}; {_COPY_AGAIN}"
+            )
+        return FoundLog(path, 0, log_start, log_start, _newest_epoch(path), None)
+    size = 0
+    end = bases[0]
+    for base, following in zip(bases, [*bases[1:], None], strict=True):
+        file = os.path.join(path, segment_name(base, LOG_SUFFIX))
+        length = os.stat(file).st_size
+        size += length
+        end = max(base, _walk_end(path, base, length).next_offset)
+        if following is None or in_between or end == following:
+            continue
+        if end > following:
+            raise Refusal(
+                f"{file}: it holds offsets up to {end}, the next file begins at {following};"
+                f" {_COPY_AGAIN}"
+            )
+        if not gaps_allowed:
+            raise Refusal(
+                f"{file}: it ends at offset {end}, the next file begins at {following}; a file is"
+                f" missing or cut short: {_COPY_AGAIN}"
+            )
+    if end < recovery_point and not in_between:
+        last = os.path.join(path, segment_name(bases[-1], LOG_SUFFIX))
+        raise Refusal(
+            f"{last}: it ends at offset {end}, but was synced up to {recovery_point}; {_COPY_AGAIN}"
+        )
+    return FoundLog(
+        path,
+        size,
+        max(bases[0], log_start),
+        end,
+        _newest_epoch(path),
+        _newest_producer(path, bases),
+    )
+
+
+def _walk_end(path: str, base: int, length: int) -> Scan:
+    """Walk the headers behind the last index entry of a segment."""
+    position = 0
+    try:
+        offsets = OffsetIndex(os.path.join(path, segment_name(base, INDEX_SUFFIX)), base, LOOK_ONLY)
+    except (FileNotFoundError, CorruptIndexError, ValueError):
+        pass  # the broker writes a new one
+    else:
+        try:
+            offsets.verify(length)
+            position = offsets.lookup(_LARGEST)[1]
+        except CorruptIndexError:
+            position = 0
+        finally:
+            offsets.close()
+    fd = os.open(os.path.join(path, segment_name(base, LOG_SUFFIX)), os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        scan = scan_segment(fd, base, length, position=position, verify=False)
+        if scan.stop == DAMAGED and scan.end_position == position > 0:
+            # The index named a place where no batch is.
+            scan = scan_segment(fd, base, length, verify=False)
+        return scan
+    finally:
+        os.close(fd)
+
+
+def _newest_epoch(path: str) -> int | None:
+    file = os.path.join(path, LEADER_EPOCH_CHECKPOINT)
+    try:
+        epochs = parse_epochs(read_if_present(file) or b"", file)
+    except CorruptCheckpointError as error:
+        raise Refusal(f"{error}; copy the file again, or remove it") from error
+    return max((epoch for epoch, _ in epochs), default=None)
+
+
+def _newest_producer(path: str, bases: list[int]) -> int | None:
+    """The largest producer id that a broker would know after loading this log."""
+    state = ProducerState(bases[0])
+    for offset in reversed(list_snapshots(path)):
+        try:
+            state = ProducerState.from_snapshot(
+                read_if_present(snapshot_path(path, offset)) or b"", offset
+            )
+        except CorruptSnapshotError:
+            continue  # the broker replays more of the log then, and so do we
+        break
+    for base, following in zip(bases, [*bases[1:], _LARGEST], strict=True):
+        if following <= state.end_offset:
+            continue
+        file = os.path.join(path, segment_name(base, LOG_SUFFIX))
+        fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            scan_segment(fd, base, os.fstat(fd).st_size, verify=False, producers=state)
+        finally:
+            os.close(fd)
+    return max(state.entries, default=None)

@@ -1,0 +1,355 @@
+"""What an adoption will do, before anything is done: topics, settings, and what is not known."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+
+from kbroker.adopt import logs, producer_ids
+from kbroker.adopt.directories import Identity, LogDirectory, read_directories
+from kbroker.adopt.errors import Refusal
+from kbroker.adopt.metadata_image import MetadataImage, TopicImage
+from kbroker.adopt.metadata_log import DIRECTORY as METADATA_DIRECTORY
+from kbroker.adopt.metadata_log import read_metadata
+from kbroker.adopt.settings import kept_broker_settings, kept_topic_settings
+from kbroker.cluster.found_topics import settings_when_found
+from kbroker.cluster.internal_topics import INTERNAL_TOPICS, TRANSACTIONS_TOPIC
+from kbroker.controller.persistence import new_topic_id
+from kbroker.storage.partition_metadata import (
+    CorruptMetadataError,
+    format_topic_id,
+    read_partition_metadata,
+)
+
+# KRaft's word for "this directory was not told yet" and others that name none (KIP-858).
+_RESERVED_IDS = 100
+
+Progress = Callable[[str], None]
+
+
+class TopicPlan:
+    """A topic as it will be registered."""
+
+    __slots__ = ("config", "empty", "leader_epochs", "logs", "name", "topic_id")
+
+    def __init__(self, name: str, topic_id: bytes, config: dict[str, str]) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.config = config
+        self.logs: dict[int, logs.FoundLog] = {}
+        # Partitions that have no directory here: they begin empty.
+        self.empty: list[int] = []
+        self.leader_epochs: dict[int, int] = {}
+
+    @property
+    def partition_count(self) -> int:
+        return len(self.logs) + len(self.empty)
+
+    @property
+    def size(self) -> int:
+        return sum(found.size for found in self.logs.values())
+
+
+class Plan:
+    """All that will be registered. ``notes``: what the user should know before saying yes."""
+
+    def __init__(self, identity: Identity, directories: list[LogDirectory]) -> None:
+        self.identity = identity
+        self.directories = directories
+        self.topics: list[TopicPlan] = []
+        self.broker_configs: dict[str, dict[str, str]] = {}
+        self.features: dict[str, int] = {}
+        self.next_producer_id = 0
+        self.metadata_end_offset: int | None = None
+        self.settings_known = True
+        self.notes: list[str] = []
+
+    @property
+    def partition_count(self) -> int:
+        return sum(topic.partition_count for topic in self.topics)
+
+    @property
+    def size(self) -> int:
+        return sum(topic.size for topic in self.topics)
+
+
+def make_plan(
+    log_dirs: Sequence[str],
+    *,
+    metadata_log_dir: str | None = None,
+    missing_begin_empty: bool = False,
+    progress: Progress = lambda _text: None,
+) -> Plan:
+    """Read everything, change nothing. Raises Refusal, OSError.
+
+    metadata_log_dir: where ``__cluster_metadata-0`` is, if in none of ``log_dirs``.
+    missing_begin_empty: partitions that are not here are made anew, instead of a Refusal.
+    """
+    directories = read_directories(log_dirs)
+    plan = Plan(directories[0].identity, directories)
+    metadata = find_metadata(directories, metadata_log_dir)
+    found = _look_at_logs(directories, metadata, progress)
+    if metadata is None:
+        _plan_without_metadata(plan, found)
+    else:
+        _plan_from_metadata(plan, metadata, found)
+    _check_missing(plan, metadata, missing_begin_empty)
+    _plan_producer_ids(plan, metadata)
+    for directory in directories:
+        for name, reason in directory.left_alone.items():
+            plan.notes.append(f"{directory.path}/{name} is left alone: {reason}.")
+    if not all(directory.is_clean for directory in directories):
+        plan.notes.append(
+            "Kafka was not stopped in order: the first start of the broker checks the logs from"
+            " their recovery points on, and cuts off what was not written in full."
+        )
+    return plan
+
+
+def find_metadata(
+    directories: list[LogDirectory], metadata_log_dir: str | None
+) -> MetadataImage | None:
+    """The metadata log, None in ZooKeeper mode. Raises Refusal, OSError."""
+    if not directories[0].identity.is_kraft:
+        return None
+    places = [directory.path for directory in directories]
+    if metadata_log_dir is not None and metadata_log_dir not in places:
+        places.append(metadata_log_dir)
+    having = [
+        path for place in places if os.path.isdir(path := os.path.join(place, METADATA_DIRECTORY))
+    ]
+    if not having:
+        raise Refusal(
+            f"{places[0]}/{METADATA_DIRECTORY}: missing, and with it the topics' settings. It lies"
+            " in the first of log.dirs, or in metadata.log.dir: name that with --metadata-log-dir"
+        )
+    if len(having) > 1:
+        raise Refusal(
+            f"{having[1]}: the metadata log is in {having[0]}, too; keep the one that is in use,"
+            " and move the other away"
+        )
+    was_clean = all(directory.is_clean for directory in directories)
+    return read_metadata(having[0], was_clean=was_clean)
+
+
+# ---- what is on disk ----
+
+Found = dict[str, dict[int, logs.FoundLog]]
+
+
+def _look_at_logs(
+    directories: list[LogDirectory], metadata: MetadataImage | None, progress: Progress
+) -> Found:
+    compacted = None
+    if metadata is not None:
+        names = {topic.name for topic in metadata.topics.values()}
+        compacted = {
+            name
+            for name in names
+            if "compact" in kept_topic_settings(metadata, name)[0].get("cleanup.policy", "")
+        }
+    found: Found = {}
+    total = sum(len(directory.partitions) for directory in directories)
+    done = 0
+    for directory in directories:
+        for key, path in directory.partitions.items():
+            gaps = key in directory.cleaned or key[0] in INTERNAL_TOPICS
+            gaps = gaps or (compacted is not None and key[0] in compacted)
+            found.setdefault(key[0], {})[key[1]] = logs.look_at(
+                path, directory.recovery_points.get(key, 0), directory.log_starts.get(key, 0), gaps
+            )
+            done += 1
+            progress(f"looked at {done} of {total} partitions, {path}")
+    return found
+
+
+def _topic_id(name: str, found: Mapping[int, logs.FoundLog]) -> bytes | None:
+    """The id that the partitions' directories agree on. Raises Refusal."""
+    topic_id: bytes | None = None
+    for log in found.values():
+        try:
+            here = read_partition_metadata(log.path)
+        except CorruptMetadataError as error:
+            raise Refusal(
+                f"{error}; remove it, if the other partitions of {name} have theirs, or take it"
+                " from a backup"
+            ) from error
+        if here is not None and topic_id not in (None, here):
+            assert topic_id is not None
+            raise Refusal(
+                f"{log.path}/partition.metadata: topic id {format_topic_id(here)}, but"
+                f" {format_topic_id(topic_id)} in another partition of {name}; one of them belongs"
+                " to a deleted topic of the same name: move its directory away"
+            )
+        topic_id = here or topic_id
+    return topic_id
+
+
+def _add_topic(
+    plan: Plan, name: str, topic_id: bytes, config: dict[str, str], count: int,
+    found: Mapping[int, logs.FoundLog],
+) -> TopicPlan:  # fmt: skip
+    topic = TopicPlan(name, topic_id, config)
+    for number in range(count):
+        log = found.get(number)
+        if log is None:
+            topic.empty.append(number)
+            continue
+        topic.logs[number] = log
+        if log.leader_epoch is not None:
+            # A new leader has a new epoch; it must be above all that wrote to the log.
+            topic.leader_epochs[number] = log.leader_epoch + 1
+    plan.topics.append(topic)
+    return topic
+
+
+# ---- KRaft: the metadata log says it all ----
+
+
+def _plan_from_metadata(plan: Plan, metadata: MetadataImage, found: Found) -> None:
+    plan.metadata_end_offset = metadata.end_offset
+    plan.features = dict(sorted(metadata.features.items()))
+    for image in sorted(metadata.topics.values(), key=lambda one: one.name):
+        here = found.pop(image.name, {})
+        _check_topic(plan, image, here)
+        config, notes = kept_topic_settings(metadata, image.name)
+        plan.notes += notes
+        topic = _add_topic(
+            plan, image.name, image.topic_id, config, max(image.partitions, default=-1) + 1, here
+        )
+        for number, partition in image.partitions.items():
+            known = topic.leader_epochs.get(number, 0)
+            topic.leader_epochs[number] = max(known, partition.leader_epoch + 1)
+    for name in sorted(found):
+        plan.notes.append(
+            f"Topic {name} is on disk, but the metadata does not know it: it was deleted, or made"
+            " by another broker later. Its directories stay, and are not served."
+        )
+    plan.broker_configs, notes = kept_broker_settings(metadata, plan.identity.broker_id)
+    plan.notes += notes
+    for kind, what in (("acls", "access rule"), ("scram", "SCRAM credential"), ("quotas", "quota")):
+        count = len(getattr(metadata, kind))
+        if count:
+            plan.notes.append(
+                f"{count} {what}{'s' if count > 1 else ''} of the cluster cannot be kept: kbroker"
+                " does not have them yet."
+            )
+    for kind, count in sorted(metadata.unknown.items()):
+        plan.notes.append(f"{count} metadata records of type {kind} are not known here.")
+
+
+def _check_topic(plan: Plan, image: TopicImage, here: Mapping[int, logs.FoundLog]) -> None:
+    on_disk = _topic_id(image.name, here)
+    if on_disk is not None and on_disk != image.topic_id:
+        path = next(iter(here.values())).path
+        raise Refusal(
+            f"{path}/partition.metadata: topic id {format_topic_id(on_disk)}, but the metadata says"
+            f" {format_topic_id(image.topic_id)}; the directory is of a deleted topic of the same"
+            " name: move it away"
+        )
+    broker_id = plan.identity.broker_id
+    others = {n for n, p in image.partitions.items() if set(p.replicas) - {broker_id}}
+    if others:
+        plan.notes.append(
+            f"Topic {image.name}: replicas on other brokers end here, in {len(others)} of"
+            f" {len(image.partitions)} partitions; this broker stands alone."
+        )
+    behind = sorted(
+        number
+        for number, partition in image.partitions.items()
+        if broker_id not in partition.isr and broker_id in partition.replicas
+    )
+    if behind:
+        plan.notes.append(
+            f"Topic {image.name}: partitions {behind} were not in sync here when the broker"
+            " stopped; records that were acknowledged elsewhere may be missing."
+        )
+
+
+# ---- ZooKeeper mode: the settings were in ZooKeeper ----
+
+
+def _plan_without_metadata(plan: Plan, found: Found) -> None:
+    plan.settings_known = False
+    cleaned = {key[0] for directory in plan.directories for key in directory.cleaned}
+    for name, here in sorted(found.items()):
+        config = settings_when_found(name, name in cleaned)
+        topic_id = _topic_id(name, here) or new_topic_id()
+        _add_topic(plan, name, topic_id, config, max(here) + 1, here)
+    plan.notes.append(
+        "The topics' settings were in ZooKeeper and are not known. Nothing is deleted for that:"
+        " topics get retention.ms=-1 and retention.bytes=-1, and cleanup.policy=compact where a"
+        " log was compacted. Give each topic its own with kafka-configs once the broker runs."
+    )
+    plan.notes.append(
+        "Partitions behind the last one found here, and replicas on other brokers, are not known."
+    )
+
+
+# ---- both ----
+
+
+def _check_missing(plan: Plan, metadata: MetadataImage | None, begin_empty: bool) -> None:
+    known = {
+        directory.identity.directory_id: directory.path
+        for directory in plan.directories
+        if directory.identity.directory_id is not None
+    }
+    for topic in plan.topics:
+        if topic.empty and begin_empty:
+            plan.notes.append(
+                f"Topic {topic.name}: partitions {topic.empty} are not here and begin empty."
+            )
+        elif topic.empty:
+            number = topic.empty[0]
+            path = os.path.join(plan.directories[0].path, f"{topic.name}-{number}")
+            where = _where(plan, metadata, topic, number, known)
+            raise Refusal(
+                f"{path}: missing{where}. Copy all partitions, name all directories of log.dirs, or"
+                " say --missing-begin-empty to have partitions that are not here made anew"
+            )
+
+
+def _where(
+    plan: Plan,
+    metadata: MetadataImage | None,
+    topic: TopicPlan,
+    number: int,
+    known: Mapping[bytes, str],
+) -> str:
+    """What is known about a partition that is not here."""
+    if metadata is None:
+        return ", other partitions of the topic are there"
+    partition = metadata.topics[topic.topic_id].partitions.get(number)
+    if partition is None:
+        return ""
+    if plan.identity.broker_id not in partition.replicas:
+        return f": it is on brokers {partition.replicas}, this is broker {plan.identity.broker_id}"
+    at = partition.replicas.index(plan.identity.broker_id)
+    if at >= len(partition.directories):
+        return ""
+    directory_id = partition.directories[at]
+    if directory_id in known:
+        return f": it was in {known[directory_id]}"
+    if int.from_bytes(directory_id, "big") < _RESERVED_IDS:
+        return ""
+    return f": it was in the directory with directory.id={format_topic_id(directory_id)}"
+
+
+def _plan_producer_ids(plan: Plan, metadata: MetadataImage | None) -> None:
+    known = [
+        log.producer_id
+        for topic in plan.topics
+        for log in topic.logs.values()
+        if log.producer_id is not None
+    ]
+    if metadata is not None and metadata.next_producer_id is not None:
+        # Only a log from elsewhere could have a newer one.
+        blocks = [(newest // producer_ids.BLOCK + 1) * producer_ids.BLOCK for newest in known]
+        plan.next_producer_id = max([metadata.next_producer_id, *blocks])
+        return
+    for topic in plan.topics:
+        if topic.name == TRANSACTIONS_TOPIC:
+            for log in topic.logs.values():
+                known += producer_ids.in_transaction_log(log.path)
+    plan.next_producer_id = producer_ids.first_free(known)

@@ -1,0 +1,53 @@
+"""Which producer ids were given away, where no metadata says so.
+
+A broker that gave one away again would take the records of its new owner for those of the old one:
+for duplicates, and drop them.
+"""
+
+from __future__ import annotations
+
+import os
+
+from kbroker.adopt.batch_files import batches_of
+from kbroker.coordinator.records.codec import UnknownRecordError
+from kbroker.coordinator.records.transaction_topic import RECORDS
+from kbroker.protocol.codec import DecodeError
+from kbroker.storage.formats import LOG_SUFFIX
+
+# Brokers take ids in blocks of this size.
+BLOCK = 1000
+# BOUND: ids that producers may hold without having written anything yet, from the blocks of all
+# brokers of a cluster. There are 2**63 ids.
+MARGIN = 1_000_000
+
+
+def first_free(known: list[int]) -> int:
+    """An id above all that may be in use, at the start of a block; known: those that were found."""
+    newest = max(known, default=-1)
+    return (newest // BLOCK + 1) * BLOCK + MARGIN
+
+
+def in_transaction_log(path: str) -> list[int]:
+    """The largest id that a partition of ``__transaction_state`` knows, none for an empty one.
+
+    What is cut short at the end of a log was not acknowledged. Raises Refusal, OSError.
+    """
+    newest = -1
+    for name in sorted(os.listdir(path)):
+        if not name.endswith(LOG_SUFFIX):
+            continue
+        file = os.path.join(path, name)
+        for batch in batches_of(file, partial_tail=True):
+            for record in () if batch.is_control else batch:
+                newest = max(newest, _producer_id(record.key, record.value))
+    return [newest] if newest >= 0 else []
+
+
+def _producer_id(key: bytes | None, value: bytes | None) -> int:
+    try:
+        decoded = RECORDS.decode(key, value)[1]
+    except (DecodeError, UnknownRecordError):
+        return -1  # the coordinator passes over it, too
+    if decoded is None:
+        return -1
+    return max(decoded.producer_id, decoded.previous_producer_id, decoded.next_producer_id)

@@ -1,0 +1,166 @@
+"""Enters a plan in a new metadata store: all of it, or nothing.
+
+The store is made elsewhere and moved into the data directory with one rename, so a crash leaves a
+directory as it was, or adopted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+from kbroker.adopt.errors import Refusal
+from kbroker.adopt.plan import Plan, TopicPlan
+from kbroker.metastore import paths
+from kbroker.metastore.embedded import FILE_NAME, EmbeddedStore
+from kbroker.metastore.store import Store, StoreError, StoreFailed, Transaction
+from kbroker.storage.files import free_space, sync_directory
+
+ADOPTED = "/kbroker-adopted"
+FEATURES = "/feature"
+# Topics in one transaction; progress is told between two of them.
+_TOPICS_AT_ONCE = 200
+
+Progress = Callable[[str], None]
+
+
+def store_place(log_dirs: Sequence[str]) -> str | None:
+    """The data directory that has a metadata store of kbroker, None when none has.
+
+    Raises Refusal when several have one.
+    """
+    having = [path for path in log_dirs if os.path.exists(os.path.join(path, FILE_NAME))]
+    if len(having) > 1:
+        raise Refusal(
+            f"{having[1]}/{FILE_NAME}: there is one in {having[0]}, too; keep the one of this"
+            " broker, and move the other away"
+        )
+    return having[0] if having else None
+
+
+@contextmanager
+def store_to_read(directory: str) -> Iterator[EmbeddedStore]:
+    """The store in a data directory, as a copy: opening one writes. Raises Refusal, OSError."""
+    with tempfile.TemporaryDirectory(prefix="kbroker-adopt-") as elsewhere:
+        for suffix in ("", "-wal"):
+            path = os.path.join(directory, FILE_NAME + suffix)
+            if os.path.exists(path):
+                shutil.copyfile(path, os.path.join(elsewhere, FILE_NAME + suffix))
+        try:
+            store = EmbeddedStore(elsewhere)
+        except StoreFailed as error:
+            raise Refusal(str(error).replace(elsewhere, directory)) from error
+        try:
+            yield store
+        finally:
+            store.close()
+
+
+def is_unused(place: str) -> bool:
+    """Whether the store there holds nothing: a start was interrupted. Raises Refusal, OSError."""
+    with store_to_read(place) as store:
+        return store.exists(paths.CLUSTER_ID) is None
+
+
+def register(plan: Plan, place: str, progress: Progress = lambda _text: None) -> str:
+    """Write the store into a data directory; its path. Raises Refusal, OSError."""
+    target = os.path.join(place, FILE_NAME)
+    made = target + ".adopting"
+    with tempfile.TemporaryDirectory(prefix="kbroker-adopt-") as elsewhere:
+        try:
+            store = EmbeddedStore(elsewhere)
+            try:
+                _fill(store, plan, progress)
+            finally:
+                store.close()
+        except (StoreFailed, StoreError) as error:
+            raise Refusal(f"the metadata could not be written: {error}") from error
+        try:
+            shutil.copyfile(os.path.join(elsewhere, FILE_NAME), made)
+            os.chmod(made, 0o600)
+            fd = os.open(made, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+            with suppress(FileNotFoundError):
+                os.unlink(target + "-wal")  # of one that held nothing
+            os.rename(made, target)
+        except OSError as error:
+            with suppress(OSError):
+                os.unlink(made)
+            raise Refusal(
+                f"{target}: {os.strerror(error.errno or 0).lower()} ({free_space(place)})"
+            ) from error
+    sync_directory(place)
+    return target
+
+
+def _fill(store: Store, plan: Plan, progress: Progress) -> None:
+    transaction = store.multi()
+    for path in paths.PERSISTENT_PATHS:
+        if path != paths.PRODUCER_ID_BLOCK:
+            transaction.create(path)
+    transaction.create(paths.CLUSTER_ID, paths.encode_cluster_id(plan.identity.cluster_id))
+    block = paths.encode_producer_id_block(
+        plan.identity.broker_id, max(0, plan.next_producer_id - 1000), plan.next_producer_id - 1
+    )
+    transaction.create(paths.PRODUCER_ID_BLOCK, block if plan.next_producer_id else b"")
+    for entity, config in plan.broker_configs.items():
+        transaction.create(paths.broker_config(entity), paths.encode_config(config))
+    transaction.create(FEATURES, _encode_features(plan.features))
+    origin = {"version": 1, "metadata_end_offset": plan.metadata_end_offset}
+    transaction.create(ADOPTED, json.dumps(origin).encode())
+    transaction.commit()
+    for at in range(0, len(plan.topics), _TOPICS_AT_ONCE):
+        transaction = store.multi()
+        for topic in plan.topics[at : at + _TOPICS_AT_ONCE]:
+            _add_topic(transaction, topic, plan.identity.broker_id)
+        transaction.commit()
+        done = min(at + _TOPICS_AT_ONCE, len(plan.topics))
+        progress(f"registered {done} of {len(plan.topics)} topics")
+
+
+def _add_topic(transaction: Transaction, topic: TopicPlan, broker_id: int) -> None:
+    replicas = [broker_id]
+    assignment = dict.fromkeys(range(topic.partition_count), replicas)
+    transaction.create(paths.topic_config(topic.name), paths.encode_config(topic.config))
+    transaction.create(paths.topic(topic.name), paths.encode_topic(topic.topic_id, assignment))
+    transaction.create(paths.topic_partitions(topic.name))
+    for number in assignment:
+        epoch = topic.leader_epochs.get(number, 0)
+        state = paths.encode_partition_state(broker_id, epoch, replicas, 0)
+        transaction.create(paths.partition(topic.name, number))
+        transaction.create(paths.partition_state(topic.name, number), state)
+
+
+def _encode_features(features: dict[str, int]) -> bytes:
+    """As Kafka 2.7 has them, with the levels of KRaft: what the cluster had finalized."""
+    levels = {
+        name: {"min_version_level": 1, "max_version_level": level}
+        for name, level in features.items()
+    }
+    return json.dumps({"version": 1, "status": 1, "features": levels}).encode()
+
+
+def read_features(store: Store) -> dict[str, int]:
+    """The finalized features of the cluster that was adopted."""
+    if store.exists(FEATURES) is None:
+        return {}
+    document = json.loads(store.get(FEATURES).data or b"{}")
+    return {
+        name: int(levels["max_version_level"])
+        for name, levels in document.get("features", {}).items()
+    }
+
+
+def adopted_metadata_offset(store: Store) -> int | None:
+    """Where the metadata log ended when it was adopted; None if there was none."""
+    if store.exists(ADOPTED) is None:
+        return None
+    offset = json.loads(store.get(ADOPTED).data)["metadata_end_offset"]
+    return None if offset is None else int(offset)

@@ -1,0 +1,66 @@
+"""The plan in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kbroker.adopt.plan import Plan, TopicPlan
+from kbroker.storage.partition_metadata import format_topic_id
+
+_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def size_text(size: float) -> str:
+    """``1.5 MiB``."""
+    for unit in _UNITS:
+        if size < 1024 or unit == _UNITS[-1]:
+            break
+        size /= 1024
+    return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
+
+
+def plan_lines(plan: Plan) -> Iterator[str]:
+    """What will be done, for a reader who knows Kafka and not yet kbroker."""
+    identity = plan.identity
+    mode = "KRaft" if identity.is_kraft else "ZooKeeper"
+    whose = f"broker {identity.broker_id}, cluster {identity.cluster_id}"
+    yield f"Data of Apache Kafka in {mode} mode, {whose}"
+    for directory in plan.directories:
+        clean = "stopped in order" if directory.is_clean else "not stopped in order"
+        yield f"  {directory.path}: {len(directory.partitions)} partitions, {clean}"
+    how_much = f"{_partitions(plan.partition_count)}, {size_text(plan.size)}"
+    yield f"Topics to register: {len(plan.topics)}, with {how_much}"
+    width = max((len(topic.name) for topic in plan.topics), default=0)
+    for topic in plan.topics:
+        yield f"  {topic.name:<{width}}  {_topic_text(topic)}"
+    for entity, config in plan.broker_configs.items():
+        whose = "all brokers" if entity == "default" else f"broker {entity}"
+        yield f"Settings of {whose}: {_settings_text(config)}"
+    if plan.features:
+        yield f"Finalized features, kept for the way back: {_settings_text(plan.features)}"
+    yield f"Next producer id: {plan.next_producer_id}"
+    if plan.notes:
+        yield "Take note:"
+        for note in plan.notes:
+            yield f"  - {note}"
+
+
+def _partitions(count: int) -> str:
+    return f"{count} partition{'' if count == 1 else 's'}"
+
+
+def _topic_text(topic: TopicPlan) -> str:
+    records = sum(log.end_offset - log.start_offset for log in topic.logs.values())
+    parts = [
+        _partitions(topic.partition_count),
+        size_text(topic.size),
+        f"{records} offsets",
+        f"id {format_topic_id(topic.topic_id)}",
+    ]
+    if topic.config:
+        parts.append(_settings_text(topic.config))
+    return ", ".join(parts)
+
+
+def _settings_text(settings: dict[str, str] | dict[str, int]) -> str:
+    return " ".join(f"{name}={value}" for name, value in settings.items())

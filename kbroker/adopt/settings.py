@@ -1,0 +1,77 @@
+"""Which settings of topics and brokers can be kept here; those that cannot are told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kbroker.adopt.metadata_image import MetadataImage
+from kbroker.adopt.metadata_records import BROKER_RESOURCE, TOPIC_RESOURCE
+from kbroker.config import dynamic
+from kbroker.config.loader import BrokerConfig
+from kbroker.config.topic_config import TopicConfig
+from kbroker.config.topic_keys import TOPIC_KEYS
+from kbroker.errors import ConfigError
+
+DEFAULT_ENTITY = "default"
+
+
+def kept_topic_settings(metadata: MetadataImage, name: str) -> tuple[dict[str, str], list[str]]:
+    """A topic's settings, and notes on those that mean nothing or are not allowed here.
+
+    A name that kbroker does not know stays in the store: it means nothing, and is there when the
+    topic moves on.
+    """
+    return check_topic_settings(name, metadata.configs.get((TOPIC_RESOURCE, name), {}))
+
+
+def check_topic_settings(
+    name: str, settings: Mapping[str, str]
+) -> tuple[dict[str, str], list[str]]:
+    """As ``kept_topic_settings``."""
+    kept: dict[str, str] = {}
+    notes = []
+    broker = BrokerConfig()
+    for key, text in sorted(settings.items()):
+        try:
+            TopicConfig({key: text}, broker)
+        except ConfigError as error:
+            notes.append(f"Topic {name}: {key}={text} is not kept: {error}.")
+            continue
+        kept[key] = text
+        if key not in TOPIC_KEYS:
+            notes.append(f"Topic {name}: {key}={text} is kept, but means nothing to kbroker.")
+    return kept, notes
+
+
+def kept_broker_settings(
+    metadata: MetadataImage, broker_id: int
+) -> tuple[dict[str, dict[str, str]], list[str]]:
+    """The dynamic settings of all brokers (``default``) and of this one (its id), and notes."""
+    found = {
+        name or DEFAULT_ENTITY: config
+        for (kind, name), config in metadata.configs.items()
+        if kind == BROKER_RESOURCE and name in ("", str(broker_id))
+    }
+    kept: dict[str, dict[str, str]] = {}
+    notes = []
+    for entity, settings in sorted(found.items()):
+        whose = "All brokers" if entity == DEFAULT_ENTITY else f"Broker {entity}"
+        layer: dict[str, str] = {}
+        for key, text in sorted(settings.items()):
+            op = dynamic.AlterOp(key, dynamic.SET, text)
+            try:
+                layer = dynamic.alter_broker(
+                    layer, [op], BrokerConfig(), per_broker=entity != DEFAULT_ENTITY
+                )
+            except ConfigError as error:
+                notes.append(f"{whose}: {key} is not kept: {error}.")
+        if layer:
+            kept[entity] = layer
+    others = {
+        name
+        for (kind, name), config in metadata.configs.items()
+        if kind == BROKER_RESOURCE and config and name not in ("", str(broker_id))
+    }
+    if others:
+        notes.append(f"Settings of other brokers ({', '.join(sorted(others))}) are not kept.")
+    return kept, notes

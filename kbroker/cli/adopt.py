@@ -1,0 +1,137 @@
+"""``kbroker-adopt``: open the data directories of an Apache Kafka here.
+
+Exit codes: 0 done, or nothing to do; 1 the directories cannot be taken as they are, nothing was
+changed; 2 the command was not given what it needs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+from kbroker import __version__
+
+EXIT_OK, EXIT_REFUSED, EXIT_USAGE = 0, 1, 2
+
+_DESCRIPTION = """\
+Take over the data directories of an Apache Kafka broker (2.x with ZooKeeper, 3.x with KRaft).
+
+Kafka keeps topics in its data directories (log.dirs), and what it knows about them in ZooKeeper or
+in __cluster_metadata. This command registers the topics, their ids and settings in kbroker's own
+metadata store, one new file in the first directory. Kafka's files are not changed. Stop Kafka
+first. The plan is told before anything is done."""
+
+_EPILOG = """\
+examples:
+  kbroker-adopt --log-dirs /var/lib/kafka --dry-run        what would be done
+  kbroker-adopt --log-dirs /disk1/kafka,/disk2/kafka       do it
+  kbroker-adopt -c server.properties                       log.dirs and broker.id from a file
+
+exit codes: 0 done or nothing to do, 1 refused and nothing changed, 2 wrong usage
+The whole way, and the way back to Kafka: docs/moving-house.md"""
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="kbroker-adopt",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--log-dirs", metavar="DIR[,DIR...]", help="the broker's data directories, all of them"
+    )
+    parser.add_argument(
+        "-c",
+        "--config",
+        metavar="FILE",
+        help="a server.properties of Kafka or kbroker that names them",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="tell the plan and change nothing")
+    parser.add_argument(
+        "--metadata-log-dir",
+        metavar="DIR",
+        help="where __cluster_metadata-0 is, if in none of them (Kafka's metadata.log.dir)",
+    )
+    parser.add_argument(
+        "--missing-begin-empty",
+        action="store_true",
+        help="make partitions anew that are in none of the directories, instead of refusing",
+    )
+    parser.add_argument("--version", action="version", version=f"kbroker {__version__}")
+    return parser
+
+
+class _Lines:
+    """Progress on stderr, one line that is written over; only on a terminal."""
+
+    def __init__(self) -> None:
+        self._shown = False
+        self._on = sys.stderr.isatty()
+
+    def progress(self, text: str) -> None:
+        if self._on:
+            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+            self._shown = True
+
+    def clear(self) -> None:
+        if self._shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+            self._shown = False
+
+    def say(self, text: str) -> None:
+        self.clear()
+        print(text, flush=True)
+
+
+def _run(found: argparse.Namespace, lines: _Lines) -> None:
+    from kbroker.adopt.adoption import adopt
+    from kbroker.adopt.source import source_of
+
+    source = source_of(found.config, found.log_dirs, found.metadata_log_dir)
+    adopt(
+        source.log_dirs,
+        lines.say,
+        lines.progress,
+        dry_run=found.dry_run,
+        broker_id=source.broker_id,
+        metadata_log_dir=source.metadata_log_dir,
+        missing_begin_empty=found.missing_begin_empty,
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns its exit code."""
+    parser = _parser()
+    found = parser.parse_args(arguments)
+    from kbroker.adopt.errors import Refusal, Usage
+
+    lines = _Lines()
+    try:
+        _run(found, lines)
+        return EXIT_OK
+    except Usage as error:
+        lines.clear()
+        print(f"kbroker-adopt: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    except Refusal as error:
+        lines.clear()
+        print(f"kbroker-adopt: {error}\nkbroker-adopt: nothing was changed", file=sys.stderr)
+        return EXIT_REFUSED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_REFUSED
+    except OSError as error:
+        lines.clear()
+        print(f"kbroker-adopt: {error}\nkbroker-adopt: nothing was changed", file=sys.stderr)
+        return EXIT_REFUSED
+    except KeyboardInterrupt:
+        lines.clear()
+        return 128 + signal.SIGINT
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,201 @@
+"""Apache Kafka itself, 3.9 in KRaft mode and 2.7 with a ZooKeeper, on directories of a test.
+
+    with Kafka39(tmp_path) as kafka:
+        kafka.bootstrap
+
+Each is started, stopped in order or killed, and started again on what it has. The jars are Maven's,
+in ``.cache``; ZooKeeper comes with those of Kafka 2.7.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from kbroker.testing import wait_until
+from perf.brokers import LOG4J, free_ports
+from perf.kafka_distribution import kafka_libraries
+
+JVM = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
+START_S = 60.0
+STOP_S = 30.0
+# Small internal topics: their partitions are made and loaded at each start.
+INTERNAL = {
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "3",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.num.partitions": "2",
+    "transaction.state.log.min.isr": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "log.cleaner.dedupe.buffer.size": "2097152",
+    "log.retention.check.interval.ms": "3600000",
+    "log.cleaner.backoff.ms": "300",
+    "log.flush.start.offset.checkpoint.interval.ms": "100",
+}
+
+
+class Server:
+    """One JVM with a main class of Kafka or ZooKeeper."""
+
+    version = "2.7.2"
+
+    def __init__(self, home: Path, port: int | None = None) -> None:
+        self.home = home
+        home.mkdir(parents=True, exist_ok=True)
+        self.port = port or free_ports(1)[0]
+        self._process: subprocess.Popen[bytes] | None = None
+        (home / "log4j.properties").write_text(LOG4J)
+
+    @property
+    def log_path(self) -> Path:
+        return self.home / f"{type(self).__name__}.log"
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def java(self, main: str, *arguments: str, options: Sequence[str] = ()) -> list[str]:
+        log4j = f"-Dlog4j.configuration=file:{self.home / 'log4j.properties'}"
+        path = f"{kafka_libraries(version=self.version)}/*"
+        return ["java", *JVM, log4j, *options, "-cp", path, main, *arguments]
+
+    def run(self, main: str, *arguments: str) -> str:
+        """Run one of Kafka's tools to its end; returns what it printed."""
+        done = subprocess.run(
+            self.java(main, *arguments), capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 0, f"{main}:\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+    def command(self) -> list[str]:
+        raise NotImplementedError
+
+    def start(self) -> Any:
+        with self.log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        wait_until(self._answers, START_S, f"{type(self).__name__} answers")
+        return self
+
+    def _answers(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, f"it ended:\n{self.log_path.read_text()[-4000:]}"
+        try:
+            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+        except OSError:
+            return False
+        return True
+
+    def stop(self) -> None:
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self._end(signal.SIGKILL)
+
+    def _end(self, number: int) -> None:
+        if self._process is None:
+            return
+        self._process.send_signal(number)
+        try:
+            self._process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+            raise
+        finally:
+            self._process = None
+
+    def __enter__(self) -> Any:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.kill() if error else self.stop()
+
+
+class ZooKeeper(Server):
+    """A ZooKeeper on its own, its data below ``home``."""
+
+    def command(self) -> list[str]:
+        options = ("-Dzookeeper.admin.enableServer=false",)
+        main = "org.apache.zookeeper.server.ZooKeeperServerMain"
+        return self.java(main, str(self.port), str(self.home / "zookeeper"), options=options)
+
+
+class Kafka(Server):
+    """A broker; ``log_dirs`` are its data directories, made by it or by somebody before."""
+
+    def __init__(
+        self, home: Path, log_dirs: Sequence[Path] = (), port: int | None = None, **config: str
+    ) -> None:
+        super().__init__(home, port)
+        self.log_dirs = list(log_dirs) or [home / "data"]
+        self.config = {
+            **INTERNAL,
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "log.dirs": ",".join(map(str, self.log_dirs)),
+            **{key.replace("_", "."): value for key, value in config.items()},
+        }
+
+    @property
+    def properties(self) -> Path:
+        path = self.home / f"{type(self).__name__}.properties"
+        path.write_text("".join(f"{key}={value}\n" for key, value in self.config.items()))
+        return path
+
+    def command(self) -> list[str]:
+        return self.java("kafka.Kafka", str(self.properties))
+
+
+class Kafka27(Kafka):
+    """Apache Kafka 2.7 on a ZooKeeper."""
+
+    def __init__(
+        self, home: Path, zookeeper: ZooKeeper, log_dirs: Sequence[Path] = (), **config: str
+    ) -> None:
+        super().__init__(home, log_dirs, **config)
+        self.config.setdefault("broker.id", "0")
+        self.config["zookeeper.connect"] = zookeeper.bootstrap
+
+
+class Kafka39(Kafka):
+    """Apache Kafka 3.9, broker and controller in one, formatted at its first start."""
+
+    version = "3.9.1"
+
+    def __init__(self, home: Path, log_dirs: Sequence[Path] = (), **config: str) -> None:
+        super().__init__(home, log_dirs, **config)
+        controller = free_ports(1)[0]
+        self.config.setdefault("node.id", "1")
+        node = self.config["node.id"]
+        self.config |= {
+            "process.roles": "broker,controller",
+            "controller.quorum.voters": f"{node}@127.0.0.1:{controller}",
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+        }
+
+    def format(self) -> None:
+        """What a user does before the first start."""
+        cluster_id = base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=")
+        cluster_id = cluster_id.replace("-", "x")
+        self.run("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self.properties))
+
+    def start(self) -> Any:
+        if not (self.log_dirs[0] / "meta.properties").exists():
+            self.format()
+        return super().start()

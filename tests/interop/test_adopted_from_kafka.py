@@ -1,0 +1,114 @@
+"""Data directories that Apache Kafka wrote are adopted, and served as Kafka served them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from interop import moving
+from interop.drivers.java import java_missing
+from interop.kafka_servers import Kafka, Kafka27, Kafka39, ZooKeeper
+
+from kbroker.cli.adopt import main as adopt
+from kbroker.testing import Broker, wait_until
+
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.java,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(bool(java_missing()), reason=java_missing()),
+]
+
+
+class Seen:
+    """What a broker told its clients."""
+
+    def __init__(self, bootstrap: str, with_ids: bool = True) -> None:
+        self.records = moving.read_all(bootstrap)
+        self.offsets = moving.committed_offsets(bootstrap)
+        names = {name for name, _ in self.records}
+        self.settings = moving.topic_settings(bootstrap, names)
+        self.ids = moving.topic_ids(bootstrap) if with_ids else {}
+
+
+def served(log_dirs: list[Path], broker_id: int, home: Path) -> Broker:
+    return Broker(
+        {
+            "log.dirs": ",".join(map(str, log_dirs)),
+            "broker.id": broker_id,
+            "log.cleaner.enable": "false",
+        },
+        directory=home / "kbroker",
+    )
+
+
+def check_served(broker: Broker, seen: Seen) -> None:
+    """The broker tells what Kafka told, and producers go on from there."""
+    found = Seen(broker.bootstrap, with_ids=bool(seen.ids))
+    assert found.records == seen.records
+    assert found.offsets == seen.offsets
+    assert found.ids == seen.ids
+    ends = {place: partition.high for place, partition in found.records.items()}
+    moving.send(broker.bootstrap, "codecs", [b"after"], enable_idempotence=True)
+    # The new owner of the id ends what it had left open.
+    moving.transaction(broker.bootstrap, "left-open", "transactions", "commit")
+    after = moving.read_all(broker.bootstrap)
+    assert after["codecs", 0].high == ends["codecs", 0] + 1
+    # A marker for the open transaction, three records, a marker.
+    assert after["transactions", 0].high == ends["transactions", 0] + 5
+    committed = after["transactions", 0].committed
+    assert len(committed) == len(seen.records["transactions", 0].committed) + 3
+    commits = {("codecs", 0): 60}
+    moving.commit_offsets(broker.bootstrap, {**seen.offsets, **commits})
+
+
+def adopted(log_dirs: list[Path], *arguments: str) -> int:
+    return adopt(["--log-dirs", ",".join(map(str, log_dirs)), *arguments])
+
+
+def move_in(kafka: Kafka, home: Path, seen: Seen, capsys: Any) -> None:
+    """Adopt what Kafka left, and serve it."""
+    broker_id = int(kafka.config.get("node.id", kafka.config.get("broker.id", "")))
+    before = moving.every_file(kafka.log_dirs)
+    assert adopted(kafka.log_dirs, "--dry-run") == 0
+    assert moving.every_file(kafka.log_dirs) == before
+    assert "Nothing was changed" in capsys.readouterr().out
+    assert adopted(kafka.log_dirs) == 0
+    after = moving.every_file(kafka.log_dirs)
+    assert set(after) - set(before) == {f"{kafka.log_dirs[0].name}/kbroker-metadata.db"}
+    assert {name: after[name] for name in before} == before
+    capsys.readouterr()
+    assert adopted(kafka.log_dirs) == 0
+    assert "Nothing to do" in capsys.readouterr().out
+    logs = moving.log_bytes(kafka.log_dirs)
+    with served(kafka.log_dirs, broker_id, home) as broker:
+        assert moving.log_bytes(kafka.log_dirs) == logs
+        check_served(broker, seen)
+
+
+def test_directories_of_kraft_are_adopted_and_served(tmp_path: Path, capsys: Any) -> None:
+    with Kafka39(tmp_path / "kafka", [tmp_path / "a", tmp_path / "b"]) as kafka:
+        moving.fill(kafka.bootstrap, broker_id=1, old_formats=False)
+        seen = Seen(kafka.bootstrap)
+        assert adopted(kafka.log_dirs) == 1
+        assert "a broker is using it" in capsys.readouterr().err
+    move_in(kafka, tmp_path, seen, capsys)
+    with served(kafka.log_dirs, 1, tmp_path) as broker:
+        settings = moving.topic_settings(broker.bootstrap, seen.settings)
+        assert settings == seen.settings
+        assert moving.broker_settings(broker.bootstrap, 1) == {"log.cleaner.backoff.ms": "14321"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stop", ["stop", "kill"])
+def test_directories_of_zookeeper_mode_are_adopted_and_served(
+    tmp_path: Path, capsys: Any, stop: str
+) -> None:
+    with ZooKeeper(tmp_path / "zookeeper") as zookeeper:
+        kafka = Kafka27(tmp_path / "kafka", zookeeper, [tmp_path / "a", tmp_path / "b"]).start()
+        moving.fill(kafka.bootstrap, broker_id=0, old_formats=True, rounds=2)
+        seen = Seen(kafka.bootstrap, with_ids=False)
+        wait_until(lambda: moving.log_start(kafka.log_dirs, "cut") == 25, 10)
+        getattr(kafka, stop)()
+    move_in(kafka, tmp_path, seen, capsys)
