@@ -11,3 +11,19 @@ def pytest_configure(config: pytest.Config) -> None:
     """Load the plugin unless the installed package brought it."""
     if not config.pluginmanager.has_plugin("kbroker"):
         config.pluginmanager.register(plugin, "kbroker")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """``--dist loadfile``, but tests/spark is like one file: one Spark session is enough."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class OneSparkSession(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            if nodeid.startswith("tests/spark/"):
+                return "tests/spark"
+            return str(super()._split_scope(nodeid))
+
+    return OneSparkSession(config, log)

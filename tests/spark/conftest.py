@@ -1,0 +1,93 @@
+"""One Spark session for all these tests, a kbroker, and where it can be had an Apache Kafka.
+
+Each test uses topics of its own. ``tests/conftest.py`` keeps this folder in one process when tests
+run in several.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kbroker.testing.java import java_home
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Everything here needs Java and PySpark."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.spark)
+            item.add_marker(pytest.mark.timeout(180))
+
+
+def connector_jars() -> list[Path]:
+    """Of Spark's own connector; empty where they cannot be had."""
+    from perf.spark_connector import connector_jars
+
+    try:
+        return connector_jars()
+    except RuntimeError:
+        return []
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The session: two cores, the connector's jars if there are any."""
+    sql = pytest.importorskip("pyspark.sql")
+    home = java_home()
+    if home is None:
+        pytest.skip("there is no Java")
+    os.environ["JAVA_HOME"] = str(home)
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        filter(None, [str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH")])
+    )
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    place = tmp_path_factory.mktemp("spark")
+    builder = (
+        sql.SparkSession.builder.master("local[2]")
+        .appName("kbroker-tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.driver.memory", "1g")
+        .config("spark.sql.warehouse.dir", str(place / "warehouse"))
+        .config("spark.local.dir", str(place / "local"))
+        .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={place}")
+        .config("spark.sql.session.timeZone", "UTC")
+    )
+    jars = connector_jars()
+    if jars:
+        builder = builder.config("spark.jars", ",".join(map(str, jars)))
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Apache Kafka 3.9.1."""
+    from perf.brokers import KafkaBroker
+
+    try:
+        broker = KafkaBroker(tmp_path_factory.mktemp("kafka"))
+    except RuntimeError as error:
+        pytest.skip(str(error))
+    broker.JVM_OPTIONS = "-Xms256m -Xmx512m -XX:TieredStopAtLevel=1 -Djava.awt.headless=true"
+    with broker:
+        yield broker
+
+
+@pytest.fixture
+def topic() -> str:
+    """A name of its own for each test."""
+    return f"t-{uuid.uuid4().hex[:12]}"
