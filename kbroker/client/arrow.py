@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Iterable, Iterator
+from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
 
 from kbroker._ext.arrow_reader import ArrowReader
+from kbroker._ext.arrow_writer import ArrowWriter
 from kbroker._ext.record_cursor import RecordsDamaged
 from kbroker.client.cluster import Cluster
-from kbroker.client.errors import CorruptRecords
+from kbroker.client.errors import CorruptRecords, SettingRefused
 from kbroker.client.fetch import RangeFetch
+from kbroker.client.produce import BatchProducer
+from kbroker.client.transactions import ProducerIdentity
+from kbroker.record.compression import CODEC_NAMES
 
 # The row of Spark's own connector. A list's item is named as Spark names it.
 FIELDS = {
@@ -106,3 +113,136 @@ def read_arrow(
     last = reader.finish()
     if last is not None:
         yield pa.record_batch(last)
+
+
+# -- writing
+
+# What a written batch may have; every other column is refused. Columns of other types are cast.
+WRITTEN = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "headers": FIELDS["headers"].type,
+}
+# What the writer takes as it is.
+_AS_IT_IS = {
+    "key": (pa.binary(), pa.string()),
+    "value": (pa.binary(), pa.string()),
+    "topic": (pa.string(),),
+    "partition": (pa.int32(),),
+}
+# What a batch has before compression. Topics take a megabyte by default, which one that does not
+# compress must fit into.
+BATCH_BYTES = 512 << 10
+
+
+class ArrowProducer:
+    """Writes Arrow batches: rows are placed as Kafka's clients place them, and encoded in Cython.
+
+    topic: of all rows that name none. codec: none, gzip, snappy, lz4 or zstd; level: of that codec.
+    batch_bytes: of a batch before compression. producer: a ``BatchProducer``, closed with this one;
+    else its settings. A row with a partition goes there, one with a key where the key's hash says,
+    the others to one partition after the other, a batch each.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        topic: str | None = None,
+        codec: str = "none",
+        level: int | None = None,
+        batch_bytes: int = BATCH_BYTES,
+        producer: BatchProducer | None = None,
+        **settings: Any,
+    ) -> None:
+        if codec not in CODEC_NAMES:
+            raise SettingRefused("compression.type", f"{codec!r}: {', '.join(CODEC_NAMES)}")
+        self.cluster = cluster
+        self.producer = producer or BatchProducer(cluster, **settings)
+        self._writer = ArrowWriter(
+            self._partitions_of,
+            topic=topic,
+            codec=CODEC_NAMES.index(codec),
+            level=level,
+            batch_bytes=batch_bytes,
+            seed=random.getrandbits(63) | 1,
+        )
+
+    @property
+    def rows(self) -> int:
+        """Rows taken so far, acknowledged or not."""
+        return int(self._writer.rows)
+
+    def _partitions_of(self, topic: str) -> int:
+        # Partitions are numbered from 0 without gaps.
+        return len(self.cluster.topic_to_write(topic).partitions)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Take the rows of a batch (columns of ``WRITTEN``); sends the batches that are full.
+
+        Raises ValueError for a row without topic, with a partition that does not exist or a header
+        without a key; SettingRefused for a column that is none; what ``BatchProducer`` raises.
+        """
+        schema, array = as_written(batch).__arrow_c_array__()
+        self._writer.add(schema, array, time.time_ns() // 1_000_000)
+        self._send()
+
+    def _send(self) -> None:
+        for topic, partition, batch, records in self._writer.take():
+            self.producer.send(topic, partition, batch, records)
+
+    def flush(self) -> None:
+        """Return when all rows are acknowledged."""
+        self._writer.close_all()
+        self._send()
+        self.producer.flush()
+
+    def begin(self) -> ProducerIdentity:
+        """Begin a transaction; see ``BatchProducer.begin``."""
+        return self.producer.begin()
+
+    def end(self, *, commit: bool) -> None:
+        """Commit all rows since ``begin``, or abort them."""
+        if commit:
+            self.flush()
+        else:
+            self._writer.discard()
+        self.producer.end(commit=commit)
+
+    def close(self) -> None:
+        """Without ``flush``: what is not acknowledged is abandoned."""
+        self.producer.close()
+
+    def __enter__(self) -> ArrowProducer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            if error is None:
+                self.flush()
+        finally:
+            self.close()
+
+
+def as_written(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch with columns of types that the writer takes. No copy where they are already."""
+    columns = []
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        wanted = WRITTEN.get(name)
+        if wanted is None:
+            raise SettingRefused(name, f"no column of a record; there are {', '.join(WRITTEN)}")
+        if column.type in _AS_IT_IS.get(name, ()):
+            columns.append(column)
+        elif name == "timestamp" and pa.types.is_timestamp(column.type):
+            columns.append(column)
+        else:
+            columns.append(column.cast(wanted))
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)

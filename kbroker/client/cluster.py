@@ -35,6 +35,8 @@ NO_TOPIC_ID = bytes(16)
 _IDLE_S = 240.0
 # BOUND: connections kept for the next who borrows one, for each node.
 _IDLE_MAX = 4
+# How long a topic that is written to may take to be created.
+_CREATION_S = 5.0
 _MOVED = frozenset({15, 16})  # COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR
 
 
@@ -231,11 +233,13 @@ class Cluster:
         wanted = [MetadataRequest.MetadataRequestTopic(name=name) for name in names or ()]
         return self._ask_metadata(wanted, retry)
 
-    def _ask_metadata(self, wanted: list[Any] | None, retry: Retry) -> dict[str, Topic]:
+    def _ask_metadata(
+        self, wanted: list[Any] | None, retry: Retry, create: bool = False
+    ) -> dict[str, Topic]:
         connection = self.connection(None, retry)
         if wanted is None and connection.version_of(3) == 0:
             wanted = []
-        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
+        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=create)
         answer = connection.call(request, retry.step(self.request_timeout))
         if answer.error_code:
             raise RefusedError(answer.error_code, "metadata")
@@ -285,6 +289,26 @@ class Cluster:
         if known is None:
             raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name}")
         return known
+
+    def topic_to_write(self, name: str) -> Topic:
+        """The same for a producer: brokers with auto.create.topics.enable create what is not there,
+        which is waited for a little."""
+        known = self._topics.get(name)
+        if known is not None and known.partitions:
+            return known
+        retry = self.retry(f"topic {name}", min(self.deadline, _CREATION_S))
+        wanted = [MetadataRequest.MetadataRequestTopic(name=name)]
+        while True:
+            try:
+                known = self._ask_metadata(wanted, retry, create=True).get(name)
+                if known is not None and known.partitions:
+                    return known
+                error = RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name}")
+                if retry.left() < _CREATION_S / 10:
+                    raise error
+                retry.pause(error)
+            except (ConnectionLost, Timeout, UnreachableError) as trouble:
+                retry.pause(trouble)
 
     def forget_topic(self, name: str) -> None:
         """What was heard of it is wrong: ask before it is used again."""

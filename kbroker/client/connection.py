@@ -212,24 +212,20 @@ class Connection:
         assert not self._waiting, "answers come in the order of their requests"
         return self.receive(self.send(request, deadline, at_most=at_most), deadline, into=into)
 
-    def send(self, request: Message, deadline: float, *, at_most: int | None = None) -> Pending:
-        """Send a request. at_most: the newest version it may have."""
+    def send(
+        self,
+        request: Message,
+        deadline: float,
+        *,
+        at_most: int | None = None,
+        answered: bool = True,
+    ) -> Pending:
+        """Send a request. at_most: the newest version it may have. answered: False for acks=0."""
         api_key = type(request).API_KEY
         assert api_key is not None
         version = self.version_of(api_key, at_most)
-        return self._send_frame(api_key, version, [codec.encode(request, version)], deadline)
-
-    def send_parts(
-        self,
-        api_key: int,
-        version: int,
-        parts: list[bytes | memoryview],
-        deadline: float,
-        *,
-        answered: bool = True,
-    ) -> Pending:
-        """Send a request that is encoded already, in pieces that are not copied."""
-        return self._send_frame(api_key, version, parts, deadline, answered=answered)
+        body = codec.encode(request, version)
+        return self._send_frame(api_key, version, [body], deadline, answered=answered)
 
     def receive(self, pending: Pending, deadline: float, *, into: bytearray | None = None) -> Any:
         """The answer to the oldest request on its way, which must be ``pending``.

@@ -25,8 +25,8 @@ from kbroker.protocol.messages.fetch import FetchRequest
 
 # BOUND: what a fetch may grow to for one batch of a broker that cuts even the first one.
 _BATCH_BYTES_MAX = 1 << 30
-# A range may end in a gap that compaction left at the end of a log. It is taken for one when so many
-# fetches in a row found nothing although the log goes on, over so many seconds.
+# A range may end in a gap that compaction left at the end of a log. It is taken for one when so
+# many fetches in a row found nothing although the log goes on, over so many seconds.
 _GAP_FETCHES = 3
 _GAP_S = 1.0
 # From this version on a fetch names its topic by id alone.

@@ -28,6 +28,10 @@ class Retry:
         """The deadline of one request."""
         return min(self.deadline, time.monotonic() + request_timeout)
 
+    def left(self) -> float:
+        """Seconds until the deadline; negative after it."""
+        return self.deadline - time.monotonic()
+
     def pause(self, error: Exception) -> None:
         """Sleep before the next attempt; raise instead when that is past the deadline.
 

@@ -1,0 +1,228 @@
+"""Producer ids and transactions, by (transactional id, producer id, epoch) from any process.
+
+What a task began, the driver can end: a ``ProducerIdentity`` pickles, and nothing here remembers
+anything between calls. In the second protocol (KIP-890, ``transaction.version`` 2) partitions need
+not be added before they are written to, and each end raises the epoch.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from kbroker.client.cluster import TRANSACTION, Cluster
+from kbroker.client.errors import ClientError, RefusedError
+from kbroker.client.offsets import TopicPartition, first_partition_error
+from kbroker.errors import ErrorCode
+from kbroker.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from kbroker.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
+from kbroker.protocol.messages.end_txn import EndTxnRequest
+from kbroker.protocol.messages.init_producer_id import InitProducerIdRequest
+from kbroker.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+
+# The newest versions that belong to the first protocol.
+_END_TXN_1 = 4
+_TXN_OFFSET_COMMIT_1 = 4
+# From this version of EndTxn on a broker speaks the second one, when its feature says so, too.
+_END_TXN_2 = 5
+_FEATURE = "transaction.version"
+_NO_PRODUCER = -1
+
+
+class ProducerIdentity(NamedTuple):
+    """transactional_id: None for an idempotent producer. implicit: the second protocol is used."""
+
+    transactional_id: str | None
+    producer_id: int
+    producer_epoch: int
+    implicit: bool = False
+
+
+def init_producer(
+    cluster: Cluster,
+    transactional_id: str | None = None,
+    *,
+    timeout_ms: int = 60_000,
+    deadline: float | None = None,
+) -> ProducerIdentity:
+    """A producer id. With a transactional id: fences all producers that had it before, and aborts
+    what they left open.
+
+    timeout_ms: after that a transaction which is not ended is aborted by the cluster.
+    """
+    request = InitProducerIdRequest(
+        transactional_id=transactional_id, transaction_timeout_ms=timeout_ms
+    )
+    if transactional_id is not None:
+        answer = _ask(cluster, transactional_id, request, "InitProducerId", deadline)
+        implicit = _speaks_second(cluster, transactional_id, deadline)
+        return ProducerIdentity(
+            transactional_id, answer.producer_id, answer.producer_epoch, implicit
+        )
+    retry = cluster.retry("a producer id", deadline)
+    while True:
+        try:
+            step = retry.step(cluster.request_timeout)
+            answer = cluster.connection(None, retry).call(request, step)
+            if answer.error_code:
+                raise RefusedError(answer.error_code, retry.what)
+            return ProducerIdentity(None, answer.producer_id, answer.producer_epoch)
+        except ClientError as error:
+            retry.pause(error)
+
+
+def _speaks_second(cluster: Cluster, transactional_id: str, deadline: float | None) -> bool:
+    retry = cluster.retry("the coordinator's version", deadline)
+    while True:
+        try:
+            node = cluster.coordinator(transactional_id, TRANSACTION, retry)
+            connection = cluster.connection(node, retry)
+            level = connection.finalized_features.get(_FEATURE, 0)
+            return level >= 2 and connection.version_of(26) >= _END_TXN_2
+        except ClientError as error:
+            retry.pause(error)
+
+
+def add_partitions(
+    cluster: Cluster,
+    identity: ProducerIdentity,
+    partitions: Iterable[TopicPartition],
+    *,
+    deadline: float | None = None,
+) -> None:
+    """Make partitions part of the transaction, before they are written to (first protocol)."""
+    by_topic: dict[str, list[int]] = defaultdict(list)
+    for topic, partition in partitions:
+        by_topic[topic].append(partition)
+    request = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=identity.transactional_id,
+        v3_and_below_producer_id=identity.producer_id,
+        v3_and_below_producer_epoch=identity.producer_epoch,
+        v3_and_below_topics=[
+            AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=name, partitions=indexes)
+            for name, indexes in by_topic.items()
+        ],
+    )
+
+    def error_of(answer: Any) -> int:
+        codes = [
+            row.partition_error_code
+            for topic in answer.results_by_topic_v3_and_below
+            for row in topic.results_by_partition
+            if row.partition_error_code
+        ]
+        # The others were not attempted because of one.
+        real = [code for code in codes if code != ErrorCode.OPERATION_NOT_ATTEMPTED]
+        return (real or codes or [0])[0]
+
+    assert identity.transactional_id is not None
+    cluster.call_coordinator(
+        identity.transactional_id,
+        TRANSACTION,
+        request,
+        error_of,
+        what=f"add partitions to transaction {identity.transactional_id}",
+        deadline=deadline,
+    )
+
+
+def commit_offsets(
+    cluster: Cluster,
+    identity: ProducerIdentity,
+    group: str,
+    offsets: Mapping[TopicPartition, tuple[int, str]],
+    *,
+    deadline: float | None = None,
+) -> None:
+    """Commit a group's offsets within the transaction: they count when it is committed."""
+    assert identity.transactional_id is not None
+    if not identity.implicit:
+        request = AddOffsetsToTxnRequest(
+            transactional_id=identity.transactional_id,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.producer_epoch,
+            group_id=group,
+        )
+        _ask(cluster, identity.transactional_id, request, "AddOffsetsToTxn", deadline)
+    by_topic: dict[str, list[Any]] = defaultdict(list)
+    for (topic, partition), (offset, metadata) in offsets.items():
+        by_topic[topic].append(
+            TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition(
+                partition_index=partition, committed_offset=offset, committed_metadata=metadata
+            )
+        )
+    commit = TxnOffsetCommitRequest(
+        transactional_id=identity.transactional_id,
+        group_id=group,
+        producer_id=identity.producer_id,
+        producer_epoch=identity.producer_epoch,
+        topics=[
+            TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(name=name, partitions=rows)
+            for name, rows in by_topic.items()
+        ],
+    )
+    cluster.call_coordinator(
+        group,
+        0,
+        commit,
+        first_partition_error,
+        what=f"commit offsets of group {group} in transaction {identity.transactional_id}",
+        deadline=deadline,
+        at_most=None if identity.implicit else _TXN_OFFSET_COMMIT_1,
+    )
+
+
+def end_transaction(
+    cluster: Cluster,
+    identity: ProducerIdentity,
+    *,
+    commit: bool,
+    deadline: float | None = None,
+) -> ProducerIdentity:
+    """Commit or abort the transaction; returns the identity for the next one.
+
+    May be repeated, also after it succeeded, until the id begins another transaction. Raises
+    RefusedError: INVALID_PRODUCER_EPOCH or PRODUCER_FENCED when somebody else has the id by now,
+    INVALID_TXN_STATE when it was ended the other way.
+    """
+    assert identity.transactional_id is not None
+    request = EndTxnRequest(
+        transactional_id=identity.transactional_id,
+        producer_id=identity.producer_id,
+        producer_epoch=identity.producer_epoch,
+        committed=commit,
+    )
+    answer = _ask(
+        cluster,
+        identity.transactional_id,
+        request,
+        "commit" if commit else "abort",
+        deadline,
+        at_most=None if identity.implicit else _END_TXN_1,
+    )
+    if identity.implicit and answer.producer_id != _NO_PRODUCER:
+        return identity._replace(
+            producer_id=answer.producer_id, producer_epoch=answer.producer_epoch
+        )
+    return identity
+
+
+def _ask(
+    cluster: Cluster,
+    transactional_id: str,
+    request: Any,
+    doing: str,
+    deadline: float | None,
+    *,
+    at_most: int | None = None,
+) -> Any:
+    return cluster.call_coordinator(
+        transactional_id,
+        TRANSACTION,
+        request,
+        lambda answer: int(answer.error_code),
+        what=f"{doing} of transactional id {transactional_id}",
+        deadline=deadline,
+        at_most=at_most,
+    )
