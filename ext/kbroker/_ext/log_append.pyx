@@ -529,9 +529,12 @@ cdef class LogAppender:
             self.max_timestamp = timestamp
             self.max_timestamp_offset = last_offset
         if self.bytes_since_index > self.index_interval_bytes:
-            # A disk too full for an entry only makes lookups walk further; a failing one shows at the next write.
-            if self.offset_index.append(last_offset, self.position) != INDEX_NO_ROOM:
-                self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset, False)
+            # A disk too full for an entry only makes lookups walk further.
+            try:
+                if self.offset_index.append(last_offset, self.position) != INDEX_NO_ROOM:
+                    self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset, False)
+            except OSError as error:
+                raise self.log.fail(error) from error
             self.bytes_since_index = 0
         self.bytes_since_index += size
         self.position += size

@@ -1,0 +1,64 @@
+"""Disk calls fail, one after the other, until there is none left that was not tried (exam E5 c).
+
+Every trial is a whole life of a log: made, appended to, rolled, synced, compacted, cut at its start,
+stopped, started again. Whatever fails, nothing that was accepted is lost, nothing but the directory
+is affected, and no error but the one meant for it comes out. ``KBROKER_FAULT_SCALE=12`` tries every
+call; otherwise every twelfth, beginning at a random one.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fault.shim import SHORT, FailingCall, shimmed
+
+pytestmark = [pytest.mark.fault, pytest.mark.timeout(1200)]
+
+TESTS = Path(__file__).resolve().parent.parent
+STRIDE = 12
+FAILURES = {
+    "EIO-for-good": (errno.EIO, True),
+    "EIO-once": (errno.EIO, False),
+    "ENOSPC-once": (errno.ENOSPC, False),
+    "short-once": (SHORT, False),
+}
+
+
+@pytest.fixture
+def work() -> Iterator[Path]:
+    """A directory in memory where there is one."""
+    shared = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=shared if shared.is_dir() else None) as path:
+        yield Path(path)
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_failing_call_costs_nothing_that_was_accepted(
+    work: Path, failure: str, seed: int, scale: int
+) -> None:
+    error, lasting = FAILURES[failure]
+    stride = max(1, STRIDE // scale)
+    first = random.Random(seed).randint(1, stride)
+    control = FailingCall(work / "control")
+    store = work / "store"
+    words = [str(store), str(control.path), str(error), str(int(lasting)), str(first), str(stride)]
+
+    finished = subprocess.run(
+        [sys.executable, "-m", "fault.failing_sweep", *words],
+        env={**os.environ, "PYTHONPATH": f"{TESTS.parent}:{TESTS}",
+             **shimmed(store / "logs-0", control=control)},
+        capture_output=True, text=True, timeout=1200, check=False,
+    )  # fmt: skip
+
+    assert finished.returncode == 0, finished.stderr[-6000:]
+    trials, calls = (int(word) for word in finished.stdout.split())
+    print(f"{trials} trials, about {calls} calls")
+    assert calls > 300, "the shim sees no calls"
