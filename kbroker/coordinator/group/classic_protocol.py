@@ -141,21 +141,34 @@ class ClassicProtocol(Part):
         """
         assert members, group_id
         group = self.rebalances.new_group(group_id)
+        key, record = self._take_over(group, generation, members)
+        if reason is not None:
+            # A crash must not make a generation of what nobody was ever assigned.
+            record.leader = None
+        op.append(key, record)
+        for member in members:
+            self.rebalances.keep_session(group, member)
+        if reason is not None:
+            self.rebalances.prepare(op, group, reason)
+        return group
+
+    def adoption(
+        self, group_id: str, generation: int, members: list[Member]
+    ) -> tuple[GroupMetadataKey, GroupMetadataValue]:
+        """The record that ``adopt`` would write."""
+        trial = ClassicGroup(group_id, self.rebalances.sessions, lambda state, amount: None)
+        return self._take_over(trial, generation, members)
+
+    def _take_over(
+        self, group: ClassicGroup, generation: int, members: list[Member]
+    ) -> tuple[GroupMetadataKey, GroupMetadataValue]:
         for member in members:
             group.add(member, CONSUMER_PROTOCOL_TYPE)
         group.generation = generation
         group.protocol = group.choose_protocol()
         group.state = STABLE
         record = group.record(generation, group.assignments(), self.host.wall_ms())
-        if reason is not None:
-            # A crash must not make a generation of what nobody was ever assigned.
-            record.leader = None
-        op.append(GroupMetadataKey(group=group_id), record)
-        for member in members:
-            self.rebalances.keep_session(group, member)
-        if reason is not None:
-            self.rebalances.prepare(op, group, reason)
-        return group
+        return GroupMetadataKey(group=group.group_id), record
 
     # -- JoinGroup -------------------------------------------------------------------------------
 

@@ -352,17 +352,11 @@ class Rebalances:
         return size <= SMALL_RECORD_BYTES or self._fits_exactly(record)
 
     def _fits_exactly(self, record: GroupMetadataValue) -> bool:
-        from kbroker.config.topic_config import TopicConfig
-        from kbroker.record.builder import BatchBuilder
+        from kbroker.coordinator.group.batch_size import fits_batch
 
-        topic = self._host.image.topics.get(self._host.topic)
-        config = TopicConfig(topic.config if topic else {}, self._host.config)
-        builder = BatchBuilder(self._host.config["offsets.topic.compression.codec"])
-        key, value = self._machine.records.encode(GroupMetadataKey(group=""), record)
-        builder.append(value, key, self._host.wall_ms())
+        encoded = self._machine.records.encode(GroupMetadataKey(group=""), record)
         # The group id is missing in this one; it has a string's length at the most.
-        size = len(builder.build()) + 0x8000
-        return size <= min(config["max.message.bytes"], config["segment.bytes"])
+        return fits_batch(self._host, [encoded], 0x8000)
 
     # -- the end ---------------------------------------------------------------------------------
 

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker.config.group_config import HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS, value_of
 from kbroker.coordinator.group import consumer_migration, consumer_records, consumer_requests
+from kbroker.coordinator.group.batch_size import fits_batch
 from kbroker.coordinator.group.classic_group import ClassicGroup
-from kbroker.coordinator.group.consumer_classic import JOIN, SYNC, ClassicMembers
+from kbroker.coordinator.group.consumer_classic import JOIN, SURELY_FIT, SYNC, ClassicMembers
 from kbroker.coordinator.group.consumer_group import (
     ASSIGNING,
     EMPTY,
@@ -167,11 +168,14 @@ class ConsumerProtocol(Part):
         member = _updated(old, request, call)
         update = self.update(group, old, member, replaced)
         member = update.run(request.topic_partitions)
+        records = conversion + self.replacement(group, replaced, old) + update.records
+        if conversion or len(records) > SURELY_FIT:
+            self.refuse_too_large(group.group_id, records)
         # Nothing can fail from here on.
         op.touch()
         if conversion:
             self._release(op, group)
-        self.write(op, group, conversion + self.replacement(group, replaced, old) + update.records)
+        self.write(op, group, records)
         self.settle(op, update, member)
         self.start_session(group.group_id, member)
         response = ConsumerGroupHeartbeatResponse(
@@ -238,6 +242,14 @@ class ConsumerProtocol(Part):
         if len(group.members) >= limit and member_id not in group.members:
             text = f"the group has {limit} members, and may not have more"
             raise WireError(ErrorCode.GROUP_MAX_SIZE_REACHED, text)
+
+    def refuse_too_large(self, group_id: str, records: list[consumer_records.Record]) -> None:
+        """Raise UNKNOWN_SERVER_ERROR, Kafka's code for it, unless the records fit one batch."""
+        encode = self.machine.records.encode
+        if not fits_batch(self.host, [encode(key, value) for key, value in records]):
+            text = f"{len(records)} records are more than a batch of {self.host.topic} takes"
+            log.warning("group %s: does not change, %s", group_id, text)
+            raise WireError(ErrorCode.UNKNOWN_SERVER_ERROR, text)
 
     def _known_member(self, group: ConsumerGroup, request: Any) -> tuple[Member, Member | None]:
         """The member as it is, a blank one if it is new; and whom it replaces."""
@@ -349,8 +361,11 @@ class ConsumerProtocol(Part):
         """
         rest = [member for member in group.members.values() if member not in members]
         if consumer_migration.may_downgrade(self.host, group, members, len(rest)):
-            self.downgrade(op, group, rest, "it moved to the classic protocol")
-            return
+            try:
+                self.downgrade(op, group, rest, "it moved to the classic protocol")
+                return
+            except WireError:  # it is too large, and stays what it is
+                assert not op.records, group.group_id
         records: list[consumer_records.Record] = []
         name_counts, regex_counts = dict(group.name_counts), dict(group.regex_counts)
         for member in members:
@@ -390,20 +405,24 @@ class ConsumerProtocol(Part):
     ) -> ClassicGroup:
         """Make it a classic group of these members.
 
-        reason: of the rebalance that follows; None if none is needed.
+        reason: of the rebalance that follows; None if none is needed. Raises UNKNOWN_SERVER_ERROR,
+        and changes nothing, if it is too large for that.
         """
-        op.touch()
-        for member_id in group.members:
-            self.cancel_timers(group.group_id, member_id)
-        self.write(op, group, consumer_records.without_group(group, sorted(group.members)))
-        log.info(
-            "group %s: moves to the classic protocol with %d members", group.group_id, len(members)
-        )
         image = self.host.image
         adopted = [
             consumer_migration.downgraded_member(image, member, group.target_of(member))
             for member in members
         ]
+        records = consumer_records.without_group(group, sorted(group.members))
+        adoption = self.machine.classic.adoption(group.group_id, group.epoch, adopted)
+        self.refuse_too_large(group.group_id, [*records, adoption])
+        op.touch()
+        for member_id in group.members:
+            self.cancel_timers(group.group_id, member_id)
+        self.write(op, group, records)
+        log.info(
+            "group %s: moves to the classic protocol with %d members", group.group_id, len(members)
+        )
         return self.machine.classic.adopt(op, group.group_id, group.epoch, adopted, reason=reason)
 
     # -- timers ----------------------------------------------------------------------------------

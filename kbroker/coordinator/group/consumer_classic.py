@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# Fewer records than this are far below any limit of a batch, but for those that bring the
+# subscriptions of classic members.
+SURELY_FIT = 500
 # First parts of timers' names: a member was told to join, or was answered and has to sync.
 JOIN, SYNC = "consumer join", "consumer sync"
 
@@ -88,7 +91,10 @@ class ClassicMembers:
         replacing = self._part.replacement(group, replaced, old)
         update = self._part.update(group, old, member, replaced)
         member = update.run(self._reported(subscribed))
-        self._part.write(op, group, replacing + update.records)
+        records = replacing + update.records
+        if len(records) > SURELY_FIT:
+            self._part.refuse_too_large(group.group_id, records)
+        self._part.write(op, group, records)
         self._part.settle(op, update, member)
         log.info("group %s: member %s joins with the classic protocol, epoch %d",
                  group.group_id, member_id, member.epoch)  # fmt: skip

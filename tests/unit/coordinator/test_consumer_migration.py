@@ -10,7 +10,7 @@ from kbroker.coordinator.group.classic_group import ClassicGroup
 from kbroker.coordinator.group.consumer_group import ConsumerGroup
 from kbroker.errors import ErrorCode, WireError
 from tests.doubles.classic_consumer import ClassicConsumer, both_host
-from tests.doubles.consumer_member import FakeConsumer, describe, topic_id
+from tests.doubles.consumer_member import FakeConsumer, describe, make_host, topic_id
 from tests.doubles.coordinator_host import CoordinatorHost, value_of
 from tests.doubles.group_clients import Client, code_of, subscription
 
@@ -514,3 +514,74 @@ def test_static_member_may_move_to_the_consumer_protocol(host: CoordinatorHost) 
     assert new.owned == had
     assert second.owned == ALL - had
     assert len(host.machine.groups["g"].members) == 2
+
+
+# -- too large for one batch ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("codec", ["0", "2"])
+def test_group_too_large_for_one_batch_stays_classic_and_goes_on(codec: str) -> None:
+    host = both_host(message_max_bytes="1700", offsets_topic_compression_codec=codec)
+    host.add_topic("a", 6)
+    members = classic_group(host, 6)
+    generation, loads = members[0].generation, host.loads
+    written = len(host.log)
+
+    new = FakeConsumer(host, "m1", ["a"])
+    if codec == "0":
+        assert error_of(new.join) == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert len(host.log) == written
+        settle(host, *members)
+        assert kind(host) == "classic"
+        assert {member.generation for member in members} == {generation}
+        assert host.loads == loads, "nobody else of the partition is disturbed"
+        members.pop().leave()
+        members.pop().leave()
+        members.pop().leave()
+        settle(host, *members, rounds=10)
+    new.join()
+    settle(host, new, *members)
+    assert kind(host) == "consumer"
+
+
+def test_group_too_large_for_one_record_stays_with_the_consumer_protocol() -> None:
+    host = both_host()
+    host.add_topic("a", 6)
+    members: list[Any] = classic_group(host, 6)
+    new = FakeConsumer(host, "m1", ["a"])
+    new.join()
+    settle(host, new, *members)
+    own = {"offsets.topic.compression.codec": "0", "message.max.bytes": "1200"}
+    host.configure(**own)
+
+    new.leave()
+    settle(host, *members)
+
+    assert kind(host) == "consumer"
+    assert set().union(*(member.owned for member in members)) == ALL
+    host.configure()
+    other = FakeConsumer(host, "m2", ["a"])
+    other.join()
+    other.leave()
+    settle(host, *members)
+    assert kind(host) == "classic"
+
+
+def test_heartbeat_whose_target_is_too_large_is_refused_and_changes_nothing() -> None:
+    """Of a large group: below some hundred records a target is far from any limit."""
+    host = make_host()
+    host.add_topic("a", 510)
+    members = [FakeConsumer(host, f"m{n}", ["a"]) for n in range(510)]
+    for member in members:
+        member.join()
+    before, written = describe(host), len(host.log)
+    host.configure(**{"message.max.bytes": "20000"})
+    host.add_topic("a", 1_020)
+
+    assert error_of(members[0].beat) == ErrorCode.UNKNOWN_SERVER_ERROR
+
+    assert (len(host.log), host.loads) == (written, 1)
+    assert describe(host) == before
+    host.configure()
+    members[0].beat()
+    assert describe(host).group_epoch == before.group_epoch + 1

@@ -1,0 +1,45 @@
+"""Whether what an operation would write fits the one batch that its records become.
+
+A batch that the log refuses would cost the shard if soft state had changed by then: an operation
+whose records grow with its group asks first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kbroker.coordinator.machine import NO_PRODUCER
+from kbroker.record.compression import NONE
+
+if TYPE_CHECKING:
+    from kbroker.coordinator.machine import Host
+
+# What a batch takes besides its records, and a record besides its key and value: at most.
+_BATCH_OVERHEAD, _RECORD_OVERHEAD = 61, 32
+
+
+def fits_batch(host: Host, records: Sequence[tuple[bytes, bytes | None]], spare: int = 0) -> bool:
+    """Whether the topic takes these encoded records, and ``spare`` more bytes, in one batch."""
+    from kbroker.config.topic_config import TopicConfig
+
+    topic = host.image.topics.get(host.topic)
+    config = TopicConfig(topic.config if topic else {}, host.config)
+    limit = min(config["max.message.bytes"], config["segment.bytes"]) - spare
+    size = sum(_RECORD_OVERHEAD + len(key) + len(value or b"") for key, value in records)
+    return size + _BATCH_OVERHEAD <= limit or len(_batch(host, records)) <= limit
+
+
+def _batch(host: Host, records: Sequence[tuple[bytes, bytes | None]]) -> bytes:
+    """As the shard makes it."""
+    codec = host.config["offsets.topic.compression.codec"]
+    if codec == NONE:
+        from kbroker._ext.plain_batch import build_batch
+
+        return bytes(build_batch(list(records), host.wall_ms(), *NO_PRODUCER))
+    from kbroker.record.builder import BatchBuilder
+
+    builder = BatchBuilder(codec)
+    for key, value in records:
+        builder.append(value, key, host.wall_ms())
+    return bytes(builder.build())
