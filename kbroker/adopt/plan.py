@@ -234,8 +234,8 @@ def _plan_from_metadata(plan: Plan, metadata: MetadataImage, found: Found) -> No
                 f"{count} {what}{'s' if count > 1 else ''} of the cluster cannot be kept: kbroker"
                 " does not have them yet."
             )
-    for kind, count in sorted(metadata.unknown.items()):
-        plan.notes.append(f"{count} metadata records of type {kind} are not known here.")
+    for number, count in sorted(metadata.unknown.items()):
+        plan.notes.append(f"{count} metadata records of type {number} are not known here.")
 
 
 def _check_topic(plan: Plan, image: TopicImage, here: Mapping[int, logs.FoundLog]) -> None:

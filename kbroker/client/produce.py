@@ -1,8 +1,8 @@
 """Whole encoded batches to the leaders of their partitions, several requests on their way at once.
 
 Driven by the caller: ``send`` and ``flush`` do all the work, there is no thread. Batches of a
-partition arrive in the order they were sent, once each if the producer is idempotent: what failed is
-sent again with the sequence numbers it has, and what was on its way behind it waits for it.
+partition arrive in the order they were sent, once each if the producer is idempotent: what failed
+is sent again with the sequence numbers it has, and what was on its way behind it waits for it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kbroker.protocol.messages.produce import ProduceRequest
 # BOUND: a broker remembers the last five batches of a producer, and so knows again no more than
 # five that are sent twice.
 IN_FLIGHT_MAX = 5
-# From these versions on a request names topics by id; begins a transaction in a partition by itself.
+# From these versions on a request names topics by id; begins a transaction in a partition itself.
 _FIRST_BY_ID = 13
 _FIRST_IMPLICIT = 12
 _NOBODY = ProducerIdentity(None, -1, -1)

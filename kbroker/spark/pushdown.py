@@ -61,7 +61,7 @@ class FilteringReader(BatchReader):
 
     def _take(self, one: Filter) -> bool:
         """Whether nothing is left of it for Spark."""
-        path = getattr(one, "attribute", ())
+        path: tuple[str, ...] = getattr(one, "attribute", ())
         column = path[0] if len(path) == 1 else ""
         if isinstance(one, IsNotNull):
             return column in _NEVER_NULL

@@ -54,8 +54,8 @@ class ReplicaMoves:
         self._free_at_ms = 0
         self._is_copying = False
         self.is_held: Callable[[int], bool] = lambda slot: False
-        self.on_failed_dir: Callable[[LogDir, object], None] = lambda log_dir, cause: (
-            manager.fail_log_dir(log_dir.path, cause) and None
+        self.on_failed_dir: Callable[[LogDir, object], object] = lambda log_dir, cause: (
+            manager.fail_log_dir(log_dir.path, cause)
         )
 
     def __bool__(self) -> bool:

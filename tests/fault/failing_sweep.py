@@ -1,8 +1,8 @@
 """A log's life with one disk call that fails, for every call there is (``test_failing_calls``).
 
 Run behind ``disk_shim.c``: ``python -m fault.failing_sweep DIRECTORY CONTROL ERROR LASTING FIRST
-STRIDE``. Each trial is a fork of this process. Only calls below ``DIRECTORY/logs-0`` fail; the log in
-``logs-1`` must not notice. Prints the number of trials; what went wrong goes to stderr.
+STRIDE``. Each trial is a fork of this process. Only calls below ``DIRECTORY/logs-0`` fail; the log
+in ``logs-1`` must not notice. Prints the number of trials; what went wrong goes to stderr.
 """
 
 from __future__ import annotations
