@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -25,6 +26,7 @@ Work = Callable[[Sequence[T], str], Sequence[Answer]]
 
 APP_DEFAULTS = {
     "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # Tasks hold no JVM memory to speak of.
@@ -133,10 +135,13 @@ def session(app: str, master: str | None, settings: dict[str, str] | None = None
     if master is not None or not submitted:
         builder = builder.master(master or "local[*,4]")
     if not submitted:
+        # Workers are this interpreter, which has kbroker; not the first "python3" of the path.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         for name, value in APP_DEFAULTS.items():
             builder = builder.config(name, value)
     for name, value in (settings or {}).items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
+    # A failed task's reason reaches the caller as TaskError.
+    spark.sparkContext.setLogLevel("FATAL")
     return spark

@@ -113,7 +113,7 @@ def rows_in(root: Path) -> Counter[Place]:
     found: Counter[Place] = Counter()
     for path in sorted(root.glob("data/**/*.parquet")):
         for one in pq.ParquetFile(path).read().to_pylist():
-            place = (one["topic"], one["partition"], one["offset"])
+            place = (path.relative_to(root / "data").parts[0][6:], one["partition"], one["offset"])
             found[place] += 1
             assert one["value"] == row(*place)["value"], f"{path}: {one}"
     return found

@@ -17,7 +17,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kbroker.spark.load import layout, points
@@ -48,7 +48,7 @@ class DirectoryTaskSink:
     def open_errors(self, one: OffsetRange, attempt: str) -> RangeWriter:
         """A writer for the records of the range that cannot be decoded."""
         where = (one.topic, one.partition, one.start, one.end)
-        files = FileOptions("none", self.files.codec, self.files.level, self.files.file_bytes)
+        files = replace(self.files, partition_by="none", topic_column=True)
         return RangeWriter(Path(self.root), self.staging, where, f"{attempt}-bad", files)
 
 

@@ -146,7 +146,6 @@ class Load:
         self._clock = clock
         self.run = uuid.uuid4().hex[:12]
         self._mean: dict[str, float] = {}
-        self._seen: dict[TopicPartition, Bounds] = {}
 
     # -- one run
 
@@ -209,9 +208,7 @@ class Load:
             else pack_ranges(planned, default_parallelism=self._runner.parallelism)
         )
         points.reach("planned")
-        about = {"load": self._settings.load, "run": self.run}
-        work = LoadWork(self._source, self._destination.task_sink(self.run, about), self._decoder)
-        answers = self._runner.run(tasks, work, f"kbroker-load {self._settings.load}")
+        answers = self._tasks(tasks, commits.LOAD)
         check_complete(planned, [_range_of(one) for one in answers])
         points.reach("staged")
         made = self._commit(newest, answers, commits.LOAD, gaps=gaps)
@@ -219,6 +216,16 @@ class Load:
         lag = _lag(target, made.ends)
         self._report(Step(made, self._clock() - begun, lag))
         return made
+
+    def _tasks(self, tasks: list[list[OffsetRange]], kind: str) -> list[Answer]:
+        about = {
+            "load": self._settings.load,
+            "run": self.run,
+            "kind": kind,
+            "written_ms": str(int(self._clock() * 1000)),
+        }
+        work = LoadWork(self._source, self._destination.task_sink(self.run, about), self._decoder)
+        return self._runner.run(tasks, work, f"kbroker-load {self._settings.load}")
 
     def _first(
         self, target: dict[TopicPartition, Bounds], ends: Ends
@@ -342,9 +349,7 @@ class Load:
         planned = plan_ranges(with_sizes(wanted), default_parallelism=self._runner.parallelism)
         tasks = pack_ranges(planned, default_parallelism=self._runner.parallelism)
         points.reach("planned")
-        about = {"load": self._settings.load, "run": self.run}
-        work = LoadWork(self._source, self._destination.task_sink(self.run, about), self._decoder)
-        answers = self._runner.run(tasks, work, f"kbroker-load {self._settings.load} again")
+        answers = self._tasks(tasks, commits.RELOAD)
         check_complete(planned, [_range_of(one) for one in answers])
         points.reach("staged")
         made = self._commit(

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 OPEN_FILES_MAX = 32
 ROW_GROUP_BYTES = 16 << 20
 ROW_GROUP_ROWS = 256 << 10
-# Footer key under which a file says what it holds; ``kbroker-load recover`` reads it.
-FOOTER = b"kbroker"
+# Before each footer entry in which a file says what it holds (``footers``).
+FOOTER = "kbroker."
 # Numbers that grow by little: differences are a fraction of the values.
 _DELTA = ("offset", "timestamp")
 _DICTIONARY = ("topic", "partition", "timestampType")
@@ -36,13 +36,17 @@ _DICTIONARY = ("topic", "partition", "timestampType")
 
 @dataclass(frozen=True, slots=True)
 class FileOptions:
-    """How files are cut and written; the same for all tasks of a run."""
+    """How files are cut and written; the same for all tasks of a run.
+
+    topic_column: off, as the folder names the topic and readers take folders for columns.
+    """
 
     partition_by: PartitionBy = "hour"
     codec: str = "zstd"
     level: int | None = 1
     file_bytes: int = 128 << 20
     bucket_ms: int = 600_000
+    topic_column: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +146,8 @@ class RangeWriter:
         """Add rows, which are in offset order."""
         if not batch.num_rows:
             return
+        if not self._options.topic_column and "topic" in batch.schema.names:
+            batch = batch.drop_columns(["topic"])
         times = batch.column("timestamp").cast(pa.int64())
         bounds = pc.min_max(times)
         low, high = bounds["min"].as_py(), bounds["max"].as_py()
@@ -236,12 +242,11 @@ class RangeWriter:
             "last_offset": str(file.last_offset),
             "min_ms": str(file.min_us // 1000),
             "max_ms": str(file.max_us // 1000),
+            "attempt": self._attempt,
             "part": str(file.number),
             "parts": str(parts),
         }
-        file.writer.add_key_value_metadata(
-            {FOOTER.decode() + "." + name: value for name, value in about.items()}
-        )
+        file.writer.add_key_value_metadata({FOOTER + name: value for name, value in about.items()})
         file.writer.close()
         file.sink.close()
         self._finished.append(

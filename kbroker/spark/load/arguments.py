@@ -1,0 +1,332 @@
+"""The arguments of ``kbroker-load``, and what they say to someone who reads them first."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from datetime import UTC, datetime
+
+_ABOUT = """\
+Loads topics of a Kafka cluster (kbroker or Apache Kafka) into Parquet files, a Delta table or a
+database. Every record arrives once, also when a load is killed and started again: the offsets are
+written together with the data, and the next run goes on from there.
+
+  kbroker-load run --bootstrap localhost:9092 --topics clicks --dest /data/lake
+  kbroker-load status --dest /data/lake
+
+Run it once, from cron, or with --follow for ever. It brings a Spark of its own on this machine;
+started by spark-submit it uses the cluster's."""
+
+_RUN_ABOUT = """\
+Load what is new since the last run, and end; with --follow, go on. The first run begins at the
+start of each topic. One run at a time works on a destination."""
+
+_SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+def size_of(text: str) -> int:
+    """``512m`` in bytes."""
+    match = re.fullmatch(r"(\d+)([kmgt]?)(?:i?b)?", text.strip().lower())
+    if match is None or not int(match[1]):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size; write 512m or 4g")
+    return int(match[1]) * _SIZES[match[2]]
+
+
+def count_of(text: str) -> int:
+    """A whole number above 0."""
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
+
+
+def minutes_of(text: str) -> float:
+    """A number above 0."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0
+    if not 0 < found < 1e9:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return found
+
+
+def time_of(text: str) -> int:
+    """Milliseconds since 1970, from those or from a date; a date without a zone is UTC."""
+    if text.isdecimal():
+        return int(text)
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as err:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a time; write 2026-11-21T06:00:00Z or milliseconds since 1970"
+        ) from err
+    if found.tzinfo is None:
+        found = found.replace(tzinfo=UTC)
+    return int(found.timestamp() * 1000)
+
+
+def offsets_of(text: str) -> dict[tuple[str, int], int]:
+    """``{"clicks": {"0": 120}}`` by topic and partition."""
+    try:
+        found = {
+            (str(topic), int(partition)): int(offset)
+            for topic, partitions in json.loads(text).items()
+            for partition, offset in partitions.items()
+        }
+    except (ValueError, AttributeError, TypeError) as err:
+        raise argparse.ArgumentTypeError(
+            f'{text!r} is not offsets; write \'{{"clicks": {{"0": 120, "1": 80}}}}\''
+        ) from err
+    if any(offset < 0 for offset in found.values()):
+        raise argparse.ArgumentTypeError("offsets begin at 0")
+    return found
+
+
+def pattern_of(text: str) -> str:
+    """A regular expression."""
+    try:
+        re.compile(text)
+    except re.error as err:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a regular expression: {err}") from err
+    return text
+
+
+def setting_of(text: str) -> tuple[str, str]:
+    """``security.protocol=SSL`` as a pair; a ``kafka.`` before it may stay."""
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name.strip().removeprefix("kafka."), value
+
+
+def names_of(text: str) -> list[str]:
+    """``a,b`` as names."""
+    found = [one.strip() for one in text.split(",") if one.strip()]
+    if not found:
+        raise argparse.ArgumentTypeError("name at least one topic")
+    return found
+
+
+def build_parser(version: str) -> argparse.ArgumentParser:
+    """All commands."""
+    parser = argparse.ArgumentParser(
+        prog="kbroker-load",
+        description=_ABOUT,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="kbroker-load COMMAND --help says more; docs/load.md has examples.",
+    )
+    parser.add_argument("--version", action="version", version=f"kbroker {version}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    run = commands.add_parser(
+        "run", help="load what is new", description=_RUN_ABOUT, allow_abbrev=False
+    )
+    _add_source(run)
+    _add_destination(run)
+    _add_again(run)
+    _add_limits(run)
+    _add_values(run)
+    status = commands.add_parser("status", help="say what is loaded, and up to which offsets")
+    _add_destination(status, writes=False)
+    status.add_argument("--files", action="store_true", help="also name every file that counts")
+    verify = commands.add_parser(
+        "verify", help="read every file and compare it with the log of commits; exit code 3 if not"
+    )
+    _add_destination(verify, writes=False)
+    verify.add_argument(
+        "--quick", action="store_true", help="compare sizes and checksums, and read no offsets"
+    )
+    recover = commands.add_parser(
+        "recover", help="make the log of commits from the data files, when it is lost"
+    )
+    _add_destination(recover, writes=False)
+    compact = commands.add_parser("compact", help="merge the small files of each hour")
+    _add_destination(compact)
+    compact.add_argument("--master", help="as for run")
+    compact.add_argument(
+        "--older-than-hours",
+        type=minutes_of,
+        metavar="N",
+        help="leave files alone that hold records younger than this",
+    )
+    expire = commands.add_parser("expire", help="forget old commits; what they loaded stays")
+    _add_destination(expire, writes=False)
+    expire.add_argument(
+        "--days", type=minutes_of, default=30.0, help="keep those of so many days (30)"
+    )
+    return parser
+
+
+def _add_source(run: argparse.ArgumentParser) -> None:
+    group = run.add_argument_group("what to load")
+    group.add_argument("--bootstrap", required=True, metavar="HOST:PORT", help="brokers to ask")
+    topics = group.add_mutually_exclusive_group(required=True)
+    topics.add_argument(
+        "--topics", type=names_of, default=[], metavar="A,B", help="names of topics"
+    )
+    topics.add_argument(
+        "--pattern", type=pattern_of, metavar="REGEX", help="all topics whose whole name matches"
+    )
+    group.add_argument(
+        "--client-setting",
+        action="append",
+        type=setting_of,
+        default=[],
+        metavar="NAME=VALUE",
+        help="a setting of the client by Kafka's name, such as security.protocol=SASL_SSL; "
+        "may be repeated",
+    )
+    group.add_argument(
+        "--isolation",
+        choices=("read_committed", "read_uncommitted"),
+        default="read_committed",
+        help="whether to leave out records of aborted transactions (read_committed)",
+    )
+    group.add_argument(
+        "--no-headers", dest="headers", action="store_false", help="no column for headers"
+    )
+
+
+def _add_destination(parser: argparse.ArgumentParser, *, writes: bool = True) -> None:
+    group = parser.add_argument_group("where to")
+    group.add_argument(
+        "--dest",
+        required=True,
+        metavar="PLACE",
+        help="a folder; for --sink jdbc sqlite:PATH or postgresql://USER:PASSWORD@HOST:PORT/DB",
+    )
+    group.add_argument(
+        "--sink",
+        choices=("dir", "delta", "jdbc"),
+        default="dir",
+        help="Parquet files (dir), a Delta table, a table of a database (jdbc)",
+    )
+    group.add_argument("--table", default="records", help="table of --sink jdbc (records)")
+    group.add_argument(
+        "--name", help="name of the load, for its group and for loads that share a database (load)"
+    )
+    for name, default in (("partition_by", "hour"), ("codec", "zstd"), ("codec_level", 1)):
+        group.set_defaults(**{name: default})
+    group.set_defaults(file_bytes=128 << 20, bucket_ms=600_000)
+    if not writes:
+        return
+    group.add_argument(
+        "--partition-by",
+        choices=("hour", "day", "none"),
+        help="a folder for each hour (default) or day of the records' own time, in UTC",
+    )
+    group.add_argument("--codec", choices=("zstd", "snappy", "gzip", "lz4", "none"))
+    group.add_argument("--codec-level", type=int, metavar="N", help="of zstd (1)")
+    group.add_argument(
+        "--file-bytes", type=size_of, metavar="SIZE", help="begin another file at this size (128m)"
+    )
+
+
+def _add_again(run: argparse.ArgumentParser) -> None:
+    group = run.add_argument_group("where to begin, at first or again")
+    which = group.add_mutually_exclusive_group()
+    which.add_argument(
+        "--from-timestamp",
+        type=time_of,
+        metavar="TIME",
+        help="records of this time and later: where the first run begins; on a destination that "
+        "has them already they are loaded again, and replace what is there",
+    )
+    which.add_argument(
+        "--from-offsets",
+        type=offsets_of,
+        metavar="JSON",
+        help='the same by offset: \'{"clicks": {"0": 120}}\'',
+    )
+    which.add_argument(
+        "--from-commit",
+        type=count_of,
+        metavar="N",
+        help="load again what came after commit N (status shows the newest)",
+    )
+    group.add_argument(
+        "--allow-data-loss",
+        action="store_true",
+        help="go on when records were deleted before they were loaded; without it that is an error",
+    )
+
+
+def _add_limits(run: argparse.ArgumentParser) -> None:
+    group = run.add_argument_group("how much and how long")
+    group.add_argument("--max-records", type=count_of, metavar="N", help="end after about so many")
+    group.add_argument(
+        "--max-bytes", type=size_of, metavar="SIZE", help="end after about so much, such as 50g"
+    )
+    group.add_argument("--max-minutes", type=minutes_of, metavar="N", help="begin nothing new then")
+    group.add_argument("--follow", action="store_true", help="do not end: load what comes in")
+    group.add_argument(
+        "--follow-seconds",
+        type=minutes_of,
+        default=10.0,
+        metavar="N",
+        help="at least so long from commit to commit: fewer and larger files (10)",
+    )
+    group.add_argument(
+        "--commit-bytes",
+        type=size_of,
+        default=4 << 30,
+        metavar="SIZE",
+        help="a long load commits whenever it has read so much (4g)",
+    )
+    group.add_argument(
+        "--split",
+        choices=("bytes", "partition"),
+        default="bytes",
+        help="a task for each so many bytes (default), or one for each partition",
+    )
+    group.add_argument(
+        "--group",
+        metavar="NAME",
+        help="store offsets for this group, for tools that show lag (kbroker-load.NAME of the "
+        "load); '' for none",
+    )
+    group.add_argument(
+        "--master",
+        metavar="URL",
+        help="Spark to use, such as local[4]; 'none' loads in this process, without Spark or Java",
+    )
+    group.add_argument("--quiet", action="store_true", help="no line for each commit")
+
+
+def _add_values(run: argparse.ArgumentParser) -> None:
+    group = run.add_argument_group("values")
+    group.add_argument(
+        "--value-format",
+        choices=("raw", "json"),
+        default="raw",
+        help="raw: bytes as they are. json: fields by --value-schema; a value that does not fit is "
+        "written to _kbroker/errors/ and counted",
+    )
+    group.add_argument(
+        "--value-schema",
+        metavar="FIELDS",
+        help="fields of a JSON value, such as 'id long, name string, tags array<string>'",
+    )
+    group.add_argument(
+        "--fail-on-error",
+        action="store_true",
+        help="load nothing of a commit that has a bad value, and end",
+    )
+
+
+def check_run(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
+    """What single arguments cannot say; exits with 2."""
+    if given.value_format == "json" and not given.value_schema:
+        parser.error("--value-format json needs --value-schema 'name type, ...'")
+    if given.value_format == "raw" and (given.value_schema or given.fail_on_error):
+        parser.error("--value-schema and --fail-on-error are for --value-format json")
+    if given.value_schema:
+        from kbroker.spark.load.commits import LoadError
+        from kbroker.spark.load.fields import schema_of
+
+        try:
+            schema_of(given.value_schema)
+        except LoadError as err:
+            parser.error(str(err))
+    if given.sink == "jdbc" and given.partition_by != "hour":
+        parser.error("--partition-by is for files")

@@ -1,0 +1,325 @@
+"""``kbroker-load``: the command line of a load. Exit codes: 0 done, 1 failed, 2 wrong arguments,
+3 ``verify`` found something."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TextIO
+
+from kbroker import __version__
+from kbroker.client.errors import ClientError
+from kbroker.spark.load.arguments import build_parser, check_run
+from kbroker.spark.load.commits import LoadError
+
+if TYPE_CHECKING:
+    from kbroker.spark.direct import Runner
+    from kbroker.spark.load.destination import Destination
+    from kbroker.spark.load.directory import Directory
+    from kbroker.spark.load.engine import Step
+
+EXIT_FAILED, EXIT_USAGE, EXIT_FOUND = 1, 2, 3
+# A follower looks for new records this often when there were none.
+_IDLE_S = 1.0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; one line on standard error says why it failed."""
+    parser = build_parser(__version__)
+    given = parser.parse_args(arguments)
+    commands: dict[str, Callable[[argparse.Namespace], int]] = {
+        "run": _run,
+        "status": _status,
+        "verify": _verify,
+        "recover": _recover,
+        "compact": _compact,
+        "expire": _expire,
+    }
+    if given.command == "run":
+        check_run(parser, given)
+    try:
+        return commands[given.command](given)
+    except (LoadError, ClientError) as err:
+        _say(f"kbroker-load: {err}", sys.stderr)
+        return EXIT_FAILED
+    except KeyboardInterrupt:
+        _say("kbroker-load: stopped; what is committed is complete", sys.stderr)
+        return 130
+
+
+def _say(line: str, where: TextIO | None = None) -> None:
+    print(line, file=where or sys.stdout, flush=True)
+
+
+def load_name(given: argparse.Namespace) -> str:
+    """What the load calls itself in commits, offsets and tables."""
+    return str(given.name or "load")
+
+
+def destination_of(given: argparse.Namespace) -> Destination:
+    """Raises LoadError when ``--dest`` cannot be one."""
+    from kbroker.spark.load.writer import FileOptions
+
+    if given.sink == "jdbc":
+        from kbroker.spark.load.database import Database
+
+        return Database(given.dest, given.table, load_name(given))
+    if "://" in given.dest or given.dest.startswith(("sqlite:", "jdbc:")):
+        raise LoadError(f"--dest {given.dest} is not a folder; for a database say --sink jdbc")
+    files = FileOptions(
+        given.partition_by, given.codec, given.codec_level, given.file_bytes, given.bucket_ms
+    )
+    return _directory(given, files)
+
+
+def _directory(given: argparse.Namespace, files: object = None) -> Directory:
+    if given.sink == "jdbc":
+        raise LoadError(f"{given.command} is for folders: a database looks after its tables itself")
+    if given.sink == "delta":
+        from kbroker.spark.load.delta import Delta
+
+        return Delta(given.dest, files)  # type: ignore[arg-type]
+    from kbroker.spark.load.directory import Directory
+
+    return Directory(given.dest, files)  # type: ignore[arg-type]
+
+
+# -- run
+
+
+def _run(given: argparse.Namespace) -> int:
+    from kbroker.spark.direct import TaskError
+    from kbroker.spark.load.engine import Load
+
+    source = _source(given)
+    destination = destination_of(given)
+    source.bounds()  # whatever is wrong with topics or cluster shows before Spark starts
+    destination.prepare()
+    with destination.locked():
+        runner = _runner(given)
+        job = Load(
+            source,
+            destination,
+            runner,
+            _settings(given),
+            decoder=_decoder(given),
+            report=_progress if not given.quiet else lambda step: None,
+        )
+        try:
+            _rewind(given, job, destination, source)
+            _catch_up(given, job)
+        except TaskError as err:
+            raise LoadError(f"a task failed: {err}") from err
+        finally:
+            destination.close()
+    return 0
+
+
+def _source(given: argparse.Namespace):  # type: ignore[no-untyped-def]
+    from kbroker.spark.load.source import BrokerSource
+
+    return BrokerSource(
+        given.bootstrap,
+        dict(given.client_setting),
+        tuple(given.topics),
+        given.pattern,
+        given.headers,
+        given.isolation == "read_committed",
+    )
+
+
+def _runner(given: argparse.Namespace) -> Runner:
+    from kbroker.spark.direct import InlineRunner, SparkRunner, session
+
+    if given.master == "none":
+        return InlineRunner()
+    return SparkRunner(session(f"kbroker-load {load_name(given)}", given.master))
+
+
+def _settings(given: argparse.Namespace):  # type: ignore[no-untyped-def]
+    from kbroker.spark.load.engine import Settings
+
+    group = given.group if given.group is not None else f"kbroker-load.{load_name(given)}"
+    return Settings(
+        load=load_name(given),
+        group=group or None,
+        first=given.from_offsets or {},
+        first_ms=given.from_timestamp,
+        records_max=given.max_records,
+        bytes_max=given.max_bytes,
+        seconds_max=None if given.max_minutes is None else given.max_minutes * 60,
+        commit_bytes=given.commit_bytes,
+        allow_loss=given.allow_data_loss,
+        fail_on_error=given.fail_on_error,
+        by_partition=given.split == "partition",
+        bucket_ms=given.bucket_ms,
+    )
+
+
+def _decoder(given: argparse.Namespace):  # type: ignore[no-untyped-def]
+    if given.value_format == "raw":
+        return None
+    from kbroker.spark.load.decode import JsonDecoder
+    from kbroker.spark.load.fields import schema_of
+
+    return JsonDecoder(schema_of(given.value_schema))
+
+
+def _rewind(given, job, destination, source) -> None:  # type: ignore[no-untyped-def]
+    """``--from-...`` on a destination that has been loaded before."""
+    newest = destination.log.newest()
+    if newest is None:
+        return
+    places = [(topic, partition) for topic, of in newest.ends.items() for partition in of]
+    if given.from_commit is not None:
+        old = destination.log.state(given.from_commit).ends
+        starts = {(topic, p): old.get(topic, {}).get(p, 0) for topic, p in places}
+    elif given.from_offsets is not None:
+        starts = dict(given.from_offsets)
+    elif given.from_timestamp is not None:
+        present = source.bounds()
+        known = [place for place in places if place in present]
+        starts = source.offsets_at(known, given.from_timestamp)
+    else:
+        return
+    job.rewind(starts)
+
+
+def _catch_up(given: argparse.Namespace, job) -> None:  # type: ignore[no-untyped-def]
+    begun = time.monotonic()
+    while True:
+        turn = time.monotonic()
+        made = job.catch_up()
+        if not given.follow:
+            if not made and not given.quiet:
+                _say("nothing new")
+            return
+        if given.max_minutes is not None and turn - begun >= given.max_minutes * 60:
+            return
+        pause = given.follow_seconds if made else _IDLE_S
+        time.sleep(max(0.0, pause - (time.monotonic() - turn)))
+
+
+def _progress(step: Step) -> None:
+    """One line for each topic of a commit."""
+    from kbroker.spark.load.commits import RELOAD
+
+    rows: dict[str, int] = {}
+    size: dict[str, int] = {}
+    for one in step.commit.ranges:
+        rows[one.topic] = rows.get(one.topic, 0) + one.rows
+        size[one.topic] = size.get(one.topic, 0) + one.bytes
+    again = " again" if step.commit.kind == RELOAD else ""
+    seconds = max(step.seconds, 0.001)
+    for topic in sorted(rows):
+        bad = sum(one.rows for one in step.commit.errors if one.topic == topic)
+        _say(
+            f"commit {step.commit.number} {topic}: {rows[topic]:,} rows{again}, "
+            f"{size[topic] / seconds / 1e6:.1f} MB/s, lag {step.lag.get(topic, 0):,}"
+            + (f", {bad:,} bad in _kbroker/errors" if bad else "")
+        )
+    for gap in step.commit.gaps:
+        _say(
+            f"commit {step.commit.number} {gap.topic} partition {gap.partition}: offsets "
+            f"{gap.start} to {gap.end} were gone"
+        )
+
+
+# -- the others
+
+
+def _status(given: argparse.Namespace) -> int:
+    destination = destination_of(given)
+    destination.require()
+    newest = destination.log.newest()
+    if newest is None:
+        _say("nothing is loaded yet")
+        return 0
+    state = destination.log.state()
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(state.written_ms / 1000))
+    _say(
+        f"load {state.load}: commit {state.number} of {when} UTC, {state.rows:,} rows in "
+        f"{len(state.files):,} files" + (f", {state.bad_rows:,} bad rows" if state.bad_rows else "")
+    )
+    for topic, of_topic in sorted(state.ends.items()):
+        for partition, end in sorted(of_topic.items()):
+            _say(f"{topic} partition {partition}: loaded up to offset {end}")
+    if given.files:
+        for path in state.files:
+            _say(path)
+    destination.close()
+    return 0
+
+
+def _verify(given: argparse.Namespace) -> int:
+    from kbroker.spark.load.maintenance import verify
+
+    destination = _directory(given)
+    destination.require()
+    findings = 0
+    for line in verify(destination, deep=not given.quick):
+        findings += 1
+        _say(line)
+    state = destination.log.state()
+    _say(f"{len(state.files):,} files, {state.rows:,} rows, {findings} findings")
+    return EXIT_FOUND if findings else 0
+
+
+def _recover(given: argparse.Namespace) -> int:
+    from kbroker.spark.load.footers import recover
+
+    made = recover(_directory(given), load_name(given))
+    _say(f"a log of {len(made.added):,} files and {made.rows:,} rows")
+    for gap in made.gaps:
+        _say(
+            f"{gap.topic} partition {gap.partition}: no file has offsets {gap.start} to {gap.end}; "
+            "they held no record, or are lost (--from-offsets loads them again)"
+        )
+    return 0
+
+
+def _compact(given: argparse.Namespace) -> int:
+    from kbroker.spark.load.maintenance import compact
+    from kbroker.spark.load.writer import FileOptions
+
+    destination = _directory(given, FileOptions(codec=given.codec, level=given.codec_level))
+    destination.require()
+    older = None
+    if given.older_than_hours is not None:
+        older = int((time.time() - given.older_than_hours * 3600) * 1000)
+    with destination.locked():
+        made = compact(
+            destination,
+            load_name(given),
+            _runner(given),
+            file_bytes=given.file_bytes,
+            older_than_ms=older,
+        )
+    if made is None:
+        _say("nothing to merge")
+    else:
+        _say(f"commit {made.number}: {len(made.removed):,} files became {len(made.added):,}")
+    return 0
+
+
+def _expire(given: argparse.Namespace) -> int:
+    destination = destination_of(given)
+    destination.require()
+    with destination.locked():
+        before = int((time.time() - given.days * 86_400) * 1000)
+        dropped = destination.log.expire(before)
+    _say(f"{dropped:,} commits are forgotten; what they loaded stays")
+    if given.sink == "delta":
+        from deltalake import DeltaTable
+
+        gone = DeltaTable(given.dest).vacuum(
+            int(given.days * 24), dry_run=False, enforce_retention_duration=False
+        )
+        _say(f"{len(gone):,} replaced files are removed")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,97 @@
+"""``id long, name string, tags array<string>`` as an Arrow schema: Spark's words for types."""
+
+from __future__ import annotations
+
+import re
+
+import pyarrow as pa
+
+from kbroker.spark.load.commits import LoadError
+
+_SIMPLE = {
+    "boolean": pa.bool_(),
+    "tinyint": pa.int8(),
+    "byte": pa.int8(),
+    "smallint": pa.int16(),
+    "short": pa.int16(),
+    "int": pa.int32(),
+    "integer": pa.int32(),
+    "bigint": pa.int64(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+}
+_TOKEN = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*|`[^`]+`|[<>,:])")
+
+
+def schema_of(text: str) -> pa.Schema:
+    """Raises LoadError that says what is wrong where."""
+    tokens: list[str] = []
+    position = 0
+    stripped = text.rstrip()
+    while position < len(stripped):
+        match = _TOKEN.match(stripped, position)
+        if match is None:
+            raise LoadError(f"--value-schema: {stripped[position:].strip()!r} is not understood")
+        tokens.append(match[1])
+        position = match.end()
+    reader = _Reader(tokens)
+    fields = reader.fields(nested=False)
+    if reader.peek():
+        raise LoadError(f"--value-schema: {reader.peek()!r} is not expected there")
+    return pa.schema(fields)
+
+
+class _Reader:
+    def __init__(self, tokens: list[str]) -> None:
+        self._tokens = tokens
+        self._next = 0
+
+    def peek(self) -> str:
+        return self._tokens[self._next] if self._next < len(self._tokens) else ""
+
+    def take(self, wanted: str = "") -> str:
+        found = self.peek()
+        if not found or (wanted and found != wanted):
+            raise LoadError(
+                f"--value-schema: {wanted or 'a name or type'} is expected"
+                + (f", not {found!r}" if found else " at its end")
+            )
+        self._next += 1
+        return found
+
+    def fields(self, *, nested: bool) -> list[pa.Field]:
+        """``name type, ...``, inside of a struct ``name: type, ...``."""
+        found: list[pa.Field] = []
+        while True:
+            name = self.take().strip("`")
+            if nested and self.peek() == ":":
+                self.take(":")
+            if any(one.name == name for one in found):
+                raise LoadError(f"--value-schema: {name} is there twice")
+            found.append(pa.field(name, self.type()))
+            if self.peek() != ",":
+                return found
+            self.take(",")
+
+    def type(self) -> pa.DataType:
+        name = self.take().lower()
+        if name == "array":
+            self.take("<")
+            found = pa.list_(pa.field("element", self.type()))
+            self.take(">")
+            return found
+        if name == "struct":
+            self.take("<")
+            made = pa.struct(self.fields(nested=True))
+            self.take(">")
+            return made
+        simple = _SIMPLE.get(name)
+        if simple is None:
+            raise LoadError(
+                f"--value-schema: {name!r} is not a type; there are {', '.join(_SIMPLE)}, "
+                "array<...> and struct<...>"
+            )
+        return simple

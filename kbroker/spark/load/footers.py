@@ -1,0 +1,213 @@
+"""What a data file says of itself in its footer, and a commit log made from nothing else.
+
+The names are those of ``LoadedFile``, and: ``load``, ``run``, ``kind`` and ``written_ms`` of the
+commit it was written for; ``attempt``, the name of the try, which all files of a range share;
+``part``, its number among them, and in the last of them ``parts``, how many there are;
+``replaces``, in a compacted file, the names of all files whose rows it holds.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kbroker._ext.crc32c import crc32c
+from kbroker.spark.load import layout
+from kbroker.spark.load.commits import (
+    COMPACT,
+    LOAD,
+    RELOAD,
+    Commit,
+    Gap,
+    LoadedFile,
+    LoadedRange,
+    LoadError,
+    merged_ends,
+)
+from kbroker.spark.load.directory import Directory
+from kbroker.spark.load.writer import FOOTER
+
+REPLACES = "replaces"
+_READ_BYTES = 8 << 20
+
+
+def checksum_of(path: Path) -> int:
+    """CRC-32C of a whole file."""
+    found = 0
+    with path.open("rb") as file:
+        while piece := file.read(_READ_BYTES):
+            found = crc32c(piece, found)
+    return found
+
+
+def about(metadata: Mapping[bytes, bytes] | None) -> dict[str, str]:
+    """The footer's own entries."""
+    return {
+        name.decode().removeprefix(FOOTER): value.decode()
+        for name, value in (metadata or {}).items()
+        if name.startswith(FOOTER.encode())
+    }
+
+
+def replaced_names(metadata: Mapping[bytes, bytes] | None) -> list[str]:
+    """The names of the files whose rows a compacted file holds; none for another file."""
+    return about(metadata).get(REPLACES, "").split()
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    file: LoadedFile
+    about: dict[str, str]
+
+    @property
+    def name(self) -> str:
+        return os.path.basename(self.file.path)
+
+    @property
+    def written_ms(self) -> int:
+        return int(self.about.get("written_ms", "0"))
+
+
+def recover(destination: Directory, load: str) -> Commit:
+    """Make a log of one commit from the files of a directory whose log is lost.
+
+    Files that a compacted file or a later reload replaces are removed: a run may have died between
+    publishing the one and removing the other.
+
+    Raises LoadError when there is a log, or a range lacks one of its files.
+    """
+    if destination.log.newest() is not None:
+        raise LoadError(
+            f"{destination.root} has its log; recover is for a destination that has lost it "
+            "(move _kbroker/commits and _kbroker/checkpoint away first)"
+        )
+    root = destination.root
+    found = [_read(root, path) for path in sorted((root / layout.DATA).rglob("*.parquet"))]
+    if not found:
+        raise LoadError(f"{root} has no data files to make a log from")
+    superseded = _superseded(found)
+    kept = [one for one in found if one.name not in superseded]
+    names = {one.name for one in kept} | superseded
+    for one in found:
+        names |= set(one.about.get(REPLACES, "").split())
+    _require_whole(kept, names)
+    ranges = _ranges(kept)
+    made = Commit(
+        number=1,
+        kind=LOAD,
+        load=load,
+        run=uuid.uuid4().hex[:12],
+        written_ms=int(time.time() * 1000),
+        ends=merged_ends({}, ranges),
+        ranges=tuple(ranges),
+        added=tuple(one.file for one in kept),
+        gaps=tuple(_gaps(ranges)),
+    )
+    destination.prepare()
+    destination.commit(made)
+    for one in found:
+        if one.name in superseded:
+            (root / one.file.path).unlink(missing_ok=True)
+    return made
+
+
+def _read(root: Path, path: Path) -> _Found:
+    try:
+        metadata = pq.read_metadata(path)
+    except (pa.ArrowException, OSError) as err:
+        raise LoadError(f"{path} cannot be read: {err}; move it away to go on without it") from err
+    said = about(metadata.metadata)
+    try:
+        numbers = {
+            name: int(said[name])
+            for name in (
+                *("partition", "start", "end"),
+                *("first_offset", "last_offset", "min_ms", "max_ms"),
+            )
+        }
+    except (KeyError, ValueError) as err:
+        raise LoadError(f"{path} was not written by kbroker-load; move it away") from err
+    relative = path.relative_to(root).as_posix()
+    file = LoadedFile(
+        path=relative,
+        staged=relative,
+        topic=said["topic"],
+        rows=metadata.num_rows,
+        bytes=path.stat().st_size,
+        checksum=checksum_of(path),
+        **numbers,
+    )
+    return _Found(file, said)
+
+
+def _superseded(found: list[_Found]) -> set[str]:
+    """Names of files whose rows are in others, too."""
+    names: set[str] = set()
+    for one in found:
+        names |= set(one.about.get(REPLACES, "").split())
+    reloads: dict[tuple[str, int, str], list[_Found]] = defaultdict(list)
+    for one in found:
+        if one.about.get("kind") == RELOAD:
+            reloads[one.file.topic, one.file.partition, one.about["run"]].append(one)
+    for (topic, partition, _), files in reloads.items():
+        start = min(one.file.start for one in files)
+        written_ms = min(one.written_ms for one in files)
+        names |= {
+            one.name
+            for one in found
+            if (one.file.topic, one.file.partition) == (topic, partition)
+            and one.file.end > start
+            and one.written_ms < written_ms
+        }
+    return names & {one.name for one in found}
+
+
+def _require_whole(kept: list[_Found], names: set[str]) -> None:
+    """All parts of each range are there, or known to be in another file."""
+    ranges: dict[tuple[str, int, int, int, str], list[_Found]] = defaultdict(list)
+    for one in kept:
+        if one.about.get("kind") != COMPACT:
+            file = one.file
+            key = (file.topic, file.partition, file.start, file.end, one.about["attempt"])
+            ranges[key].append(one)
+    for (topic, partition, start, end, attempt), parts in ranges.items():
+        count = max(int(one.about["parts"]) for one in parts)
+        count = max(count, 1 + max(int(one.about["part"]) for one in parts))
+        for number in range(count):
+            name = layout.file_name(topic, partition, start, end, f"{attempt}-{number}")
+            if name not in names:
+                raise LoadError(
+                    f"{name} is missing, a part of what {topic} partition {partition} had from "
+                    f"{start} to {end}. Move {parts[0].file.path} and its like away, and the load "
+                    "goes on without them"
+                )
+
+
+def _ranges(kept: list[_Found]) -> list[LoadedRange]:
+    found: dict[tuple[str, int, int, int], LoadedRange] = {}
+    for one in kept:
+        key = (one.file.topic, one.file.partition, one.file.start, one.file.end)
+        old = found.get(key, LoadedRange(*key, 0, 0))
+        found[key] = replace(old, rows=old.rows + one.file.rows, bytes=old.bytes + one.file.bytes)
+    return [found[key] for key in sorted(found)]
+
+
+def _gaps(ranges: list[LoadedRange]) -> list[Gap]:
+    """What no file covers: lost, or it held no record."""
+    found = []
+    reached: dict[tuple[str, int], int] = {}
+    for before, after in itertools.pairwise(ranges):
+        key = (before.topic, before.partition)
+        reached[key] = max(before.end, reached.get(key, 0))
+        if key == (after.topic, after.partition) and after.start > reached[key]:
+            found.append(Gap(*key, reached[key], after.start))
+    return found

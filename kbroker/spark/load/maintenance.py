@@ -1,0 +1,225 @@
+"""What can be done with a destination beside loading into it.
+
+``verify`` reads every file that the log lists; ``compact`` merges the small files of each hour,
+in a commit under the rules of any run.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kbroker.spark.load import layout
+from kbroker.spark.load.commits import COMPACT, OPEN, Commit, Ends, LoadedFile, LoadError
+from kbroker.spark.load.directory import Directory
+from kbroker.spark.load.footers import REPLACES, checksum_of, replaced_names
+from kbroker.spark.load.writer import FileOptions, RangeWriter
+
+if TYPE_CHECKING:
+    from kbroker.spark.direct import Answer, Runner
+
+_MERGE_ROWS = 65_536
+
+
+def verify(destination: Directory, *, deep: bool = True) -> Iterator[str]:
+    """One line for each thing that is wrong: a file missing, changed, unreadable or not of the log,
+    rows that are not what the log says, offsets loaded twice.
+
+    deep: also read every row's offset; without it sizes and checksums have to do.
+    """
+    state = destination.log.state()
+    for one in state.files.values():
+        yield from _verify_file(destination.root, one, deep)
+    present = {
+        path.relative_to(destination.root).as_posix()
+        for path in (destination.root / layout.DATA).rglob("*.parquet")
+    }
+    if destination.name == "dir":
+        for stray in sorted(present - set(state.files)):
+            yield f"{stray}: no commit lists it"
+    yield from _verify_offsets(state.files.values(), state.ends)
+
+
+def _verify_file(root: Path, one: LoadedFile, deep: bool) -> Iterator[str]:
+    path = root / one.path
+    try:
+        size = path.stat().st_size
+    except FileNotFoundError:
+        yield f"{one.path}: missing"
+        return
+    if size != one.bytes:
+        yield f"{one.path}: {size} bytes, the log says {one.bytes}"
+        return
+    if checksum_of(path) != one.checksum:
+        yield f"{one.path}: its checksum is not that of the log, it has changed"
+        return
+    try:
+        file = pq.ParquetFile(path)
+        if file.metadata.num_rows != one.rows:
+            yield f"{one.path}: {file.metadata.num_rows} rows, the log says {one.rows}"
+        if deep:
+            yield from _verify_rows(file, one)
+    except (pa.ArrowException, OSError) as err:
+        yield f"{one.path}: cannot be read: {err}"
+
+
+def _verify_rows(file: pq.ParquetFile, one: LoadedFile) -> Iterator[str]:
+    offsets = file.read(["offset"]).column(0).to_numpy()
+    if len(offsets) and (offsets[1:] <= offsets[:-1]).any():
+        yield f"{one.path}: offsets do not rise"
+    if len(offsets) and not (one.start <= offsets[0] and offsets[-1] < one.end):
+        yield f"{one.path}: offsets {offsets[0]} to {offsets[-1]} are outside its range"
+
+
+def _verify_offsets(files: Iterable[LoadedFile], ends: Ends) -> Iterator[str]:
+    """Files of one folder hold offsets one after the other; none is past the end."""
+    folders: dict[tuple[str, int, str], list[LoadedFile]] = defaultdict(list)
+    for one in files:
+        folders[one.topic, one.partition, os.path.dirname(one.path)].append(one)
+        loaded = ends.get(one.topic, {}).get(one.partition, 0)
+        if one.end > loaded:
+            yield f"{one.path}: goes up to {one.end}, the log ends at {loaded}"
+    for found in folders.values():
+        ordered = sorted(found, key=lambda one: one.first_offset)
+        for before, after in itertools.pairwise(ordered):
+            if after.first_offset <= before.last_offset:
+                yield f"{after.path}: begins before {before.path} ends"
+
+
+@dataclass(frozen=True, slots=True)
+class MergeWork:
+    """Merges groups of files, in a task; see ``kbroker.spark.direct.Work``."""
+
+    root: str
+    staging: str
+    files: FileOptions
+    run: str
+    written_ms: int
+
+    def __call__(self, groups: Sequence[list[LoadedFile]], attempt: str) -> list[Answer]:
+        return [
+            asdict(self._merge(files, f"{attempt}-{index}")) for index, files in enumerate(groups)
+        ]
+
+    def _merge(self, files: list[LoadedFile], attempt: str) -> LoadedFile:
+        root = Path(self.root)
+        folder = os.path.dirname(files[0].path)
+        where = (
+            files[0].topic,
+            files[0].partition,
+            min(one.start for one in files),
+            max(one.end for one in files),
+        )
+        replaced = [os.path.basename(one.path) for one in files]
+        for one in files:
+            replaced += replaced_names(pq.read_metadata(root / one.path).metadata)
+        about = {
+            "run": self.run,
+            "kind": COMPACT,
+            "written_ms": str(self.written_ms),
+            REPLACES: " ".join(replaced),
+        }
+        options = replace(self.files, partition_by="none", file_bytes=1 << 62)
+        writer = RangeWriter(root, self.staging, where, attempt, options, about)
+        for one in files:
+            for piece in pq.ParquetFile(root / one.path).iter_batches(_MERGE_ROWS):
+                writer.write(piece)
+        (merged,) = writer.finish().files
+        if merged.rows != sum(one.rows for one in files):
+            raise LoadError(f"{folder}: {merged.rows} rows after merging, not what went in")
+        return replace(merged, path=f"{folder}/{os.path.basename(merged.path)}")
+
+
+def compact(
+    destination: Directory,
+    load: str,
+    runner: Runner,
+    *,
+    file_bytes: int,
+    older_than_ms: int | None = None,
+) -> Commit | None:
+    """Merge the files of each topic, partition and hour that together make at most ``file_bytes``.
+
+    Rows keep the order of their offsets. One commit for everything; None when there was nothing to
+    merge. older_than_ms: leave files alone that have a record after that time. The caller holds
+    the destination's lock.
+    """
+    run = uuid.uuid4().hex[:12]
+    newest = destination.recover(lambda last: _write(destination, load, run, OPEN, last))
+    if newest is None:
+        return None
+    groups: dict[tuple[str, int, str, str], list[LoadedFile]] = defaultdict(list)
+    for one in destination.log.state().files.values():
+        if older_than_ms is None or one.max_ms < older_than_ms:
+            # Files of other columns (headers switched on in between) do not mix.
+            schema = str(pq.read_schema(destination.root / one.path).remove_metadata())
+            groups[one.topic, one.partition, os.path.dirname(one.path), schema].append(one)
+    batches = [
+        batch
+        for files in groups.values()
+        for batch in _batches(sorted(files, key=lambda one: one.first_offset), file_bytes)
+    ]
+    if not batches:
+        return None
+    work = MergeWork(
+        str(destination.root),
+        f"{layout.STAGING}/{run}",
+        destination.files,
+        run,
+        int(time.time() * 1000),
+    )
+    answers = runner.run([[batch] for batch in batches], work, f"kbroker-load {load} compact")
+    added = tuple(LoadedFile(**answer) for answer in answers)
+    removed = tuple(one.path for batch in batches for one in batch)
+    made = _write(destination, load, run, COMPACT, newest, added, removed)
+    destination.publish(made)
+    destination.ended(made)
+    return made
+
+
+def _write(
+    destination: Directory,
+    load: str,
+    run: str,
+    kind: str,
+    last: Commit | None,
+    added: tuple[LoadedFile, ...] = (),
+    removed: tuple[str, ...] = (),
+) -> Commit:
+    made = Commit(
+        number=last.number + 1 if last else 1,
+        kind=kind,
+        load=load,
+        run=run,
+        written_ms=int(time.time() * 1000),
+        ends=last.ends if last else {},
+        added=added,
+        removed=removed,
+    )
+    destination.commit(made)
+    return made
+
+
+def _batches(files: list[LoadedFile], file_bytes: int) -> Iterator[list[LoadedFile]]:
+    """Neighbours that fit into one file together, at least two."""
+    batch: list[LoadedFile] = []
+    size = 0
+    for one in files:
+        if batch and size + one.bytes > file_bytes:
+            if len(batch) > 1:
+                yield batch
+            batch, size = [], 0
+        batch.append(one)
+        size += one.bytes
+    if len(batch) > 1:
+        yield batch

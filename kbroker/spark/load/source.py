@@ -1,0 +1,104 @@
+"""Topics of a cluster as the source of a load."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kbroker.client.errors import RefusedError
+from kbroker.client.offsets import EARLIEST, LATEST, NO_OFFSET, commit, list_offsets, log_dir_sizes
+from kbroker.spark.load.commits import Ends, LoadError
+from kbroker.spark.load.positions import Bounds, TopicPartition
+from kbroker.spark.plan import OffsetRange
+from kbroker.spark.pool import borrowed
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSource:
+    """Goes to the executors with its settings; each process connects by itself.
+
+    settings: of the client, with Kafka's names (``security.protocol``, ...). topics: names;
+    pattern: a regular expression that a whole name must match. Topics that a cluster keeps for
+    itself never match. read_committed: leave out what transactions have aborted, and what is not
+    decided yet.
+    """
+
+    bootstrap: str
+    settings: dict[str, str]
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    headers: bool = True
+    read_committed: bool = True
+
+    def bounds(self) -> dict[TopicPartition, Bounds]:
+        """Raises LoadError when a topic named does not exist."""
+        with borrowed(self.bootstrap, self.settings) as cluster:
+            if self.pattern is None:
+                found = cluster.topics(self.topics)
+                missing = sorted(set(self.topics) - set(found))
+                if missing:
+                    raise LoadError(f"there is no topic {', '.join(missing)} at {self.bootstrap}")
+            else:
+                expression = re.compile(self.pattern)
+                found = {
+                    name: topic
+                    for name, topic in cluster.topics().items()
+                    if not topic.internal and expression.fullmatch(name)
+                }
+            places = [(name, one) for name, topic in found.items() for one in topic.partitions]
+            starts = list_offsets(cluster, dict.fromkeys(places, EARLIEST))
+            ends = list_offsets(
+                cluster, dict.fromkeys(places, LATEST), read_committed=self.read_committed
+            )
+            try:
+                sizes = log_dir_sizes(cluster, list(found))
+            except RefusedError:
+                sizes = {}  # without the right to ask, tasks are planned by guesses
+        return {
+            one: Bounds(
+                starts[one].offset, max(starts[one].offset, ends[one].offset), sizes.get(one, 0)
+            )
+            for one in places
+        }
+
+    def offsets_at(
+        self, partitions: Sequence[TopicPartition], time_ms: int
+    ) -> dict[TopicPartition, int]:
+        """The first offset at or after a time; the end where there is none."""
+        with borrowed(self.bootstrap, self.settings) as cluster:
+            found = list_offsets(cluster, dict.fromkeys(partitions, time_ms))
+            late = [one for one, offset in found.items() if offset.offset == NO_OFFSET]
+            ends = list_offsets(
+                cluster, dict.fromkeys(late, LATEST), read_committed=self.read_committed
+            )
+        return {one: (ends.get(one) or offset).offset for one, offset in found.items()}
+
+    def read(self, one: OffsetRange) -> Iterator[pa.RecordBatch]:
+        """The records of a range, in order; called in a task."""
+        from kbroker.client.arrow import read_arrow
+
+        with borrowed(self.bootstrap, self.settings) as cluster:
+            yield from read_arrow(
+                cluster,
+                one.topic,
+                one.partition,
+                one.start,
+                one.end,
+                headers=self.headers,
+                read_committed=self.read_committed,
+            )
+
+    def commit_group(self, group: str, ends: Ends) -> None:
+        """Store ``ends`` as the group's offsets."""
+        offsets = {
+            (topic, partition): (offset, "")
+            for topic, of_topic in ends.items()
+            for partition, offset in of_topic.items()
+        }
+        with borrowed(self.bootstrap, self.settings) as cluster:
+            commit(cluster, group, offsets)

@@ -1,0 +1,215 @@
+"""``kbroker-load`` as it is typed, against a broker, in one process without Spark."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from doubles.load_records import FIRST_MS, STEP_MS, all_places, places_in, produce
+from doubles.topics import create_topic
+
+from kbroker.spark.load.cli import main
+from kbroker.testing import Broker
+
+pytestmark = pytest.mark.integration
+
+
+def make_topic(broker: Broker, name: str, partitions: int = 2) -> None:
+    create_topic(broker.bootstrap, name, partitions)
+
+
+def run(broker: Broker, topic: str, dest: object, *more: str) -> int:
+    """``kbroker-load run`` in this process."""
+    where = ["--bootstrap", broker.bootstrap, "--topics", topic, "--dest", str(dest)]
+    return main(["run", *where, "--master", "none", *more])
+
+
+def test_load_goes_on_where_it_ended_and_tells_of_each_commit(
+    kbroker_broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_topic(kbroker_broker, "load-on")
+    produce(kbroker_broker.bootstrap, "load-on", [500, 30])
+
+    assert run(kbroker_broker, "load-on", tmp_path) == 0
+    first = capsys.readouterr().out
+    produce(kbroker_broker.bootstrap, "load-on", [100], first=500)
+    assert run(kbroker_broker, "load-on", tmp_path) == 0
+    second = capsys.readouterr().out
+    assert run(kbroker_broker, "load-on", tmp_path) == 0
+
+    assert re.fullmatch(r"commit 1 load-on: 530 rows, [\d.]+ MB/s, lag 0\n", first)
+    assert second.startswith("commit 2 load-on: 100 rows")
+    assert capsys.readouterr().out == "nothing new\n"
+    assert places_in(tmp_path, "load-on") == all_places([600, 30])
+
+
+def test_load_stores_the_offsets_of_its_group(kbroker_broker: Broker, tmp_path: Path) -> None:
+    make_topic(kbroker_broker, "load-group", 1)
+    produce(kbroker_broker.bootstrap, "load-group", [70])
+
+    run(kbroker_broker, "load-group", tmp_path, "--name", "nightly")
+
+    settings = {"bootstrap.servers": kbroker_broker.bootstrap, "group.id": "kbroker-load.nightly"}
+    consumer = Consumer(settings)
+    found = consumer.committed([TopicPartition("load-group", 0)], timeout=30)
+    consumer.close()
+    assert found[0].offset == 70
+
+
+def test_load_from_a_time_begins_there_and_again_replaces(
+    kbroker_broker: Broker, tmp_path: Path
+) -> None:
+    make_topic(kbroker_broker, "load-time", 1)
+    produce(kbroker_broker.bootstrap, "load-time", [400])
+
+    run(kbroker_broker, "load-time", tmp_path, "--from-timestamp", str(FIRST_MS + 300 * STEP_MS))
+    begun = places_in(tmp_path, "load-time")
+    run(kbroker_broker, "load-time", tmp_path, "--from-timestamp", str(FIRST_MS + 350 * STEP_MS))
+
+    assert min(begun) == (0, 300)
+    assert places_in(tmp_path, "load-time") == begun
+    assert max(begun.values()) == 1
+
+
+def test_load_of_aborted_records_leaves_them_out(kbroker_broker: Broker, tmp_path: Path) -> None:
+    make_topic(kbroker_broker, "load-txn", 1)
+    producer = Producer({"bootstrap.servers": kbroker_broker.bootstrap, "transactional.id": "load"})
+    producer.init_transactions(30)
+    for number, ends in enumerate((producer.commit_transaction, producer.abort_transaction) * 2):
+        producer.begin_transaction()
+        producer.produce("load-txn", value=b"%d" % number, partition=0)
+        ends(30)
+
+    run(kbroker_broker, "load-txn", tmp_path)
+
+    import pyarrow.parquet as pq
+
+    values = pq.read_table(tmp_path / "data").column("value").to_pylist()
+    assert sorted(values) == [b"0", b"2"]
+
+
+def test_load_of_json_has_fields_and_sets_bad_values_aside(
+    kbroker_broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_topic(kbroker_broker, "load-json", 1)
+    produce(kbroker_broker.bootstrap, "load-json", [50])
+    producer = Producer({"bootstrap.servers": kbroker_broker.bootstrap})
+    producer.produce("load-json", value=b"not json", partition=0)
+    producer.flush(30)
+    json_run = ("--value-format", "json", "--value-schema", "id long, partition int")
+
+    failed = run(kbroker_broker, "load-json", tmp_path, *json_run, "--fail-on-error")
+    said = capsys.readouterr().err
+    loaded = run(kbroker_broker, "load-json", tmp_path, *json_run)
+
+    import duckdb
+
+    query = f"SELECT sum(value.id) FROM '{tmp_path}/data/**/*.parquet'"
+    total = duckdb.connect().execute(query).fetchone()
+    assert (failed, loaded) == (1, 0)
+    assert "1 records cannot be decoded" in said and "at offset 50" in said
+    assert "1 bad in _kbroker/errors" in capsys.readouterr().out
+    assert total is not None and total[0] == sum(range(50))
+
+
+def test_load_into_sqlite_has_rows_and_offsets(kbroker_broker: Broker, tmp_path: Path) -> None:
+    make_topic(kbroker_broker, "load-sql")
+    produce(kbroker_broker.bootstrap, "load-sql", [60, 5])
+
+    code = run(kbroker_broker, "load-sql", f"sqlite:{tmp_path}/w.db", "--sink", "jdbc")
+
+    connection = sqlite3.connect(tmp_path / "w.db")
+    rows = connection.execute('SELECT count(*), max("offset") FROM records').fetchone()
+    headers = connection.execute('SELECT headers FROM records WHERE "offset" = 55').fetchone()
+    connection.close()
+    assert code == 0 and rows == (65, 59)
+    assert json.loads(headers[0]) == [["h", "55"]]
+
+
+def test_missing_topic_is_one_line_and_no_destination(
+    kbroker_broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(kbroker_broker, "load-absent", tmp_path / "d") == 1
+
+    assert "there is no topic load-absent" in capsys.readouterr().err
+    assert not (tmp_path / "d").exists()
+
+
+def test_unreachable_broker_is_an_error_within_its_deadline(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ["--bootstrap", "127.0.0.1:1", "--topics", "t", "--dest", str(tmp_path / "d")]
+
+    code = main(["run", *where, "--client-setting", "default.api.timeout.ms=1000"])
+
+    assert code == 1
+    assert "127.0.0.1:1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--topics", "a", "--pattern", "b"], "not allowed with"),
+        (["--topics", "a", "--max-bytes", "many"], "write 512m or 4g"),
+        (["--topics", "a", "--from-timestamp", "yesterday"], "write 2026-11-21T06:00:00Z"),
+        (["--topics", "a", "--from-offsets", "7"], '{"clicks": {"0": 120, "1": 80}}'),
+        (["--topics", "a", "--value-format", "json"], "needs --value-schema"),
+        (
+            ["--topics", "a", "--value-format", "json", "--value-schema", "id lang"],
+            "'lang' is not a type",
+        ),
+        (["--topics", "a", "--fail-on-error"], "for --value-format json"),
+        (["--pattern", "("], "is not a regular expression"),
+    ],
+)
+def test_wrong_argument_says_what_to_write(
+    arguments: Sequence[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["run", "--bootstrap", "x:1", "--dest", "/nowhere", *arguments])
+
+    assert left.value.code == 2
+    assert says in capsys.readouterr().err
+
+
+def test_status_verify_compact_and_expire_speak_of_the_same_load(
+    kbroker_broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_topic(kbroker_broker, "load-care", 1)
+    for first in (0, 100, 200):
+        produce(kbroker_broker.bootstrap, "load-care", [100], first=first)
+        run(kbroker_broker, "load-care", tmp_path, "--quiet")
+    dest = ["--dest", str(tmp_path)]
+
+    assert main(["compact", *dest, "--master", "none"]) == 0
+    assert main(["expire", *dest, "--days", "0.0000001"]) == 0
+    assert main(["verify", *dest]) == 0
+    assert main(["status", *dest]) == 0
+
+    said = capsys.readouterr().out
+    assert re.search(r"commit 4: \d files became \d", said)
+    assert "3 commits are forgotten" in said
+    assert "2 files, 300 rows, 0 findings" in said
+    assert "load load: commit 4 of" in said
+    assert "load-care partition 0: loaded up to offset 300" in said
+    assert places_in(tmp_path, "load-care") == all_places([300])
+
+
+def test_help_names_every_command_and_shows_a_first_call() -> None:
+    found = subprocess.run(
+        [sys.executable, "-m", "kbroker.spark.load.cli", "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+
+    for command in ("run", "status", "verify", "recover", "compact", "expire"):
+        assert re.search(rf"^ +{command} ", found, re.MULTILINE)
+    assert "kbroker-load run --bootstrap localhost:9092 --topics clicks --dest /data/lake" in found
