@@ -26,7 +26,7 @@ from kbroker.protocol.messages.produce import ProduceRequest
 # BOUND: a broker remembers the last five batches of a producer, and so knows again no more than
 # five that are sent twice.
 IN_FLIGHT_MAX = 5
-# From these versions on a request names topics by id; begins a transaction in a partition itself.
+# From these versions on a request names topics by id; adds a partition to a transaction by itself.
 _FIRST_BY_ID = 13
 _FIRST_IMPLICIT = 12
 _NOBODY = ProducerIdentity(None, -1, -1)

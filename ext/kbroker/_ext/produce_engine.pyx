@@ -29,7 +29,7 @@ from kbroker._ext.descriptors cimport (
     ProduceResult,
 )
 from kbroker._ext.lane cimport LANE_ITEMS_MAX, LANE_TEXTS_MAX, Lane
-from kbroker._ext.log_append cimport NO_QUESTION, NOT_ASKED, AppendResult, LogAppender
+from kbroker._ext.log_append cimport NO_QUESTION, NOT_ASKED, AppendResult, LogAppender, Verification
 from kbroker._ext.partition_table cimport (
     SLOT_OFFLINE,
     SLOT_ONLINE,
@@ -483,10 +483,22 @@ cdef class ProduceEngine:
                 continue
             text = None
             refused = self.refusal(held.network_index, &held.descriptor)
+            if refused == 0 and not error_code and self.is_void(held):
+                # COMPAT: what came in between may be the marker of the transaction before this one: the producer
+                # has begun anew when that was being ended. So the answer is to be had again.
+                self.take_one(held.network_index, &held.descriptor, now_ms)
+                continue
             if refused == 0 and error_code:
                 refused = produce_error(error_code, held.descriptor.api_version)
                 text = f"the partition could not be verified to be part of the transaction (error {error_code})"
             self.append_one(held.network_index, &held.descriptor, now_ms, held.verification, refused, text)
+
+    cdef bint is_void(self, HeldBatch held) except *:
+        """Whether a marker was written after the question was asked."""
+        cdef LogAppender appender = <LogAppender>self._appenders[held.descriptor.slot]
+        cdef const uint8_t* batch = self._bases[held.network_index] + held.descriptor.arena_offset
+        cdef Verification asked = appender.verifications.get(load_i64(batch + BATCH_PRODUCER_ID_AT))
+        return held.verification > 0 and (asked is None or asked.number != held.verification)
 
     def expire_held(self, int64_t after_ms=0):
         """Refuse the batches that have waited too long. Call it now and then. after_ms: as if it were so much later."""

@@ -149,13 +149,29 @@ def test_answer_may_come_at_once(bench):
     assert bench.results() == [(1, 0, 0)]
 
 
-def test_marker_in_between_makes_the_answer_void(bench):
+def test_marker_in_between_makes_the_answer_void_and_it_is_asked_for_again(bench):
     bench.produce(1, sent(7, 0))
     end_transaction(bench.log, 7, commit=False)
     bench.answer()
+    assert (bench.results(), len(bench.asked)) == ([], 2)
+
+    bench.answer(INVALID_TXN_STATE)
 
     assert bench.results() == [(1, INVALID_TXN_STATE, -1)]
     assert bench.log.last_stable_offset == bench.log.log_end_offset
+
+
+def test_marker_of_the_transaction_before_does_not_end_the_one_that_waits(bench):
+    """A producer begins its next transaction while the markers of the last are still written."""
+    for number in range(3):
+        bench.produce(number, sent(7, number), version=12)
+    end_transaction(bench.log, 7, commit=False)
+    bench.answer()
+    assert (bench.results(), len(bench.asked), bench.engine.held_count) == ([], 2, 3)
+
+    bench.answer()
+
+    assert bench.results() == [(0, 0, 1), (1, 0, 2), (2, 0, 3)]
 
 
 def test_refusal_is_for_all_that_wait_and_the_next_asks_again(bench):
