@@ -261,7 +261,9 @@ class ConsumerProtocol(Part):
             return self._known_static_member(group, request, member_id)
         known = group.members.get(member_id)
         if known is not None:
-            consumer_requests.check_epoch(known, request.member_epoch, request.topic_partitions)
+            consumer_requests.check_epoch(
+                group.group_id, known, request.member_epoch, request.topic_partitions
+            )
             return known, None
         if not joins:
             group.member(member_id)  # raises
@@ -274,7 +276,9 @@ class ConsumerProtocol(Part):
         instance_id = request.instance_id
         if request.member_epoch != JOIN_EPOCH:
             found = group.static_member_or_raise(instance_id, member_id)
-            consumer_requests.check_epoch(found, request.member_epoch, request.topic_partitions)
+            consumer_requests.check_epoch(
+                group.group_id, found, request.member_epoch, request.topic_partitions
+            )
             return found, None
         known = group.static_member(instance_id)
         if known is None:

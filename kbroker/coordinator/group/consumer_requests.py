@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from kbroker.coordinator.group.consumer_member import (
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
     from kbroker.cluster.image import TopicImage
     from kbroker.coordinator.group.consumer_group import ConsumerGroup
+
+log = logging.getLogger(__name__)
 
 # From this version on members choose their own id (KIP-1082).
 FIRST_OWN_ID = 1
@@ -68,7 +71,7 @@ def _refuse_blank(value: str | None, name: str) -> None:
         raise _invalid(f"{name} is blank")
 
 
-def check_epoch(member: Member, epoch: int, reported: list[Any] | None) -> None:
+def check_epoch(group_id: str, member: Member, epoch: int, reported: list[Any] | None) -> None:
     """Raise FENCED_MEMBER_EPOCH unless the member is in the epoch it says it is in.
 
     Allowed besides: 0, by which it says that it has given up everything and starts over; and its
@@ -84,6 +87,7 @@ def check_epoch(member: Member, epoch: int, reported: list[Any] | None) -> None:
         f"epoch {epoch} is not the member's, {member.epoch}; it has to give up all its partitions "
     )
     text += "and join again"
+    log.info("group %s: member %s is fenced, %s", group_id, member.member_id, text)
     raise WireError(ErrorCode.FENCED_MEMBER_EPOCH, text)
 
 

@@ -217,9 +217,7 @@ class TransactionMachine:
             refusal = requests.init_failed(code, call.version)
             return self.waiting.enter(op, txn, refusal, self._init, call, new_id)
         if code:
-            log.info("transactional id %s: producer %d with epoch %d is fenced by %d with epoch %d",
-                     txn.transactional_id, request.producer_id, request.producer_epoch,
-                     txn.producer_id, txn.epoch)  # fmt: skip
+            log_fenced(txn, request.producer_id, request.producer_epoch, code)
             return requests.init_failed(code, call.version)
         if txn.state == State.ONGOING:
             if txn.is_exhausted and new_id is None:
@@ -364,6 +362,7 @@ class TransactionMachine:
         txn = self.transactions.get(transactional_id)
         code = rules.judge_producer(txn, producer_id, epoch)
         if code or txn is None:
+            log_fenced(txn, producer_id, epoch, code)
             return code
         if txn.state != State.ONGOING or not txn.partitions.issuperset(partitions):
             now_ms = self.host.wall_ms()
@@ -376,7 +375,9 @@ class TransactionMachine:
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST
         txn = self.transactions.get(transactional_id)
-        return rules.judge_write(txn, producer_id, epoch, partition)
+        code = rules.judge_write(txn, producer_id, epoch, partition)
+        log_fenced(txn, producer_id, epoch, code)
+        return code
 
     def verify(
         self,
@@ -422,6 +423,7 @@ class TransactionMachine:
             txn, request.producer_id, request.producer_epoch, request.committed, version
         )
         if code is not None:
+            log_fenced(txn, request.producer_id, request.producer_epoch, code)
             shown = rules.for_version(code, "end", call.version)
             response = EndTxnResponse(error_code=int(shown))
             if code == ErrorCode.CONCURRENT_TRANSACTIONS and txn is not None:
@@ -448,3 +450,10 @@ class TransactionMachine:
     def _list(self, op: Operation, call: Call) -> Any:
         now_ms = self.host.wall_ms()
         return listing.list_matching(self.transactions.values(), call.request, now_ms)
+
+
+def log_fenced(txn: Transaction | None, producer_id: int, epoch: int, code: ErrorCode) -> None:
+    """Say so if that is what the producer is told."""
+    if code == ErrorCode.PRODUCER_FENCED and txn is not None:
+        log.info("transactional id %s: producer %d with epoch %d is fenced by %d with epoch %d",
+                 txn.transactional_id, producer_id, epoch, txn.producer_id, txn.epoch)  # fmt: skip
