@@ -129,7 +129,7 @@ class ReplicaMove:
             left = segment.size - copy.done
             if is_sealed and not copy.is_whole:
                 return self._copy_job(copy, segment.size, bytes_max, is_sealed)
-            if not is_sealed and left > (self._switch_bytes if self.is_prepared else 0):
+            if not is_sealed and left > self._switch_bytes:
                 self._passes += left <= bytes_max
                 if self._passes > 8:
                     self._passes = 0

@@ -256,7 +256,8 @@ def test_describe_shows_the_future_and_its_lag(store):
 # ---- throttle ----
 
 
-def test_throttle_holds_the_copy_back(tmp_path):
+def test_throttle_holds_the_copy_back(tmp_path, monkeypatch):
+    monkeypatch.setattr(replica_move, "SWITCH_BYTES", 0)
     store = LogStore(tmp_path, dirs=2, **{RATE_KEY: 100})
     log = store.open()
     for _ in range(10):
