@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import os
 
-from kbroker._ext.log_scan import DAMAGED, scan_segment
+from kbroker._ext.log_scan import END, scan_segment
 from kbroker.storage.damage import DamagedLogError
 from kbroker.storage.files import remove_if_present
 from kbroker.storage.formats import (
@@ -37,9 +37,7 @@ def finish_interrupted_work(directory: str) -> None:
         for name in names
         if name.endswith(CLEANED_SUFFIX) and (base := base_offset_of(name)) is not None
     ]
-    for name in names:
-        if name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, TEMPORARY_SUFFIX)):
-            remove_if_present(os.path.join(directory, name))
+    _remove(directory, names, CLEANED_SUFFIX, TEMPORARY_SUFFIX)
     swaps = sorted(
         base
         for name in names
@@ -57,11 +55,15 @@ def finish_interrupted_work(directory: str) -> None:
             _remove_swap(directory, base)
         else:
             _finish_swap(directory, base, names)
-    for name in os.listdir(directory):
-        if name.endswith(SWAP_SUFFIX):
-            remove_if_present(
-                os.path.join(directory, name)
-            )  # an index whose log was renamed or removed
+    # What was set aside stays until its successor is in place, and indexes whose log is not there
+    # any more go.
+    _remove(directory, os.listdir(directory), SWAP_SUFFIX, DELETED_SUFFIX)
+
+
+def _remove(directory: str, names: list[str], *suffixes: str) -> None:
+    for name in names:
+        if name.endswith(suffixes):
+            remove_if_present(os.path.join(directory, name))
 
 
 def _remove_swap(directory: str, base: int) -> None:
@@ -73,23 +75,27 @@ def _finish_swap(directory: str, base: int, names: list[str]) -> None:
     path = os.path.join(directory, segment_name(base, LOG_SUFFIX) + SWAP_SUFFIX)
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        scan = scan_segment(fd, base, os.fstat(fd).st_size)
+        size = os.fstat(fd).st_size
+        scan = scan_segment(fd, base, size)
     finally:
         os.close(fd)
-    if scan.stop == DAMAGED:
-        if not os.path.exists(os.path.join(directory, segment_name(base, LOG_SUFFIX))):
+    is_original_there = os.path.exists(os.path.join(directory, segment_name(base, LOG_SUFFIX)))
+    # A checksum does not cover a batch's offset: one that is wrong would take segments along that
+    # the swap has nothing to do with. The last segment never is in a swap.
+    last = max((b for n in names if n.endswith(LOG_SUFFIX) and (b := base_offset_of(n))), default=0)
+    is_too_far = base < last < scan.next_offset
+    if scan.stop != END or is_too_far or (is_original_there and size == 0):
+        problem = scan.problem or "offsets or zeros that cannot be"
+        if not is_original_there:
             raise DamagedLogError(
-                f"{path}: {scan.problem} at position {scan.end_position}, and no original is left"
+                f"{path}: {problem} at position {scan.end_position}, and no original is left"
             )
         # The swap file was synced before it got its name; while an original is there, it is the
         # better copy.
-        log.error(
-            "%s: %s at position %d; keeping the originals", path, scan.problem, scan.end_position
-        )
+        log.error("%s: %s at position %d; keeping the originals", path, problem, scan.end_position)
         _remove_swap(directory, base)
         return
     log.info("%s: finishing a swap up to offset %d", path, scan.next_offset)
-    is_original_there = os.path.exists(os.path.join(directory, segment_name(base, LOG_SUFFIX)))
     for name in names:
         other = base_offset_of(name)
         if other is None or not base < other < scan.next_offset:

@@ -1,7 +1,7 @@
 """Disk calls fail, one after the other, until there is none left that was not tried (exam E5 c).
 
-Every trial is a whole life of a log: made, appended to, rolled, synced, compacted, cut at its
-start, stopped, started again. Whatever fails, nothing that was accepted is lost, nothing but the directory
+Every trial is the life of a log: made, appended to, rolled, synced, compacted, cut at its start,
+stopped, started again. Whatever fails, nothing that was accepted is lost, nothing but the directory
 is affected, and no error but the one meant for it comes out. ``KBROKER_FAULT_SCALE=12`` tries every
 call; otherwise every twelfth, beginning at a random one.
 """
