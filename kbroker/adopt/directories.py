@@ -118,18 +118,24 @@ class LogDirectory:
         return found
 
 
-def read_identity(path: str) -> Identity:
-    """Raises Refusal."""
+def read_meta_fields(path: str) -> dict[str, str]:
+    """``meta.properties`` of a directory. Raises Refusal."""
     file = os.path.join(path, META_NAME)
     try:
-        fields = dict(read_properties(file))
+        return dict(read_properties(file))
     except FileNotFoundError:
         raise Refusal(
-            f"{file}: missing, so {path} is no data directory of Kafka, or only part of one; name"
-            " the directories of log.dirs, or copy that file, too"
+            f"{file}: missing, so {path} is no data directory of a broker, or only part of one;"
+            " name the directories of log.dirs, or copy that file, too"
         ) from None
     except (PropertiesError, UnicodeDecodeError) as error:
         raise Refusal(f"{file}: {error}; take it from a backup") from error
+
+
+def read_identity(path: str) -> Identity:
+    """Raises Refusal."""
+    file = os.path.join(path, META_NAME)
+    fields = read_meta_fields(path)
     version = fields.get("version", "")
     broker = fields.get("node.id" if version == KRAFT_META else "broker.id", "")
     cluster_id = fields.get("cluster.id", "")

@@ -1,4 +1,4 @@
-"""``kbroker-adopt``: open the data directories of an Apache Kafka here.
+"""``kbroker-adopt``: open the data directories of an Apache Kafka here, or give them back.
 
 Exit codes: 0 done, or nothing to do; 1 the directories cannot be taken as they are, nothing was
 changed; 2 the command was not given what it needs.
@@ -29,6 +29,7 @@ examples:
   kbroker-adopt --log-dirs /var/lib/kafka --dry-run        what would be done
   kbroker-adopt --log-dirs /disk1/kafka,/disk2/kafka       do it
   kbroker-adopt -c server.properties                       log.dirs and broker.id from a file
+  kbroker-adopt --log-dirs DIR --back-to kafka-3.9         and back: prepare DIR for Kafka
 
 exit codes: 0 done or nothing to do, 1 refused and nothing changed, 2 wrong usage
 The whole way, and the way back to Kafka: docs/moving-house.md"""
@@ -61,6 +62,17 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="make partitions anew that are in none of the directories, instead of refusing",
     )
+    parser.add_argument(
+        "--back-to",
+        choices=("kafka-3.9", "kafka-2.7"),
+        help="the other way: prepare directories of kbroker for that Kafka, in KRaft mode (3.9) or"
+        " with a ZooKeeper (2.7)",
+    )
+    parser.add_argument(
+        "--zookeeper",
+        metavar="HOST:PORT[/PATH]",
+        help="with --back-to kafka-2.7: where that Kafka keeps its metadata (zookeeper.connect)",
+    )
     parser.add_argument("--version", action="version", version=f"kbroker {__version__}")
     return parser
 
@@ -92,6 +104,17 @@ def _run(found: argparse.Namespace, lines: _Lines) -> None:
     from kbroker.adopt.source import source_of
 
     source = source_of(found.config, found.log_dirs, found.metadata_log_dir)
+    if found.back_to:
+        from kbroker.adopt.release import release
+
+        release(
+            source.log_dirs,
+            found.back_to,
+            lines.say,
+            dry_run=found.dry_run,
+            zookeeper=found.zookeeper,
+        )
+        return
     adopt(
         source.log_dirs,
         lines.say,

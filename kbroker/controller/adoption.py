@@ -17,6 +17,7 @@ from kbroker._ext.producer_state import CorruptSnapshotError, ProducerState
 from kbroker.cluster.found_topics import settings_when_found
 from kbroker.controller.topics import PARTITIONS_MAX, NewTopic, check_name
 from kbroker.errors import WireError
+from kbroker.metastore.embedded import FILE_NAME as STORE_NAME
 from kbroker.storage.checkpoint import CorruptCheckpointError, OffsetCheckpoint, TopicPartition
 from kbroker.storage.formats import CLEANER_CHECKPOINT, LOG_SUFFIX
 from kbroker.storage.leader_epochs import LeaderEpochs
@@ -29,6 +30,8 @@ log = logging.getLogger(__name__)
 KRAFT_TOPIC = "__cluster_metadata"  # a KRaft controller's own log, no topic
 SEGMENT_NAME_LENGTH = 20 + len(LOG_SUFFIX)
 PRODUCER_ID_MARGIN = 1_000_000
+# What kbroker-adopt --back-to makes of a store's name.
+RELEASED_SUFFIX = ".released"
 
 
 class Adopted(NamedTuple):
@@ -42,9 +45,15 @@ class NotAdopted(Exception):
     """The directories are of a Kafka whose metadata is there to be read."""
 
 
-def refuse_kraft(log_dirs: Sequence[str]) -> None:
-    """Raises NotAdopted if there is a metadata log."""
+def refuse_kafkas(log_dirs: Sequence[str]) -> None:
+    """Raises NotAdopted if there is a metadata log, or if Kafka was told of what is here."""
     for log_dir in log_dirs:
+        released = os.path.join(log_dir, f"{STORE_NAME}{RELEASED_SUFFIX}")
+        if os.path.exists(released):
+            raise NotAdopted(
+                f"{log_dir} was given back to Apache Kafka; if Kafka has run since, take it over"
+                f" with kbroker-adopt, else rename {released} to {STORE_NAME}"
+            )
         if os.path.isdir(os.path.join(log_dir, f"{KRAFT_TOPIC}-0")):
             raise NotAdopted(
                 f"{log_dir} was written by Apache Kafka and holds its metadata; take it over with"

@@ -111,8 +111,11 @@ class BatchBuilder:
             | (CONTROL if self.control else 0)
         )
 
-    def build(self) -> bytes:
-        """The batch with header and checksum. Raises ValueError when there is no record."""
+    def build(self, last_offset_delta: int | None = None) -> bytes:
+        """The batch with header and checksum. Raises ValueError when there is no record.
+
+        last_offset_delta: of the batch, where compaction took its last records.
+        """
         if not self._parts:
             raise ValueError("a batch needs at least one record")
         records = compression.compress(self.codec, b"".join(self._parts), self.level)
@@ -126,7 +129,7 @@ class BatchBuilder:
             _MAGIC,
             0,
             self.attributes,
-            self._next_delta - 1,
+            self._next_delta - 1 if last_offset_delta is None else last_offset_delta,
             self._first_timestamp,
             self._max_timestamp if self.append_time_ms is None else self.append_time_ms,
             self.producer_id,

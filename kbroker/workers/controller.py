@@ -19,7 +19,7 @@ from kbroker.controller.adoption import (
     NotAdopted,
     find_topics,
     first_producer_id,
-    refuse_kraft,
+    refuse_kafkas,
 )
 from kbroker.controller.config_admin import ConfigAdmin
 from kbroker.controller.publisher import Publisher
@@ -47,7 +47,7 @@ class ControllerWorker(Worker):
         try:
             place = store_directory(list(context.clean_start))
             if not os.path.exists(os.path.join(place, FILE_NAME)):
-                refuse_kraft(self.config.log_dirs)
+                refuse_kafkas(self.config.log_dirs)
             store: Store = EmbeddedStore(place)
             slots = self._slot_book()
             endpoints = advertised_endpoints(self.config, self._bound_ports())

@@ -89,10 +89,14 @@ def test_producer_ids_on_disk_are_not_given_again(harness):
     assert harness.call("allocate_producer_ids")["first"] > 4321
 
 
-def test_data_of_kraft_is_left_to_kbroker_adopt(harness):
+@pytest.mark.parametrize("reason", ["kraft", "released"])
+def test_data_of_kafka_is_left_to_kbroker_adopt(harness, reason):
     """Its settings are in the directory; a start without them could delete data."""
     make_partition(harness.data_dir, "t-0")
-    make_partition(harness.data_dir, "__cluster_metadata-0")
+    if reason == "kraft":
+        make_partition(harness.data_dir, "__cluster_metadata-0")
+    else:
+        (harness.data_dir / f"{FILE_NAME}.released").touch()
     harness.start_controller()
     pid, harness.pid = harness.pid, 0
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == EXIT_CANNOT_START

@@ -242,6 +242,16 @@ def read_all(bootstrap: str) -> dict[tuple[str, int], Partition]:
     }
 
 
+class Seen:
+    """What a broker told its clients. with_ids: Kafka 2.7 has no topic ids."""
+
+    def __init__(self, bootstrap: str, with_ids: bool = True) -> None:
+        self.records = read_all(bootstrap)
+        self.offsets = committed_offsets(bootstrap)
+        self.settings = topic_settings(bootstrap, {name for name, _ in self.records})
+        self.ids = topic_ids(bootstrap) if with_ids else {}
+
+
 def reader(bootstrap: str, isolation: str) -> Consumer:
     return Consumer(
         {
@@ -317,3 +327,33 @@ def log_start(log_dirs: Iterable[Path], topic: str) -> int:
             if line.startswith(f"{topic} 0 "):
                 return int(line.split()[2])
     return 0
+
+
+def await_topics(bootstrap: str, names: Iterable[str]) -> None:
+    """Wait until a broker that has just started leads every partition of these topics."""
+    wanted = set(names)
+
+    def led() -> bool:
+        with admin(bootstrap) as client:
+            found = client.list_topics(timeout=10).topics
+        return wanted <= found.keys() and all(
+            partition.leader >= 0
+            for name in wanted
+            for partition in found[name].partitions.values()
+        )
+
+    wait_until(led, 30, "every partition has a leader")
+
+
+def await_compaction(bootstrap: str) -> None:
+    """Wait until the cleaner has been at work; each record sent makes room for a new segment."""
+
+    def compacted() -> bool:
+        send(bootstrap, COMPACTED, [b"again"], keys=[b"key 1"])
+        client = reader(bootstrap, "read_uncommitted")
+        low, high = client.get_watermark_offsets(TopicPartition(COMPACTED, 0), timeout=20)
+        rows = records(client, {(COMPACTED, 0): low})[COMPACTED, 0]
+        client.close()
+        return len(rows) < high - low - 20
+
+    wait_until(compacted, 40, "the topic is compacted")

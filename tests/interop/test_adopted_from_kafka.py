@@ -9,6 +9,7 @@ import pytest
 from interop import moving
 from interop.drivers.java import java_missing
 from interop.kafka_servers import Kafka, Kafka27, Kafka39, ZooKeeper
+from interop.moving import Seen
 
 from kbroker.cli.adopt import main as adopt
 from kbroker.testing import Broker, wait_until
@@ -19,17 +20,6 @@ pytestmark = [
     pytest.mark.timeout(600),
     pytest.mark.skipif(bool(java_missing()), reason=java_missing()),
 ]
-
-
-class Seen:
-    """What a broker told its clients."""
-
-    def __init__(self, bootstrap: str, with_ids: bool = True) -> None:
-        self.records = moving.read_all(bootstrap)
-        self.offsets = moving.committed_offsets(bootstrap)
-        names = {name for name, _ in self.records}
-        self.settings = moving.topic_settings(bootstrap, names)
-        self.ids = moving.topic_ids(bootstrap) if with_ids else {}
 
 
 def served(log_dirs: list[Path], broker_id: int, home: Path) -> Broker:
@@ -90,6 +80,7 @@ def move_in(kafka: Kafka, home: Path, seen: Seen, capsys: Any) -> None:
 def test_directories_of_kraft_are_adopted_and_served(tmp_path: Path, capsys: Any) -> None:
     with Kafka39(tmp_path / "kafka", [tmp_path / "a", tmp_path / "b"]) as kafka:
         moving.fill(kafka.bootstrap, broker_id=1, old_formats=False)
+        moving.await_compaction(kafka.bootstrap)
         seen = Seen(kafka.bootstrap)
         assert adopted(kafka.log_dirs) == 1
         assert "a broker is using it" in capsys.readouterr().err
@@ -108,6 +99,7 @@ def test_directories_of_zookeeper_mode_are_adopted_and_served(
     with ZooKeeper(tmp_path / "zookeeper") as zookeeper:
         kafka = Kafka27(tmp_path / "kafka", zookeeper, [tmp_path / "a", tmp_path / "b"]).start()
         moving.fill(kafka.bootstrap, broker_id=0, old_formats=True, rounds=2)
+        moving.await_compaction(kafka.bootstrap)
         seen = Seen(kafka.bootstrap, with_ids=False)
         wait_until(lambda: moving.log_start(kafka.log_dirs, "cut") == 25, 10)
         getattr(kafka, stop)()

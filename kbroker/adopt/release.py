@@ -1,0 +1,90 @@
+"""``kbroker-adopt --back-to``: prepares the directories of kbroker for Apache Kafka."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+
+from kbroker.adopt import to_kraft
+from kbroker.adopt.directories import held
+from kbroker.adopt.errors import Refusal, Usage
+from kbroker.adopt.holdings import Holdings
+from kbroker.adopt.register import store_place
+from kbroker.controller.adoption import RELEASED_SUFFIX
+from kbroker.metastore.embedded import FILE_NAME
+from kbroker.storage.files import sync_directory
+
+KRAFT, ZOOKEEPER = "kafka-3.9", "kafka-2.7"
+TARGETS = (KRAFT, ZOOKEEPER)
+
+Say = Callable[[str], None]
+
+
+def release(
+    log_dirs: Sequence[str],
+    target: str,
+    say: Say,
+    *,
+    dry_run: bool = False,
+    zookeeper: str | None = None,
+) -> None:
+    """Tell the plan, write what that Kafka needs, and put kbroker's own store out of the way.
+
+    Raises Refusal with nothing changed, Usage, OSError. What was begun and not finished is done by
+    running it again: the store goes last.
+    """
+    if target == ZOOKEEPER and not zookeeper:
+        raise Usage("--back-to kafka-2.7 needs --zookeeper HOST:PORT, as Kafka's zookeeper.connect")
+    with held(log_dirs):
+        place = store_place(log_dirs)
+        if place is None:
+            raise Refusal(
+                f"{log_dirs[0]}/{FILE_NAME}: missing; these are not directories of kbroker, or they"
+                " were given back already"
+            )
+        holdings = Holdings(log_dirs, place)
+        for line in plan_lines(holdings, target):
+            say(line)
+        if target == ZOOKEEPER:
+            from kbroker.adopt import to_zookeeper
+
+            assert zookeeper is not None
+            next_steps = to_zookeeper.give_back(holdings, zookeeper, say, dry_run=dry_run)
+        else:
+            if not dry_run:
+                to_kraft.give_back(holdings, say)
+            next_steps = list(to_kraft.steps(holdings))
+        if dry_run:
+            say("Nothing was changed (--dry-run).")
+            return
+        retire_store(place)
+    say(f"Done: {holdings.store_path} is now {FILE_NAME}{RELEASED_SUFFIX}.")
+    for line in next_steps:
+        say(line)
+
+
+def plan_lines(holdings: Holdings, target: str) -> list[str]:
+    partitions = sum(len(topic.epochs) for topic in holdings.topics)
+    lines = [
+        f"Data of kbroker, broker {holdings.broker_id}, cluster {holdings.cluster_id}",
+        f"{target} will be told of {len(holdings.topics)} topics with {partitions} partitions,"
+        " their ids and settings. No log is touched but those of coordinators, where that Kafka"
+        " does not know a record."
+        if target == ZOOKEEPER
+        else f"{target} will be told of {len(holdings.topics)} topics with {partitions} partitions,"
+        " their ids and settings. No log is touched.",
+    ]
+    if holdings.notes:
+        lines.append("Take note:")
+        lines += [f"  - {note}" for note in holdings.notes]
+    return lines
+
+
+def retire_store(place: str) -> None:
+    """Rename the store, so that nobody takes its word once Kafka has changed things."""
+    path = os.path.join(place, FILE_NAME)
+    for suffix in ("-wal", "-shm"):
+        if os.path.exists(path + suffix):
+            os.rename(path + suffix, path + RELEASED_SUFFIX + suffix)
+    os.rename(path, path + RELEASED_SUFFIX)
+    sync_directory(place)

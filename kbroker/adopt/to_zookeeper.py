@@ -1,0 +1,147 @@
+"""Back to Apache Kafka 2.7: its ZooKeeper is told everything, in the nodes that Kafka reads.
+
+kbroker's own store has the same nodes with the same documents. What is there already, from before
+the move or from a run that was interrupted, is replaced.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from kbroker.adopt import older_records
+from kbroker.adopt.errors import Refusal
+from kbroker.adopt.holdings import HeldTopic, Holdings
+from kbroker.adopt.to_kraft import set_metadata_log_aside
+from kbroker.controller.persistence import PRODUCER_ID_BLOCK_SIZE
+from kbroker.metastore import paths
+from kbroker.storage.files import replace_file
+from kbroker.supervisor.data_dirs import META_NAME
+
+CONNECT_TIMEOUT_S = 10.0
+CHANGES = "/config/changes"
+
+Say = Callable[[str], None]
+
+
+def give_back(holdings: Holdings, connect: str, say: Say, *, dry_run: bool) -> list[str]:
+    """Write what Kafka needs; the next steps. Raises Refusal, OSError."""
+    strays = holdings.strays()
+    if strays:
+        raise Refusal(
+            f"{strays[0]}: Kafka 2.7 does not start beside a directory of that name; move it out of"
+            " the data directory, or remove it"
+        )
+    client = _connect(connect)
+    try:
+        _check(client, holdings, connect)
+        changes = older_records.find(holdings)
+        for path, count in changes.items():
+            say(f"{path}: {count} records of coordinators are rewritten for Kafka 2.7.")
+        if not dry_run:
+            older_records.rewrite(changes, say)
+            for log_dir in holdings.log_dirs:
+                set_metadata_log_aside(log_dir, say)
+                _write_meta(holdings, log_dir)
+            _tell(client, holdings)
+            say(f"ZooKeeper {connect} is told of {len(holdings.topics)} topics.")
+    finally:
+        client.stop()
+        client.close()
+    return [
+        "Start Kafka with these settings:",
+        f"  broker.id={holdings.broker_id}",
+        f"  zookeeper.connect={connect}",
+        f"  log.dirs={','.join(holdings.log_dirs)}",
+    ]
+
+
+def _connect(connect: str) -> Any:
+    try:
+        from kazoo.client import KazooClient
+        from kazoo.handlers.threading import KazooTimeoutError
+    except ImportError:
+        raise Refusal(
+            "ZooKeeper is reached through kazoo: pip install 'kbroker[zookeeper]'"
+        ) from None
+    client = KazooClient(hosts=connect)
+    try:
+        client.start(CONNECT_TIMEOUT_S)
+    except KazooTimeoutError as error:
+        client.close()
+        raise Refusal(
+            f"ZooKeeper {connect} does not answer within {CONNECT_TIMEOUT_S:g} s; is it running?"
+        ) from error
+    return client
+
+
+def _check(client: Any, holdings: Holdings, connect: str) -> None:
+    """Nothing there may be of another cluster, or alive. Raises Refusal."""
+    if client.exists(paths.CLUSTER_ID):
+        found = paths.decode_cluster_id(client.get(paths.CLUSTER_ID)[0])
+        if found != holdings.cluster_id:
+            raise Refusal(
+                f"ZooKeeper {connect} is of cluster {found}, these directories are of"
+                f" {holdings.cluster_id}; use the ZooKeeper the data came from, an empty one, or a"
+                " path of its own (HOST:PORT/PATH)"
+            )
+    if client.exists(paths.broker(holdings.broker_id)):
+        raise Refusal(
+            f"ZooKeeper {connect}: broker {holdings.broker_id} is registered; stop it, or wait"
+            " until its session has ended"
+        )
+
+
+def _tell(client: Any, holdings: Holdings) -> None:
+    for path in paths.PERSISTENT_PATHS:
+        client.ensure_path(path)
+    client.ensure_path(CHANGES)
+    _put(client, paths.CLUSTER_ID, paths.encode_cluster_id(holdings.cluster_id))
+    known = paths.decode_producer_id_block(client.get(paths.PRODUCER_ID_BLOCK)[0])
+    last = max(holdings.next_producer_id - 1, -1 if known is None else known)
+    if last >= 0:
+        first = max(0, last - PRODUCER_ID_BLOCK_SIZE + 1)
+        block = paths.encode_producer_id_block(holdings.broker_id, first, last)
+        client.set(paths.PRODUCER_ID_BLOCK, block)
+    for entity, config in holdings.broker_configs.items():
+        _put(client, paths.broker_config(entity or "default"), paths.encode_config(config))
+    for name in set(client.get_children(paths.BROKER_TOPICS)) - {
+        topic.name for topic in holdings.topics
+    }:
+        # Deleted while kbroker ran.
+        client.delete(paths.topic(name), recursive=True)
+        if client.exists(paths.topic_config(name)):
+            client.delete(paths.topic_config(name))
+    for topic in holdings.topics:
+        _tell_topic(client, topic, holdings.broker_id)
+
+
+def _tell_topic(client: Any, topic: HeldTopic, broker_id: int) -> None:
+    assignment = {number: [broker_id] for number in topic.epochs}
+    if client.exists(paths.topic(topic.name)):
+        client.delete(paths.topic(topic.name), recursive=True)
+    _put(client, paths.topic_config(topic.name), paths.encode_config(topic.config))
+    client.create(paths.topic(topic.name), paths.encode_topic(topic.topic_id, assignment))
+    client.create(paths.topic_partitions(topic.name))
+    for number, epoch in topic.epochs.items():
+        state = paths.encode_partition_state(broker_id, epoch, [broker_id], 0)
+        client.create(paths.partition(topic.name, number))
+        client.create(paths.partition_state(topic.name, number), state)
+
+
+def _put(client: Any, path: str, data: bytes) -> None:
+    if client.exists(path):
+        client.set(path, data)
+    else:
+        client.create(path, data, makepath=True)
+
+
+def _write_meta(holdings: Holdings, log_dir: str) -> None:
+    fields = {
+        "version": "0",
+        "broker.id": str(holdings.broker_id),
+        "cluster.id": holdings.cluster_id,
+    }
+    text = "".join(f"{key}={value}\n" for key, value in fields.items())
+    replace_file(os.path.join(log_dir, META_NAME), text.encode())

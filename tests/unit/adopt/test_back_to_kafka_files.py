@@ -1,0 +1,248 @@
+"""``kbroker-adopt --back-to``: what Kafka is told, and what is refused without a trace."""
+
+import os
+import struct
+import tarfile
+
+import pytest
+from doubles.kraft_dirs import (
+    CLUSTER_ID,
+    DIRECTORY_ID,
+    ORDERS,
+    TOPIC_ID,
+    all_files,
+    kraft_dir,
+)
+
+from kbroker.adopt import metadata_records as records
+from kbroker.adopt import older_records, release, to_zookeeper
+from kbroker.adopt.batch_files import batches_of
+from kbroker.adopt.metadata_records import decode_record
+from kbroker.cli.adopt import EXIT_REFUSED, EXIT_USAGE, main
+from kbroker.coordinator.records import offsets_topic, transaction_topic
+from kbroker.metastore.embedded import FILE_NAME
+from kbroker.record.builder import BatchBuilder
+
+pytestmark = pytest.mark.unit
+
+MORE = [
+    records.FeatureLevelRecord(name="metadata.version", feature_level=19),
+    records.ProducerIdsRecord(broker_id=1, broker_epoch=3, next_producer_id=7000),
+    records.ConfigRecord(resource_type=4, resource_name="", name="log.cleaner.threads", value="2"),
+]
+
+
+@pytest.fixture
+def directory(tmp_path):
+    """A directory that was adopted, used by kbroker and stopped in order."""
+    path = kraft_dir(tmp_path / "data", [*ORDERS, *MORE])
+    assert main(["--log-dirs", str(path)]) == 0
+    return path
+
+
+def back(directory, *arguments):
+    return main(["--log-dirs", str(directory), "--back-to", *arguments])
+
+
+def refused(capsys, directory, *arguments):
+    before = all_files(directory)
+    assert back(directory, *arguments) == EXIT_REFUSED
+    assert all_files(directory) == before
+    return capsys.readouterr().err
+
+
+def told(path):
+    """Records of a bootstrap.checkpoint, and the types of its control records."""
+    rows, controls = [], []
+    for batch in batches_of(str(path), partial_tail=False):
+        for record in batch:
+            if batch.is_control:
+                controls.append(struct.unpack(">hh", record.key)[1])
+            else:
+                rows.append(decode_record(record.value))
+    return rows, controls
+
+
+def test_kraft_is_told_of_topics_settings_features_and_producer_ids(directory):
+    assert back(directory, "kafka-3.9") == 0
+
+    rows, controls = told(directory / "bootstrap.checkpoint")
+    assert controls == [3, 4]
+    assert rows[0] == MORE[0]
+    assert records.TopicRecord(name="orders", topic_id=TOPIC_ID) in rows
+    (partition,) = [row for row in rows if isinstance(row, records.PartitionRecord)]
+    # Adopted with epoch 5, and a new leader has a new one.
+    assert (partition.leader, partition.leader_epoch) == (-1, 6)
+    assert (partition.replicas, partition.isr) == ([1], [1])
+    assert partition.directories == [DIRECTORY_ID]
+    assert ORDERS[2] in rows
+    assert MORE[2] in rows
+    assert rows[-1].next_producer_id == 7000
+    assert not (directory / FILE_NAME).exists()
+    assert (directory / f"{FILE_NAME}.released").exists()
+    assert not (directory / "__cluster_metadata-0").exists()
+    meta = (directory / "meta.properties").read_text()
+    assert f"cluster.id={CLUSTER_ID}" in meta
+    assert "node.id=1" in meta
+
+
+def test_dry_run_changes_nothing(directory, capsys):
+    before = all_files(directory)
+
+    assert back(directory, "kafka-3.9", "--dry-run") == 0
+
+    assert all_files(directory) == before
+    assert "1 topics with 1 partitions" in capsys.readouterr().out
+
+
+def test_interrupted_run_is_done_by_the_next(directory, monkeypatch):
+    """The store goes last: until then kbroker and this command still know everything."""
+
+    def interrupted(_place):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(release, "retire_store", interrupted)
+        assert back(directory, "kafka-3.9") > 2
+    assert (directory / FILE_NAME).exists()
+    assert back(directory, "kafka-3.9") == 0
+    assert told(directory / "bootstrap.checkpoint")[1] == [3, 4]
+
+
+def test_second_run_is_refused(directory, capsys):
+    back(directory, "kafka-3.9")
+    capsys.readouterr()
+
+    assert f"{FILE_NAME}: missing" in refused(capsys, directory, "kafka-3.9")
+
+
+def test_stop_that_was_not_in_order_is_refused(directory, capsys):
+    (directory / ".kafka_cleanshutdown").unlink()
+
+    assert "was not stopped in order" in refused(capsys, directory, "kafka-3.9")
+
+
+def test_directory_of_another_cluster_is_refused(directory, capsys):
+    (directory / "meta.properties").write_text("version=0\nbroker.id=1\ncluster.id=other\n")
+
+    assert "meta.properties: it does not name a broker of" in refused(
+        capsys, directory, "kafka-3.9"
+    )
+
+
+def test_zookeeper_must_be_named(directory, capsys):
+    assert back(directory, "kafka-2.7") == EXIT_USAGE
+    assert "--zookeeper HOST:PORT" in capsys.readouterr().err
+
+
+def test_stray_directory_is_refused_where_kafka_would_not_start(directory, capsys):
+    (directory / f"t-0.{'0' * 32}-stray").mkdir()
+
+    text = refused(capsys, directory, "kafka-2.7", "--zookeeper", "127.0.0.1:1")
+    assert "does not start beside a directory of that name" in text
+
+
+def test_zookeeper_that_does_not_answer_is_refused(directory, capsys, monkeypatch):
+    pytest.importorskip("kazoo")
+    monkeypatch.setattr(to_zookeeper, "CONNECT_TIMEOUT_S", 0.2)
+    text = refused(capsys, directory, "kafka-2.7", "--zookeeper", "127.0.0.1:1")
+    assert "does not answer" in text
+
+
+# ---- records that Kafka 2.7 does not know ----
+
+TRANSACTION = transaction_topic.TransactionLogValue(
+    producer_id=5, next_producer_id=6, producer_epoch=1, transaction_timeout_ms=1000,
+    transaction_status=4, client_transaction_version=2,
+)  # fmt: skip
+
+
+class Places:
+    """Stands for Holdings: one partition of an internal topic."""
+
+    def __init__(self, directory, topic, batches):
+        path = directory / f"{topic}-0"
+        path.mkdir(parents=True)
+        self.file = path / f"{0:020}.log"
+        self.file.write_bytes(b"".join(batches))
+        self.places = {(topic, 0): str(directory)}
+
+    def path_of(self, topic, number):
+        return str(self.file.parent)
+
+    def rewritten(self):
+        found = older_records.find(self)
+        older_records.rewrite(found, lambda _text: None)
+        assert not older_records.find(self)
+        batches = batches_of(str(self.file), partial_tail=False)
+        return sum(found.values()), batches
+
+
+def batch_of(*rows, base_offset=0, **header):
+    builder = BatchBuilder(base_offset=base_offset, leader_epoch=9, **header)
+    for at, (key, value) in enumerate(rows):
+        builder.append(value, key, 1000 + at)
+    return builder.build()
+
+
+def test_transaction_loses_what_an_older_coordinator_does_not_know(tmp_path):
+    key = transaction_topic.TransactionLogKey(transactional_id="t")
+    rows = transaction_topic.RECORDS.encode(key, TRANSACTION)
+    places = Places(tmp_path, "__transaction_state", [batch_of(rows, (rows[0], None))])
+
+    count, (batch,) = places.rewritten()
+
+    assert count == 1
+    assert batch.header.partition_leader_epoch == 9
+    first, second = batch.records()
+    _, value = transaction_topic.RECORDS.decode(first.key, first.value)
+    assert first.value[:2] == b"\0\0"
+    assert (value.producer_id, value.transaction_status) == (5, 4)
+    assert (second.offset, second.value, second.timestamp) == (1, None, 1001)
+    assert os.path.exists(places.file.with_suffix(".index"))
+
+
+def test_group_of_the_new_protocol_goes_and_every_other_byte_stays(tmp_path):
+    group = offsets_topic.RECORDS.encode(
+        offsets_topic.ConsumerGroupMetadataKey(group_id="g"),
+        offsets_topic.ConsumerGroupMetadataValue(epoch=1),
+    )
+    commit = offsets_topic.RECORDS.encode(
+        offsets_topic.OffsetCommitKey(group="g", topic="t", partition=0),
+        offsets_topic.OffsetCommitValue(offset=7, metadata="", commit_timestamp=1),
+    )
+    newer = offsets_topic.RECORDS.encode(
+        offsets_topic.OffsetCommitKey(group="g", topic="t", partition=1),
+        offsets_topic.OffsetCommitValue(offset=8, metadata="m", commit_timestamp=1),
+        4,
+    )
+    whole = batch_of(commit)
+    in_transaction = {"producer_id": 3, "producer_epoch": 0, "transactional": True}
+    places = Places(
+        tmp_path,
+        "__consumer_offsets",
+        [whole, batch_of(group, newer, base_offset=1, **in_transaction)],
+    )
+
+    count, (first, second) = places.rewritten()
+
+    assert count == 2
+    assert bytes(first.data) == whole
+    assert second.is_transactional
+    assert second.header.producer_id == 3
+    gone, kept = second.records()
+    assert gone.value is None
+    assert gone.key[:2] == b"\0\1"
+    assert kept.value[:2] == b"\0\3"
+    assert offsets_topic.RECORDS.decode(kept.key, kept.value)[1].offset == 8
+
+
+def test_older_metadata_log_is_not_lost(directory, tmp_path):
+    before = (directory / "__cluster_metadata-0" / f"{0:020}.log").read_bytes()
+
+    back(directory, "kafka-3.9")
+
+    with tarfile.open(directory / "__cluster_metadata-0.before-kbroker.tar") as tar:
+        tar.extractall(tmp_path / "out", filter="data")
+    path = tmp_path / "out" / "__cluster_metadata-0" / f"{0:020}.log"
+    assert path.read_bytes() == before
