@@ -34,6 +34,8 @@ cdef enum:
     # What lz4_regular_decode may waste before it gives up; a few microseconds. Then this many frames go without it.
     LZ4_PATIENCE_MAX = 4096
     LZ4_FRAMES_UNTRIED = 15
+    # In a smaller block (compressed) most words are new: literals.
+    LZ4_REGULAR_BYTES_MIN = 2048
 
 cdef enum FrameStatus:
     FRAME_OK = 0
@@ -204,7 +206,7 @@ cdef inline int64_t decode_lz4_block(
     const uint8_t* data, Py_ssize_t size, uint8_t* out, int64_t room, Lz4DecodeBlock decode, int64_t* patience
 ) noexcept nogil:
     cdef int64_t written
-    if patience[0] >= 0:
+    if patience[0] >= 0 and size >= LZ4_REGULAR_BYTES_MIN:
         written = lz4_regular_decode(data, <size_t>size, out, <size_t>room, patience)
         if written >= 0:
             return written
