@@ -1,0 +1,151 @@
+"""``kbroker-spark-mirror``: copy topics from one cluster to another, once or for ever."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+
+from kbroker import __version__
+from kbroker.client.errors import ClientError
+from kbroker.spark.direct import InlineRunner, Runner, SparkRunner, TaskError, session
+from kbroker.spark.load.arguments import minutes_of, names_of, pattern_of, setting_of
+from kbroker.spark.load.commits import LoadError
+from kbroker.spark.load.source import BrokerSource
+from kbroker.spark.mirror.copy import MirrorWork
+from kbroker.spark.plan import OffsetRange, plan_ranges, with_sizes
+
+_ABOUT = """\
+Copies topics of a Kafka cluster (kbroker or Apache Kafka) into another, each record once, also when
+the mirror is killed and started again. Batches are copied as they are, still compressed; partitions
+stay the same where both clusters have as many. The topics must exist at the target.
+
+  kbroker-spark-mirror --from source:9092 --to target:9092 --topics clicks,orders
+
+Where it is, the target knows: the offsets of the source are kept there, as those of the group
+kbroker-mirror.NAME, in the transactions that write the records. Consumers that must not see records
+of a transaction that was aborted read with isolation.level=read_committed."""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """All arguments."""
+    parser = argparse.ArgumentParser(
+        prog="kbroker-spark-mirror",
+        description=_ABOUT,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"kbroker {__version__}")
+    parser.add_argument("--from", dest="source", required=True, metavar="HOST:PORT")
+    parser.add_argument("--to", dest="target", required=True, metavar="HOST:PORT")
+    topics = parser.add_mutually_exclusive_group(required=True)
+    topics.add_argument("--topics", type=names_of, default=[], metavar="A,B")
+    topics.add_argument("--pattern", type=pattern_of, metavar="REGEX", help="of whole names")
+    parser.add_argument("--name", default="mirror", help="tells mirrors apart (mirror)")
+    for side in ("from", "to"):
+        parser.add_argument(
+            f"--{side}-setting",
+            action="append",
+            type=setting_of,
+            default=[],
+            metavar="NAME=VALUE",
+            help=f"a client setting for --{side}, such as security.protocol=SASL_SSL",
+        )
+    parser.add_argument("--follow", action="store_true", help="do not end: copy what comes in")
+    parser.add_argument("--max-minutes", type=minutes_of, metavar="N")
+    parser.add_argument(
+        "--allow-data-loss",
+        action="store_true",
+        help="go on when records were deleted at the source before they were copied",
+    )
+    parser.add_argument(
+        "--master", metavar="URL", help="Spark to use; 'none' copies in this process"
+    )
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit codes: 0 done, 1 failed, 2 wrong arguments."""
+    given = build_parser().parse_args(arguments)
+    try:
+        return _run(given)
+    except (LoadError, ClientError, TaskError) as err:
+        print(f"kbroker-spark-mirror: {err}", file=sys.stderr, flush=True)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _run(given: argparse.Namespace) -> int:
+    source = BrokerSource(
+        given.source, dict(given.from_setting), tuple(given.topics), given.pattern
+    )
+    source.bounds()  # whatever is wrong with topics or cluster shows before Spark starts
+    runner: Runner = (
+        InlineRunner()
+        if given.master == "none"
+        else SparkRunner(session("kbroker-spark-mirror", given.master))
+    )
+    work = MirrorWork(
+        given.name,
+        given.source,
+        dict(given.from_setting),
+        given.target,
+        dict(given.to_setting),
+        given.allow_data_loss,
+    )
+    begun = time.monotonic()
+    done: dict[tuple[str, int], int] = {}
+    while True:
+        copied = mirror_once(source, runner, work, done)
+        over = given.max_minutes is not None and time.monotonic() - begun > given.max_minutes * 60
+        if not given.follow or over:
+            return 0
+        if not copied:
+            time.sleep(1.0)
+
+
+def mirror_once(
+    source: BrokerSource,
+    runner: Runner,
+    work: MirrorWork,
+    done: dict[tuple[str, int], int] | None = None,
+) -> int:
+    """Copy what there is now, a task for each partition; how many records that was.
+
+    done: ends of partitions by the caller's last call, which is kept up to date: what has not
+    grown since is left alone.
+    """
+    reached = done if done is not None else {}
+    bounds = source.bounds()
+    sizes = {key: (one.size_bytes, one.end - one.start) for key, one in bounds.items()}
+    wanted = [
+        OffsetRange(topic, partition, reached.get((topic, partition), one.start), one.end)
+        for (topic, partition), one in bounds.items()
+        if one.end > reached.get((topic, partition), one.start)
+    ]
+    ranges = plan_ranges(
+        with_sizes(wanted, sizes), default_parallelism=runner.parallelism, by_partition=True
+    )
+    if not ranges:
+        return 0
+    begun = time.monotonic()
+    answers = runner.run([[one] for one in ranges], work, f"kbroker-spark-mirror {work.name}")
+    rows: dict[str, list[int]] = {}
+    for one in answers:
+        reached[one["topic"], one["partition"]] = one["end"]
+        counts = rows.setdefault(one["topic"], [0, 0, 0])
+        for place, name in enumerate(("records", "unchanged", "anew")):
+            counts[place] += one[name]
+    seconds = max(time.monotonic() - begun, 0.001)
+    for topic, (records, unchanged, anew) in sorted(rows.items()):
+        print(
+            f"{topic}: {records:,} records, {records / seconds:,.0f} a second, {unchanged:,} "
+            f"batches unchanged, {anew:,} written anew",
+            flush=True,
+        )
+    return sum(counts[0] for counts in rows.values())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,262 @@
+"""One partition of a source cluster into a target cluster, by transactions that hold the offsets.
+
+Each transaction writes batches to the target and, in the same step, the source's next offset as
+an offset of the group ``kbroker-mirror.NAME`` on the target. The transactional id belongs to the
+source partition, so a second copier fences the first, and what a dead one left open is aborted:
+wherever it is killed, the next one reads the group's offset and goes on with the record after the
+last that counts.
+
+Batches travel as they are, compressed and unread; only their header's producer and checksum change.
+What a broker takes from no producer is written anew from its records: batches with gaps
+(compacted), of the old formats, with append times, or cut by the end of the range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from kbroker.client import transactions
+from kbroker.client.cluster import Cluster
+from kbroker.client.fetch import RangeFetch, RecordSet
+from kbroker.client.offsets import EARLIEST, LATEST, committed, list_offsets
+from kbroker.client.produce import BatchProducer
+from kbroker.record.summary import CONTROL, DELETE_HORIZON, HEADER, LOG_APPEND_TIME, TRANSACTIONAL
+from kbroker.spark.load.positions import DataLossError
+from kbroker.spark.plan import OffsetRange
+from kbroker.spark.pool import borrowed
+
+if TYPE_CHECKING:
+    from kbroker.client.arrow import ArrowProducer
+    from kbroker.spark.direct import Answer
+
+# BOUND: of the source in one transaction; it must end within the transaction timeout.
+TRANSACTION_BYTES = 64 << 20
+_LENGTH_END = 12
+_ODD = LOG_APPEND_TIME | DELETE_HORIZON
+_COLUMNS = ("key", "value", "timestamp", "headers")
+
+
+class Batch(NamedTuple):
+    """A whole batch of a record set, as far as its header tells. next_offset: after it."""
+
+    data: memoryview
+    base_offset: int
+    next_offset: int
+    magic: int
+    attributes: int
+    producer_id: int
+    records: int
+
+    @property
+    def as_it_is(self) -> bool:
+        """Whether a broker takes the batch from a producer."""
+        return (
+            self.magic == 2
+            and not self.attributes & _ODD
+            and self.records == self.next_offset - self.base_offset
+        )
+
+
+def batches_of(records: memoryview) -> Iterator[Batch]:
+    """The whole batches of a record set; a part of another at its end is left out."""
+    position = 0
+    while position + _LENGTH_END <= len(records):
+        base = int.from_bytes(records[position : position + 8], "big")
+        size = _LENGTH_END + int.from_bytes(records[position + 8 : position + 12], "big")
+        if position + size > len(records):
+            return
+        data = records[position : position + size]
+        magic = data[16]
+        if magic == 2:
+            header = HEADER.unpack_from(data)
+            yield Batch(data, base, base + header[6] + 1, 2, header[5], header[9], header[12])
+        else:
+            # A message of the old formats: its offset is that of its last (or only) record.
+            yield Batch(data, base, base + 1, magic, 0, -1, 0)
+        position += size
+
+
+def committed_batches(found: RecordSet) -> Iterator[Batch]:
+    """Without markers and without what transactions have aborted."""
+    pending = sorted(found.aborted, key=lambda one: one[1])
+    aborted: set[int] = set()
+    for batch in batches_of(found.records):
+        while pending and pending[0][1] < batch.next_offset:
+            aborted.add(pending.pop(0)[0])
+        if batch.attributes & CONTROL:
+            aborted.discard(batch.producer_id)
+            continue
+        if batch.attributes & TRANSACTIONAL and batch.producer_id in aborted:
+            continue
+        yield batch
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorWork:
+    """What a task does with its partitions; see ``kbroker.spark.direct.Work``.
+
+    name: of the mirror, in its group and transactional ids. Settings are the clients'.
+    """
+
+    name: str
+    source: str
+    source_settings: dict[str, str]
+    target: str
+    target_settings: dict[str, str]
+    allow_loss: bool = False
+    transaction_bytes: int = TRANSACTION_BYTES
+
+    def __call__(self, ranges: Sequence[OffsetRange], attempt: str) -> list[Answer]:
+        with (
+            borrowed(self.source, self.source_settings) as source,
+            borrowed(self.target, self.target_settings) as target,
+        ):
+            return [PartitionCopy(self, source, target, one).run() for one in ranges]
+
+
+class PartitionCopy:
+    """Copies one partition up to the end of a range; where it begins, the target knows."""
+
+    def __init__(
+        self, work: MirrorWork, source: Cluster, target: Cluster, one: OffsetRange
+    ) -> None:
+        self._work = work
+        self._source = source
+        self._target = target
+        self._range = one
+        counts = len(target.topic_to_write(one.topic).partitions)
+        self._same_partition = len(source.topic(one.topic).partitions) == counts
+        # Offsets of a partition that the target does not have are kept by a group of their own.
+        inside = one.partition < counts
+        self._group = f"kbroker-mirror.{work.name}" + ("" if inside else f".{one.partition}")
+        self._place = (one.topic, one.partition if inside else 0)
+        self._producer: BatchProducer
+        self._arrow: ArrowProducer
+        self._open_bytes = 0
+        self.records = self.unchanged = self.anew = 0
+
+    def run(self) -> Answer:
+        """Everything between the target's offset and the end of the range."""
+        from kbroker.client.arrow import ArrowProducer
+
+        one = self._range
+        self._producer = BatchProducer(
+            self._target,
+            transactional_id=f"kbroker-mirror.{self._work.name}.{one.topic}.{one.partition}",
+        )
+        self._arrow = ArrowProducer(self._target, topic=one.topic, producer=self._producer)
+        try:
+            # Fences whoever copies this partition, and aborts what it has open; only then is the
+            # group's offset the one to go on from.
+            _ = self._producer.identity
+            start = self._start()
+            position = start
+            if start < one.end:
+                for found in RangeFetch(
+                    self._source, one.topic, one.partition, start, one.end, read_committed=True
+                ):
+                    position = min(max(position, found.next_offset), one.end)
+                    self._copy_set(found, start)
+                    self._open_bytes += len(found.records)
+                    if self._open_bytes >= self._work.transaction_bytes:
+                        self._commit(position)
+                self._commit(one.end)
+        finally:
+            self._producer.close()
+        return {
+            "topic": one.topic,
+            "partition": one.partition,
+            "start": start,
+            "end": max(start, one.end),
+            "records": self.records,
+            "unchanged": self.unchanged,
+            "anew": self.anew,
+        }
+
+    def _start(self) -> int:
+        one = self._range
+        key = (one.topic, one.partition)
+        found = committed(self._target, self._group, [self._place]).get(self._place)
+        first = list_offsets(self._source, {key: EARLIEST})[key].offset
+        if found is None:
+            return max(first, one.start)
+        last = list_offsets(self._source, {key: LATEST})[key].offset
+        if first <= found.offset <= last:
+            return found.offset
+        if not self._work.allow_loss:
+            raise DataLossError(
+                f"{one.topic} partition {one.partition}: mirrored up to offset {found.offset}, the "
+                f"source has {first} to {last}. With --allow-data-loss the mirror goes on with that"
+            )
+        return first
+
+    def _begin(self) -> None:
+        if not self._open_bytes:
+            self._producer.begin()
+            self._open_bytes = 1
+
+    def _commit(self, position: int) -> None:
+        """Everything written so far and the offset, both or neither."""
+        self._begin()
+        self._producer.flush()
+        transactions.commit_offsets(
+            self._target,
+            self._producer.identity,
+            self._group,
+            {self._place: (position, self._work.source)},
+        )
+        self._producer.end(commit=True)
+        self._open_bytes = 0
+
+    def _copy_set(self, found: RecordSet, start: int) -> None:
+        one = self._range
+        span: tuple[int, int] | None = None
+        handled = max(start, found.first_offset)
+        for batch in committed_batches(found):
+            if batch.next_offset <= start or batch.base_offset >= one.end:
+                continue
+            self._begin()
+            whole = start <= batch.base_offset and batch.next_offset <= one.end
+            if whole and batch.as_it_is and self._same_partition:
+                self._copy_span(span)
+                span = None
+                # COPY: the source's buffer is used again while the batch waits for its answer.
+                data = bytearray(batch.data)
+                self._producer.send(one.topic, one.partition, data, batch.records)
+                self.records += batch.records
+                self.unchanged += 1
+            else:
+                # A message of the old formats may hold others, which begin below its own offset.
+                begins = handled if batch.magic < 2 else max(batch.base_offset, handled)
+                low = span[0] if span else begins
+                span = (low, min(batch.next_offset, one.end))
+            handled = batch.next_offset
+        self._copy_span(span)
+
+    def _copy_span(self, span: tuple[int, int] | None) -> None:
+        """Records of a span, written anew."""
+        if span is None:
+            return
+        from kbroker.client.arrow import read_arrow
+
+        one = self._range
+        for rows in read_arrow(
+            self._source,
+            one.topic,
+            one.partition,
+            *span,
+            columns=_COLUMNS,
+            read_committed=True,
+        ):
+            placed = rows
+            if self._same_partition:
+                import pyarrow as pa
+
+                column = pa.array([one.partition] * rows.num_rows, pa.int32())
+                placed = rows.append_column("partition", column)
+            self._arrow.write(placed)
+            self.records += rows.num_rows
+        self._arrow.flush()
+        self.anew += 1

@@ -1,0 +1,163 @@
+"""The mirror job in one process, between topics of brokers, over kills."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from doubles.load_records import produce, value_of
+from doubles.topics import create_topic
+
+from kbroker.spark.mirror.cli import main
+from kbroker.testing import Broker
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def target():  # type: ignore[no-untyped-def]
+    with Broker({"log.retention.ms": -1}) as broker:
+        yield broker
+
+
+def copy(source: Broker, target: Broker, topic: str, *more: str) -> int:
+    where = ["--from", source.bootstrap, "--to", target.bootstrap, "--topics", topic]
+    return main([*where, "--master", "none", *more])
+
+
+def read(broker: Broker, topic: str, partitions: int) -> list[list[tuple]]:  # type: ignore[type-arg]
+    """(key, value, headers, timestamp) of committed records by partition, in their order."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": "reader",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    consumer.assign([TopicPartition(topic, one, 0) for one in range(partitions)])
+    found: list[list[tuple]] = [[] for _ in range(partitions)]  # type: ignore[type-arg]
+    ended: set[int] = set()
+    while len(ended) < partitions:
+        record = consumer.poll(30)
+        assert record is not None
+        if record.error():
+            ended.add(record.partition())
+        else:
+            found[record.partition()].append(
+                (record.key(), record.value(), record.headers(), record.timestamp()[1])
+            )
+    consumer.close()
+    return found
+
+
+def test_mirror_keeps_records_partitions_and_batches(
+    kbroker_broker: Broker, target: Broker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for broker in (kbroker_broker, target):
+        create_topic(broker.bootstrap, "copied", 2)
+    produce(kbroker_broker.bootstrap, "copied", [1200, 50])
+
+    first = copy(kbroker_broker, target, "copied")
+    said = capsys.readouterr().out
+    produce(kbroker_broker.bootstrap, "copied", [300], first=1200)
+    second = copy(kbroker_broker, target, "copied")
+
+    assert (first, second) == (0, 0)
+    assert "1,250 records" in said and "0 written anew" in said
+    assert read(target, "copied", 2) == read(kbroker_broker, "copied", 2)
+
+
+def test_mirror_leaves_aborted_records_behind(kbroker_broker: Broker, target: Broker) -> None:
+    for broker in (kbroker_broker, target):
+        create_topic(broker.bootstrap, "decided", 1)
+    producer = Producer({"bootstrap.servers": kbroker_broker.bootstrap, "transactional.id": "m"})
+    producer.init_transactions(30)
+    for number, end in enumerate((producer.commit_transaction, producer.abort_transaction) * 3):
+        producer.begin_transaction()
+        producer.produce("decided", value=b"%d" % number)
+        end(30)
+
+    copy(kbroker_broker, target, "decided")
+
+    assert [one[1] for one in read(target, "decided", 1)[0]] == [b"0", b"2", b"4"]
+
+
+def test_mirror_into_another_count_of_partitions_keeps_keys_together(
+    kbroker_broker: Broker, target: Broker
+) -> None:
+    create_topic(kbroker_broker.bootstrap, "wider", 3)
+    create_topic(target.bootstrap, "wider", 2)
+    produce(kbroker_broker.bootstrap, "wider", [200, 200, 200])
+
+    copy(kbroker_broker, target, "wider")
+    copy(kbroker_broker, target, "wider")
+
+    source = [one for rows in read(kbroker_broker, "wider", 3) for one in rows]
+    found = read(target, "wider", 2)
+    keys = [{one[0] for one in rows if one[0]} for rows in found]
+    assert sorted(repr(one) for rows in found for one in rows) == sorted(map(repr, source))
+    assert not keys[0] & keys[1]
+
+
+def test_mirror_whose_place_was_deleted_says_which_offsets(
+    kbroker_broker: Broker, target: Broker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from doubles.topics import delete_records
+
+    for broker in (kbroker_broker, target):
+        create_topic(broker.bootstrap, "overtaken", 1)
+    produce(kbroker_broker.bootstrap, "overtaken", [10])
+    copy(kbroker_broker, target, "overtaken")
+    produce(kbroker_broker.bootstrap, "overtaken", [30], first=10)
+    delete_records(kbroker_broker.bootstrap, "overtaken", 0, 25)
+
+    refused = copy(kbroker_broker, target, "overtaken")
+    said = capsys.readouterr().err
+    allowed = copy(kbroker_broker, target, "overtaken", "--allow-data-loss")
+
+    assert (refused, allowed) == (1, 0)
+    assert "overtaken partition 0: mirrored up to offset 10, the source has 25 to 40" in said
+    assert len(read(target, "overtaken", 1)[0]) == 25
+
+
+@pytest.mark.parametrize("rounds", [4, pytest.param(30, marks=pytest.mark.slow)])
+@pytest.mark.timeout(600)
+def test_mirror_killed_at_random_copies_each_record_once(
+    kbroker_broker: Broker, target: Broker, rounds: int, tmp_path: Path
+) -> None:
+    """Small transactions, so that kills fall before, within and after them."""
+    name = f"killed-{rounds}"
+    for broker in (kbroker_broker, target):
+        create_topic(broker.bootstrap, name, 1)
+    produce(kbroker_broker.bootstrap, name, [20_000])
+    program = (
+        "import functools, sys; from kbroker.spark.mirror import cli, copy; "
+        "cli.MirrorWork = functools.partial(copy.MirrorWork, transaction_bytes=20000); "
+        "sys.exit(cli.main(sys.argv[1:]))"
+    )
+    where = ["--from", kbroker_broker.bootstrap, "--to", target.bootstrap, "--topics", name]
+    command = [sys.executable, "-c", program, *where, "--master", "none"]
+    root = str(Path(__file__).resolve().parents[2])
+
+    for number in range(rounds):
+        process = subprocess.Popen(
+            command, env=os.environ | {"PYTHONPATH": root}, start_new_session=True
+        )
+        try:
+            process.wait(0.8 + 0.11 * (number % 7))
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    begun = time.monotonic()
+    assert copy(kbroker_broker, target, name) == 0
+
+    assert [one[1] for one in read(target, name, 1)[0]] == [value_of(0, n) for n in range(20_000)]
+    assert time.monotonic() - begun < 120
