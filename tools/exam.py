@@ -1,0 +1,89 @@
+"""The exams of storage: what disks, power cuts and kills may do to a broker, at three sizes.
+
+    tools/exam.py                      what there is
+    tools/exam.py E4                   as `make test` runs it
+    tools/exam.py E5 --size night      every call, not every twelfth
+
+A failing test prints the seed that repeats it (``KBROKER_FAULT_SEED``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+SIZES = ("commit", "night", "release")
+
+
+class Exam(NamedTuple):
+    """scales: KBROKER_FAULT_SCALE at each size. command: run after the tests, not for a commit."""
+
+    title: str
+    tests: list[str]
+    scales: tuple[int, int, int]
+    command: list[str] = []
+
+
+FAULT = "tests/fault/"
+EXAMS = {
+    "E2": Exam(
+        "power cuts: a recorded log of writes, replayed to random moments and orders",
+        [FAULT + "test_power_cuts.py", FAULT + "test_power_cut_broker.py"],
+        (1, 20, 200),
+    ),
+    "E3": Exam(
+        "files torn, flipped, zeroed, emptied, removed, duplicated",
+        [FAULT + name for name in ("test_storage_damage.py", "test_compacted_damage.py",
+                                   "test_damaged_files.py")],
+        (1, 10, 100),
+    ),
+    "E4": Exam(
+        "a full disk",
+        [FAULT + name for name in ("test_disks.py", "test_storage_disks.py",
+                                   "test_full_disk_cycles.py")] + ["-k", "full"],
+        (1, 15, 150),
+    ),
+    "E5": Exam(
+        "a failing disk: the Nth call, for every N; a disk that dies",
+        [FAULT + name for name in ("test_failing_calls.py", "test_disks.py",
+                                   "test_storage_disks.py")] + ["-k", "fail or dead"],
+        (1, 12, 12),
+    ),
+    "E10": Exam(
+        "compaction against a model, with kills at every step",
+        [FAULT + "test_compaction_exam.py", FAULT + "test_compaction_kills.py",
+         "tests/property/test_compaction_model.py"],
+        (1, 1, 4),
+        [sys.executable, FAULT + "compaction_exam.py", "--kills", "100"],
+    ),
+}  # fmt: skip
+
+
+def main() -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("exam", nargs="?", choices=EXAMS)
+    parser.add_argument("--size", choices=SIZES, default=SIZES[0])
+    options = parser.parse_args()
+    if options.exam is None:
+        for name, exam in EXAMS.items():
+            print(f"{name:4} {exam.title}")
+        return 0
+    exam = EXAMS[options.exam]
+    scale = exam.scales[SIZES.index(options.size)]
+    environment = {"KBROKER_FAULT_SCALE": str(scale), **os.environ}
+    command = [sys.executable, "-m", "pytest", "-q", "-o", "timeout=0", *exam.tests]
+    print(f"KBROKER_FAULT_SCALE={environment['KBROKER_FAULT_SCALE']}", *command, flush=True)
+    code = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
+    if code == 0 and exam.command and options.size != SIZES[0]:
+        code = subprocess.run(exam.command, cwd=ROOT, check=False).returncode
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
