@@ -1,0 +1,286 @@
+"""The same topics of the same Apache Kafka, through Spark's own connector and through kbroker."""
+
+import json
+import uuid
+from pathlib import Path
+
+import pytest
+from doubles.topics import Record, create_topic, fill, producer, send
+
+from kbroker.testing import wait_until
+
+pytestmark = [pytest.mark.interop, pytest.mark.java]
+
+FIRST_MS = 1_700_000_000_000
+
+
+@pytest.fixture(scope="module")
+def both(spark, kafka_broker):
+    """A function that reads the same with both; skips where the connector is missing."""
+    if not spark.conf.get("spark.jars", ""):
+        pytest.skip("the connector's jars are not there and cannot be fetched")
+
+    def read(options):
+        found = []
+        for name in ("kafka", "kbroker"):
+            reader = spark.read.format(name)
+            reader = reader.option("kafka.bootstrap.servers", kafka_broker.bootstrap)
+            for option, value in options.items():
+                reader = reader.option(option, value)
+            found.append(reader.load())
+        return found
+
+    return read
+
+
+@pytest.fixture(scope="module")
+def full(kafka_broker):
+    """A topic of three partitions with everything a record can be, written in every codec."""
+    name = f"full-{uuid.uuid4().hex[:8]}"
+    create_topic(kafka_broker.bootstrap, name, 3)
+    for number, codec in enumerate(("none", "gzip", "snappy", "lz4", "zstd")):
+        fill(kafka_broker.bootstrap, name, mixed(60, number * 60), compression_type=codec)
+    return name
+
+
+def mixed(count, first=0):
+    for n in range(first, first + count):
+        headers = [("a", b"%d" % n), ("b", None), ("", b"")][: n % 4] or None
+        yield Record(
+            None if n % 5 == 0 else b"k%d" % (n % 7),
+            None if n % 11 == 0 else bytes([n % 256]) * (n * 37 % 900),
+            n % 3 if n % 2 else 0,
+            headers if n % 3 == 0 else None,
+            FIRST_MS + n * 10,
+        )
+
+
+def same(frames):
+    """Asserts equal schemas and rows; returns the rows."""
+    theirs, ours = frames
+    assert ours.schema == theirs.schema
+    found = [_sorted(frame) for frame in frames]
+    assert found[1] == found[0]
+    return found[1]
+
+
+def _sorted(frame):
+    rows = [_plain(row) for row in frame.collect()]
+    return sorted(rows, key=lambda row: row[2:5])
+
+
+def _plain(value):
+    if isinstance(value, bytearray | bytes):
+        return bytes(value)
+    if isinstance(value, list | tuple):
+        return tuple(_plain(one) for one in value)
+    return value
+
+
+def offsets_json(name, *offsets):
+    return json.dumps({name: {str(n): at for n, at in enumerate(offsets)}})
+
+
+@pytest.mark.parametrize("headers", ["true", "false"])
+def test_rows_and_schema_are_the_same(both, full, headers):
+    assert len(same(both({"subscribe": full, "includeHeaders": headers}))) == 300
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"startingOffsets": (3, -2, 20), "endingOffsets": (50, 45, -1)},
+        {"startingTimestamp": FIRST_MS + 500},
+        {"startingTimestamp": FIRST_MS + 500, "endingTimestamp": FIRST_MS + 2000},
+        {"startingTimestamp": FIRST_MS + 500, "startingOffsets": (9, 9, 9)},
+        {"startingOffsetsByTimestamp": (FIRST_MS, FIRST_MS + 100, FIRST_MS + 1001)},
+        {
+            "startingOffsetsByTimestamp": (FIRST_MS, FIRST_MS + 100, FIRST_MS + 10**9),
+            "startingOffsetsByTimestampStrategy": "latest",
+        },
+        {"endingOffsetsByTimestamp": (FIRST_MS + 700, FIRST_MS, FIRST_MS + 10**9)},
+        {"endingTimestamp": FIRST_MS + 10**9},
+        {"startingTimestamp": FIRST_MS + 2000, "endingTimestamp": FIRST_MS + 500},
+        {"minPartitions": 7},
+        {"maxRecordsPerPartition": 13},
+        {"minPartitions": 9, "maxRecordsPerPartition": 40},
+        {"failOnDataLoss": "false", "groupIdPrefix": "x", "kafkaConsumer.pollTimeoutMs": 60000},
+        {"fetchOffset.numRetries": 2, "fetchOffset.retryIntervalMs": 5, "kafka.group.id": "g-x"},
+        {"maxOffsetsPerTrigger": 5, "minOffsetsPerTrigger": 1, "maxTriggerDelay": "1m"},
+        {"kafka.isolation.level": "read_committed", "STARTINGOFFSETS": "EARLIEST"},
+    ],
+    ids=lambda options: "+".join(options),
+)
+def test_each_option_gives_the_same_rows(both, full, options):
+    given = {"subscribe": full}
+    for name, value in options.items():
+        given[name] = offsets_json(full, *value) if isinstance(value, tuple) else str(value)
+
+    frames = both(given)
+
+    same(frames)
+    if any(name.startswith(("minPart", "maxRec")) for name in options):
+        assert frames[1].rdd.getNumPartitions() == frames[0].rdd.getNumPartitions()
+
+
+def test_subscriptions_choose_the_same_partitions(both, full, kafka_broker):
+    other = f"{full}-other"
+    create_topic(kafka_broker.bootstrap, other, 2)
+    fill(kafka_broker.bootstrap, other, [Record(b"k", b"v", n % 2) for n in range(9)])
+
+    assert len(same(both({"assign": json.dumps({full: [0, 2], other: [1]})}))) > 9
+    assert len(same(both({"subscribe": f"{full}, {other}"}))) == 309
+    assert len(same(both({"subscribePattern": f"{full}-o.*"}))) == 9
+    assert len(same(both({"subscribePattern": full}))) == 300
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"subscribe": "a", "assign": '{"a":[0]}'},
+        {"subscribe": " ,"},
+        {"subscribePattern": " "},
+        {"assign": "a-0"},
+        {"subscribe": "a", "startingOffsets": "latest"},
+        {"subscribe": "a", "startingOffsets": '{"a":{"0":-1}}'},
+        {"subscribe": "a", "startingOffsets": "soon"},
+        {"subscribe": "a", "endingOffsets": "earliest"},
+        {"subscribe": "a", "endingOffsets": '{"a":{"0":-2}}'},
+        {"subscribe": "a", "startingTimestamp": "x"},
+        {"subscribe": "a", "startingOffsetsByTimestampStrategy": "x"},
+        {"subscribe": "a", "minPartitions": "0"},
+        {"subscribe": "a", "maxRecordsPerPartition": "0"},
+        {"subscribe": "a", "kafka.auto.offset.reset": "latest"},
+        {"subscribe": "a", "kafka.key.deserializer": "x"},
+        {"subscribe": "a", "kafka.value.deserializer": "x"},
+        {"subscribe": "a", "kafka.enable.auto.commit": "true"},
+        {"subscribe": "a", "kafka.interceptor.classes": "x"},
+        {"subscribe": "a", "minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"},
+        {
+            "subscribe": "a",
+            "startingOffsets": '{"a":{"0":9}}',
+            "endingOffsets": '{"a":{"0":1}}',
+        },
+        {"subscribe": "a", "startingOffsets": '{"a":{"0":9}}', "endingOffsets": '{"a":{"1":9}}'},
+    ],
+    ids=lambda options: "+".join(options) or "nothing",
+)
+def test_what_the_connector_refuses_is_refused(spark, both, kafka_broker, options):
+    for name in ("kafka", "kbroker"):
+        reader = spark.read.format(name).option("kafka.bootstrap.servers", kafka_broker.bootstrap)
+        for option, value in options.items():
+            reader = reader.option(option, value)
+        with pytest.raises(Exception) as caught:
+            reader.load().collect()
+        if name == "kbroker":
+            assert "OptionError" in str(caught.value)
+            assert "write" in str(caught.value)
+
+
+def test_transactions_aborted_and_open_look_the_same(both, kafka_broker):
+    name = f"tx-{uuid.uuid4().hex[:8]}"
+    create_topic(kafka_broker.bootstrap, name, 2)
+    made = producer(kafka_broker.bootstrap, transactional_id=name, linger_ms=0)
+    made.init_transactions(60)
+    for number, ends in enumerate(("commit", "abort", "commit", "abort", "open")):
+        made.begin_transaction()
+        rows = [Record(b"%d" % number, ends.encode(), n % 2, None, FIRST_MS) for n in range(6)]
+        send(made, name, rows)
+        made.flush(30)
+        if ends != "open":
+            made.commit_transaction(30) if ends == "commit" else made.abort_transaction(30)
+
+    committed = same(both({"subscribe": name, "kafka.isolation.level": "read_committed"}))
+    uncommitted = same(both({"subscribe": name}))
+
+    assert {row[1] for row in committed} == {b"commit"}
+    assert (len(committed), len(uncommitted)) == (12, 30)
+    split = both(
+        {"subscribe": name, "kafka.isolation.level": "read_committed", "minPartitions": "6"}
+    )
+    assert len(same(split)) == 12
+    made.abort_transaction(30)
+
+
+def test_compacted_gaps_look_the_same(both, kafka_broker):
+    name = f"gaps-{uuid.uuid4().hex[:8]}"
+    config = {
+        "cleanup.policy": "compact",
+        "min.cleanable.dirty.ratio": "0.01",
+        "segment.ms": "100",
+        "max.compaction.lag.ms": "100",
+    }
+    create_topic(kafka_broker.bootstrap, name, 1, config)
+    for codec in ("none", "lz4"):
+        rows = [Record(b"k%d" % (n % 10), b"%s %d" % (codec.encode(), n)) for n in range(300)]
+        fill(kafka_broker.bootstrap, name, rows, compression_type=codec, linger_ms=0)
+
+    def compacted():
+        fill(kafka_broker.bootstrap, name, [Record(b"end", b"x")])
+        return both({"subscribe": name})[1].count() < 500
+
+    wait_until(compacted, timeout=90)
+
+    assert len(same(both({"subscribe": name}))) < 500
+    assert same(both({"subscribe": name, "minPartitions": "5"}))
+
+
+def test_offset_log_of_a_stream_is_the_same(spark, both, full, kafka_broker, tmp_path):
+    logs, rows = {}, {}
+    for name in ("kafka", "kbroker"):
+        place = tmp_path / name
+        table = f"m{uuid.uuid4().hex[:8]}"
+        frame = spark.readStream.format(name)
+        options = {
+            "kafka.bootstrap.servers": kafka_broker.bootstrap,
+            "subscribe": full,
+            "startingOffsets": "earliest",
+            "maxOffsetsPerTrigger": "100",
+        }
+        if name == "kbroker":
+            options["checkpointLocation"] = str(place)
+        for option, value in options.items():
+            frame = frame.option(option, value)
+        (
+            frame.load()
+            .writeStream.format("memory")
+            .queryName(table)
+            .option("checkpointLocation", str(place))
+            .trigger(availableNow=True)
+            .start()
+            .awaitTermination(90)
+        )
+        logs[name] = _offset_log(place)
+        rows[name] = _sorted(spark.table(table))
+
+    assert logs["kbroker"] == logs["kafka"]
+    assert len(logs["kafka"]) == 3
+    assert rows["kbroker"] == rows["kafka"]
+
+
+def _offset_log(place: Path):
+    files = [file for file in (place / "offsets").iterdir() if file.name.isdigit()]
+    return {int(file.name): json.loads(file.read_text().splitlines()[2]) for file in files}
+
+
+def test_stream_goes_on_from_a_checkpoint_of_the_connector(spark, both, kafka_broker, tmp_path):
+    name = f"moved-{uuid.uuid4().hex[:8]}"
+    create_topic(kafka_broker.bootstrap, name, 2)
+    seen = []
+    for format_name in ("kafka", "kbroker", "kafka"):
+        fill(kafka_broker.bootstrap, name, [Record(None, b"%d" % n, n % 2) for n in range(10)])
+        reader = spark.readStream.format(format_name).option("subscribe", name)
+        reader = reader.option("kafka.bootstrap.servers", kafka_broker.bootstrap)
+        reader = reader.option("startingOffsets", "earliest")
+        (
+            reader.load()
+            .writeStream.foreachBatch(lambda frame, _: seen.extend(frame.collect()))
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+            .awaitTermination(90)
+        )
+
+    found = sorted((row.partition, row.offset) for row in seen)
+    assert found == [(p, n) for p in (0, 1) for n in range(15)]

@@ -1,0 +1,210 @@
+"""``spark.readStream.format("kbroker")`` on kbroker: limits, restarts, changing topics, groups."""
+
+import json
+import uuid
+
+import pytest
+from doubles.topics import Record, add_partitions, create_topic, delete_topic, fill
+
+from kbroker.client.cluster import Cluster
+from kbroker.client.offsets import committed
+from kbroker.testing import wait_until
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def bootstrap(kbroker_broker):
+    return kbroker_broker.bootstrap
+
+
+@pytest.fixture
+def stream(spark, bootstrap, topic, tmp_path):
+    """``stream(availableNow=..., **options)`` runs a query and returns it with its rows so far;
+    each call goes on from the same checkpoint."""
+    return Stream(spark, bootstrap, topic, tmp_path)
+
+
+class Stream:
+    def __init__(self, spark, bootstrap, topic, place):
+        self.spark, self.bootstrap, self.topic, self.place = spark, bootstrap, topic, place
+        self.seen = []
+        self.batches = []
+
+    def start(self, *, trigger=None, fail_in=None, **options):
+        reader = self.spark.readStream.format("kbroker")
+        options.setdefault("checkpointLocation", str(self.place / "checkpoint"))
+        options.setdefault("subscribe", self.topic)
+        for name, value in {"kafka.bootstrap.servers": self.bootstrap, **options}.items():
+            reader = reader.option(name, value)
+
+        def take(frame, batch_id):
+            rows = [(r.topic, r.partition, r.offset) for r in frame.collect()]
+            if fail_in == batch_id:
+                raise RuntimeError("this batch was to fail")
+            self.batches.append((batch_id, sorted(rows)))
+            self.seen += rows
+
+        return (
+            reader.load()
+            .select("topic", "partition", "offset")
+            .writeStream.foreachBatch(take)
+            .option("checkpointLocation", str(self.place / "checkpoint"))
+            .trigger(**(trigger or {"availableNow": True}))
+            .queryName(f"q{uuid.uuid4().hex[:8]}")
+            .start()
+        )
+
+    def run(self, **options):
+        query = self.start(**options)
+        query.awaitTermination(60)
+        assert not query.isActive
+        return query
+
+    def offset_log(self):
+        """Offsets by batch, as the checkpoint has them."""
+        found = {}
+        for file in (self.place / "checkpoint" / "offsets").iterdir():
+            if file.name.isdigit():
+                found[int(file.name)] = json.loads(file.read_text().splitlines()[2])
+        return found
+
+
+def numbered(count, partitions=1):
+    return [Record(None, b"%d" % n, n % partitions) for n in range(count)]
+
+
+def test_available_now_reads_all_in_limited_batches_and_goes_on_later(stream):
+    create_topic(stream.bootstrap, stream.topic, 2)
+    fill(stream.bootstrap, stream.topic, numbered(100, 2))
+
+    query = stream.run(startingOffsets="earliest", maxOffsetsPerTrigger="40", groupId="g-now")
+
+    assert sorted(stream.seen) == [(stream.topic, p, o) for p in (0, 1) for o in range(50)]
+    assert [len(rows) for _, rows in stream.batches] == [40, 40, 20]
+    assert stream.offset_log()[0] == {stream.topic: {"0": 20, "1": 20}}
+    source = query.lastProgress["sources"][0] if query.lastProgress else None
+    assert source is None or json.loads(json.dumps(source["latestOffset"]))
+    with Cluster(stream.bootstrap) as cluster:
+        found = committed(cluster, "g-now")
+    assert {key: at.offset for key, at in found.items()} == {
+        (stream.topic, 0): 50, (stream.topic, 1): 50
+    }  # fmt: skip
+
+    fill(stream.bootstrap, stream.topic, numbered(10, 2))
+    stream.run(startingOffsets="earliest")
+    assert len(stream.seen) == len(set(stream.seen)) == 110
+
+
+def test_crash_in_the_first_batch_at_latest_loses_nothing(stream):
+    create_topic(stream.bootstrap, stream.topic)
+    fill(stream.bootstrap, stream.topic, numbered(10))
+    query = stream.start(trigger={"processingTime": "50 milliseconds"}, fail_in=0)
+    wait_until(lambda: (stream.place / "checkpoint" / "kbroker").exists(), timeout=60)
+    fill(stream.bootstrap, stream.topic, numbered(5))
+    with pytest.raises(Exception, match="this batch was to fail"):
+        query.awaitTermination(60)
+    fill(stream.bootstrap, stream.topic, numbered(5))
+
+    stream.run()
+
+    offsets = sorted(offset for _, _, offset in stream.seen)
+    assert offsets == list(range(10, 20))
+
+
+def test_new_partitions_and_topics_are_read_from_their_start(stream):
+    create_topic(stream.bootstrap, stream.topic)
+    fill(stream.bootstrap, stream.topic, numbered(4))
+    options = {"startingOffsets": "earliest"}
+    stream.run(**options)
+    add_partitions(stream.bootstrap, stream.topic, 2)
+    fill(stream.bootstrap, stream.topic, [Record(None, b"x", 1)] * 3)
+
+    stream.run(**options)
+
+    assert sorted(stream.seen) == sorted(
+        [(stream.topic, 0, n) for n in range(4)] + [(stream.topic, 1, n) for n in range(3)]
+    )
+
+
+@pytest.mark.parametrize("loses", ["true", "false"])
+def test_topic_made_anew_fails_or_is_read_from_its_start(stream, loses):
+    create_topic(stream.bootstrap, stream.topic)
+    fill(stream.bootstrap, stream.topic, numbered(9))
+    options = {"startingOffsets": "earliest", "failOnDataLoss": loses,
+               "fetchOffset.retryIntervalMs": "50"}  # fmt: skip
+    stream.run(**options)
+    delete_topic(stream.bootstrap, stream.topic)
+    wait_until(lambda: _made(stream), timeout=30)
+    fill(stream.bootstrap, stream.topic, numbered(4))
+
+    if loses == "true":
+        with pytest.raises(Exception, match=r"wanted \[9, ...\), the log holds \[..., 4\)"):
+            stream.run(**options)
+    else:
+        stream.run(**options)
+        assert stream.batches[-1][1] == [(stream.topic, 0, n) for n in range(4)]
+
+
+def _made(stream):
+    try:
+        create_topic(stream.bootstrap, stream.topic)
+    except Exception:
+        return False
+    return True
+
+
+def test_stream_that_keeps_its_start_nowhere_is_refused(spark, bootstrap, topic, tmp_path):
+    create_topic(bootstrap, topic)
+    reader = spark.readStream.format("kbroker").option("kafka.bootstrap.servers", bootstrap)
+    query = (
+        reader.option("subscribe", topic)
+        .load()
+        .writeStream.format("noop")
+        .option("checkpointLocation", str(tmp_path))
+        .start()
+    )
+
+    with pytest.raises(Exception, match="write checkpointLocation on the reader"):
+        query.awaitTermination(60)
+
+
+def test_ends_are_refused_in_streams(spark, bootstrap, topic, tmp_path):
+    create_topic(bootstrap, topic)
+    reader = spark.readStream.format("kbroker").option("kafka.bootstrap.servers", bootstrap)
+    reader = reader.option("subscribe", topic).option("endingOffsets", "latest")
+
+    with pytest.raises(Exception, match="availableNow"):
+        (
+            reader.load()
+            .writeStream.format("noop")
+            .option("checkpointLocation", str(tmp_path))
+            .start()
+            .awaitTermination(60)
+        )
+
+
+def test_read_stream_helper_and_projection(spark, bootstrap, topic, tmp_path):
+    from kbroker.spark import read_stream
+
+    create_topic(bootstrap, topic)
+    fill(bootstrap, topic, numbered(5))
+    place = str(tmp_path / "checkpoint")
+    frame = read_stream(
+        spark, bootstrap, [topic], checkpoint=place, columns="value binary",
+        startingOffsets="earliest",
+    )  # fmt: skip
+    assert frame.columns == ["value"]
+    name = f"m{uuid.uuid4().hex[:8]}"
+
+    (
+        frame.writeStream.format("memory")
+        .queryName(name)
+        .option("checkpointLocation", place)
+        .trigger(availableNow=True)
+        .start()
+        .awaitTermination(60)
+    )
+
+    found = sorted(bytes(row.value) for row in spark.table(name).collect())
+    assert found == [b"%d" % n for n in range(5)]
