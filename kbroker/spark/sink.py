@@ -1,0 +1,276 @@
+"""``df.write.format("kbroker")`` and ``writeStream``: Arrow batches to topics.
+
+The default is at-least-once, as of Spark's connector: a task that is tried again writes again.
+``delivery=exactly-once`` leaves the transaction of each task open; the driver commits all of them
+once all tasks are done, after it recorded which ones (``intents``), so that a repeated micro-batch
+commits the same transactions instead of writing again. It must come to that before
+``kafka.transaction.timeout.ms`` is over; after that the commit fails, loudly.
+
+Spark makes a new writer object for the commit of each micro-batch: what it needs travels in the
+messages of the tasks.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from kbroker.client.errors import ClientError
+from kbroker.client.transactions import ProducerIdentity, end_transaction
+from kbroker.spark.intents import Intents
+from kbroker.spark.options import OptionError, WriteOptions, parse_write
+from kbroker.spark.pool import borrowed
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kbroker.client.arrow import ArrowProducer
+    from kbroker.client.cluster import Cluster
+
+log = logging.getLogger(__name__)
+
+# As long as brokers allow by default: a micro-batch may take long.
+TRANSACTION_TIMEOUT_MS = 900_000
+QUERY_ID = "sql.streaming.queryId"
+BATCH_ID = "streaming.sql.batchId"
+
+_HEADERS = "array<struct<key:string,value:binary>>"
+_COLUMNS = {
+    "key": ("binary", "string"),
+    "value": ("binary", "string"),
+    "headers": (_HEADERS,),
+    "topic": ("string",),
+    "partition": ("int",),
+    "timestamp": ("timestamp",),
+}
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What a task did. write, batch: of which write it is. identity: of the open transaction.
+    repeated: an earlier run recorded the batch, so nothing was written."""
+
+    rows: int = 0
+    write: str = ""
+    batch: int = 0
+    identity: ProducerIdentity | None = None
+    repeated: bool = False
+
+
+def batch_writer(
+    options: Mapping[str, str], schema: StructType, overwrite: bool
+) -> DataSourceArrowWriter:
+    """Raises OptionError."""
+    parsed = parse_write(options)
+    if overwrite:
+        raise OptionError('a topic cannot be overwritten: write .mode("append")')
+    return BatchWriter(parsed, written_columns(parsed, schema))
+
+
+def stream_writer(options: Mapping[str, str], schema: StructType) -> DataSourceStreamArrowWriter:
+    """Raises OptionError."""
+    parsed = parse_write(options)
+    return StreamWriter(parsed, written_columns(parsed, schema))
+
+
+def written_columns(options: WriteOptions, schema: StructType) -> list[str]:
+    """The columns that make a record. Raises OptionError where one is missing or of another
+    type; columns of other names are left out."""
+    given = {one.name: one.dataType.simpleString() for one in schema.fields}
+    if "value" not in given:
+        raise OptionError(
+            "the rows have no column value: name one so, such as selectExpr('body AS value')"
+        )
+    if options.topic is None and "topic" not in given:
+        raise OptionError(
+            'the rows have no column topic: write .option("topic", ...), or add the column'
+        )
+    wanted = dict(_COLUMNS)
+    if options.topic is not None:
+        del wanted["topic"]
+    if not options.keep_timestamps:
+        del wanted["timestamp"]
+    for name, kinds in wanted.items():
+        if name in given and given[name] not in kinds:
+            raise OptionError(
+                f"column {name} is {given[name]}: cast it to {' or '.join(kinds)} in the query"
+            )
+    return [name for name in given if name in wanted]
+
+
+class _Writer:
+    """What batches and streams have in common."""
+
+    def __init__(self, options: WriteOptions, columns: Sequence[str]) -> None:
+        self._options = options
+        self._columns = list(columns)
+
+    def _write(
+        self, batches: Iterator[pa.RecordBatch], write: str, batch: int, partition: int
+    ) -> Written:
+        options = self._options
+        with borrowed(options.bootstrap, options.kafka) as cluster:
+            if not options.exactly_once:
+                with self._producer(cluster, None) as producer:
+                    for one in batches:
+                        producer.write(one.select(self._columns))
+                    producer.flush()
+                    return Written(producer.rows)
+            if self._intents(cluster).find(write, batch) is not None:
+                return Written(write=write, batch=batch, repeated=True)
+            name = f"{options.transactional_id_prefix}.{write}.{batch % 2}.{partition}"
+            return self._write_transaction(cluster, batches, name, write, batch)
+
+    def _write_transaction(
+        self,
+        cluster: Cluster,
+        batches: Iterator[pa.RecordBatch],
+        name: str,
+        write: str,
+        batch: int,
+    ) -> Written:
+        """The transaction stays open, unless there is no row."""
+        producer = self._producer(cluster, name)
+        identity = None
+        try:
+            for one in batches:
+                if identity is None and one.num_rows:
+                    identity = producer.begin()
+                if identity is not None:
+                    producer.write(one.select(self._columns))
+            if identity is not None:
+                producer.flush()
+            return Written(producer.rows, write, batch, identity)
+        except BaseException:
+            if identity is not None:
+                with suppress(ClientError):
+                    producer.end(commit=False)
+            raise
+        finally:
+            producer.close()
+
+    def _producer(self, cluster: Cluster, transactional_id: str | None) -> ArrowProducer:
+        from kbroker.client.arrow import ArrowProducer
+
+        settings = producer_settings(self._options.kafka)
+        if transactional_id is not None:
+            settings["transactional_id"] = transactional_id
+            settings["idempotent"] = True
+        else:
+            settings.pop("transaction_timeout_ms")
+        return ArrowProducer(cluster, topic=self._options.topic, **settings)
+
+    def _intents(self, cluster: Cluster) -> Intents:
+        return Intents(cluster, self._options.intent_topic, self._options.transactional_id_prefix)
+
+    def _commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        written = [one for one in messages if isinstance(one, Written)]
+        identities = [one.identity for one in written if one.identity is not None]
+        repeated = next((one for one in written if one.repeated), None)
+        if not self._options.exactly_once or not (identities or repeated):
+            return
+        options = self._options
+        with borrowed(options.bootstrap, options.kafka) as cluster:
+            intents = self._intents(cluster)
+            if repeated is not None:
+                identities = intents.find(repeated.write, repeated.batch) or []
+                log.info("batch %d is repeated: its transactions are committed", repeated.batch)
+            else:
+                intents.record(written[0].write, written[0].batch, identities)
+            for identity in identities:
+                end_transaction(cluster, identity, commit=True)
+
+    def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Not what is recorded: that is to be committed, by whoever comes again."""
+        written = [one for one in messages if isinstance(one, Written) and one.identity]
+        if not written:
+            return
+        options = self._options
+        with borrowed(options.bootstrap, options.kafka) as cluster:
+            if self._intents(cluster).find(written[0].write, written[0].batch) is not None:
+                return
+            for one in written:
+                assert one.identity is not None
+                try:
+                    end_transaction(cluster, one.identity, commit=False)
+                except ClientError as error:
+                    log.warning("%s was not aborted: %s", one.identity.transactional_id, error)
+
+
+class BatchWriter(_Writer, DataSourceArrowWriter):
+    """One object: sent to the tasks, and asked to commit."""
+
+    def __init__(self, options: WriteOptions, columns: Sequence[str]) -> None:
+        super().__init__(options, columns)
+        self._write_id = options.write_id or uuid.uuid4().hex
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        context = TaskContext.get()
+        assert context is not None
+        return self._write(iterator, self._write_id, 0, context.partitionId())
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._commit(messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._abort(messages)
+
+
+class StreamWriter(_Writer, DataSourceStreamArrowWriter):
+    """Writes micro-batches."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        context = TaskContext.get()
+        assert context is not None
+        query = context.getLocalProperty(QUERY_ID) or ""
+        batch = context.getLocalProperty(BATCH_ID)
+        if self._options.exactly_once and not (query and batch):
+            raise OptionError("delivery=exactly-once needs Spark to say which batch it is")
+        return self._write(iterator, query, int(batch or 0), context.partitionId())
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        self._commit(messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        self._abort(messages)
+
+
+def producer_settings(kafka: Mapping[str, str]) -> dict[str, Any]:
+    """Arguments of ``ArrowProducer`` for settings under their Kafka names. Raises OptionError."""
+    acks = kafka.get("acks", "all").lower()
+    if acks not in ("all", "-1", "0", "1"):
+        raise OptionError(f"kafka.acks is {acks!r}: write all, 1 or 0")
+    in_all = acks in ("all", "-1")
+    settings: dict[str, Any] = {
+        "acks": -1 if in_all else int(acks),
+        "idempotent": in_all and kafka.get("enable.idempotence", "true").lower() != "false",
+        "codec": kafka.get("compression.type", "none").lower(),
+        "delivery_timeout": _number(kafka, "delivery.timeout.ms", 120_000) / 1000,
+        "transaction_timeout_ms": _number(kafka, "transaction.timeout.ms", TRANSACTION_TIMEOUT_MS),
+    }
+    level = f"compression.{settings['codec']}.level"
+    if level in kafka:
+        settings["level"] = _number(kafka, level, 0)
+    if "batch.size" in kafka:
+        settings["batch_bytes"] = max(1, _number(kafka, "batch.size", 0))
+    return settings
+
+
+def _number(kafka: Mapping[str, str], name: str, default: int) -> int:
+    text = kafka.get(name, str(default))
+    try:
+        return int(text)
+    except ValueError as error:
+        raise OptionError(f"kafka.{name} is {text!r}: write a whole number") from error

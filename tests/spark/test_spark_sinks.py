@@ -1,0 +1,267 @@
+"""Writing to topics of kbroker: what librdkafka reads then, and what a repeated batch leaves."""
+
+import json
+import uuid
+
+import pytest
+from doubles.topics import Record, create_topic, fill, read_topic
+
+from kbroker.client.cluster import Cluster
+from kbroker.client.transactions import end_transaction
+from kbroker.spark.intents import Intents
+from kbroker.spark.options import parse_write
+from kbroker.spark.sink import StreamWriter, Written
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def bootstrap(kbroker_broker):
+    return kbroker_broker.bootstrap
+
+
+def write(frame, bootstrap, mode="append", **options):
+    made = frame.write.format("kbroker").mode(mode)
+    for name, value in {"kafka.bootstrap.servers": bootstrap, **options}.items():
+        made = made.option(name, value)
+    made.save()
+
+
+def values(bootstrap, topic, isolation="read_committed"):
+    return sorted(one.value for one in read_topic(bootstrap, topic, isolation=isolation))
+
+
+def test_columns_become_records(spark, bootstrap, topic):
+    create_topic(bootstrap, topic, 2)
+    frame = spark.sql(
+        f"""
+        SELECT * FROM VALUES
+          ('k1', CAST('v1' AS BINARY), '{topic}', 1, array(named_struct('key','a','value',X'01'))),
+          (NULL, CAST('v2' AS BINARY), '{topic}', 0, NULL),
+          ('k3', NULL, '{topic}', 1, array())
+        AS t(key, value, topic, partition, headers)
+        """
+    ).coalesce(1)
+
+    write(frame, bootstrap)
+
+    got = [one[:4] for one in read_topic(bootstrap, topic)]
+    assert got == [
+        (None, b"v2", 0, None),
+        (b"k1", b"v1", 1, [("a", b"\x01")]),
+        (b"k3", None, 1, None),
+    ]
+
+
+def test_topic_option_goes_before_the_column_and_other_columns_are_left_out(
+    spark, bootstrap, topic
+):
+    create_topic(bootstrap, topic)
+    frame = spark.sql("SELECT 'elsewhere' AS topic, 'v' AS value, 5 AS number, now() AS timestamp")
+
+    write(frame, bootstrap, topic=topic)
+
+    (got,) = read_topic(bootstrap, topic)
+    assert got.value == b"v"
+    assert got.timestamp > 1_700_000_000_000
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_rows_written_are_rows_read(spark, bootstrap, topic, codec):
+    source, target = f"{topic}-a", f"{topic}-b"
+    for name in (source, target):
+        create_topic(bootstrap, name, 3)
+    rows = [
+        Record(b"k%d" % (n % 5) if n % 3 else None, bytes([n % 256]) * (n % 400), n % 3,
+               [("h", b"%d" % n)] if n % 4 == 0 else None, 1_700_000_000_000 + n)
+        for n in range(600)
+    ]  # fmt: skip
+    fill(bootstrap, source, rows)
+    reader = spark.read.format("kbroker").option("kafka.bootstrap.servers", bootstrap)
+    frame = reader.option("subscribe", source).option("includeHeaders", "true").load()
+
+    write(
+        frame.drop("topic"), bootstrap, topic=target, keepTimestamps="true",
+        **{"kafka.compression.type": codec},
+    )  # fmt: skip
+
+    assert read_topic(bootstrap, target) == read_topic(bootstrap, source)
+
+
+def test_keys_go_where_other_clients_put_them(spark, bootstrap, topic):
+    create_topic(bootstrap, topic, 5)
+    ours, theirs = f"{topic}", f"{topic}-theirs"
+    create_topic(bootstrap, theirs, 5)
+    keys = [b"key-%d" % n for n in range(50)]
+    fill(bootstrap, theirs, [Record(key, key, -1) for key in keys], partitioner="murmur2_random")
+    frame = spark.createDataFrame(
+        [(key.decode(), key.decode()) for key in keys], "key string, value string"
+    )
+
+    write(frame, bootstrap, topic=ours)
+
+    place = {one.key: one.partition for one in read_topic(bootstrap, theirs)}
+    assert {one.key: one.partition for one in read_topic(bootstrap, ours)} == place
+
+
+@pytest.mark.parametrize(
+    ("query", "options", "mode", "says"),
+    [
+        ("SELECT 1 AS key", {"topic": "t"}, "append", "no column value"),
+        ("SELECT 'v' AS value", {}, "append", 'write .option\\("topic"'),
+        ("SELECT 5 AS value", {"topic": "t"}, "append", "cast it to binary or string"),
+        ("SELECT 'v' AS value, '1' AS partition", {"topic": "t"}, "append", "cast it to int"),
+        ("SELECT 'v' AS value", {"topic": "t"}, "overwrite", "cannot be overwritten"),
+        ("SELECT 'v' AS value", {"topic": "t", "kafka.acks": "2"}, "append", "write all, 1 or 0"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_in_words(spark, bootstrap, query, options, mode, says):
+    with pytest.raises(Exception, match=says):
+        write(spark.sql(query), bootstrap, mode, **options)
+
+
+def test_exactly_once_batch_is_visible_only_when_it_is_committed(spark, bootstrap, topic):
+    create_topic(bootstrap, topic, 2)
+    frame = spark.range(0, 100, 1, 3).selectExpr("CAST(id AS STRING) AS value")
+    options = {"topic": topic, "delivery": "exactly-once", "writeId": f"w-{topic}"}
+
+    write(frame, bootstrap, **options)
+    write(frame, bootstrap, **options)
+
+    assert len(values(bootstrap, topic)) == 100, "the second write of the same id is a repetition"
+    write(frame, bootstrap, topic=topic, delivery="exactly-once")
+    assert len(values(bootstrap, topic)) == 200
+
+
+def test_exactly_once_batch_that_fails_leaves_nothing(spark, bootstrap, topic):
+    create_topic(bootstrap, topic, 2)
+    frame = spark.range(0, 100, 1, 2).selectExpr(
+        "CAST(IF(id = 99, raise_error('broken row'), CAST(id AS STRING)) AS STRING) AS value"
+    )
+
+    with pytest.raises(Exception, match="broken row"):
+        write(frame, bootstrap, topic=topic, delivery="exactly-once")
+
+    assert values(bootstrap, topic) == []
+
+
+class Copy:
+    """A stream from one topic to another; every call goes on from the same checkpoint."""
+
+    def __init__(self, spark, bootstrap, source, target, place, **options):
+        self.spark, self.bootstrap, self.place = spark, bootstrap, place
+        self.source, self.target, self.options = source, target, options
+
+    def run(self):
+        reader = self.spark.readStream.format("kbroker").option("subscribe", self.source)
+        reader = reader.option("kafka.bootstrap.servers", self.bootstrap)
+        reader = reader.option("startingOffsets", "earliest")
+        writer = reader.option("maxOffsetsPerTrigger", "30").load().select("value").writeStream
+        writer = writer.format("kbroker").option("kafka.bootstrap.servers", self.bootstrap)
+        for name, value in self.options.items():
+            writer = writer.option(name, value)
+        query = (
+            writer.option("topic", self.target)
+            .option("checkpointLocation", str(self.place))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination(90)
+
+    def forget_commit(self):
+        """As if the driver had died before Spark noted that the last batch was committed."""
+        numbers = [int(f.name) for f in (self.place / "commits").iterdir() if f.name.isdigit()]
+        for name in (str(max(numbers)), f".{max(numbers)}.crc"):
+            (self.place / "commits" / name).unlink(missing_ok=True)
+        return max(numbers)
+
+
+@pytest.mark.parametrize(("delivery", "twice"), [("at-least-once", 10), ("exactly-once", 0)])
+def test_stream_repeats_a_batch_only_at_least_once(
+    spark, bootstrap, topic, tmp_path, delivery, twice
+):
+    source, target = f"{topic}-a", f"{topic}-b"
+    create_topic(bootstrap, source)
+    create_topic(bootstrap, target, 2)
+    fill(bootstrap, source, [Record(None, b"%03d" % n) for n in range(70)])
+    copy = Copy(spark, bootstrap, source, target, tmp_path / "c", delivery=delivery)
+    copy.run()
+    assert values(bootstrap, target) == [b"%03d" % n for n in range(70)]
+
+    copy.forget_commit()
+    copy.run()
+
+    got = values(bootstrap, target)
+    assert len(got) == 70 + twice
+    assert sorted(set(got)) == [b"%03d" % n for n in range(70)]
+
+
+def test_crash_between_intent_and_the_last_commit_is_completed_by_the_next_run(bootstrap, topic):
+    """The driver died in the middle of the commits: one transaction is committed, one is not."""
+    create_topic(bootstrap, topic, 2)
+    options = parse_write(
+        {"kafka.bootstrap.servers": bootstrap, "topic": topic, "delivery": "exactly-once"}
+    )
+    query, writer = uuid.uuid4().hex, StreamWriter(options, ["value"])
+    first = _task(writer, query, 0, [b"a", b"b"])
+    second = _task(writer, query, 1, [b"c"])
+    with Cluster(bootstrap) as cluster:
+        intents = Intents(cluster, options.intent_topic, options.transactional_id_prefix)
+        assert intents.find(query, 0) is None
+        intents.record(query, 0, [first.identity, second.identity])
+        end_transaction(cluster, first.identity, commit=True)
+    assert values(bootstrap, topic) == [b"a", b"b"]
+
+    again = StreamWriter(options, ["value"])
+    messages = [_task(again, query, n, rows) for n, rows in ((0, [b"a", b"b"]), (1, [b"c"]))]
+    assert all(one.repeated for one in messages)
+    StreamWriter(options, ["value"]).abort([first, second], 0)
+    StreamWriter(options, ["value"]).commit(messages, 0)
+
+    assert values(bootstrap, topic) == [b"a", b"b", b"c"]
+    assert not _task(again, query, 0, [b"d"], batch=1).repeated
+
+
+def test_crash_before_the_intent_is_written_anew(bootstrap, topic):
+    create_topic(bootstrap, topic)
+    options = parse_write(
+        {"kafka.bootstrap.servers": bootstrap, "topic": topic, "delivery": "exactly-once"}
+    )
+    query, writer = uuid.uuid4().hex, StreamWriter(options, ["value"])
+    _task(writer, query, 0, [b"lost with its driver"])
+
+    message = _task(writer, query, 0, [b"again"])
+    writer.commit([message, None, Written(0, query, 0)], 0)
+
+    assert values(bootstrap, topic) == [b"again"]
+
+
+def test_abort_ends_what_is_open(bootstrap, topic):
+    create_topic(bootstrap, topic)
+    options = parse_write(
+        {"kafka.bootstrap.servers": bootstrap, "topic": topic, "delivery": "exactly-once"}
+    )
+    writer = StreamWriter(options, ["value"])
+
+    writer.abort([_task(writer, uuid.uuid4().hex, 0, [b"x"]), None], 0)
+
+    fill(bootstrap, topic, [Record(None, b"after")])
+    assert values(bootstrap, topic) == [b"after"], "nothing is open before it"
+
+
+def _task(writer, query, partition, rows, batch=0):
+    import pyarrow as pa
+
+    return writer._write(
+        iter([pa.record_batch({"value": pa.array(rows)})]), query, batch, partition
+    )
+
+
+def test_dead_prefix_of_intents_is_read_where_the_group_forgot(bootstrap, topic):
+    with Cluster(bootstrap) as cluster:
+        Intents(cluster, f"{topic}-i", "p").record("w", 3, [])
+        assert Intents(cluster, f"{topic}-i", "p").find("w", 3) == []
+        assert Intents(cluster, f"{topic}-i", "p").find("w", 4) is None
+        assert Intents(cluster, f"{topic}-i", "other").find("w", 3) == []
+        assert Intents(cluster, f"{topic}-i", "other").find("v", 3) is None
+    assert json.loads(read_topic(bootstrap, f"{topic}-i")[0].value)["transactions"] == []
