@@ -1,0 +1,3 @@
+def stamp_batch(
+    batch: bytearray, producer_id: int, producer_epoch: int, sequence: int, transactional: bool
+) -> int: ...

@@ -1,0 +1,49 @@
+"""How many records of a range fall into each bucket of time: what an audit compares."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from kbroker._ext.record_counts import RecordCounter
+from kbroker._ext.record_cursor import RecordsDamaged
+from kbroker.client.cluster import Cluster
+from kbroker.client.errors import CorruptRecords
+from kbroker.client.fetch import RangeFetch
+
+BUCKET_MS = 600_000
+NO_TIMESTAMP = -1  # the bucket of records without one
+
+
+class Count(NamedTuple):
+    """bytes: of keys and values."""
+
+    records: int
+    bytes: int
+
+
+def count_records(
+    cluster: Cluster,
+    topic: str,
+    partition: int,
+    start: int,
+    end: int,
+    *,
+    bucket_ms: int = BUCKET_MS,
+    read_committed: bool = False,
+    **fetch: Any,
+) -> dict[int, Count]:
+    """{start of the bucket in milliseconds: what is in it}, of the records ``[start, end)``.
+
+    fetch: further arguments of ``RangeFetch``. Raises what that raises, and CorruptRecords.
+    """
+    counter = RecordCounter(start, end, bucket_ms)
+    sets = RangeFetch(cluster, topic, partition, start, end, read_committed=read_committed, **fetch)
+    try:
+        for found in sets:
+            counter.count(found.records, found.aborted)
+    except RecordsDamaged as error:
+        offset, why = error.args
+        raise CorruptRecords(topic, partition, offset, why) from error
+    finally:
+        sets.close()
+    return {at: Count(*row) for at, row in sorted(counter.buckets().items())}
