@@ -1,0 +1,261 @@
+"""``kbroker-audit``: report what arrived where. Exit codes: 0 complete, 1 failed, 2 wrong arguments
+or, after the report, a tier below the threshold at its deadline."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from kbroker import __version__
+from kbroker.client.errors import ClientError
+from kbroker.spark.audit import counts as gather
+from kbroker.spark.audit.counter import AUDIT_TOPIC
+from kbroker.spark.audit.report import Count, Line, compared
+from kbroker.spark.direct import InlineRunner, Runner, SparkRunner, TaskError, session
+from kbroker.spark.load.arguments import minutes_of, names_of, pattern_of, setting_of, time_of
+from kbroker.spark.load.commits import LoadError
+from kbroker.spark.load.directory import Directory
+from kbroker.spark.load.source import BrokerSource
+
+EXIT_ALERT = 2
+BROKER_TIER = "broker"
+
+_ABOUT = r"""\ Compares how many records of each topic and ten minutes the tiers have seen:
+applications that send and receive (they count with kbroker.spark.audit.counter and write to the
+audit topic), loads, and the logs of clusters. Shows completeness and lag, and alerts when a tier
+has not seen enough in time.
+
+  kbroker-audit --bootstrap localhost:9092 --topics clicks --load /data/lake --recount
+
+Exit code 2, and a record in the alert topic, when a tier is below the threshold after the deadline.
+"""
+
+
+def share_of(text: str) -> float:
+    """``0.999``, between 0 and 1."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = -1
+    if not 0 <= found <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a share; write 0.999")
+    return found
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """All arguments."""
+    parser = argparse.ArgumentParser(
+        prog="kbroker-audit",
+        description=_ABOUT,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"kbroker {__version__}")
+    parser.add_argument("--bootstrap", required=True, metavar="HOST:PORT", help="brokers to ask")
+    topics = parser.add_mutually_exclusive_group(required=True)
+    topics.add_argument("--topics", type=names_of, default=[], metavar="A,B")
+    topics.add_argument("--pattern", type=pattern_of, metavar="REGEX", help="of whole names")
+    parser.add_argument(
+        "--client-setting",
+        action="append",
+        type=setting_of,
+        default=[],
+        metavar="NAME=VALUE",
+        help="a client setting by Kafka's name; may be repeated",
+    )
+    parser.add_argument(
+        "--audit-topic",
+        default=AUDIT_TOPIC,
+        help=f"where applications write their counts ({AUDIT_TOPIC}); '' for none",
+    )
+    parser.add_argument(
+        "--load",
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="a destination of kbroker-load, as the tier 'load'; may be repeated",
+    )
+    parser.add_argument(
+        "--recount",
+        action="append",
+        nargs="?",
+        const=BROKER_TIER,
+        default=[],
+        metavar="TIER=HOST:PORT",
+        help="count the log itself, as the tier 'broker'; or that of another cluster by a name of "
+        "its own, such as mirror=other:9092",
+    )
+    parser.add_argument(
+        "--reference",
+        metavar="TIER",
+        help="what the others are held against (producer; broker when no producer has counted)",
+    )
+    parser.add_argument(
+        "--threshold", type=share_of, default=1.0, metavar="SHARE", help="how complete (1.0)"
+    )
+    parser.add_argument(
+        "--deadline-minutes",
+        type=minutes_of,
+        default=30.0,
+        metavar="N",
+        help="how long after a bucket's end a tier may take (30)",
+    )
+    parser.add_argument("--from", dest="from_ms", type=time_of, metavar="TIME", help="buckets from")
+    parser.add_argument(
+        "--bucket-minutes", type=minutes_of, default=10.0, metavar="N", help="size of a bucket (10)"
+    )
+    parser.add_argument(
+        "--alert-topic", default="kbroker-audit-alerts", help="for alerts; '' for none"
+    )
+    parser.add_argument("--json", action="store_true", help="a JSON object for each line")
+    parser.add_argument("--all", action="store_true", help="show complete buckets, too")
+    parser.add_argument("--master", metavar="URL", help="Spark to use; 'none' for this process")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Report; see the module for the exit codes."""
+    given = build_parser().parse_args(arguments)
+    try:
+        return _report(given)
+    except (LoadError, ClientError, TaskError) as err:
+        print(f"kbroker-audit: {err}", file=sys.stderr, flush=True)
+        return 1
+
+
+def _report(given: argparse.Namespace) -> int:
+    settings = dict(given.client_setting)
+    source = BrokerSource(given.bootstrap, settings, tuple(given.topics), given.pattern)
+    topics = {topic for topic, _ in source.bounds()}
+    runner: Runner = (
+        InlineRunner()
+        if given.master == "none"
+        else SparkRunner(session("kbroker-audit", given.master))
+    )
+    now_ms = int(time.time() * 1000)
+    bucket_ms = int(given.bucket_minutes * 60_000)
+    found, tiers = _gathered(given, source, runner, bucket_ms, now_ms)
+    found = gather.of_topics(found, topics, given.from_ms)
+    reference = given.reference or ("producer" if "producer" in tiers else BROKER_TIER)
+    if reference not in tiers:
+        raise LoadError(
+            f"there are no counts of the tier {reference} to hold others against; "
+            f"there are {', '.join(tiers) or 'none'}. Name one with --reference, or say --recount"
+        )
+    lines = list(
+        compared(
+            found,
+            reference=reference,
+            tiers=tiers,
+            bucket_ms=bucket_ms,
+            threshold=given.threshold,
+            deadline_ms=int(given.deadline_minutes * 60_000),
+            now_ms=now_ms,
+        )
+    )
+    _print(given, lines, reference)
+    alerts = [one for one in lines if one.is_alert]
+    if alerts and given.alert_topic:
+        _send_alerts(given, settings, alerts, reference, now_ms)
+    return EXIT_ALERT if alerts else 0
+
+
+def _gathered(
+    given: argparse.Namespace, source: BrokerSource, runner: Runner, bucket_ms: int, now_ms: int
+) -> tuple[list[Count], list[str]]:
+    """All counts, and the tiers that are compared, also those that have counted nothing."""
+    found: list[Count] = []
+    tiers: list[str] = []
+    if given.audit_topic:
+        messages = BrokerSource(
+            source.bootstrap, source.settings, pattern=_exactly(given.audit_topic)
+        )
+        told, bad = gather.told(messages, runner, given.from_ms)
+        found += told
+        tiers += sorted({one.tier for one in told})
+        if bad:
+            print(f"kbroker-audit: {bad} messages of {given.audit_topic} are none", file=sys.stderr)
+    for root in given.load:
+        destination = Directory(root)
+        destination.require()
+        found += gather.loaded(destination, runner, bucket_ms=bucket_ms)
+        tiers.append(gather.LOAD_TIER)
+    for one in given.recount:
+        tier, _, bootstrap = one.partition("=")
+        cluster = BrokerSource(
+            bootstrap or source.bootstrap, source.settings, source.topics, source.pattern
+        )
+        found += gather.recount(
+            cluster, runner, tier, bucket_ms=bucket_ms, from_ms=given.from_ms, now_ms=now_ms
+        )
+        tiers.append(tier)
+    return found, list(dict.fromkeys(tiers))
+
+
+def _exactly(name: str) -> str:
+    """A pattern: a topic that nobody has written to yet is none, and no error."""
+    import re
+
+    return re.escape(name)
+
+
+def _print(given: argparse.Namespace, lines: list[Line], reference: str) -> None:
+    for one in lines:
+        if given.json:
+            print(json.dumps(asdict(one)))
+            continue
+        if one.state == "complete" and not given.all:
+            continue
+        when = time.strftime("%Y-%m-%d %H:%M", time.gmtime(one.bucket_ms / 1000))
+        share = "-" if one.completeness is None else f"{one.completeness:.4%}"
+        lag = "-" if one.lag_ms is None else f"{one.lag_ms / 1000:,.0f} s"
+        print(
+            f"{one.topic} {when} {one.tier}: {one.state}, {one.count:,} of {one.expected:,} "
+            f"({share}), lag {lag}"
+        )
+    if not given.json:
+        for tier in dict.fromkeys(one.tier for one in lines):
+            of_tier = [one for one in lines if one.tier == tier]
+            count, expected = sum(o.count for o in of_tier), sum(o.expected for o in of_tier)
+            wrong = sum(one.state != "complete" for one in of_tier)
+            print(
+                f"{tier}: {count:,} of {expected:,} that {reference} has, in {len(of_tier):,} "
+                f"buckets, {wrong:,} of them not complete",
+                flush=True,
+            )
+
+
+def _send_alerts(
+    given: argparse.Namespace,
+    settings: dict[str, str],
+    alerts: list[Line],
+    reference: str,
+    now_ms: int,
+) -> None:
+    import pyarrow as pa
+
+    from kbroker.client.arrow import ArrowProducer
+    from kbroker.spark.pool import borrowed
+
+    values = [
+        json.dumps(asdict(one) | {"reference": reference, "time": now_ms}).encode()
+        for one in alerts
+    ]
+    rows = pa.record_batch(
+        {
+            "key": pa.array([one.topic.encode() for one in alerts], pa.binary()),
+            "value": pa.array(values, pa.binary()),
+        }
+    )
+    with (
+        borrowed(given.bootstrap, settings) as cluster,
+        ArrowProducer(cluster, topic=given.alert_topic) as producer,
+    ):
+        producer.write(rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,225 @@
+"""Where counts come from: messages of the audit topic, commits and files of loads, logs of topics.
+
+What is read is cut into ranges that run as tasks; the driver gets counts, never records.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kbroker.spark.audit.report import Count
+from kbroker.spark.load.commits import RELOAD, LoadedFile
+from kbroker.spark.load.directory import Directory
+from kbroker.spark.load.positions import Bounds, TopicPartition
+from kbroker.spark.load.source import BrokerSource
+from kbroker.spark.plan import OffsetRange, pack_ranges, plan_ranges, with_sizes
+from kbroker.spark.pool import borrowed
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kbroker.spark.direct import Answer, Runner
+
+LOAD_TIER = "load"
+
+
+def bucket_counts(times_us: pa.Array, bucket_ms: int) -> dict[int, int]:
+    """Start of the bucket in milliseconds -> how many of the times are in it."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    times = times_us.cast(pa.int64())
+    buckets = pc.divide(pc.max_element_wise(times, 0), bucket_ms * 1000)
+    return {
+        one["values"] * bucket_ms: one["counts"] for one in pc.value_counts(buckets).to_pylist()
+    }
+
+
+def _merge(into: dict[int, int], more: dict[int, int]) -> None:
+    for bucket, count in more.items():
+        into[bucket] = into.get(bucket, 0) + count
+
+
+# -- the log itself
+
+
+@dataclass(frozen=True, slots=True)
+class RecountWork:
+    """Counts records by their times, without their values; see ``kbroker.spark.direct.Work``."""
+
+    bootstrap: str
+    settings: dict[str, str]
+    bucket_ms: int
+
+    def __call__(self, ranges: Sequence[OffsetRange], attempt: str) -> list[Answer]:
+        from kbroker.client.arrow import read_arrow
+
+        answers: list[Answer] = []
+        with borrowed(self.bootstrap, self.settings) as cluster:
+            for one in ranges:
+                found: dict[int, int] = {}
+                for batch in read_arrow(
+                    cluster,
+                    one.topic,
+                    one.partition,
+                    one.start,
+                    one.end,
+                    columns=("timestamp",),
+                    read_committed=True,
+                ):
+                    _merge(found, bucket_counts(batch.column("timestamp"), self.bucket_ms))
+                answers.append({"topic": one.topic, "counts": found})
+        return answers
+
+
+def recount(
+    source: BrokerSource,
+    runner: Runner,
+    tier: str,
+    *,
+    bucket_ms: int,
+    from_ms: int | None,
+    now_ms: int,
+) -> list[Count]:
+    """What the logs of the source's topics hold now, from ``from_ms`` on."""
+    bounds = source.bounds()
+    starts = _starts(source, bounds, from_ms)
+    sizes = {key: (one.size_bytes, one.end - one.start) for key, one in bounds.items()}
+    ranges = plan_ranges(
+        with_sizes((OffsetRange(*key, starts[key], one.end) for key, one in bounds.items()), sizes),
+        default_parallelism=runner.parallelism,
+    )
+    tasks = pack_ranges(ranges, default_parallelism=runner.parallelism)
+    work = RecountWork(source.bootstrap, source.settings, bucket_ms)
+    return [
+        Count(answer["topic"], int(bucket), tier, count, now_ms)
+        for answer in runner.run(tasks, work, f"kbroker-audit recount {tier}")
+        for bucket, count in answer["counts"].items()
+    ]
+
+
+def _starts(
+    source: BrokerSource, bounds: dict[TopicPartition, Bounds], from_ms: int | None
+) -> dict[TopicPartition, int]:
+    if from_ms is None:
+        return {key: one.start for key, one in bounds.items()}
+    return source.offsets_at(list(bounds), from_ms)
+
+
+# -- messages of applications
+
+
+@dataclass(frozen=True, slots=True)
+class MessagesWork:
+    """Reads audit messages; what is none is counted and left out."""
+
+    source: BrokerSource
+
+    def __call__(self, ranges: Sequence[OffsetRange], attempt: str) -> list[Answer]:
+        answers: list[Answer] = []
+        for one in ranges:
+            for batch in self.source.read(one):
+                for value in batch.column("value").to_pylist():
+                    answers.append(_message(value))
+        return answers
+
+
+def _message(value: bytes | None) -> Answer:
+    try:
+        found = json.loads(value or b"")
+        return {
+            "guid": str(found["guid"]),
+            "topic": str(found["topic"]),
+            "tier": str(found["tier"]),
+            "bucket": int(found["bucket_start"]),
+            "count": int(found["count"]),
+            "time": int(found["time"]),
+        }
+    except (ValueError, KeyError, TypeError):
+        return {"bad": 1}
+
+
+def told(source: BrokerSource, runner: Runner, from_ms: int | None) -> tuple[list[Count], int]:
+    """Counts of the audit topic, each message once whatever its producer has repeated; and how many
+    messages could not be understood.
+
+    BOUND: the driver holds a line for each message since ``from_ms``.
+    """
+    bounds = source.bounds()
+    starts = _starts(source, bounds, from_ms)
+    ranges = plan_ranges(
+        with_sizes(OffsetRange(*key, starts[key], one.end) for key, one in bounds.items()),
+        default_parallelism=runner.parallelism,
+    )
+    tasks = pack_ranges(ranges, default_parallelism=runner.parallelism)
+    answers = runner.run(tasks, MessagesWork(source), "kbroker-audit messages")
+    once = {one["guid"]: one for one in answers if "guid" in one}
+    counts = [
+        Count(one["topic"], one["bucket"], one["tier"], one["count"], one["time"])
+        for one in once.values()
+    ]
+    return counts, sum(one.get("bad", 0) for one in answers)
+
+
+# -- loads
+
+
+@dataclass(frozen=True, slots=True)
+class FilesWork:
+    """Counts the rows of data files by their times."""
+
+    root: str
+    bucket_ms: int
+
+    def __call__(self, groups: Sequence[list[LoadedFile]], attempt: str) -> list[Answer]:
+        import pyarrow.parquet as pq
+
+        answers: list[Answer] = []
+        for files in groups:
+            for one in files:
+                column = pq.ParquetFile(Path(self.root) / one.path).read(["timestamp"]).column(0)
+                found: dict[int, int] = {}
+                for chunk in column.chunks:
+                    _merge(found, bucket_counts(chunk, self.bucket_ms))
+                answers.append({"topic": one.topic, "counts": found})
+        return answers
+
+
+def loaded(destination: Directory, runner: Runner, *, bucket_ms: int) -> list[Count]:
+    """What a load has brought in: from its commits; from its files when commits have expired, or
+    something was loaded again, or commits have counted by buckets of another size."""
+    commits = list(destination.log.after(0))
+    whole = [one.number for one in commits] == list(range(1, len(commits) + 1))
+    if whole and all(one.kind != RELOAD and one.bucket_ms == bucket_ms for one in commits):
+        return [
+            Count(topic, bucket, LOAD_TIER, count, one.written_ms)
+            for one in commits
+            for topic, buckets in one.counts.items()
+            for bucket, count in buckets.items()
+        ]
+    state = destination.log.state()
+    work = FilesWork(str(destination.root), bucket_ms)
+    tasks = [[files] for files in _shares(list(state.files.values()), runner.parallelism * 3)]
+    return [
+        Count(answer["topic"], int(bucket), LOAD_TIER, count, state.written_ms)
+        for answer in runner.run(tasks, work, "kbroker-audit files")
+        for bucket, count in answer["counts"].items()
+    ]
+
+
+def _shares(files: list[LoadedFile], count: int) -> Iterator[list[LoadedFile]]:
+    for first in range(min(count, len(files))):
+        yield files[first::count]
+
+
+def of_topics(counts: Iterable[Count], topics: set[str], from_ms: int | None) -> list[Count]:
+    """Those of the topics asked for, whose bucket does not begin before ``from_ms``."""
+    return [
+        one
+        for one in counts
+        if one.topic in topics and (from_ms is None or one.bucket_ms >= from_ms)
+    ]

@@ -1,0 +1,98 @@
+"""Counts of tiers held against each other: completeness and lag by topic and bucket. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+COMPLETE, WAITING, MISSING, SURPLUS = "complete", "waiting", "missing", "surplus"
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """So many records of a bucket were seen by a tier; seen_ms: when the last of them was told."""
+
+    topic: str
+    bucket_ms: int
+    tier: str
+    count: int
+    seen_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One tier's part of one bucket.
+
+    expected: what the reference tier has. completeness: count / expected, None when nothing is
+        expected. lag_ms: from the end of the bucket to the last word of it.
+    """
+
+    topic: str
+    bucket_ms: int
+    tier: str
+    count: int
+    expected: int
+    completeness: float | None
+    lag_ms: int | None
+    state: str
+
+    @property
+    def is_alert(self) -> bool:
+        return self.state == MISSING
+
+
+def summed(counts: Iterable[Count]) -> dict[tuple[str, int, str], Count]:
+    """Counts of the same topic, bucket and tier together, with the latest time of them."""
+    found: dict[tuple[str, int, str], Count] = {}
+    for one in counts:
+        key = (one.topic, one.bucket_ms, one.tier)
+        old = found.get(key)
+        if old is not None:
+            one = Count(*key, old.count + one.count, max(old.seen_ms, one.seen_ms))
+        found[key] = one
+    return found
+
+
+def compared(
+    counts: Iterable[Count],
+    *,
+    reference: str,
+    tiers: Iterable[str],
+    bucket_ms: int,
+    threshold: float,
+    deadline_ms: int,
+    now_ms: int,
+) -> Iterator[Line]:
+    """A line for each of ``tiers`` in each bucket that any tier has seen, in order.
+
+    MISSING: below ``threshold`` although the bucket ended ``deadline_ms`` ago; WAITING: below it,
+    and there is time. SURPLUS: more than the reference tier has (records that came twice, or a
+    reference that lost counts).
+    """
+    found = summed(counts)
+    for topic, bucket in sorted({(topic, bucket) for topic, bucket, _ in found}):
+        base = found.get((topic, bucket, reference))
+        expected = base.count if base else 0
+        for tier in tiers:
+            if tier == reference:
+                continue
+            one = found.get((topic, bucket, tier))
+            count = one.count if one else 0
+            completeness = count / expected if expected else None
+            end = bucket + bucket_ms
+            if count > expected:
+                state = SURPLUS
+            elif completeness is None or completeness >= threshold:
+                state = COMPLETE
+            else:
+                state = MISSING if now_ms >= end + deadline_ms else WAITING
+            yield Line(
+                topic,
+                bucket,
+                tier,
+                count,
+                expected,
+                completeness,
+                max(0, one.seen_ms - end) if one else None,
+                state,
+            )

@@ -1,0 +1,153 @@
+"""``kbroker-audit`` over a topic whose producer, log and load disagree in known ways."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from doubles.load_records import FIRST_MS, STEP_MS, produce
+from doubles.topics import create_topic, read_topic
+
+from kbroker.spark.audit.cli import main
+from kbroker.spark.audit.counter import AuditCounter
+from kbroker.spark.load.cli import main as load
+from kbroker.testing import Broker
+
+pytestmark = pytest.mark.integration
+
+COUNT = 300
+IN_BUCKET = 600_000 // STEP_MS  # 30 records in each of ten buckets
+
+
+def tell(broker: Broker, topic: str, messages: list[bytes]) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for one in messages:
+        producer.produce(topic, value=one)
+    assert not producer.flush(30)
+
+
+def counted(topic: str, extra: dict[int, int]) -> list[bytes]:
+    """What a producer of all records tells, and ``extra`` by record number that never arrived."""
+    counter = AuditCounter("producer", "test")
+    for number in range(COUNT):
+        counter.add(topic, FIRST_MS + number * STEP_MS, 1 + extra.get(number, 0))
+    return counter.take()
+
+
+@pytest.fixture
+def audited(kbroker_broker: Broker, topic: str) -> tuple[Broker, str]:
+    for name in (topic, f"{topic}-audit", f"{topic}-alerts"):
+        create_topic(kbroker_broker.bootstrap, name, 1)
+    produce(kbroker_broker.bootstrap, topic, [COUNT])
+    return kbroker_broker, topic
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    return f"audit-{abs(hash(request.node.name)) % 10**9}"
+
+
+def audit(broker: Broker, topic: str, *more: str) -> int:
+    where = ["--bootstrap", broker.bootstrap, "--topics", topic, "--master", "none", "--json"]
+    sides = ["--audit-topic", f"{topic}-audit", "--alert-topic", f"{topic}-alerts"]
+    return main([*where, *sides, *more])
+
+
+def lines(capsys: pytest.CaptureFixture[str]) -> list[dict]:  # type: ignore[type-arg]
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines() if line[0] == "{"]
+
+
+def test_complete_topic_is_complete_in_every_tier_and_repeats_count_once(
+    audited: tuple[Broker, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broker, topic = audited
+    messages = counted(topic, {})
+    tell(broker, f"{topic}-audit", [*messages, *messages[:3], b"not a message"])
+    where = ["--bootstrap", broker.bootstrap, "--topics", topic, "--dest", str(tmp_path)]
+    load(["run", *where, "--master", "none", "--quiet"])
+
+    code = audit(broker, topic, "--load", str(tmp_path), "--recount")
+    said = capsys.readouterr()
+
+    found = [json.loads(line) for line in said.out.splitlines()]
+    assert code == 0
+    assert len(found) == 20
+    assert {(one["tier"], one["count"], one["expected"]) for one in found} == {
+        ("load", IN_BUCKET, IN_BUCKET),
+        ("broker", IN_BUCKET, IN_BUCKET),
+    }
+    assert "1 messages of" in said.err
+
+
+def test_lost_records_are_an_alert_with_their_bucket(
+    audited: tuple[Broker, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    broker, topic = audited
+    tell(broker, f"{topic}-audit", counted(topic, {35: 4}))
+
+    code = audit(broker, topic, "--recount", "--threshold", "0.999")
+
+    wrong = [one for one in lines(capsys) if one["state"] != "complete"]
+    alerts = [json.loads(one.value) for one in read_topic(broker.bootstrap, f"{topic}-alerts")]
+    assert code == 2
+    assert [(one["bucket_ms"], one["count"], one["expected"]) for one in wrong] == [
+        (FIRST_MS + 600_000, IN_BUCKET, IN_BUCKET + 4)
+    ]
+    assert [(one["topic"], one["tier"], one["state"]) for one in alerts] == [
+        (topic, "broker", "missing")
+    ]
+
+
+def test_late_records_wait_for_their_deadline(
+    audited: tuple[Broker, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    broker, topic = audited
+    tell(broker, f"{topic}-audit", counted(topic, {35: 4}))
+
+    code = audit(broker, topic, "--recount", "--deadline-minutes", "99999999")
+
+    assert code == 0
+    assert [one["state"] for one in lines(capsys) if one["state"] != "complete"] == ["waiting"]
+
+
+def test_records_that_came_twice_are_a_surplus(
+    audited: tuple[Broker, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    broker, topic = audited
+    tell(broker, f"{topic}-audit", counted(topic, {}))
+    again = Producer({"bootstrap.servers": broker.bootstrap})
+    again.produce(topic, value=b"x", timestamp=FIRST_MS)
+    again.flush(30)
+
+    code = audit(broker, topic, "--recount")
+
+    wrong = [one for one in lines(capsys) if one["state"] != "complete"]
+    assert code == 0
+    assert [(one["state"], one["bucket_ms"], one["count"]) for one in wrong] == [
+        ("surplus", FIRST_MS, IN_BUCKET + 1)
+    ]
+
+
+def test_load_that_was_repeated_is_counted_by_its_files(
+    audited: tuple[Broker, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broker, topic = audited
+    run = ["run", "--bootstrap", broker.bootstrap, "--topics", topic, "--dest", str(tmp_path)]
+    load([*run, "--master", "none"])
+    load([*run, "--master", "none", "--from-offsets", json.dumps({topic: {"0": 0}})])
+    capsys.readouterr()
+
+    code = audit(broker, topic, "--load", str(tmp_path), "--recount")
+
+    assert code == 0
+    assert {one["state"] for one in lines(capsys)} == {"complete"}
+
+
+def test_audit_without_a_reference_says_what_there_is(
+    audited: tuple[Broker, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert audit(*audited) == 1
+
+    assert "no counts of the tier broker" in capsys.readouterr().err
