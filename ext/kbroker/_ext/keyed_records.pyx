@@ -7,18 +7,8 @@ left out.
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from kbroker._ext.record_batch cimport (
-    ATTRIBUTE_CODEC_MASK,
-    ATTRIBUTE_CONTROL,
-    BATCH_HEADER_BYTES,
-    BATCH_LENGTH_END,
-    BATCH_OK,
-    CODEC_NONE,
-    BatchInfo,
-    check_crc,
-    read_batch_header,
-    walk_stored_records,
-)
+from kbroker._ext.plain_batch cimport read_plain_batch
+from kbroker._ext.record_batch cimport BATCH_HEADER_BYTES, BATCH_LENGTH_END, BatchInfo
 from kbroker._ext.wire cimport Reader, make_reader, read_raw, read_varint, read_varlong, skip
 
 
@@ -34,7 +24,7 @@ cdef bint add_records(dict found, int keep, const uint8_t* p, const BatchInfo* i
         bytes key
         object value
         list rows
-    # SAFETY: walk_stored_records has found every length in order, so no read here can fail; they
+    # SAFETY: read_plain_batch has found every length in order, so no read here can fail; they
     # are checked reads all the same.
     for i in range(info.record_count):
         read_varint(&r, &length)
@@ -73,10 +63,8 @@ def latest_records(bytes data not None, Py_ssize_t position, int keep) -> tuple:
     cdef:
         const uint8_t* start = <const uint8_t*>PyBytes_AS_STRING(data)
         Py_ssize_t size = PyBytes_GET_SIZE(data)
-        const uint8_t* records
         Py_ssize_t batch_size
         BatchInfo info
-        int32_t bad_index = -1
         int64_t taken = 0
         int64_t next_offset = -1
         dict found = {}
@@ -85,21 +73,8 @@ def latest_records(bytes data not None, Py_ssize_t position, int keep) -> tuple:
     if keep < 1:
         raise ValueError(f"cannot keep {keep} records of a key")
     while position < size:
-        if read_batch_header(start + position, size - position, &info) != BATCH_OK:
-            break
-        if info.attributes & ATTRIBUTE_CONTROL:
-            break
-        if info.attributes & ATTRIBUTE_CODEC_MASK != CODEC_NONE:
-            break
-        if info.last_offset_delta < 0 or check_crc(start + position, &info) != BATCH_OK:
-            break
-        batch_size = info.batch_length + BATCH_LENGTH_END
-        records = start + position + BATCH_HEADER_BYTES
-        if walk_stored_records(
-            records, batch_size - BATCH_HEADER_BYTES, &info, &bad_index
-        ) != BATCH_OK:
-            break
-        if not add_records(found, keep, records, &info):
+        batch_size = read_plain_batch(start + position, size - position, &info)
+        if batch_size == 0 or not add_records(found, keep, start + position + BATCH_HEADER_BYTES, &info):
             break
         taken += info.record_count
         next_offset = info.base_offset + info.last_offset_delta + 1

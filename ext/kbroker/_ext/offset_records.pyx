@@ -11,19 +11,8 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from kbroker._ext.offset_store cimport Commit, OffsetStore, Text
-from kbroker._ext.record_batch cimport (
-    ATTRIBUTE_CODEC_MASK,
-    ATTRIBUTE_CONTROL,
-    ATTRIBUTE_TRANSACTIONAL,
-    BATCH_HEADER_BYTES,
-    BATCH_LENGTH_END,
-    BATCH_OK,
-    CODEC_NONE,
-    BatchInfo,
-    check_crc,
-    read_batch_header,
-    walk_stored_records,
-)
+from kbroker._ext.plain_batch cimport read_plain_batch
+from kbroker._ext.record_batch cimport ATTRIBUTE_TRANSACTIONAL, BATCH_HEADER_BYTES, BatchInfo
 from kbroker._ext.wire cimport (
     READ_OK,
     Reader,
@@ -222,7 +211,7 @@ cdef bint take_records(
         const uint8_t* value
     if info.attributes & ATTRIBUTE_TRANSACTIONAL:
         producer_id = info.producer_id
-    # SAFETY: walk_stored_records has found every length in order, so no read here can fail; they
+    # SAFETY: read_plain_batch has found every length in order, so no read here can fail; they
     # are checked reads all the same.
     for i in range(info.record_count):
         key = value = NULL
@@ -258,26 +247,13 @@ def replay_chunk(OffsetStore store not None, bytes data not None, Py_ssize_t pos
         Py_ssize_t size = PyBytes_GET_SIZE(data)
         Py_ssize_t batch_size
         BatchInfo info
-        int32_t bad_index = -1
         int64_t taken = 0
         int64_t next_offset = -1
     if position < 0 or position > size:
         raise IndexError(f"position {position} is outside {size} bytes")
     while position < size:
-        if read_batch_header(start + position, size - position, &info) != BATCH_OK:
-            break
-        if info.attributes & ATTRIBUTE_CONTROL:
-            break
-        if info.attributes & ATTRIBUTE_CODEC_MASK != CODEC_NONE:
-            break
-        if info.last_offset_delta < 0 or check_crc(start + position, &info) != BATCH_OK:
-            break
-        batch_size = info.batch_length + BATCH_LENGTH_END
-        if walk_stored_records(
-            start + position + BATCH_HEADER_BYTES, batch_size - BATCH_HEADER_BYTES, &info, &bad_index
-        ) != BATCH_OK:
-            break
-        if not take_records(
+        batch_size = read_plain_batch(start + position, size - position, &info)
+        if batch_size == 0 or not take_records(
             store, start + position + BATCH_HEADER_BYTES, batch_size - BATCH_HEADER_BYTES, &info
         ):
             break

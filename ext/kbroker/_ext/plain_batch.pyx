@@ -1,4 +1,5 @@
-"""The batch of an operation of a coordinator: not compressed, one time for all records.
+"""The batch of an operation of a coordinator: not compressed, one time for all records; and its
+reader when it is loaded.
 
 Twin: ``kbroker.record.builder.BatchBuilder``, which also compresses.
 """
@@ -9,6 +10,8 @@ from libc.string cimport memcpy
 
 from kbroker._ext.crc32c cimport crc32c
 from kbroker._ext.record_batch cimport (
+    ATTRIBUTE_CODEC_MASK,
+    ATTRIBUTE_CONTROL,
     ATTRIBUTE_TRANSACTIONAL,
     BATCH_ATTRIBUTES_AT,
     BATCH_BASE_SEQUENCE_AT,
@@ -20,9 +23,15 @@ from kbroker._ext.record_batch cimport (
     BATCH_LENGTH_END,
     BATCH_MAGIC_AT,
     BATCH_MAX_TIMESTAMP_AT,
+    BATCH_OK,
     BATCH_PRODUCER_EPOCH_AT,
     BATCH_PRODUCER_ID_AT,
     BATCH_RECORD_COUNT_AT,
+    CODEC_NONE,
+    BatchInfo,
+    check_crc,
+    read_batch_header,
+    walk_stored_records,
 )
 from kbroker._ext.wire cimport (
     store_i16,
@@ -33,6 +42,23 @@ from kbroker._ext.wire cimport (
     uvarlong_size,
     zigzag32,
 )
+
+
+cdef Py_ssize_t read_plain_batch(const uint8_t* start, Py_ssize_t size, BatchInfo* info) noexcept:
+    cdef int32_t bad_index = -1
+    cdef Py_ssize_t batch_size
+    if read_batch_header(start, size, info) != BATCH_OK:
+        return 0
+    if info.attributes & ATTRIBUTE_CONTROL or info.attributes & ATTRIBUTE_CODEC_MASK != CODEC_NONE:
+        return 0
+    if info.last_offset_delta < 0 or check_crc(start, info) != BATCH_OK:
+        return 0
+    batch_size = info.batch_length + BATCH_LENGTH_END
+    if walk_stored_records(
+        start + BATCH_HEADER_BYTES, batch_size - BATCH_HEADER_BYTES, info, &bad_index
+    ) != BATCH_OK:
+        return 0
+    return batch_size
 
 
 cdef inline uint64_t signed(Py_ssize_t n) noexcept:
