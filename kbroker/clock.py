@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 
@@ -14,6 +15,45 @@ class Clock(Protocol):
 
     def monotonic_ms(self) -> int:
         """Milliseconds since some fixed moment; never goes back."""
+
+
+CLOCK_JUMP_MS = 3_600_000
+"""A wall clock that moved this much further than time did is not believed at first."""
+CONFIRMED_MS = 300_000
+"""It is believed once it has gone in step with time for this long, or one interval of checks."""
+
+
+class ClockGuard:
+    """Says whether the wall clock may be used to delete something.
+
+    Compares the wall clock with the monotonic one between two checks. After a jump of more than an
+    hour, either way, nothing is deleted by time until the clocks have been in step for an interval:
+    so a clock that was set wrong for a moment deletes nothing, and one that was set right is
+    followed an interval later. A machine may also start with a wrong clock.
+    """
+
+    __slots__ = ("_in_step_since_ms", "_monotonic", "_monotonic_ms", "_wall", "_wall_ms")
+
+    def __init__(
+        self,
+        wall: Callable[[], int],
+        monotonic: Callable[[], int],
+        *,
+        trust_start: bool = False,
+    ) -> None:
+        """wall, monotonic: read the clocks. trust_start: believe the clock until it jumps."""
+        self._wall, self._monotonic = wall, monotonic
+        self._wall_ms, self._monotonic_ms = wall(), monotonic()
+        self._in_step_since_ms = self._monotonic_ms - (CONFIRMED_MS if trust_start else 0)
+
+    def is_trusted(self, interval_ms: int) -> bool:
+        """Whether time may delete now. Call once per check. interval_ms: between two checks."""
+        wall_ms, monotonic_ms = self._wall(), self._monotonic()
+        drift = (wall_ms - self._wall_ms) - (monotonic_ms - self._monotonic_ms)
+        self._wall_ms, self._monotonic_ms = wall_ms, monotonic_ms
+        if abs(drift) > CLOCK_JUMP_MS:
+            self._in_step_since_ms = monotonic_ms
+        return monotonic_ms - self._in_step_since_ms >= min(interval_ms, CONFIRMED_MS)
 
 
 class SystemClock:

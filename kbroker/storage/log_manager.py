@@ -16,7 +16,7 @@ from typing import Any
 
 from kbroker._ext.log_append import LogAppender
 from kbroker._ext.partition_table import CLOSED, FREE, LOADING, OFFLINE, ONLINE, PartitionTable
-from kbroker.clock import Clock
+from kbroker.clock import Clock, ClockGuard
 from kbroker.errors import StorageError
 from kbroker.storage.background import BackgroundDisk, OnDone
 from kbroker.storage.checkpoint import TopicPartition
@@ -40,8 +40,8 @@ from kbroker.storage.partition_log import PartitionLog
 from kbroker.storage.placement import Placement
 from kbroker.storage.recovery import LoadOptions, load_epochs, load_log
 from kbroker.storage.replica_moves import ReplicaMoves
-from kbroker.storage.retention import ClockGuard, RetentionPolicy
-from kbroker.storage.schedule import PRODUCER_EXPIRY, RETENTION, Schedule
+from kbroker.storage.retention import RetentionPolicy
+from kbroker.storage.schedule import INTERVAL_KEYS, PRODUCER_EXPIRY, RETENTION, Schedule
 from kbroker.storage.topic_settings import Settings, TopicConfig, TopicSettings
 from kbroker.storage.unsynced import FlushJob
 
@@ -110,7 +110,7 @@ class LogManager:
         self._start_offsets_changed = False
         self._changed_slots: list[int] = []
         now = clock.monotonic_ms()
-        self._clock_guard = ClockGuard(clock.now_ms(), now)
+        self._clock_guard = ClockGuard(clock.now_ms, clock.monotonic_ms)
         self._schedule = Schedule(config, now)
         for state in self._dirs:
             if state.error is not None:
@@ -306,7 +306,7 @@ class LogManager:
         self._flush_due(monotonic)
         self._delete_due(monotonic)
         if not self._sweep:
-            self._begin_sweep(now_ms, monotonic)
+            self._begin_sweep(monotonic)
         if self._sweep:
             self._sweep_slice(now_ms)
         if not self._checkpoint_running:
@@ -526,15 +526,17 @@ class LogManager:
 
     # ---- retention, expiry, deletion ----
 
-    def _begin_sweep(self, now_ms: int, monotonic: int) -> None:
+    def _begin_sweep(self, monotonic: int) -> None:
         """Queue every log when retention or the expiry of producers is due."""
         retention = self._schedule.take(RETENTION, self.config, monotonic)
         if not self._schedule.take(PRODUCER_EXPIRY, self.config, monotonic) and not retention:
             return
         self._sweep_retention = retention
-        self._sweep_by_time = self._clock_guard.is_trusted(now_ms, monotonic)
-        if not self._sweep_by_time:
-            log.warning("the wall clock jumped; retention by time waits for the next check")
+        keys = (INTERVAL_KEYS[RETENTION], INTERVAL_KEYS[PRODUCER_EXPIRY])
+        trusted = self._clock_guard.is_trusted(min(self.config[key] for key in keys))
+        if self._sweep_by_time and not trusted:
+            log.warning("the wall clock jumped; retention by time waits until it is steady")
+        self._sweep_by_time = trusted
         self._sweep.extend(self._logs.values())
 
     def _sweep_slice(self, now_ms: int) -> None:

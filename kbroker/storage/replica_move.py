@@ -187,8 +187,8 @@ class ReplicaMove:
         def job() -> int:
             try:
                 done = self._copy_bytes(copy, source, start, end)
+                self._check(copy, done, size)
                 if done == size:
-                    self._check(copy, size)
                     if is_sealed:
                         self._copy_sealed_files(segment)
                         copy.is_whole = True
@@ -219,24 +219,28 @@ class ReplicaMove:
         finally:
             os.close(target)
 
-    def _check(self, copy: _Copy, size: int) -> None:
-        """Nothing that is damaged is copied without a word."""
+    def _check(self, copy: _Copy, done: int, size: int) -> None:
+        """Nothing that is damaged is copied without a word.
+
+        Slice by slice, for the walk keeps this process from anything else; a slice may end inside a
+        batch, the segment may not.
+        """
         segment = copy.segment
         path = os.path.join(self.path, segment_name(segment.base_offset, LOG_SUFFIX))
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
-            if os.fstat(fd).st_size > size:
+            if done == size < os.fstat(fd).st_size:
                 os.ftruncate(fd, size)
                 os.fdatasync(fd)
-            scan = scan_segment(fd, segment.base_offset, size, position=copy.checked)
+            scan = scan_segment(fd, segment.base_offset, done, position=copy.checked)
         finally:
             os.close(fd)
-        if scan.stop != END or scan.end_position != size:
+        copy.checked = scan.end_position
+        if done == size and (scan.stop != END or scan.end_position != size):
             raise SourceError(
                 f"{segment.path(LOG_SUFFIX)}: {scan.problem or 'zeros'} at position"
                 f" {scan.end_position}"
             )
-        copy.checked = size
 
     def _copy_sealed_files(self, segment: Segment) -> None:
         for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, SNAPSHOT_SUFFIX):
@@ -292,7 +296,7 @@ class ReplicaMove:
             copy.done = self._copy_bytes(copy, source, copy.done, active.size)
         finally:
             os.close(source)
-        self._check(copy, active.size)
+        self._check(copy, active.size, active.size)
         for suffix, data in zip(
             (INDEX_SUFFIX, TIME_INDEX_SUFFIX), log.active_index_entries(), strict=True
         ):

@@ -1,16 +1,12 @@
 """Which of a log's oldest segments may go. Pure decisions; ``PartitionLog`` carries them out.
 
-Runs in the io worker. Invariant: nothing at or above the high watermark goes, and a wall clock that
-jumped deletes nothing before it has been confirmed.
+Runs in the io worker. Invariant: nothing at or above the high watermark goes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
-
-CLOCK_JUMP_MS = 3_600_000
-"""A wall clock that moved this much further than time did is not believed at first."""
 
 
 class SegmentView(NamedTuple):
@@ -69,25 +65,3 @@ def _excess(segments: Sequence[SegmentView], policy: RetentionPolicy) -> int:
     if policy.retention_bytes is None:
         return -1
     return sum(segment.size for segment in segments) - policy.retention_bytes
-
-
-class ClockGuard:
-    """Compares the wall clock with the monotonic one between two retention checks.
-
-    A jump of more than an hour, either way, puts retention by time off until a later check finds
-    the clocks in step: so a clock that was set wrong for a moment deletes nothing, and one that was
-    set right is followed an interval later.
-    """
-
-    __slots__ = ("_monotonic_ms", "_now_ms")
-
-    def __init__(self, now_ms: int, monotonic_ms: int) -> None:
-        self._now_ms = now_ms
-        self._monotonic_ms = monotonic_ms
-
-    def is_trusted(self, now_ms: int, monotonic_ms: int) -> bool:
-        """Whether retention by time may run now. Call once per check."""
-        drift = (now_ms - self._now_ms) - (monotonic_ms - self._monotonic_ms)
-        self._now_ms = now_ms
-        self._monotonic_ms = monotonic_ms
-        return abs(drift) <= CLOCK_JUMP_MS

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from kbroker._ext.partition_table import ONLINE, PartitionTable
-from kbroker.clock import SystemClock
+from kbroker.clock import CONFIRMED_MS, ClockGuard, SystemClock
 from kbroker.cluster.image import ClusterImage, TopicImage
 from kbroker.config.topic_config import TopicConfig
 from kbroker.ipc.process_table import CONTROLLER, Address, ProcessKind
@@ -69,6 +69,8 @@ class CleanerWorker(Worker):
         self.table = PartitionTable(context.partition_table, self.config["partition.table.slots"])
         self.image = ClusterImage()
         self.clock = SystemClock()
+        # The age of tombstones and the times written into batches are of the wall clock.
+        self._clock_guard = ClockGuard(self.clock.now_ms, self.clock.monotonic_ms, trust_start=True)
         self.counters = Counters(context.counters, self.processes.addresses.index(self.address))
         self.counters.reset_gauges()
         self.io_workers = self.processes.of_kind(ProcessKind.IO_WORKER)
@@ -195,6 +197,8 @@ class CleanerWorker(Worker):
 
     async def choose(self) -> tuple[CompactedLog, LogView, DirtyRange] | None:
         """The log with the largest dirty share among those that are due."""
+        if not self._clock_guard.is_trusted(CONFIRMED_MS):
+            return None
         entries = self.compacted_logs()
         states = {}
         for entry in entries:

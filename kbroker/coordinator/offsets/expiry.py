@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from kbroker.clock import ClockGuard
 from kbroker.coordinator.group.group import CONSUMER, Group
 from kbroker.coordinator.machine import Operation
 from kbroker.coordinator.offsets.batches import Tombstones
@@ -47,13 +48,21 @@ class Expiry:
         self._host = offsets.host
         self._left: list[str] = []  # groups that this sweep has still to look at
         self._expired = 0
+        self._guard: ClockGuard | None = None
 
     def start(self) -> None:
         """The first sweep comes one interval after the load."""
+        if self._guard is None:
+            self._guard = ClockGuard(self._host.wall_ms, self._host.now_ms)
         interval_ms = self._host.config["offsets.retention.check.interval.ms"]
         self._host.set_timer(TIMER, interval_ms, self._begin)
 
     def _begin(self, op: Operation) -> None:
+        interval_ms = self._host.config["offsets.retention.check.interval.ms"]
+        if self._guard is None or not self._guard.is_trusted(interval_ms):
+            log.warning("the wall clock jumped; no committed offset expires until it is steady")
+            self.start()
+            return
         self._left = list({*self._store.group_ids(), *self._machine.groups})
         self._expired = 0
         self._step(op)

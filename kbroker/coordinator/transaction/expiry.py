@@ -8,6 +8,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
+from kbroker.clock import ClockGuard
 from kbroker.coordinator.transaction.state import OPEN, State, Transaction
 from kbroker.errors import WireError
 from kbroker.metrics.catalog import TRANSACTIONS_TIMED_OUT
@@ -30,10 +31,12 @@ class Expiry:
     def __init__(self, machine: TransactionMachine) -> None:
         self._machine = machine
         self._host = machine.host
+        self._guard: ClockGuard | None = None
 
     def start(self) -> None:
         """Set the timers; they set themselves again."""
         config = self._host.config
+        self._guard = ClockGuard(self._host.wall_ms, self._host.now_ms)
         self._host.set_timer("abort", config[ABORT_INTERVAL], self._abort_overdue)
         self._host.set_timer("expire", config[EXPIRE_INTERVAL], self._expire)
 
@@ -73,6 +76,10 @@ class Expiry:
     def _expire(self, op: Operation) -> None:
         op.touch()
         config = self._host.config
+        if self._guard is None or not self._guard.is_trusted(config[EXPIRE_INTERVAL]):
+            log.warning("the wall clock jumped; no transactional id expires until it is steady")
+            self._host.set_timer("expire", config[EXPIRE_INTERVAL], self._expire)
+            return
         unused_since_ms = self._host.wall_ms() - config["transactional.id.expiration.ms"]
         expired = [
             txn

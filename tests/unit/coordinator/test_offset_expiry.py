@@ -60,6 +60,18 @@ def test_offset_of_a_group_that_only_commits_expires_after_its_commit() -> None:
     assert kept(host) == set()
 
 
+@pytest.mark.parametrize("jump", [3650 * 1440 * MINUTE_MS, 120 * MINUTE_MS])
+def test_clock_that_jumps_expires_no_offset(jump: int) -> None:
+    host = make_host()
+    host.commit_offset(1)
+    host.clock.jump(jump)
+    host.advance(CHECK_MS)
+    host.clock.jump(-jump)
+    host.advance(2 * CHECK_MS)
+
+    assert kept(host) == {("t", 0)}
+
+
 def test_new_commit_starts_the_time_anew() -> None:
     host = make_host()
     host.commit_offset(1)

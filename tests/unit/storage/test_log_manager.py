@@ -153,6 +153,42 @@ def test_retention_waits_an_interval_after_a_clock_jump(store, jump):
     assert log.log_start_offset == 0
 
 
+def test_retention_does_not_believe_the_clock_of_a_start_at_once(store):
+    log = store.open(**small(**{"retention.ms": HOUR_MS}))
+    append(log, batch(timestamp=NOW_MS))
+    store.stop(clean=True)
+    store.clock.jump(3650 * DAY_MS)
+    store.start(clean=True)
+    log = store.open(**small(**{"retention.ms": HOUR_MS}))
+
+    sweep(store, minutes=1)
+    store.clock.jump(-3650 * DAY_MS)
+    for _ in range(3):
+        sweep(store)
+
+    assert log.log_start_offset == 0
+
+
+def test_record_from_the_future_keeps_its_segment_and_those_behind_it(store):
+    log = store.open(**small(**{"retention.ms": HOUR_MS}))
+    for timestamp in (NOW_MS - DAY_MS, NOW_MS + 3650 * DAY_MS, NOW_MS - DAY_MS):
+        append(log, batch(timestamp=timestamp))
+
+    sweep(store)
+
+    assert log.log_start_offset == 1
+
+
+def test_clock_that_steps_back_all_the_time_deletes_nothing(store):
+    log = store.open(**small(**{"retention.ms": HOUR_MS}))
+    append(log, batch(timestamp=NOW_MS))
+    for _ in range(60):
+        store.clock.jump(-5_000)
+        sweep(store, minutes=1)
+
+    assert log.log_start_offset == 0
+
+
 def test_retention_follows_a_clock_that_stays(store):
     log = store.open(**small(**{"retention.ms": HOUR_MS}))
     append(log, batch(timestamp=NOW_MS))

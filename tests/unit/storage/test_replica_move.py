@@ -17,7 +17,7 @@ from doubles.log_store import (
 )
 
 from kbroker.errors import ErrorCode
-from kbroker.storage import replica_move
+from kbroker.storage import replica_move, replica_moves
 from kbroker.storage.replica_moves import RATE_KEY
 
 pytestmark = pytest.mark.unit
@@ -451,3 +451,17 @@ def test_newer_of_two_directories_with_the_partition_wins(store):
 
     assert (Path(log.path), log.log_end_offset) == (old, 2)
     assert names(other.parent) == [] or names(other.parent)[0].endswith("-delete")
+
+
+def test_slices_that_end_inside_a_batch_are_checked_all_the_same(store, monkeypatch):
+    monkeypatch.setattr(replica_moves, "SLICE_BYTES", 50)
+    monkeypatch.setattr(replica_move, "SWITCH_BYTES", 0)
+    log = store.open()
+    for _ in range(9):
+        append(log, batch())
+    target = move(store, log)
+
+    assert turns(store, 100) == [0]
+
+    assert log.log_dir == target
+    assert [offset for offset, _ in stored_values(log)] == list(range(9))

@@ -215,3 +215,13 @@ def test_reload_starts_the_timers_again(host: TransactionHost) -> None:
     host.reload()
     assert "abort" in host.timers
     assert "expire" in host.timers
+
+
+@pytest.mark.parametrize("jump", [520 * WEEK_MS, 2 * HOUR_MS])
+def test_clock_that_jumps_forgets_no_id(host: TransactionHost, jump: int) -> None:
+    host.end(begin(host))
+    host.clock.jump(jump)
+    host.advance(HOUR_MS)
+    host.clock.jump(-jump)
+    host.advance(2 * HOUR_MS)
+    assert host.machine.transactions
