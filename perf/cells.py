@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from perf import consumer_perf, coordination, producer_perf, saturate
+from perf import consumer_perf, coordination, old_logs, producer_perf, saturate
 from perf.brokers import Broker
 from perf.raw_client import wait_until_writable
 from perf.start import measure_start
@@ -265,6 +265,39 @@ def measure_stored_offsets(broker: Broker, parameters: dict[str, Any], size: Siz
     }
 
 
+def measure_old_fetch(broker: Broker, parameters: dict[str, Any], size: Size) -> Figures:
+    """Fill a topic as measure_produce does, then read it with Fetch 2."""
+    topic = fresh_name("oldfetch")
+    leaders = create_topic(broker.bootstrap, topic, parameters["partitions"])
+    try:
+        wait_until_writable(leaders, topic)
+        filled = producer_perf.run(producer_options(broker, topic, parameters, size), silent)
+        before = broker.cpu_seconds()
+        found = old_logs.read_all(leaders, topic)
+        cpu_s = broker.cpu_seconds() - before
+    finally:
+        delete_topic(broker.bootstrap, topic)
+    if found["offsets"] != filled["records"] + len(leaders):
+        raise CellFailed(f"{broker.name} served {found['offsets']} offsets, not {filled}")
+    figures = {"mb_per_s": filled["bytes"] / found["seconds"] / MEGABYTE}
+    return figures | cpu_figures(cpu_s, filled["bytes"])
+
+
+def measure_compaction(broker: Broker, parameters: dict[str, Any], size: Size) -> Figures:
+    """Another broker of the same kind, with one cleaner thread: filled, then told to compact."""
+    keys = parameters["keys"] if size.seconds >= 1 else 50_000
+    own = type(broker)(broker.home.parent, old_logs.CLEANER_SETTINGS)
+    try:
+        own.start()
+        found = old_logs.measure_compaction(own, keys, parameters["value_bytes"])
+    finally:
+        own.stop()
+    return {
+        "mb_per_s": found["bytes"] / found["seconds"] / MEGABYTE,
+        "left_share": found["left_bytes"] / found["bytes"],
+    } | cpu_figures(found["cpu_s"], found["bytes"])
+
+
 CPU_ROWS = (("cpu_s_per_gb", "CPU s/GB"), ("cpu_us_per_request", "CPU us/request"))
 SATURATED = {"sockets": 8, "partitions": 8, "in_flight": 5, "record_size": 100, "acks": 1}
 SMALL = {"in_flight": 1, "record_size": 100, "records_per_request": 1, "acks": 1}
@@ -401,5 +434,42 @@ CELLS = (
         ),
         {"groups": 10_000, "partitions": 100},
         (("all_s", "s to all"), ("loaded_bytes_per_offset", "bytes/offset loaded")),
+    ),
+    Cell(
+        "compact2g",
+        "compaction of 2 GiB, 10 million keys twice, one cleaner thread",
+        measure_compaction,
+        (at_least("mb_per_s", "MB/s", 1.2), Bar("cpu_s_per_gb", "CPU s/GB", 0.8)),
+        {"keys": 10_000_000, "value_bytes": 84},
+        (("left_share", "share left"),),
+    ),
+    Cell(
+        "oldfetch_lz4",
+        "fetch by an old client: lz4, down to format 1",
+        measure_old_fetch,
+        (at_least("mb_per_s", "MB/s", 1.0),),
+        {
+            "record_size": 1024,
+            "values": "text",
+            "partitions": 4,
+            "settings": ["acks=1", "compression.type=lz4"],
+        },
+        (("cpu_s_per_gb", "CPU s/GB"),),
+    ),
+    Cell(
+        "sat16k_v1",
+        "16 KiB requests of 150 messages of format 1, 8 sockets",
+        measure_saturated,
+        (at_least("requests_per_s", "requests/s", 1.0),),
+        {**SATURATED, "records_per_request": 150, "api_version": 2},
+        (*CPU_ROWS, *RATE_ROWS),
+    ),
+    Cell(
+        "sat16k_v0",
+        "16 KiB requests of 150 messages of format 0, 8 sockets",
+        measure_saturated,
+        (at_least("requests_per_s", "requests/s", 1.0),),
+        {**SATURATED, "records_per_request": 150, "api_version": 0},
+        (*CPU_ROWS, *RATE_ROWS),
     ),
 )

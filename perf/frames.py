@@ -1,4 +1,4 @@
-"""The few wire bytes the benchmarks send themselves: one record batch, Produce 3 to 9, Metadata 4.
+"""The few wire bytes the benchmarks send themselves: a record batch, Produce 0 to 9, Metadata 4.
 
 Written apart from kbroker's own codec on purpose: a mistake in that must not hide itself here, and
 the tools must be able to load Apache Kafka with nothing of kbroker but the load generator.
@@ -8,12 +8,16 @@ Sources: protocol guide, "Record Batch" and the Produce and Metadata schemas.
 import random
 import struct
 import time
+import zlib
 from dataclasses import dataclass
 
 PRODUCE = 0
 METADATA = 3
 CLIENT_ID = b"kbroker-perf"
-PRODUCE_VERSIONS = range(3, 10)
+FETCH = 1
+PRODUCE_VERSIONS = range(10)
+# Below, Produce carries message sets: of format 1 in version 2, of format 0 in front of it.
+FIRST_BATCH_PRODUCE = 3
 FIRST_FLEXIBLE_PRODUCE = 9
 BATCH_HEADER_BYTES = 61
 
@@ -91,6 +95,26 @@ def record_batch(values: list[bytes], timestamp_ms: int | None = None) -> bytes:
     return struct.pack(">qi", 0, len(after_length)) + after_length
 
 
+def message_set(values: list[bytes], message_format: int, timestamp_ms: int | None = None) -> bytes:
+    """An uncompressed message set of format 0 or 1, without keys."""
+    now = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
+    head = struct.pack(">bb", message_format, 0)
+    if message_format:
+        head += struct.pack(">q", now)
+    out = bytearray()
+    for offset, value in enumerate(values):
+        body = head + struct.pack(">ii", -1, len(value)) + value
+        out += struct.pack(">qiI", offset, len(body) + 4, zlib.crc32(body)) + body
+    return bytes(out)
+
+
+def records_for(version: int, values: list[bytes]) -> bytes:
+    """The values as a Produce of that version carries them."""
+    if version >= FIRST_BATCH_PRODUCE:
+        return record_batch(values)
+    return message_set(values, 1 if version == 2 else 0)
+
+
 def request_frame(api_key: int, version: int, body: bytes, *, flexible: bool = False) -> bytes:
     """A whole request with its length; correlation id 0 in bytes 8 to 11."""
     header = struct.pack(">hhih", api_key, version, 0, len(CLIENT_ID)) + CLIENT_ID
@@ -104,10 +128,11 @@ def produce_frame(
 ) -> bytes:
     """A Produce request of one batch for one partition."""
     if version not in PRODUCE_VERSIONS:
-        raise ValueError(f"Produce version {version}: only 3 to 9 name topics as this tool does")
+        raise ValueError(f"Produce version {version}: only 0 to 9 name topics as this tool does")
     name = topic.encode()
     if version < FIRST_FLEXIBLE_PRODUCE:
-        body = struct.pack(">hhiih", -1, acks, timeout_ms, 1, len(name)) + name
+        body = struct.pack(">h", -1) if version >= FIRST_BATCH_PRODUCE else b""
+        body += struct.pack(">hiih", acks, timeout_ms, 1, len(name)) + name
         body += struct.pack(">iii", 1, partition, len(batch)) + batch
         return request_frame(PRODUCE, version, body)
     body = b"\0" + struct.pack(">hi", acks, timeout_ms)
@@ -123,6 +148,22 @@ def produce_answer_prefix(version: int, topic: str, partition: int) -> bytes:
         return struct.pack(">ih", 1, len(name)) + name + struct.pack(">ii", 1, partition)
     head = b"\0\x02" + unsigned_varint(len(name) + 1) + name
     return head + b"\x02" + struct.pack(">i", partition)
+
+
+def old_fetch_frame(topic: str, partition: int, offset: int, max_bytes: int) -> bytes:
+    """Fetch 2, of a client that knows message format 1 and nothing newer."""
+    name = topic.encode()
+    body = struct.pack(">iiiih", -1, 500, 1, 1, len(name)) + name
+    body += struct.pack(">iiqi", 1, partition, offset, max_bytes)
+    return request_frame(FETCH, 2, body)
+
+
+def old_fetch_records(answer: bytes) -> tuple[int, int, int]:
+    """(error code, where its message set begins, high watermark) in an answer to Fetch 2."""
+    name_bytes = struct.unpack_from(">h", answer, 12)[0]
+    at = 14 + name_bytes + 8
+    code, high_watermark, _size = struct.unpack_from(">hqi", answer, at)
+    return code, at + 14, high_watermark
 
 
 def metadata_frame(topic: str, *, auto_create: bool) -> bytes:

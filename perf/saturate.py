@@ -22,7 +22,7 @@ from perf.frames import (
     produce_answer_prefix,
     produce_frame,
     random_values,
-    record_batch,
+    records_for,
 )
 from perf.percentiles import histogram_percentile
 from perf.raw_client import parse_address, wait_for_leaders, wait_until_writable
@@ -52,7 +52,11 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         "--warmup", type=float, default=1.0, help="seconds sent before, not counted"
     )
     parser.add_argument(
-        "--api-version", type=int, choices=PRODUCE_VERSIONS, default=9, help="of Produce"
+        "--api-version",
+        type=int,
+        choices=PRODUCE_VERSIONS,
+        default=9,
+        help="of Produce; 2: format 1",
     )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
@@ -104,7 +108,7 @@ def saturate(
     """
     before = count_records(options.bootstrap, topic, leaders)
     values = random_values(options.records_per_request, options.record_size, options.seed)
-    batch = record_batch(values)
+    batch = records_for(options.api_version, values)
     sockets, frames, prefixes = [], [], []
     try:
         for number in range(options.sockets):

@@ -18,6 +18,7 @@ from kbroker.protocol.messages.fetch import FetchRequest
 from kbroker.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from kbroker.protocol.messages.list_offsets import ListOffsetsRequest
 from kbroker.record.batch import RecordBatch
+from kbroker.record.builder import BatchBuilder
 from kbroker.record.compression import GZIP, LZ4, SNAPPY, ZSTD, compress
 from kbroker.testing import Broker, wait_until
 
@@ -50,6 +51,36 @@ def topic(client: WireClient, request: pytest.FixtureRequest) -> str:
 def produce(client: WireClient, topic: str, data: bytes, version: int = 2, acks: int = 1) -> Any:
     answer = client.call(produce_request(topic, {0: data}, acks), version)
     return answer.responses[0].partition_responses[0]
+
+
+@pytest.mark.parametrize("version", range(13))
+def test_record_without_key_is_refused_by_a_compacted_topic(
+    client: WireClient, request: pytest.FixtureRequest, version: int
+) -> None:
+    """By every version that names topics; from 8 on the answer says which record it was."""
+    name = f"t{zlib.crc32(request.node.nodeid.encode())}"
+    client.create_topic(name, cleanup_policy="compact")
+    with_keys = [OldMessage(n, TIME, b"k", b"v") for n in range(2)]
+    keyless = [*with_keys, OldMessage(2, TIME, None, b"v"), OldMessage(3, TIME, b"k", b"v")]
+
+    answer = produce(client, name, records_of(version, keyless), version)
+
+    assert (answer.error_code, answer.base_offset) == (ErrorCode.INVALID_RECORD, -1)
+    if version >= 8:
+        assert [error.batch_index for error in answer.record_errors] == [2]
+        assert "key" in answer.error_message
+    answer = produce(client, name, records_of(version, with_keys), version)
+    assert (answer.error_code, answer.base_offset) == (0, 0)
+
+
+def records_of(version: int, messages: list[OldMessage]) -> bytes:
+    """The messages as a Produce of that version carries them."""
+    if version < 3:
+        return set_bytes(1 if version == 2 else 0, messages)
+    builder = BatchBuilder()
+    for message in messages:
+        builder.append(message.value, message.key, TIME)
+    return builder.build()
 
 
 def fetch(client: WireClient, topic: str, version: int, **fields: int) -> Any:

@@ -119,6 +119,14 @@ def test_offsets_of_the_client_are_ignored():
     assert [r[0] for r in records_of(to_batch(wrapper_bytes(0, GZIP, messages)))] == [0, 1, 2]
 
 
+@pytest.mark.parametrize("offsets", [(0, 0), (1, 0), (0, 1, 1), (5, 4)])
+def test_offsets_that_do_not_rise_in_a_wrapper_of_format_1_are_refused(offsets):
+    messages = [OldMessage(offset, 1, b"k", b"v") for offset in offsets]
+    at = next(n for n, o in enumerate(offsets) if o <= (offsets[n - 1] if n else -1))
+    assert refusal(wrapper_bytes(1, GZIP, messages)) == (INVALID_RECORD, at)
+    assert len(records_of(to_batch(wrapper_bytes(0, GZIP, messages)))) == len(offsets)
+
+
 def test_messages_of_both_formats_in_one_set_are_taken():
     data = message_bytes(0, OldMessage(0, -1, b"a", b"1")) + message_bytes(
         1, OldMessage(1, 77, b"b", b"2")

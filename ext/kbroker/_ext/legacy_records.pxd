@@ -27,6 +27,7 @@ cdef enum MessageStatus:
     MESSAGE_BAD_MAGIC = 3
     MESSAGE_BAD_CRC = 4
     MESSAGE_BAD_FIELDS = 5           # key and value do not add up to the message
+    MESSAGE_BAD_OFFSET = 6           # not behind the message before it
 
 
 # One message where it lies.

@@ -3,7 +3,7 @@
 Runs in io workers, for Produce versions 0 to 2. One pass over the bytes for the checksums, one that writes the records;
 a wrapper is decompressed into at most ``decompressed_max`` bytes and its records are compressed again with the same
 codec. No Python object a message. What the client says about offsets is ignored, as the broker assigns them: clients of
-format 0 mostly send zeros. Oracle: ``tests/doubles/message_sets.py``. Source: protocol guide, "Message sets"; KIP-31,
+format 0 mostly send zeros. In a wrapper of format 1, where they count from it, they must rise. Oracle: ``tests/doubles/message_sets.py``. Source: protocol guide, "Message sets"; KIP-31,
 KIP-32; KIP-57 for the header checksum of LZ4 frames.
 """
 
@@ -199,6 +199,7 @@ cdef MessageStatus put_messages(
 ) noexcept nogil:
     cdef Message message
     cdef MessageStatus status
+    cdef int64_t last_offset = -1
     code[0] = 0
     while p != end:
         if not inner and end - p >= ENTRY_HEADER_BYTES and load_i32(p + 8) > message_bytes_max - ENTRY_HEADER_BYTES:
@@ -214,6 +215,11 @@ cdef MessageStatus put_messages(
         if not inner and message.magic == 1 and message.attributes & MESSAGE_LOG_APPEND_TIME:
             code[0] = INVALID_TIMESTAMP
             return MESSAGE_OK
+        if inner and magic == 1:
+            if message.offset <= last_offset:
+                code[0] = INVALID_RECORD
+                return MESSAGE_BAD_OFFSET
+            last_offset = message.offset
         put_record(out, &message)
         if out.bad_timestamp:
             code[0] = INVALID_TIMESTAMP
@@ -229,6 +235,8 @@ cdef object refusal(MessageStatus status, int code, bint inner, int32_t index, i
     if code == INVALID_TIMESTAMP:
         return MessageSetRefused(
             code, "a timestamp out of range, or a producer that sets log append time", index)
+    if status == MESSAGE_BAD_OFFSET:
+        return MessageSetRefused(code, "offsets of compressed messages do not rise", index)
     if code == INVALID_RECORD and inner:
         return MessageSetRefused(code, "a compressed message of another format, or compressed itself", index)
     if code == INVALID_RECORD:

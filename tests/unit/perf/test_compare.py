@@ -124,7 +124,7 @@ def test_cells_are_those_of_the_table_and_named_once():
         names
         == (
             "sat16k sat160k one16 one1 produce100 produce1k_lz4 consume100 e2e1000 start memory"
-            " commits transactions group300 stored1m"
+            " commits transactions group300 stored1m compact2g oldfetch_lz4 sat16k_v1 sat16k_v0"
         ).split()
     )
     assert set(compare.WARM_CELLS) <= set(names)
