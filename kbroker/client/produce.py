@@ -50,7 +50,16 @@ class _Batch:
 class _Partition:
     """waiting: to be sent, oldest first. in_flight: sent and not answered, oldest first."""
 
-    __slots__ = ("added", "in_flight", "key", "next_sequence", "not_before", "trouble", "waiting")
+    __slots__ = (
+        "added",
+        "in_flight",
+        "key",
+        "known",
+        "next_sequence",
+        "not_before",
+        "trouble",
+        "waiting",
+    )
 
     def __init__(self, key: TopicPartition) -> None:
         self.key = key
@@ -58,6 +67,9 @@ class _Partition:
         self.waiting: deque[_Batch] = deque()
         self.in_flight: deque[_Batch] = deque()
         self.added = False  # to the transaction
+        # Whether the leader has a batch of this producer and epoch. COMPAT: Kafka takes any sequence
+        # number as the first one, so a second batch that overtakes a first one would be taken.
+        self.known = False
         self.not_before = 0.0
         self.trouble: ClientError | None = None  # passing; nothing is sent until in_flight is empty
 
@@ -187,6 +199,7 @@ class BatchProducer:
         if after[:3] != before[:3]:
             for state in self._partitions.values():
                 state.next_sequence = 0
+                state.known = False
         self._identity = after
 
     def _discard(self) -> bool:
@@ -336,7 +349,7 @@ class BatchProducer:
             batch = state.waiting[0]
             if chosen and size + len(batch.data) > self._request_bytes:
                 continue
-            if len(state.in_flight) < self._max_in_flight:
+            if len(state.in_flight) < (self._max_in_flight if state.known else 1):
                 chosen.append((state, batch))
                 size += len(batch.data)
         if not chosen:
@@ -454,6 +467,7 @@ class BatchProducer:
 
     def _acknowledge(self, state: _Partition, batch: _Batch, base_offset: int) -> None:
         state.in_flight.remove(batch)
+        state.known = True
         self._unacknowledged_bytes -= len(batch.data)
         self.acknowledged[state.key] = self.acknowledged.get(state.key, 0) + batch.records
         if base_offset >= 0:
