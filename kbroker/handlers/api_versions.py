@@ -8,6 +8,7 @@ protocol (KIP-890).
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from kbroker.errors import ErrorCode
 from kbroker.handlers.context import RequestContext
@@ -18,6 +19,10 @@ from kbroker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersio
 # Feature -> the level that is in effect, which is also the highest.
 FEATURES = {"group.version": 1, "transaction.version": 2}
 FEATURES_EPOCH = 1
+
+# COMPAT: versions that Kafka 4.3 has not released. They are announced if
+# unstable.api.versions.enable says so, and served anyway.
+UNSTABLE = {int(ApiKey.INIT_PRODUCER_ID): 6}
 
 # COMPAT: what Kafka takes for a client's name and version; clients fall back to version 0 or close.
 SOFTWARE_PATTERN = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
@@ -36,12 +41,20 @@ async def handle_api_versions(
     response = ApiVersionsResponse(
         api_keys=[
             entry(api_key=key, min_version=first, max_version=last)
-            for key, first, last in announced()
+            for key, first, last in announced_to_clients(ctx)
         ]
     )
     if ctx.api_version >= 3:
         add_features(response, ctx.api_version)
     return response
+
+
+def announced_to_clients(ctx: RequestContext) -> Iterator[tuple[int, int, int]]:
+    """As ``announced``, without the versions that are still in development unless asked for."""
+    has_unstable = ctx.config["unstable.api.versions.enable"]
+    for key, first, last in announced():
+        unstable = UNSTABLE.get(key)
+        yield key, first, last if has_unstable or unstable is None else min(last, unstable - 1)
 
 
 def add_features(response: ApiVersionsResponse, version: int) -> None:

@@ -120,8 +120,9 @@ KRAFT = (
         doc="Longest wait of a KRaft broker for its registration."),
     Key("server.max.startup.time.ms", LONG, LONG_MAX, MEDIUM, low=0, status=UNUSED,
         doc="Longest start-up of a KRaft broker."),
-    Key("unstable.api.versions.enable", BOOLEAN, False, HIGH, status=UNUSED,
-        doc="Kafka's switch for versions of requests still in development."),
+    Key("unstable.api.versions.enable", BOOLEAN, False, HIGH,
+        doc="Announce versions of requests that are still in development: InitProducerId 6, which "
+            "two-phase commit needs."),
     Key("unstable.feature.versions.enable", BOOLEAN, False, HIGH, status=UNUSED,
         doc="Kafka's switch for features still in development."),
 )

@@ -129,7 +129,15 @@ def test_api_versions_lists_what_is_served_and_nothing_else(
     assert listed[ApiKey.METADATA] == (0, 13)
     assert set(listed) == set(registry.HANDLERS) | {ApiKey.PRODUCE, ApiKey.FETCH}
     assert listed[ApiKey.JOIN_GROUP] == (0, 9)
+    assert listed[ApiKey.INIT_PRODUCER_ID] == (0, 5), "6 is in development in Kafka 4.3"
     assert ApiKey.GET_TELEMETRY_SUBSCRIPTIONS not in listed
+
+
+def test_api_versions_lists_what_is_in_development_if_asked_to() -> None:
+    process = NetworkProcess(unstable_api_versions_enable="true")
+    response = process.ask(minimal_request(ApiKey.API_VERSIONS), 4)
+    listed = {k.api_key: (k.min_version, k.max_version) for k in response.api_keys}
+    assert listed[ApiKey.INIT_PRODUCER_ID] == (0, 6)
 
 
 @pytest.mark.parametrize(
