@@ -29,6 +29,8 @@ _BATCH_BYTES_MAX = 1 << 30
 # many fetches in a row found nothing although the log goes on, over so many seconds.
 _GAP_FETCHES = 3
 _GAP_S = 1.0
+# What is left of a deadline is not worth another fetch.
+_ENDING_S = 0.05
 # From this version on a fetch names its topic by id alone.
 _FIRST_BY_ID = 13
 _FINAL_EPOCH = -1  # no fetch session
@@ -181,8 +183,10 @@ class RangeFetch:
             self._connection = self.cluster.borrow(leader, retry)
             self._leader = leader
         by_name = self._topic_id in (None, NO_TOPIC_ID)
+        # The answer comes before the deadline, if only to say where the log ends.
+        wait_ms = min(self._max_wait_ms, int(max(retry.left(), 0) * 500))
         self._pending = self._connection.send(
-            self._request(),
+            self._request(wait_ms),
             retry.step(self.cluster.request_timeout),
             at_most=_FIRST_BY_ID - 1 if by_name else None,
         )
@@ -195,7 +199,7 @@ class RangeFetch:
         elif known.id not in (self._topic_id, NO_TOPIC_ID) and self._topic_id != NO_TOPIC_ID:
             raise TopicChanged(self.topic, "was deleted and created anew while it was read")
 
-    def _request(self) -> FetchRequest:
+    def _request(self, max_wait_ms: int) -> FetchRequest:
         row = FetchRequest.FetchPartition(
             partition=self.partition,
             current_leader_epoch=self._epoch,
@@ -206,7 +210,7 @@ class RangeFetch:
             topic=self.topic, topic_id=self._topic_id or NO_TOPIC_ID, partitions=[row]
         )
         return FetchRequest(
-            max_wait_ms=self._max_wait_ms,
+            max_wait_ms=max_wait_ms,
             min_bytes=1,
             max_bytes=self._max_bytes,
             isolation_level=int(self.read_committed),
@@ -273,7 +277,7 @@ class RangeFetch:
                 time.sleep(_GAP_S / 4)
             return
         self._empty = 0
-        if now >= retry.deadline:
+        if now >= retry.deadline - _ENDING_S:
             kind = "last stable offset" if self.read_committed else "end"
             raise Timeout(
                 f"{retry.what} up to {self.end}", retry.seconds, f"the log's {kind} is {readable}"

@@ -67,8 +67,8 @@ class _Partition:
         self.waiting: deque[_Batch] = deque()
         self.in_flight: deque[_Batch] = deque()
         self.added = False  # to the transaction
-        # Whether the leader has a batch of this producer and epoch. COMPAT: Kafka takes any sequence
-        # number as the first one, so a second batch that overtakes a first one would be taken.
+        # Whether the leader has a batch of this producer and epoch. COMPAT: Kafka takes any
+        # sequence number as the first, so a second batch that overtakes a first one would be taken.
         self.known = False
         self.not_before = 0.0
         self.trouble: ClientError | None = None  # passing; nothing is sent until in_flight is empty
