@@ -11,7 +11,8 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kbroker.record.compression import decompress
+from kbroker._ext.legacy_records import with_right_lz4_checksum
+from kbroker.record.compression import LZ4, decompress
 from kbroker.record.errors import BatchStatus, CorruptBatchError
 from kbroker.record.summary import CODEC_MASK, LOG_APPEND_TIME
 
@@ -52,7 +53,10 @@ class LegacyMessage(NamedTuple):
         """
         if not self.codec:
             return [self]
-        content = decompress(self.codec, self.value or b"", decompressed_max)
+        value = self.value or b""
+        if self.codec == LZ4 and self.magic == 0:
+            value = with_right_lz4_checksum(value)  # clients of format 0 have another (KIP-57)
+        content = decompress(self.codec, value, decompressed_max)
         inner = list(iterate_messages(content))
         if any(message.codec for message in inner):
             raise CorruptBatchError(BatchStatus.UNKNOWN_CODEC)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from interop.drivers import CODECS, AdminDriver, Message, payloads
 from interop.drivers.confluent import Confluent
-from interop.drivers.java import FIRST_TEST_TIMEOUT_S, java_missing
+from interop.drivers.java import FIRST_TEST_TIMEOUT_S, Java, java_missing
 from interop.drivers.kafka_python import KafkaPython
 from interop.drivers.kcat import Kcat
 from interop.drivers.old_java import RELEASES, OldJava
@@ -21,16 +21,25 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(FIRST_TEST_TIMEOUT_S)]
 TOPIC = "message-formats-of-all-the-years"
 BATCH = 12
 OLD_CODECS = CODECS[:-1]  # no zstd
-PINS = ("0.8.0", "0.8.1", "0.8.2", "0.9", "0.10", "0.10.1", "0.10.2", "0.11", "2.0", "2.6")
+PINS = (
+    "0.8.0", "0.8.1", "0.8.2", "0.9", "0.10.0", "0.10.1", "0.10.2", "0.11",
+    "1.0", "1.1", "2.0", "2.1", "2.2", "2.3", "2.4", "2.5", "2.6",
+)  # fmt: skip
+NEW_JAVA = "4.3.0"
 FALLBACKS = ("0.8.2.2", "0.9.0.1")
 KINDS = {
     **{f"kafka-python {pin}": pin for pin in PINS},
     **{f"librdkafka {version}": version for version in FALLBACKS},
     **{f"kcat {version}": version for version in FALLBACKS},
     **{f"old-java {version}": version for version in RELEASES},
+    f"java {NEW_JAVA}": NEW_JAVA,
     "confluent-kafka": "",
 }
-FIRST_OF_FORMAT_2 = ("kafka-python 0.11", "kafka-python 2.0", "kafka-python 2.6", "confluent-kafka")
+WITH_HEADERS = (
+    *(f"kafka-python {pin}" for pin in PINS[PINS.index("0.11") :]),
+    f"java {NEW_JAVA}",
+    "confluent-kafka",
+)
 JAVA = [name for name in KINDS if name.startswith("old-java")]
 
 
@@ -51,7 +60,7 @@ class OldKcat(Kcat):
 def _usable(name: str) -> bool:
     if name.startswith("kcat"):
         return not Kcat.missing()
-    return not (name.startswith("old-java") and java_missing())
+    return not ("java" in name and java_missing())
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +79,8 @@ def client(broker: Broker) -> Iterator[Callable[[str], Any]]:
             return OldKcat(broker.bootstrap, version)
         if kind == "old-java":
             return OldJava(broker.bootstrap, version)
+        if kind == "java":
+            return Java(broker.bootstrap, version)
         return Confluent(broker.bootstrap)
 
     def get(name: str) -> Any:
@@ -94,7 +105,7 @@ def written(client: Callable[[str], Any], driver_of: Callable[[str], AdminDriver
     expected: list[Message] = []
     for name in filter(_usable, KINDS):
         for codec in _codecs(name):
-            headers = (("dropped", b"for old readers"),) if name in FIRST_OF_FORMAT_2 else ()
+            headers = (("dropped", b"for old readers"),) if name in WITH_HEADERS else ()
             text = f"{name} {codec}"
             messages = [
                 Message(f"{text} {n} ".encode() * 5, b"key-%d" % n, headers) for n in range(BATCH)
@@ -120,7 +131,7 @@ def test_each_client_reads_what_all_wrote(
     assert [(record.key, record.value) for record in records] == [
         (message.key, message.value) for message in written
     ]
-    if name in FIRST_OF_FORMAT_2:
+    if name in WITH_HEADERS:
         assert [record.headers for record in records] == [m.headers for m in written]
     else:
         assert not any(record.headers for record in records)

@@ -391,3 +391,10 @@ def to_batch(
     cdef BatchInfo info
     return batch_of_message_set(
         <const uint8_t*>PyBytes_AS_STRING(whole), len(whole), message_bytes_max, decompressed_max, codec, level, &info)
+
+
+def with_right_lz4_checksum(data) -> bytes:
+    """An LZ4 frame with the header checksum of the format's description, whatever it had."""
+    cdef bytearray copy = bytearray(data)
+    set_lz4_checksum(<uint8_t*>PyByteArray_AS_STRING(copy), len(copy), False)
+    return bytes(copy)

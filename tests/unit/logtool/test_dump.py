@@ -7,12 +7,13 @@ import sys
 import pytest
 from doubles.log_files import TRANSACTIONS, flip, legacy_message, make_partition, run, run_json
 from doubles.log_store import NOW_MS, LogStore, append, batch
+from doubles.message_sets import OldMessage, wrapper_bytes
 
 from kbroker.cli.log import main
 from kbroker.coordinator.records import offsets_topic, transaction_topic
 from kbroker.logtool.output import Progress
 from kbroker.record.builder import BatchBuilder
-from kbroker.record.compression import GZIP, compress
+from kbroker.record.compression import GZIP, LZ4, compress
 from kbroker.storage.formats import segment_name
 
 pytestmark = pytest.mark.unit
@@ -166,6 +167,16 @@ def test_dump_old_formats_show_messages_in_wrappers(tmp_path, magic):
     name, timestamp = ("CreateTime", NOW_MS) if magic else ("NoTimestampType", -1)
     assert {line[name] for line in found} == {timestamp}
     assert run("dump", path)[0] == 0
+
+
+@pytest.mark.parametrize("broken", [True, False])
+def test_dump_lz4_of_format_0_is_read_with_either_header_checksum(tmp_path, broken):
+    messages = [OldMessage(at, -1, b"k", b"v%d" % at) for at in range(3)]
+    path = log_file(tmp_path, wrapper_bytes(0, LZ4, messages, broken_lz4=broken))
+
+    found = records(path, "--print-data-log")
+
+    assert [line["payload"] for line in found] == ["v0", "v1", "v2"]
 
 
 @pytest.mark.parametrize(
