@@ -124,7 +124,8 @@ def assigned_partitions(
     """
     if subscription.pattern:
         pattern = re.compile(subscription.pattern)
-        counts = {t: n for t, n in view.topics().items() if pattern.fullmatch(t)}
+        # Anywhere in the name, as in Spark's connector (and unlike in a consumer).
+        counts = {t: n for t, n in view.topics().items() if pattern.search(t)}
         return _partitions(counts)
     if subscription.topics:
         counts = dict(view.partition_counts(subscription.topics))

@@ -49,7 +49,12 @@ OPTIONS = (
     Option("kafka.bootstrap.servers", "batch stream write", "(required)", "host:port, by commas"),
     Option("assign", "batch stream", "", 'partitions: `{"topicA":[0,1]}`'),
     Option("subscribe", "batch stream", "", "topics, by commas"),
-    Option("subscribePattern", "batch stream", "", "regular expression that a whole name matches"),
+    Option(
+        "subscribePattern",
+        "batch stream",
+        "",
+        "regular expression found anywhere in a name; `^...$` for all of it",
+    ),
     Option(
         "startingOffsets",
         "batch stream",
@@ -466,7 +471,7 @@ class _Given:
         except re.error as error:
             raise OptionError(
                 f"subscribePattern {text!r} is no regular expression of Python ({error}): write one"
-                " that matches whole names of topics"
+                " that is found in the names of the topics"
             ) from error
         return Subscription(pattern=text)
 

@@ -187,7 +187,7 @@ def test_pattern_and_assignment_choose_partitions(spark, bootstrap, topic):
         create_topic(bootstrap, name, 2)
         fill(bootstrap, name, mixed(4, 2))
 
-    by_pattern = reader(spark, bootstrap, topic, subscribePattern=f"{topic}-.").load()
+    by_pattern = reader(spark, bootstrap, topic, subscribePattern=f"^{topic}-.$").load()
     assigned = reader(spark, bootstrap, topic, assign=f'{{"{topic}-a":[1]}}').load()
 
     assert {row.topic for row in by_pattern.collect()} == {f"{topic}-a", f"{topic}-b"}

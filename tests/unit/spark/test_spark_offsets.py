@@ -67,12 +67,13 @@ def test_batch_of_a_missing_topic_is_refused_by_name():
         ranges(Logs(u=[(0, 1)]), assign='{"x":[0]}')
 
 
-def test_pattern_matches_whole_names():
+def test_pattern_is_found_anywhere_in_a_name_as_by_the_connector():
     logs = Logs(ta=[(0, 1)], tab=[(0, 1)], xta=[(0, 1)])
 
-    found = o.batch_ranges(logs, read(subscribePattern="t.|nothing"))
+    found = o.batch_ranges(logs, read(subscribePattern="ta"))
 
-    assert [r.topic for r in found] == ["ta"]
+    assert [r.topic for r in found] == ["ta", "tab", "xta"]
+    assert [r.topic for r in o.batch_ranges(logs, read(subscribePattern="^ta$"))] == ["ta"]
     assert o.batch_ranges(logs, read(subscribePattern="z.*")) == []
 
 

@@ -1,0 +1,351 @@
+"""Spark over kbroker's data source beside Spark over its own Kafka connector.
+
+    python -m perf.spark_compare                 # the table, medians of five
+    python -m perf.spark_compare --quick         # small topics, one run: does it work
+    python -m perf.spark_compare --case read-100B --runs 9
+
+One broker (Apache Kafka 3.9.1, or kbroker with --broker kbroker), one JVM, which each case warms
+before it is measured; the two sides of a case take turns. What a case is: a function
+``(bench, side) -> Sample`` in CASES; side is ``kafka`` (the connector) or ``kbroker``. CPU seconds
+are those of this process and all below it: the JVM and Spark's Python workers, not the broker.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import random
+import statistics
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from perf import process_tree
+from perf.brokers import Broker, KafkaBroker, KbrokerBroker
+from perf.kafka_distribution import ROOT
+from perf.spark_connector import connector_jars
+
+THEIRS, OURS = "kafka", "kbroker"
+SIDES = (THEIRS, OURS)
+PARTITIONS = 2
+KEY_BYTES = 16
+ROWS_PER_WRITE = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One measurement. rows: 0 where only time counts."""
+
+    seconds: float
+    cpu_seconds: float
+    rows: int = 0
+
+    @property
+    def value(self) -> float:
+        """Rows per second, or seconds."""
+        return self.rows / self.seconds if self.rows else self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """at_least: the wanted ratio, better is always more. sides: what there is to measure."""
+
+    name: str
+    run: Callable[[Bench, str], Sample]
+    at_least: float | None = None
+    sides: tuple[str, ...] = SIDES
+
+
+class Bench:
+    """What the cases share: the session, the broker and its topics, which are filled once."""
+
+    def __init__(self, spark: Any, broker: Broker, quick: bool) -> None:
+        self.spark = spark
+        self.broker = broker
+        self.quick = quick
+        self._topics: dict[int, tuple[str, int]] = {}
+        self._cached: Any = None
+
+    def rows_of(self, value_bytes: int) -> int:
+        full = 8_000_000 if value_bytes <= 100 else 2_000_000
+        return full // 40 if self.quick else full
+
+    def topic_of(self, value_bytes: int) -> tuple[str, int]:
+        """(a topic of such values, its rows)."""
+        if value_bytes not in self._topics:
+            name, rows = f"read-{value_bytes}", self.rows_of(value_bytes)
+            create_topic(self.broker.bootstrap, name)
+            fill_topic(self.broker.bootstrap, name, rows, value_bytes)
+            self._topics[value_bytes] = (name, rows)
+        return self._topics[value_bytes]
+
+    def reader(self, side: str, topic: str) -> Any:
+        reader = self.spark.read.format(side).option("subscribe", topic)
+        return reader.option("kafka.bootstrap.servers", self.broker.bootstrap)
+
+    def cached_rows(self) -> tuple[Any, int]:
+        """A cached DataFrame to write: a key and 100 B of value."""
+        rows = 125_000 if self.quick else 5_000_000
+        if self._cached is None:
+            value = "repeat(substr(sha2(cast(id AS string), 256), 1, 50), 2)"
+            frame = self.spark.range(0, rows, 1, PARTITIONS).selectExpr(
+                "cast(id AS string) AS key", f"{value} AS value"
+            )
+            self._cached = frame.cache()
+            self._cached.count()
+        return self._cached, rows
+
+    @contextmanager
+    def measured(self, rows: int = 0) -> Iterator[list[Sample]]:
+        """Puts one Sample into what it yields."""
+        found: list[Sample] = []
+        cpu, begun = self._cpu_seconds(), time.perf_counter()
+        yield found
+        seconds = time.perf_counter() - begun
+        found.append(Sample(seconds, self._cpu_seconds() - cpu, rows))
+
+    def _cpu_seconds(self) -> float:
+        """The broker is below this process, too."""
+        return process_tree.cpu_seconds(os.getpid()) - self.broker.cpu_seconds()
+
+
+# -- topics
+
+
+def create_topic(bootstrap: str, name: str, partitions: int = PARTITIONS) -> None:
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(30)
+
+
+def fill_topic(bootstrap: str, name: str, rows: int, value_bytes: int) -> None:
+    """Keys of 16 bytes, values half random; uncompressed, to the partitions in turn."""
+    import pyarrow as pa
+
+    from kbroker.client.arrow import ArrowProducer
+    from kbroker.client.cluster import Cluster
+
+    source = random.Random(7)
+    values = [
+        source.randbytes(value_bytes // 2) + b"x" * (value_bytes - value_bytes // 2)
+        for _ in range(ROWS_PER_WRITE)
+    ]
+    keys = [source.randbytes(KEY_BYTES) for _ in range(ROWS_PER_WRITE)]
+    columns = {"key": pa.array(keys), "value": pa.array(values)}
+    with Cluster(bootstrap) as cluster, ArrowProducer(cluster, topic=name) as producer:
+        for number in range(-(-rows // ROWS_PER_WRITE)):
+            count = min(ROWS_PER_WRITE, rows - number * ROWS_PER_WRITE)
+            place = pa.array([number % PARTITIONS] * ROWS_PER_WRITE, pa.int32())
+            producer.write(pa.record_batch({**columns, "partition": place}).slice(0, count))
+        producer.flush()
+
+
+# -- cases
+
+
+def read_noop(value_bytes: int) -> Callable[[Bench, str], Sample]:
+    """Every column of a whole topic into a sink that does nothing."""
+
+    def run(bench: Bench, side: str) -> Sample:
+        topic, rows = bench.topic_of(value_bytes)
+        with bench.measured(rows) as found:
+            bench.reader(side, topic).load().write.format("noop").mode("overwrite").save()
+        return found[0]
+
+    return run
+
+
+def read_raw(value_bytes: int) -> Callable[[Bench, str], Sample]:
+    """The same records to Arrow and away, a process for each partition, without Spark."""
+
+    def run(bench: Bench, side: str) -> Sample:
+        topic, rows = bench.topic_of(value_bytes)
+        work = [(bench.broker.bootstrap, topic, partition) for partition in range(PARTITIONS)]
+        # A started process imports what it needs; only what comes after that is measured.
+        with multiprocessing.get_context("spawn").Pool(PARTITIONS) as pool:
+            pool.map(_import_client, range(PARTITIONS), chunksize=1)
+            with bench.measured(rows) as found:
+                seen = sum(pool.map(_read_partition, work, chunksize=1))
+        assert seen == rows, (seen, rows)
+        return found[0]
+
+    return run
+
+
+def _import_client(_: int) -> None:
+    import kbroker.client.arrow  # noqa: F401
+
+
+def _read_partition(work: tuple[str, str, int]) -> int:
+    from kbroker.client.arrow import read_arrow
+    from kbroker.client.cluster import Cluster
+    from kbroker.client.offsets import LATEST, list_offsets
+
+    bootstrap, topic, partition = work
+    with Cluster(bootstrap) as cluster:
+        end = list_offsets(cluster, {(topic, partition): LATEST})[topic, partition].offset
+        return sum(b.num_rows for b in read_arrow(cluster, topic, partition, 0, end))
+
+
+def trigger_p50(bench: Bench, side: str) -> Sample:
+    """The median micro-batch of a few records, noop sink: what each trigger costs."""
+    topic, _ = bench.topic_of(100)
+    batches = 12 if bench.quick else 60
+    starts = {topic: dict.fromkeys(map(str, range(PARTITIONS)), 0)}
+    with tempfile.TemporaryDirectory() as place:
+        reader = bench.spark.readStream.format(side).option("subscribe", topic)
+        reader = reader.option("kafka.bootstrap.servers", bench.broker.bootstrap)
+        reader = reader.option("startingOffsets", json.dumps(starts))
+        reader = reader.option("maxOffsetsPerTrigger", "100")
+        with bench.measured() as found:
+            query = (
+                reader.load()
+                .writeStream.format("noop")
+                .option("checkpointLocation", place)
+                .trigger(processingTime="0 seconds")
+                .start()
+            )
+            seen: dict[int, int] = {}
+            deadline = time.monotonic() + 120
+            while len(seen) < batches and time.monotonic() < deadline and query.isActive:
+                for one in query.recentProgress:
+                    if one["numInputRows"]:
+                        seen[one["batchId"]] = one["durationMs"]["triggerExecution"]
+                time.sleep(0.2)
+            query.stop()
+    assert len(seen) >= batches, f"only {len(seen)} batches: {query.exception()}"
+    steady = [ms for batch, ms in sorted(seen.items()) if batch >= 3]
+    return Sample(statistics.median(steady) / 1000, found[0].cpu_seconds)
+
+
+def write_cached(bench: Bench, side: str) -> Sample:
+    """Cached rows of 100 B to a new topic, every row acknowledged by all replicas."""
+    frame, rows = bench.cached_rows()
+    topic = f"write-{uuid.uuid4().hex[:8]}"
+    create_topic(bench.broker.bootstrap, topic)
+    writer = frame.write.format(side).mode("append").option("topic", topic)
+    writer = writer.option("kafka.bootstrap.servers", bench.broker.bootstrap)
+    with bench.measured(rows) as found:
+        writer.save()
+    return found[0]
+
+
+CASES = [
+    Case("read-100B", read_noop(100), 3.0),
+    Case("read-1KB", read_noop(1024), 1.5),
+    Case("raw-100B", read_raw(100), sides=(OURS,)),
+    Case("raw-1KB", read_raw(1024), sides=(OURS,)),
+    Case("trigger-p50", trigger_p50, 1.0),
+    Case("write-cached", write_cached, 1.5),
+]
+
+
+# -- the run
+
+
+def session(place: Path) -> Any:
+    """Two cores, as what it is compared with was measured."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])
+    )
+    from pyspark.sql import SparkSession
+
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.driver.memory": "4g",
+        "spark.jars": ",".join(map(str, connector_jars())),
+        "spark.local.dir": str(place),
+        "spark.sql.warehouse.dir": str(place / "warehouse"),
+        "spark.sql.streaming.numRecentProgressUpdates": "1000",
+    }
+    builder = SparkSession.builder.master("local[2]").appName("kbroker-perf")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    made = builder.getOrCreate()
+    made.sparkContext.setLogLevel("ERROR")
+    return made
+
+
+def measure(bench: Bench, case: Case, runs: int) -> dict[str, list[Sample]]:
+    """The sides in turn, after one run of each that does not count."""
+    found: dict[str, list[Sample]] = {side: [] for side in case.sides}
+    for number in range(runs + 1):
+        for side in case.sides:
+            sample = case.run(bench, side)
+            if number:
+                found[side].append(sample)
+    return found
+
+
+def row_of(case: Case, found: dict[str, list[Sample]]) -> dict[str, Any]:
+    """Medians and the ratio; the ratio of times is turned round, so that more is better."""
+    row: dict[str, Any] = {"case": case.name, "at_least": case.at_least}
+    for side, samples in found.items():
+        row[side] = statistics.median(sample.value for sample in samples)
+        row[f"{side}_cpu"] = statistics.median(_cpu(sample) for sample in samples)
+        row["rows"] = samples[0].rows
+    if set(found) == set(SIDES):
+        ratio = row[OURS] / row[THEIRS]
+        row["ratio"] = ratio if row["rows"] else 1 / ratio
+    return row
+
+
+def _cpu(sample: Sample) -> float:
+    """For a million rows, where there are rows."""
+    return sample.cpu_seconds / sample.rows * 1e6 if sample.rows else sample.cpu_seconds
+
+
+def line_of(row: dict[str, Any]) -> str:
+    def text(side: str) -> str:
+        if side not in row:
+            return "-"
+        value = f"{row[side] / 1e6:.2f} M/s" if row["rows"] else f"{row[side] * 1000:.0f} ms"
+        return f"{value} ({row[f'{side}_cpu']:.2f})"
+
+    ratio = f"{row['ratio']:.2f}" if "ratio" in row else "-"
+    wanted = f"{row['at_least']:.1f}" if row["at_least"] else "-"
+    return f"{row['case']:<16}{text(THEIRS):>22}{text(OURS):>22}{ratio:>8}{wanted:>8}"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print the table; with --output write it as JSON too."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--runs", type=int, default=5, help="measurements of each side")
+    parser.add_argument("--quick", action="store_true", help="small topics, one run")
+    parser.add_argument("--broker", choices=SIDES, default=THEIRS, help="what both sides talk to")
+    parser.add_argument("--case", action="append", choices=[case.name for case in CASES])
+    parser.add_argument("--place", type=Path, help="where the data goes; a temporary directory")
+    parser.add_argument("--output", type=Path, help="the rows as JSON")
+    given = parser.parse_args(arguments)
+    runs = 1 if given.quick else given.runs
+    chosen = [case for case in CASES if not given.case or case.name in given.case]
+    make = KafkaBroker if given.broker == THEIRS else KbrokerBroker
+    rows = []
+    with tempfile.TemporaryDirectory(dir=given.place) as place, make(place) as broker:
+        spark = session(Path(place))
+        try:
+            bench = Bench(spark, broker, given.quick)
+            print(f"{'case':<16}{'connector (CPU s)':>22}{'kbroker (CPU s)':>22}"
+                  f"{'ratio':>8}{'wanted':>8}")  # fmt: skip
+            for case in chosen:
+                rows.append(row_of(case, measure(bench, case, runs)))
+                print(line_of(rows[-1]), flush=True)
+        finally:
+            spark.stop()
+    if given.output:
+        given.output.write_text(json.dumps(rows, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,65 @@
+"""docs/examples/articles.py: two jobs in a chain, run as they are written."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+from doubles.topics import Record, create_topic, fill, read_topic
+
+pytestmark = pytest.mark.integration
+
+EXAMPLE = Path(__file__).resolve().parent.parent.parent / "docs" / "examples" / "articles.py"
+
+
+@pytest.fixture(scope="module")
+def articles():
+    spec = importlib.util.spec_from_file_location("articles_example", EXAMPLE)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def article(number, section, hour, minute=0):
+    fields = {
+        "id": f"a{number}",
+        "section": section,
+        "title": f"Title {number}",
+        "published": f"2026-11-20T{hour:02}:{minute:02}:00Z",
+    }
+    return Record(None, json.dumps(fields).encode())
+
+
+def test_articles_are_cleaned_and_counted_over_two_runs(spark, kbroker, articles, tmp_path):
+    bootstrap = kbroker.bootstrap
+    for name in (articles.RAW, articles.CLEAN, articles.COUNTS):
+        create_topic(bootstrap, name, 2)
+    first = [article(n, "sport" if n % 3 else "news", 9, n) for n in range(12)]
+    fill(
+        bootstrap, articles.RAW, [*first, *first[:5], Record(None, b"no JSON"), Record(None, None)]
+    )
+
+    for job in ("clean", "count"):
+        articles.run(spark, job, bootstrap, str(tmp_path), once=True)
+
+    assert len(read_topic(bootstrap, articles.CLEAN, isolation="read_committed")) == 12
+    assert counts(bootstrap, articles) == {("news", 9): 4, ("sport", 9): 8}
+
+    fill(
+        bootstrap, articles.RAW, [*first[:3], article(50, "sport", 9, 59), article(51, "news", 10)]
+    )
+    for job in ("clean", "count"):
+        articles.run(spark, job, bootstrap, str(tmp_path), once=True)
+
+    assert counts(bootstrap, articles) == {("news", 9): 4, ("sport", 9): 9, ("news", 10): 1}
+
+
+def counts(bootstrap, articles):
+    """The newest count of each key."""
+    found = {}
+    for one in read_topic(bootstrap, articles.COUNTS, isolation="read_committed"):
+        fields = json.loads(one.value)
+        hour = int(fields["hour"][11:13])
+        assert one.key.decode().startswith(fields["section"] + "|")
+        found[fields["section"], hour] = fields["articles"]
+    return found
