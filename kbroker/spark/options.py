@@ -110,6 +110,7 @@ OPTIONS = (
     Option("delivery", "write", "at-least-once", "or `exactly-once`", own=True),
     Option("transactionalIdPrefix", "write", "kbroker-spark", "of exactly-once writes", own=True),
     Option("writeId", "write", "", "a batch written again under it is not repeated", own=True),
+    Option("writeBatch", "write", "0", "of writeId: the number that foreachBatch passes", own=True),
     Option("intentTopic", "write", "__kbroker_spark_intents", "of exactly-once writes", own=True),
 )
 _BY_NAME = {option.name.lower(): option for option in OPTIONS}
@@ -228,6 +229,7 @@ class WriteOptions:
     transactional_id_prefix: str = "kbroker-spark"
     intent_topic: str = "__kbroker_spark_intents"
     write_id: str | None = None
+    write_batch: int = 0
 
 
 # -- the parsers
@@ -265,6 +267,7 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
         transactional_id_prefix=given.text("transactionalIdPrefix") or "kbroker-spark",
         intent_topic=given.text("intentTopic") or "__kbroker_spark_intents",
         write_id=given.text("writeId"),
+        write_batch=given.integer("writeBatch", 0) or 0,
     )
 
 

@@ -219,7 +219,8 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         context = TaskContext.get()
         assert context is not None
-        return self._write(iterator, self._write_id, 0, context.partitionId())
+        number = self._options.write_batch
+        return self._write(iterator, self._write_id, number, context.partitionId())
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         self._commit(messages)

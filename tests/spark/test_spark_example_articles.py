@@ -35,31 +35,35 @@ def test_articles_are_cleaned_and_counted_over_two_runs(spark, kbroker, articles
     for name in (articles.RAW, articles.CLEAN, articles.COUNTS):
         create_topic(bootstrap, name, 2)
     first = [article(n, "sport" if n % 3 else "news", 9, n) for n in range(12)]
-    fill(
-        bootstrap, articles.RAW, [*first, *first[:5], Record(None, b"no JSON"), Record(None, None)]
-    )
+    fill(bootstrap, articles.RAW, [*first, *first[:5], article(40, "news", 10, 30)])
+    fill(bootstrap, articles.RAW, [Record(None, b"no JSON"), Record(None, None)])
 
     for job in ("clean", "count"):
         articles.run(spark, job, bootstrap, str(tmp_path), once=True)
 
-    assert len(read_topic(bootstrap, articles.CLEAN, isolation="read_committed")) == 12
+    assert len(read_topic(bootstrap, articles.CLEAN, isolation="read_committed")) == 13
     assert counts(bootstrap, articles) == {("news", 9): 4, ("sport", 9): 8}
 
-    fill(
-        bootstrap, articles.RAW, [*first[:3], article(50, "sport", 9, 59), article(51, "news", 10)]
-    )
+    more = [article(50, "sport", 10, 59), article(51, "news", 12)]
+    fill(bootstrap, articles.RAW, [*first[:3], *more])
     for job in ("clean", "count"):
         articles.run(spark, job, bootstrap, str(tmp_path), once=True)
 
-    assert counts(bootstrap, articles) == {("news", 9): 4, ("sport", 9): 9, ("news", 10): 1}
+    assert counts(bootstrap, articles) == {
+        ("news", 9): 4,
+        ("sport", 9): 8,
+        ("news", 10): 1,
+        ("sport", 10): 1,
+    }
 
 
 def counts(bootstrap, articles):
-    """The newest count of each key."""
+    """The count of each section and hour, which is written once."""
     found = {}
     for one in read_topic(bootstrap, articles.COUNTS, isolation="read_committed"):
         fields = json.loads(one.value)
         hour = int(fields["hour"][11:13])
         assert one.key.decode().startswith(fields["section"] + "|")
+        assert (fields["section"], hour) not in found
         found[fields["section"], hour] = fields["articles"]
     return found

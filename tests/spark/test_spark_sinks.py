@@ -129,8 +129,11 @@ def test_exactly_once_batch_is_visible_only_when_it_is_committed(spark, bootstra
     write(frame, bootstrap, **options)
 
     assert len(values(bootstrap, topic)) == 100, "the second write of the same id is a repetition"
-    write(frame, bootstrap, topic=topic, delivery="exactly-once")
+    write(frame, bootstrap, **options, writeBatch="1")
+    write(frame, bootstrap, **options, writeBatch="1")
     assert len(values(bootstrap, topic)) == 200
+    write(frame, bootstrap, topic=topic, delivery="exactly-once")
+    assert len(values(bootstrap, topic)) == 300
 
 
 def test_exactly_once_batch_that_fails_leaves_nothing(spark, bootstrap, topic):
