@@ -25,11 +25,13 @@ from kbroker.client.errors import (
 from kbroker.client.retry import Retry
 from kbroker.client.security import Security
 from kbroker.errors import ErrorCode
+from kbroker.protocol.api import ApiKey
 from kbroker.protocol.message import Message
 from kbroker.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.protocol.messages.metadata import MetadataRequest
 
 GROUP, TRANSACTION = 0, 1
+_FIRST_NOT_TO_CREATE = 4  # version of Metadata
 NO_TOPIC_ID = bytes(16)
 # BOUND: idle connections are closed by brokers after ten minutes; ours before that.
 _IDLE_S = 240.0
@@ -237,8 +239,11 @@ class Cluster:
         self, wanted: list[Any] | None, retry: Retry, create: bool = False
     ) -> dict[str, Topic]:
         connection = self.connection(None, retry)
-        if wanted is None and connection.version_of(3) == 0:
+        version = connection.version_of(ApiKey.METADATA)
+        if wanted is None and version == 0:
             wanted = []
+        # COMPAT: brokers before 0.11 cannot be told not to create what they are asked for.
+        create = create or version < _FIRST_NOT_TO_CREATE
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=create)
         answer = connection.call(request, retry.step(self.request_timeout))
         if answer.error_code:
@@ -409,20 +414,24 @@ class Cluster:
         self,
         key: str,
         kind: int,
-        request: Message,
+        request: Message | Callable[[Connection], Message],
         error_of: Callable[[Any], int],
         *,
         what: str,
         deadline: float | None = None,
         at_most: int | None = None,
     ) -> Any:
-        """Ask a coordinator until it answers without a passing error. error_of: the first error
-        code of the answer, 0 if there is none. Raises RefusedError for errors that stay."""
+        """Ask a coordinator until it answers without a passing error.
+
+        request: or what makes it, for a connection whose versions decide. error_of: the first
+        error code of the answer, 0 if there is none. Raises RefusedError for errors that stay.
+        """
         retry = self.retry(what, deadline)
         while True:
             try:
                 connection = self.connection(self.coordinator(key, kind, retry), retry)
-                answer = connection.call(request, retry.step(self.request_timeout), at_most=at_most)
+                made = request if isinstance(request, Message) else request(connection)
+                answer = connection.call(made, retry.step(self.request_timeout), at_most=at_most)
                 code = error_of(answer)
                 if not code:
                     return answer

@@ -14,6 +14,7 @@ from kbroker.client.connection import Connection
 from kbroker.client.errors import ClientError, ConnectionLost, RefusedError, Timeout
 from kbroker.client.retry import Retry
 from kbroker.errors import ErrorCode
+from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from kbroker.protocol.messages.list_offsets import ListOffsetsRequest
 from kbroker.protocol.messages.offset_commit import OffsetCommitRequest
@@ -21,6 +22,7 @@ from kbroker.protocol.messages.offset_fetch import OffsetFetchRequest
 
 EARLIEST, LATEST, MAX_TIMESTAMP = -2, -1, -3
 NO_OFFSET = -1
+_FIRST_STABLE = 7  # version of OffsetFetch
 
 TopicPartition = tuple[str, int]
 
@@ -180,12 +182,15 @@ def committed(
             by_topic[topic].append(partition)
         if not by_topic:
             return {}
-    request = OffsetFetchRequest(group_id=group, topics=None, require_stable=True)
-    if by_topic is not None:
-        request.topics = [
+
+    def request(connection: Connection) -> OffsetFetchRequest:
+        topics = by_topic and [
             OffsetFetchRequest.OffsetFetchRequestTopic(name=name, partition_indexes=indexes)
             for name, indexes in by_topic.items()
         ]
+        stable = connection.version_of(ApiKey.OFFSET_FETCH) >= _FIRST_STABLE
+        return OffsetFetchRequest(group_id=group, topics=topics, require_stable=stable)
+
     answer = _ask_group(cluster, group, request, _fetch_error, "read offsets", deadline)
     return {
         (topic.name, row.partition_index): Committed(
@@ -287,7 +292,7 @@ def _sizes_of(
     )
     try:
         connection = cluster.connection(leader, retry)
-        if not connection.speaks(35):
+        if not connection.speaks(ApiKey.DESCRIBE_LOG_DIRS):
             return {}
         answer = connection.call(request, retry.step(cluster.request_timeout))
     except (ConnectionLost, Timeout):

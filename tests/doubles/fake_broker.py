@@ -1,0 +1,134 @@
+"""A broker of a few lines, that answers as a test says: wrongly, late, or as one with SASL."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import os
+import socket
+import struct
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from kbroker.protocol import codec
+from kbroker.protocol.api import ApiKey, request_class
+from kbroker.protocol.header import decode_request_header, encode_response_header
+from kbroker.protocol.message import Message
+from kbroker.protocol.messages.api_versions import ApiVersionsResponse
+from kbroker.protocol.messages.metadata import MetadataResponse
+from kbroker.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
+from kbroker.protocol.messages.sasl_handshake import SaslHandshakeResponse
+
+# A request and the connection's own dictionary; the answer, bytes to be sent as they are, or None.
+Answer = Callable[[Any, dict[str, Any]], Message | bytes | None]
+
+
+class FakeBroker:
+    """answers: by API key. What is not among them is answered as a broker without topics does."""
+
+    def __init__(
+        self,
+        answers: dict[int, Answer] | None = None,
+        versions: dict[int, tuple[int, int]] | None = None,
+    ) -> None:
+        self.answers: dict[int, Answer] = {
+            ApiKey.API_VERSIONS: self.api_versions,
+            ApiKey.METADATA: self.metadata,
+            **(answers or {}),
+        }
+        self.versions = versions or {int(key): key.versions for key in ApiKey if key < 40}
+        self.requests: list[Any] = []
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.bootstrap = f"127.0.0.1:{self.port}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def __enter__(self) -> FakeBroker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.listener.close()
+
+    def api_versions(self, request: Any, state: dict[str, Any]) -> Message:
+        rows = [
+            ApiVersionsResponse.ApiVersion(api_key=key, min_version=first, max_version=last)
+            for key, (first, last) in self.versions.items()
+        ]
+        return ApiVersionsResponse(api_keys=rows)
+
+    def metadata(self, request: Any, state: dict[str, Any]) -> Message:
+        broker = MetadataResponse.MetadataResponseBroker(
+            node_id=0, host="127.0.0.1", port=self.port
+        )
+        return MetadataResponse(brokers=[broker], topics=[])
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = self.listener.accept()
+                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        state: dict[str, Any] = {}
+        with suppress(OSError), connection:
+            stream = connection.makefile("rb")
+            while size := stream.read(4):
+                frame = stream.read(struct.unpack(">i", size)[0])
+                header = decode_request_header(frame)
+                key, version = header.api_key, header.api_version
+                request = codec.decode_exact(request_class(key), version, frame, header.end_offset)
+                self.requests.append(request)
+                answer = self.answers[key](request, state)
+                if answer is None:
+                    return
+                if isinstance(answer, Message):
+                    body = encode_response_header(header.correlation_id, key, version)
+                    body += codec.encode(answer, version)
+                    answer = struct.pack(">i", len(body)) + body
+                connection.sendall(answer)
+
+
+def sasl_answers(mechanism: str, username: str, password: str) -> dict[int, Answer]:
+    """The server's side of PLAIN or SCRAM, written from the RFCs."""
+
+    def handshake(request: Any, state: dict[str, Any]) -> Message:
+        known = request.mechanism == mechanism
+        return SaslHandshakeResponse(error_code=0 if known else 33, mechanisms=[mechanism])
+
+    def failed(why: str) -> Message:
+        return SaslAuthenticateResponse(error_code=58, error_message=why)
+
+    def plain(request: Any, state: dict[str, Any]) -> Message:
+        if bytes(request.auth_bytes) != f"\0{username}\0{password}".encode():
+            return failed("wrong user or password")
+        return SaslAuthenticateResponse(auth_bytes=b"", session_lifetime_ms=0)
+
+    def scram(request: Any, state: dict[str, Any]) -> Message:
+        digest = "sha256" if mechanism.endswith("256") else "sha512"
+        text = bytes(request.auth_bytes).decode()
+        if "first" not in state:
+            state["bare"] = text[3:]
+            nonce = text.rpartition("r=")[2] + "server"
+            state["salt"] = os.urandom(12)
+            salt = base64.b64encode(state["salt"]).decode()
+            state["first"] = f"r={nonce},s={salt},i=4096"
+            return SaslAuthenticateResponse(auth_bytes=state["first"].encode())
+        without, _, proof = text.rpartition(",p=")
+        salted = hashlib.pbkdf2_hmac(digest, password.encode(), state["salt"], 4096)
+        signed = f"{state['bare']},{state['first']},{without}".encode()
+        stored = hashlib.new(digest, hmac.digest(salted, b"Client Key", digest)).digest()
+        signature = hmac.digest(stored, signed, digest)
+        key = bytes(a ^ b for a, b in zip(base64.b64decode(proof), signature, strict=True))
+        if hashlib.new(digest, key).digest() != stored or f"n={username}," not in state["bare"]:
+            return failed("wrong user or password")
+        server = hmac.digest(hmac.digest(salted, b"Server Key", digest), signed, digest)
+        final = b"v=" + base64.b64encode(server)
+        return SaslAuthenticateResponse(auth_bytes=final, session_lifetime_ms=0)
+
+    return {
+        ApiKey.SASL_HANDSHAKE: handshake,
+        ApiKey.SASL_AUTHENTICATE: plain if mechanism == "PLAIN" else scram,
+    }
