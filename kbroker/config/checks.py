@@ -63,7 +63,7 @@ def _check_times(config: BrokerConfig) -> None:
     shortest, longest = config["group.min.session.timeout.ms"], "group.max.session.timeout.ms"
     if shortest > config[longest]:
         _refuse(config, longest, f"at least group.min.session.timeout.ms ({shortest})")
-    for what in ("session.timeout.ms", "heartbeat.interval.ms"):
+    for what in ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms"):
         low = config[f"group.consumer.min.{what}"]
         high = config[f"group.consumer.max.{what}"]
         if low > high:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 SESSION_TIMEOUT_MS = "consumer.session.timeout.ms"
 HEARTBEAT_INTERVAL_MS = "consumer.heartbeat.interval.ms"
+ASSIGNMENT_INTERVAL_MS = "consumer.assignment.interval.ms"
 
 # fmt: off
 GROUP_KEYS: dict[str, Key] = {
@@ -29,6 +30,9 @@ GROUP_KEYS: dict[str, Key] = {
         Key(HEARTBEAT_INTERVAL_MS, INT, 5000, MEDIUM, low=1, dynamic=CLUSTER_WIDE,
             server_keys=(("group.consumer.heartbeat.interval.ms", 1),),
             doc="How often members send heartbeats, in the consumer protocol."),
+        Key(ASSIGNMENT_INTERVAL_MS, INT, 0, MEDIUM, low=0, dynamic=CLUSTER_WIDE,
+            server_keys=(("group.consumer.assignment.interval.ms", 1),),
+            doc="Shortest time from one target assignment to the next, in the consumer protocol."),
     )
 }
 # fmt: on

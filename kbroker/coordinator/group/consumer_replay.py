@@ -84,6 +84,7 @@ class ConsumerReplay:
         group = self._find(key.group_id, value)
         if group is not None:
             group.target_epoch = 0 if value is None else value.assignment_epoch
+            group.target_ms = 0 if value is None else value.assignment_timestamp
 
     def _target(self, offset: int, producer_id: int, key: Any, value: Any) -> None:
         group = self._find(key.group_id, value)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from kbroker.config.group_config import ASSIGNMENT_INTERVAL_MS, value_of
 from kbroker.coordinator.group import assignors, consumer_records, consumer_regex
 from kbroker.coordinator.group.assignors import Assignment, MemberSpec
 from kbroker.coordinator.group.consumer_group import ConsumerGroup, ResolvedRegex
@@ -70,7 +71,7 @@ class Update:
         regex_changed = self._resolve()
         if self._reasons or group.is_stale:
             self._check_topics()
-        if self.epoch > group.target_epoch:
+        if self.epoch > group.target_epoch and self._may_assign():
             target_epoch, target = self.epoch, self._assign()
         else:
             target_epoch, target = group.target_epoch, group.target_of(member)
@@ -168,6 +169,16 @@ class Update:
         if group.has_partition_metadata:
             self.records.append(consumer_records.without_partition_metadata(group.group_id))
         log.info("group %s: new epoch %d because %s", group.group_id, self.epoch, self._reasons[0])
+
+    def _may_assign(self) -> bool:
+        """Whether the last target is old enough; else the group waits for a later heartbeat."""
+        group = self.group
+        own = self.host.image.group_config.get(group.group_id)
+        interval_ms = value_of(ASSIGNMENT_INTERVAL_MS, own or {}, self.host.config)
+        if not interval_ms or not group.target_ms or not group.members:
+            return True
+        # A clock that was set back does not hold anything up.
+        return not 0 <= self.host.wall_ms() - group.target_ms < interval_ms
 
     def _assign(self) -> Assignment:
         """Compute the target of the new epoch, and write what changes of it."""

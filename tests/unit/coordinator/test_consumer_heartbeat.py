@@ -312,6 +312,43 @@ def test_settings_of_the_group_count_from_the_next_heartbeat_on(host: Coordinato
     assert member.join().heartbeat_interval_ms == 5_000
 
 
+def test_changes_within_the_interval_of_assignments_are_taken_together() -> None:
+    host = make_host(group_consumer_assignment_interval_ms="1000")
+    host.add_topic("a", 4)
+    members = [FakeConsumer(host, f"m{n}", ["a"]) for n in range(3)]
+    members[0].join()
+    assert len(members[0].owned) == 4, "the first target has nothing to wait for"
+
+    members[1].join()
+    members[2].join()
+    host.advance(999)
+    members[1].beat()
+
+    shown = describe(host)
+    assert (shown.group_state, shown.group_epoch, shown.assignment_epoch) == ("Assigning", 3, 1)
+    assert [member.epoch for member in members] == [1, 1, 1]
+    host.reload()
+    members[1].beat()
+    assert describe(host).assignment_epoch == 1
+    host.advance(1)
+    members[1].beat()
+    assert describe(host).assignment_epoch == 3
+    settle(*members)
+    assert sorted(len(member.owned) for member in members) == [1, 1, 2]
+
+
+def test_group_may_have_an_interval_of_assignments_of_its_own(host: CoordinatorHost) -> None:
+    own = {"consumer.assignment.interval.ms": "5000"}
+    host.image.apply({"version": host.image.version + 1, "group_config": {"g": own}})
+    first, second = FakeConsumer(host, "m1", ["a"]), FakeConsumer(host, "m2", ["a"])
+    first.join()
+    second.join()
+    assert describe(host).assignment_epoch == 1
+    host.image.apply({"version": host.image.version + 1, "group_config": {"g": None}})
+    second.beat()
+    assert describe(host).assignment_epoch == 2
+
+
 def test_member_that_is_silent_for_its_session_is_taken_out(host: CoordinatorHost) -> None:
     first, second = FakeConsumer(host, "m1", ["a"]), FakeConsumer(host, "m2", ["a"])
     first.join()

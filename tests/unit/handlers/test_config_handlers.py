@@ -8,6 +8,7 @@ import pytest
 from doubles.network_process import NetworkProcess
 
 from kbroker.config.broker_keys import BROKER_KEYS
+from kbroker.config.group_config import GROUP_KEYS
 from kbroker.config.topic_keys import TOPIC_KEYS
 from kbroker.errors import ErrorCode, WireError
 from kbroker.protocol.messages.alter_configs import AlterConfigsRequest
@@ -135,7 +136,7 @@ class TestDescribeConfigs:
         options = {"include_synonyms": True} if version >= 1 else {}
         result = self.ask(process, version, GROUP, "not there", **options)
         configs = {c.name: c for c in result.configs}
-        assert set(configs) == {"consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"}
+        assert set(configs) == set(GROUP_KEYS)
         session = configs["consumer.session.timeout.ms"]
         assert (session.value, session.read_only) == ("45000", False)
 
