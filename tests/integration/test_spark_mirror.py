@@ -139,8 +139,8 @@ def test_mirror_killed_at_random_copies_each_record_once(
         create_topic(broker.bootstrap, name, 1)
     produce(kbroker_broker.bootstrap, name, [20_000])
     program = (
-        "import functools, sys; from kbroker.spark.mirror import cli, copy; "
-        "cli.MirrorWork = functools.partial(copy.MirrorWork, transaction_bytes=20000); "
+        "import functools, sys; from kbroker.spark.mirror import cli, partition_copy; "
+        "cli.MirrorWork = functools.partial(partition_copy.MirrorWork, transaction_bytes=20000); "
         "sys.exit(cli.main(sys.argv[1:]))"
     )
     where = ["--from", kbroker_broker.bootstrap, "--to", target.bootstrap, "--topics", name]

@@ -94,7 +94,7 @@ def test_mirror_from_apache_kafka_and_back_keeps_every_record(
     spark: Any, kafka_broker: Any, kbroker_broker: Broker, topic: str, tmp_path: Path
 ) -> None:
     from kbroker.spark.mirror.cli import mirror_once
-    from kbroker.spark.mirror.copy import MirrorWork
+    from kbroker.spark.mirror.partition_copy import MirrorWork
 
     brokers = [kafka_broker.bootstrap, kbroker_broker.bootstrap]
     produce_to, copy_to = brokers

@@ -1,4 +1,4 @@
 """``kbroker-spark-mirror``: topics of one cluster into another, whole batches, each record once.
 
-``copy`` is what a task does with a partition; ``cli`` the command.
+``partition_copy`` is what a task does with a partition; ``cli`` the command.
 """

@@ -13,7 +13,7 @@ from kbroker.spark.direct import InlineRunner, Runner, SparkRunner, TaskError, s
 from kbroker.spark.load.arguments import minutes_of, names_of, pattern_of, setting_of
 from kbroker.spark.load.commits import LoadError
 from kbroker.spark.load.source import BrokerSource
-from kbroker.spark.mirror.copy import MirrorWork
+from kbroker.spark.mirror.partition_copy import MirrorWork
 from kbroker.spark.plan import OffsetRange, plan_ranges, with_sizes
 
 _ABOUT = """\

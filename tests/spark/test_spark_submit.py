@@ -1,0 +1,142 @@
+"""``kbroker-load`` by ``spark-submit`` on a standalone master with two workers of this machine.
+
+The executors get kbroker in an archive, as docs/load.md tells: nothing of this checkout is on their
+path.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from doubles.load_records import all_places, places_in, produce
+from doubles.topics import create_topic
+
+from kbroker.testing import Broker, wait_until
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(600)]
+
+ROOT = Path(__file__).resolve().parents[2]
+COUNTS = [5000, 700]
+
+
+def spark_home() -> Path:
+    pyspark = pytest.importorskip("pyspark")
+    return Path(pyspark.__file__).parent
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def cluster(place: Path, count: int) -> Iterator[str]:
+    """The URL of a master that ``count`` workers have registered with."""
+    launcher = str(spark_home() / "bin/spark-class")
+    port = free_port()
+    base = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment = base | {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_NO_DAEMONIZE": "1"}
+    log = place / "master.log"
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(*arguments: str) -> None:
+        with log.open("ab") as output:
+            started.append(
+                subprocess.Popen(
+                    [launcher, *arguments], env=environment, stdout=output, stderr=output, cwd=place
+                )
+            )
+
+    deploy = "org.apache.spark.deploy"
+    try:
+        start(f"{deploy}.master.Master", "-h", "127.0.0.1", "-p", str(port), "--webui-port", "0")
+        wait_until(functools.partial(_listens, port), timeout=120)
+        url = f"spark://127.0.0.1:{port}"
+        for number in range(count):
+            work = ["-d", str(place / f"work-{number}"), "-c", "1", "-m", "700M"]
+            start(f"{deploy}.worker.Worker", "-h", "127.0.0.1", *work, "--webui-port", "0", url)
+        wait_until(
+            lambda: len(re.findall("Registering worker", log.read_text())) >= count, timeout=120
+        )
+        yield url
+    finally:
+        for one in reversed(started):
+            one.terminate()
+        for one in started:
+            one.wait(30)
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def packed_environment(place: Path) -> Path:
+    """What ``venv-pack`` makes: a relocatable environment, here of this one's packages and kbroker.
+
+    The interpreter is that of this machine; the packages are linked, for time: what matters is
+    that executors find kbroker below the archive and nowhere else.
+    """
+    env = place / "env"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(env)], check=True)
+    packages = next(env.glob("lib/python*/site-packages"))
+    shutil.copytree(
+        ROOT / "kbroker", packages / "kbroker", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    others = [path for path in sys.path if path.endswith("site-packages")]
+    (packages / "others.pth").write_text("\n".join(others) + "\n")
+    archive = place / "kbroker-env.tar.gz"
+    with tarfile.open(archive, "w:gz", compresslevel=1) as tar:
+        tar.add(env, arcname=".")
+    return archive
+
+
+def test_load_by_spark_submit_on_two_workers_has_every_record_once(
+    kbroker_broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    create_topic(kbroker_broker.bootstrap, topic, 2)
+    produce(kbroker_broker.bootstrap, topic, COUNTS)
+    archive = packed_environment(tmp_path)
+    env = tmp_path / "env"
+    (script,) = env.glob("lib/python*/site-packages/kbroker/spark/load/cli.py")
+    lake = tmp_path / "lake"
+    base = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    base.pop("PYSPARK_DRIVER_PYTHON", None)
+
+    with cluster(tmp_path, 2) as master:
+        done = subprocess.run(
+            [
+                str(spark_home() / "bin/spark-submit"),
+                *("--master", master),
+                *("--archives", f"{archive}#env"),
+                *("--conf", f"spark.pyspark.driver.python={env}/bin/python"),
+                *("--conf", "spark.executor.memory=512m"),
+                *("--conf", "spark.driver.host=127.0.0.1"),
+                *("--name", "load", str(script), "run"),
+                *("--bootstrap", kbroker_broker.bootstrap),
+                *("--topics", topic, "--dest", str(lake), "--split", "partition"),
+            ],
+            env=base | {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": "./env/bin/python"},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=400,
+            check=False,
+        )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert places_in(lake, topic) == all_places(COUNTS)
+    used = [path for path in tmp_path.glob("work-*/app-*/*") if path.is_dir()]
+    assert len(used) == 2, "both workers ran an executor"
