@@ -19,7 +19,7 @@ FUNCTION_LINES_MAX = 70
 # Third-party package -> the folders that may import it.
 IMPORTED_BY = {
     "zmq": ("kbroker/ipc",),
-    "kazoo": ("kbroker/metastore", "kbroker/client/legacy"),
+    "kazoo": ("kbroker/metastore", "kbroker/client/legacy", "kbroker/adopt"),
     "pyarrow": ("kbroker/client/arrow", "kbroker/spark"),
     "pandas": ("kbroker/spark",),
     "deltalake": ("kbroker/spark",),

@@ -23,9 +23,19 @@ def start_position(fd: int, offsets: OffsetIndex, offset: int, end: int) -> int:
         found = find_batch(fd, position, end)
     except ValueError as error:
         raise CorruptIndexError(f"{offsets.path}: {error}") from error
-    if found is None or found[3] != entry_offset:
+    if found is None or not leads_to(found, entry_offset):
         raise CorruptIndexError(f"{offsets.path}: no batch ends with {entry_offset} at {position}")
     return position
+
+
+def leads_to(found: tuple[int, int, int, int, int], entry_offset: int) -> bool:
+    """Whether an index entry of that offset may name the place of the batch ``found`` there.
+
+    COMPAT: Kafka makes one entry for all that it appends at a time, messages of formats 0 and 1 or
+    the batches of a follower's fetch: it names the place of the first and the offset of the last.
+    What is looked for lies behind that place all the same.
+    """
+    return found[3] <= entry_offset
 
 
 def time_floor(

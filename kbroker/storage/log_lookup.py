@@ -127,7 +127,7 @@ def _next_batch(
 def _find_record(log: PartitionLog, batch: bytes, timestamp: int) -> Found | None:
     """The first record of ``batch`` at or after ``timestamp`` and the log start."""
     if batch[MAGIC_AT] != FORMAT_2:
-        raise ValueError(f"{log.name}: message format {batch[MAGIC_AT]} is not searched by time")
+        return _find_message(log, batch, timestamp)
     header = read_header(batch)
     if header.attributes & LOG_APPEND_TIME:
         return Found(max(header.base_offset, log.log_start_offset), header.max_timestamp)
@@ -144,4 +144,14 @@ def _find_record(log: PartitionLog, batch: bytes, timestamp: int) -> Found | Non
         offset = header.base_offset + delta
         if record_timestamp >= timestamp and offset >= log.log_start_offset:
             return Found(offset, record_timestamp)
+    return None
+
+
+def _find_message(log: PartitionLog, entry: bytes, timestamp: int) -> Found | None:
+    """The same in a message of format 0 or 1, or in a wrapper around several."""
+    from kbroker.record.legacy import read_message
+
+    for message in read_message(entry).messages(log.settings.decompressed_bytes_max):
+        if message.timestamp >= timestamp and message.offset >= log.log_start_offset:
+            return Found(message.offset, message.timestamp)
     return None

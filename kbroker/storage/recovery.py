@@ -32,6 +32,7 @@ from kbroker.storage.formats import (
     base_offset_of,
     segment_name,
 )
+from kbroker.storage.index_lookup import leads_to
 from kbroker.storage.leader_epochs import LeaderEpochs
 from kbroker.storage.segment import LARGEST, Segment
 
@@ -226,7 +227,7 @@ def _load_clean_tail(loaded: LoadedLog, options: LoadOptions) -> bool:
         entry_offset, position = offsets.lookup(1 << 62)
         if position:
             found = find_batch(fd, position, active.size)
-            if found is None or found[3] != entry_offset:
+            if found is None or not leads_to(found, entry_offset):
                 return False
         tail = scan_segment(fd, active.base_offset, active.size, position=position, verify=False)
         if tail.stop != END:

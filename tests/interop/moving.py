@@ -247,6 +247,7 @@ class Seen:
 
     def __init__(self, bootstrap: str, with_ids: bool = True) -> None:
         self.records = read_all(bootstrap)
+        self.records[COMPACTED, 0] = newest_of_each_key(self.records[COMPACTED, 0])
         self.offsets = committed_offsets(bootstrap)
         self.settings = topic_settings(bootstrap, {name for name, _ in self.records})
         self.ids = topic_ids(bootstrap) if with_ids else {}
@@ -282,12 +283,30 @@ def records(
             assert error.code() == KafkaError._PARTITION_EOF, f"{place}: {error}"
             unfinished.discard(place)
             continue
-        value = message.value()
-        digest = None if value is None else hashlib.sha1(value).hexdigest()[:12]
         rows[place].append(
-            (message.offset(), message.timestamp(), message.key(), digest, message.headers())
+            (
+                message.offset(),
+                message.timestamp(),
+                message.key(),
+                digest(message.value()),
+                message.headers(),
+            )
         )
     return rows
+
+
+def newest_of_each_key(partition: Partition) -> Partition:
+    """What no cleaner may take away, however often it comes by."""
+    newest = {row[2]: row for row in partition.all_records}
+    rows = sorted(newest.values(), key=lambda row: row[0])
+    kept = {row[0] for row in rows}
+    return partition._replace(
+        all_records=rows, committed=[offset for offset in partition.committed if offset in kept]
+    )
+
+
+def digest(value: bytes | None) -> str | None:
+    return None if value is None else hashlib.sha1(value).hexdigest()[:12]
 
 
 def log_bytes(log_dirs: Iterable[Path]) -> dict[str, bytes]:

@@ -132,6 +132,7 @@ def test_kraft_takes_over_what_kbroker_wrote(tmp_path: Path, capsys: Any) -> Non
 
 @pytest.mark.slow
 def test_zookeeper_mode_takes_over_what_kbroker_wrote(tmp_path: Path) -> None:
+    pytest.importorskip("kazoo")
     log_dirs = [tmp_path / "a", tmp_path / "b"]
     seen = filled(log_dirs, tmp_path, rounds=3, with_ids=False)
     with ZooKeeper(tmp_path / "zookeeper") as zookeeper:

@@ -1,6 +1,7 @@
 # Batches of format 2 as message sets of format 0 or 1, for Fetch versions 0 to 3.
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
 
+from kbroker._ext.legacy_records cimport Message
 from kbroker._ext.record_batch cimport BatchInfo
 
 
@@ -34,6 +35,8 @@ cdef class DownConverter:
     cdef void clear(self) noexcept
 
     cdef int fill(self, int fd, int64_t position, int64_t size) except -1
+    cdef int16_t add_entry(self, const uint8_t* data, Py_ssize_t size, const Wish* wish) except -2
+    cdef int16_t add_older_wrapper(self, const Message* wrapper, const Wish* wish) except -2
     cdef int16_t add_batch(self, const uint8_t* batch, const BatchInfo* info, const Wish* wish, int64_t room) except -2
     cdef int16_t add_wrapper(
         self, const uint8_t* records, Py_ssize_t size, const BatchInfo* info, const Wish* wish, int64_t room

@@ -2,7 +2,8 @@
 
 Runs in network processes. A batch that is compressed becomes a wrapper with the same codec, another one plain messages,
 one after the other. Headers are dropped, in format 0 timestamps too; control batches and what lies below the offset
-that was asked for are left out. A batch is checked against its checksum, as what is written gets one of its own. COPY:
+that was asked for are left out. Messages of formats 0 and 1 that a log of an older broker holds stay as they are, but
+for those of format 1 that a reader of format 0 asks for. A batch is checked against its checksum, as what is written gets one of its own. COPY:
 of every record, one more of those that are compressed; no Python object a record. Oracle:
 ``tests/doubles/message_sets.py``. Source: protocol guide, "Message sets"; KIP-31, KIP-32, KIP-57, KIP-98.
 """
@@ -20,13 +21,18 @@ from kbroker._ext.legacy_records cimport (
     MESSAGE_0_BYTES_MIN,
     MESSAGE_1_BYTES_MIN,
     MESSAGE_ATTRIBUTES_AT,
+    MESSAGE_CODEC_MASK,
     MESSAGE_CRC_AT,
     MESSAGE_CRC_FROM,
     MESSAGE_LOG_APPEND_TIME,
     MESSAGE_MAGIC_AT,
+    MESSAGE_OK,
     MESSAGE_TIMESTAMP_AT,
+    Message,
     crc32,
+    read_message,
     set_lz4_checksum,
+    unwrapped,
 )
 from kbroker._ext.record_batch cimport (
     ATTRIBUTE_CODEC_MASK,
@@ -47,6 +53,8 @@ from kbroker._ext.wire cimport (
     READ_OK,
     Reader,
     bytes_left,
+    load_i32,
+    load_i64,
     make_reader,
     read_raw,
     read_varint,
@@ -67,12 +75,15 @@ cdef enum:
     UNSUPPORTED_COMPRESSION_TYPE = 76
 
     RECORD_BYTES_MIN = 7
+    MAGIC_MAX = 1                 # of messages that are no batches
     READ_BYTES = 262144           # per system call, if no batch is larger
     KEEP_BYTES = 1048576          # BOUND: of each buffer, kept for the next response
     # BOUND: records of one batch in memory. Produces were held to max.decompressed.message.bytes.
     DECOMPRESSED_MAX = 134217728
     # A client waits while it compresses; the default level takes three times as long.
     GZIP_LEVEL = 1
+
+from kbroker._ext.legacy_records import MessageSetRefused
 
 # kbroker.record.compression, imported with the first compressed batch.
 cdef object _compression = None
@@ -240,20 +251,35 @@ cdef class DownConverter:
             int64_t at = 0           # of the batch, in the range
             int64_t loaded = 0       # where `raw` begins, in the range
             int64_t batch_size
+            int64_t header_size
+            int64_t last_offset
+            bint is_old
             int16_t error = 0
             const uint8_t* batch
         self.raw.size = 0
-        while error == 0 and at + BATCH_HEADER_BYTES <= size and self.out.size - start < wish.bytes_enough:
-            if at + BATCH_HEADER_BYTES > loaded + self.raw.size:
+        while error == 0 and at + MESSAGE_0_BYTES_MIN <= size and self.out.size - start < wish.bytes_enough:
+            # A message of format 0 or 1 may be shorter than the header of a batch.
+            header_size = min(<int64_t>BATCH_HEADER_BYTES, size - at)
+            if at + header_size > loaded + self.raw.size:
                 loaded = at
                 self.fill(fd, position + at, min(<int64_t>READ_BYTES, size - at))
-                if self.raw.size < BATCH_HEADER_BYTES:
+                if self.raw.size < header_size:
                     error = KAFKA_STORAGE_ERROR
                     break
-            if peek_batch_header(self.raw.data + (at - loaded), BATCH_HEADER_BYTES, &info) != BATCH_OK:
+            batch = self.raw.data + (at - loaded)
+            is_old = batch[MESSAGE_MAGIC_AT] <= MAGIC_MAX
+            if is_old:
+                batch_size = load_i32(batch + BATCH_LENGTH_END - 4) + <int64_t>ENTRY_HEADER_BYTES
+                if batch_size < MESSAGE_0_BYTES_MIN:
+                    error = CORRUPT_MESSAGE
+                    break
+            elif header_size < BATCH_HEADER_BYTES:
+                break
+            elif peek_batch_header(batch, BATCH_HEADER_BYTES, &info) != BATCH_OK:
                 error = CORRUPT_MESSAGE
                 break
-            batch_size = info.batch_length + <int64_t>BATCH_LENGTH_END
+            else:
+                batch_size = info.batch_length + <int64_t>BATCH_LENGTH_END
             if batch_size > size - at:
                 break
             if at + batch_size > loaded + self.raw.size:
@@ -264,14 +290,19 @@ cdef class DownConverter:
                     break
             batch = self.raw.data + (at - loaded)
             before = self.out.size
-            error = self.add_batch(batch, &info, wish, wish.bytes_max - (before - start))
+            if is_old:
+                last_offset = load_i64(batch)
+                error = self.add_entry(batch, <Py_ssize_t>batch_size, wish)
+            else:
+                last_offset = info.base_offset + info.last_offset_delta
+                error = self.add_batch(batch, &info, wish, wish.bytes_max - (before - start))
             if error == 0 and not wish.hard and self.out.size - start > wish.bytes_max and (
                 before > start or not wish.at_least_one
             ):
                 self.out.size = before
                 break
             if error == 0:
-                next_offset[0] = info.base_offset + info.last_offset_delta + 1
+                next_offset[0] = last_offset + 1
                 at += batch_size
         if error != 0 and self.out.size > start:
             error = 0  # what comes before it goes out; the client meets the error when it asks for the rest
@@ -291,6 +322,83 @@ cdef class DownConverter:
             if n <= 0:
                 break
             self.raw.size += n
+        return 0
+
+    cdef int16_t add_entry(self, const uint8_t* data, Py_ssize_t size, const Wish* wish) except -2:
+        """Append a message of format 0 or 1, or a wrapper, as the log has it; of format 1 for a reader of 0 converted.
+
+        COMPAT: as Kafka, nothing is converted up, and a wrapper comes whole.
+        """
+        cdef:
+            Message message
+            int8_t attributes
+        if load_i64(data) < wish.from_offset:
+            return 0
+        if read_message(data, data + size, &message) != MESSAGE_OK:
+            return CORRUPT_MESSAGE
+        reserve(&self.out, size)
+        if message.magic <= wish.magic:
+            memcpy(self.out.data + self.out.size, data, <size_t>size)
+            self.out.size += size
+            return 0
+        attributes = message.attributes & MESSAGE_CODEC_MASK
+        if attributes:
+            return self.add_older_wrapper(&message, wish)
+        self.out.size = put_message(
+            self.out.data + self.out.size, message.offset, wish.magic, 0, -1, message.key, message.key_size,
+            message.value, message.value_size
+        ) - self.out.data
+        return 0
+
+    cdef int16_t add_older_wrapper(self, const Message* wrapper, const Wish* wish) except -2:
+        """Append a wrapper of format 1 in format 0, its messages with absolute offsets."""
+        cdef:
+            Message message
+            int codec = wrapper.attributes & MESSAGE_CODEC_MASK
+            int64_t first = 0
+            int64_t offset
+            const uint8_t* p
+            const uint8_t* end
+            bytes content
+            bytes packed
+        try:
+            content = unwrapped(wrapper, DECOMPRESSED_MAX)
+        except MessageSetRefused as refused:
+            return <int16_t>refused.args[0] if refused.args[0] == UNSUPPORTED_COMPRESSION_TYPE else CORRUPT_MESSAGE
+        p = <const uint8_t*>PyBytes_AS_STRING(content)
+        end = p + PyBytes_GET_SIZE(content)
+        while p != end:
+            # The last message belongs to the wrapper's offset.
+            if read_message(p, end, &message) != MESSAGE_OK or message.attributes & MESSAGE_CODEC_MASK:
+                return CORRUPT_MESSAGE
+            first = wrapper.offset - message.offset
+            p += message.size
+        self.inner.size = 0
+        # A message of format 0 is shorter than one of format 1.
+        reserve(&self.inner, PyBytes_GET_SIZE(content) + 1)
+        p = <const uint8_t*>PyBytes_AS_STRING(content)
+        while p != end:
+            read_message(p, end, &message)
+            p += message.size
+            offset = first + message.offset
+            if offset >= wish.from_offset:
+                self.inner.size = put_message(
+                    self.inner.data + self.inner.size, offset, wish.magic, 0, -1, message.key, message.key_size,
+                    message.value, message.value_size
+                ) - self.inner.data
+        # SAFETY: the view borrows `inner` and is released before that is used again.
+        view = PyMemoryView_FromMemory(<char*>self.inner.data, self.inner.size, PyBUF_READ)
+        try:
+            packed = compression().compress(codec, view, GZIP_LEVEL if codec == CODEC_GZIP else None)
+        finally:
+            view.release()
+        if codec == CODEC_LZ4:
+            set_lz4_checksum(<uint8_t*>PyBytes_AS_STRING(packed), PyBytes_GET_SIZE(packed), True)
+        reserve(&self.out, PyBytes_GET_SIZE(packed) + <Py_ssize_t>MESSAGE_1_BYTES_MIN)
+        self.out.size = put_message(
+            self.out.data + self.out.size, wrapper.offset, wish.magic, <int8_t>codec, -1, NULL, -1,
+            <const uint8_t*>PyBytes_AS_STRING(packed), <int32_t>PyBytes_GET_SIZE(packed)
+        ) - self.out.data
         return 0
 
     cdef int16_t add_batch(self, const uint8_t* batch, const BatchInfo* info, const Wish* wish, int64_t room) except -2:
