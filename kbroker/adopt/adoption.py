@@ -31,6 +31,7 @@ def adopt(
     dry_run: bool = False,
     broker_id: int = -1,
     metadata_log_dir: str | None = None,
+    zookeeper: str | None = None,
     missing_begin_empty: bool = False,
 ) -> None:
     """Adopt a broker's data directories, or tell that it is done already.
@@ -46,6 +47,7 @@ def adopt(
         plan = make_plan(
             log_dirs,
             metadata_log_dir=metadata_log_dir,
+            zookeeper=zookeeper,
             missing_begin_empty=missing_begin_empty,
             progress=progress,
         )

@@ -39,11 +39,13 @@ class PartitionImage:
 class TopicImage:
     """A topic and its partitions by number."""
 
-    __slots__ = ("name", "partitions", "topic_id")
+    __slots__ = ("id_is_made_up", "name", "partitions", "topic_id")
 
     def __init__(self, name: str, topic_id: bytes) -> None:
         self.name = name
         self.topic_id = topic_id
+        # From a ZooKeeper that knows no ids: that of its directories counts, if they have one.
+        self.id_is_made_up = False
         self.partitions: dict[int, PartitionImage] = {}
 
 

@@ -77,17 +77,23 @@ def make_plan(
     log_dirs: Sequence[str],
     *,
     metadata_log_dir: str | None = None,
+    zookeeper: str | None = None,
     missing_begin_empty: bool = False,
     progress: Progress = lambda _text: None,
 ) -> Plan:
     """Read everything, change nothing. Raises Refusal, OSError.
 
     metadata_log_dir: where ``__cluster_metadata-0`` is, if in none of ``log_dirs``.
+    zookeeper: where a Kafka in ZooKeeper mode keeps settings, which are not known without it.
     missing_begin_empty: partitions that are not here are made anew, instead of a Refusal.
     """
     directories = read_directories(log_dirs)
     plan = Plan(directories[0].identity, directories)
     metadata = find_metadata(directories, metadata_log_dir)
+    if metadata is None and zookeeper is not None:
+        from kbroker.adopt.zookeeper import read_metadata as read_zookeeper
+
+        metadata = read_zookeeper(zookeeper, plan.identity)
     found = _look_at_logs(directories, metadata, progress)
     if metadata is None:
         _plan_without_metadata(plan, found)
@@ -207,16 +213,19 @@ def _add_topic(
 
 
 def _plan_from_metadata(plan: Plan, metadata: MetadataImage, found: Found) -> None:
-    plan.metadata_end_offset = metadata.end_offset
+    if plan.identity.is_kraft:
+        plan.metadata_end_offset = metadata.end_offset
     plan.features = dict(sorted(metadata.features.items()))
     for image in sorted(metadata.topics.values(), key=lambda one: one.name):
         here = found.pop(image.name, {})
         _check_topic(plan, image, here)
         config, notes = kept_topic_settings(metadata, image.name)
         plan.notes += notes
-        topic = _add_topic(
-            plan, image.name, image.topic_id, config, max(image.partitions, default=-1) + 1, here
-        )
+        topic_id = image.topic_id
+        if image.id_is_made_up:
+            topic_id = _topic_id(image.name, here) or topic_id
+        count = max(image.partitions, default=-1) + 1
+        topic = _add_topic(plan, image.name, topic_id, config, count, here)
         for number, partition in image.partitions.items():
             known = topic.leader_epochs.get(number, 0)
             topic.leader_epochs[number] = max(known, partition.leader_epoch + 1)
@@ -240,7 +249,8 @@ def _plan_from_metadata(plan: Plan, metadata: MetadataImage, found: Found) -> No
 
 def _check_topic(plan: Plan, image: TopicImage, here: Mapping[int, logs.FoundLog]) -> None:
     on_disk = _topic_id(image.name, here)
-    if on_disk is not None and on_disk != image.topic_id:
+    if on_disk not in (None, image.topic_id) and not image.id_is_made_up:
+        assert on_disk is not None
         path = next(iter(here.values())).path
         raise Refusal(
             f"{path}/partition.metadata: topic id {format_topic_id(on_disk)}, but the metadata says"
@@ -279,7 +289,8 @@ def _plan_without_metadata(plan: Plan, found: Found) -> None:
     plan.notes.append(
         "The topics' settings were in ZooKeeper and are not known. Nothing is deleted for that:"
         " topics get retention.ms=-1 and retention.bytes=-1, and cleanup.policy=compact where a"
-        " log was compacted. Give each topic its own with kafka-configs once the broker runs."
+        " log was compacted. Name that ZooKeeper with --zookeeper to have them taken over, or give"
+        " each topic its own with kafka-configs once the broker runs."
     )
     plan.notes.append(
         "Partitions behind the last one found here, and replicas on other brokers, are not known."
@@ -320,7 +331,8 @@ def _where(
     """What is known about a partition that is not here."""
     if metadata is None:
         return ", other partitions of the topic are there"
-    partition = metadata.topics[topic.topic_id].partitions.get(number)
+    images = (image for image in metadata.topics.values() if image.name == topic.name)
+    partition = next(images).partitions.get(number)
     if partition is None:
         return ""
     if plan.identity.broker_id not in partition.replicas:

@@ -14,12 +14,12 @@ from kbroker.adopt import older_records
 from kbroker.adopt.errors import Refusal
 from kbroker.adopt.holdings import HeldTopic, Holdings
 from kbroker.adopt.to_kraft import set_metadata_log_aside
+from kbroker.adopt.zookeeper import check, connected
 from kbroker.controller.persistence import PRODUCER_ID_BLOCK_SIZE
 from kbroker.metastore import paths
 from kbroker.storage.files import replace_file
 from kbroker.supervisor.data_dirs import META_NAME
 
-CONNECT_TIMEOUT_S = 10.0
 CHANGES = "/config/changes"
 
 Say = Callable[[str], None]
@@ -33,9 +33,8 @@ def give_back(holdings: Holdings, connect: str, say: Say, *, dry_run: bool) -> l
             f"{strays[0]}: Kafka 2.7 does not start beside a directory of that name; move it out of"
             " the data directory, or remove it"
         )
-    client = _connect(connect)
-    try:
-        _check(client, holdings, connect)
+    with connected(connect) as client:
+        check(client, connect, holdings.cluster_id, holdings.broker_id)
         changes = older_records.find(holdings)
         for path, count in changes.items():
             say(f"{path}: {count} records of coordinators are rewritten for Kafka 2.7.")
@@ -46,51 +45,12 @@ def give_back(holdings: Holdings, connect: str, say: Say, *, dry_run: bool) -> l
                 _write_meta(holdings, log_dir)
             _tell(client, holdings)
             say(f"ZooKeeper {connect} is told of {len(holdings.topics)} topics.")
-    finally:
-        client.stop()
-        client.close()
     return [
         "Start Kafka with these settings:",
         f"  broker.id={holdings.broker_id}",
         f"  zookeeper.connect={connect}",
         f"  log.dirs={','.join(holdings.log_dirs)}",
     ]
-
-
-def _connect(connect: str) -> Any:
-    try:
-        from kazoo.client import KazooClient
-        from kazoo.handlers.threading import KazooTimeoutError
-    except ImportError:
-        raise Refusal(
-            "ZooKeeper is reached through kazoo: pip install 'kbroker[zookeeper]'"
-        ) from None
-    client = KazooClient(hosts=connect)
-    try:
-        client.start(CONNECT_TIMEOUT_S)
-    except KazooTimeoutError as error:
-        client.close()
-        raise Refusal(
-            f"ZooKeeper {connect} does not answer within {CONNECT_TIMEOUT_S:g} s; is it running?"
-        ) from error
-    return client
-
-
-def _check(client: Any, holdings: Holdings, connect: str) -> None:
-    """Nothing there may be of another cluster, or alive. Raises Refusal."""
-    if client.exists(paths.CLUSTER_ID):
-        found = paths.decode_cluster_id(client.get(paths.CLUSTER_ID)[0])
-        if found != holdings.cluster_id:
-            raise Refusal(
-                f"ZooKeeper {connect} is of cluster {found}, these directories are of"
-                f" {holdings.cluster_id}; use the ZooKeeper the data came from, an empty one, or a"
-                " path of its own (HOST:PORT/PATH)"
-            )
-    if client.exists(paths.broker(holdings.broker_id)):
-        raise Refusal(
-            f"ZooKeeper {connect}: broker {holdings.broker_id} is registered; stop it, or wait"
-            " until its session has ended"
-        )
 
 
 def _tell(client: Any, holdings: Holdings) -> None:

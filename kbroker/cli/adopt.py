@@ -71,7 +71,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--zookeeper",
         metavar="HOST:PORT[/PATH]",
-        help="with --back-to kafka-2.7: where that Kafka keeps its metadata (zookeeper.connect)",
+        help="of Kafka 2.x: where it keeps its metadata (zookeeper.connect), to take the topics'"
+        " settings over, and to tell it with --back-to kafka-2.7",
     )
     parser.add_argument("--version", action="version", version=f"kbroker {__version__}")
     return parser
@@ -122,6 +123,7 @@ def _run(found: argparse.Namespace, lines: _Lines) -> None:
         dry_run=found.dry_run,
         broker_id=source.broker_id,
         metadata_log_dir=source.metadata_log_dir,
+        zookeeper=found.zookeeper,
         missing_begin_empty=found.missing_begin_empty,
     )
 

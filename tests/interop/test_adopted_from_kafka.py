@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -124,4 +125,19 @@ def test_directories_of_zookeeper_mode_are_adopted_and_served(
             # Kafka begins with its checkpoints half a minute after its start.
             wait_until(lambda: moving.log_start(kafka.log_dirs, "cut") == 25, 60)
         getattr(kafka, stop)()
+        if stop == "stop":
+            check_settings_of_zookeeper(kafka, zookeeper, tmp_path / "copy", seen)
     move_in(kafka, tmp_path, seen, capsys)
+
+
+def check_settings_of_zookeeper(kafka: Kafka, zookeeper: ZooKeeper, home: Path, seen: Seen) -> None:
+    """With its ZooKeeper named, the topics keep their settings."""
+    pytest.importorskip("kazoo")
+    copies = [home / log_dir.name for log_dir in kafka.log_dirs]
+    for log_dir, copy in zip(kafka.log_dirs, copies, strict=True):
+        shutil.copytree(log_dir, copy)
+    assert adopted(copies, "--zookeeper", zookeeper.bootstrap) == 0
+    with served(copies, 0, home) as broker:
+        assert moving.topic_settings(broker.bootstrap, seen.settings) == seen.settings
+        assert moving.broker_settings(broker.bootstrap, 0) == {"log.cleaner.backoff.ms": "14321"}
+        assert moving.read_all(broker.bootstrap).keys() == seen.records.keys()

@@ -15,7 +15,7 @@ from doubles.kraft_dirs import (
 )
 
 from kbroker.adopt import metadata_records as records
-from kbroker.adopt import older_records, release, to_zookeeper
+from kbroker.adopt import older_records, release, zookeeper
 from kbroker.adopt.batch_files import batches_of
 from kbroker.adopt.metadata_records import decode_record
 from kbroker.cli.adopt import EXIT_REFUSED, EXIT_USAGE, main
@@ -144,7 +144,7 @@ def test_stray_directory_is_refused_where_kafka_would_not_start(directory, capsy
 
 def test_zookeeper_that_does_not_answer_is_refused(directory, capsys, monkeypatch):
     pytest.importorskip("kazoo")
-    monkeypatch.setattr(to_zookeeper, "CONNECT_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(zookeeper, "CONNECT_TIMEOUT_S", 0.2)
     text = refused(capsys, directory, "kafka-2.7", "--zookeeper", "127.0.0.1:1")
     assert "does not answer" in text
 

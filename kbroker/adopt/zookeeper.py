@@ -1,0 +1,140 @@
+"""The ZooKeeper of an Apache Kafka 2.x: a connection, and what its nodes say of topics.
+
+``kazoo`` is imported here and nowhere else in this package.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from kbroker.adopt import metadata_records as records
+from kbroker.adopt.directories import Identity
+from kbroker.adopt.errors import Refusal
+from kbroker.adopt.metadata_image import MetadataImage
+from kbroker.controller.persistence import new_topic_id
+from kbroker.metastore import paths
+
+CONNECT_TIMEOUT_S = 10.0
+ACLS = "/kafka-acl"
+USERS, CLIENTS = "/config/users", "/config/clients"
+
+
+@contextmanager
+def connected(connect: str) -> Iterator[Any]:
+    """A client of ``connect`` (HOST:PORT[,...][/PATH]). Raises Refusal."""
+    try:
+        from kazoo.client import KazooClient
+        from kazoo.exceptions import KazooException
+        from kazoo.handlers.threading import KazooTimeoutError
+    except ImportError:
+        raise Refusal(
+            "ZooKeeper is reached through kazoo: pip install 'kbroker[zookeeper]'"
+        ) from None
+    client = KazooClient(hosts=connect)
+    try:
+        client.start(CONNECT_TIMEOUT_S)
+        yield client
+    except KazooTimeoutError as error:
+        raise Refusal(
+            f"ZooKeeper {connect} does not answer within {CONNECT_TIMEOUT_S:g} s; is it running?"
+        ) from error
+    except KazooException as error:
+        raise Refusal(f"ZooKeeper {connect}: {type(error).__name__} {error}") from error
+    finally:
+        client.stop()
+        client.close()
+
+
+def check(client: Any, connect: str, cluster_id: str, broker_id: int) -> None:
+    """Nothing there may be of another cluster, or alive. Raises Refusal."""
+    if client.exists(paths.CLUSTER_ID):
+        found = paths.decode_cluster_id(client.get(paths.CLUSTER_ID)[0])
+        if found != cluster_id:
+            raise Refusal(
+                f"ZooKeeper {connect} is of cluster {found}, these directories are of {cluster_id};"
+                " use the ZooKeeper the data came from, an empty one, or a path of its own"
+                " (HOST:PORT/PATH)"
+            )
+    if client.exists(paths.broker(broker_id)):
+        raise Refusal(
+            f"ZooKeeper {connect}: broker {broker_id} is registered; stop it, or wait until its"
+            " session has ended"
+        )
+
+
+def read_metadata(connect: str, identity: Identity) -> MetadataImage:
+    """What the nodes say, in the form of KRaft's metadata. Changes nothing. Raises Refusal.
+
+    A topic without an id in its node (Kafka before 2.8) gets a new one; that of its directories
+    counts, if they have one.
+    """
+    image = MetadataImage()
+    with connected(connect) as client:
+        check(client, connect, identity.cluster_id, identity.broker_id)
+        if not client.exists(paths.CLUSTER_ID):
+            raise Refusal(
+                f"ZooKeeper {connect} has no cluster in it; say zookeeper.connect as Kafka's"
+                " server.properties has it, with its path"
+            )
+        try:
+            for name in sorted(client.get_children(paths.BROKER_TOPICS)):
+                _read_topic(client, image, name)
+            for name in client.get_children(paths.TOPIC_CONFIGS):
+                config = paths.decode_config(client.get(paths.topic_config(name))[0])
+                image.configs[records.TOPIC_RESOURCE, name] = config
+            for entity in client.get_children(paths.BROKER_CONFIGS):
+                config = paths.decode_config(client.get(f"{paths.BROKER_CONFIGS}/{entity}")[0])
+                name = "" if entity == paths.DEFAULT_ENTITY else entity
+                image.configs[records.BROKER_RESOURCE, name] = config
+            if client.exists(paths.PRODUCER_ID_BLOCK):
+                last = paths.decode_producer_id_block(client.get(paths.PRODUCER_ID_BLOCK)[0])
+                image.next_producer_id = None if last is None else last + 1
+            _count_security(client, image)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise Refusal(f"ZooKeeper {connect}: a node is not as Kafka writes it: {error}") from (
+                error
+            )
+    return image
+
+
+def _read_topic(client: Any, image: MetadataImage, name: str) -> None:
+    if client.exists(paths.delete_topic(name)):
+        return
+    topic_id, assignment = paths.decode_topic(client.get(paths.topic(name))[0])
+    made_up = topic_id is None
+    topic_id = topic_id or new_topic_id()
+    image.apply(records.TopicRecord(name=name, topic_id=topic_id))
+    image.topics[topic_id].id_is_made_up = made_up
+    for number, replicas in assignment.items():
+        leader, epoch, isr = -1, 0, replicas
+        if client.exists(paths.partition_state(name, number)):
+            data = client.get(paths.partition_state(name, number))[0]
+            leader, epoch, isr = paths.decode_partition_state(data)
+        image.apply(
+            records.PartitionRecord(
+                partition_id=number, topic_id=topic_id, replicas=replicas, isr=isr, leader=leader,
+                leader_epoch=epoch, partition_epoch=0,
+            )
+        )  # fmt: skip
+
+
+def _count_security(client: Any, image: MetadataImage) -> None:
+    """Access rules, credentials and quotas, which are only counted."""
+    for kind in _children(client, ACLS):
+        for name in _children(client, f"{ACLS}/{kind}"):
+            found = json.loads(client.get(f"{ACLS}/{kind}/{name}")[0] or b"{}").get("acls", [])
+            image.acls |= {f"{kind}/{name}/{n}".encode() for n in range(len(found))}
+    for place in (USERS, CLIENTS):
+        for name in _children(client, place):
+            for key in paths.decode_config(client.get(f"{place}/{name}")[0]):
+                if key.startswith("SCRAM-"):
+                    image.scram.add((name, hash(key)))
+                else:
+                    image.quotas.add((((place, name),), key))
+
+
+def _children(client: Any, path: str) -> list[str]:
+    return list(client.get_children(path)) if client.exists(path) else []
