@@ -25,6 +25,9 @@ PARTITIONS = 24
 SHORT_S, LONG_S = 8.0, 120.0
 RATE = 300
 DRAIN_S = 60.0
+# A consumer of librdkafka that is closed between the two steps of its join leaves an id that nobody
+# joins with, and the group waits for that until its session ends; with Apache Kafka it is the same.
+SESSION_MS = 10_000
 # Not kafka-python 3.0: it keeps its position of a partition that it had two generations ago when
 # the one between ended before its assignment came, and reads again what others have committed.
 CLASSIC = ["confluent-kafka"] * 6 + ["aiokafka"] * 3
@@ -88,7 +91,7 @@ def churn(
 
     def run(chance: random.Random, seconds: float) -> tuple[list[Member], list[Member]]:
         def one() -> Member:
-            member = join(chance.choice(names), group, topic, session_ms=30_000, **how)
+            member = join(chance.choice(names), group, topic, session_ms=SESSION_MS, **how)
             everyone.append(member)
             return member
 
@@ -178,8 +181,7 @@ MODES = [
 ]
 
 
-# The eager protocol is churned by test-all alone: a run in a few fails (CHANGELOG, Known issues).
-@pytest.mark.parametrize(("names", "how"), [MODES[2]])
+@pytest.mark.parametrize(("names", "how"), [MODES[0], MODES[2]])
 def test_each_record_has_one_owner_while_members_come_and_go(
     names: list[str],
     how: dict[str, str],

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from interop.drivers import WAIT_S, ClientError
 
 Partition = tuple[str, int]
-CLOSE_TIMEOUT_S = WAIT_S + 10
+CLOSE_MARGIN_S = 10
 POLL_S = 0.05
 CLOSE_COMMITS = 50
 
@@ -101,6 +101,8 @@ class ThreadMember:
     name = ""
 
     def __init__(self, bootstrap: str, subscription: Subscription) -> None:
+        # What needs a generation may have to wait for the sessions of others to end.
+        self.join_timeout_s = WAIT_S + 2 * subscription.session_ms / 1000
         self.bootstrap = bootstrap
         self.subscription = subscription
         self._owned: set[Partition] = set()
@@ -239,7 +241,7 @@ class ThreadMember:
 
     def close(self) -> None:
         self._stopping.set()
-        self._thread.join(CLOSE_TIMEOUT_S)
+        self._thread.join(self.join_timeout_s + CLOSE_MARGIN_S)
         assert not self._thread.is_alive(), f"{self.name} does not end"
         self._check()
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from interop.drivers import WAIT_S
 from interop.drivers.java import Java
-from interop.drivers.members import CLOSE_TIMEOUT_S, Move, Partition, Subscription, Taken
+from interop.drivers.members import CLOSE_MARGIN_S, Move, Partition, Subscription, Taken
 
 ASSIGNORS = {
     "range": "org.apache.kafka.clients.consumer.RangeAssignor",
@@ -174,7 +174,7 @@ class KcatMember:
             self._process.wait()
             raise
         for reader in self._readers:
-            reader.join(CLOSE_TIMEOUT_S)
+            reader.join(WAIT_S + CLOSE_MARGIN_S)
         assert self._process.stdout is not None and self._process.stderr is not None
         self._process.stdout.close()
         self._process.stderr.close()

@@ -206,7 +206,7 @@ class AioMember(ThreadMember):
                 self.consumer.subscribe(list(wanted.topics), listener=Listener())
             await self.consumer.start()
 
-        self._loop.run_until_complete(asyncio.wait_for(start(), WAIT_S))
+        self._loop.run_until_complete(asyncio.wait_for(start(), self.join_timeout_s))
 
     def _poll(self, timeout_s: float) -> None:
         work = self.consumer.getmany(timeout_ms=int(timeout_s * 1000))
