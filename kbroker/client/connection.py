@@ -176,7 +176,8 @@ class Connection:
         # A broker that does not know the version answers in version 0, which starts with its error.
         if len(body) >= 2 and body[:2] != b"\0\0":
             version = 0
-        return self._decoded(ApiVersionsResponse, version, body)
+        answer: ApiVersionsResponse = self._decoded(ApiVersionsResponse, version, body)
+        return answer
 
     def version_of(self, api_key: int, at_most: int | None = None) -> int:
         """The newest version that both sides speak. Raises UnsupportedByBroker."""

@@ -454,7 +454,8 @@ class BatchProducer:
         # An older batch is still on its way, to another leader, or waits to be sent again.
         behind = state.in_flight[0] is not batch or self._was_put_back(state)
         out_of_order = code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-        if error.retriable or (out_of_order and behind):
+        error.retriable = error.retriable or (out_of_order and behind)
+        if error.retriable:
             self.cluster.forget_topic(topic)
             self._put_back(state, batch, error)
             return

@@ -15,6 +15,7 @@ from kbroker.client.cluster import TRANSACTION, Cluster
 from kbroker.client.errors import ClientError, RefusedError
 from kbroker.client.offsets import TopicPartition, first_partition_error
 from kbroker.errors import ErrorCode
+from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from kbroker.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from kbroker.protocol.messages.end_txn import EndTxnRequest
@@ -79,7 +80,7 @@ def _speaks_second(cluster: Cluster, transactional_id: str, deadline: float | No
             node = cluster.coordinator(transactional_id, TRANSACTION, retry)
             connection = cluster.connection(node, retry)
             level = connection.finalized_features.get(_FEATURE, 0)
-            return level >= 2 and connection.version_of(26) >= _END_TXN_2
+            return level >= 2 and connection.version_of(ApiKey.END_TXN) >= _END_TXN_2
         except ClientError as error:
             retry.pause(error)
 
@@ -114,7 +115,8 @@ def add_partitions(
         ]
         # The others were not attempted because of one.
         real = [code for code in codes if code != ErrorCode.OPERATION_NOT_ATTEMPTED]
-        return (real or codes or [0])[0]
+        first: int = (real or codes or [0])[0]
+        return first
 
     assert identity.transactional_id is not None
     cluster.call_coordinator(

@@ -1,0 +1,154 @@
+"""A producer against a broker that fails in every way between any two requests: each batch is in
+the log once, in order."""
+
+from __future__ import annotations
+
+import os
+import random
+from typing import Any
+
+import pytest
+from doubles.fake_broker import FakeBroker
+
+from kbroker.client.cluster import Cluster
+from kbroker.client.errors import RefusedError, Timeout
+from kbroker.client.produce import BatchProducer
+from kbroker.errors import ErrorCode
+from kbroker.protocol.api import ApiKey
+from kbroker.protocol.message import Message
+from kbroker.protocol.messages.init_producer_id import InitProducerIdResponse
+from kbroker.protocol.messages.metadata import MetadataResponse
+from kbroker.protocol.messages.produce import ProduceResponse
+from kbroker.record.batch import RecordBatch
+from kbroker.record.builder import BatchBuilder
+
+pytestmark = pytest.mark.fault
+
+SEED = int(os.environ.get("KBROKER_FAULT_SEED", random.randrange(1 << 30)))
+PASSING = (3, 5, 6, 7, 19, 56)  # UNKNOWN_TOPIC_OR_PARTITION, LEADER_NOT_AVAILABLE, ...
+
+
+class ModelBroker:
+    """Logs by the rules of Apache Kafka: any first sequence number of a producer is taken, the last
+    five batches are known again, others must follow."""
+
+    def __init__(self, seed: int, rate: float, partitions: int = 3) -> None:
+        self.random = random.Random(seed)
+        self.rate = rate
+        self.partitions = partitions
+        self.logs: dict[int, list[int]] = {n: [] for n in range(partitions)}
+        self.next: dict[int, int] = {}
+        self.recent: dict[int, list[int]] = {n: [] for n in range(partitions)}
+        self.faults = 0
+        self.server = FakeBroker(
+            {
+                ApiKey.METADATA: self.metadata,
+                ApiKey.INIT_PRODUCER_ID: lambda request, state: InitProducerIdResponse(
+                    producer_id=7, producer_epoch=0
+                ),
+                ApiKey.PRODUCE: self.produce,
+            }
+        )
+
+    def metadata(self, request: Any, state: dict[str, Any]) -> Message:
+        answer: Any = self.server.metadata(request, state)
+        rows = [
+            MetadataResponse.MetadataResponsePartition(
+                partition_index=n, leader_id=0, replica_nodes=[0], isr_nodes=[0]
+            )
+            for n in range(self.partitions)
+        ]
+        answer.topics = [MetadataResponse.MetadataResponseTopic(name="t", partitions=rows)]
+        return answer
+
+    def produce(self, request: Any, state: dict[str, Any]) -> Message | None:
+        lost_before = self.fails()
+        if lost_before:
+            return None
+        rows = []
+        for one in request.topic_data[0].partition_data:
+            code = self.random.choice(PASSING) if self.fails() else 0
+            # Some errors come after the batch was written.
+            if code in (0, 7):
+                code = self.append(one.index, bytes(one.records)) or code
+            rows.append(
+                ProduceResponse.PartitionProduceResponse(
+                    index=one.index, error_code=code, base_offset=0
+                )
+            )
+        if self.fails():
+            return None  # written, and the answer is lost
+        topic = ProduceResponse.TopicProduceResponse(name="t", partition_responses=rows)
+        return ProduceResponse(responses=[topic])
+
+    def fails(self) -> bool:
+        failing = self.random.random() < self.rate
+        self.faults += failing
+        return failing
+
+    def append(self, partition: int, data: bytes) -> int:
+        batch = RecordBatch(data)
+        sequence = batch.header.base_sequence
+        if sequence in self.recent[partition]:
+            return 0
+        if sequence != self.next.get(partition, sequence):
+            return int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+        self.logs[partition] += [int(record.value) for record in batch.records()]
+        self.next[partition] = sequence + batch.record_count
+        self.recent[partition] = [*self.recent[partition], sequence][-5:]
+        return 0
+
+
+def batch_of(first: int, count: int) -> bytearray:
+    builder = BatchBuilder()
+    for number in range(first, first + count):
+        builder.append(b"%d" % number, timestamp=1)
+    return bytearray(builder.build())
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.02, 0.1])
+@pytest.mark.parametrize("max_in_flight", [1, 5])
+def test_every_batch_is_in_the_log_once_and_in_order(rate, max_in_flight):
+    model = ModelBroker(SEED, rate)
+    pick = random.Random(SEED + 1)
+    sent: dict[int, list[int]] = {n: [] for n in range(3)}
+
+    with model.server, Cluster(model.server.bootstrap, deadline=30) as cluster:
+        with BatchProducer(cluster, max_in_flight=max_in_flight, request_bytes=2000) as producer:
+            for number in range(120):
+                partition, count = pick.randrange(3), pick.randrange(1, 8)
+                producer.send("t", partition, batch_of(number * 10, count), count)
+                sent[partition] += range(number * 10, number * 10 + count)
+                if pick.random() < 0.1:
+                    producer.flush()
+        acknowledged = producer.acknowledged
+
+    assert model.logs == sent, f"seed {SEED}, {model.faults} faults"
+    assert acknowledged == {("t", n): len(rows) for n, rows in sent.items()}
+    assert (model.faults > 0) == (rate > 0)
+
+
+def test_broker_that_never_takes_a_batch_costs_no_more_than_the_delivery_timeout():
+    model = ModelBroker(SEED, 0.0)
+    model.append = lambda partition, data: 6  # type: ignore[method-assign]
+
+    with model.server, Cluster(model.server.bootstrap, deadline=30) as cluster:
+        producer = BatchProducer(cluster, delivery_timeout=0.5)
+        producer.send("t", 0, batch_of(0, 1), 1)
+        with pytest.raises(Timeout, match="t-0"):
+            producer.flush()
+        with pytest.raises(Timeout):
+            producer.send("t", 1, batch_of(0, 1), 1)
+
+
+def test_sequence_that_is_lost_for_good_ends_the_producer():
+    model = ModelBroker(SEED, 0.0)
+
+    with model.server, Cluster(model.server.bootstrap, deadline=30) as cluster:
+        producer = BatchProducer(cluster)
+        producer.send("t", 0, batch_of(0, 1), 1)
+        producer.flush()
+        model.next[0] = 99
+        producer.send("t", 0, batch_of(1, 1), 1)
+        with pytest.raises(RefusedError, match="OUT_OF_ORDER"):
+            producer.flush()
