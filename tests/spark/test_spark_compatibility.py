@@ -5,6 +5,7 @@ import uuid
 from pathlib import Path
 
 import pytest
+from doubles.message_sets import OldMessage, set_bytes, wrapper_bytes
 from doubles.topics import Record, create_topic, fill, producer, send
 
 from kbroker.testing import wait_until
@@ -207,6 +208,7 @@ def test_transactions_aborted_and_open_look_the_same(both, kafka_broker):
     made.abort_transaction(30)
 
 
+@pytest.mark.slow
 def test_compacted_gaps_look_the_same(both, kafka_broker):
     name = f"gaps-{uuid.uuid4().hex[:8]}"
     config = {
@@ -288,3 +290,47 @@ def test_stream_goes_on_from_a_checkpoint_of_the_connector(spark, both, kafka_br
 
     found = sorted((row.partition, row.offset) for row in seen)
     assert found == [(p, n) for p in (0, 1) for n in range(15)]
+
+
+def old_sets(magic, first):
+    """Plain messages, then a wrapper in each codec that the format knows."""
+    offset, data = first, b""
+    for codec in (0, 1, 2, 3):
+        stamp = -1 if magic == 0 else FIRST_MS
+        messages = [
+            OldMessage(
+                offset + n,
+                stamp if magic == 0 else stamp + offset + n,
+                None if n % 3 == 0 else b"k%d" % n,
+                None if n == 5 else b"format %d codec %d " % (magic, codec) * n,
+            )
+            for n in range(8)
+        ]
+        data += wrapper_bytes(magic, codec, messages) if codec else set_bytes(magic, messages)
+        offset += len(messages)
+    return offset, data
+
+
+@pytest.mark.slow
+def test_message_formats_0_and_1_look_the_same(both, kafka_broker):
+    name = f"old-{uuid.uuid4().hex[:8]}"
+    create_topic(kafka_broker.bootstrap, name)
+    fill(kafka_broker.bootstrap, name, [Record(b"k", b"new")])
+    kafka_broker.halt()
+    folder = kafka_broker.home / "data" / f"{name}-0"
+    newest = (folder / f"{0:020}.log").read_bytes()
+    middle, zero = old_sets(0, 0)
+    end, one = old_sets(1, middle)
+    for file in folder.iterdir():
+        if file.suffix in (".index", ".timeindex", ".snapshot"):
+            file.unlink()
+    # The first eight bytes of a batch are its offset, which its checksum does not cover.
+    moved = end.to_bytes(8, "big") + newest[8:]
+    (folder / f"{0:020}.log").write_bytes(zero + one + moved)
+    kafka_broker.launch()
+    kafka_broker.wait_until(lambda client: client.metadata(name).error_code == 0)
+
+    rows = same(both({"subscribe": name, "includeHeaders": "true"}))
+
+    assert len(rows) == end + 1
+    assert same(both({"subscribe": name, "minPartitions": "9"}))
