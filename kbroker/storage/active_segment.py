@@ -124,17 +124,17 @@ class ActiveSegment:
         self.offsets.resize_limit(bytes_max)
         self.times.resize_limit(bytes_max)
 
-    def trim(self, appender: LogAppender) -> None:
+    def trim(self, appender: LogAppender, *, in_place: bool = False) -> None:
         """Write the last time index entry and cut what was allocated ahead. Raises OSError.
 
-        Nothing may be appended after it.
+        Nothing may be appended after it. in_place: no other process reads the indexes any more.
         """
         if appender.max_timestamp >= 0:
             self.times.append_entry(
                 appender.max_timestamp, appender.max_timestamp_offset, final=True
             )
-        self.offsets.seal()
-        self.times.seal()
+        self.offsets.seal(in_place=in_place)
+        self.times.seal(in_place=in_place)
         if self._preallocated:
             # Log files are read with pread and sendfile, never mapped, and nobody reads past the
             # published end.

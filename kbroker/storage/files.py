@@ -5,9 +5,12 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import re
 
 from kbroker.storage.formats import TEMPORARY_SUFFIX
 
+# From this version on syncfs tells of failed writes.
+SYNCFS_TELLS = (5, 8)
 FULL_DISK_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -25,16 +28,23 @@ def sync_directory(path: str) -> None:
         os.close(fd)
 
 
-def sync_file_system(path: str) -> bool:
-    """Have the whole file system of ``path`` written to disk; whether that worked.
+def sync_file_system(fd: int) -> bool:
+    """Have the whole file system of an open file written to disk. Raises OSError.
 
-    A write that failed earlier is not told: log data is synced through its own descriptor as well.
+    True: every write of any file there that has failed since ``fd`` was opened would have been told
+    (Linux 5.8). False: nothing is known of failures.
     """
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        return bool(ctypes.CDLL(None).syncfs(fd) == 0)
-    finally:
-        os.close(fd)
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.syncfs(fd) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return linux_version() >= SYNCFS_TELLS
+
+
+def linux_version() -> tuple[int, int]:
+    """(major, minor) of the running kernel, (0, 0) if it does not say."""
+    found = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
 def sync_file(path: str) -> None:

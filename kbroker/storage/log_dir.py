@@ -13,7 +13,12 @@ from collections.abc import Mapping
 
 from kbroker.storage.checkpoint import CorruptCheckpointError, OffsetCheckpoint, TopicPartition
 from kbroker.storage.damage import DamagedLogError
-from kbroker.storage.files import remove_if_present, replace_file, sync_directory
+from kbroker.storage.files import (
+    remove_if_present,
+    replace_file,
+    sync_directory,
+    sync_file_system,
+)
 from kbroker.storage.formats import (
     CLEANER_CHECKPOINT,
     DELETE_DIR_SUFFIX,
@@ -77,6 +82,7 @@ class LogDir:
         "_gaps_known",
         "_recovery_points",
         "_start_offsets",
+        "_sync_fd",
         "arriving",
         "error",
         "futures",
@@ -99,13 +105,26 @@ class LogDir:
         self._gaps_known: frozenset[TopicPartition] = frozenset()
         # Partitions deleted since the start: no checkpoint may bring their lines back.
         self._dead: set[TopicPartition] = set()
+        # Open for as long as the directory is in use: syncfs tells of what has failed since.
+        self._sync_fd = -1
         try:
+            self._sync_fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             self.futures = scan_futures(path)
             self._recovery_points = self._read(RECOVERY_POINT_CHECKPOINT)
             self._start_offsets = self._read(LOG_START_CHECKPOINT) or {}
             self._gaps_known = frozenset(self._read(CLEANER_CHECKPOINT) or ())
         except OSError as error:
             self.error = error
+
+    def sync_everything(self) -> bool:
+        """Sync the file system the directory is on; see ``sync_file_system``. Raises OSError."""
+        return sync_file_system(self._sync_fd)
+
+    def close(self) -> None:
+        """Safe to call twice."""
+        if self._sync_fd >= 0:
+            os.close(self._sync_fd)
+            self._sync_fd = -1
 
     def _read(self, name: str) -> dict[TopicPartition, int] | None:
         try:

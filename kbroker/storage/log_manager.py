@@ -26,7 +26,6 @@ from kbroker.storage.files import (
     is_full_disk,
     remove_if_present,
     remove_tree,
-    sync_file_system,
 )
 from kbroker.storage.formats import (
     HIGH_WATERMARK_CHECKPOINT,
@@ -361,6 +360,8 @@ class LogManager:
                 log_dir.error = failure
                 log.error("checkpoints of %s not written: %s", log_dir.path, failure)
         self._logs.clear()
+        for log_dir in self._dirs:
+            log_dir.close()
         return clean and all(log_dir.error is None for log_dir in self._dirs)
 
     def _close_some(self, logs: list[PartitionLog], clean: bool) -> None:
@@ -374,17 +375,30 @@ class LogManager:
                 if job is not None:
                     jobs[entry.slot] = job
         if len(jobs) >= SYNC_AT_ONCE_MIN:
-            to_sync = {entry.log_dir for entry in logs if entry.slot in jobs}
-            synced = {path for path in to_sync if sync_file_system(path)}
-            for entry in logs:
-                if entry.slot in jobs and entry.log_dir in synced:
-                    jobs[entry.slot].keep_data_only()
+            self._sync_at_once([entry for entry in logs if entry.slot in jobs], jobs)
         for entry in logs:
             try:
                 entry.close(jobs.get(entry.slot))
             except OSError as error:
                 self._not_closed(entry, error)
             self.table.set_state(entry.slot, CLOSED)
+
+    def _sync_at_once(self, logs: list[PartitionLog], jobs: Mapping[int, FlushJob]) -> None:
+        """Sync whole file systems; each file by itself costs a flush of the disk's cache."""
+        for path in {entry.log_dir for entry in logs}:
+            log_dir = self.dir_at(path)
+            try:
+                tells_failures = log_dir.sync_everything()
+            except OSError as error:
+                # A sync of a single file after it could claim success.
+                log_dir.error = error
+                log.error("log directory %s was not synced: %s", path, error)
+                tells_failures = True
+            for entry in logs:
+                if entry.log_dir == path and tells_failures:
+                    jobs[entry.slot].settle()
+                elif entry.log_dir == path:
+                    jobs[entry.slot].keep_data_only()
 
     def _not_closed(self, entry: PartitionLog, error: OSError) -> None:
         # Also of a full disk: what is not written now is recovered at the next start.

@@ -627,7 +627,7 @@ class PartitionLog:
         self.appender.refuse_all()
         if self.log_end_offset == self._clean_end:
             return None
-        self._active.trim(self.appender)
+        self._active.trim(self.appender, in_place=True)
         snapshot = producer_snapshots.write_snapshot(self.path, self.appender.producers)
         self._unsynced.names_changed()
         is_synced = self.log_end_offset == self.recovery_point

@@ -176,8 +176,9 @@ class Segment:
                 times.append_entry(scan.max_timestamp, scan.max_timestamp_offset, final=True)
         finally:
             os.close(fd)
-        offsets.seal()
-        times.seal()
+        # Made a moment ago: nobody else has them mapped.
+        offsets.seal(in_place=True)
+        times.seal(in_place=True)
         return scan
 
     def mark_deleted(self) -> list[str]:

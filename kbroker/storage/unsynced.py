@@ -31,6 +31,13 @@ class FlushJob:
         self.files = []
         self.directories = []
 
+    def settle(self) -> None:
+        """The whole file system was synced, and every failure told: nothing is left to do."""
+        self.keep_data_only()
+        for fd in self.fds:
+            os.close(fd)
+        self.fds = []
+
     def run(self) -> None:
         """Sync. Raises OSError, after which nothing there may be synced again."""
         try:

@@ -181,7 +181,9 @@ def _check_store(configured: list[str], metas: dict[str, dict[str, str]]) -> Non
             "log.dirs",
             ",".join(left_out),
             f"a directory that can be used: {FILE_NAME}, the broker's metadata, is in none of the"
-            f" others. Mend it, or copy that file from a backup into {next(iter(metas))}",
+            f" others. Mend it, or copy that file from a backup into {next(iter(metas))}; or take"
+            " it out of log.dirs, to go on without its partitions, which then begin empty, and with"
+            " the default settings of topics",
         )
 
 

@@ -1,10 +1,12 @@
 """Every cell of the comparison at toy size against a real broker of this checkout."""
 
+import json
+
 import pytest
 
 pytest.importorskip("confluent_kafka")
 
-from perf import saturate
+from perf import saturate, storage
 from perf.brokers import KbrokerBroker
 from perf.cells import CELLS, Size
 
@@ -38,3 +40,14 @@ def test_saturate_with_every_version_and_acks_is_answered_without_error(
 
     assert code == 0
     assert ", 0 errors" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("part", storage.PARTS)
+def test_storage_part_at_toy_size_yields_its_figures(tmp_path, capsys, part):
+    arguments = [part, "--quick", "--brokers=kbroker", f"--place={tmp_path}", "--json"]
+
+    assert storage.main(arguments) == 0
+
+    figures = json.loads(capsys.readouterr().out)[part]["kbroker"]
+    assert figures.keys() >= storage.BARS[part].keys()
+    assert not list(tmp_path.iterdir())

@@ -177,10 +177,18 @@ cdef class MappedIndex:
         """Follow a changed ``segment.index.bytes``."""
         self.bytes_max = bytes_max - bytes_max % self.entry_size
 
-    def seal(self, bint sync=False) -> None:
-        """Trim the file to what is written and unmap it. Readers that mapped the old file keep it whole."""
+    def seal(self, bint sync=False, bint in_place=False) -> None:
+        """Trim the file to what is written and unmap it. Readers that mapped the old file keep it whole.
+
+        in_place: nobody else has it mapped, so it may shrink. That is ten times as fast.
+        """
         cdef Py_ssize_t size = self.entry_count * self.entry_size
-        if size != self.mapped_bytes:
+        cdef bint is_long = size != self.mapped_bytes
+        if in_place:
+            self.close()
+            if is_long:
+                os.truncate(self.path, size)
+        elif is_long:
             temporary = self.path + ".tmp"
             try:
                 fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)

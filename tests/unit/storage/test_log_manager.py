@@ -1,5 +1,6 @@
 """What time brings to logs: flushes, retention, checkpoints, deletion; and where partitions go."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -7,6 +8,8 @@ import pytest
 from doubles.log_store import NOW_MS, TOPIC_ID, LogStore, append, batch, stored_values
 
 from kbroker._ext.partition_table import CLOSED, FREE
+from kbroker.storage import files
+from kbroker.storage.log_dir import LogDir
 
 pytestmark = pytest.mark.unit
 
@@ -483,3 +486,65 @@ def test_clean_stop_after_a_recovery_seals_the_log_again(store):
     assert job is not None and job.end_offset == 1
     log.close(job)
     assert store.path(f"{1:020d}.snapshot").exists()
+
+
+# ---- a stop with many logs ----
+
+
+@pytest.fixture
+def many(tmp_path):
+    made = LogStore(tmp_path, slots=20)
+    for number in range(20):
+        append(made.open("t", number, slot=number), batch())
+    yield made
+    made.stop(clean=False)
+
+
+def count_calls(monkeypatch, name):
+    calls = []
+    real = getattr(os, name)
+    monkeypatch.setattr(os, name, lambda fd: (calls.append(fd), real(fd))[1])
+    return calls
+
+
+def test_stop_of_many_logs_syncs_the_file_system_and_no_single_file(many, monkeypatch):
+    calls = count_calls(monkeypatch, "fdatasync")
+    monkeypatch.setattr(LogDir, "sync_everything", lambda self: True)
+
+    assert many.manager.close(clean=True)
+
+    assert calls == []
+    assert "t 19 1\n" in checkpoint(many)
+    assert not [p for p in many.path("", partition=3).iterdir() if p.stat().st_size > 4000]
+
+
+def test_stop_asks_each_file_where_the_kernel_does_not_tell_of_failures(many, monkeypatch):
+    calls = count_calls(monkeypatch, "fdatasync")
+    monkeypatch.setattr(LogDir, "sync_everything", lambda self: False)
+
+    assert many.manager.close(clean=True)
+
+    assert len(calls) == 20
+
+
+def test_stop_whose_sync_fails_is_not_clean(many, monkeypatch):
+    def fail(self):
+        raise OSError(errno.EIO, "broken")
+
+    monkeypatch.setattr(LogDir, "sync_everything", fail)
+    calls = count_calls(monkeypatch, "fdatasync")
+
+    assert not many.manager.close(clean=True)
+
+    assert calls == []
+    assert not (Path(many.dirs[0]) / "recovery-point-offset-checkpoint").exists()
+
+
+def test_file_system_is_synced_and_a_wrong_descriptor_is_told(tmp_path):
+    fd = os.open(tmp_path, os.O_RDONLY)
+    try:
+        assert files.sync_file_system(fd) == (files.linux_version() >= (5, 8))
+    finally:
+        os.close(fd)
+    with pytest.raises(OSError):
+        files.sync_file_system(-1)
