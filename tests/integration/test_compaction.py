@@ -225,3 +225,32 @@ def test_compaction_leaves_what_a_restart_can_open(broker):
     broker.kill_all()
     broker.start()
     assert {key: value for _, key, value in read_all(broker)} == last
+
+
+def test_compaction_by_several_threads_shares_a_throttle_that_can_be_changed(tmp_path):
+    settings = {
+        **SETTINGS,
+        "log.cleaner.threads": 3,
+        "log.cleaner.io.max.bytes.per.second": 1000,
+    }
+    topics = [f"table-{number}" for number in range(5)]
+    with Broker(settings, directory=tmp_path) as broker:
+        last = {}
+        for topic in topics:
+            create(broker, topic)
+            last[topic] = produce(broker, 20, topic=topic)
+        wait_until(lambda: broker.log_text.count("compacting up to") == 3, timeout=20)
+        assert "compacted offsets" not in broker.log_text
+
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        entry = ConfigEntry(
+            "log.cleaner.io.max.bytes.per.second",
+            "100000000",
+            incremental_operation=AlterConfigOpType.SET,
+        )
+        change = ConfigResource(ResourceType.BROKER, "0", incremental_configs=[entry])
+        for future in admin.incremental_alter_configs([change]).values():
+            future.result(10)
+        for topic in topics:
+            wait_for_end(broker, topic)
+            assert {key: value for _, key, value in read_all(broker, topic)} == last[topic]
