@@ -32,8 +32,9 @@ class Exam(NamedTuple):
 FAULT = "tests/fault/"
 EXAMS = {
     "E2": Exam(
-        "power cuts: a recorded log of writes, replayed to random moments and orders",
-        [FAULT + "test_power_cuts.py", FAULT + "test_power_cut_broker.py"],
+        "power cuts: replayed from a recorded log of writes, and of a real file system",
+        [FAULT + name for name in ("test_power_cuts.py", "test_power_cut_broker.py",
+                                   "test_power_cut_ext4.py")],
         (1, 20, 200),
     ),
     "E3": Exam(
@@ -50,8 +51,9 @@ EXAMS = {
     ),
     "E5": Exam(
         "a failing disk: the Nth call, for every N; a disk that dies",
-        [FAULT + name for name in ("test_failing_calls.py", "test_disks.py",
-                                   "test_storage_disks.py")] + ["-k", "fail or dead"],
+        [FAULT + name for name in ("test_failing_calls.py", "test_failing_broker.py",
+                                   "test_disks.py", "test_storage_disks.py")]
+        + ["-k", "fail or dead"],
         (1, 12, 12),
     ),
     "E10": Exam(

@@ -94,10 +94,12 @@ class Unsynced:
     def job(self, end_offset: int, messages: int, active_fd: int | None = None) -> FlushJob:
         """A job for everything here, and for the active segment."""
         job = FlushJob(end_offset, messages, self._names_version)
-        # Duplicates share the open file; the originals may be closed while the job runs.
-        job.fds = [os.dup(fd) for fd, _ in self._sealed]
+        # The originals may be closed while the job runs. Not duplicates, which share the open file:
+        # the kernel reports a failed write-back once to each, and if the job is told of it, a sync
+        # of the writer's that comes later must be told, too.
+        job.fds = [_opened_anew(fd) for fd, _ in self._sealed]
         if active_fd is not None:
-            job.fds.append(os.dup(active_fd))
+            job.fds.append(_opened_anew(active_fd))
         for _, segment in self._sealed:
             job.files += [
                 segment.path(suffix)
@@ -124,3 +126,8 @@ class Unsynced:
         for fd, _ in self._sealed:
             os.close(fd)
         self._sealed = []
+
+
+def _opened_anew(fd: int) -> int:
+    """Another open file of the same inode, whatever its name is by now. Raises OSError."""
+    return os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
