@@ -1,6 +1,6 @@
 """Columns of bytes and of headers, appended to row by row and handed over as Arrow arrays."""
 
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memset
 
@@ -103,6 +103,9 @@ cdef int append_text(BytesColumn* column, const uint8_t* p, int32_t size) noexce
         at += n
     if at >= end:
         return append_bytes(column, p, size)
+    # BOUND: offsets are 32 bits, and what is replaced may become three times as long.
+    if column.size + 3 * <int64_t>size > INT32_MAX:
+        return -1
     if column.capacity - column.size < 3 * <int64_t>size and grow_data(column, 3 * <int64_t>size) != 0:
         return -1
     out = column.data + column.size
