@@ -1,5 +1,6 @@
 """Apache Kafka for comparison, resolved once by Maven into .cache/ (not committed)."""
 
+import fcntl
 import shutil
 import subprocess
 import sys
@@ -44,6 +45,15 @@ def kafka_libraries(cache: Path | None = None, version: str = VERSION) -> Path:
     if shutil.which("mvn") is None or shutil.which("java") is None:
         raise RuntimeError("the comparison needs java and mvn (Maven) on the PATH")
     home.mkdir(parents=True, exist_ok=True)
+    with (home / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # of two test processes one runs Maven
+        if not complete.exists():
+            _resolve(home, libraries, version)
+            complete.touch()
+    return libraries
+
+
+def _resolve(home: Path, libraries: Path, version: str) -> None:
     (home / "pom.xml").write_text(_POM % version)
     print(f"resolving Apache Kafka {version} into {home}", file=sys.stderr)
     command = ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={libraries}"]
@@ -52,5 +62,3 @@ def kafka_libraries(cache: Path | None = None, version: str = VERSION) -> Path:
         raise RuntimeError(
             f"mvn failed with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
         )
-    complete.touch()
-    return libraries
