@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from kbroker.client import offsets as client
-from kbroker.client.cluster import Cluster, Topic
+from kbroker.client.cluster import NO_TOPIC_ID, Cluster, Topic
 from kbroker.client.errors import RefusedError
 from kbroker.errors import ErrorCode
 from kbroker.spark.options import TopicPartition
@@ -17,12 +17,24 @@ class BrokerView:
     def __init__(self, cluster: Cluster, *, read_committed: bool = False) -> None:
         self.cluster = cluster
         self.read_committed = read_committed
+        self._topic_ids: dict[str, bytes] = {}
 
     def topics(self) -> dict[str, int]:
-        return _counts(t for t in self.cluster.topics().values() if not t.internal)
+        return self._counts(t for t in self.cluster.topics().values() if not t.internal)
 
     def partition_counts(self, topics: Iterable[str]) -> dict[str, int]:
-        return _counts(self.cluster.topics(topics).values())
+        return self._counts(self.cluster.topics(topics).values())
+
+    def _counts(self, topics: Iterable[Topic]) -> dict[str, int]:
+        counts = {}
+        for topic in topics:
+            counts[topic.name] = len(topic.partitions)
+            if topic.id != NO_TOPIC_ID:
+                self._topic_ids[topic.name] = topic.id
+        return counts
+
+    def topic_ids(self) -> dict[str, bytes]:
+        return dict(self._topic_ids)
 
     def list_offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         try:
@@ -51,7 +63,3 @@ class BrokerView:
         wanted = set(partitions)
         found = client.log_dir_sizes(self.cluster, {topic for topic, _ in wanted})
         return {key: size for key, size in found.items() if key in wanted}
-
-
-def _counts(topics: Iterable[Topic]) -> dict[str, int]:
-    return {topic.name: len(topic.partitions) for topic in topics}

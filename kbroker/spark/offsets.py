@@ -57,6 +57,9 @@ class LogView(Protocol):
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit them as a group without members."""
 
+    def topic_ids(self) -> Mapping[str, bytes]:
+        """Ids of the topics asked for so far, as last heard of; without those that have none."""
+
     def sizes(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Bytes of whole partitions, where brokers tell."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kbroker.client.errors import OffsetOutOfRange, RefusedError, TopicChanged
@@ -22,7 +22,10 @@ log = logging.getLogger(__name__)
 
 
 def read_ranges(
-    options: ReadOptions, ranges: Sequence[OffsetRange], schema: pa.Schema
+    options: ReadOptions,
+    ranges: Sequence[OffsetRange],
+    schema: pa.Schema,
+    topic_ids: Mapping[str, bytes],
 ) -> Iterator[pa.RecordBatch]:
     """The records of the ranges, each range in order; batches have exactly ``schema``.
 
@@ -31,12 +34,17 @@ def read_ranges(
     """
     with borrowed(options.bootstrap, options.kafka) as cluster:
         for one in ranges:
-            for batch in _read_range(cluster, options, one, schema.names):
+            topic_id = topic_ids.get(one.topic)
+            for batch in _read_range(cluster, options, one, schema.names, topic_id):
                 yield _as_schema(batch, schema)
 
 
 def _read_range(
-    cluster: Cluster, options: ReadOptions, one: OffsetRange, columns: list[str]
+    cluster: Cluster,
+    options: ReadOptions,
+    one: OffsetRange,
+    columns: list[str],
+    topic_id: bytes | None,
 ) -> Iterator[pa.RecordBatch]:
     from kbroker.client.arrow import read_arrow
 
@@ -53,6 +61,7 @@ def _read_range(
                 headers="headers" in columns,
                 read_committed=options.read_committed,
                 deadline=options.poll_timeout_ms / 1000,
+                topic_id=topic_id,
             )
             return
         except OffsetOutOfRange as error:

@@ -125,10 +125,24 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 
 class RangePartition(InputPartition):
-    """What one task reads."""
+    """What one task reads. topic_ids: of the topics that were planned with, where they have any;
+    a topic of another id is not read."""
 
-    def __init__(self, ranges: Sequence[OffsetRange]) -> None:
+    def __init__(
+        self, ranges: Sequence[OffsetRange], topic_ids: Mapping[str, bytes] | None = None
+    ) -> None:
         super().__init__(tuple(ranges))
+        known = topic_ids or {}
+        self.topic_ids = {one.topic: known[one.topic] for one in ranges if one.topic in known}
+
+
+def read_partition(
+    options: ReadOptions, partition: InputPartition, schema: StructType
+) -> Iterator[pa.RecordBatch]:
+    """In a task. Spark makes a partition of None where there is none."""
+    if not isinstance(partition, RangePartition):
+        return iter(())
+    return read_ranges(options, partition.value, arrow_schema(schema), partition.topic_ids)
 
 
 class BatchReader(DataSourceReader):
@@ -146,15 +160,15 @@ class BatchReader(DataSourceReader):
 
     def _plan(self, view: LogView) -> list[InputPartition]:
         ranges = self.narrow(view, batch_ranges(view, self._options))
-        return plan_tasks(self._options, ranges, mean_sizes(view, self._options, ranges))
+        sizes = mean_sizes(view, self._options, ranges)
+        return plan_tasks(self._options, ranges, sizes, view.topic_ids())
 
     def narrow(self, view: LogView, ranges: list[OffsetRange]) -> list[OffsetRange]:
         """What is left of the ranges; here all of them."""
         return ranges
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        # Spark makes a partition of None where there is none.
-        return read_ranges(self._options, partition.value or (), arrow_schema(self._schema))
+        return read_partition(self._options, partition, self._schema)
 
 
 def mean_sizes(
@@ -178,6 +192,7 @@ def plan_tasks(
     options: ReadOptions,
     ranges: Iterable[OffsetRange],
     partition_bytes: Mapping[tuple[str, int], tuple[int, int]],
+    topic_ids: Mapping[str, bytes],
 ) -> list[InputPartition]:
     """One input partition for each task."""
     # No session here: this runs in a Python process of the driver's machine.
@@ -191,5 +206,5 @@ def plan_tasks(
     )
     if options.pack_partitions:
         packed = pack_ranges(planned, default_parallelism=parallelism)
-        return [RangePartition(task) for task in packed]
-    return [RangePartition([one]) for one in planned]
+        return [RangePartition(task, topic_ids) for task in packed]
+    return [RangePartition([one], topic_ids) for one in planned]

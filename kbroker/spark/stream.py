@@ -47,8 +47,7 @@ from kbroker.spark.options import (
     offsets_to_json,
 )
 from kbroker.spark.plan import RECORD_BYTES_GUESS, TASK_BYTES_MIN, OffsetRange
-from kbroker.spark.reading import read_ranges
-from kbroker.spark.source import arrow_schema, mean_sizes, plan_tasks
+from kbroker.spark.source import mean_sizes, plan_tasks, read_partition
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -104,7 +103,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._driver().plan(starts, ends)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_ranges(self._options, partition.value or (), arrow_schema(self._schema))
+        return read_partition(self._options, partition, self._schema)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing: see the head of this module."""
@@ -126,6 +125,7 @@ class Progress:
         self._options = options
         self._first: dict[TopicPartition, int] | None = None
         self._target: dict[TopicPartition, int] | None = None
+        self._topic_ids: dict[str, bytes] = {}
         self._triggered_at = 0.0
         self._committed: dict[TopicPartition, int] = {}
         self._sizes: Mapping[TopicPartition, tuple[int, int]] = {}
@@ -183,8 +183,22 @@ class Progress:
             ends = self._ends()
         _, lost = changed_partitions(starts, ends)
         lost += [Lost(*key, starts[key], None, None, ends[key]) for key in _behind(starts, ends)]
+        told = {(one.topic, one.partition) for one in lost}
+        anew = self._made_anew()
+        lost += [
+            Lost(*key, start, None, None, ends.get(key))
+            for key, start in sorted(starts.items())
+            if key[0] in anew and key not in told and start > 0
+        ]
         report_loss(lost, options.fail_on_data_loss)
         return ends
+
+    def _made_anew(self) -> set[str]:
+        """Topics of another id than when this query last asked."""
+        now = self.view.topic_ids()
+        changed = {name for name, one in now.items() if self._topic_ids.get(name, one) != one}
+        self._topic_ids.update(now)
+        return changed
 
     def _with_new(
         self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
@@ -233,7 +247,8 @@ class Progress:
         options = self._options
         ranges = with_attempts(options, lambda: stream_ranges(self.view, options, starts, ends))
         small = sum(one.count for one in ranges) * RECORD_BYTES_GUESS <= TASK_BYTES_MIN
-        return plan_tasks(options, ranges, {} if small else self._sizes_of(ranges))
+        sizes = {} if small else self._sizes_of(ranges)
+        return plan_tasks(options, ranges, sizes, self.view.topic_ids())
 
     def _sizes_of(self, ranges: list[OffsetRange]) -> Mapping[TopicPartition, tuple[int, int]]:
         """As a broker told not long ago."""

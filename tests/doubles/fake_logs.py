@@ -18,6 +18,7 @@ class FakeLogs:
         }
         self.groups: dict[str, dict[tuple[str, int], int]] = {}
         self.log_bytes: dict[tuple[str, int], int] = {}
+        self.ids: dict[str, bytes] = {}
 
     def topics(self):
         return {t: sum(k[0] == t for k in self.logs) for t, _ in self.logs}
@@ -41,6 +42,9 @@ class FakeLogs:
 
     def commit(self, group_id, offsets):
         self.groups.setdefault(group_id, {}).update(offsets)
+
+    def topic_ids(self):
+        return dict(self.ids)
 
     def sizes(self, partitions):
         return {key: size for key, size in self.log_bytes.items() if key in set(partitions)}

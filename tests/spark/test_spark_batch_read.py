@@ -4,7 +4,18 @@ import time
 from datetime import UTC, datetime
 
 import pytest
-from doubles.topics import Record, create_topic, delete_records, fill, producer, read_topic, send
+from doubles.topics import (
+    Record,
+    create_topic,
+    delete_records,
+    delete_topic,
+    fill,
+    producer,
+    read_topic,
+    send,
+)
+
+from kbroker.testing import wait_until
 
 pytestmark = pytest.mark.integration
 
@@ -245,6 +256,29 @@ def test_offsets_lost_after_planning_fail_in_the_task_or_are_skipped(spark, boot
     with pytest.raises(Exception, match=rf"{topic}-0: wanted \[0, 20\), the log holds \[15, 20\)"):
         frame.collect()
     assert offsets(loose) == [(0, n) for n in range(15, 20)]
+
+
+def test_topic_made_anew_after_planning_is_not_read(spark, bootstrap, topic):
+    create_topic(bootstrap, topic)
+    fill(bootstrap, topic, mixed(10, 1))
+    frame = reader(spark, bootstrap, topic).load()
+    loose = reader(spark, bootstrap, topic, failOnDataLoss="false").load()
+    assert frame.rdd.getNumPartitions() == loose.rdd.getNumPartitions() == 1
+    delete_topic(bootstrap, topic)
+    wait_until(lambda: _made(bootstrap, topic), timeout=30)
+    fill(bootstrap, topic, mixed(20, 1))
+
+    with pytest.raises(Exception, match=rf"{topic}-0: wanted \[0, 10\), the log is gone"):
+        frame.collect()
+    assert loose.collect() == []
+
+
+def _made(bootstrap, topic):
+    try:
+        create_topic(bootstrap, topic)
+    except Exception:
+        return False
+    return True
 
 
 def test_committed_reads_skip_aborted_records_and_stop_before_open_ones(spark, bootstrap, topic):

@@ -89,6 +89,21 @@ def test_topic_made_anew_fails_or_is_read_from_its_start():
     assert planned(loose, {A: 9}, ends) == [("t", 0, 0, 4)]
 
 
+def test_topic_made_anew_is_told_by_its_id_where_its_offsets_do_not(caplog):
+    logs = FakeLogs(t=[(0, 10)])
+    logs.ids = {"t": b"1" * 16}
+    strict, loose = progress(logs), progress(logs, failOnDataLoss="false")
+    for made in (strict, loose):
+        assert made.advance({A: 4}, limited=False) == {A: 10}
+    logs.ids = {"t": b"2" * 16}
+    logs.logs[A] = (0, 20)
+
+    with pytest.raises(DataLossError, match=r"t-0: wanted \[10, ...\), the log holds \[..., 20\)"):
+        strict.advance({A: 10}, limited=False)
+    assert loose.advance({A: 10}, limited=False) == {A: 20}
+    assert "t-0" in caplog.text
+
+
 def test_end_that_lags_behind_the_start_is_asked_for_again():
     logs = FakeLogs(t=[(0, 9)])
     answers = [5, 7, 12]
