@@ -87,7 +87,11 @@ class Server:
             self._process = subprocess.Popen(
                 self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
-        wait_until(self._answers, START_S, f"{type(self).__name__} answers")
+        try:
+            wait_until(self._answers, START_S, f"{type(self).__name__} answers")
+        except BaseException:
+            self.kill()
+            raise
         return self
 
     def _answers(self) -> bool:

@@ -117,14 +117,14 @@ def test_directories_of_zookeeper_mode_are_adopted_and_served(
     tmp_path: Path, capsys: Any, stop: str
 ) -> None:
     with ZooKeeper(tmp_path / "zookeeper") as zookeeper:
-        kafka = Kafka27(tmp_path / "kafka", zookeeper, [tmp_path / "a", tmp_path / "b"]).start()
-        moving.fill(kafka.bootstrap, broker_id=0, old_formats=True, rounds=2)
-        moving.await_compaction(kafka.bootstrap)
-        seen = Seen(kafka.bootstrap, with_ids=False)
-        if stop == "kill":
-            # Kafka begins with its checkpoints half a minute after its start.
-            wait_until(lambda: moving.log_start(kafka.log_dirs, "cut") == 25, 60)
-        getattr(kafka, stop)()
+        with Kafka27(tmp_path / "kafka", zookeeper, [tmp_path / "a", tmp_path / "b"]) as kafka:
+            moving.fill(kafka.bootstrap, broker_id=0, old_formats=True, rounds=2)
+            moving.await_compaction(kafka.bootstrap)
+            seen = Seen(kafka.bootstrap, with_ids=False)
+            if stop == "kill":
+                # Kafka begins with its checkpoints half a minute after its start.
+                wait_until(lambda: moving.log_start(kafka.log_dirs, "cut") == 25, 60)
+            getattr(kafka, stop)()
         if stop == "stop":
             check_settings_of_zookeeper(kafka, zookeeper, tmp_path / "copy", seen)
     move_in(kafka, tmp_path, seen, capsys)
