@@ -1,0 +1,147 @@
+"""The load cases of ``perf.spark_compare``: topics into Parquet files, and counts of them.
+
+A case is a function ``(bench, side) -> Sample``, as there; ``kafka`` is Spark's own connector
+with ``write.parquet``, ``kbroker`` is what ``kbroker-load`` does. ``LOAD_CASES`` has (name,
+function, wanted ratio, sides).
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from perf.spark_compare import Bench, Sample
+
+THEIRS, OURS = "kafka", "kbroker"
+
+
+def load_parquet(value_bytes: int, topic_of: Callable[[Bench, int], Any] | None = None) -> Any:
+    """A whole topic into Parquet zstd: P3 and P4, and with another topic P6."""
+
+    def run(bench: Bench, side: str) -> Sample:
+        topic, rows = (topic_of or _even)(bench, value_bytes)
+        place = Path(tempfile.mkdtemp(prefix="kbroker-load-"))
+        try:
+            with bench.measured(rows) as found:
+                if side == THEIRS:
+                    frame = bench.reader(side, topic).load()
+                    frame.write.option("compression", "zstd").parquet(str(place / "out"))
+                else:
+                    load(bench, topic, place)
+        finally:
+            shutil.rmtree(place)
+        return found[0]
+
+    return run
+
+
+def _even(bench: Bench, value_bytes: int) -> tuple[str, int]:
+    return bench.topic_of(value_bytes)
+
+
+def load(bench: Bench, topic: str, place: Path) -> None:
+    """What ``kbroker-load run`` does once it has a session."""
+    from kbroker.spark.direct import SparkRunner
+    from kbroker.spark.load.directory import Directory
+    from kbroker.spark.load.engine import Load, Settings
+    from kbroker.spark.load.source import BrokerSource
+
+    destination = Directory(place)
+    destination.prepare()
+    source = BrokerSource(bench.broker.bootstrap, {}, (topic,))
+    made = Load(source, destination, SparkRunner(bench.spark), Settings(load="perf")).catch_up()
+    assert made, "nothing was loaded"
+
+
+def write_parquet_of_source(value_bytes: int) -> Any:
+    """P3: kbroker's own data source with ``write.parquet``, which the load is held against."""
+
+    def run(bench: Bench, side: str) -> Sample:
+        topic, rows = bench.topic_of(value_bytes)
+        place = Path(tempfile.mkdtemp(prefix="kbroker-load-"))
+        try:
+            with bench.measured(rows) as found:
+                frame = bench.reader(side, topic).load()
+                frame.write.option("compression", "zstd").parquet(str(place / "out"))
+        finally:
+            shutil.rmtree(place)
+        return found[0]
+
+    return run
+
+
+def skewed(bench: Bench, value_bytes: int) -> tuple[str, int]:
+    """P6: a topic of as many rows, nine in ten of them in one partition."""
+    from perf.spark_compare import create_topic, fill_topic
+
+    name, rows = f"skew-{value_bytes}", bench.rows_of(value_bytes)
+    if not getattr(bench, "skewed_is_filled", False):
+        create_topic(bench.broker.bootstrap, name)
+        # The filler takes partitions in turn: a fifth of the rows that way leaves a tenth in each.
+        fill_topic(bench.broker.bootstrap, name, rows // 5, value_bytes)
+        _fill_partition(bench.broker.bootstrap, name, rows - rows // 5, value_bytes)
+        bench.skewed_is_filled = True  # type: ignore[attr-defined]
+    return name, rows
+
+
+def _fill_partition(bootstrap: str, name: str, rows: int, value_bytes: int) -> None:
+    import random
+
+    import pyarrow as pa
+
+    from kbroker.client.arrow import ArrowProducer
+    from kbroker.client.cluster import Cluster
+
+    source = random.Random(8)
+    piece = 20_000
+    half = value_bytes // 2
+    values = [source.randbytes(half) + b"x" * (value_bytes - half) for _ in range(piece)]
+    batch = pa.record_batch(
+        {
+            "key": pa.array([source.randbytes(16) for _ in range(piece)]),
+            "value": pa.array(values),
+            "partition": pa.array([0] * piece, pa.int32()),
+        }
+    )
+    with Cluster(bootstrap) as cluster, ArrowProducer(cluster, topic=name) as producer:
+        for first in range(0, rows, piece):
+            producer.write(batch.slice(0, min(piece, rows - first)))
+        producer.flush()
+
+
+def recount(value_bytes: int) -> Any:
+    """P10: records counted by their times, against ``raw``, which also makes their values."""
+
+    def run(bench: Bench, side: str) -> Sample:
+        from kbroker.spark.audit.counts import recount as count_again
+        from kbroker.spark.direct import SparkRunner
+        from kbroker.spark.load.source import BrokerSource
+
+        topic, rows = bench.topic_of(value_bytes)
+        source = BrokerSource(bench.broker.bootstrap, {}, (topic,))
+        with bench.measured(rows) as found:
+            counts = count_again(
+                source,
+                SparkRunner(bench.spark),
+                "broker",
+                bucket_ms=600_000,
+                from_ms=None,
+                now_ms=0,
+            )
+        assert sum(one.count for one in counts) == rows
+        return found[0]
+
+    return run
+
+
+LOAD_CASES = [
+    ("load-100B", load_parquet(100), 8.0, (THEIRS, OURS)),
+    ("load-1KB", load_parquet(1024), None, (THEIRS, OURS)),
+    ("load-skew-100B", load_parquet(100, skewed), None, (OURS,)),
+    ("source-parquet", write_parquet_of_source(100), None, (OURS,)),
+    ("recount-100B", recount(100), None, (OURS,)),
+]
