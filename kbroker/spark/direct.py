@@ -13,6 +13,7 @@ import os
 import sys
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
@@ -139,6 +140,10 @@ def session(app: str, master: str | None, settings: dict[str, str] | None = None
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         for name, value in APP_DEFAULTS.items():
             builder = builder.config(name, value)
+        quiet = Path(__file__).with_name("log4j2.properties")
+        builder = builder.config(
+            "spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={quiet.as_uri()}"
+        )
     for name, value in (settings or {}).items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()

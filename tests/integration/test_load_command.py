@@ -7,6 +7,7 @@ import re
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from doubles.load_records import FIRST_MS, STEP_MS, all_places, places_in, produ
 from doubles.topics import create_topic
 
 from kbroker.spark.load.cli import main
-from kbroker.testing import Broker
+from kbroker.testing import Broker, wait_until
 
 pytestmark = pytest.mark.integration
 
@@ -151,6 +152,28 @@ def test_unreachable_broker_is_an_error_within_its_deadline(
 
     assert code == 1
     assert "127.0.0.1:1" in capsys.readouterr().err
+
+
+def test_following_load_brings_what_comes_in_while_it_runs(
+    kbroker_broker: Broker, tmp_path: Path
+) -> None:
+    make_topic(kbroker_broker, "load-follow", 1)
+    produce(kbroker_broker.bootstrap, "load-follow", [50])
+
+    def produce_more() -> None:
+        wait_until(lambda: places_in(tmp_path, "load-follow"), timeout=20)
+        produce(kbroker_broker.bootstrap, "load-follow", [50], first=50)
+
+    writer = threading.Thread(target=produce_more)
+    writer.start()
+    code = run(
+        *(kbroker_broker, "load-follow", tmp_path),
+        *("--follow", "--follow-seconds", "0.2", "--max-minutes", "0.15"),
+    )
+    writer.join()
+
+    assert code == 0
+    assert places_in(tmp_path, "load-follow") == all_places([100])
 
 
 @pytest.mark.parametrize(

@@ -56,22 +56,24 @@ class RecountWork:
     bucket_ms: int
 
     def __call__(self, ranges: Sequence[OffsetRange], attempt: str) -> list[Answer]:
-        from kbroker.client.arrow import read_arrow
+        from kbroker.client.counts import count_records
 
         answers: list[Answer] = []
         with borrowed(self.bootstrap, self.settings) as cluster:
             for one in ranges:
-                found: dict[int, int] = {}
-                for batch in read_arrow(
+                buckets = count_records(
                     cluster,
                     one.topic,
                     one.partition,
                     one.start,
                     one.end,
-                    columns=("timestamp",),
+                    bucket_ms=self.bucket_ms,
                     read_committed=True,
-                ):
-                    _merge(found, bucket_counts(batch.column("timestamp"), self.bucket_ms))
+                )
+                found: dict[int, int] = {}
+                for at, count in buckets.items():
+                    # Records without a time are with those of 1970, as in the commits of loads.
+                    _merge(found, {max(0, at): count.records})
                 answers.append({"topic": one.topic, "counts": found})
         return answers
 

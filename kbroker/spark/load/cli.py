@@ -16,9 +16,12 @@ from kbroker.spark.load.commits import LoadError
 
 if TYPE_CHECKING:
     from kbroker.spark.direct import Runner
+    from kbroker.spark.load.decode import JsonDecoder
     from kbroker.spark.load.destination import Destination
     from kbroker.spark.load.directory import Directory
-    from kbroker.spark.load.engine import Step
+    from kbroker.spark.load.engine import Load, Settings, Step
+    from kbroker.spark.load.source import BrokerSource
+    from kbroker.spark.load.writer import FileOptions
 
 EXIT_FAILED, EXIT_USAGE, EXIT_FOUND = 1, 2, 3
 # A follower looks for new records this often when there were none.
@@ -74,16 +77,16 @@ def destination_of(given: argparse.Namespace) -> Destination:
     return _directory(given, files)
 
 
-def _directory(given: argparse.Namespace, files: object = None) -> Directory:
+def _directory(given: argparse.Namespace, files: FileOptions | None = None) -> Directory:
     if given.sink == "jdbc":
         raise LoadError(f"{given.command} is for folders: a database looks after its tables itself")
     if given.sink == "delta":
         from kbroker.spark.load.delta import Delta
 
-        return Delta(given.dest, files)  # type: ignore[arg-type]
+        return Delta(given.dest, files)
     from kbroker.spark.load.directory import Directory
 
-    return Directory(given.dest, files)  # type: ignore[arg-type]
+    return Directory(given.dest, files)
 
 
 # -- run
@@ -117,7 +120,7 @@ def _run(given: argparse.Namespace) -> int:
     return 0
 
 
-def _source(given: argparse.Namespace):  # type: ignore[no-untyped-def]
+def _source(given: argparse.Namespace) -> BrokerSource:
     from kbroker.spark.load.source import BrokerSource
 
     return BrokerSource(
@@ -138,7 +141,7 @@ def _runner(given: argparse.Namespace) -> Runner:
     return SparkRunner(session(f"kbroker-load {load_name(given)}", given.master))
 
 
-def _settings(given: argparse.Namespace):  # type: ignore[no-untyped-def]
+def _settings(given: argparse.Namespace) -> Settings:
     from kbroker.spark.load.engine import Settings
 
     group = given.group if given.group is not None else f"kbroker-load.{load_name(given)}"
@@ -158,7 +161,7 @@ def _settings(given: argparse.Namespace):  # type: ignore[no-untyped-def]
     )
 
 
-def _decoder(given: argparse.Namespace):  # type: ignore[no-untyped-def]
+def _decoder(given: argparse.Namespace) -> JsonDecoder | None:
     if given.value_format == "raw":
         return None
     from kbroker.spark.load.decode import JsonDecoder
@@ -167,7 +170,9 @@ def _decoder(given: argparse.Namespace):  # type: ignore[no-untyped-def]
     return JsonDecoder(schema_of(given.value_schema))
 
 
-def _rewind(given, job, destination, source) -> None:  # type: ignore[no-untyped-def]
+def _rewind(
+    given: argparse.Namespace, job: Load, destination: Destination, source: BrokerSource
+) -> None:
     """``--from-...`` on a destination that has been loaded before."""
     newest = destination.log.newest()
     if newest is None:
@@ -187,7 +192,7 @@ def _rewind(given, job, destination, source) -> None:  # type: ignore[no-untyped
     job.rewind(starts)
 
 
-def _catch_up(given: argparse.Namespace, job) -> None:  # type: ignore[no-untyped-def]
+def _catch_up(given: argparse.Namespace, job: Load) -> None:
     begun = time.monotonic()
     while True:
         turn = time.monotonic()
