@@ -32,6 +32,7 @@ from perf import process_tree
 from perf.brokers import Broker, KafkaBroker, KbrokerBroker
 from perf.kafka_distribution import ROOT
 from perf.spark_connector import connector_jars
+from perf.spark_load import LOAD_CASES
 
 THEIRS, OURS = "kafka", "kbroker"
 SIDES = (THEIRS, OURS)
@@ -246,6 +247,7 @@ CASES = [
     Case("raw-1KB", read_raw(1024), sides=(OURS,)),
     Case("trigger-p50", trigger_p50, 1.0),
     Case("write-cached", write_cached, 1.5),
+    *(Case(*one) for one in LOAD_CASES),
 ]
 
 
