@@ -39,6 +39,8 @@ NOT_LEADER = 6
 LEADER_S = 30.0
 TOPIC = "logs"
 START_TIMEOUT_S = 600.0
+STOP_TIMEOUT_S = 300.0
+CLEAN_MARKER = ".kafka_cleanshutdown"
 # A broker has settled when its memory and timers are what they stay.
 SETTLE_S = 10.0
 
@@ -141,9 +143,7 @@ def measure_clean(broker: Broker, options: argparse.Namespace) -> Figures:
     broker.start()
     create_topic(broker.bootstrap, TOPIC, options.partitions)
     write_to_all(broker, options.partitions, record_batch(random_values(10, 100, seed=1)))
-    began = time.monotonic()
-    broker.halt()
-    stop_s = time.monotonic() - began
+    stop_s = stop_cleanly(broker)
     return {"stop_s": stop_s, "start_s": timed_start(broker, options.partitions)}
 
 
@@ -155,6 +155,19 @@ def measure_killed(broker: Broker, options: argparse.Namespace) -> Figures:
     write_to_all(broker, options.logs, batch, rounds)
     kill_tree(broker)
     return {"start_s": timed_start(broker, options.logs)}
+
+
+def stop_cleanly(broker: Broker) -> float:
+    """Seconds from SIGTERM to exit. RuntimeError if the next start has to recover."""
+    assert broker.process is not None
+    began = time.monotonic()
+    broker.process.terminate()
+    broker.process.wait(STOP_TIMEOUT_S)
+    stop_s = time.monotonic() - began
+    broker.halt()
+    if not (broker.home / "data" / CLEAN_MARKER).exists():
+        raise RuntimeError(f"{broker.name} did not stop in order:\n{broker.tail()}")
+    return stop_s
 
 
 def kill_tree(broker: Broker) -> None:
