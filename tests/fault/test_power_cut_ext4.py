@@ -79,7 +79,7 @@ def test_cut_of_a_real_file_system_loses_nothing_acknowledged(
                 with WireClient((broker.host, broker.port)) as client:
                     client.create_topic(f"other-{topics}")
                     topics += 1
-                wait_until(lambda n=enough: len(acked) >= n, 60, "enough is written")
+                wait_until(lambda n=enough, sent=acked: len(sent) >= n, 60, "enough is written")
                 stop_everything(broker)
                 disk.fail()
                 broker.kill_all()
