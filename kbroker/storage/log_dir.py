@@ -126,6 +126,10 @@ class LogDir:
             os.close(self._sync_fd)
             self._sync_fd = -1
 
+    def __del__(self) -> None:
+        # Of a directory that was opened, but whose manager was never closed.
+        self.close()
+
     def _read(self, name: str) -> dict[TopicPartition, int] | None:
         try:
             return self._checkpoint(name).read() or {}

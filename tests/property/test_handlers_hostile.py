@@ -94,6 +94,7 @@ def busy_process(random: Random) -> NetworkProcess:
     )
     process.answers("delete_records", lambda to, **args: {"low_watermark": 3})
     process.answers("describe_log_dirs", lambda to: [])
+    process.answers("alter_replica_log_dirs", lambda to, replicas: [0] * len(replicas))
     process.answers("commit_stored_offsets", lambda to, **args: None)
     process.answers("fetch_stored_offsets", lambda to, group, partitions: [None] * len(partitions))
     process.answers("write_markers", lambda to, markers: [0] * len(markers))
