@@ -224,7 +224,10 @@ class KbrokerBroker(Broker):
     def environment(self) -> dict[str, str]:
         # The broker runs in its own directory; the package of this checkout is the one to measure.
         paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
-        return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
+        found = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
+        # An installed package has its byte code; compiling it anew is no part of a start.
+        found.pop("PYTHONDONTWRITEBYTECODE", None)
+        return found
 
 
 LOG4J = """log4j.rootLogger=WARN, out

@@ -23,6 +23,8 @@ from perf.topics import create_topic, delete_topic, fresh_name
 GIGABYTE = 1_000_000_000
 MEGABYTE = 1_000_000
 PERF = Path(__file__).resolve().parent
+# Reading is measured once the writing is over: kbroker syncs what was written within a second.
+SETTLE_S = 3.0
 
 Figures = dict[str, float]
 
@@ -162,6 +164,7 @@ def measure_consume(broker: Broker, parameters: dict[str, Any], size: Size) -> F
         options = consumer_perf.parse_arguments(
             ["--bootstrap-server", broker.bootstrap, "--topic", topic, "--messages", str(expected)]
         )
+        time.sleep(SETTLE_S)
         before = broker.cpu_seconds()
         found = consumer_perf.run(options)
         cpu_s = broker.cpu_seconds() - before
