@@ -1,0 +1,59 @@
+"""What `make dist` makes: a wheel that works in an empty environment, an sdist that holds all sources."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tarfile
+import venv
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.integration
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = """
+import socket, struct
+from kbroker.testing import Broker
+with Broker() as broker, socket.create_connection((broker.host, broker.port), timeout=5) as client:
+    client.sendall(struct.pack(">ihhih", 10, 18, 0, 7, -1))
+    print(struct.unpack(">iih", client.recv(10))[1:])
+"""
+
+
+def run(*command: str | Path, **options: object) -> str:
+    done = subprocess.run(
+        [str(part) for part in command], capture_output=True, text=True, timeout=300, **options
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.timeout(400)
+def test_wheel_in_an_empty_environment_gives_a_working_broker(tmp_path: Path) -> None:
+    setup = ("setup.py", "--quiet", "bdist_wheel", "-b", tmp_path / "tree", "-d", tmp_path)
+    run(sys.executable, *setup, cwd=ROOT)
+    (wheel,) = tmp_path.glob("kbroker-*.whl")
+    venv.create(tmp_path / "env", with_pip=True)
+    binaries = tmp_path / "env" / "bin"
+
+    run(binaries / "pip", "install", "--quiet", "--disable-pip-version-check", wheel)
+
+    assert run(binaries / "kbroker-supervisor", "--version", cwd=tmp_path).startswith("kbroker ")
+    assert "-c" in run(binaries / "kbroker-supervisor", "--help", cwd=tmp_path)
+    answer = run(binaries / "python", "-c", PROGRAM, cwd=tmp_path)
+    assert answer.strip() == "(7, 0)"
+
+
+def test_sdist_holds_every_source(tmp_path: Path) -> None:
+    run(sys.executable, "setup.py", "--quiet", "sdist", "-d", tmp_path, cwd=ROOT)
+    (archive,) = tmp_path.glob("kbroker-*.tar.gz")
+
+    with tarfile.open(archive) as packed:
+        found = {name.partition("/")[2] for name in packed.getnames()}
+
+    tracked = run("git", "ls-files", "kbroker", "ext", "pyspark_kbroker", cwd=ROOT).split()
+    wanted = {name for name in tracked if name.endswith((".py", ".pyi", ".pyx", ".pxd", ".h"))}
+    assert wanted - found == set()
+    assert {"setup.py", "pyproject.toml", "README.md"} <= found
