@@ -134,8 +134,7 @@ def idle_since_ms(group: Group | None) -> int | None:
     if group is None or group.protocol_type == "":
         return SINCE_COMMIT
     if group.is_empty:
-        since_ms = group.empty_since_ms
-        return SINCE_COMMIT if since_ms is None else since_ms
+        return group.empty_since_ms  # None: somebody is about to join
     if group.kind == CONSUMER:
         return SINCE_COMMIT
     if group.protocol_type == CONSUMER_TYPE and group.state == STABLE:

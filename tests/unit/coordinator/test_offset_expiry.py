@@ -105,6 +105,16 @@ def test_empty_group_of_unknown_age_goes_by_its_commits() -> None:
     assert kept(host) == set() and deleted_groups(host) == {"g"}
 
 
+def test_offsets_stay_while_somebody_is_about_to_join() -> None:
+    """An id that is given out hides since when the group is empty."""
+    host = make_host()
+    host.commit_offset(1)
+    host.put_group(FakeGroup(empty_since_ms=None))
+    host.advance(RETENTION_MS + 2 * CHECK_MS)
+
+    assert kept(host) == {("t", 0)} and deleted_groups(host) == set()
+
+
 @pytest.mark.parametrize(
     "values",
     [
