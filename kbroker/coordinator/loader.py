@@ -10,7 +10,7 @@ import logging
 import os
 import struct
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kbroker.coordinator.machine import Machine
 from kbroker.coordinator.records.codec import UnknownRecordError
@@ -21,6 +21,7 @@ from kbroker.record.summary import HEADER_BYTES
 from kbroker.storage.formats import LOG_SUFFIX, segment_name
 
 if TYPE_CHECKING:
+    from kbroker.protocol.message import Message
     from kbroker.storage.partition_log import PartitionLog
 
 log = logging.getLogger(__name__)
@@ -144,7 +145,6 @@ class Loader:
             self.records += 1
             try:
                 key, value = self._machine.records.decode(record.key, record.value)
-                self._machine.replay(record.offset, producer_id, key, value)
             except UnknownRecordError as error:
                 log.warning("%s: the record at offset %d is of a newer broker and left out: %s",
                             self._log.name, record.offset, error)  # fmt: skip
@@ -152,6 +152,19 @@ class Loader:
                 self.skipped += 1
                 log.error("%s: the record at offset %d is damaged and skipped: %s",
                           self._log.name, record.offset, error)  # fmt: skip
+            else:
+                self._replay_one(record.offset, producer_id, key, value)
+
+    def _replay_one(self, offset: int, producer_id: int, key: Message, value: Any) -> None:
+        try:
+            self._machine.replay(offset, producer_id, key, value)
+        except MemoryError:
+            raise
+        except Exception:
+            # What fails here fails in every load: it must not cost what the rest of the log holds.
+            self.skipped += 1
+            log.exception("%s: the record at offset %d cannot be replayed and is skipped",
+                          self._log.name, offset)  # fmt: skip
 
     def _replay_marker(self, record: Record, producer_id: int, epoch: int) -> None:
         if record.key is None or len(record.key) < _CONTROL.size:

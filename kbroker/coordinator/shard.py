@@ -254,13 +254,16 @@ class Shard:
         self.machine.close(error)
         self.timers = Timers()
 
-    def _reload(self, error: WireError) -> None:
-        """Soft state has changed and its records are not written: start over from the log."""
+    def _reload(self, error: WireError, told: WireError | None = None) -> None:
+        """Soft state has changed and its records are not written: start over from the log.
+
+        told: what those hear who wait for something else.
+        """
         if self.state == CLOSED:
             return  # the log directory went offline with the write
         log.error("%s: could not write (%s), loading again", self._log.name, error)
         self.state = LOADING
-        self._drop(error)
+        self._drop(told or error)
         self.machine = self._make_machine(self)
         run(self.load(RELOAD_DELAY_MS)).then(self.on_loaded)
 
@@ -359,7 +362,8 @@ class Shard:
         fail(op, failure)
         outcome.resolve(error=failure)
         if op.touched:
-            self._reload(failure)
+            # The others have done nothing wrong: they are told to come again.
+            self._reload(failure, WireError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
 
     def _broken(self, op: Operation, outcome: Pending, error: Exception) -> None:
         """An operation failed in the middle: what it did to soft state cannot be trusted."""

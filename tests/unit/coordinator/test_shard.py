@@ -309,7 +309,7 @@ class TestFailure:
         waits = process.shard.handle(call(ApiKey.SYNC_GROUP, "b"))
         outcome = process.shard.execute(lambda op: old.set(op, "x" * 300, 1, touch=True))
         assert code(outcome) == ErrorCode.UNKNOWN_SERVER_ERROR
-        assert waits.done and waits.error is not None
+        assert code(waits) == ErrorCode.COORDINATOR_NOT_AVAILABLE  # Java dies of the other
         assert process.shard.state == LOADING
         refused = process.shard.handle(call(ApiKey.HEARTBEAT, ("a", 1)))
         assert code(refused) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -469,6 +469,22 @@ class TestLoad:
             assert process.reload().values == {"a": 1, "b": 2}
         if key is not None:
             assert says in caplog.text and "offset 1" in caplog.text and "t-0" in caplog.text
+
+    def test_record_that_cannot_be_replayed_costs_itself(
+        self, process: Process, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """It fails in every load: the groups behind it would never be served again."""
+        process.shard.execute(process.machine.set, "a", 1)
+        process.shard.execute(process.machine.set, "b", 666)
+        with caplog.at_level(logging.ERROR):
+            process.rpc.wake()
+        assert process.shard.state == ACTIVE
+        assert process.machine.values == {"a": 1}
+        assert "t-0: the record at offset 1 cannot be replayed" in caplog.text
+
+        process.shard.execute(process.machine.set, "c", 3)
+        process.end_turn()
+        assert process.reload().values == {"a": 1, "c": 3}
 
     def test_batch_with_a_wrong_checksum_costs_itself(
         self, process: Process, caplog: pytest.LogCaptureFixture
