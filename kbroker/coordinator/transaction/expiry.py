@@ -21,8 +21,9 @@ log = logging.getLogger(__name__)
 
 ABORT_INTERVAL = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
 EXPIRE_INTERVAL = "transaction.remove.expired.transaction.cleanup.interval.ms"
-# BOUND: tombstones in one batch.
-EXPIRED_MAX = 500
+# BOUND: tombstones in one batch, and characters of the ids in them, which clients choose. A batch
+# that does not fit would be tried, and cost its shard, again and again.
+EXPIRED_MAX, EXPIRED_CHARACTERS_MAX = 500, 100_000
 
 
 class Expiry:
@@ -86,12 +87,17 @@ class Expiry:
             for txn in self._machine.transactions.values()
             if txn.state not in OPEN and txn.update_ms <= unused_since_ms
         ]
+        names: list[str] = []
+        room = EXPIRED_CHARACTERS_MAX
         for txn in expired[:EXPIRED_MAX]:
+            if room <= 0:
+                break
+            room -= len(txn.transactional_id)
+            names.append(txn.transactional_id)
             self._machine.append(op, txn, None)
         if expired:
-            names = [txn.transactional_id for txn in expired[:EXPIRED_MAX]]
             op.then(lambda: log.info("%d transactional ids expired unused: %s%s",
                                      len(names), ", ".join(names[:10]),
                                      ", ..." if len(names) > 10 else ""))  # fmt: skip
-        delay_ms = 0 if len(expired) > EXPIRED_MAX else config[EXPIRE_INTERVAL]
+        delay_ms = 0 if len(expired) > len(names) else config[EXPIRE_INTERVAL]
         self._host.set_timer("expire", delay_ms, self._expire)

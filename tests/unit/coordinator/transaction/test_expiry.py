@@ -202,6 +202,15 @@ def test_many_ids_expire_in_batches(host: TransactionHost) -> None:
     assert not host.machine.transactions
 
 
+def test_long_ids_expire_in_batches_that_fit(host: TransactionHost) -> None:
+    for number in range(9):
+        host.producer(name="i" * 30_000 + str(number))
+    host.written.clear()
+    host.advance(WEEK_MS + HOUR_MS)
+    assert [len(batch) for batch in host.written] == [4, 4, 1]
+    assert not host.machine.transactions
+
+
 def test_settings_as_of_now_count(host: TransactionHost) -> None:
     host.producer()
     host.configure(**{"transactional.id.expiration.ms": "1000"})
