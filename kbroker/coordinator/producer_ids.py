@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.process_table import CONTROLLER
 from kbroker.ipc.rpc import Pending, Rpc, run
 
@@ -15,7 +16,7 @@ class ProducerIds:
         self._waiting: list[Pending] = []
 
     def take(self) -> Pending:
-        """A producer id nobody else has; WireError when the controller cannot be reached."""
+        """A producer id nobody else has; COORDINATOR_LOAD_IN_PROGRESS while there is none."""
         pending = Pending()
         self._waiting.append(pending)
         if self._next < self._end:
@@ -32,9 +33,15 @@ class ProducerIds:
         if outcome.error is None:
             self._serve()
             return
+        error = outcome.error
+        if isinstance(error, WireError):
+            # COMPAT: of all that the controller's absence could be called, this alone has clients
+            # just ask again. Others have a producer give up for good, or look for a coordinator
+            # that an idempotent one does not have.
+            error = WireError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, error.message)
         waiting, self._waiting = self._waiting, []
         for pending in waiting:
-            pending.resolve(error=outcome.error)
+            pending.resolve(error=error)
 
     def _serve(self) -> None:
         # Waiters are resumed in here and may take more; they queue behind the rest.

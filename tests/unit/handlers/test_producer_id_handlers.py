@@ -69,13 +69,15 @@ def test_init_producer_id_requests_that_wait_share_blocks(process: NetworkProces
     assert ids == list(range(1000, 1005))
 
 
-def test_init_producer_id_controller_away_fails_all_who_wait_and_recovers(
-    process: NetworkProcess,
+@pytest.mark.parametrize("code", [ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT])
+def test_init_producer_id_controller_away_is_asked_again_by_all_who_wait(
+    process: NetworkProcess, code: ErrorCode
 ) -> None:
+    """Java looks for a coordinator that it has none of at the first, and gives up at the other."""
     allocate = process.rpc.answers["allocate_producer_ids"]
 
     def away(to: Any) -> Any:
-        raise WireError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        raise WireError(code)
 
     process.answers("allocate_producer_ids", away)
     process.rpc.is_holding = True
@@ -83,7 +85,7 @@ def test_init_producer_id_controller_away_fails_all_who_wait_and_recovers(
     process.rpc.release()
     for outcome in outcomes:
         response = decode(ApiKey.INIT_PRODUCER_ID, 4, outcome.value)
-        assert response.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert response.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     process.rpc.is_holding = False
     process.answers("allocate_producer_ids", allocate)
     assert init(process).producer_id == 1000

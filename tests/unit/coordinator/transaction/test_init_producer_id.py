@@ -89,7 +89,7 @@ def test_no_producer_id_is_an_error_of_the_request_alone(host: TransactionHost) 
 
     good = host.rpc.answers["allocate_producer_ids"]
     host.rpc.answers["allocate_producer_ids"] = refuse
-    with pytest.raises(WireError, match="COORDINATOR_NOT_AVAILABLE"):
+    with pytest.raises(WireError, match="COORDINATOR_LOAD_IN_PROGRESS"):
         host.init()
     host.rpc.answers["allocate_producer_ids"] = good
     assert host.init().error_code == 0
