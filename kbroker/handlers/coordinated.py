@@ -119,6 +119,10 @@ async def ask_all(ctx: RequestContext, topic: str) -> list[Any]:
         try:
             found.append(decode_response(ctx, await call))
         except WireError as error:
+            if error.code == ErrorCode.NOT_COORDINATOR:
+                # COMPAT: its process is being started again. There is no coordinator to look for
+                # in the way of a list; at this code administrators ask once more.
+                error = WireError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, error.message)
             found.append(error)
     return found
 

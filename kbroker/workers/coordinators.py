@@ -36,7 +36,7 @@ from kbroker.ipc.lane_calls import (
 from kbroker.ipc.process_table import Address
 from kbroker.ipc.rpc import Pending, run
 from kbroker.protocol import codec
-from kbroker.protocol.api import ApiKey, request_class
+from kbroker.protocol.api import ApiKey, request_class, response_class
 from kbroker.record.compression import NONE
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ log = logging.getLogger(__name__)
 
 Changes = Mapping[str, tuple[TopicImage | None, TopicImage | None]]
 COMMITS = (ApiKey.OFFSET_COMMIT, ApiKey.TXN_OFFSET_COMMIT)
+LISTS = (ApiKey.LIST_GROUPS, ApiKey.LIST_TRANSACTIONS)
 # BOUND: rounds of publish and answer in one turn; answers may lead to further records.
 ROUNDS_MAX = 8
 LOAD_BUFFERS = {
@@ -301,9 +302,12 @@ class Coordinators:
 
     def _handle(self, request: Request) -> Pending:
         shard = self._shards.get(request.slot)
+        key = ApiKey(request.api_key)
+        if key in LISTS and self._worker.logs.offline_reason(request.slot) is not None:
+            # COMPAT: lists leave out what is gone with its log directory, until the restart.
+            return answered(response_class(key)())
         if shard is None or self._incarnation(shard) != request.slot_incarnation:
             return refused(ErrorCode.NOT_COORDINATOR)
-        key = ApiKey(request.api_key)
         body: Any = None
         if key == ApiKey.OFFSET_COMMIT:
             body = parse_commit(request.body, request.version)
@@ -420,6 +424,13 @@ def refused(code: ErrorCode, text: str = "") -> Pending:
     """An error that is known at once."""
     pending = Pending()
     pending.resolve(error=WireError(code, text))
+    return pending
+
+
+def answered(response: Any) -> Pending:
+    """A response that takes no coordinator."""
+    pending = Pending()
+    pending.resolve(response)
     return pending
 
 

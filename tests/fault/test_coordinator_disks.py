@@ -10,6 +10,7 @@ from fault.disks import MIB, failing_disk, fill_up, small_disk
 
 from kbroker.coordinator.partitioner import coordinator_partition
 from kbroker.protocol.messages.end_txn import EndTxnRequest
+from kbroker.protocol.messages.list_groups import ListGroupsRequest
 from kbroker.testing import Broker, wait_until
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(120)]
@@ -76,6 +77,8 @@ def test_failed_disk_ends_its_coordinators_once(tmp_path: Path) -> None:
             assert refused in AWAY
             assert code_in(client.wire.call(client.fetch_request(lost), 7)) in AWAY
             assert client.commit(3, kept) == 0 and client.fetch(kept) == (3, 0)
+            listed = client.wire.call(ListGroupsRequest(), 4)
+            assert (listed.error_code, [g.group_id for g in listed.groups]) == (0, [kept])
             assert answer_to_join(waiting).error_code in {0, *AWAY}
             assert broker.pids == pids
             assert broker.log_text.count("is offline until the restart") == 1

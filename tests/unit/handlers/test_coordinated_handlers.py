@@ -210,6 +210,20 @@ class TestSplit:
         assert [g.group_id for g in response.groups] == ["g0", "g1"]
         assert response.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
+    @pytest.mark.parametrize("key", [ApiKey.LIST_GROUPS, ApiKey.LIST_TRANSACTIONS])
+    def test_list_is_asked_for_again_while_a_coordinator_is_away(
+        self, coordinated: NetworkProcess, key: ApiKey
+    ) -> None:
+        """Java's administrator gives up at what has a member look for its coordinator."""
+
+        def away(*_: Any) -> bytes:
+            raise WireError(ErrorCode.NOT_COORDINATOR)
+
+        coordinated.coordinators.answer = away
+        for version in coordinated_versions(key):
+            response = coordinated.ask(request_naming_something(key, version), version)
+            assert codes(response) - {0} == {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}, version
+
     def test_list_groups_without_an_offsets_topic_is_empty(self, process: NetworkProcess) -> None:
         response = process.ask(ListGroupsRequest(), 4)
         assert (response.error_code, response.groups) == (0, [])

@@ -15,7 +15,10 @@ from kbroker.ipc.lane_calls import unpack
 from kbroker.ipc.process_table import Address
 from kbroker.ipc.rpc import Pending
 from kbroker.protocol import codec
+from kbroker.protocol.api import response_class
 from kbroker.protocol.messages.heartbeat import HeartbeatRequest
+from kbroker.protocol.messages.list_groups import ListGroupsRequest
+from kbroker.protocol.messages.list_transactions import ListTransactionsRequest
 from kbroker.protocol.messages.offset_commit import OffsetCommitResponse
 from kbroker.workers.coordinators import Coordinators
 from tests.doubles.coordinators_bench import ENVELOPE_BYTES, Bench, commit
@@ -62,6 +65,25 @@ def test_request_for_a_slot_without_coordinator_is_refused(
     bench.end_turn()
     (answer,) = bench.answers()
     assert (answer.token, answer.error) == (token, ErrorCode.NOT_COORDINATOR)
+
+
+@pytest.mark.parametrize(
+    ("slot", "asked", "version"), [(0, ListGroupsRequest(), 4), (1, ListTransactionsRequest(), 0)]
+)
+def test_lists_leave_out_what_is_gone_with_its_log_directory(
+    bench: Bench, slot: int, asked: Any, version: int
+) -> None:
+    """One dead disk of several would else be all an operator gets to see."""
+    bench.on_storage_failure(slot)
+
+    bench.ask(asked, version, slot)
+    bench.ask(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 3, slot)
+    bench.end_turn()
+
+    listed, refused = bench.answers()
+    assert (listed.error, refused.error) == (0, ErrorCode.NOT_COORDINATOR)
+    response = codec.decode_exact(response_class(asked.API_KEY), version, listed.body)
+    assert response.error_code == 0
 
 
 def test_request_of_a_network_process_that_is_gone_is_not_answered(bench: Bench) -> None:
