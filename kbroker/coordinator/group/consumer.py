@@ -18,7 +18,7 @@ from kbroker.config.group_config import HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_M
 from kbroker.coordinator.group import consumer_migration, consumer_records, consumer_requests
 from kbroker.coordinator.group.batch_size import fits_batch
 from kbroker.coordinator.group.classic_group import ClassicGroup
-from kbroker.coordinator.group.consumer_classic import JOIN, SURELY_FIT, SYNC, ClassicMembers
+from kbroker.coordinator.group.consumer_classic import JOIN, SYNC, ClassicMembers
 from kbroker.coordinator.group.consumer_group import (
     ASSIGNING,
     EMPTY,
@@ -169,7 +169,7 @@ class ConsumerProtocol(Part):
         update = self.update(group, old, member, replaced)
         member = update.run(request.topic_partitions)
         records = conversion + self.replacement(group, replaced, old) + update.records
-        if conversion or len(records) > SURELY_FIT:
+        if conversion or not consumer_records.surely_fit(records):
             self.refuse_too_large(group.group_id, records)
         # Nothing can fail from here on.
         op.touch()
@@ -392,6 +392,8 @@ class ConsumerProtocol(Part):
             records.append(
                 consumer_records.target_epoch(group.group_id, epoch, self.host.wall_ms())
             )
+        if not consumer_records.surely_fit(records):
+            self.refuse_too_large(group.group_id, records)
         log.info(
             "group %s: new epoch %d because %d members are gone",
             group.group_id,

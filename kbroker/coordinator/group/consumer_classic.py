@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from kbroker.coordinator.group import consumer_migration, subscription
+from kbroker.coordinator.group import consumer_migration, consumer_records, subscription
 from kbroker.coordinator.group.classic_member import (
     new_member_id,
     protocols_of,
@@ -38,9 +38,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Fewer records than this are far below any limit of a batch, but for those that bring the
-# subscriptions of classic members.
-SURELY_FIT = 500
 # First parts of timers' names: a member was told to join, or was answered and has to sync.
 JOIN, SYNC = "consumer join", "consumer sync"
 
@@ -92,7 +89,7 @@ class ClassicMembers:
         update = self._part.update(group, old, member, replaced)
         member = update.run(self._reported(subscribed))
         records = replacing + update.records
-        if len(records) > SURELY_FIT:
+        if not consumer_records.surely_fit(records):
             self._part.refuse_too_large(group.group_id, records)
         self._part.write(op, group, records)
         self._part.settle(op, update, member)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from kbroker.coordinator.group.assignors import Assignment
 from kbroker.coordinator.group.consumer_member import Member, Owned
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from kbroker.coordinator.group.consumer_group import ConsumerGroup, ResolvedRegex
 
 Record = tuple[Message, Message | None]
+
+# So few records, and so few bytes of them, are far below any limit of a batch.
+SURELY_FIT, SURELY_FIT_BYTES = 500, 64 << 10
 
 
 def group_epoch(group_id: str, epoch: int, metadata_hash: int) -> Record:
@@ -115,3 +118,28 @@ def without_group(group: ConsumerGroup, member_ids: Iterable[str]) -> list[Recor
     found.append((topic.ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None))
     found.append((topic.ConsumerGroupMetadataKey(group_id=group_id), None))
     return found
+
+
+def surely_fit(records: Sequence[Record]) -> bool:
+    """Whether the topic takes these in one batch for certain; if not, their size has to be known.
+
+    Members choose how long names, patterns and subscriptions are, up to megabytes.
+    """
+    if len(records) > SURELY_FIT:
+        return False
+    return sum(_size_max(part) for record in records for part in record) <= SURELY_FIT_BYTES
+
+
+def _size_max(value: Any) -> int:
+    """Bytes that a message or a field of one takes at the most."""
+    if value is None or isinstance(value, int):
+        return 8
+    if isinstance(value, str):
+        return 4 * len(value) + 5
+    if isinstance(value, bytes | bytearray | memoryview):
+        return len(value) + 5
+    if isinstance(value, list | tuple):
+        if value and isinstance(value[0], int):
+            return 8 * len(value) + 5
+        return sum(map(_size_max, value)) + 5
+    return sum(_size_max(getattr(value, name)) for name in value.__slots__) + 5

@@ -196,6 +196,22 @@ def test_join_that_cannot_be_is_refused_and_leaves_no_trace(
     assert host.written == []
 
 
+def test_subscription_too_large_for_the_log_is_refused_and_costs_nobody_else(
+    host: CoordinatorHost,
+) -> None:
+    """The log would refuse it when soft state has changed: the whole partition would load anew."""
+    first = FakeConsumer(host, "m1", ["a"])
+    first.join()
+    written = len(host.log)
+    large = FakeConsumer(host, "m2", [f"{n}".ljust(200, "x") for n in range(6_000)])
+
+    assert error_of(large.join) == ErrorCode.UNKNOWN_SERVER_ERROR
+
+    assert (len(host.log), host.loads) == (written, 1)
+    assert list(host.machine.groups["g"].members) == ["m1"]
+    assert first.beat().error_code == 0
+
+
 def test_protocol_that_is_not_offered_is_refused() -> None:
     host = make_host(group_coordinator_rebalance_protocols="classic")
 

@@ -275,6 +275,20 @@ def test_classic_member_that_does_not_fit_is_refused(
     assert len(host.machine.groups["g"].members) == 2
 
 
+def test_classic_member_with_a_subscription_too_large_for_the_log_is_refused(
+    host: CoordinatorHost,
+) -> None:
+    FakeConsumer(host, "m1", ["a"]).join()
+    written = len(host.log)
+    large = subscription(*(f"{n}".ljust(200, "x") for n in range(6_000)))
+
+    refused = Client(host, protocols={"range": large}).join()
+
+    assert code_of(refused) == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert (len(host.log), host.loads) == (written, 1)
+    assert list(host.machine.groups["g"].members) == ["m1"]
+
+
 def test_group_takes_no_more_classic_members_than_it_may() -> None:
     host = both_host(group_consumer_max_size="1")
     FakeConsumer(host, "m1", ["a"]).join()
