@@ -30,7 +30,7 @@ GROUP_KEYS: dict[str, Key] = {
         Key(HEARTBEAT_INTERVAL_MS, INT, 5000, MEDIUM, low=1, dynamic=CLUSTER_WIDE,
             server_keys=(("group.consumer.heartbeat.interval.ms", 1),),
             doc="How often members send heartbeats, in the consumer protocol."),
-        Key(ASSIGNMENT_INTERVAL_MS, INT, 0, MEDIUM, low=0, dynamic=CLUSTER_WIDE,
+        Key(ASSIGNMENT_INTERVAL_MS, INT, 1000, MEDIUM, low=0, dynamic=CLUSTER_WIDE,
             server_keys=(("group.consumer.assignment.interval.ms", 1),),
             doc="Shortest time from one target assignment to the next, in the consumer protocol."),
     )

@@ -149,7 +149,7 @@ CONSUMER_GROUPS_EMPTY = _row(
 CONSUMER_GROUPS_ASSIGNING = _row(
     "kbroker_consumer_groups_assigning",
     GAUGE,
-    "Groups of the consumer protocol whose next heartbeat brings a new target assignment.",
+    "Groups of the consumer protocol that are to get a new target assignment.",
 )
 CONSUMER_GROUPS_RECONCILING = _row(
     "kbroker_consumer_groups_reconciling",

@@ -59,7 +59,7 @@ class CoordinatorHost:
         self.clock = ManualClock(WALL_MS)
         self.rpc: Any = FakeRpc()
         self.timers = Timers()
-        self.config = BrokerConfig({k.replace("_", "."): v for k, v in settings.items()})
+        self.configure(**settings)
         self.image = ClusterImage()
         self.image.apply({"snapshot": True, "version": 1, "cluster_id": "c", "topics": {}})
         self.counted: Counter[str] = Counter()
@@ -248,8 +248,9 @@ class CoordinatorHost:
         self.execute(self.machine.on_image, changed)
 
     def configure(self, **settings: str) -> None:
-        """Settings as of now."""
-        self.config = BrokerConfig({k.replace("_", "."): v for k, v in settings.items()})
+        """Settings as of now. Unless they say so, targets of groups do not wait for each other."""
+        named = {k.replace("_", "."): v for k, v in settings.items()}
+        self.config = BrokerConfig({"group.consumer.assignment.interval.ms": "0", **named})
 
     # -- inside ------------------------------------------------------------------------------
 

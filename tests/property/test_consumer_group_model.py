@@ -35,7 +35,8 @@ class Life:
     def __init__(self, seed: int) -> None:
         print(f"seed {seed}")
         self.random = random.Random(seed)
-        self.host = make_host()
+        interval_ms = "1000" if seed % 2 else "0"  # from one target to the next
+        self.host = make_host(group_consumer_assignment_interval_ms=interval_ms)
         self.sizes: dict[str, int] = {}
         self.made = 0
         self.members: list[FakeConsumer] = []
@@ -237,6 +238,7 @@ class Life:
             for member in self.members:
                 member.beat_or_fenced()
                 self.check()
+            self.host.advance(1_000)
         if not self.members:
             return
         shown = describe(self.host)

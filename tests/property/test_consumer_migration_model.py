@@ -31,7 +31,8 @@ class MixedLife:
     def __init__(self, seed: int) -> None:
         print(f"seed {seed}")
         self.random = random.Random(seed)
-        self.host = both_host()
+        interval_ms = "1000" if seed % 2 else "0"  # from one target to the next
+        self.host = both_host(group_consumer_assignment_interval_ms=interval_ms)
         self.made = 0
         self.consumers: list[FakeConsumer] = []
         self.classics: list[ClassicConsumer] = []

@@ -72,10 +72,9 @@ CONSUMER_GROUPS = (
         doc="Shortest heartbeat interval of a group in the consumer protocol."),
     Key("group.consumer.max.heartbeat.interval.ms", INT, 15_000, MEDIUM, low=1,
         doc="Longest heartbeat interval of a group in the consumer protocol."),
-    Key("group.consumer.assignment.interval.ms", INT, 0, MEDIUM, low=0,
+    Key("group.consumer.assignment.interval.ms", INT, 1000, MEDIUM, low=0, dynamic=CLUSTER_WIDE,
         doc="Shortest time from one target assignment of a group to the next; changes in between "
-            "are taken together.",
-        deviation="Kafka 4.3, which brought it, waits a second by default"),
+            "are taken together."),
     Key("group.consumer.min.assignment.interval.ms", INT, 0, MEDIUM, low=0,
         doc="Shortest such time a group may set."),
     Key("group.consumer.max.assignment.interval.ms", INT, 15_000, MEDIUM, low=0,

@@ -5,7 +5,8 @@ what it may consume. Three epochs tell how far a group is: the group's (raised b
 members, subscriptions or topics), the target assignment's, and each member's.
 
 Everything happens in the operation of one heartbeat: there is nobody to wait for. A new target is
-computed by the first heartbeat after a change.
+computed by the first heartbeat after a change, once the last target has the age of
+``group.consumer.assignment.interval.ms``.
 """
 
 from __future__ import annotations
@@ -178,10 +179,15 @@ class ConsumerProtocol(Part):
         self.write(op, group, records)
         self.settle(op, update, member)
         self.start_session(group.group_id, member)
+        interval_ms = self._setting(group.group_id, HEARTBEAT_INTERVAL_MS)
+        if update.wait_ms:
+            # It comes again when the target may be computed. COMPAT: Kafka has it come as always,
+            # so that a group that forms waits for a whole interval between heartbeats.
+            interval_ms = min(interval_ms, update.wait_ms)
         response = ConsumerGroupHeartbeatResponse(
             member_id=member.member_id,
             member_epoch=member.epoch,
-            heartbeat_interval_ms=self._setting(group.group_id, HEARTBEAT_INTERVAL_MS),
+            heartbeat_interval_ms=interval_ms,
         )
         if (
             request.member_epoch == JOIN_EPOCH

@@ -24,6 +24,7 @@ from kbroker.coordinator.group.consumer_member import (
     UNREVOKED_PARTITIONS,
     Member,
 )
+from kbroker.coordinator.group.consumer_update import assignment_wait_ms
 from kbroker.coordinator.group.subscription import CONSUMER_PROTOCOL_TYPE
 from kbroker.errors import ErrorCode, WireError
 from kbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -139,7 +140,7 @@ class ClassicMembers:
         ):
             raise WireError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         op.touch()
-        if group.epoch > member.epoch and member.state != UNREVOKED_PARTITIONS:
+        if self._is_behind(group, member) and member.state != UNREVOKED_PARTITIONS:
             # One that has to revoke has joined already: it takes what it may keep first.
             self._ask_to_join(group, member)
             return SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
@@ -158,13 +159,21 @@ class ClassicMembers:
         op.touch()
         self._part.start_session(group.group_id, member)
         if (
-            member.epoch < group.epoch
+            self._is_behind(group, member)
             or member.state == UNREVOKED_PARTITIONS
             or (member.state == UNRELEASED_PARTITIONS and not group.waits_for_others(member))
         ):
             self._ask_to_join(group, member)
             return HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
         return HeartbeatResponse()
+
+    def _is_behind(self, group: ConsumerGroup, member: Member) -> bool:
+        """Whether a join would bring the member to a newer target. While none may be computed it
+        would not, and a member that was told to join would do nothing else.
+        """
+        if member.epoch < group.target_epoch:
+            return True
+        return group.epoch > group.target_epoch and not assignment_wait_ms(self._host, group)
 
     def _member(self, call: Call) -> tuple[ConsumerGroup, Member]:
         """The member of a request with a generation. Raises what the client has to know."""

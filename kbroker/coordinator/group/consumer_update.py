@@ -33,6 +33,7 @@ class Update:
     replaced: the member of the same instance that it takes the place of.
     resolved, epoch, metadata_hash: of the group, as they will be.
     has_checked, has_matched: soft state to set (``ConsumerGroup.is_stale`` and the other two).
+    wait_ms: until a target of the new epoch may be computed; 0 if it has been, or none is due.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Update:
         self.has_checked = False
         self.has_matched = False
         self.assigned_changed = False
+        self.wait_ms = 0
         self._hashes = hashes
         self.replaced = replaced
         self._reasons: list[str] = []
@@ -71,7 +73,9 @@ class Update:
         regex_changed = self._resolve()
         if self._reasons or group.is_stale:
             self._check_topics()
-        if self.epoch > group.target_epoch and self._may_assign():
+        if self.epoch > group.target_epoch:
+            self.wait_ms = assignment_wait_ms(self.host, group)
+        if self.epoch > group.target_epoch and not self.wait_ms:
             target_epoch, target = self.epoch, self._assign()
         else:
             target_epoch, target = group.target_epoch, group.target_of(member)
@@ -170,16 +174,6 @@ class Update:
             self.records.append(consumer_records.without_partition_metadata(group.group_id))
         log.info("group %s: new epoch %d because %s", group.group_id, self.epoch, self._reasons[0])
 
-    def _may_assign(self) -> bool:
-        """Whether the last target is old enough; else the group waits for a later heartbeat."""
-        group = self.group
-        own = self.host.image.group_config.get(group.group_id)
-        interval_ms = value_of(ASSIGNMENT_INTERVAL_MS, own or {}, self.host.config)
-        if not interval_ms or not group.target_ms or not group.members:
-            return True
-        # A clock that was set back does not hold anything up.
-        return not 0 <= self.host.wall_ms() - group.target_ms < interval_ms
-
     def _assign(self) -> Assignment:
         """Compute the target of the new epoch, and write what changes of it."""
         group, member = self.group, self.member
@@ -269,6 +263,17 @@ class Update:
             self.assigned_changed = True
             return updated
         return member
+
+
+def assignment_wait_ms(host: Host, group: ConsumerGroup) -> int:
+    """How long until the last target is so old that a new one may be computed; 0: it may be now."""
+    own = host.image.group_config.get(group.group_id)
+    interval_ms = value_of(ASSIGNMENT_INTERVAL_MS, own or {}, host.config)
+    if not interval_ms or not group.target_ms or not group.members:
+        return 0
+    elapsed_ms = host.wall_ms() - group.target_ms
+    # A clock that was set back does not hold anything up.
+    return interval_ms - elapsed_ms if 0 <= elapsed_ms < interval_ms else 0
 
 
 def offered_assignors(host: Host) -> list[str]:

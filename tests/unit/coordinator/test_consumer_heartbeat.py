@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kbroker.config.loader import BrokerConfig
 from kbroker.coordinator.records import offsets_topic as records
 from kbroker.errors import ErrorCode, WireError
 from tests.doubles.consumer_member import (
@@ -351,6 +352,35 @@ def test_changes_within_the_interval_of_assignments_are_taken_together() -> None
     assert describe(host).assignment_epoch == 3
     settle(*members)
     assert sorted(len(member.owned) for member in members) == [1, 1, 2]
+
+
+def test_member_without_a_target_comes_again_when_one_may_be_computed() -> None:
+    """A group that forms would wait for a whole interval between heartbeats otherwise."""
+    default = BrokerConfig({})["group.consumer.assignment.interval.ms"]
+    host = make_host(group_consumer_assignment_interval_ms=str(default))
+    host.add_topic("a", 4)
+    first, second = FakeConsumer(host, "m1", ["a"]), FakeConsumer(host, "m2", ["a"])
+    assert first.join().heartbeat_interval_ms == 5_000
+
+    host.advance(300)
+    assert second.join().heartbeat_interval_ms == 700
+    assert describe(host).group_state == "Assigning"
+    host.advance(700)
+
+    assert second.beat().heartbeat_interval_ms == 5_000
+    assert describe(host).assignment_epoch == 2
+
+
+def test_group_that_was_left_by_all_is_assigned_at_once() -> None:
+    host = make_host(group_consumer_assignment_interval_ms="1000")
+    host.add_topic("a", 4)
+    first, second = FakeConsumer(host, "m1", ["a"]), FakeConsumer(host, "m2", ["a"])
+    first.join()
+    first.leave()
+
+    second.join()
+
+    assert len(second.owned) == 4
 
 
 def test_group_may_have_an_interval_of_assignments_of_its_own(host: CoordinatorHost) -> None:

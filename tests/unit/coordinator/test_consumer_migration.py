@@ -232,6 +232,26 @@ def test_classic_member_joins_a_consumer_group(host: CoordinatorHost) -> None:
     assert client.beat() == 0
 
 
+def test_classic_member_is_not_called_to_join_before_there_can_be_a_target() -> None:
+    """It would join, be sent back by its sync, and join again, as fast as it can."""
+    host = both_host(group_consumer_assignment_interval_ms="1000")
+    host.add_topic("a", 6)
+    new = FakeConsumer(host, "m1", ["a"])
+    new.join()
+    member = ClassicConsumer(host, ["a"])
+
+    for _ in range(3):
+        member.beat()
+        assert not member.has_to_join and member.owned == set()
+        host.advance(300)
+    host.advance(100)
+    member.beat()
+    assert member.has_to_join
+
+    settle(host, new, member)
+    assert len(new.owned) == len(member.owned) == 3
+
+
 def test_member_without_id_is_given_one_and_leaves_no_trace(host: CoordinatorHost) -> None:
     FakeConsumer(host, "m1", ["a"]).join()
     client = Client(host, protocols={"range": subscription("a")})
