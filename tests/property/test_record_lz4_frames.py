@@ -2,6 +2,7 @@
 
 import random
 
+import lz4.block
 import lz4.frame
 import pytest
 
@@ -72,6 +73,20 @@ def test_damaged_frame_is_refused_or_is_what_the_library_reads(
             continue
         if found is not None:
             assert found == lz4.frame.decompress(bytes(damaged)), seed
+
+
+def test_block_that_holds_more_than_the_frame_allows_is_refused(decode_block: int) -> None:
+    empty = lz4.frame.compress(b"", block_size=4, block_linked=False, store_size=False)
+    frame = empty[:-4]
+    for content in (b"\0" * 100_000, b"another, so that both together have room"):
+        packed = lz4.block.compress(content, store_size=False)
+        frame += len(packed).to_bytes(4, "little") + packed
+    frame += bytes(4)
+
+    with pytest.raises(RuntimeError):
+        lz4.frame.decompress(frame)
+    with pytest.raises(ValueError):
+        decode_lz4_frame(frame, decode_block)
 
 
 def batch_of(chance: random.Random) -> bytearray:

@@ -39,7 +39,7 @@ cdef int grow_rows(BytesColumn* column) noexcept nogil
 # Append a header key as UTF-8, which Arrow's strings have to be: each byte that is none becomes U+FFFD.
 cdef int append_text(BytesColumn* column, const uint8_t* p, int32_t size) noexcept nogil
 
-# Append the headers between p and end, `count` of them: 0, or -1 without memory, or 1 when malformed.
+# Append the headers between p and end, `count` of them: 0, or -1 without memory, or 1 (and no row) when malformed.
 cdef int append_headers(HeadersColumn* column, const uint8_t* p, const uint8_t* end, int32_t count) noexcept nogil
 
 # The column as an array, which takes its arenas; the column is empty then. NULL without memory.

@@ -101,9 +101,11 @@ cdef int append_text(BytesColumn* column, const uint8_t* p, int32_t size) noexce
         if n == 0:
             break
         at += n
+    # BOUND: offsets are 32 bits. What is replaced may become three times as long, also in the rows before.
+    if column.size + size > INT32_MAX:
+        return -1
     if at >= end:
         return append_bytes(column, p, size)
-    # BOUND: offsets are 32 bits, and what is replaced may become three times as long.
     if column.size + 3 * <int64_t>size > INT32_MAX:
         return -1
     if column.capacity - column.size < 3 * <int64_t>size and grow_data(column, 3 * <int64_t>size) != 0:
@@ -172,26 +174,37 @@ cdef void free_headers(HeadersColumn* column) noexcept nogil:
     memset(column, 0, sizeof(HeadersColumn))
 
 
+cdef bint are_headers(const uint8_t* p, const uint8_t* end, int32_t count) noexcept nogil:
+    cdef:
+        const uint8_t* key
+        const uint8_t* value
+        int32_t key_size, value_size, i
+    for i in range(count):
+        if not next_header(&p, end, &key, &key_size, &value, &value_size):
+            return False
+    return p == end
+
+
 cdef int append_headers(HeadersColumn* column, const uint8_t* p, const uint8_t* end, int32_t count) noexcept nogil:
     cdef:
         const uint8_t* key
         const uint8_t* value
         int32_t key_size, value_size, i
         int64_t row = column.rows
+    # Seen to be sound first: of a malformed row nothing may stay behind.
+    if not are_headers(p, end, count):
+        return 1
     if count == 0:
         column.valid[row >> 3] &= <uint8_t>~(1 << (row & 7))
         column.nulls += 1
     for i in range(count):
-        if not next_header(&p, end, &key, &key_size, &value, &value_size):
-            return 1
+        next_header(&p, end, &key, &key_size, &value, &value_size)
         if column.keys.rows == column.keys.rows_max and grow_rows(&column.keys) != 0:
             return -1
         if column.values.rows == column.values.rows_max and grow_rows(&column.values) != 0:
             return -1
         if append_text(&column.keys, key, key_size) != 0 or append_bytes(&column.values, value, value_size) != 0:
             return -1
-    if p != end:
-        return 1
     column.rows = row + 1
     column.offsets[row + 1] = <int32_t>column.keys.rows
     return 0

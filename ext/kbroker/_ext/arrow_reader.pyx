@@ -278,6 +278,7 @@ cdef class ArrowReader:
                 self._open = True
                 continue
             if status == FILL_NO_MEMORY:
+                self._forget_rows()
                 raise MemoryError
             if status == FILL_DAMAGED:
                 self._raise_damaged()
@@ -286,6 +287,13 @@ cdef class ArrowReader:
     def finish(self):
         """The rows that make no full batch, None without any."""
         return self._hand_over() if self._rows else None
+
+    # What is staged; a row that memory did not suffice for may be in some columns and not in others.
+    cdef void _forget_rows(self) noexcept:
+        free_bytes(&self._keys)
+        free_bytes(&self._values)
+        free_headers(&self._headers)
+        self._rows = self._bytes = 0
 
     cdef object _raise_damaged(self):
         raise RecordsDamaged(self._cursor.damaged_at, damage_words(self._cursor.damage))
@@ -373,11 +381,7 @@ cdef class ArrowReader:
             if self._rows == self._rows_max or (self._rows and self._bytes + size > self._bytes_max):
                 unread(run, &row)
                 return FILL_FULL
-            self._bytes += size
-            if with_key and append_bytes(&self._keys, row.key, row.key_size) != 0:
-                return FILL_NO_MEMORY
-            if with_value and append_bytes(&self._values, row.value, row.value_size) != 0:
-                return FILL_NO_MEMORY
+            # First, as they alone can turn out to be malformed: every column has the same rows.
             if with_headers:
                 appended = append_headers(&self._headers, row.headers, row.headers_end, row.header_count)
                 if appended < 0:
@@ -385,6 +389,11 @@ cdef class ArrowReader:
                 if appended > 0:
                     self._cursor._damaged(DAMAGE_RECORD, run.base_offset)
                     return FILL_DAMAGED
+            self._bytes += size
+            if with_key and append_bytes(&self._keys, row.key, row.key_size) != 0:
+                return FILL_NO_MEMORY
+            if with_value and append_bytes(&self._values, row.value, row.value_size) != 0:
+                return FILL_NO_MEMORY
             if self._offsets != NULL:
                 self._offsets[self._rows] = row.offset
             if self._timestamps != NULL:

@@ -137,6 +137,8 @@ cdef class ArrowWriter:
         int32_t _default_topic
         Builder* _full                   # batches to give out
         int64_t _full_count, _full_room
+        int64_t _finished_count          # of them, those that are in _taken already
+        list _taken
         int64_t _batch_bytes
         int64_t _now
         uint64_t _random
@@ -156,6 +158,7 @@ cdef class ArrowWriter:
         self._level = level
         self._batch_bytes = batch_bytes
         self._random = seed or 1
+        self._taken = []
         self._last_topic = self._default_topic = -1
         if topic is not None:
             self._default_topic = self._add_topic(topic.encode())
@@ -408,25 +411,28 @@ cdef class ArrowWriter:
         self.close_all()
         for i in range(self._full_count):
             free(self._full[i].data)
-        self._full_count = 0
+        self._full_count = self._finished_count = 0
+        self._taken = []
 
     def take(self) -> list:
         """Full batches: (topic, partition, batch, number of records), in order for each partition.
 
-        Their headers say no producer; the checksum is for ``stamp_batch`` to compute.
+        Their headers say no producer; the checksum is for ``stamp_batch`` to compute. When it raises, the
+        next call goes on with the batch that failed.
         """
-        cdef list taken = []
-        cdef int64_t i
+        cdef list taken
         cdef Builder* builder
         cdef Topic* topic
-        for i in range(self._full_count):
-            builder = &self._full[i]
+        while self._finished_count < self._full_count:
+            builder = &self._full[self._finished_count]
             topic = self._topics[builder.topic]
             name = (<const char*>topic.name)[:topic.name_size].decode()
-            taken.append((name, builder.partition, self._finished(builder), builder.count))
+            self._taken.append((name, builder.partition, self._finished(builder), builder.count))
             free(builder.data)
             builder.data = NULL
-        self._full_count = 0
+            self._finished_count += 1
+        self._full_count = self._finished_count = 0
+        taken, self._taken = self._taken, []
         return taken
 
     cdef bytearray _finished(self, Builder* builder):

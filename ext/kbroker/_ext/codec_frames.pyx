@@ -223,6 +223,7 @@ cdef int64_t decode_lz4_blocks(
         int64_t written = 0
         Py_ssize_t block_size
         Py_ssize_t descriptor_size = 10 if data[4] & 0x08 else 2
+        int64_t block_bytes_max = 1 << (8 + 2 * (data[5] >> 4))
         int64_t n
     if data[4 + descriptor_size] != lz4_header_checksum(data + 4, descriptor_size):
         return -1
@@ -240,7 +241,8 @@ cdef int64_t decode_lz4_blocks(
             written += block_size
         else:
             n = decode_lz4_block(r.pos, block_size, out + written, capacity - written, decode, patience)
-            if n < 0:
+            # COMPAT: a block that holds more than the frame's header says cannot be read by Java clients.
+            if n < 0 or n > block_bytes_max:
                 return -1
             written += n
         r.pos += block_size

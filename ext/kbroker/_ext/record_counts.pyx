@@ -86,6 +86,8 @@ cdef class RecordCounter:
                     return
                 with nogil:
                     status = self._count_run()
+                if status == COUNT_NO_MEMORY:
+                    raise MemoryError
                 if status != COUNT_DONE:
                     raise RecordsDamaged(self._cursor.damaged_at, damage_words(self._cursor.damage))
         finally:

@@ -13,6 +13,7 @@ from kbroker._ext.batch_stamp import stamp_batch  # noqa: E402
 from kbroker._ext.record_batch import check_batch  # noqa: E402
 from kbroker.client.arrow import FIELDS, as_written  # noqa: E402
 from kbroker.client.errors import SettingRefused  # noqa: E402
+from kbroker.record import compression  # noqa: E402
 from kbroker.record.batch import RecordBatch  # noqa: E402
 from kbroker.record.compression import CODEC_NAMES  # noqa: E402
 
@@ -194,6 +195,31 @@ def test_discard_forgets_what_was_not_taken():
     ((_, _, data, records),) = writer.take()
 
     assert ([one.value for one in rows_of([data])], records) == ([b"b"], 1)
+
+
+def test_batch_that_cannot_be_compressed_is_tried_again(monkeypatch):
+    writer = ArrowWriter(lambda topic: 1, topic="t", codec=1, batch_bytes=200)
+    rows = pa.record_batch({"value": [b"%d" % n * 50 for n in range(8)]})
+    writer.add(*rows.__arrow_c_array__(), NOW)
+    writer.close_all()
+    calls = []
+    compress = compression.compress
+
+    def failing(*given):
+        calls.append(given)
+        if len(calls) == 2:
+            raise MemoryError
+        return compress(*given)
+
+    monkeypatch.setattr(compression, "compress", failing)
+
+    with pytest.raises(MemoryError):
+        writer.take()
+    taken = [data for _, _, data, _ in writer.take()]
+
+    assert len(taken) == len(calls) - 1 > 2
+    assert [one.value for one in rows_of(taken)] == rows.column("value").to_pylist()
+    assert writer.take() == []
 
 
 @pytest.mark.parametrize(
