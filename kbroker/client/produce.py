@@ -208,19 +208,23 @@ class BatchProducer:
         for state in self._partitions.values():
             while state.waiting and not state.waiting[-1].sent:
                 state.next_sequence = state.waiting.pop().sequence
-        sure = self._error is None
+        # What still waits failed before, and would otherwise be sent in the next transaction.
+        sure = self._error is None and not self._any_waiting()
         while sure and any(node.requests for node in self._nodes.values()):
             try:
                 self._receive_oldest()
             except ClientError:
                 sure = False
-            sure = sure and not any(state.waiting for state in self._partitions.values())
+            sure = sure and not self._any_waiting()
         if not sure:
             self._drop_connections()
             self._partitions.clear()
         self._error = None
         self._unacknowledged_bytes = 0
         return sure
+
+    def _any_waiting(self) -> bool:
+        return any(state.waiting for state in self._partitions.values())
 
     # -- sending
 
@@ -235,7 +239,10 @@ class BatchProducer:
         state = self._partitions.get((topic, partition))
         if state is None:
             state = self._partitions[topic, partition] = _Partition((topic, partition))
-        identity = self.identity
+        try:
+            identity = self.identity
+        except ClientError as error:
+            raise self._fail(error) from None
         sequence = state.next_sequence if self._idempotent else -1
         stamp_batch(
             batch,

@@ -16,6 +16,9 @@ from kbroker.client.produce import BatchProducer
 from kbroker.errors import ErrorCode
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.message import Message
+from kbroker.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
+from kbroker.protocol.messages.end_txn import EndTxnResponse
+from kbroker.protocol.messages.find_coordinator import FindCoordinatorResponse
 from kbroker.protocol.messages.init_producer_id import InitProducerIdResponse
 from kbroker.protocol.messages.metadata import MetadataResponse
 from kbroker.protocol.messages.produce import ProduceResponse
@@ -152,3 +155,39 @@ def test_sequence_that_is_lost_for_good_ends_the_producer():
         producer.send("t", 0, batch_of(1, 1), 1)
         with pytest.raises(RefusedError, match="OUT_OF_ORDER"):
             producer.flush()
+
+
+def test_batch_that_failed_before_an_abort_is_in_no_later_transaction():
+    model = ModelBroker(SEED, 0.0)
+    taken = model.append
+    epochs = iter(range(10))
+    model.server.answers |= {
+        ApiKey.FIND_COORDINATOR: lambda request, state: FindCoordinatorResponse(
+            node_id=0, host="127.0.0.1", port=model.server.port
+        ),
+        ApiKey.INIT_PRODUCER_ID: lambda request, state: InitProducerIdResponse(
+            producer_id=7, producer_epoch=next(epochs)
+        ),
+        ApiKey.ADD_PARTITIONS_TO_TXN: lambda request, state: AddPartitionsToTxnResponse(),
+        ApiKey.END_TXN: lambda request, state: EndTxnResponse(),
+    }
+
+    def refusing(partition: int, data: bytes) -> int:
+        return 6 if partition == 0 else taken(partition, data)
+
+    with model.server, Cluster(model.server.bootstrap, deadline=30) as cluster:
+        # Waits for the second batch alone, which leaves the first one to be sent again.
+        producer = BatchProducer(cluster, transactional_id="x", buffer_bytes=150)
+        producer.begin()
+        model.append = refusing  # type: ignore[method-assign]
+        producer.send("t", 0, batch_of(0, 1), 1)
+        producer.send("t", 1, batch_of(10, 9), 9)
+        producer.end(commit=False)
+        model.append = taken  # type: ignore[method-assign]
+        producer.begin()
+        producer.send("t", 0, batch_of(20, 1), 1)
+        producer.end(commit=True)
+        producer.close()
+
+    assert model.logs[0] == [20]
+    assert model.logs[1] == list(range(10, 19))
