@@ -72,7 +72,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._progress is None:
             options = self._options
             settings = {**options.kafka, "bootstrap.servers": options.bootstrap}
-            view = BrokerView(Cluster.from_options(settings), read_committed=options.read_committed)
+            self._cluster = Cluster.from_options(settings)
+            view = BrokerView(self._cluster, read_committed=options.read_committed)
             self._progress = Progress(view, options)
         return self._progress
 
@@ -136,7 +137,20 @@ class Progress:
             self._first = with_attempts(
                 self._options, lambda: first_offsets(self.view, self._options)
             )
+            self._reach(self._first)
         return self._first
+
+    def _reach(self, first: Mapping[TopicPartition, int]) -> None:
+        """AvailableNow fixes its target before Spark asks for the first offsets. What was written
+        or made meanwhile lies before a start at the end: no loss, but nothing to be read."""
+        target = self._target
+        if target is None:
+            return
+        late = [key for key, at in first.items() if target.get(key, -1) < at]
+        ends = self._ends() if late else {}
+        for key in late:
+            if key in ends:
+                target[key] = max(target.get(key, 0), min(first[key], ends[key]))
 
     def fix_target(self) -> None:
         """Nothing that is written from now on is read."""

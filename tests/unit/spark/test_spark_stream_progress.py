@@ -136,6 +136,27 @@ def test_available_now_ends_at_its_target_while_the_log_grows():
     assert seen == [40, 80, 100]
 
 
+def test_available_now_from_the_end_reads_nothing_of_what_comes_meanwhile(tmp_path):
+    logs = FakeLogs(t=[(0, 10)])
+    made = progress(logs, checkpointLocation=str(tmp_path))
+    made.fix_target()
+    logs.logs[A], logs.logs[B] = (0, 17), (0, 3)
+
+    first = made.initial()
+
+    assert first == {A: 17, B: 3}
+    assert made.advance(first, limited=True) == first
+
+
+def test_start_beyond_the_end_is_a_loss_in_available_now_too():
+    given = {"startingOffsets": '{"t":{"0":20}}'}
+    made = progress(FakeLogs(t=[(0, 10)]), **given)
+    made.fix_target()
+
+    with pytest.raises(DataLossError, match=r"t-0: wanted \[20, ...\), the log holds \[..., 10\)"):
+        made.advance(made.initial(), limited=True)
+
+
 def test_few_offsets_are_waited_for_but_not_for_ever(monkeypatch):
     now = [1000.0]
     monkeypatch.setattr(stream_module.time, "monotonic", lambda: now[0])
@@ -180,6 +201,17 @@ def test_reader_sends_tasks_nothing_of_the_driver():
     assert reader.reportLatestOffset.__self__ is reader
     assert isinstance(reader.getDefaultReadLimit(), ReadAllAvailable)
     assert reader.commit({}) is None
+
+
+def test_stopped_reader_closes_the_connections_of_its_driver(monkeypatch):
+    closed = []
+    monkeypatch.setattr(stream_module.Cluster, "close", lambda self: closed.append(self))
+    reader = StreamReader(options(), ROW)
+    cluster = reader._driver().view.cluster
+
+    reader.stop()
+
+    assert closed == [cluster]
 
 
 @pytest.mark.parametrize(
