@@ -14,7 +14,7 @@ from kbroker._ext.arrow_reader import ArrowReader
 from kbroker._ext.arrow_writer import ArrowWriter
 from kbroker._ext.record_cursor import RecordsDamaged
 from kbroker.client.cluster import Cluster
-from kbroker.client.errors import CorruptRecords, SettingRefused
+from kbroker.client.errors import ClientError, CorruptRecords, SettingRefused
 from kbroker.client.fetch import RangeFetch
 from kbroker.client.produce import BatchProducer
 from kbroker.client.transactions import ProducerIdentity
@@ -84,7 +84,7 @@ def read_arrow(
     fetch: further arguments of ``RangeFetch`` (max_bytes, topic_id, deadline).
 
     Timestamps are microseconds, -1 ms where a record has none; timestampType is -1 in message
-    format 0. Raises what ``RangeFetch`` raises, and CorruptRecords.
+    format 0. Raises what ``RangeFetch`` raises, after all rows that came before; CorruptRecords.
     """
     reader = ArrowReader(
         topic,
@@ -107,6 +107,11 @@ def read_arrow(
     except RecordsDamaged as error:
         offset, why = error.args
         raise CorruptRecords(topic, partition, offset, why) from error
+    except ClientError:
+        # Whoever goes on behind what is gone must not miss what came before it.
+        if (rows := reader.finish()) is not None:
+            yield pa.record_batch(rows)
+        raise
     finally:
         reader.unload()
         sets.close()

@@ -37,6 +37,8 @@ NO_TOPIC_ID = bytes(16)
 _IDLE_S = 240.0
 # BOUND: connections kept for the next who borrows one, for each node.
 _IDLE_MAX = 4
+# What was heard of a topic is asked for anew after this time: partitions are added to it.
+_METADATA_AGE_S = 300.0
 # How long a topic that is written to may take to be created.
 _CREATION_S = 5.0
 _MOVED = frozenset({15, 16})  # COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR
@@ -107,6 +109,7 @@ class Cluster:
         self._connections: dict[int, Connection] = {}
         self._idle: dict[int, list[Connection]] = {}
         self._topics: dict[str, Topic] = {}
+        self._heard_at: dict[str, float] = {}
         self._coordinators: dict[tuple[str, int], int] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -259,6 +262,7 @@ class Cluster:
                 raise RefusedError(row.error_code, f"metadata of topic {row.name}")
             found[row.name] = _topic_of(row)
         self._topics.update(found)
+        self._heard_at.update(dict.fromkeys(found, time.monotonic()))
         return found
 
     def _adopt(self, addresses: dict[int, tuple[str, int]]) -> None:
@@ -288,7 +292,7 @@ class Cluster:
 
     def topic(self, name: str, *, deadline: float | None = None) -> Topic:
         """One topic, as last heard of. Raises RefusedError if it does not exist."""
-        known = self._topics.get(name)
+        known = self.known(name)
         if known is None:
             known = self.topics([name], deadline=deadline).get(name)
         if known is None:
@@ -298,7 +302,7 @@ class Cluster:
     def topic_to_write(self, name: str) -> Topic:
         """The same for a producer: brokers with auto.create.topics.enable create what is not there,
         which is waited for a little."""
-        known = self._topics.get(name)
+        known = self.known(name)
         if known is not None and known.partitions:
             return known
         retry = self.retry(f"topic {name}", min(self.deadline, _CREATION_S))
@@ -315,6 +319,12 @@ class Cluster:
             except (ConnectionLost, Timeout, UnreachableError) as trouble:
                 retry.pause(trouble)
 
+    def known(self, name: str) -> Topic | None:
+        """A topic as last heard of, None when that was too long ago."""
+        if time.monotonic() - self._heard_at.get(name, 0.0) > _METADATA_AGE_S:
+            return None
+        return self._topics.get(name)
+
     def forget_topic(self, name: str) -> None:
         """What was heard of it is wrong: ask before it is used again."""
         self._topics.pop(name, None)
@@ -324,7 +334,7 @@ class Cluster:
 
         Raises RefusedError: no such topic or partition, no leader (both may change).
         """
-        known = self._topics.get(topic)
+        known = self.known(topic)
         if known is None or known.partitions.get(partition, _NOBODY).leader is None:
             known = self.refresh([topic], retry).get(topic)
         what = f"{topic}-{partition}"
@@ -406,7 +416,7 @@ class Cluster:
         if answer.error_code:
             raise RefusedError(answer.error_code, what, answer.error_message)
         node: int = answer.node_id
-        self._addresses.setdefault(node, (answer.host, answer.port))
+        self._adopt({**self._addresses, node: (answer.host, answer.port)})
         self._coordinators[key, kind] = node
         return node
 

@@ -319,6 +319,7 @@ class Connection:
             self._socket.settimeout(self._left(deadline, what))
             received = receive(into[position:] if position else into)
             if not received:
+                self.close()
                 raise ConnectionLost(self.address, f"closed by the broker during {what}")
             position += received
 

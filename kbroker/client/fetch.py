@@ -31,6 +31,9 @@ _GAP_FETCHES = 3
 _GAP_S = 1.0
 # What is left of a deadline is not worth another fetch.
 _ENDING_S = 0.05
+# A topic that no broker has known for so long is gone; before, the news of it may be under way.
+_GONE_S = 30.0
+_UNKNOWN = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 # From this version on a fetch names its topic by id alone.
 _FIRST_BY_ID = 13
 _FINAL_EPOCH = -1  # no fetch session
@@ -63,8 +66,9 @@ class RangeFetch:
     each set. Ends when the range is read.
 
     Raises OffsetOutOfRange, never resetting to another offset; TopicChanged when the topic is not
-    the one it began with (``topic_id``: not even the one that was planned with); Timeout when the
-    log does not reach ``end``; CorruptRecords.
+    the one it began with (``topic_id``: not even the one that was planned with); RefusedError when
+    there is no such topic for half a minute, or half the deadline; Timeout when the log does not
+    reach ``end``; CorruptRecords.
     """
 
     def __init__(
@@ -89,6 +93,7 @@ class RangeFetch:
         self.read_committed = read_committed
         self._max_bytes = max_bytes
         self._max_wait_ms = max_wait_ms
+        self._planned_id = topic_id
         self._topic_id = topic_id
         self._deadline = deadline
         self._connection: Connection | None = None
@@ -98,6 +103,7 @@ class RangeFetch:
         self._buffers = [bytearray(), bytearray()]
         self._empty = 0
         self._empty_since = 0.0
+        self._unknown_since: float | None = None
         self._began = False
 
     def __iter__(self) -> Iterator[RecordSet]:
@@ -127,6 +133,7 @@ class RangeFetch:
         while True:
             try:
                 found = self._receive(retry)
+                self._unknown_since = None
                 if found is not None:
                     self._fetch_ahead(retry)
                     return found
@@ -134,7 +141,19 @@ class RangeFetch:
                     return None
             except ClientError as error:
                 self._drop(error)
+                self._raise_gone(error, retry)
                 retry.pause(error)
+
+    def _raise_gone(self, error: ClientError, retry: Retry) -> None:
+        """Raise the error if it has said for long enough that there is no such topic."""
+        if error.code not in _UNKNOWN:
+            self._unknown_since = None
+            return
+        now = time.monotonic()
+        if self._unknown_since is None:
+            self._unknown_since = now
+        if now - self._unknown_since >= min(_GONE_S, retry.seconds / 2):
+            raise error
 
     def _receive(self, retry: Retry) -> RecordSet | None:
         """One answer. None: it brought nothing."""
@@ -178,6 +197,10 @@ class RangeFetch:
     def _send(self, retry: Retry) -> None:
         if self._connection is None:
             known, leader = self.cluster.leader(self.topic, self.partition, retry)
+            if self._is_another(known):
+                # Or it is what was heard before the topic was made anew.
+                self.cluster.forget_topic(self.topic)
+                known, leader = self.cluster.leader(self.topic, self.partition, retry)
             self._check_topic(known)
             self._epoch = known.partitions[self.partition].leader_epoch
             self._connection = self.cluster.borrow(leader, retry)
@@ -191,13 +214,16 @@ class RangeFetch:
             at_most=_FIRST_BY_ID - 1 if by_name else None,
         )
 
+    def _is_another(self, known: Topic) -> bool:
+        expected = (self._topic_id if self._began else self._planned_id) or NO_TOPIC_ID
+        return NO_TOPIC_ID not in (expected, known.id) and known.id != expected
+
     def _check_topic(self, known: Topic) -> None:
-        if self._topic_id is None or (not self._began and self._topic_id != known.id):
-            if self._topic_id is not None and NO_TOPIC_ID not in (self._topic_id, known.id):
-                raise TopicChanged(self.topic, "was deleted and created anew since it was planned")
+        if self._is_another(known):
+            when = "while it was read" if self._began else "since it was planned"
+            raise TopicChanged(self.topic, f"was deleted and created anew {when}")
+        if not self._began:
             self._topic_id = known.id
-        elif known.id not in (self._topic_id, NO_TOPIC_ID) and self._topic_id != NO_TOPIC_ID:
-            raise TopicChanged(self.topic, "was deleted and created anew while it was read")
 
     def _request(self, max_wait_ms: int) -> FetchRequest:
         row = FetchRequest.FetchPartition(

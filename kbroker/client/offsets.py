@@ -106,10 +106,35 @@ def _list_once(
             if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 error.retriable = False
             answered.errors[topic, partition] = error
-    sent: list[tuple[Connection, Any, dict[TopicPartition, int]]] = []
+    # All are connected before the first is asked: to connect may take a question over another's
+    # connection, where no answer must be on its way.
+    connected: list[tuple[Connection, dict[TopicPartition, int]]] = []
     for leader, rows in by_leader.items():
         try:
-            connection = cluster.connection(leader, retry)
+            connected.append((cluster.connection(leader, retry), rows))
+        except (ConnectionLost, Timeout) as error:
+            answered.errors.update(dict.fromkeys(rows, error))
+    try:
+        _ask_leaders(cluster, connected, read_committed, retry, answered)
+    except BaseException:
+        # An answer that nobody takes would be taken for the next one.
+        for connection, _ in connected:
+            if connection.in_flight:
+                connection.close()
+        raise
+    return answered
+
+
+def _ask_leaders(
+    cluster: Cluster,
+    connected: list[tuple[Connection, dict[TopicPartition, int]]],
+    read_committed: bool,
+    retry: Retry,
+    answered: _Answered,
+) -> None:
+    sent: list[tuple[Connection, Any, dict[TopicPartition, int]]] = []
+    for connection, rows in connected:
+        try:
             request = _list_request(rows, read_committed)
             step = retry.step(cluster.request_timeout)
             sent.append((connection, connection.send(request, step), rows))
@@ -121,12 +146,11 @@ def _list_once(
             _take_offsets(answer, pending.version, answered)
         except (ConnectionLost, Timeout) as error:
             answered.errors.update(dict.fromkeys(rows, error))
-    return answered
 
 
 def _refresh_missing(cluster: Cluster, topics: set[str], retry: Retry) -> None:
     """One metadata request for all the topics that are not known, instead of one each."""
-    missing = [name for name in topics if name not in cluster._topics]
+    missing = [name for name in topics if cluster.known(name) is None]
     if len(missing) > 1:
         cluster.refresh(missing, retry)
 

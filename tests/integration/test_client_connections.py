@@ -4,23 +4,37 @@ from __future__ import annotations
 
 import struct
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from doubles.fake_broker import FakeBroker, sasl_answers
 
+from kbroker.client import cluster as cluster_module
 from kbroker.client.cluster import Cluster
+from kbroker.client.connection import Connection
 from kbroker.client.errors import (
     AuthenticationFailed,
     ClientError,
+    ConnectionLost,
     ProtocolViolation,
+    RefusedError,
     Timeout,
+    TopicChanged,
     UnreachableError,
     UnsupportedByBroker,
 )
+from kbroker.client.fetch import RangeFetch
+from kbroker.client.offsets import LATEST, committed, list_offsets
 from kbroker.client.security import Security
+from kbroker.errors import ErrorCode
 from kbroker.protocol.api import ApiKey
-from kbroker.protocol.messages.metadata import MetadataRequest
+from kbroker.protocol.messages.fetch import FetchResponse
+from kbroker.protocol.messages.find_coordinator import FindCoordinatorResponse
+from kbroker.protocol.messages.list_offsets import ListOffsetsResponse
+from kbroker.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from kbroker.protocol.messages.offset_fetch import OffsetFetchResponse
+from kbroker.record.builder import BatchBuilder
 
 pytestmark = pytest.mark.integration
 
@@ -133,3 +147,128 @@ def test_connection_that_ends_before_the_answer_is_made_again():
     with FakeBroker({ApiKey.METADATA: flaky}) as broker, Cluster(broker.bootstrap) as cluster:
         assert cluster.topics() == {}
     assert len(calls) == 3
+
+
+def topic_row(name: str, leaders: Sequence[int], topic_id: bytes = bytes(16)) -> Any:
+    rows = [
+        MetadataResponse.MetadataResponsePartition(
+            partition_index=number, leader_id=leader, replica_nodes=[leader], isr_nodes=[leader]
+        )
+        for number, leader in enumerate(leaders)
+    ]
+    return MetadataResponse.MetadataResponseTopic(name=name, topic_id=topic_id, partitions=rows)
+
+
+def test_connection_that_the_broker_ends_is_closed():
+    with FakeBroker({ApiKey.METADATA: lambda request, state: None}) as broker:
+        deadline = time.monotonic() + 5
+        connection = Connection("127.0.0.1", broker.port, deadline=deadline)
+        with pytest.raises(ConnectionLost):
+            connection.call(MetadataRequest(topics=[]), deadline)
+
+    assert connection.closed
+
+
+def test_leader_that_is_no_broker_any_more_is_waited_for_within_the_deadline():
+    """While the leader of another partition has been asked already."""
+
+    def metadata(request: Any, state: dict[str, Any]) -> Any:
+        answer: Any = broker.metadata(request, state)
+        if request.topics:
+            answer.topics = [topic_row("t", (0, 9))]
+        return answer
+
+    def offsets(request: Any, state: dict[str, Any]) -> Any:
+        row = ListOffsetsResponse.ListOffsetsPartitionResponse(partition_index=0, offset=7)
+        topic = ListOffsetsResponse.ListOffsetsTopicResponse(name="t", partitions=[row])
+        return ListOffsetsResponse(topics=[topic])
+
+    answers = {ApiKey.METADATA: metadata, ApiKey.LIST_OFFSETS: offsets}
+    with FakeBroker(answers) as broker, Cluster(broker.bootstrap) as cluster:
+        cluster.topics(["t"])
+        cluster.close()  # so that the one connection there is will be that to the first leader
+        with pytest.raises(Timeout, match="no broker has that id"):
+            list_offsets(cluster, {("t", 0): LATEST, ("t", 1): LATEST}, deadline=0.5)
+        assert list_offsets(cluster, {("t", 0): LATEST})["t", 0].offset == 7
+
+
+def test_coordinator_is_asked_where_it_is_now():
+    def offsets(request: Any, state: dict[str, Any]) -> Any:
+        row = OffsetFetchResponse.OffsetFetchResponsePartition(
+            partition_index=0, committed_offset=5, metadata=""
+        )
+        topic = OffsetFetchResponse.OffsetFetchResponseTopic(name="t", partitions=[row])
+        return OffsetFetchResponse(topics=[topic])
+
+    def metadata(request: Any, state: dict[str, Any]) -> Any:
+        row = MetadataResponse.MetadataResponseBroker(node_id=1, host="127.0.0.1", port=1)
+        answer: Any = broker.metadata(request, state)
+        answer.brokers = [*answer.brokers, row]
+        return answer
+
+    def coordinator(request: Any, state: dict[str, Any]) -> Any:
+        return FindCoordinatorResponse(node_id=1, host="127.0.0.1", port=moved.port)
+
+    answers = {ApiKey.METADATA: metadata, ApiKey.FIND_COORDINATOR: coordinator}
+    with FakeBroker({ApiKey.OFFSET_FETCH: offsets}) as moved, FakeBroker(answers) as broker:
+        with Cluster(broker.bootstrap, deadline=2) as cluster:
+            cluster.topics()
+            assert committed(cluster, "g", [("t", 0)])["t", 0].offset == 5
+
+
+def test_topic_that_is_gone_is_told_as_such():
+    with FakeBroker() as broker, Cluster(broker.bootstrap) as cluster:
+        with pytest.raises(RefusedError) as caught:
+            list(RangeFetch(cluster, "t", 0, 0, 10, deadline=1.0))
+
+    assert caught.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_topic_made_anew_is_read_where_the_old_one_was_heard_of_before():
+    old, new = b"o" * 16, b"n" * 16
+    ids = [old]
+
+    def metadata(request: Any, state: dict[str, Any]) -> Any:
+        answer: Any = broker.metadata(request, state)
+        answer.topics = [topic_row("t", [0], ids[-1])]
+        return answer
+
+    def fetch(request: Any, state: dict[str, Any]) -> Any:
+        asked = request.topics[0].topic_id
+        builder = BatchBuilder()
+        builder.append(b"v", timestamp=1)
+        row = FetchResponse.PartitionData(
+            partition_index=0,
+            error_code=0 if asked == ids[-1] else int(ErrorCode.UNKNOWN_TOPIC_ID),
+            high_watermark=1,
+            records=builder.build() if asked == ids[-1] else None,
+        )
+        topic = FetchResponse.FetchableTopicResponse(topic_id=asked, partitions=[row])
+        return FetchResponse(responses=[topic])
+
+    with FakeBroker({ApiKey.METADATA: metadata, ApiKey.FETCH: fetch}) as broker:
+        for planned in (new, None):
+            with Cluster(broker.bootstrap, deadline=5) as cluster:
+                ids.append(old)
+                cluster.topics(["t"])
+                ids.append(new)
+                (found,) = RangeFetch(cluster, "t", 0, 0, 1, topic_id=planned)
+                assert found.next_offset == 1
+                with pytest.raises(TopicChanged, match="planned"):
+                    list(RangeFetch(cluster, "t", 0, 0, 1, topic_id=old))
+
+
+def test_partitions_that_were_added_are_heard_of_in_time(monkeypatch):
+    leaders = [0]
+
+    def metadata(request: Any, state: dict[str, Any]) -> Any:
+        answer: Any = broker.metadata(request, state)
+        answer.topics = [topic_row("t", leaders)]
+        return answer
+
+    with FakeBroker({ApiKey.METADATA: metadata}) as broker, Cluster(broker.bootstrap) as cluster:
+        cluster.topic_to_write("t")
+        leaders.append(0)
+        assert len(cluster.topic_to_write("t").partitions) == 1
+        monkeypatch.setattr(cluster_module, "_METADATA_AGE_S", 0.0)
+        assert len(cluster.topic_to_write("t").partitions) == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections import namedtuple
 
 import pytest
 
@@ -14,7 +15,9 @@ from doubles.message_sets import CODECS, OldMessage, set_bytes, wrapper_bytes  #
 from kbroker._ext.arrow_abi import live_arrays  # noqa: E402
 from kbroker._ext.arrow_reader import ArrowReader  # noqa: E402
 from kbroker._ext.record_cursor import RecordsDamaged, end_offset  # noqa: E402
-from kbroker.client.arrow import schema_of  # noqa: E402
+from kbroker.client import arrow as client_arrow  # noqa: E402
+from kbroker.client.arrow import read_arrow, schema_of  # noqa: E402
+from kbroker.client.errors import OffsetOutOfRange  # noqa: E402
 from kbroker.record.builder import BatchBuilder  # noqa: E402
 from kbroker.record.compression import CODEC_NAMES  # noqa: E402
 
@@ -237,6 +240,54 @@ def test_rows_before_the_damage_can_be_had():
 
     assert offsets([pa.record_batch(reader.finish())]) == [0, 1, 2]
     assert reader.next_offset == 3
+
+
+def test_row_with_malformed_headers_leaves_nothing_behind():
+    builder = BatchBuilder()
+    builder.append(b"v0", b"k0")
+    builder.append(b"v1", b"k1", headers=[(b"before", b"1"), (b"name", b"2")])
+    data = bytearray(builder.build())
+    data[data.index(b"name") - 1] = 0x7E  # its size: more than there is
+    reader = ArrowReader("t", 0, 0, 10, ALL, rows_max=3, check_crcs=False)
+    for base in (2, 4):
+        reader.load(data)
+        with pytest.raises(RecordsDamaged, match="fields"):
+            reader.read()
+        reader.skip_to(base)
+        data[:8] = base.to_bytes(8, "big")
+    reader.load(batch(6, [b"v6"] * 2))
+    found = [pa.record_batch(reader.read())]
+    reader.read()
+    found.append(pa.record_batch(reader.finish()))
+
+    for one in found:
+        one.validate(full=True)
+    assert offsets(found) == [0, 2, 6, 7]
+    assert column(found, "key") == [b"k0", b"k0", b"k6", b"k7"]
+    assert column(found, "headers") == [None] * 4
+
+
+def test_rows_before_a_gap_come_before_its_error(monkeypatch):
+    class Fetch(list):
+        def __init__(self, *_, **__):
+            super().__init__()
+
+        def __iter__(self):
+            yield Fetched(batch(0, [b"v"] * 3), [])
+            raise OffsetOutOfRange("t", 0, 3, 15, 20)
+
+        def close(self):
+            self.clear()
+
+    Fetched = namedtuple("Fetched", ["records", "aborted"])
+    monkeypatch.setattr(client_arrow, "RangeFetch", Fetch)
+    found = []
+
+    with pytest.raises(OffsetOutOfRange):
+        for one in read_arrow(None, "t", 0, 0, 20):
+            found.append(one)
+
+    assert offsets(found) == [0, 1, 2]
 
 
 @pytest.mark.parametrize("codec", range(1, 5), ids=CODEC_NAMES[1:])
