@@ -7,15 +7,24 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from doubles.load_records import produce, value_of
-from doubles.topics import create_topic
+from doubles.topics import add_partitions, create_topic, delete_topic
 
-from kbroker.spark.mirror.cli import main
-from kbroker.testing import Broker
+from kbroker.client import transactions
+from kbroker.client.cluster import Cluster
+from kbroker.client.fetch import RangeFetch, RecordSet
+from kbroker.spark.direct import InlineRunner
+from kbroker.spark.load.positions import DataLossError
+from kbroker.spark.load.source import BrokerSource
+from kbroker.spark.mirror import partition_copy
+from kbroker.spark.mirror.cli import main, mirror_once
+from kbroker.spark.mirror.partition_copy import MirrorWork
+from kbroker.testing import Broker, wait_until
 
 pytestmark = pytest.mark.integration
 
@@ -88,6 +97,102 @@ def test_mirror_leaves_aborted_records_behind(kbroker_broker: Broker, target: Br
     copy(kbroker_broker, target, "decided")
 
     assert [one[1] for one in read(target, "decided", 1)[0]] == [b"0", b"2", b"4"]
+
+
+def test_mirror_of_nothing_but_aborted_records_goes_on_behind_them(
+    kbroker_broker: Broker, target: Broker
+) -> None:
+    """A whole fetch of which nothing is copied: no transaction is open then."""
+    for broker in (kbroker_broker, target):
+        create_topic(broker.bootstrap, "undone", 1)
+    producer = Producer({"bootstrap.servers": kbroker_broker.bootstrap, "transactional.id": "u"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce("undone", value=b"never")
+    producer.abort_transaction(30)
+
+    first = copy(kbroker_broker, target, "undone")
+    produce(kbroker_broker.bootstrap, "undone", [3])
+    second = copy(kbroker_broker, target, "undone")
+
+    assert (first, second) == (0, 0)
+    assert [one[1] for one in read(target, "undone", 1)[0]] == [value_of(0, n) for n in range(3)]
+
+
+def test_mirror_into_a_topic_that_grew_goes_on_where_it_was(
+    kbroker_broker: Broker, target: Broker
+) -> None:
+    create_topic(kbroker_broker.bootstrap, "grows", 2)
+    create_topic(target.bootstrap, "grows", 1)
+    produce(kbroker_broker.bootstrap, "grows", [5, 5])
+    copy(kbroker_broker, target, "grows")
+    add_partitions(target.bootstrap, "grows", 2)
+
+    copy(kbroker_broker, target, "grows")
+
+    assert sum(map(len, read(target, "grows", 2))) == 10
+
+
+def test_mirror_that_finds_nothing_new_renews_its_offset(
+    kbroker_broker: Broker, target: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Offsets of a group without members expire by the time they were committed at."""
+    for broker in (kbroker_broker, target):
+        create_topic(broker.bootstrap, "quiet", 1)
+    produce(kbroker_broker.bootstrap, "quiet", [5])
+    copy(kbroker_broker, target, "quiet")
+    stored: list[int] = []
+    commit = transactions.commit_offsets
+
+    def watched(cluster, identity, group, offsets):  # type: ignore[no-untyped-def]
+        commit(cluster, identity, group, offsets)
+        stored.append(offsets["quiet", 0][0])
+
+    monkeypatch.setattr(transactions, "commit_offsets", watched)
+    copy(kbroker_broker, target, "quiet")
+
+    assert stored == [5]
+    assert len(read(target, "quiet", 1)[0]) == 5
+
+
+def test_mirror_gives_damage_no_new_checksum(
+    kbroker_broker: Broker, target: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for broker in (kbroker_broker, target):
+        create_topic(broker.bootstrap, "damaged", 1)
+    produce(kbroker_broker.bootstrap, "damaged", [5], codec="none")
+
+    class Damaging(RangeFetch):
+        def __iter__(self) -> Iterator[RecordSet]:
+            for found in super().__iter__():
+                found.records[100] ^= 1
+                yield found
+
+    monkeypatch.setattr(partition_copy, "RangeFetch", Damaging)
+    refused = copy(kbroker_broker, target, "damaged")
+
+    assert refused == 1
+    assert read(target, "damaged", 1) == [[]]
+
+
+def test_follower_refuses_a_topic_that_was_made_anew(
+    kbroker_broker: Broker, target: Broker
+) -> None:
+    for broker in (kbroker_broker, target):
+        create_topic(broker.bootstrap, "anew", 1)
+    produce(kbroker_broker.bootstrap, "anew", [20])
+    source = BrokerSource(kbroker_broker.bootstrap, {}, ("anew",))
+    work = MirrorWork("mirror", kbroker_broker.bootstrap, {}, target.bootstrap, {})
+    done: dict[tuple[str, int], int] = {}
+    assert mirror_once(source, InlineRunner(), work, done) == 20
+    delete_topic(kbroker_broker.bootstrap, "anew")
+    with Cluster(kbroker_broker.bootstrap) as cluster:
+        wait_until(lambda: not cluster.topics(["anew"]), 20, "the topic is gone")
+    create_topic(kbroker_broker.bootstrap, "anew", 1)
+    produce(kbroker_broker.bootstrap, "anew", [3])
+
+    with pytest.raises(DataLossError, match="mirrored up to offset 20, the source has 0 to 3"):
+        mirror_once(source, InlineRunner(), work, done)
 
 
 def test_mirror_into_another_count_of_partitions_keeps_keys_together(

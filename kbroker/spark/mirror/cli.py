@@ -16,6 +16,10 @@ from kbroker.spark.load.source import BrokerSource
 from kbroker.spark.mirror.partition_copy import MirrorWork
 from kbroker.spark.plan import OffsetRange, plan_ranges, with_sizes
 
+# A follower renews the offsets of partitions in which nothing happens this often, long before they
+# expire at the target (offsets.retention.minutes, a week unless set).
+_RENEW_S = 6 * 3600.0
+
 _ABOUT = """\
 Copies topics of a Kafka cluster (kbroker or Apache Kafka) into another, each record once, also when
 the mirror is killed and started again. Batches are copied as they are, still compressed; partitions
@@ -94,9 +98,12 @@ def _run(given: argparse.Namespace) -> int:
         dict(given.to_setting),
         given.allow_data_loss,
     )
-    begun = time.monotonic()
+    begun = renewed = time.monotonic()
     done: dict[tuple[str, int], int] = {}
     while True:
+        if time.monotonic() - renewed > _RENEW_S:
+            renewed = time.monotonic()
+            done.clear()
         copied = mirror_once(source, runner, work, done)
         over = given.max_minutes is not None and time.monotonic() - begun > given.max_minutes * 60
         if not given.follow or over:
@@ -113,17 +120,17 @@ def mirror_once(
 ) -> int:
     """Copy what there is now, a task for each partition; how many records that was.
 
-    done: ends of partitions by the caller's last call, which is kept up to date: what has not
-    grown since is left alone.
+    done: ends of partitions by the caller's last call, which is kept up to date: what ends there
+    still is left alone. One that ends before (it was made anew) is looked at, and refused.
     """
     reached = done if done is not None else {}
     bounds = source.bounds()
     sizes = {key: (one.size_bytes, one.end - one.start) for key, one in bounds.items()}
-    wanted = [
-        OffsetRange(topic, partition, reached.get((topic, partition), one.start), one.end)
-        for (topic, partition), one in bounds.items()
-        if one.end > reached.get((topic, partition), one.start)
-    ]
+    wanted = []
+    for key, one in bounds.items():
+        last = reached.get(key, one.start)
+        if one.end != last:
+            wanted.append(OffsetRange(*key, last if last < one.end else one.start, one.end))
     ranges = plan_ranges(
         with_sizes(wanted, sizes), default_parallelism=runner.parallelism, by_partition=True
     )

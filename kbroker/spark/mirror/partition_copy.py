@@ -6,21 +6,25 @@ source partition, so a second copier fences the first, and what a dead one left 
 wherever it is killed, the next one reads the group's offset and goes on with the record after the
 last that counts.
 
-Batches travel as they are, compressed and unread; only their header's producer and checksum change.
+Batches travel as they are, compressed and unread; only their header's producer and checksum change,
+and the checksum they came with is verified before that: damage must not get a new one.
 What a broker takes from no producer is written anew from its records: batches with gaps
 (compacted), of the old formats, with append times, or cut by the end of the range.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from kbroker._ext.crc32c import crc32c
 from kbroker.client import transactions
 from kbroker.client.cluster import Cluster
+from kbroker.client.errors import CorruptRecords
 from kbroker.client.fetch import RangeFetch, RecordSet
-from kbroker.client.offsets import EARLIEST, LATEST, committed, list_offsets
+from kbroker.client.offsets import EARLIEST, LATEST, Committed, committed, list_offsets
 from kbroker.client.produce import BatchProducer
 from kbroker.record.summary import CONTROL, DELETE_HORIZON, HEADER, LOG_APPEND_TIME, TRANSACTIONAL
 from kbroker.spark.load.positions import DataLossError
@@ -31,9 +35,12 @@ if TYPE_CHECKING:
     from kbroker.client.arrow import ArrowProducer
     from kbroker.spark.direct import Answer
 
-# BOUND: of the source in one transaction; it must end within the transaction timeout.
+# BOUND: of the source in one transaction, and how long it takes up more: what is buffered by then
+# must arrive before the transaction's timeout, which is a minute.
 TRANSACTION_BYTES = 64 << 20
+TRANSACTION_S = 15.0
 _LENGTH_END = 12
+_CRC_AT, _CRC_FROM = 17, 21
 _ODD = LOG_APPEND_TIME | DELETE_HORIZON
 _COLUMNS = ("key", "value", "timestamp", "headers")
 
@@ -57,6 +64,12 @@ class Batch(NamedTuple):
             and not self.attributes & _ODD
             and self.records == self.next_offset - self.base_offset
         )
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether the batch, of format 2, has the checksum that its header says."""
+        said = int.from_bytes(self.data[_CRC_AT:_CRC_FROM], "big")
+        return crc32c(self.data[_CRC_FROM:]) == said
 
 
 def batches_of(records: memoryview) -> Iterator[Batch]:
@@ -129,13 +142,21 @@ class PartitionCopy:
         counts = len(target.topic_to_write(one.topic).partitions)
         self._same_partition = len(source.topic(one.topic).partitions) == counts
         # Offsets of a partition that the target does not have are kept by a group of their own.
-        inside = one.partition < counts
-        self._group = f"kbroker-mirror.{work.name}" + ("" if inside else f".{one.partition}")
-        self._place = (one.topic, one.partition if inside else 0)
+        self._inside = one.partition < counts
+        self._group = f"kbroker-mirror.{work.name}"
+        self._place = (one.topic, one.partition)
+        if not self._inside:
+            self._group, self._place = self._outside()
         self._producer: BatchProducer
         self._arrow: ArrowProducer
+        self._is_open = False  # a transaction
         self._open_bytes = 0
+        self._open_until = 0.0
         self.records = self.unchanged = self.anew = 0
+
+    def _outside(self) -> tuple[str, tuple[str, int]]:
+        one = self._range
+        return f"kbroker-mirror.{self._work.name}.{one.partition}", (one.topic, 0)
 
     def run(self) -> Answer:
         """Everything between the target's offset and the end of the range."""
@@ -160,9 +181,11 @@ class PartitionCopy:
                     position = min(max(position, found.next_offset), one.end)
                     self._copy_set(found, start)
                     self._open_bytes += len(found.records)
-                    if self._open_bytes >= self._work.transaction_bytes:
+                    if self._is_due():
                         self._commit(position)
-                self._commit(one.end)
+            # Also where nothing was new: a group's offset that is not renewed expires, and without
+            # it the partition would be copied again from its beginning.
+            self._commit(max(start, one.end))
         finally:
             self._producer.close()
         return {
@@ -178,7 +201,7 @@ class PartitionCopy:
     def _start(self) -> int:
         one = self._range
         key = (one.topic, one.partition)
-        found = committed(self._target, self._group, [self._place]).get(self._place)
+        found = self._committed()
         first = list_offsets(self._source, {key: EARLIEST})[key].offset
         if found is None:
             return max(first, one.start)
@@ -192,10 +215,24 @@ class PartitionCopy:
             )
         return first
 
+    def _committed(self) -> Committed | None:
+        found = committed(self._target, self._group, [self._place]).get(self._place)
+        if found is None and self._inside:
+            # The target may have had fewer partitions when this one was copied last.
+            group, place = self._outside()
+            found = committed(self._target, group, [place]).get(place)
+        return found
+
     def _begin(self) -> None:
-        if not self._open_bytes:
+        if not self._is_open:
             self._producer.begin()
-            self._open_bytes = 1
+            self._is_open = True
+            self._open_until = time.monotonic() + TRANSACTION_S
+
+    def _is_due(self) -> bool:
+        """Whether it is time to commit; bytes that nothing was copied of count, too."""
+        late = self._is_open and time.monotonic() >= self._open_until
+        return late or self._open_bytes >= self._work.transaction_bytes
 
     def _commit(self, position: int) -> None:
         """Everything written so far and the offset, both or neither."""
@@ -208,6 +245,7 @@ class PartitionCopy:
             {self._place: (position, self._work.source)},
         )
         self._producer.end(commit=True)
+        self._is_open = False
         self._open_bytes = 0
 
     def _copy_set(self, found: RecordSet, start: int) -> None:
@@ -222,6 +260,8 @@ class PartitionCopy:
             if whole and batch.as_it_is and self._same_partition:
                 self._copy_span(span)
                 span = None
+                if not batch.is_sound:
+                    raise CorruptRecords(one.topic, one.partition, batch.base_offset, "a checksum")
                 # COPY: the source's buffer is used again while the batch waits for its answer.
                 data = bytearray(batch.data)
                 self._producer.send(one.topic, one.partition, data, batch.records)
