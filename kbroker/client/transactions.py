@@ -12,12 +12,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from kbroker.client.cluster import TRANSACTION, Cluster
-from kbroker.client.errors import ClientError, RefusedError
+from kbroker.client.errors import ClientError, RefusedError, UnsupportedByBroker
 from kbroker.client.offsets import TopicPartition, first_partition_error
 from kbroker.errors import ErrorCode
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from kbroker.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
+from kbroker.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from kbroker.protocol.messages.end_txn import EndTxnRequest
 from kbroker.protocol.messages.init_producer_id import InitProducerIdRequest
 from kbroker.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
@@ -29,6 +30,7 @@ _TXN_OFFSET_COMMIT_1 = 4
 _END_TXN_2 = 5
 _FEATURE = "transaction.version"
 _NO_PRODUCER = -1
+_ONGOING = "Ongoing"
 
 
 class ProducerIdentity(NamedTuple):
@@ -172,6 +174,34 @@ def commit_offsets(
         what=f"commit offsets of group {group} in transaction {identity.transactional_id}",
         deadline=deadline,
         at_most=None if identity.implicit else _TXN_OFFSET_COMMIT_1,
+    )
+
+
+def is_open(cluster: Cluster, identity: ProducerIdentity, *, deadline: float | None = None) -> bool:
+    """Whether the transaction can still be committed: neither ended nor expired, and nobody else
+    has its id by now. True where the broker cannot tell (before Kafka 3.0)."""
+    assert identity.transactional_id is not None
+    request = DescribeTransactionsRequest(transactional_ids=[identity.transactional_id])
+    try:
+        answer = cluster.call_coordinator(
+            identity.transactional_id,
+            TRANSACTION,
+            request,
+            lambda answer: int(answer.transaction_states[0].error_code),
+            what=f"state of transactional id {identity.transactional_id}",
+            deadline=deadline,
+        )
+    except UnsupportedByBroker:
+        return True
+    except RefusedError as error:
+        if error.code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+            return False
+        raise
+    (found,) = answer.transaction_states
+    return (found.transaction_state, found.producer_id, found.producer_epoch) == (
+        _ONGOING,
+        identity.producer_id,
+        identity.producer_epoch,
     )
 
 

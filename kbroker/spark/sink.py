@@ -27,8 +27,9 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from kbroker.client.errors import ClientError
-from kbroker.client.transactions import ProducerIdentity, end_transaction
+from kbroker.client.errors import ClientError, RefusedError
+from kbroker.client.transactions import ProducerIdentity, end_transaction, is_open
+from kbroker.errors import ErrorCode
 from kbroker.spark.intents import Intents
 from kbroker.spark.options import OptionError, WriteOptions, parse_write
 from kbroker.spark.pool import borrowed
@@ -188,9 +189,26 @@ class _Writer:
                 identities = intents.find(repeated.write, repeated.batch) or []
                 log.info("batch %d is repeated: its transactions are committed", repeated.batch)
             else:
+                self._require_open(cluster, identities)
                 intents.record(written[0].write, written[0].batch, identities)
             for identity in identities:
                 end_transaction(cluster, identity, commit=True)
+
+    @staticmethod
+    def _require_open(cluster: Cluster, identities: Sequence[ProducerIdentity]) -> None:
+        """Before the record: after it, one that cannot be committed could not be mended either.
+
+        Without the record all of them are aborted, and whoever comes again writes the batch anew.
+        """
+        for identity in identities:
+            if not is_open(cluster, identity):
+                raise RefusedError(
+                    ErrorCode.INVALID_TXN_STATE,
+                    f"commit of transactional id {identity.transactional_id}",
+                    "the transaction is not open any more: it has expired (raise "
+                    "kafka.transaction.timeout.ms), or another attempt at the task has taken its "
+                    "id (spark.speculation must be off). Nothing was committed",
+                )
 
     def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Not what is recorded: that is to be committed, by whoever comes again."""

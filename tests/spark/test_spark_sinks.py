@@ -7,6 +7,7 @@ import pytest
 from doubles.topics import Record, create_topic, fill, read_topic
 
 from kbroker.client.cluster import Cluster
+from kbroker.client.errors import RefusedError
 from kbroker.client.transactions import end_transaction
 from kbroker.spark.intents import Intents
 from kbroker.spark.options import parse_write
@@ -237,6 +238,28 @@ def test_crash_before_the_intent_is_written_anew(bootstrap, topic):
     writer.commit([message, None, Written(0, query, 0)], 0)
 
     assert values(bootstrap, topic) == [b"again"]
+
+
+def test_transaction_that_is_gone_is_found_out_before_the_intent(bootstrap, topic):
+    """Expired, or fenced by a second attempt: with the intent the batch could never be committed,
+    without it the next run writes it anew."""
+    create_topic(bootstrap, topic, 2)
+    options = parse_write(
+        {"kafka.bootstrap.servers": bootstrap, "topic": topic, "delivery": "exactly-once"}
+    )
+    query, writer = uuid.uuid4().hex, StreamWriter(options, ["value"])
+    other, gone = _task(writer, query, 0, [b"a"]), _task(writer, query, 1, [b"b"])
+    again = _task(writer, query, 1, [b"b"])
+
+    with pytest.raises(RefusedError, match="not open any more"):
+        writer.commit([other, gone], 0)
+
+    assert values(bootstrap, topic) == []
+    with Cluster(bootstrap) as cluster:
+        intents = Intents(cluster, options.intent_topic, options.transactional_id_prefix)
+        assert intents.find(query, 0) is None
+    writer.commit([other, again], 0)
+    assert values(bootstrap, topic) == [b"a", b"b"]
 
 
 def test_abort_ends_what_is_open(bootstrap, topic):
