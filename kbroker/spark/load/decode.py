@@ -1,7 +1,7 @@
 """Values decoded in the task that reads them; what cannot be decoded is set aside, not lost.
 
 A whole batch goes through the JSON reader of Arrow at once. Only when that finds something wrong
-is the batch looked at value by value, to tell the bad ones from the good: a topic with few bad
+is the batch halved, again and again, to tell the bad values from the good: a topic with few bad
 records pays for them alone.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -47,8 +46,7 @@ class JsonDecoder:
         decoded = self._all_at_once(values)
         if decoded is not None:
             return self._replaced(batch, decoded), None
-        texts = values.to_pylist()
-        errors = list(self._errors(texts))
+        errors = self._errors(values)
         good = pa.array([error is None for error in errors])
         refused = batch.filter(pa.array([error is not None for error in errors]))
         said = [error for error in errors if error is not None]
@@ -66,6 +64,8 @@ class JsonDecoder:
             return pa.array([], pa.struct(list(self.schema)))
         present = values.drop_null()
         texts = present.to_pylist()
+        if not all(map(_is_closed, texts)):
+            return None  # objects would be counted for values that they are not from
         if any(b"\n" in text for text in texts):
             # The reader takes one object for each line.
             texts = [text.replace(b"\n", b" ") for text in texts]
@@ -83,7 +83,7 @@ class JsonDecoder:
             except pa.ArrowInvalid:
                 return None
         if table.num_rows != len(present):
-            return None  # an empty value is no line, and two objects are two
+            return None  # two objects in one value
         found = table.combine_chunks().to_struct_array()
         if isinstance(found, pa.ChunkedArray):
             found = found.combine_chunks()
@@ -91,26 +91,23 @@ class JsonDecoder:
             found = found.take(_positions(values))
         return found
 
-    def _errors(self, texts: list[bytes | None]) -> Iterator[str | None]:
+    def _errors(self, values: pa.Array) -> list[str | None]:
         """For each value what is wrong with it, or None."""
-        for text in texts:
-            if text is None:
-                yield None
-                continue
-            try:
-                found = json.loads(text)
-            except ValueError as err:
-                yield f"not JSON: {err}"
-                continue
-            if found is not None and not isinstance(found, dict):
-                yield f"not a JSON object but {type(found).__name__}"
-                continue
-            yield self._misfit(text)
+        if self._all_at_once(values) is not None:
+            return [None] * len(values)
+        if len(values) == 1:
+            return [self._misfit(values[0].as_py())]
+        middle = len(values) // 2
+        return [*self._errors(values.slice(0, middle)), *self._errors(values.slice(middle))]
 
-    def _misfit(self, text: bytes) -> str | None:
-        one = pa.array([text], pa.binary())
-        if self._all_at_once(one) is not None:
-            return None
+    def _misfit(self, text: bytes) -> str:
+        """What is wrong with a bad value."""
+        try:
+            found = json.loads(text)
+        except ValueError as err:
+            return f"not JSON: {err}"
+        if found is not None and not isinstance(found, dict):
+            return f"not a JSON object but {type(found).__name__}"
         try:
             options = pj.ParseOptions(
                 explicit_schema=self.schema, unexpected_field_behavior="ignore"
@@ -123,6 +120,12 @@ class JsonDecoder:
     def _replaced(self, batch: pa.RecordBatch, decoded: pa.Array) -> pa.RecordBatch:
         index = batch.schema.get_field_index("value")
         return batch.set_column(index, pa.field("value", decoded.type), decoded)
+
+
+def _is_closed(text: bytes) -> bool:
+    """Whether a text begins and ends as an object: what is in it cannot go on in the next one."""
+    bare = text.strip(b" \t\r\n")
+    return bare[:1] == b"{" and bare[-1:] == b"}"
 
 
 def _positions(values: pa.Array) -> pa.Array:

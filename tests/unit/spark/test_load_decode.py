@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.json as pj
 import pyarrow.parquet as pq
 import pytest
 from doubles.load_source import MadeUp, batch
 
 from kbroker.spark.direct import InlineRunner
+from kbroker.spark.load import decode
 from kbroker.spark.load.commits import LoadError
 from kbroker.spark.load.decode import JsonDecoder
 from kbroker.spark.load.directory import Directory
@@ -52,6 +56,35 @@ def test_bad_value_is_set_aside_with_its_reason(wrong: bytes) -> None:
     assert bad.column("value").to_pylist() == [wrong]
     assert bad.column("offset").to_pylist() == [1]
     assert bad.column("error")[0].as_py()
+
+
+@pytest.mark.parametrize(
+    "pair", [(b" ", b'{"id":1} {"id":2}'), (b'{"id":1}{"id":2', b"}"), (b"null", b'{"id":1}{}')]
+)
+def test_bad_neighbours_do_not_make_up_for_each_other(pair: tuple[bytes, bytes]) -> None:
+    """As many objects as values: each must still be in its own record."""
+    good, bad = DECODER.split(with_values(*pair, b'{"id":3}'))
+
+    assert [one["id"] for one in good.column("value").to_pylist()] == [3]
+    assert bad is not None and bad.column("offset").to_pylist() == [0, 1]
+
+
+def test_one_bad_value_of_many_costs_a_few_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not one for each value of its batch."""
+    looks = []
+    read_json = pj.read_json
+
+    def counted(*arguments: Any) -> pa.Table:
+        looks.append(1)
+        return read_json(*arguments)
+
+    monkeypatch.setattr(decode, "pj", SimpleNamespace(**vars(pj) | {"read_json": counted}))
+    values = [b'{"id":%d}' % number for number in range(1000)]
+    good, bad = DECODER.split(with_values(*values[:777], b"?", *values[777:]))
+
+    assert [one["id"] for one in good.column("value").to_pylist()] == list(range(1000))
+    assert bad is not None and bad.column("offset").to_pylist() == [777]
+    assert len(looks) < 40
 
 
 def test_batch_of_bad_values_alone_leaves_no_good_row() -> None:
