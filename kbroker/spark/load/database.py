@@ -18,7 +18,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kbroker.spark.load import points
-from kbroker.spark.load.commits import Commit, LoadedFile, LoadError, LostRaceError, State
+from kbroker.spark.load.commits import (
+    RELOAD,
+    Commit,
+    LoadedFile,
+    LoadError,
+    LostRaceError,
+    State,
+)
 from kbroker.spark.load.dialects import COLUMNS, Dialect, dialect_of
 from kbroker.spark.load.log import CommitLog, Kind, lost_race
 from kbroker.spark.load.writer import Written
@@ -246,6 +253,13 @@ class Database:
                         'AND "offset" BETWEEN ? AND ?',
                         (one.topic, one.partition, one.first_offset, one.last_offset),
                     )
+                if commit.kind == RELOAD:
+                    for read in commit.ranges:
+                        run(
+                            f'DELETE FROM {self._table}_errors WHERE "topic" = ? '
+                            'AND "partition" = ? AND "offset" BETWEEN ? AND ?',
+                            (read.topic, read.partition, read.start, read.end - 1),
+                        )
                 for one in commit.added:
                     self._move(run, commit, one, self._table, _NAMES)
                 for one in commit.errors:

@@ -94,6 +94,20 @@ def test_records_that_cannot_be_decoded_go_to_the_error_table(tmp_path: Path) ->
     assert ask(tmp_path, 'SELECT value FROM rows WHERE "offset" = 3') == [(b'{"id": 3}',)]
 
 
+def test_rewind_over_records_that_cannot_be_decoded_replaces_their_errors(tmp_path: Path) -> None:
+    source = MadeUp({"a": [(0, 20)]}, {("a", 0): {7: b"?", 15: b"!"}})
+    destination = at(tmp_path)
+    destination.prepare()
+    decoder = JsonDecoder(pa.schema([("id", pa.int64())]))
+    job = Load(source, destination, InlineRunner(), Settings(load="test"), decoder=decoder)
+    job.catch_up()
+
+    assert job.rewind({("a", 0): 0}) is not None
+
+    assert ask(tmp_path, 'SELECT "offset" FROM rows_errors ORDER BY 1') == [(7,), (15,)]
+    assert ask(tmp_path, "SELECT count(*) FROM rows") == [(18,)]
+
+
 @pytest.mark.parametrize("url", ["mysql://x", "sqlite:", "warehouse.db", ""])
 def test_unknown_database_is_refused_with_what_to_write(url: str) -> None:
     with pytest.raises(LoadError, match="write sqlite:PATH or postgresql://"):
