@@ -24,7 +24,7 @@ from kbroker.spark.load.source import BrokerSource
 EXIT_ALERT = 2
 BROKER_TIER = "broker"
 
-_ABOUT = r"""\ Compares how many records of each topic and ten minutes the tiers have seen:
+_ABOUT = """Compares how many records of each topic and ten minutes the tiers have seen:
 applications that send and receive (they count with kbroker.spark.audit.counter and write to the
 audit topic), loads, and the logs of clusters. Shows completeness and lag, and alerts when a tier
 has not seen enough in time.
