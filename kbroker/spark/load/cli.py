@@ -314,6 +314,9 @@ def _expire(given: argparse.Namespace) -> int:
     destination.require()
     with destination.locked():
         before = int((time.time() - given.days * 86_400) * 1000)
+        if given.sink == "delta":
+            # Files that the table does not know yet would be taken for replaced ones below.
+            _directory(given).publish_newest()
         dropped = destination.log.expire(before)
     _say(f"{dropped:,} commits are forgotten; what they loaded stays")
     if given.sink == "delta":

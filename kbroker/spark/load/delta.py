@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +18,7 @@ import pyarrow.parquet as pq
 
 from kbroker.spark.load import layout
 from kbroker.spark.load.commits import Commit, LoadedFile, LoadError
-from kbroker.spark.load.directory import Directory
+from kbroker.spark.load.directory import Directory, DirectoryTaskSink
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,14 +43,33 @@ class Delta(Directory):
 
     def publish(self, commit: Commit) -> None:
         self._put_in_place(commit)
-        if not commit.added and not commit.removed:
-            return
+        if commit.added or commit.removed:
+            table = self._table()
+            if self._version_in(table, commit.load) < commit.number:
+                self._write_version(table, commit)
+        self._note_published(commit)
+
+    def _version_in(self, table: DeltaTable | None, load: str) -> int:
+        """The newest commit that the table has; 0 without any."""
+        return 0 if table is None else table.transaction_version(load) or 0
+
+    def number_before(self, load: str) -> int:
+        """The table knows commits by their numbers, also those of a log that is lost."""
+        return self._version_in(self._table(), load)
+
+    def adopt(self, commit: Commit, others: Iterable[str]) -> None:
+        """Make the table what the commit says; the others stay for older versions of it."""
+        import pyarrow as pa
+
         table = self._table()
+        listed: set[str] = set()
         if table is not None:
-            done = table.transaction_version(commit.load)
-            if done is not None and done >= commit.number:
-                return
-        self._write_version(table, commit)
+            listed = set(pa.table(table.get_add_actions()).column("path").to_pylist())
+        present = {one.path for one in commit.added}
+        added = tuple(one for one in commit.added if one.path not in listed)
+        removed = tuple(sorted(listed - present))
+        self._write_version(table, replace(commit, added=added, removed=removed))
+        self._note_published(commit)
 
     def _table(self) -> DeltaTable | None:
         from deltalake import DeltaTable
@@ -56,15 +77,30 @@ class Delta(Directory):
         uri = str(self.root)
         return DeltaTable(uri) if DeltaTable.is_deltatable(uri) else None
 
+    def task_sink(self, run: str, about: dict[str, str]) -> DirectoryTaskSink:
+        """Raises LoadError when the table is partitioned otherwise."""
+        table = self._table()
+        if table is not None and self._columns_of(table) != self._partition_columns():
+            kept = {1: "none", 2: "day", 3: "hour"}.get(len(self._columns_of(table)), "?")
+            raise LoadError(
+                f"the table {self.root} is partitioned by {', '.join(self._columns_of(table))}; "
+                f"a table keeps its partitioning: say --partition-by {kept}"
+            )
+        return super().task_sink(run, about)
+
+    @staticmethod
+    def _columns_of(table: DeltaTable) -> list[str]:
+        return list(table.metadata().partition_columns)
+
     def _partition_columns(self) -> list[str]:
         return ["topic", "dt", "hr"][: {"none": 1, "day": 2, "hour": 3}[self.files.partition_by]]
 
-    def _schema(self, commit: Commit) -> pa.Schema:
+    def _schema(self, commit: Commit, columns: list[str]) -> pa.Schema:
         """That of the commit's files, and the columns of its folders."""
         import pyarrow as pa
 
         found = pq.read_schema(self.root / commit.added[0].path).remove_metadata()
-        for name in self._partition_columns():
+        for name in columns:
             if name not in found.names:
                 found = found.append(pa.field(name, pa.string()))
         return found
@@ -73,12 +109,12 @@ class Delta(Directory):
         from deltalake import CommitProperties, DeltaTable, Transaction
         from deltalake.transaction import RemoveAction
 
-        columns = self._partition_columns()
+        columns = self._columns_of(table) if table is not None else self._partition_columns()
         if table is None:
             if not commit.added:
                 return
             table = DeltaTable.create(
-                str(self.root), self._schema(commit), mode="ignore", partition_by=columns
+                str(self.root), self._schema(commit, columns), mode="ignore", partition_by=columns
             )
         properties = CommitProperties(
             custom_metadata={
@@ -95,7 +131,7 @@ class Delta(Directory):
             RemoveAction(path, moved, now, partition_values=layout.partition_values(path))
             for path in commit.removed
         ]
-        schema = self._schema(commit) if commit.added else table.schema()
+        schema = self._schema(commit, columns) if commit.added else table.schema()
         table.create_write_transaction(
             actions, "append", schema, partition_by=columns, commit_properties=properties
         )

@@ -2,7 +2,8 @@
 
 A commit lists where each file is staged and where it belongs. Publishing is renaming, one file
 after the other, and repeating it changes nothing; so the next run first publishes the newest
-commit again, and every older one was published before the next was written. Files of a staging
+commit again unless ``published`` names it, and every older one was published before the next was
+written. What is published may be deleted by hand, as old folders of a lake are. Files of a staging
 folder that no commit lists are left over from a run that died or lost: they may be removed once
 no run can commit them any more, which ``fence`` sees to.
 
@@ -15,7 +16,8 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -112,9 +114,7 @@ class Directory:
 
         Returns the newest commit.
         """
-        newest = self.log.newest()
-        if newest is not None:
-            self.publish(newest)
+        newest = self.publish_newest()
         staging = self.root / layout.STAGING
         leftovers = sorted(staging.iterdir()) if staging.is_dir() else []
         if leftovers:  # also an empty folder: its run may be about to stage files in it
@@ -146,6 +146,30 @@ class Directory:
         self._put_in_place(commit)
         for path in commit.removed:
             (self.root / path).unlink(missing_ok=True)
+        for folder in {(self.root / path).parent for path in commit.removed}:
+            if folder.is_dir():
+                sync_directory(folder)
+        self._note_published(commit)
+
+    def publish_newest(self) -> Commit | None:
+        """The newest commit, which is published now if it was not."""
+        newest = self.log.newest()
+        if newest is not None and not self._is_published(newest):
+            self.publish(newest)
+        return newest
+
+    def _is_published(self, commit: Commit) -> bool:
+        try:
+            return (self.root / layout.PUBLISHED).read_text() == _name_of(commit)
+        except FileNotFoundError:
+            return False
+
+    def _note_published(self, commit: Commit) -> None:
+        """Not synced: where it is lost, publishing is repeated."""
+        path = self.root / layout.PUBLISHED
+        temporary = path.with_name(f".published-{os.getpid()}-{threading.get_ident()}.tmp")
+        temporary.write_text(_name_of(commit))
+        temporary.replace(path)
 
     def _put_in_place(self, commit: Commit) -> None:
         folders: set[Path] = set()
@@ -159,7 +183,8 @@ class Directory:
                 if not final.exists() and not self._replaced(one, commit.number):
                     raise LoadError(
                         f"{final} is gone: commit {commit.number} lists it, and it is neither "
-                        "there nor staged. Load it again with --from-offsets"
+                        "there nor staged. Restore it; or move _kbroker/commits and "
+                        "_kbroker/checkpoint away and make the log from what is left with recover"
                     ) from err
             points.reach("publishing")
         for folder in folders:
@@ -179,8 +204,24 @@ class Directory:
         shutil.rmtree(self.root / layout.STAGING / commit.run, ignore_errors=True)
         self.log.maybe_checkpoint(commit.number)
 
+    def number_before(self, load: str) -> int:
+        """What a log that is made anew counts on from."""
+        return 0
+
+    def adopt(self, commit: Commit, others: Iterable[str]) -> None:
+        """After a log was made from the files in their places: without the others, which it does
+        not list."""
+        for path in others:
+            (self.root / path).unlink(missing_ok=True)
+        self._note_published(commit)
+
     def close(self) -> None:
         """Nothing is open."""
+
+
+def _name_of(commit: Commit) -> str:
+    """The run, too: numbers begin again in a log that was made anew."""
+    return f"{commit.number} {commit.run}\n"
 
 
 def _sync_up_to(folder: Path, root: Path) -> None:

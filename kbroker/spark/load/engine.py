@@ -20,6 +20,7 @@ from kbroker.spark.load.commits import Commit, Ends, LoadedFile, LoadedRange, Lo
 from kbroker.spark.load.positions import (
     Bounds,
     TopicPartition,
+    again_ranges,
     check_complete,
     reloaded,
     wanted_ranges,
@@ -317,7 +318,8 @@ class Load:
         """Forget what was loaded from ``starts`` on, in one commit with loading it again.
 
         The new files take the place of the old ones when that commit is published. Limits do not
-        hold for it. None when nothing was loaded from there on.
+        hold for it, nor does ``allow_loss``: what cannot be read again must not be forgotten. None
+        when nothing was loaded from there on.
 
         Raises as ``catch_up`` does; then everything is as it was.
         """
@@ -336,15 +338,7 @@ class Load:
             for partition, offset in of_topic.items()
             if offset != newest.ends[topic][partition]
         }
-        wanted, gaps = wanted_ranges(
-            {
-                topic: {p: o for p, o in of.items() if (topic, p) in again}
-                for topic, of in ends.items()
-            },
-            {},
-            again,
-            allow_loss=self._settings.allow_loss,
-        )
+        wanted = again_ranges(ends, newest.ends, again)
         begun = self._clock()
         planned = plan_ranges(with_sizes(wanted), default_parallelism=self._runner.parallelism)
         tasks = pack_ranges(planned, default_parallelism=self._runner.parallelism)
@@ -356,7 +350,6 @@ class Load:
             newest,
             answers,
             commits.RELOAD,
-            gaps=gaps,
             removed=[one.path for one in removed],
             ends=ends,
         )

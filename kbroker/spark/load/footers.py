@@ -101,8 +101,9 @@ def recover(destination: Directory, load: str) -> Commit:
         names |= set(one.about.get(REPLACES, "").split())
     _require_whole(kept, names)
     ranges = _ranges(kept)
+    before = destination.number_before(load)
     made = Commit(
-        number=1,
+        number=before + 1,
         kind=LOAD,
         load=load,
         run=uuid.uuid4().hex[:12],
@@ -113,10 +114,9 @@ def recover(destination: Directory, load: str) -> Commit:
         gaps=tuple(_gaps(ranges)),
     )
     destination.prepare()
+    destination.log.begin_after(before, load)
     destination.commit(made)
-    for one in found:
-        if one.name in superseded:
-            (root / one.file.path).unlink(missing_ok=True)
+    destination.adopt(made, [one.file.path for one in found if one.name in superseded])
     return made
 
 

@@ -3,7 +3,7 @@
 ::
 
     data/topic=T/dt=2026-11-21/hr=06/T-0-START-END-ATTEMPT.parquet
-    _kbroker/commits/000000000001.json     _kbroker/checkpoint/     _kbroker/lock
+    _kbroker/commits/000000000001.json     _kbroker/checkpoint/     _kbroker/{lock,published}
     _kbroker/staging/RUN/...               _kbroker/errors/T-0-START-END-ATTEMPT.parquet
 
 Readers of tables take ``name=value`` folders as columns and skip names that begin with ``_``.
@@ -19,6 +19,7 @@ PRIVATE = "_kbroker"
 STAGING = f"{PRIVATE}/staging"
 ERRORS = f"{PRIVATE}/errors"
 LOCK = f"{PRIVATE}/lock"
+PUBLISHED = f"{PRIVATE}/published"
 
 PartitionBy = Literal["hour", "day", "none"]
 # What table readers take for "no value": records whose producer gave no time, or one before 1970.

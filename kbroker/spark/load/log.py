@@ -131,6 +131,12 @@ class CommitLog:
             self._store.drop("checkpoint", number)
         return found
 
+    def begin_after(self, number: int, load: str) -> None:
+        """Let an empty log count on from a number, as if all commits up to it had expired."""
+        if number:
+            found = State(number=number, load=load)
+            self._store.replace("checkpoint", number, found.to_json())
+
     def expire(self, before_ms: int) -> int:
         """Drop commits older than ``before_ms``, after summing them up; how many were dropped.
 

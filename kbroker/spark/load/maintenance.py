@@ -160,6 +160,8 @@ def compact(
         return None
     groups: dict[tuple[str, int, str, str], list[LoadedFile]] = defaultdict(list)
     for one in destination.log.state().files.values():
+        if not (destination.root / one.path).exists():
+            continue  # deleted by hand
         if older_than_ms is None or one.max_ms < older_than_ms:
             # Files of other columns (headers switched on in between) do not mix.
             schema = str(pq.read_schema(destination.root / one.path).remove_metadata())

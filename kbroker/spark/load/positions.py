@@ -142,6 +142,34 @@ def reloaded(
     return found, removed
 
 
+def again_ranges(
+    ends: Ends, loaded: Ends, available: Mapping[TopicPartition, Bounds]
+) -> list[OffsetRange]:
+    """Everything from ``ends`` on, of the partitions in ``available``.
+
+    Raises DataLossError when something of it, up to ``loaded``, is not on the broker any more.
+    """
+    found: list[OffsetRange] = []
+    lost: list[str] = []
+    for (topic, partition), bounds in sorted(available.items()):
+        start = ends[topic][partition]
+        end = loaded[topic][partition]
+        if start < bounds.start or bounds.end < end:
+            lost.append(
+                f"{topic} partition {partition}: its files have offsets {start} to {end}, "
+                f"the broker has {bounds.start} to {bounds.end}"
+            )
+        else:
+            found.append(OffsetRange(topic, partition, start, bounds.end))
+    if lost:
+        raise DataLossError(
+            "what is loaded cannot be loaded again, and stays as it is: "
+            + "; ".join(lost)
+            + ". Begin with a file that the broker still has all offsets of (status --files)"
+        )
+    return found
+
+
 def check_complete(planned: Iterable[OffsetRange], done: Iterable[OffsetRange]) -> None:
     """What tasks say they did is what they were told to do, once each.
 

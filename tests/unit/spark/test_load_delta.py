@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -10,7 +11,11 @@ import pytest
 from doubles.load_source import MadeUp, expected, load
 
 from kbroker.spark.direct import InlineRunner
+from kbroker.spark.load.commits import LoadError
 from kbroker.spark.load.engine import Load, Settings
+from kbroker.spark.load.footers import recover
+from kbroker.spark.load.maintenance import compact
+from kbroker.spark.load.writer import FileOptions
 
 deltalake = pytest.importorskip("deltalake")
 
@@ -52,3 +57,56 @@ def test_rewind_replaces_files_in_one_version(tmp_path: Path) -> None:
     Load(source, Delta(tmp_path), InlineRunner(), Settings(load="test")).rewind({("a", 0): 10})
 
     assert places(tmp_path) == expected(source)
+
+
+def test_table_keeps_its_partitioning(tmp_path: Path) -> None:
+    """Whoever merges files does not say how they were partitioned; who loads must say the same."""
+    by_day = FileOptions(partition_by="day")
+    for end in (300, 500):
+        load(MadeUp.of({"a": [end]}), Delta(tmp_path, by_day))
+
+    compact(Delta(tmp_path), "test", InlineRunner(), file_bytes=1 << 30)
+    with pytest.raises(LoadError, match=r"topic, dt; .* --partition-by day"):
+        load(MadeUp.of({"a": [700]}), Delta(tmp_path))
+
+    table = deltalake.DeltaTable(str(tmp_path))
+    assert places(tmp_path) == expected(MadeUp.of({"a": [500]}))
+    assert table.metadata().partition_columns == ["topic", "dt"]
+    assert "hr" not in {field.name for field in table.schema().fields}
+
+
+def test_table_whose_log_was_made_anew_takes_new_commits(tmp_path: Path) -> None:
+    """The table has the numbers of the lost log, and would take new commits for old ones."""
+    for end in (300, 500, 700):
+        load(MadeUp.of({"a": [end]}), Delta(tmp_path))
+    source = MadeUp.of({"a": [700]})
+    Load(source, Delta(tmp_path), InlineRunner(), Settings(load="test")).rewind({("a", 0): 600})
+    shutil.rmtree(tmp_path / "_kbroker")
+
+    recover(Delta(tmp_path), "test")
+    between = places(tmp_path)
+    load(MadeUp.of({"a": [900]}), Delta(tmp_path))
+
+    assert between == expected(source)
+    assert places(tmp_path) == expected(MadeUp.of({"a": [900]}))
+    assert Delta(tmp_path).log.state().ends == {"a": {0: 900}}
+
+
+def test_recover_takes_out_of_the_table_what_the_files_have_replaced(tmp_path: Path) -> None:
+    """A run died between putting merged files in place and telling the table."""
+    for end in (300, 500):
+        load(MadeUp.of({"a": [end]}), Delta(tmp_path))
+    made = compact(Untold(tmp_path), "test", InlineRunner(), file_bytes=1 << 30)
+    shutil.rmtree(tmp_path / "_kbroker")
+
+    recover(Delta(tmp_path), "test")
+
+    assert made is not None
+    assert places(tmp_path) == expected(MadeUp.of({"a": [500]}))
+
+
+class Untold(Delta):
+    """Puts files in place only."""
+
+    def _write_version(self, table: object, commit: object) -> None:
+        pass

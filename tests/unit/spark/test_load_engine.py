@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 from doubles.load_source import MadeUp, expected, load, rows_in
 
 from kbroker.spark.direct import InlineRunner
-from kbroker.spark.load.commits import LOAD, OPEN, RELOAD, LostRaceError
+from kbroker.spark.load.commits import LOAD, OPEN, RELOAD, LoadError, LostRaceError
 from kbroker.spark.load.directory import BusyError, Directory
 from kbroker.spark.load.engine import Load, Settings
+from kbroker.spark.load.footers import recover
+from kbroker.spark.load.maintenance import compact
 from kbroker.spark.load.positions import DataLossError
 from kbroker.spark.load.writer import FileOptions
 
@@ -90,6 +93,23 @@ def test_rewind_replaces_whole_files_from_the_offset_on(tmp_path: Path) -> None:
     assert len(Directory(tmp_path).log.state().files) == len(after)
 
 
+@pytest.mark.parametrize("log", [(100, 500), (0, 300)])
+def test_rewind_to_what_the_broker_has_lost_keeps_what_is_loaded(
+    tmp_path: Path, log: tuple[int, int]
+) -> None:
+    """Also with allow_loss: that is for records that nobody has any more."""
+    load(MadeUp.of({"a": [400]}), Directory(tmp_path))
+    source = MadeUp({"a": [log]})
+    settings = Settings(load="test", allow_loss=True)
+    job = Load(source, Directory(tmp_path), InlineRunner(), settings)
+
+    with pytest.raises(DataLossError, match=f"0 to 400, the broker has {log[0]} to {log[1]}"):
+        job.rewind({("a", 0): 250})
+
+    assert rows_in(tmp_path) == expected(MadeUp.of({"a": [400]}))
+    assert [one.kind for one in Directory(tmp_path).log.after(0)] == [LOAD]
+
+
 def test_run_that_another_overtook_commits_nothing(tmp_path: Path) -> None:
     """The first run has staged its files when the second recovers: it must lose, also later."""
     source = MadeUp.of({"a": [300]})
@@ -107,6 +127,40 @@ def test_run_that_another_overtook_commits_nothing(tmp_path: Path) -> None:
 
     assert [one.kind for one in Directory(tmp_path).log.after(0)] == [OPEN, LOAD]
     assert rows_in(tmp_path) == expected(source)
+
+
+def test_folders_deleted_by_hand_do_not_stop_a_load(tmp_path: Path) -> None:
+    """As lakes are kept short. A commit that was not published must still find its files."""
+    load(MadeUp.of({"a": [500]}), Directory(tmp_path))
+    shutil.rmtree(tmp_path / "data")
+
+    load(MadeUp.of({"a": [600]}), Directory(tmp_path))
+
+    assert len(rows_in(tmp_path)) == 100
+    assert compact(Directory(tmp_path), "test", InlineRunner(), file_bytes=1) is None
+    shutil.rmtree(tmp_path / "data")
+    (tmp_path / "_kbroker/published").unlink()
+    with pytest.raises(LoadError, match="is gone: commit"):
+        load(MadeUp.of({"a": [600]}), Directory(tmp_path))
+
+
+def test_log_made_anew_does_not_take_its_commits_for_published(tmp_path: Path) -> None:
+    """Numbers begin again; what an old log had published says nothing of them."""
+    load(MadeUp.of({"a": [100]}), Directory(tmp_path))
+    load(MadeUp.of({"a": [200]}), Directory(tmp_path))
+    for kept in ("commits", "checkpoint"):
+        shutil.rmtree(tmp_path / "_kbroker" / kept, ignore_errors=True)
+    recover(Directory(tmp_path), "test")
+
+    class Stops(Directory):
+        def publish(self, commit):  # type: ignore[no-untyped-def]
+            raise LoadError("killed")
+
+    with pytest.raises(LoadError, match="killed"):
+        load(MadeUp.of({"a": [300]}), Stops(tmp_path))
+    load(MadeUp.of({"a": [300]}), Directory(tmp_path))
+
+    assert rows_in(tmp_path) == expected(MadeUp.of({"a": [300]}))
 
 
 def test_lock_refuses_a_second_run_and_names_the_first(tmp_path: Path) -> None:
