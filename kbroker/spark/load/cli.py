@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from kbroker import __version__
 from kbroker.client.errors import ClientError
+from kbroker.spark.direct import TaskError
 from kbroker.spark.load.arguments import build_parser, check_run
 from kbroker.spark.load.commits import LoadError
 
@@ -44,7 +45,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         check_run(parser, given)
     try:
         return commands[given.command](given)
-    except (LoadError, ClientError) as err:
+    except TaskError as err:
+        _say(f"kbroker-load: a task failed: {err}", sys.stderr)
+        return EXIT_FAILED
+    except (LoadError, ClientError, OSError) as err:
         _say(f"kbroker-load: {err}", sys.stderr)
         return EXIT_FAILED
     except KeyboardInterrupt:
@@ -93,7 +97,6 @@ def _directory(given: argparse.Namespace, files: FileOptions | None = None) -> D
 
 
 def _run(given: argparse.Namespace) -> int:
-    from kbroker.spark.direct import TaskError
     from kbroker.spark.load.engine import Load
 
     source = _source(given)
@@ -113,8 +116,6 @@ def _run(given: argparse.Namespace) -> int:
         try:
             _rewind(given, job, destination, source)
             _catch_up(given, job)
-        except TaskError as err:
-            raise LoadError(f"a task failed: {err}") from err
         finally:
             destination.close()
     return 0
