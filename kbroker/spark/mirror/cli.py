@@ -127,10 +127,10 @@ def mirror_once(
     bounds = source.bounds()
     sizes = {key: (one.size_bytes, one.end - one.start) for key, one in bounds.items()}
     wanted = []
-    for key, one in bounds.items():
-        last = reached.get(key, one.start)
-        if one.end != last:
-            wanted.append(OffsetRange(*key, last if last < one.end else one.start, one.end))
+    for key, log in bounds.items():
+        last = reached.get(key, log.start)
+        if log.end != last:
+            wanted.append(OffsetRange(*key, last if last < log.end else log.start, log.end))
     ranges = plan_ranges(
         with_sizes(wanted, sizes), default_parallelism=runner.parallelism, by_partition=True
     )
