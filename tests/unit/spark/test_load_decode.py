@@ -46,7 +46,7 @@ def test_values_of_the_schema_become_a_struct() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [b"", b"{", b"\xff\xfe", b"7", b'"x"', b"[]", b'{"id":"x"}', b'{"id":1}{"id":2}'],
+    [b"", b"{", b"\xff\xfe", b"7", b'"x"', b"[]", b"null", b'{"id":"x"}', b'{"id":1}{"id":2}'],
 )
 def test_bad_value_is_set_aside_with_its_reason(wrong: bytes) -> None:
     good, bad = DECODER.split(with_values(b'{"id":1}', wrong, b'{"id":2}'))
