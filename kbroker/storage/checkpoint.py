@@ -103,11 +103,14 @@ class OffsetCheckpoint:
         return None if data is None else parse_checkpoint(data, self.path)
 
     def merge(
-        self, values: Mapping[TopicPartition, int], removed: Collection[TopicPartition] = ()
+        self,
+        values: Mapping[TopicPartition, int],
+        removed: Collection[TopicPartition] = (),
+        skipped: Collection[TopicPartition] = (),
     ) -> None:
-        """Set ``values`` but for ``removed``, which are dropped; lines of other owners stay.
+        """Set ``values`` but for ``skipped``, and drop ``removed``; lines of other owners stay.
 
-        Blocks on disk. ``removed`` is looked at only once the file is locked. Raises OSError.
+        Blocks on disk. ``skipped`` is looked at only once the file is locked. Raises OSError.
         """
         with _locked(self.directory):
             try:
@@ -115,8 +118,8 @@ class OffsetCheckpoint:
             except CorruptCheckpointError:
                 entries = {}  # its readers have reported it; this write heals it
             before = dict(entries)
-            entries.update(values)
-            for key in tuple(removed):
+            entries.update((key, value) for key, value in values.items() if key not in skipped)
+            for key in removed:
                 entries.pop(key, None)
             if entries != before or not os.path.exists(self.path):
                 replace_file(self.path, format_checkpoint(entries))

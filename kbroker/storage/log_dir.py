@@ -103,7 +103,8 @@ class LogDir:
         self._recovery_points: dict[TopicPartition, int] | None = None
         self._start_offsets: dict[TopicPartition, int] = {}
         self._gaps_known: frozenset[TopicPartition] = frozenset()
-        # Partitions deleted since the start: no checkpoint may bring their lines back.
+        # Partitions that were here and are gone since the start: no checkpoint of this worker may
+        # bring their lines back. They may be here again, as another worker's.
         self._dead: set[TopicPartition] = set()
         # Open for as long as the directory is in use: syncfs tells of what has failed since.
         self._sync_fd = -1
@@ -229,13 +230,17 @@ class LogDir:
         for name, offset in offsets.items():
             self._checkpoint(name).merge({key: offset})
 
-    def cleaned_to(self, key: TopicPartition) -> int | None:
-        """The partition's line in the cleaner's checkpoint. Raises OSError."""
-        return (self._read(CLEANER_CHECKPOINT) or {}).get(key)
+    def line(self, name: str, key: TopicPartition) -> int | None:
+        """The partition's line in a checkpoint, as the file is now. Raises OSError."""
+        return (self._read(name) or {}).get(key)
 
     def arrived(self, key: TopicPartition) -> None:
-        """The partition is in this directory from now on."""
+        """The partition is in this directory, or on its way: its lines in checkpoints count."""
         self._dead.discard(key)
+
+    def given_up(self, key: TopicPartition) -> None:
+        """The partition does not come. ``forget`` is due once its files are gone."""
+        self._dead.add(key)
 
     def leave(self, key: TopicPartition) -> str:
         """The partition is in another directory from now on: set this one's aside; its new path.
@@ -249,12 +254,14 @@ class LogDir:
         return doomed
 
     def forget(self, key: TopicPartition) -> None:
-        """Make what ``leave`` did durable. Touches files only, may run in another thread.
+        """The partition is gone, durably, unless it is here again by now. Touches files only, may
+        run in another thread.
 
         Raises OSError.
         """
         sync_directory(self.path)
-        self._drop_lines(key)
+        if not self.holds(key):
+            self._drop_lines(key)
 
     def has_moved_here(self, key: TopicPartition) -> bool:
         """Whether the partition's directory takes precedence over one in another log directory."""
@@ -296,4 +303,4 @@ class LogDir:
         """Merge this worker's lines into a file. May run in another thread; touches files only.
         Raises OSError.
         """
-        self._checkpoint(name).merge(values, self._dead)
+        self._checkpoint(name).merge(values, skipped=self._dead)

@@ -151,7 +151,7 @@ class LogManager:
         key = (topic, partition)
         try:
             with self.placement.choosing():
-                log_dir = self.placement.find(key)
+                log_dir = self.placement.find(key, topic_id)
                 if log_dir is None and (is_new or self.placement.all_online):
                     log_dir = self.placement.choose(key)
                 self.table.reset(

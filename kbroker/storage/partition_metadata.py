@@ -44,6 +44,16 @@ def read_partition_metadata(directory: str) -> bytes | None:
     return parse_topic_id(fields["topic_id"])
 
 
+def names_another_topic(directory: str, topic_id: bytes) -> bool:
+    """Whether a partition's directory says that it is of another topic id. Raises nothing: a file
+    that cannot be read says nothing.
+    """
+    try:
+        return read_partition_metadata(directory) not in (None, topic_id)
+    except (CorruptMetadataError, OSError):
+        return False
+
+
 def write_partition_metadata(directory: str, topic_id: bytes, *, sync: bool = False) -> None:
     text = f"version: 0\ntopic_id: {format_topic_id(topic_id)}"
     replace_file(os.path.join(directory, PARTITION_METADATA), text.encode(), sync=sync)

@@ -20,6 +20,7 @@ from kbroker._ext.partition_table import PartitionTable
 from kbroker.storage.checkpoint import TopicPartition
 from kbroker.storage.formats import LOG_SUFFIX, base_offset_of, segment_name
 from kbroker.storage.log_dir import LogDir
+from kbroker.storage.partition_metadata import names_another_topic
 
 log = logging.getLogger(__name__)
 
@@ -51,9 +52,18 @@ class Placement:
         """Whether nothing new is to be put into that directory."""
         return path in self.cordoned or ALL_CORDONED in self.cordoned
 
-    def find(self, key: TopicPartition) -> LogDir | None:
-        """The directory that has the partition, None if none has. Raises OSError."""
+    def find(self, key: TopicPartition, topic_id: bytes) -> LogDir | None:
+        """The directory that has the partition, None if none has. Raises OSError.
+
+        What belongs to an older topic of the same name, which was deleted while its directory was
+        offline, is set aside: its end says nothing about which log is the newer.
+        """
         holding = [log_dir for log_dir in self.dirs if log_dir.holds(key)]
+        for log_dir in list(holding) if len(self.dirs) > 1 else ():
+            path = log_dir.partition_path(key)
+            if log_dir.error is None and names_another_topic(path, topic_id):
+                log_dir.set_stray_aside(key)
+                holding.remove(log_dir)
         usable = [log_dir for log_dir in holding if log_dir.error is None]
         if len(usable) > 1:
             return self._settle(key, usable)

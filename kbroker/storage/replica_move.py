@@ -16,7 +16,7 @@ import errno
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kbroker._ext.log_scan import END, scan_segment
 from kbroker.storage.files import (
@@ -100,7 +100,9 @@ class ReplicaMove:
         self._is_made = False
         self._copies: dict[int, _Copy] = {}
         self._seen = (log.cuts, log.exchanges)
-        self._written_start = -1
+        self._recovery_point = 0
+        # Small files of the future directory that this run has synced.
+        self._synced: set[str] = set()
         self._switch_bytes = SWITCH_BYTES
         self._passes = 0
 
@@ -214,7 +216,7 @@ class ReplicaMove:
                         os.ftruncate(target, at)
                     _write_block(target, block, at)
                 at += len(block)
-            os.fdatasync(target)
+            _sync(os.fdatasync, target)
             return at
         finally:
             os.close(target)
@@ -231,7 +233,7 @@ class ReplicaMove:
         try:
             if done == size < os.fstat(fd).st_size:
                 os.ftruncate(fd, size)
-                os.fdatasync(fd)
+                _sync(os.fdatasync, fd)
             scan = scan_segment(fd, segment.base_offset, done, position=copy.checked)
         finally:
             os.close(fd)
@@ -255,9 +257,14 @@ class ReplicaMove:
         path = os.path.join(self.path, name)
         if data is None:
             remove_if_present(path)
-        elif data != read_if_present(path):
+            return
+        if data != read_if_present(path):
             replace_file(path, data, sync=False)
-            sync_file(path)
+        elif name in self._synced:
+            return
+        # Also what an earlier run has written: that may have been killed before it was synced.
+        _sync(sync_file, path)
+        self._synced.add(name)
 
     def _prepare(self) -> int:
         """Write what recovery needs once the future directory has the partition's name."""
@@ -268,17 +275,24 @@ class ReplicaMove:
         carry_cleaner_line(self._source, target, log.key)
         marker = f"takes the place of {log.path}, which may be removed\n"
         replace_file(os.path.join(self.path, MOVED_MARKER), marker.encode())
-        self._written_start = log.log_start_offset
-        synced_to = log.segments[-1].base_offset
-        lines = {LOG_START_CHECKPOINT: self._written_start, RECOVERY_POINT_CHECKPOINT: synced_to}
-        target.write_lines(log.key, lines)
+        self._recovery_point = log.segments[-1].base_offset
+        target.write_lines(log.key, self._lines())
         self.is_prepared = True
         return 0
 
+    def _lines(self) -> dict[str, int]:
+        return {
+            LOG_START_CHECKPOINT: self.log.log_start_offset,
+            RECOVERY_POINT_CHECKPOINT: self._recovery_point,
+        }
+
     def discard(self) -> None:
-        """Remove the future directory. Touches files only. Raises OSError."""
+        """Remove the future directory and what was written of it. Touches files only. Raises
+        OSError.
+        """
         if os.path.isdir(self.path):
             remove_tree(self.path)
+        self.target.forget(self.log.key)
 
     # ---- the switch ----
 
@@ -291,7 +305,10 @@ class ReplicaMove:
         log = self.log
         active = log.segments[-1]
         copy = self._copies[active.base_offset]
-        source = active.open_log()
+        try:
+            source = active.open_log()
+        except OSError as error:
+            raise SourceError(str(error)) from error
         try:
             copy.done = self._copy_bytes(copy, source, copy.done, active.size)
         finally:
@@ -306,23 +323,36 @@ class ReplicaMove:
             self._copy_file(segment_name(active.base_offset, suffix))
         for name in _PARTITION_FILES:
             self._copy_file(name)
-        if log.log_start_offset != self._written_start:
-            self.target.write_lines(log.key, {LOG_START_CHECKPOINT: log.log_start_offset})
-        sync_directory(self.path)
+        self._renew_lines()
+        _sync(sync_directory, self.path)
         final = self.target.partition_path(log.key)
         os.rename(self.path, final)
         try:
-            sync_directory(self.target.path)
+            _sync(sync_directory, self.target.path)
             log.relocate(self.target.path, self.target.index, final)
         except OSError:
             with suppress(OSError):
                 os.rename(final, self.path)
             raise
 
+    def _renew_lines(self) -> None:
+        """The log start may have moved, and a move of the log away from the target, if there was
+        one, may only now have dropped its lines there.
+        """
+        key, target = self.log.key, self.target
+        lines = {name: at for name, at in self._lines().items() if target.line(name, key) != at}
+        if lines:
+            target.write_lines(key, lines)
+
 
 def carry_cleaner_line(source: LogDir, target: LogDir, key: tuple[str, int]) -> None:
-    """Compaction goes on where it was, and recovery knows of its gaps. Raises OSError."""
-    offset = source.cleaned_to(key)
+    """Compaction goes on where it was, and recovery knows of its gaps. Raises OSError for the
+    target, SourceError.
+    """
+    try:
+        offset = source.line(CLEANER_CHECKPOINT, key)
+    except OSError as error:
+        raise SourceError(str(error)) from error
     if offset is not None:
         target.write_lines(key, {CLEANER_CHECKPOINT: offset})
 
@@ -330,6 +360,14 @@ def carry_cleaner_line(source: LogDir, target: LogDir, key: tuple[str, int]) -> 
 def future_name_is_too_long(topic: str, partition: int) -> bool:
     """Whether a file system has no room for the name of the future directory."""
     return len(partition_dir_name(topic, partition)) + len(".") + 32 + len("-future") > 255
+
+
+def _sync(sync: Callable[[Any], None], what: Any) -> None:
+    """A sync that found no room has failed like any other: the next one could lie."""
+    try:
+        sync(what)
+    except OSError as error:
+        raise OSError(errno.EIO, f"not synced: {error}") from error
 
 
 def _read_block(fd: int, size: int, position: int) -> bytes:

@@ -19,6 +19,7 @@ from kbroker.storage.background import BackgroundDisk
 from kbroker.storage.checkpoint import TopicPartition
 from kbroker.storage.files import is_full_disk
 from kbroker.storage.log_dir import LogDir
+from kbroker.storage.partition_metadata import names_another_topic
 from kbroker.storage.replica_move import (
     SLICE_BYTES,
     ReplicaMove,
@@ -111,9 +112,10 @@ class ReplicaMoves:
         """Go on with the move that an earlier run has left, if it left one."""
         for target in self._dirs:
             for path in target.futures.pop(entry.key, ()):
-                if target.error is not None:
-                    continue
-                if target.path == entry.log_dir or entry.slot in self._moves:
+                if target.error is not None or not os.path.isdir(path):
+                    continue  # not there any more: the topic was deleted and made anew since
+                is_strange = names_another_topic(path, entry.topic_id)
+                if is_strange or target.path == entry.log_dir or entry.slot in self._moves:
                     log.warning("%s is no move that can go on; it is removed", path)
                     self._manager.delete_later([path], 0)
                 else:
@@ -130,6 +132,7 @@ class ReplicaMoves:
         self._order.append(entry.slot)
         self._due_ms[entry.slot] = 0
         target.arriving += 1
+        target.arrived(entry.key)
 
     def cancel(self, slot: int) -> None:
         """Stay where it is; what was copied is removed."""
@@ -137,13 +140,16 @@ class ReplicaMoves:
         if move is None or move.target.error is not None:
             return
         log.info("%s: not moved to %s any more", move.log.name, move.target.path)
+        move.target.given_up(move.log.key)
         # Behind the slice that may be under way.
         self._disk.submit(move.discard, lambda _result, _error: None)
 
     def drop(self, slots: Sequence[int]) -> None:
         """The logs of these slots are gone with their directory; the next start goes on."""
         for slot in slots:
-            self._end(slot)
+            move = self._end(slot)
+            if move is not None:
+                move.target.given_up(move.log.key)
 
     def drop_target(self, target: LogDir) -> None:
         """Nothing can go into that directory any more: what was on its way stays where it is."""
@@ -166,7 +172,8 @@ class ReplicaMoves:
         self._disk.collect()
         moved: list[int] = []
         for _ in range(len(self._order)):
-            if self._is_copying or now_ms < self._free_at_ms:
+            # A directory that fails ends all its moves.
+            if not self._order or self._is_copying or now_ms < self._free_at_ms:
                 break
             slot = self._order[0]
             self._order.rotate(-1)
@@ -244,7 +251,6 @@ class ReplicaMoves:
         old_path = entry.log_dir
         move.switch()
         self._end(slot)
-        target.arrived(entry.key)
         log.info("%s: moved from %s to %s", entry.name, old_path, target.path)
         try:
             doomed = source.leave(entry.key)

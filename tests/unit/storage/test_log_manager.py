@@ -75,6 +75,21 @@ def test_checkpoint_is_written_at_its_interval_and_at_close(store):
     assert store.slot()["state"] == CLOSED
 
 
+def test_checkpoint_keeps_the_line_of_a_partition_that_another_worker_has_now(tmp_path):
+    key, name = ("t", 0), "recovery-point-offset-checkpoint"
+    first, second = LogDir(0, str(tmp_path)), LogDir(0, str(tmp_path))
+    first.create(key, bytes(16))
+    first.set_deleted_aside(key)
+    second.create(key, TOPIC_ID)
+    second.write_checkpoint(name, {key: 7})
+
+    first.write_checkpoint(name, {("other", 0): 1})
+
+    assert (second.line(name, key), second.line(name, ("other", 0))) == (7, 1)
+    first.close()
+    second.close()
+
+
 def test_checkpoint_keeps_lines_of_other_workers(store):
     path = Path(store.dirs[0]) / "recovery-point-offset-checkpoint"
     path.write_text("0\n2\nother 3 77\nt 0 5\n")

@@ -18,6 +18,9 @@ from doubles.log_store import (
 
 from kbroker.errors import ErrorCode
 from kbroker.storage import replica_move, replica_moves
+from kbroker.storage.checkpoint import OffsetCheckpoint
+from kbroker.storage.formats import LOG_START_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
+from kbroker.storage.partition_metadata import write_partition_metadata
 from kbroker.storage.replica_moves import RATE_KEY
 
 pytestmark = pytest.mark.unit
@@ -159,6 +162,50 @@ def test_move_there_and_back(store):
     store.manager.checkpoint()
     log = store.restart(clean=False)
     assert (log.log_dir, log.log_end_offset, log.recovery_point) == (first, 3, 2)
+
+
+def prepared(store, log):
+    """Begin a move and let it come as far as it can without the switch."""
+    store.manager.moves.is_held = lambda slot: True
+    target = move(store, log)
+    turns(store)
+    assert store.manager.moves.get(log.slot).is_prepared
+    store.manager.moves.is_held = lambda slot: False
+    return target
+
+
+def line(path, name):
+    return (OffsetCheckpoint(path, name).read() or {}).get(KEY)
+
+
+def test_move_that_is_given_up_leaves_no_line_in_checkpoints(store):
+    log = store.open(**small())
+    for _ in range(3):
+        append(log, batch())
+    log.delete_records(1)
+    target = prepared(store, log)
+    assert (line(target, LOG_START_CHECKPOINT), line(target, RECOVERY_POINT_CHECKPOINT)) == (1, 2)
+
+    store.manager.remove_partition(0)
+    turns(store)
+
+    assert line(target, LOG_START_CHECKPOINT) is None
+    assert line(target, RECOVERY_POINT_CHECKPOINT) is None
+
+
+def test_lines_of_the_moved_log_are_there_when_it_is(store):
+    """Those that the switch of an earlier move drops late, for one."""
+    log = store.open(**small())
+    for _ in range(3):
+        append(log, batch())
+    log.delete_records(1)
+    target = prepared(store, log)
+    for name in (LOG_START_CHECKPOINT, RECOVERY_POINT_CHECKPOINT):
+        OffsetCheckpoint(target, name).merge({}, [KEY])
+
+    assert turns(store) == [0]
+
+    assert (line(target, LOG_START_CHECKPOINT), line(target, RECOVERY_POINT_CHECKPOINT)) == (1, 2)
 
 
 # ---- answers ----
@@ -309,6 +356,50 @@ def test_failing_target_goes_offline_and_the_log_stays(store, monkeypatch):
     assert append(log, batch()) == 1
 
 
+def test_target_that_fails_at_a_switch_ends_every_move_into_it(store, monkeypatch):
+    for number in range(3):
+        store.manager.moves.request(("t", number), -1, store.dirs[0])
+    logs = [store.open("t", number, slot=number) for number in range(3)]
+    target = store.dirs[1]
+    for log in logs:
+        assert store.manager.moves.request(log.key, log.slot, target) == ErrorCode.NONE
+    monkeypatch.setattr(replica_move.ReplicaMove, "switch", fails(errno.EIO))
+
+    assert turns(store) == []
+
+    assert list(store.manager.failed_dirs()) == [target]
+    assert not store.manager.moves
+    assert [append(log, batch()) for log in logs] == [0, 0, 0]
+
+
+def test_sync_that_finds_no_room_has_failed(store, monkeypatch):
+    log = store.open(**small())
+    append(log, batch())
+    target = move(store, log)
+    monkeypatch.setattr(os, "fdatasync", fails(errno.ENOSPC))
+
+    turns(store)
+
+    assert list(store.manager.failed_dirs()) == [target]
+    assert log.log_dir != target
+
+
+def test_source_that_cannot_be_read_at_the_switch_does_not_take_the_target_offline(
+    store, monkeypatch
+):
+    log = store.open()
+    append(log, batch())
+    target = prepared(store, log)
+    with monkeypatch.context() as patched:
+        patched.setattr(type(log.segments[-1]), "open_log", fails(errno.EIO))
+        assert turns(store) == []
+
+    assert not store.manager.failed_dirs()
+    assert not store.manager.moves
+    assert log.log_dir != target
+    assert append(log, batch()) == 1
+
+
 def test_full_target_waits_for_room(store, monkeypatch):
     log = store.open(**small())
     append(log, batch())
@@ -451,6 +542,58 @@ def test_newer_of_two_directories_with_the_partition_wins(store):
 
     assert (Path(log.path), log.log_end_offset) == (old, 2)
     assert names(other.parent) == [] or names(other.parent)[0].endswith("-delete")
+
+
+def test_directory_of_an_older_topic_of_the_name_does_not_count(store):
+    """It was deleted while its log directory was offline."""
+    log = store.open(topic_id=bytes(16))
+    for _ in range(3):
+        append(log, batch())
+    aside = Path(store.dirs[0]).parent / "aside"
+    store.stop(clean=False)
+    Path(log.path).rename(aside)
+    store.start()
+    log = store.open()
+    append(log, batch())
+    home, other = log.log_dir, Path(other_dir(store, log))
+    store.stop(clean=False)
+    aside.rename(other / "t-0")
+
+    store.start()
+    log = store.open()
+
+    assert (log.log_dir, log.log_end_offset) == (home, 1)
+    (stray,) = names(other)
+    assert stray.endswith("-stray")
+
+
+def test_future_of_an_older_topic_of_the_name_is_removed(store):
+    log = store.open()
+    append(log, batch())
+    other = Path(other_dir(store, log))
+    future = other / f"t-0.{'0' * 32}-future"
+    future.mkdir()
+    write_partition_metadata(str(future), bytes(16))
+
+    log = store.restart(clean=False)
+
+    assert not store.manager.moves
+    store.manager.tick()
+    assert names(other) == []
+    assert append(log, batch()) == 1
+
+
+def test_future_that_is_gone_since_the_start_is_no_move(store):
+    log = store.open()
+    future = Path(other_dir(store, log)) / f"t-0.{'0' * 32}-future"
+    future.mkdir()
+    store.stop(clean=False)
+    store.start()
+    future.rmdir()
+
+    store.open()
+
+    assert not store.manager.moves
 
 
 def test_slices_that_end_inside_a_batch_are_checked_all_the_same(store, monkeypatch):
