@@ -10,5 +10,9 @@ class Refusal(Exception):
     """
 
 
+class Unfinished(Exception):
+    """Something was changed before this happened; the same command, run again, does the rest."""
+
+
 class Usage(Exception):
     """The command was not given what it needs."""

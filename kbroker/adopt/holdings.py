@@ -42,6 +42,10 @@ class Holdings:
         self.log_dirs = list(log_dirs)
         self.store_path = os.path.join(store_place, FILE_NAME)
         self.notes: list[str] = []
+        # Partitions that are in none of the directories.
+        self.missing: list[str] = []
+        # Whether something was written: from then on nobody may say that nothing was changed.
+        self.is_begun = False
         self.fields = {path: read_meta_fields(path) for path in log_dirs}
         for path in log_dirs:
             if not os.path.exists(os.path.join(path, CLEAN_SHUTDOWN_NAME)):
@@ -117,7 +121,7 @@ class Holdings:
                 node = store.get(paths.partition_state(name, number))
                 epochs[number] = paths.decode_partition_state(node.data)[1] + 1
                 if (name, number) not in self.places:
-                    self.notes.append(f"{name}-{number} is in none of the directories.")
+                    self.missing.append(partition_dir_name(name, number))
             topics.append(HeldTopic(name, topic_id, config, epochs))
         return topics
 

@@ -21,8 +21,15 @@ from kbroker.coordinator.records.codec import UnknownRecordError
 from kbroker.protocol.codec import DecodeError
 from kbroker.record.batch import Record, RecordBatch
 from kbroker.record.builder import BatchBuilder
-from kbroker.storage.files import replace_file
-from kbroker.storage.formats import LOG_SUFFIX, base_offset_of, parse_partition_dir
+from kbroker.storage.files import remove_if_present, replace_file, sync_directory
+from kbroker.storage.formats import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    base_offset_of,
+    parse_partition_dir,
+    segment_name,
+)
 from kbroker.storage.segment import Segment
 
 _NUMBER = struct.Struct(">h")
@@ -60,7 +67,8 @@ def find(holdings: Holdings) -> dict[str, int]:
 
 
 def rewrite(files: dict[str, int], say: Say) -> None:
-    """Write these segments anew, and their indexes. A crash leaves each as it was, or done.
+    """Write these segments anew, and their indexes. A crash leaves each as it was, or done, maybe
+    without indexes, which Kafka then makes.
 
     Raises Refusal, OSError.
     """
@@ -72,6 +80,10 @@ def rewrite(files: dict[str, int], say: Say) -> None:
         data = b"".join(
             _older_batch(key[0], batch) for batch in batches_of(file, partial_tail=False)
         )
+        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            # Those of the file as it was would lead into the middle of batches.
+            remove_if_present(os.path.join(directory, segment_name(base, suffix)))
+        sync_directory(directory)
         replace_file(file, data)
         Segment(directory, base, len(data), base).rebuild_indexes()
         say(f"{file} is rewritten.")

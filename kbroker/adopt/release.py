@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 
 from kbroker.adopt import to_kraft
 from kbroker.adopt.directories import held
-from kbroker.adopt.errors import Refusal, Usage
+from kbroker.adopt.errors import Refusal, Unfinished, Usage
 from kbroker.adopt.holdings import Holdings
 from kbroker.adopt.register import store_place
 from kbroker.controller.adoption import RELEASED_SUFFIX
 from kbroker.metastore.embedded import FILE_NAME
 from kbroker.storage.files import sync_directory
+from kbroker.storage.log_dir import scan_futures
 
 KRAFT, ZOOKEEPER = "kafka-3.9", "kafka-2.7"
 TARGETS = (KRAFT, ZOOKEEPER)
@@ -27,11 +28,13 @@ def release(
     *,
     dry_run: bool = False,
     zookeeper: str | None = None,
+    metadata_log_dir: str | None = None,
+    missing_begin_empty: bool = False,
 ) -> None:
     """Tell the plan, write what that Kafka needs, and put kbroker's own store out of the way.
 
-    Raises Refusal with nothing changed, Usage, OSError. What was begun and not finished is done by
-    running it again: the store goes last.
+    metadata_log_dir, missing_begin_empty: as for ``adopt``. Raises Refusal and OSError with nothing
+    changed, Usage, Unfinished: the store goes last.
     """
     if target == ZOOKEEPER and not zookeeper:
         raise Usage("--back-to kafka-2.7 needs --zookeeper HOST:PORT, as Kafka's zookeeper.connect")
@@ -43,24 +46,50 @@ def release(
                 " were given back already"
             )
         holdings = Holdings(log_dirs, place)
+        _check_whole(holdings, missing_begin_empty)
         for line in plan_lines(holdings, target):
             say(line)
-        if target == ZOOKEEPER:
-            from kbroker.adopt import to_zookeeper
+        try:
+            if target == ZOOKEEPER:
+                from kbroker.adopt import to_zookeeper
 
-            assert zookeeper is not None
-            next_steps = to_zookeeper.give_back(holdings, zookeeper, say, dry_run=dry_run)
-        else:
-            if not dry_run:
-                to_kraft.give_back(holdings, say)
-            next_steps = list(to_kraft.steps(holdings))
-        if dry_run:
-            say("Nothing was changed (--dry-run).")
-            return
-        retire_store(place)
+                assert zookeeper is not None
+                next_steps = to_zookeeper.give_back(holdings, zookeeper, say, dry_run=dry_run)
+            else:
+                if not dry_run:
+                    to_kraft.give_back(holdings, say)
+                next_steps = list(to_kraft.steps(holdings, metadata_log_dir))
+            if dry_run:
+                say("Nothing was changed (--dry-run).")
+                return
+            retire_store(place)
+        except (Refusal, OSError) as error:
+            if not holdings.is_begun:
+                raise
+            raise Unfinished(str(error)) from error
     say(f"Done: {holdings.store_path} is now {FILE_NAME}{RELEASED_SUFFIX}.")
     for line in next_steps:
         say(line)
+
+
+def _check_whole(holdings: Holdings, missing_begin_empty: bool) -> None:
+    """All that kbroker has must be here, once. Raises Refusal, OSError."""
+    for log_dir in holdings.log_dirs:
+        for paths in scan_futures(log_dir).values():
+            raise Refusal(
+                f"{paths[0]}: a replica on its way into this directory, and not whole; Kafka would"
+                " go on with it. Start kbroker, let the move end and stop it, or remove that"
+                " directory (the original is in another one)"
+            )
+    if not holdings.missing:
+        return
+    text = f"{len(holdings.missing)} partitions are in none of the directories"
+    if not missing_begin_empty:
+        raise Refusal(
+            f"{holdings.missing[0]}: missing, {text}; name all directories of log.dirs, or say"
+            " --missing-begin-empty to have Kafka make such partitions anew"
+        )
+    holdings.notes.append(f"{text} and begin empty: {', '.join(holdings.missing)}.")
 
 
 def plan_lines(holdings: Holdings, target: str) -> list[str]:

@@ -44,6 +44,7 @@ def give_back(holdings: Holdings, say: Say) -> None:
     """Write what Kafka needs; may be done again after a crash. Raises OSError."""
     directory_ids = {path: _directory_id(holdings.fields[path]) for path in holdings.log_dirs}
     data = bootstrap(holdings, directory_ids)
+    holdings.is_begun = True
     for path in holdings.log_dirs:
         set_metadata_log_aside(path, say)
     for path in holdings.log_dirs:
@@ -59,13 +60,18 @@ def give_back(holdings: Holdings, say: Say) -> None:
     say(f"{BOOTSTRAP} and {META_NAME} are written in each data directory.")
 
 
-def steps(holdings: Holdings) -> Iterator[str]:
-    """What the user does next."""
+def steps(holdings: Holdings, metadata_log_dir: str | None = None) -> Iterator[str]:
+    """What the user does next. metadata_log_dir: that Kafka had before, if it had one."""
     directories = ",".join(holdings.log_dirs)
     yield "Start Kafka with these settings (and no kafka-storage format, that is done):"
     yield "  process.roles=broker,controller"
     yield f"  node.id={holdings.broker_id}"
     yield f"  log.dirs={directories}"
+    if metadata_log_dir is not None and metadata_log_dir not in holdings.log_dirs:
+        yield (
+            f"and without metadata.log.dir={metadata_log_dir}: an older metadata log there would"
+            " count instead of what is written here"
+        )
 
 
 def bootstrap(holdings: Holdings, directory_ids: dict[str, bytes]) -> bytes:

@@ -14,7 +14,7 @@ from kbroker.adopt import older_records
 from kbroker.adopt.errors import Refusal
 from kbroker.adopt.holdings import HeldTopic, Holdings
 from kbroker.adopt.to_kraft import set_metadata_log_aside
-from kbroker.adopt.zookeeper import check, connected
+from kbroker.adopt.zookeeper import check, check_alone, connected
 from kbroker.controller.persistence import PRODUCER_ID_BLOCK_SIZE
 from kbroker.metastore import paths
 from kbroker.storage.files import replace_file
@@ -35,10 +35,12 @@ def give_back(holdings: Holdings, connect: str, say: Say, *, dry_run: bool) -> l
         )
     with connected(connect) as client:
         check(client, connect, holdings.cluster_id, holdings.broker_id)
+        check_alone(client, connect)
         changes = older_records.find(holdings)
         for path, count in changes.items():
             say(f"{path}: {count} records of coordinators are rewritten for Kafka 2.7.")
         if not dry_run:
+            holdings.is_begun = True
             older_records.rewrite(changes, say)
             for log_dir in holdings.log_dirs:
                 set_metadata_log_aside(log_dir, say)
@@ -69,6 +71,8 @@ def _tell(client: Any, holdings: Holdings) -> None:
     for name in set(client.get_children(paths.BROKER_TOPICS)) - {
         topic.name for topic in holdings.topics
     }:
+        if not _is_of(client, name, holdings.broker_id):
+            continue
         # Deleted while kbroker ran.
         client.delete(paths.topic(name), recursive=True)
         if client.exists(paths.topic_config(name)):
@@ -77,10 +81,19 @@ def _tell(client: Any, holdings: Holdings) -> None:
         _tell_topic(client, topic, holdings.broker_id)
 
 
+def _is_of(client: Any, topic: str, broker_id: int) -> bool:
+    """Whether the broker has a replica of a topic."""
+    assignment = paths.decode_topic(client.get(paths.topic(topic))[0])[1]
+    return any(broker_id in replicas for replicas in assignment.values())
+
+
 def _tell_topic(client: Any, topic: HeldTopic, broker_id: int) -> None:
     assignment = {number: [broker_id] for number in topic.epochs}
     if client.exists(paths.topic(topic.name)):
         client.delete(paths.topic(topic.name), recursive=True)
+    if client.exists(paths.delete_topic(topic.name)):
+        # Of a topic that had the name before: Kafka would delete this one at its start.
+        client.delete(paths.delete_topic(topic.name))
     _put(client, paths.topic_config(topic.name), paths.encode_config(topic.config))
     client.create(paths.topic(topic.name), paths.encode_topic(topic.topic_id, assignment))
     client.create(paths.topic_partitions(topic.name))

@@ -65,6 +65,20 @@ def check(client: Any, connect: str, cluster_id: str, broker_id: int) -> None:
         )
 
 
+def check_alone(client: Any, connect: str) -> None:
+    """No broker may be running there: what kbroker has would take the place of what it knows.
+
+    Raises Refusal.
+    """
+    running = sorted(_children(client, paths.BROKER_IDS))
+    if running:
+        raise Refusal(
+            f"ZooKeeper {connect}: brokers {', '.join(running)} are registered, and kbroker gives"
+            " its data to a Kafka that stands alone; stop them, or name a path of its own"
+            " (HOST:PORT/PATH)"
+        )
+
+
 def read_metadata(connect: str, identity: Identity) -> MetadataImage:
     """What the nodes say, in the form of KRaft's metadata. Changes nothing. Raises Refusal.
 

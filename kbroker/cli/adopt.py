@@ -1,7 +1,8 @@
 """``kbroker-adopt``: open the data directories of an Apache Kafka here, or give them back.
 
 Exit codes: 0 done, or nothing to do; 1 the directories cannot be taken as they are, nothing was
-changed; 2 the command was not given what it needs.
+changed; 2 the command was not given what it needs; 3 --back-to was begun and not finished, the same
+command does the rest.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Sequence
 
 from kbroker import __version__
 
-EXIT_OK, EXIT_REFUSED, EXIT_USAGE = 0, 1, 2
+EXIT_OK, EXIT_REFUSED, EXIT_USAGE, EXIT_UNFINISHED = 0, 1, 2, 3
 
 _DESCRIPTION = """\
 Take over the data directories of an Apache Kafka broker (2.x with ZooKeeper, 3.x with KRaft).
@@ -31,7 +32,8 @@ examples:
   kbroker-adopt -c server.properties                       log.dirs and broker.id from a file
   kbroker-adopt --log-dirs DIR --back-to kafka-3.9         and back: prepare DIR for Kafka
 
-exit codes: 0 done or nothing to do, 1 refused and nothing changed, 2 wrong usage
+exit codes: 0 done or nothing to do, 1 refused and nothing changed, 2 wrong usage,
+            3 begun and not finished (--back-to): run it again
 The whole way, and the way back to Kafka: docs/moving-house.md"""
 
 
@@ -114,6 +116,8 @@ def _run(found: argparse.Namespace, lines: _Lines) -> None:
             lines.say,
             dry_run=found.dry_run,
             zookeeper=found.zookeeper,
+            metadata_log_dir=source.metadata_log_dir,
+            missing_begin_empty=found.missing_begin_empty,
         )
         return
     adopt(
@@ -132,7 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     parser = _parser()
     found = parser.parse_args(arguments)
-    from kbroker.adopt.errors import Refusal, Usage
+    from kbroker.adopt.errors import Refusal, Unfinished, Usage
 
     lines = _Lines()
     try:
@@ -146,6 +150,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         lines.clear()
         print(f"kbroker-adopt: {error}\nkbroker-adopt: nothing was changed", file=sys.stderr)
         return EXIT_REFUSED
+    except Unfinished as error:
+        lines.clear()
+        text = "begun and not finished; run the same command again before you start a broker"
+        print(f"kbroker-adopt: {error}\nkbroker-adopt: {text}", file=sys.stderr)
+        return EXIT_UNFINISHED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_REFUSED

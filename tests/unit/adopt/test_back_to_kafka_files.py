@@ -1,6 +1,8 @@
 """``kbroker-adopt --back-to``: what Kafka is told, and what is refused without a trace."""
 
+import errno
 import os
+import shutil
 import struct
 import tarfile
 
@@ -15,11 +17,14 @@ from doubles.kraft_dirs import (
 )
 
 from kbroker.adopt import metadata_records as records
-from kbroker.adopt import older_records, release, zookeeper
+from kbroker.adopt import older_records, release, to_kraft, to_zookeeper, zookeeper
 from kbroker.adopt.batch_files import batches_of
+from kbroker.adopt.errors import Refusal
+from kbroker.adopt.holdings import Holdings
 from kbroker.adopt.metadata_records import decode_record
-from kbroker.cli.adopt import EXIT_REFUSED, EXIT_USAGE, main
+from kbroker.cli.adopt import EXIT_REFUSED, EXIT_UNFINISHED, EXIT_USAGE, main
 from kbroker.coordinator.records import offsets_topic, transaction_topic
+from kbroker.metastore import paths
 from kbroker.metastore.embedded import FILE_NAME
 from kbroker.record.builder import BatchBuilder
 
@@ -149,6 +154,100 @@ def test_zookeeper_that_does_not_answer_is_refused(directory, capsys, monkeypatc
     assert "does not answer" in text
 
 
+def test_move_under_way_is_refused(directory, capsys):
+    (directory / f"orders-0.{'0' * 32}-future").mkdir()
+
+    assert "let the move end" in refused(capsys, directory, "kafka-3.9")
+
+
+def test_partition_that_is_not_here_is_refused_unless_it_may_begin_empty(directory, capsys):
+    shutil.rmtree(directory / "orders-0")
+
+    assert "orders-0: missing" in refused(capsys, directory, "kafka-3.9")
+
+    assert back(directory, "kafka-3.9", "--missing-begin-empty") == 0
+    rows, _ = told(directory / "bootstrap.checkpoint")
+    (partition,) = [row for row in rows if isinstance(row, records.PartitionRecord)]
+    assert partition.directories == [bytes(16)]
+
+
+def test_run_that_fails_half_way_says_so_and_the_next_ends_it(directory, capsys, monkeypatch):
+    def full(*_args):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(to_kraft, "replace_file", full)
+        assert back(directory, "kafka-3.9") == EXIT_UNFINISHED
+    text = capsys.readouterr().err
+    assert "run the same command again" in text
+    assert "nothing was changed" not in text
+    assert back(directory, "kafka-3.9") == 0
+
+
+def test_metadata_directory_of_its_own_is_named_as_one_to_leave_out(directory, capsys, tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+
+    assert back(directory, "kafka-3.9", "--metadata-log-dir", str(elsewhere)) == 0
+
+    assert f"without metadata.log.dir={elsewhere}" in capsys.readouterr().out
+
+
+class Nodes:
+    """Stands for a client of ZooKeeper."""
+
+    def __init__(self, nodes):
+        self.nodes = dict(nodes)
+
+    def exists(self, path):
+        return path in self.nodes
+
+    def get(self, path):
+        return self.nodes[path], None
+
+    def get_children(self, path):
+        places = (name.rpartition("/") for name in self.nodes)
+        return [name for parent, _, name in places if parent == path]
+
+    def ensure_path(self, path):
+        self.nodes.setdefault(path, b"")
+
+    def create(self, path, data=b"", makepath=False):
+        assert path not in self.nodes
+        self.nodes[path] = data
+
+    def set(self, path, data):
+        self.nodes[path] = data
+
+    def delete(self, path, recursive=False):
+        for name in list(self.nodes):
+            if name == path or (recursive and name.startswith(f"{path}/")):
+                del self.nodes[name]
+
+
+def test_zookeeper_keeps_topics_of_other_brokers_and_forgets_an_older_deletion(directory):
+    client = Nodes(
+        {
+            paths.topic("theirs"): paths.encode_topic(bytes(16), {0: [2]}),
+            paths.topic("gone"): paths.encode_topic(bytes(16), {0: [1, 2]}),
+            paths.delete_topic("orders"): b"",
+        }
+    )
+
+    to_zookeeper._tell(client, Holdings([str(directory)], str(directory)))
+
+    assert client.exists(paths.topic("theirs"))
+    assert client.exists(paths.partition_state("orders", 0))
+    assert not client.exists(paths.topic("gone"))
+    assert not client.exists(paths.delete_topic("orders"))
+
+
+def test_zookeeper_with_a_running_broker_is_refused():
+    client = Nodes({paths.BROKER_IDS: b"", paths.broker(2): b"{}"})
+
+    with pytest.raises(Refusal, match="brokers 2 are registered"):
+        zookeeper.check_alone(client, "zk")
+
+
 # ---- records that Kafka 2.7 does not know ----
 
 TRANSACTION = transaction_topic.TransactionLogValue(
@@ -200,6 +299,24 @@ def test_transaction_loses_what_an_older_coordinator_does_not_know(tmp_path):
     assert (value.producer_id, value.transaction_status) == (5, 4)
     assert (second.offset, second.value, second.timestamp) == (1, None, 1001)
     assert os.path.exists(places.file.with_suffix(".index"))
+
+
+def test_rewriting_that_is_interrupted_leaves_no_index_of_the_file_before(tmp_path, monkeypatch):
+    key = transaction_topic.TransactionLogKey(transactional_id="t")
+    rows = transaction_topic.RECORDS.encode(key, TRANSACTION)
+    places = Places(tmp_path, "__transaction_state", [batch_of(rows)])
+    index = places.file.with_suffix(".index")
+    index.write_bytes(struct.pack(">ii", 1, 10_000))
+
+    def interrupted(_segment):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(older_records.Segment, "rebuild_indexes", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        places.rewritten()
+
+    assert not older_records.find(places)
+    assert not index.exists()
 
 
 def test_group_of_the_new_protocol_goes_and_every_other_byte_stays(tmp_path):
