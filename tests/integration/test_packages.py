@@ -1,4 +1,4 @@
-"""What `make dist` makes: a wheel that works in an empty environment, an sdist that holds all sources."""
+"""What `make dist` makes: a wheel that works in an empty environment, an sdist with all sources."""
 
 from __future__ import annotations
 
