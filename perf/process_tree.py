@@ -29,6 +29,12 @@ def descendants(root: int) -> list[int]:
     return found
 
 
+def cpu_seconds_of(pid: int) -> float:
+    """User and system time of one process, without its children; 0 if it is gone."""
+    fields = _stat_fields(pid)
+    return sum(int(field) for field in fields[11:13]) / TICKS_PER_SECOND if fields else 0.0
+
+
 def cpu_seconds(root: int) -> float:
     """User and system time of the tree in seconds, resolution 10 ms.
 

@@ -31,6 +31,8 @@ from typing import Any
 from perf import process_tree
 from perf.brokers import Broker, KafkaBroker, KbrokerBroker
 from perf.kafka_distribution import ROOT
+from perf.spark_bounds import bound_lines
+from perf.spark_ceilings import CEILING_CASES
 from perf.spark_connector import connector_jars
 from perf.spark_load import LOAD_CASES
 
@@ -43,11 +45,12 @@ ROWS_PER_WRITE = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One measurement. rows: 0 where only time counts."""
+    """One measurement. rows: 0 where only time counts. python_seconds: CPU of Spark's workers."""
 
     seconds: float
     cpu_seconds: float
     rows: int = 0
+    python_seconds: float = 0.0
 
     @property
     def value(self) -> float:
@@ -108,14 +111,20 @@ class Bench:
     def measured(self, rows: int = 0) -> Iterator[list[Sample]]:
         """Puts one Sample into what it yields."""
         found: list[Sample] = []
-        cpu, begun = self._cpu_seconds(), time.perf_counter()
+        cpu, python, begun = self._cpu_seconds(), self._python_seconds(), time.perf_counter()
         yield found
         seconds = time.perf_counter() - begun
-        found.append(Sample(seconds, self._cpu_seconds() - cpu, rows))
+        python = self._python_seconds() - python
+        found.append(Sample(seconds, self._cpu_seconds() - cpu, rows, python))
 
     def _cpu_seconds(self) -> float:
         """The broker is below this process, too."""
         return process_tree.cpu_seconds(os.getpid()) - self.broker.cpu_seconds()
+
+    def _python_seconds(self) -> float:
+        """Spark's Python workers are what is below the JVM."""
+        jvm = self.spark.sparkContext._gateway.proc.pid
+        return process_tree.cpu_seconds(jvm) - process_tree.cpu_seconds_of(jvm)
 
 
 # -- topics
@@ -200,29 +209,32 @@ def _read_partition(work: tuple[str, str, int]) -> int:
 def trigger_p50(bench: Bench, side: str) -> Sample:
     """The median micro-batch of a few records, noop sink: what each trigger costs."""
     topic, _ = bench.topic_of(100)
-    batches = 12 if bench.quick else 60
     starts = {topic: dict.fromkeys(map(str, range(PARTITIONS)), 0)}
-    with tempfile.TemporaryDirectory() as place:
-        reader = bench.spark.readStream.format(side).option("subscribe", topic)
-        reader = reader.option("kafka.bootstrap.servers", bench.broker.bootstrap)
-        reader = reader.option("startingOffsets", json.dumps(starts))
-        reader = reader.option("maxOffsetsPerTrigger", "100")
-        with bench.measured() as found:
-            query = (
-                reader.load()
-                .writeStream.format("noop")
-                .option("checkpointLocation", place)
-                .trigger(processingTime="0 seconds")
-                .start()
-            )
-            seen: dict[int, int] = {}
-            deadline = time.monotonic() + 120
-            while len(seen) < batches and time.monotonic() < deadline and query.isActive:
-                for one in query.recentProgress:
-                    if one["numInputRows"]:
-                        seen[one["batchId"]] = one["durationMs"]["triggerExecution"]
-                time.sleep(0.2)
-            query.stop()
+    reader = bench.spark.readStream.format(side).option("subscribe", topic)
+    reader = reader.option("kafka.bootstrap.servers", bench.broker.bootstrap)
+    reader = reader.option("startingOffsets", json.dumps(starts))
+    return median_trigger(bench, reader.option("maxOffsetsPerTrigger", "100"))
+
+
+def median_trigger(bench: Bench, reader: Any) -> Sample:
+    """How long a micro-batch of that stream into the noop sink takes, after the first ones."""
+    batches = 12 if bench.quick else 60
+    with tempfile.TemporaryDirectory() as place, bench.measured() as found:
+        query = (
+            reader.load()
+            .writeStream.format("noop")
+            .option("checkpointLocation", place)
+            .trigger(processingTime="0 seconds")
+            .start()
+        )
+        seen: dict[int, int] = {}
+        deadline = time.monotonic() + 120
+        while len(seen) < batches and time.monotonic() < deadline and query.isActive:
+            for one in query.recentProgress:
+                if one["numInputRows"]:
+                    seen[one["batchId"]] = one["durationMs"]["triggerExecution"]
+            time.sleep(0.2)
+        query.stop()
     assert len(seen) >= batches, f"only {len(seen)} batches: {query.exception()}"
     steady = [ms for batch, ms in sorted(seen.items()) if batch >= 3]
     return Sample(statistics.median(steady) / 1000, found[0].cpu_seconds)
@@ -247,7 +259,7 @@ CASES = [
     Case("raw-1KB", read_raw(1024), sides=(OURS,)),
     Case("trigger-p50", trigger_p50, 1.0),
     Case("write-cached", write_cached, 1.5),
-    *(Case(*one) for one in LOAD_CASES),
+    *(Case(*one) for one in LOAD_CASES + CEILING_CASES),
 ]
 
 
@@ -295,6 +307,9 @@ def row_of(case: Case, found: dict[str, list[Sample]]) -> dict[str, Any]:
     for side, samples in found.items():
         row[side] = statistics.median(sample.value for sample in samples)
         row[f"{side}_cpu"] = statistics.median(_cpu(sample) for sample in samples)
+        row[f"{side}_python"] = statistics.median(
+            sample.python_seconds / (sample.rows or 1) * 1e6 for sample in samples
+        )
         row["rows"] = samples[0].rows
     if set(found) == set(SIDES):
         ratio = row[OURS] / row[THEIRS]
@@ -311,7 +326,7 @@ def line_of(row: dict[str, Any]) -> str:
     def text(side: str) -> str:
         if side not in row:
             return "-"
-        value = f"{row[side] / 1e6:.2f} M/s" if row["rows"] else f"{row[side] * 1000:.0f} ms"
+        value = f"{row[side] / 1e6:.2f} M/s" if row["rows"] else f"{row[side] * 1000:.3g} ms"
         return f"{value} ({row[f'{side}_cpu']:.2f})"
 
     ratio = f"{row['ratio']:.2f}" if "ratio" in row else "-"
@@ -342,6 +357,7 @@ def main(arguments: list[str] | None = None) -> int:
             for case in chosen:
                 rows.append(row_of(case, measure(bench, case, runs)))
                 print(line_of(rows[-1]), flush=True)
+            print("\n".join(["", *bound_lines(rows)]))
         finally:
             spark.stop()
     if given.output:

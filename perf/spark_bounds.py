@@ -1,0 +1,129 @@
+"""The targets of ``perf.spark_compare`` that hold one case against others: a table of ratios.
+
+design: P1 to P12 of the Spark design. A bound is judged when every case it needs was measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Rows = Mapping[str, Mapping[str, Any]]
+OURS, THEIRS = "kbroker", "kafka"
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """of: the figure, from the rows by case. at_least, at_most: one of them is given."""
+
+    name: str
+    needs: tuple[str, ...]
+    of: Callable[[Rows], float]
+    at_least: float | None = None
+    at_most: float | None = None
+
+    def line(self, rows: Rows) -> str:
+        """Name, figure, what is wanted, verdict."""
+        figure = self.of(rows)
+        if self.at_least is not None:
+            wanted, holds = f">= {self.at_least}", figure >= self.at_least
+        else:
+            assert self.at_most is not None
+            wanted, holds = f"<= {self.at_most}", figure <= self.at_most
+        return f"{self.name:<58}{figure:>8.2f}{wanted:>10}  {'pass' if holds else 'MISSED'}"
+
+
+def _ratio(one: str, other: str) -> Callable[[Rows], float]:
+    return lambda rows: rows[one][OURS] / rows[other][OURS]
+
+
+def _read_of_slower(size: str) -> Callable[[Rows], float]:
+    return lambda rows: (
+        rows[f"read-{size}"][OURS] / min(rows[f"raw-{size}"][OURS], rows[f"ceiling-{size}"][OURS])
+    )
+
+
+BOUNDS = (
+    *(
+        Bound(
+            f"P1 read {size}, of the slower of raw and generator",
+            (f"read-{size}", f"raw-{size}", f"ceiling-{size}"),
+            _read_of_slower(size),
+            at_least=0.7,
+        )
+        for size in ("100B", "1KB")
+    ),
+    Bound(
+        "P3 load, of kbroker's source with write.parquet",
+        ("load-100B", "source-parquet"),
+        _ratio("load-100B", "source-parquet"),
+        at_least=3.0,
+    ),
+    Bound(
+        "P4 CPU of a load, of the connector with write.parquet",
+        ("load-100B",),
+        lambda rows: rows["load-100B"][f"{OURS}_cpu"] / rows["load-100B"][f"{THEIRS}_cpu"],
+        at_most=0.15,
+    ),
+    Bound(
+        "P5 load, of raw",
+        ("load-100B", "raw-100B"),
+        _ratio("load-100B", "raw-100B"),
+        at_least=0.4,
+    ),
+    Bound(
+        "P6 time of a skewed load, of an even one",
+        ("load-skew-100B", "load-100B"),
+        _ratio("load-100B", "load-skew-100B"),
+        at_most=1.3,
+    ),
+    Bound(
+        "P7 trigger, of that of an empty source",
+        ("trigger-p50", "trigger-empty"),
+        _ratio("trigger-p50", "trigger-empty"),
+        at_most=1.3,
+    ),
+    Bound(
+        "P8 write, of the raw producer",
+        ("write-cached", "write-raw"),
+        _ratio("write-cached", "write-raw"),
+        at_least=0.6,
+    ),
+    Bound(
+        "P8 write, of a writer that drops everything",
+        ("write-cached", "write-discard"),
+        _ratio("write-cached", "write-discard"),
+        at_least=0.7,
+    ),
+    Bound(
+        "P9 Python CPU of the source, us per row of 100 B",
+        ("read-100B",),
+        lambda rows: rows["read-100B"][f"{OURS}_python"],
+        at_most=0.3,
+    ),
+    Bound(
+        "P10 recount, of raw",
+        ("recount-100B", "raw-100B"),
+        _ratio("recount-100B", "raw-100B"),
+        at_least=0.9,
+    ),
+    Bound(
+        "P11 produce p99 beside a load, of idle",
+        ("produce-loading", "produce-alone"),
+        _ratio("produce-loading", "produce-alone"),
+        at_most=1.3,
+    ),
+    Bound(
+        "P12 status after 10,000 commits, s",
+        ("status-10k",),
+        lambda rows: rows["status-10k"][OURS],
+        at_most=1.0,
+    ),
+)
+
+
+def bound_lines(rows: list[dict[str, Any]]) -> list[str]:
+    """A line for each bound whose cases are among the rows."""
+    by_case = {row["case"]: row for row in rows}
+    return [bound.line(by_case) for bound in BOUNDS if set(bound.needs) <= by_case.keys()]
