@@ -10,6 +10,7 @@ class Transactions(Protocol):
 class BatchCleaner:
     transactions: Transactions
     producers: dict[int, tuple[int, int]]
+    drop_old_tombstones: bool
     full: bool
     needed: int
     changed: bool

@@ -40,6 +40,8 @@ WRITE_BYTES = 1 << 20
 # A position in a segment has 31 bits.
 SEGMENT_BYTES_MAX = (1 << 31) - 1
 
+NS_PER_MS = 1_000_000
+
 # Codecs keep state of their own and are not for several threads at once.
 codec_lock = threading.Lock()
 
@@ -129,6 +131,7 @@ class LogCleaning:
         self._transactions = CleanedTransactions(aborted)
         self._cleaner = self._make_cleaner(self._transactions)
         self._buffer = bytearray(max(limits.read_bytes, CHUNK_BYTES_MIN))
+        self._clean_end_ns = -1
 
     def _make_cleaner(self, transactions: CleanedTransactions) -> BatchCleaner:
         return BatchCleaner(
@@ -145,10 +148,12 @@ class LogCleaning:
     def build_map(self, segments: Sequence[CleanableSegment], first_dirty: int, end: int) -> int:
         """Collect the keys from ``first_dirty`` on; the offset up to which all are in the map.
 
-        segments: those from the one with ``first_dirty`` up to ``end``. Raises UncleanableError,
+        segments: of the log, up to ``end`` at the least. Raises UncleanableError,
         CleaningStopped, OSError.
         """
         started = time.monotonic()
+        clean = [segment for segment in segments if segment.base_offset < first_dirty]
+        self._clean_end_ns = self._modified_ns(clean[-1]) if clean else -1
         indexer = self._make_cleaner(CleanedTransactions(self._aborted))
         for segment in segments:
             if segment.next_offset <= first_dirty or segment.base_offset >= end:
@@ -244,6 +249,7 @@ class LogCleaning:
                 return done
 
             for segment in group:
+                cleaner.drop_old_tombstones = self._are_old_tombstones_due(segment)
                 self._walk(segment, cleaner, take)
             size += self._write(fd, size)
             newest = self._make_indexes(fd, base, size)
@@ -259,6 +265,21 @@ class LogCleaning:
         else:
             remove_cleaned(self._directory, base)
         return CleanedGroup(base, size, newest, changed)
+
+    def _are_old_tombstones_due(self, segment: CleanableSegment) -> bool:
+        """Whether messages of formats 0 and 1 without a value may go, which have no delete horizon.
+
+        COMPAT: as in Kafka, once the last clean segment is younger by ``delete.retention.ms``. The
+        wall clock has to agree: a file's time may be that of a clock that was ahead.
+        """
+        latest_ns = min(self._clean_end_ns, self._now_ms * NS_PER_MS)
+        return (
+            self._modified_ns(segment) <= latest_ns - self._limits.delete_retention_ms * NS_PER_MS
+        )
+
+    def _modified_ns(self, segment: CleanableSegment) -> int:
+        name = segment_name(segment.base_offset, LOG_SUFFIX)
+        return os.stat(os.path.join(self._directory, name)).st_mtime_ns
 
     def _write(self, fd: int, position: int) -> int:
         if position + self._cleaner.output_bytes > SEGMENT_BYTES_MAX:
@@ -297,8 +318,7 @@ class LogCleaning:
         """Give the files the age of what they replace, and put them on disk."""
         base = group[0].base_offset
         write_anew(self._cleaned_path(base, TXN_INDEX_SUFFIX), self._transactions.kept_aborts)
-        last = segment_name(group[-1].base_offset, LOG_SUFFIX)
-        modified_ns = os.stat(os.path.join(self._directory, last)).st_mtime_ns
+        modified_ns = self._modified_ns(group[-1])
         os.utime(self._cleaned_path(base, LOG_SUFFIX), ns=(modified_ns, modified_ns))
         for suffix in SEGMENT_SUFFIXES:
             sync_file(self._cleaned_path(base, suffix))

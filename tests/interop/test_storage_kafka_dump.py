@@ -7,6 +7,8 @@ import pytest
 from doubles.compaction import compact, stored_batches
 from doubles.log_files import legacy_message, make_partition, run
 from doubles.log_store import NOW_MS, LogStore, append, batch, end_transaction, sent
+from doubles.message_sets import CODECS, OldMessage, set_bytes, wrapper_bytes
+from doubles.old_logs import adopted, stored_entries, stored_messages
 
 from kbroker.record.builder import BatchBuilder
 from kbroker.record.compression import GZIP, compress
@@ -155,6 +157,44 @@ def test_dump_tool_reads_a_compacted_log(tmp_path, libraries):
 
     assert text.count("isvalid: true") == len(stored)
     assert text.count("deleteHorizonMs: OptionalLong[") >= 1
+    assert not [word for word in COMPLAINTS if word in text.lower()]
+
+
+def test_dump_tool_reads_a_compacted_log_of_every_format(tmp_path, libraries):
+    store = LogStore(tmp_path)
+    data, offset = b"", 0
+    for magic in (0, 1):
+        for codec in CODECS.values():
+            for at in (offset, offset + 3):
+                rows = [OldMessage(n, -1, b"%d" % (n % 4), b"v" * 9) for n in range(at, at + 3)]
+                if magic:
+                    rows = [row._replace(timestamp=NOW_MS + row.offset) for row in rows]
+                data += wrapper_bytes(magic, codec, rows) if codec else set_bytes(magic, rows)
+            offset += 6
+            # A key of their own each: they stay.
+            rows = [OldMessage(offset, NOW_MS if magic else -1, b"k%d" % offset, b"v")]
+            rows += [rows[0]._replace(offset=offset + 1, key=b"0")]
+            data += wrapper_bytes(magic, codec, rows) if codec else set_bytes(magic, rows)
+            offset += 2
+    adopted(store, {0: data, offset: b""})
+    log = store.open(**{"cleanup.policy": ("compact",), "index.interval.bytes": 150})
+    append(log, batch(2, key=b"0"))
+    log.roll(NOW_MS)
+    log.publish()
+    compact(log, now_ms=NOW_MS)
+    kept = stored_messages(log)
+    entries = stored_entries(log)
+    store.stop(clean=True)
+
+    text = dump(libraries, store.path())
+
+    assert len([row for row in kept if row.key.startswith(b"k")]) == 8
+    assert {(entry.magic, entry.codec) for entry in entries} == {
+        (2, 0), *((magic, codec) for magic in (0, 1) for codec in CODECS.values())
+    }  # fmt: skip
+    shown = [int(found) for found in re.findall(r"^\| offset: (\d+)", text, re.MULTILINE)]
+    assert shown == [row.offset for row in kept]
+    assert "isvalid: false" not in text
     assert not [word for word in COMPLAINTS if word in text.lower()]
 
 

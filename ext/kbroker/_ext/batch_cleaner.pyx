@@ -5,6 +5,9 @@ records goes or it gets a delete horizon (KIP-534); then its header and the kept
 first timestamp, producer and sequence as they were. Bytes of a kept record change only where a horizon becomes the base
 of its timestamp. COPY: once into the output, for compressed batches once more on each side of their codec.
 
+Messages of formats 0 and 1, of another broker's log, keep their format (``message_filter``): those that go are left out,
+and a wrapper that loses some is packed again around the bytes of the others.
+
 Which transactions were aborted is asked of an object (``storage.cleaned_transactions``), for transactional and control
 batches only. Whatever is damaged is a ValueError: nothing of a batch that was not understood is written or dropped.
 """
@@ -19,6 +22,32 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
 from kbroker._ext.crc32c cimport crc32c
+from kbroker._ext.legacy_records cimport (
+    ENTRY_HEADER_BYTES,
+    MESSAGE_0_BYTES_MIN,
+    MESSAGE_1_BYTES_MIN,
+    MESSAGE_BAD_CRC,
+    MESSAGE_CODEC_MASK,
+    MESSAGE_LOG_APPEND_TIME,
+    MESSAGE_OK,
+    Message,
+    MessageStatus,
+    read_message,
+    set_lz4_checksum,
+    unwrapped,
+)
+from kbroker._ext.message_filter cimport (
+    MESSAGES_MAP_FULL,
+    MESSAGES_OK,
+    Chosen,
+    FilterStatus,
+    MessageSet,
+    choose_messages,
+    copy_messages,
+    index_messages,
+    open_set,
+    put_wrapper,
+)
 from kbroker._ext.offset_map cimport OffsetMap
 from kbroker._ext.record_batch cimport (
     ATTRIBUTE_CODEC_MASK,
@@ -36,6 +65,7 @@ from kbroker._ext.record_batch cimport (
     BATCH_MAX_TIMESTAMP_AT,
     BATCH_OK,
     BATCH_RECORD_COUNT_AT,
+    CODEC_LZ4,
     CODEC_NONE,
     BatchInfo,
     check_crc,
@@ -45,6 +75,7 @@ from kbroker._ext.wire cimport (
     READ_OK,
     Reader,
     load_i16,
+    load_i32,
     make_reader,
     read_varint,
     read_varlong,
@@ -57,6 +88,8 @@ from kbroker._ext.wire cimport (
     zigzag32,
     zigzag64,
 )
+
+from kbroker._ext.legacy_records import MessageSetRefused
 
 cdef extern from "<unistd.h>" nogil:
     ssize_t pwrite(int fd, const void* data, size_t size, long offset)
@@ -241,16 +274,23 @@ cdef int marker_type(const BatchInfo* info, const uint8_t* records, Py_ssize_t s
     return load_i16(record.key + 2)
 
 
+# Whether the entry at p is of format 0 or 1; False, too, where too little is there to say.
+cdef inline bint is_message(const uint8_t* p, Py_ssize_t left) noexcept nogil:
+    return left >= MESSAGE_0_BYTES_MIN and p[BATCH_MAGIC_AT] < 2
+
+
 cdef class BatchCleaner:
     """Feeds an offset map (``index_batches``), then filters with it (``clean_batches``).
 
     transactions: has ``on_batch(producer_id, last_offset)`` and ``on_marker(producer_id, last_offset, type)``, which say
     whether the batch belongs to no living transaction. producers: of each active one (last data offset or -1, epoch).
+    drop_old_tombstones: messages of formats 0 and 1 without a value may go; these formats have no delete horizon.
     """
 
     cdef OffsetMap map
     cdef readonly object transactions
     cdef public dict producers
+    cdef public bint drop_old_tombstones
     cdef int64_t now_ms
     cdef int64_t delete_retention_ms
     cdef Py_ssize_t decompressed_max
@@ -291,11 +331,10 @@ cdef class BatchCleaner:
         """Size of the batch at p, checked but for its records; 0, with ``needed`` set, when it is not there in full."""
         cdef int64_t size
         if left < BATCH_HEADER_BYTES:
-            self.needed = BATCH_HEADER_BYTES
+            # What is left of a segment may be one message, which is shorter than this header.
+            self.needed = MESSAGE_0_BYTES_MIN if left < MESSAGE_0_BYTES_MIN else BATCH_HEADER_BYTES
             return 0
         if peek_batch_header(p, left, info) != BATCH_OK:
-            if p[BATCH_MAGIC_AT] < 2:
-                raise ValueError(f"message format {p[BATCH_MAGIC_AT]} is not compacted yet")
             raise ValueError("no batch header")
         size = <int64_t>info.batch_length + BATCH_LENGTH_END
         if size > left:
@@ -307,21 +346,129 @@ cdef class BatchCleaner:
             raise ValueError(f"the checksum of the batch at offset {info.base_offset} does not match")
         return <Py_ssize_t>size
 
-    cdef bytes unpacked(self, const uint8_t* p, const BatchInfo* info):
-        """The records of a compressed batch. Raises ValueError: damage, or more than the byte budget."""
-        cdef Py_ssize_t size = info.batch_length + BATCH_LENGTH_END - BATCH_HEADER_BYTES
+    cdef object codecs(self):
         if self.codec is None:
             from kbroker.record import compression
             self.codec = compression
+        return self.codec
+
+    cdef bytes unpacked(self, const uint8_t* p, const BatchInfo* info):
+        """The records of a compressed batch. Raises ValueError: damage, or more than the byte budget."""
+        cdef Py_ssize_t size = info.batch_length + BATCH_LENGTH_END - BATCH_HEADER_BYTES
         # SAFETY: the view borrows the caller's memory and is released before this returns.
         view = PyMemoryView_FromMemory(<char*>p + BATCH_HEADER_BYTES, size, PyBUF_READ)
         try:
             with self.codec_lock:
-                return self.codec.decompress(info.attributes & ATTRIBUTE_CODEC_MASK, view, self.decompressed_max)
+                return self.codecs().decompress(info.attributes & ATTRIBUTE_CODEC_MASK, view, self.decompressed_max)
         except ValueError as error:
             raise ValueError(f"the batch at offset {info.base_offset}: {error}") from None
         finally:
             view.release()
+
+    # ---- messages of formats 0 and 1 ----
+
+    cdef Py_ssize_t message_at(self, const uint8_t* p, Py_ssize_t left, Message* message) except -1:
+        """Size of the message at p, checked; 0, with ``needed`` set, when it is not there in full."""
+        cdef int64_t size = load_i32(p + BATCH_LENGTH_END - 4) + <int64_t>ENTRY_HEADER_BYTES
+        cdef MessageStatus status
+        if size < MESSAGE_0_BYTES_MIN:
+            raise ValueError("no message")
+        if size > left:
+            self.needed = size
+            return 0
+        status = read_message(p, p + size, message)
+        if status == MESSAGE_BAD_CRC:
+            raise ValueError(f"the checksum of the message at offset {message.offset} does not match")
+        if status != MESSAGE_OK:
+            raise ValueError(f"the message at offset {message.offset} is damaged")
+        return <Py_ssize_t>size
+
+    cdef bytes open_message(self, const uint8_t* p, const Message* message, MessageSet* messages):
+        """Have ``messages`` be those of a wrapper, whose content is returned, or the message itself, then None."""
+        cdef bytes content = None
+        if not message.attributes & MESSAGE_CODEC_MASK:
+            if not open_set(p, message, NULL, 0, messages):
+                raise ValueError(f"a message at offset {message.offset}")
+            return None
+        try:
+            with self.codec_lock:
+                content = unwrapped(message, self.decompressed_max)
+        except MessageSetRefused as refused:
+            raise ValueError(f"the wrapper at offset {message.offset}: {refused.args[1]}") from None
+        if not open_set(p, message, <const uint8_t*>PyBytes_AS_STRING(content), PyBytes_GET_SIZE(content), messages):
+            raise ValueError(f"the messages in the wrapper at offset {message.offset} do not add up")
+        return content
+
+    cdef FilterStatus index_message(
+        self, const uint8_t* p, const Message* message, int64_t start_offset
+    ) except? MESSAGES_MAP_FULL:
+        cdef MessageSet messages
+        cdef FilterStatus status
+        cdef bytes content
+        if message.offset < start_offset:
+            self.messages_indexed += 1
+            return MESSAGES_OK
+        content = self.open_message(p, message, &messages)
+        self.messages_indexed += messages.count
+        if messages.size < GIL_FREE_BYTES_MIN:
+            status = index_messages(self.map, &messages, start_offset)
+        else:
+            with nogil:
+                status = index_messages(self.map, &messages, start_offset)
+        if status != MESSAGES_OK and status != MESSAGES_MAP_FULL:
+            raise ValueError(f"the messages in the wrapper at offset {message.offset} are damaged")
+        if status == MESSAGES_OK:
+            self.map.latest_offset = max(self.map.latest_offset, messages.last_offset)
+        return status
+
+    cdef int clean_message(self, const uint8_t* p, const Message* message) except -1:
+        cdef:
+            MessageSet messages
+            Chosen chosen
+            FilterStatus status
+            bytes content = self.open_message(p, message, &messages)
+        self.messages_read += messages.count
+        self.keep.size = 0
+        reserve(&self.keep, messages.count)
+        chosen.keep = self.keep.data
+        if messages.size < GIL_FREE_BYTES_MIN:
+            status = choose_messages(self.map, &messages, self.drop_old_tombstones, &chosen)
+        else:
+            with nogil:
+                status = choose_messages(self.map, &messages, self.drop_old_tombstones, &chosen)
+        if status != MESSAGES_OK:
+            raise ValueError(f"the messages in the wrapper at offset {message.offset} are damaged")
+        self.keyless += chosen.keyless
+        self.messages_kept += chosen.count
+        if chosen.count == messages.count:
+            return self.copy_verbatim(p, message.size)
+        self.changed = True
+        if chosen.count == 0:
+            return 0
+        self.work.size = 0
+        reserve(&self.work, chosen.size)
+        copy_messages(&messages, &chosen, self.work.data)
+        return self.write_wrapper(message, &chosen)
+
+    cdef int write_wrapper(self, const Message* wrapper, const Chosen* chosen) except -1:
+        """Write the wrapper around the messages in ``work``."""
+        cdef:
+            int codec = wrapper.attributes & MESSAGE_CODEC_MASK
+            int64_t timestamp = chosen.max_timestamp
+            bytes packed = self.packed(codec, self.work.data, chosen.size)
+            Py_ssize_t size = PyBytes_GET_SIZE(packed)
+        if codec == CODEC_LZ4 and wrapper.magic == 0:
+            # COMPAT: KIP-57. `packed` is nobody else's yet.
+            set_lz4_checksum(<uint8_t*>PyBytes_AS_STRING(packed), size, True)
+        if wrapper.attributes & MESSAGE_LOG_APPEND_TIME:
+            timestamp = wrapper.timestamp
+        if size > BATCH_BYTES_MAX - MESSAGE_1_BYTES_MIN:
+            raise ValueError(f"the wrapper at offset {wrapper.offset} would grow beyond {BATCH_BYTES_MAX} bytes")
+        reserve(&self.out, size + <Py_ssize_t>MESSAGE_1_BYTES_MIN)
+        self.out.size += put_wrapper(
+            wrapper, chosen.last_offset, timestamp, <const uint8_t*>PyBytes_AS_STRING(packed), <int32_t>size,
+            self.out.data + self.out.size)
+        return 0
 
     # ---- collecting keys ----
 
@@ -336,8 +483,19 @@ cdef class BatchCleaner:
             Py_ssize_t left = data.shape[0]
             Py_ssize_t size
             BatchInfo info
+            Message message
             int status
         while left > 0:
+            if is_message(p, left):
+                size = self.message_at(p, left, &message)
+                if size == 0:
+                    break
+                if self.index_message(p, &message, start_offset) == MESSAGES_MAP_FULL:
+                    self.full = True
+                    break
+                p += size
+                left -= size
+                continue
             size = self.batch_at(p, left, &info)
             if size == 0:
                 break
@@ -392,11 +550,18 @@ cdef class BatchCleaner:
             Py_ssize_t left = data.shape[0]
             Py_ssize_t size
             BatchInfo info
+            Message message
         while left > 0:
-            size = self.batch_at(p, left, &info)
-            if size == 0:
-                break
-            self.clean_batch(p, size, &info)
+            if is_message(p, left):
+                size = self.message_at(p, left, &message)
+                if size == 0:
+                    break
+                self.clean_message(p, &message)
+            else:
+                size = self.batch_at(p, left, &info)
+                if size == 0:
+                    break
+                self.clean_batch(p, size, &info)
             p += size
             left -= size
         return p - start
@@ -525,7 +690,7 @@ cdef class BatchCleaner:
         view = PyMemoryView_FromMemory(<char*>data, size, PyBUF_READ)
         try:
             with self.codec_lock:
-                return self.codec.compress(codec, view)
+                return self.codecs().compress(codec, view)
         finally:
             view.release()
 

@@ -1,0 +1,215 @@
+"""Random logs with messages of formats 0, 1 and batches of format 2, compacted again and again,
+against a list.
+
+Whatever the formats and codecs: after a pass each key of the clean section has its last message
+alone, under its own offset, with its own bytes and time, in the format and codec it had; what is
+dropped was superseded, or a tombstone whose time had passed. A restart finds the same. A failure
+prints its seed.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+from doubles.compaction import Compaction, cleanable_end
+from doubles.log_store import NOW_MS, LogStore, append
+from doubles.message_sets import CODECS, OldMessage, set_bytes, wrapper_bytes
+from doubles.old_logs import adopted, stored_entries
+
+from kbroker.record.builder import BatchBuilder
+from kbroker.storage.cleaner_policy import RELATIVE_OFFSET_MAX
+
+pytestmark = pytest.mark.property
+
+RETENTION_MS = 10_000
+CONFIG = {
+    "cleanup.policy": ("compact",),
+    "segment.bytes": 4000,
+    "index.interval.bytes": 150,
+    "segment.index.bytes": 4096,
+    "file.delete.delay.ms": 0,
+}
+
+
+class Model:
+    """A log that another broker left, all that was in it, and how far it was compacted."""
+
+    def __init__(self, path: Path, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.written: dict[int, OldMessage] = {}
+        self.forms: dict[int, tuple[int, int]] = {}  # offset -> format, codec
+        self.now_ms = NOW_MS
+        self.clean_end = 0
+        self.store = LogStore(path)
+        segments = self.segments()
+        adopted(self.store, segments, clean=self.random.random() < 0.5)
+        for base in segments:
+            self.touch(base)
+            self.now_ms += self.random.choice([10, 1000, RETENTION_MS])
+        self.log = self.store.open(**CONFIG)
+        assert self.log.log_end_offset == len(self.written)
+
+    def segments(self) -> dict[int, bytes]:
+        made: dict[int, bytes] = {}
+        offset = 0
+        for _ in range(self.random.randint(2, 6)):
+            base, data = offset, b""
+            for _ in range(self.random.randint(1, 12)):
+                entry, offset = self.entry(offset)
+                data += entry
+            made[base] = data
+        return made
+
+    def entry(self, offset: int) -> tuple[bytes, int]:
+        draw = self.random
+        magic = draw.choice([0, 1, 1, 2])
+        codec = draw.choice([0, *CODECS.values(), *([4] if magic == 2 else [])])
+        rows = [self.message(magic, offset + n) for n in range(draw.randint(1, 5))]
+        for row in rows:
+            self.written[row.offset] = row
+            self.forms[row.offset] = magic, codec
+        if magic == 2:
+            data = bytearray(in_batch(rows, codec))
+            data[:8] = offset.to_bytes(8, "big")
+        else:
+            data = wrapper_bytes(magic, codec, rows) if codec else set_bytes(magic, rows)
+        return bytes(data), offset + len(rows)
+
+    def message(self, magic: int, offset: int) -> OldMessage:
+        draw = self.random
+        size = draw.choice([0, 1, 30, 400])
+        return OldMessage(
+            offset,
+            self.now_ms - draw.randint(0, 1000) if magic else -1,
+            b"key-%d" % draw.randint(0, 14),
+            None if draw.random() < 0.25 else bytes([draw.randrange(256)]) * size,
+        )
+
+    def touch(self, base: int) -> None:
+        path = self.store.path(f"{base:020}.log")
+        os.utime(path, ns=(self.now_ms * 1_000_000,) * 2)
+
+    def grow(self) -> None:
+        row = self.message(2, self.log.log_end_offset)
+        assert append(self.log, in_batch([row], 0), self.now_ms) == row.offset
+        self.written[row.offset] = row
+        self.forms[row.offset] = 2, 0
+        base = self.log.segments[-1].base_offset
+        assert self.log.roll(self.now_ms) is None
+        self.log.publish()
+        self.touch(base)
+
+    def compact(self) -> None:
+        self.now_ms += self.random.choice([10, 1000, RETENTION_MS])
+        self.grow()
+        pass_ = Compaction(
+            self.log,
+            first_dirty=self.clean_end,
+            now_ms=self.now_ms,
+            segment_bytes=self.random.choice([1, 2000, 100_000]),
+            map_bytes=self.random.choice([24 * 12, 1 << 16]),
+            read_bytes=self.random.choice([1, 1 << 16]),
+            delete_retention_ms=RETENTION_MS,
+        )
+        if self.random.random() < 0.3:
+            self.crash(pass_)
+        else:
+            first, before = self.clean_end, self.stored()
+            pass_.run()
+            assert pass_.end > first
+            self.clean_end = pass_.end
+            self.check_compact(before)
+        self.check()
+
+    def crash(self, pass_: Compaction) -> None:
+        steps = pass_.steps()
+        for _ in range(self.random.randint(1, 40)):
+            if next(steps, None) is None:
+                break
+        steps.close()
+        self.log = self.store.restart(clean=False, **CONFIG)
+
+    # ---- what must be true ----
+
+    def stored(self) -> dict[int, OldMessage]:
+        found = {}
+        for entry in stored_entries(self.log):
+            for row in entry.records:
+                found[row.offset] = row._replace(attributes=0)
+                assert self.forms[row.offset] == (entry.magic, entry.codec)
+                assert found[row.offset] == self.written[row.offset]
+        return found
+
+    def last_of_keys(self, end: int) -> dict[bytes | None, int]:
+        return {self.written[o].key: o for o in sorted(self.written) if o < end}
+
+    def check(self) -> None:
+        found = self.stored()
+        for offset in self.last_of_keys(RELATIVE_OFFSET_MAX).values():
+            assert offset in found or self.written[offset].value is None, offset
+
+    def check_compact(self, before: dict[int, OldMessage]) -> None:
+        found = self.stored()
+        last = self.last_of_keys(self.clean_end)
+        for offset, row in found.items():
+            assert offset >= self.clean_end or last[row.key] == offset, offset
+        # What a pass put into its map counts even where the map was full before the batch was done.
+        last = self.last_of_keys(RELATIVE_OFFSET_MAX)
+        for offset in before.keys() - found.keys():
+            superseded = offset != last[self.written[offset].key]
+            assert superseded or self.written[offset].value is None, offset
+
+    def finish(self) -> None:
+        while self.clean_end < cleanable_end(self.log):
+            self.compact()
+        found = self.stored()
+        self.log = self.store.restart(clean=self.random.random() < 0.5, **CONFIG)
+        assert self.stored() == found
+        assert self.log.log_end_offset == len(self.written)
+        for offset, row in found.items():
+            if self.forms[offset][0]:
+                answer = self.log.list_offsets(row.timestamp)
+                expected = min(o for o, r in found.items() if r.timestamp >= row.timestamp)
+                assert answer["offset"] == expected
+
+
+def in_batch(rows: list[OldMessage], codec: int) -> bytes:
+    builder = BatchBuilder(codec)
+    for row in rows:
+        builder.append(row.value, row.key, row.timestamp)
+    return bytes(builder.build())
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_old_formats_compacted_at_random_equal_the_list(tmp_path, seed):
+    model = Model(tmp_path, seed)
+    try:
+        for _ in range(6):
+            model.compact()
+        model.finish()
+    except AssertionError as error:
+        raise AssertionError(f"seed {seed}: {error}") from error
+    finally:
+        model.store.stop(clean=False)
+
+
+def test_seeds_reach_what_they_are_for(tmp_path):
+    """Wrappers that lose some messages and not others, and tombstones that go."""
+    cut = tombstones = 0
+    for seed in range(8):
+        model = Model(tmp_path / str(seed), seed)
+        for _ in range(6):
+            model.compact()
+        found = model.stored()
+        for entry in stored_entries(model.log):
+            offsets = [row.offset for row in entry.records]
+            if entry.magic < 2 and entry.codec and offsets:
+                cut += offsets[-1] - offsets[0] + 1 > len(offsets)
+        last = model.last_of_keys(model.clean_end)
+        tombstones += sum(o not in found and model.forms[o][0] < 2 for o in last.values())
+        model.store.stop(clean=False)
+    assert cut
+    assert tombstones
