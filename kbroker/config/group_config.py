@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from kbroker.config.key import CLUSTER_WIDE, INT, MEDIUM, Key
+from kbroker.config.key import BOOLEAN, CLUSTER_WIDE, INT, MEDIUM, UNUSED, Key
 from kbroker.config.topic_config import unknown_name
 from kbroker.errors import ConfigError
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 SESSION_TIMEOUT_MS = "consumer.session.timeout.ms"
 HEARTBEAT_INTERVAL_MS = "consumer.heartbeat.interval.ms"
 ASSIGNMENT_INTERVAL_MS = "consumer.assignment.interval.ms"
+OFFLOAD_ENABLE = "consumer.assignor.offload.enable"
 
 # fmt: off
 GROUP_KEYS: dict[str, Key] = {
@@ -33,6 +34,9 @@ GROUP_KEYS: dict[str, Key] = {
         Key(ASSIGNMENT_INTERVAL_MS, INT, 1000, MEDIUM, low=0, dynamic=CLUSTER_WIDE,
             server_keys=(("group.consumer.assignment.interval.ms", 1),),
             doc="Shortest time from one target assignment to the next, in the consumer protocol."),
+        Key(OFFLOAD_ENABLE, BOOLEAN, True, MEDIUM, dynamic=CLUSTER_WIDE, status=UNUSED,
+            server_keys=(("group.consumer.assignor.offload.enable", 1),),
+            doc="Whether target assignments are computed in threads of their own."),
     )
 }
 # fmt: on
@@ -46,6 +50,8 @@ def validate_group(overrides: Mapping[str, str], broker: BrokerConfig) -> None:
         if key is None:
             raise unknown_name(name, text, GROUP_KEYS)
         value = values[name] = key.parse(text)
+        if key.type == BOOLEAN:
+            continue
         low, high = bounds(name, broker)
         if not low <= value <= high:
             raise key.error(text, f"from {low} to {high}, the bounds of group.consumer.min and max")

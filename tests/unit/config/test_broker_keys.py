@@ -143,6 +143,16 @@ def test_topic_key_names_broker_keys_of_its_kind(key):
         assert server.status == BUILT or key.status != BUILT, name
 
 
+def test_table_has_every_setting_of_the_consumer_group_protocol_in_kafka_43():
+    expected = """assignment.interval.ms assignors assignor.offload.enable heartbeat.interval.ms
+        max.assignment.interval.ms max.heartbeat.interval.ms max.session.timeout.ms max.size
+        migration.policy min.assignment.interval.ms min.heartbeat.interval.ms
+        min.session.timeout.ms regex.refresh.interval.ms session.timeout.ms"""
+    found = {name for name in BROKER_KEYS if name.startswith("group.consumer.")}
+
+    assert found == {f"group.consumer.{name}" for name in expected.split()}
+
+
 def test_topic_table_has_all_of_kafka_39():
     expected = """cleanup.policy compression.type compression.gzip.level compression.lz4.level
         compression.zstd.level delete.retention.ms file.delete.delay.ms flush.messages flush.ms

@@ -6,6 +6,7 @@ import pytest
 
 from kbroker.config.group_config import (
     HEARTBEAT_INTERVAL_MS,
+    OFFLOAD_ENABLE,
     SESSION_TIMEOUT_MS,
     validate_group,
     value_of,
@@ -41,6 +42,7 @@ def test_value_beyond_bounds_that_became_narrower_is_the_nearest_bound() -> None
         {SESSION_TIMEOUT_MS: "4000", HEARTBEAT_INTERVAL_MS: "4000"},
         {SESSION_TIMEOUT_MS: "999"},
         {HEARTBEAT_INTERVAL_MS: "15001"},
+        {OFFLOAD_ENABLE: "perhaps"},
         {"share.session.timeout.ms": "50000"},
     ],
 )
@@ -51,3 +53,8 @@ def test_group_that_could_not_work_is_refused(overrides: dict[str, str]) -> None
 
 def test_session_longer_than_the_heartbeat_is_accepted() -> None:
     validate_group({SESSION_TIMEOUT_MS: "4001", HEARTBEAT_INTERVAL_MS: "4000"}, WIDE)
+
+
+def test_switch_of_a_group_has_no_bounds() -> None:
+    """Kafka's tools set it beside the others; here it changes nothing."""
+    validate_group({OFFLOAD_ENABLE: "false"}, WIDE)
