@@ -2,7 +2,8 @@
 
 As ``test_power_cuts``, with every process of a broker behind the shim, its metadata store included,
 and ``log.flush.interval.messages=1``, so that acknowledged means synced. Topics come and go, a
-compacted one is cleaned all along, a group commits, segments roll and are deleted.
+compacted one is cleaned all along, a group commits, transactions over two partitions end, segments
+roll and are deleted.
 """
 
 from __future__ import annotations
@@ -16,14 +17,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fault.history import COMMITTED, entries_of
 from fault.shim import broker_command, shimmed
-from fault.wire_client import LATEST, WireClient
+from fault.wire_client import LATEST, WireClient, batch_of, produce_request
 from fault.write_log import JOURNAL, STRICT, Change, Disk, Marker, marks, read_log
 
 from kbroker.errors import ErrorCode
+from kbroker.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from kbroker.protocol.messages.delete_records import DeleteRecordsRequest
 from kbroker.protocol.messages.delete_topics import DeleteTopicsRequest
+from kbroker.protocol.messages.end_txn import EndTxnRequest
 from kbroker.protocol.messages.find_coordinator import FindCoordinatorRequest
+from kbroker.protocol.messages.init_producer_id import InitProducerIdRequest
 from kbroker.protocol.messages.offset_commit import OffsetCommitRequest
 from kbroker.record.builder import BatchBuilder
 from kbroker.testing import Broker
@@ -32,10 +37,13 @@ from kbroker.testing.waiting import wait_until
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(600)]
 
 CUTS = 8
+# Changes of the disk in which a transaction is decided and its markers are written.
+ENDING = 16
 ROUNDS = 60
 KEYS = 6
 KEPT, SPARSE = "kept", "sparse"
 GROUP = "g"
+PAID, PAYER, PARTITIONS = "paid", "payer", (0, 1)
 SETTINGS = {
     "log.flush.interval.messages": 1,
     "log.segment.bytes": 4000,
@@ -49,6 +57,7 @@ SETTINGS = {
     "log.flush.start.offset.checkpoint.interval.ms": 200,
     "replica.high.watermark.checkpoint.interval.ms": 200,
     "offsets.topic.num.partitions": 1,
+    "transaction.state.log.num.partitions": 1,
 }
 
 
@@ -72,6 +81,8 @@ class Recording:
         self.topics = 0
         self.made: list[str] = []
         self.commits = 0
+        self.payments = 0
+        self.payer = (-1, -1)
 
     def run(self) -> list[Change]:
         command = broker_command(shimmed(self.root, log=self.log))
@@ -84,8 +95,9 @@ class Recording:
                 )
                 self.mark(created=KEPT)
                 self.mark(created=SPARSE)
+                self.start_payer()
                 actions = [self.produce] * 12 + [self.delete_records, self.create, self.delete]
-                actions += [self.commit] * 2
+                actions += [self.commit] * 2 + [self.pay] * 3
                 for _ in range(ROUNDS):
                     self.random.choice(actions)()
                 wait_until(lambda: "compacted offsets" in broker.log_text, 10, "compacted")
@@ -150,6 +162,60 @@ class Recording:
         wait_until(is_committed, 10, "committed")
         self.mark(committed=self.commits)
 
+    def start_payer(self) -> None:
+        self.client.create_topic(PAID, len(PARTITIONS))
+        self.mark(created=PAID)
+        self.client.call(FindCoordinatorRequest(key=PAYER, key_type=1), 1)
+        request = InitProducerIdRequest(transactional_id=PAYER, transaction_timeout_ms=60_000)
+
+        def is_started() -> bool:
+            answer = self.client.call(request, 2)
+            self.payer = (answer.producer_id, answer.producer_epoch)
+            return bool(answer.error_code == 0)
+
+        wait_until(is_started, 10, "a producer id")
+
+    def pay(self) -> None:
+        """A transaction with one record in each partition; one of three is aborted."""
+        number, (producer_id, epoch) = self.payments, self.payer
+        self.payments += 1
+        topic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(
+            name=PAID, partitions=list(PARTITIONS)
+        )
+        added = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=PAYER,
+            v3_and_below_producer_id=producer_id,
+            v3_and_below_producer_epoch=epoch,
+            v3_and_below_topics=[topic],
+        )
+
+        def is_added() -> bool:  # not while the last transaction is still being ended
+            (answer,) = self.client.call(added, 3).results_by_topic_v3_and_below
+            return not any(part.partition_error_code for part in answer.results_by_partition)
+
+        wait_until(is_added, 10, "the transaction begins")
+        batch = batch_of(
+            [b"%d" % number],
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=number,
+            transactional=True,
+        )
+        request = produce_request(PAID, dict.fromkeys(PARTITIONS, batch), acks=-1)
+        request.transactional_id = PAYER
+        answers = self.client.call(request, 8).responses[0].partition_responses
+        assert [answer.error_code for answer in answers] == [0, 0], answers
+        commit = number % 3 != 2
+        self.mark(paying=number, commit=commit)
+        end = EndTxnRequest(
+            transactional_id=PAYER,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            committed=commit,
+        )
+        assert self.client.call(end, 2).error_code == 0
+        self.mark(paid=number, commit=commit)
+
 
 class Promises:
     """What must be true after a cut, by the marks before it."""
@@ -162,6 +228,8 @@ class Promises:
         self.ends = {KEPT: 0, SPARSE: 0}
         self.deleted_up_to = 0
         self.committed = self.committing = 0
+        self.paid: set[int] = set()
+        self.paying: set[int] = set()
         for fact in facts:
             if "created" in fact:
                 self.topics.add(fact["created"])
@@ -176,6 +244,9 @@ class Promises:
                 self.ends[fact["acked"]] = fact["end"]
             elif "deleting" in fact:
                 self.deleted_up_to = max(self.deleted_up_to, fact["start"])
+            elif fact.get("commit"):
+                self.paying.update({fact["paying"]} if "paying" in fact else ())
+                self.paid.update({fact["paid"]} if "paid" in fact else ())
             self.committing = fact.get("committing", self.committing)
             self.committed = fact.get("committed", self.committed)
 
@@ -190,6 +261,25 @@ class Promises:
         if self.committed:
             found = wait_until(lambda: client.committed(GROUP, KEPT, 1), 10, "offsets")
             assert self.committed <= found[0] <= self.committing
+        if PAID in self.topics:
+            self.check_payments(client)
+
+    def check_payments(self, client: WireClient) -> None:
+        """What was decided is carried out soon after the start, in every partition."""
+
+        def agreed() -> tuple[set[int]] | None:
+            one, other = (
+                {
+                    int(entry.value)
+                    for entry in entries_of(client.read_batches(PAID, partition))
+                    if entry.fate == COMMITTED and entry.value is not None
+                }
+                for partition in PARTITIONS
+            )
+            return (one,) if one == other and self.paid <= one else None
+
+        (found,) = wait_until(agreed, 10, f"{sorted(self.paid)} are committed everywhere")
+        assert found <= self.paying, f"{found - self.paying} were not to be committed"
 
     def check_records(self, client: WireClient, topic: str) -> None:
         written, end = self.written[topic], self.ends[topic]
@@ -210,6 +300,11 @@ class Promises:
             assert newest.get(key, -1) >= offset, f"key {key}: {offset} is gone"
 
 
+def first_mark(change: Change) -> dict[str, Any]:
+    """The facts of a change that is a mark."""
+    return next(iter(marks([change])), {})
+
+
 def test_power_cut_of_a_broker_loses_nothing_acknowledged(
     work: Path, seed: int, scale: int
 ) -> None:
@@ -217,8 +312,11 @@ def test_power_cut_of_a_broker_loses_nothing_acknowledged(
     changes = recording.run()
     shutil.rmtree(recording.root)
     chance = random.Random(seed)
+    endings = [at for at, change in enumerate(changes) if "paying" in first_mark(change)]
     for number in range(CUTS * scale):
         cut = chance.randrange(1, len(changes) + 1)
+        if number % 2 and endings:
+            cut = min(chance.choice(endings) + chance.randrange(1, ENDING), len(changes))
         promises = Promises(marks(changes[:cut]))
         disk = Disk(recording.root, changes[:cut])
         directory = work / "cut"
