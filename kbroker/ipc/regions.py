@@ -51,7 +51,7 @@ def small_part_bytes(arena_bytes: int) -> int:
 class SharedRegions:
     """All regions of one broker. They live as long as a process maps them."""
 
-    __slots__ = ("arenas", "counters", "partition_table", "process_table")
+    __slots__ = ("arenas", "counters", "failed_log_dirs", "partition_table", "process_table")
 
     def __init__(
         self,
@@ -60,6 +60,7 @@ class SharedRegions:
         arena_count: int,
         arena_bytes: int,
         counters_bytes: int,
+        log_dir_count: int,
     ) -> None:
         self.process_table = create_region(
             "kbroker-processes", process_table.region_size(process_count)
@@ -69,3 +70,5 @@ class SharedRegions:
             create_region(f"kbroker-arena-{index}", arena_bytes) for index in range(arena_count)
         ]
         self.counters = create_region("kbroker-counters", counters_bytes)
+        # A byte for each log directory, not 0 once one of its writes or syncs has failed.
+        self.failed_log_dirs = create_region("kbroker-log-dirs", log_dir_count)

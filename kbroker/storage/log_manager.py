@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 import logging
+import mmap
 import os
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -50,6 +51,10 @@ log = logging.getLogger(__name__)
 SLICE_MS = 5
 # BOUND: logs closed at a time; each that was written to needs one more descriptor while it is.
 CLOSE_STEP = 512
+# In failed_flags: a sync has failed, of which the loop of the worker does not know yet; it does.
+FAILING, FAILED = 2, 1
+# Why a directory is offline that failed in another io worker, or in an earlier life of this one.
+FAILED_ELSEWHERE = "a write or sync in it has failed since the broker was started"
 # From so many logs on it is faster to sync the whole file system first.
 SYNC_AT_ONCE_MIN = 16
 
@@ -74,11 +79,13 @@ class LogManager:
         clock: Clock,
         *,
         clean_start: bool | Mapping[str, bool] = False,
+        failed_flags: mmap.mmap | bytearray | None = None,
         background: BackgroundDisk | None = None,
         progress: Callable[[], None] | None = None,
         placement_lock: str | None = None,
     ) -> None:
-        """progress: called now and then during a long recovery, to show signs of life.
+        """failed_flags: a byte for each directory, shared by all io workers of this run of the
+        broker, those that died too. progress: called now and then during a long recovery, to show signs of life.
         placement_lock: a file that all io workers lock to choose a directory.
         """
         self.config = config
@@ -90,6 +97,7 @@ class LogManager:
         self._background = background or BackgroundDisk()
         self._progress = progress
         self._dirs = [LogDir(index, path) for index, path in enumerate(log_dirs)]
+        self._failed_flags = failed_flags or bytearray(len(self._dirs))
         self.placement = Placement(
             self._dirs, table, placement_lock, lambda path: self.delete_later([path], 0)
         )
@@ -112,6 +120,8 @@ class LogManager:
         self._clock_guard = ClockGuard(clock.now_ms, clock.monotonic_ms)
         self._schedule = Schedule(config, now)
         for state in self._dirs:
+            if state.error is None and self._failed_flags[state.index]:
+                state.error = FAILED_ELSEWHERE
             if state.error is not None:
                 log.error("log directory %s is offline: %s", state.path, state.error)
             elif worker_index == 0:
@@ -274,8 +284,15 @@ class LogManager:
         """
         log_dir = self.dir_at(path)
         if log_dir.error is None:
+            known = self._failed_flags[log_dir.index] == FAILED
+            self._failed_flags[log_dir.index] = FAILED
             log_dir.error = cause
-            log.error("log directory %s failed and is offline until the restart: %s", path, cause)
+            if known:
+                log.error("log directory %s is offline: %s", path, cause)
+            else:
+                log.error(
+                    "log directory %s failed and is offline until the restart: %s", path, cause
+                )
         slots = [slot for slot, found in self._logs.items() if found.log_dir == path]
         for slot in slots:
             found = self._logs.pop(slot)
@@ -286,6 +303,12 @@ class LogManager:
         self.moves.drop_target(log_dir)
         self._changed_slots += slots
         return slots
+
+    def _follow_failures(self) -> None:
+        """Take directories offline that have failed in another io worker."""
+        for log_dir in self._dirs:
+            if log_dir.error is None and self._failed_flags[log_dir.index] == FAILED:
+                self.fail_log_dir(log_dir.path, FAILED_ELSEWHERE)
 
     def failed_dirs(self) -> dict[str, str]:
         """Log directories that are offline, with the reason."""
@@ -302,6 +325,7 @@ class LogManager:
         now_ms = self.clock.now_ms() if now_ms is None else now_ms
         monotonic = self.clock.monotonic_ms()
         self._background.collect()
+        self._follow_failures()
         self._flush_due(monotonic)
         self._delete_due(monotonic)
         if not self._sweep:
@@ -526,11 +550,20 @@ class LogManager:
 
     def _submit_flush(self, entry: PartitionLog) -> None:
         job = entry.begin_flush()
+        index = self.dir_at(entry.log_dir).index
+
+        def run() -> None:
+            try:
+                job.run()
+            except OSError:
+                # Should this process die before its loop hears of it, the next one must know.
+                self._failed_flags[index] = self._failed_flags[index] or FAILING
+                raise
 
         def on_done(_result: object, error: OSError | None) -> None:
             self._on_flushed(entry, job, error)
 
-        self._background.submit(job.run, on_done)
+        self._background.submit(run, on_done)
 
     def _on_flushed(self, entry: PartitionLog, job: FlushJob, error: OSError | None) -> None:
         if error is not None:

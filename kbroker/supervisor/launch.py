@@ -79,6 +79,7 @@ class Broker:
                 config.queued_max_request_bytes, config["socket.request.max.bytes"] + 4
             ),
             counters_bytes=slots.region_size(len(table_addresses)),
+            log_dir_count=len(config.log_dirs),
         )
         self.processes = ProcessTable(self.regions.process_table, table_addresses)
         self.processes.begin_start(SUPERVISOR)
@@ -125,6 +126,7 @@ class Broker:
         context.partition_table = self.regions.partition_table
         context.arenas = self.regions.arenas
         context.counters = self.regions.counters
+        context.failed_log_dirs = self.regions.failed_log_dirs
         context.listeners = self.listeners
         context.metrics_socket = self.metrics_socket
         context.handoffs = self._handoffs

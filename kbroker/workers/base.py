@@ -52,6 +52,7 @@ class ProcessContext:
         "config",
         "config_path",
         "counters",
+        "failed_log_dirs",
         "handoffs",
         "incarnation",
         "lanes",
@@ -77,6 +78,7 @@ class ProcessContext:
     partition_table: mmap.mmap
     arenas: list[mmap.mmap]  # one a network process, by index
     counters: mmap.mmap
+    failed_log_dirs: mmap.mmap  # by index in log.dirs; written by io workers
     listeners: list[tuple[Listener, socket.socket]]  # bound and listening; used by the acceptor
     metrics_socket: socket.socket | None  # bound and listening; used by the exporter
     handoffs: list[tuple[socket.socket, socket.socket]]  # (acceptor end, network end), by index

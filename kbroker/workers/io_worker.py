@@ -92,6 +92,7 @@ class IoWorker(Worker):
             self.worker_count,
             self.clock,
             clean_start=context.clean_start,
+            failed_flags=context.failed_log_dirs,
             progress=self.on_recovery_progress,
             placement_lock=placement_lock(context.runtime_dir),
         )

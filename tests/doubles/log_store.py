@@ -114,12 +114,14 @@ class LogStore:
         self.table = PartitionTable(bytearray(region_size(slots)), slots)
         self.clock = ManualClock(NOW_MS)
         self.config = {**BROKER_DEFAULTS, **config}
+        # With a byte for each directory: those that have failed stay offline over a restart.
+        self.failed_flags: bytearray | None = None
         self.manager = self.start()
 
     def start(self, *, clean: bool = False) -> LogManager:
         self.manager = LogManager(
             self.config, self.dirs, self.table, 0, 1, self.clock,
-            clean_start=clean, background=BackgroundDisk(inline=True),
+            clean_start=clean, failed_flags=self.failed_flags, background=BackgroundDisk(inline=True),
         )  # fmt: skip
         return self.manager
 

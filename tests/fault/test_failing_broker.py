@@ -11,7 +11,7 @@ import random
 from pathlib import Path
 
 import pytest
-from fault.shim import FailingCall, broker_command, shimmed
+from fault.shim import SYNCS, FailingCall, broker_command, shimmed
 from fault.wire_client import WireClient
 
 from kbroker.errors import ErrorCode
@@ -133,3 +133,48 @@ def test_failing_call_in_a_directory_takes_only_that_offline(
                 work.refused.clear()
                 work.produce(ROUNDS)
                 assert not work.refused, what
+
+
+def test_directory_stays_offline_when_its_io_workers_are_restarted(
+    tmp_path: Path, seed: int
+) -> None:
+    """One sync fails, those after it would succeed, for data that is gone."""
+    good, bad = tmp_path / "good", tmp_path / "bad"
+    control = FailingCall(tmp_path / "control")
+    command = broker_command(shimmed(bad, control=control))
+    settings = {**SETTINGS, "log.dirs": f"{good},{bad}", "num.io.threads": 2}
+    with (
+        Broker(settings, directory=tmp_path, command=command) as broker,
+        WireClient((broker.host, broker.port)) as client,
+    ):
+        client.create_topic(TOPIC, PARTITIONS)
+        work = Workload(client, random.Random(seed))
+        work.produce(0)
+        in_bad = {p for p in range(PARTITIONS) if (bad / f"{TOPIC}-{p}").is_dir()}
+        assert 0 < len(in_bad) < PARTITIONS
+        control.arm(1, errno.EIO, classes=SYNCS, lasting=False)
+
+        def refused() -> bool:
+            work.produce(1)
+            return work.refused == in_bad
+
+        # Those of the other io worker, too: the directory is offline for all of the broker.
+        wait_until(refused, 20, "all partitions of the directory are refused")
+        pids = broker.pids
+        for index in range(2):
+            broker.kill("io", index)
+
+        def serves_again() -> bool:
+            batch = BatchBuilder()
+            batch.append(b"v", b"k", 1_700_000_000_000, ())
+            fine = set(range(PARTITIONS)) - in_bad
+            answers = client.produce(TOPIC, dict.fromkeys(fine, batch.build()), acks=-1)
+            return all(not answer.error_code for _, answer in answers.items())
+
+        wait_until(serves_again, 20, "the other directory is served again")
+        assert len(set(pids.values()) - set(broker.pids.values())) == 2
+        work.produce(2)
+        assert work.refused == in_bad
+        assert broker.log_text.count("failed and is offline until the restart") == 1
+        broker.stop()
+        assert not (bad / ".kafka_cleanshutdown").exists()

@@ -189,6 +189,57 @@ def test_failed_background_flush_takes_the_directory_offline(tmp_path):
     store.stop(clean=False)
 
 
+def test_failed_directory_is_not_used_by_a_worker_that_starts_anew(tmp_path):
+    """A sync after a failed one reports success for data that is gone."""
+    store = LogStore(tmp_path, dirs=2)
+    store.stop(clean=True)
+    store.failed_flags = bytearray(2)
+    store.start(clean=True)
+    log = store.open()
+    other = LogStore(tmp_path / "other", dirs=2)
+    other.stop(clean=True)
+    other.failed_flags = store.failed_flags
+    other.start(clean=True)
+    mate = other.open()
+    append(log, batch())
+    break_file(log)
+    store.clock.advance(1000)
+    store.manager.tick()
+    store.stop(clean=False)
+
+    store.start(clean=False)
+
+    assert list(store.failed_flags) == [1, 0]
+    assert store.try_open() is None
+    assert store.slot()["state"] == OFFLINE
+    assert store.manager.failed_dirs().keys() == {store.dirs[0]}
+    assert store.manager.close(clean=True) is False  # the next start recovers
+    # The others of the broker do not go on in it either.
+    append(mate, batch())
+    assert other.manager.tick() == [0]
+    assert other.slot()["state"] == OFFLINE
+    other.stop(clean=False)
+
+
+def test_failed_sync_counts_even_if_its_worker_dies_at_once(tmp_path):
+    store = LogStore(tmp_path)
+    store.stop(clean=True)
+    store.failed_flags = bytearray(1)
+    store.start(clean=True)
+    log = store.open()
+    append(log, batch())
+    break_file(log)
+    store.clock.advance(1000)
+    store.manager._on_flushed = lambda *_: None  # killed before it hears of it
+    store.manager.tick()
+    assert store.manager.failed_dirs() == {}
+
+    store.start(clean=False)
+
+    assert store.try_open() is None
+    store.stop(clean=False)
+
+
 def test_unreadable_directory_is_offline_from_the_start(tmp_path):
     store = LogStore(tmp_path, dirs=2)
     store.stop(clean=True)

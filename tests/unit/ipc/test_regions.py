@@ -43,7 +43,7 @@ def test_region_cannot_be_shrunk_under_a_reader() -> None:
 def test_regions_have_no_names_and_cost_nothing_untouched() -> None:
     names_before = set(os.listdir("/dev/shm"))
 
-    regions = SharedRegions(8, 1 << 20, 2, 1 << 30, 1 << 16)
+    regions = SharedRegions(8, 1 << 20, 2, 1 << 30, 1 << 16, 3)
 
     assert len(regions.arenas) == 2
     assert len(regions.arenas[0]) == 1 << 30
