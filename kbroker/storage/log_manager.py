@@ -85,8 +85,8 @@ class LogManager:
         placement_lock: str | None = None,
     ) -> None:
         """failed_flags: a byte for each directory, shared by all io workers of this run of the
-        broker, those that died too. progress: called now and then during a long recovery, to show signs of life.
-        placement_lock: a file that all io workers lock to choose a directory.
+        broker, those that died too. progress: called now and then during a long recovery, to show
+        signs of life. placement_lock: a file that all io workers lock to choose a directory.
         """
         self.config = config
         self.table = table

@@ -121,7 +121,8 @@ class LogStore:
     def start(self, *, clean: bool = False) -> LogManager:
         self.manager = LogManager(
             self.config, self.dirs, self.table, 0, 1, self.clock,
-            clean_start=clean, failed_flags=self.failed_flags, background=BackgroundDisk(inline=True),
+            clean_start=clean, failed_flags=self.failed_flags,
+            background=BackgroundDisk(inline=True),
         )  # fmt: skip
         return self.manager
 
