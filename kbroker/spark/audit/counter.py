@@ -2,12 +2,17 @@
 
 A message says that its sender, as a ``tier``, has seen ``count`` records of a topic whose own times
 fall into one bucket. Messages of a sender add up; each has a ``guid``, so that one which arrives
-twice counts once. Needs no client: the application sends what ``take`` returns with its own.
+twice counts once. Needs no client: the application sends what ``take`` returns with its own, every
+minute or so::
+
+    counter = AuditCounter("producer", "shop", send=lambda texts: send_all("kbroker-audit", texts))
+    counter.add("clicks", record_time_ms)
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import socket
 import threading
 import time
@@ -16,10 +21,18 @@ from collections.abc import Callable
 
 BUCKET_MS = 600_000
 AUDIT_TOPIC = "kbroker-audit"
+# BOUND: of topics times buckets that wait to be taken.
+COUNTS_MAX = 10_000
+
+log = logging.getLogger(__name__)
 
 
 class AuditCounter:
-    """Thread-safe. BOUND: one number for each topic and bucket that was not taken yet."""
+    """Thread-safe.
+
+    send: takes messages, as ``take`` returns them; called by whoever adds the count that finds
+    ``counts_max`` others waiting. Without it such a count is dropped, and counted in ``dropped``.
+    """
 
     def __init__(
         self,
@@ -27,25 +40,49 @@ class AuditCounter:
         application: str,
         *,
         bucket_ms: int = BUCKET_MS,
+        send: Callable[[list[bytes]], None] | None = None,
+        counts_max: int = COUNTS_MAX,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._about = {"tier": tier, "application": application, "host": socket.gethostname()}
         self._bucket_ms = bucket_ms
+        self._send = send
+        self._counts_max = counts_max
         self._clock = clock
         self._lock = threading.Lock()
         self._counts: dict[tuple[str, int], int] = {}
+        self.dropped = 0
 
     def add(self, topic: str, time_ms: int, count: int = 1) -> None:
         """Records of that time (theirs, not that of the call) were published or consumed."""
         bucket = max(0, time_ms) // self._bucket_ms * self._bucket_ms
+        key = (topic, bucket)
+        full: dict[tuple[str, int], int] = {}
         with self._lock:
-            key = (topic, bucket)
+            if key not in self._counts and len(self._counts) >= self._counts_max:
+                if self._send is None:
+                    self._drop(count)
+                    return
+                full, self._counts = self._counts, {}
             self._counts[key] = self._counts.get(key, 0) + count
+        if full and self._send is not None:
+            self._send(self._messages(full))
+
+    def _drop(self, count: int) -> None:
+        if not self.dropped:
+            log.warning(
+                "counts are dropped: %d wait to be taken; call take() more often, or pass send",
+                len(self._counts),
+            )
+        self.dropped += count
 
     def take(self) -> list[bytes]:
         """A message for each topic and bucket that has counts; counting begins anew."""
         with self._lock:
             counts, self._counts = self._counts, {}
+        return self._messages(counts)
+
+    def _messages(self, counts: dict[tuple[str, int], int]) -> list[bytes]:
         now = int(self._clock() * 1000)
         return [
             json.dumps(

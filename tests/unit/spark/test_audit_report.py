@@ -63,6 +63,31 @@ def test_lag_is_from_the_end_of_the_bucket_to_the_last_word() -> None:
     assert (line.lag_ms, line.completeness) == (7_000, 1.0)
 
 
+def test_counter_that_is_full_sends_what_it_has() -> None:
+    sent: list[bytes] = []
+    counter = AuditCounter("producer", "shop", send=sent.extend, counts_max=3)
+
+    for bucket in range(10):
+        counter.add("t", bucket * BUCKET, 2)
+
+    assert [json.loads(one)["bucket_start"] // BUCKET for one in sent] == list(range(9))
+    assert [json.loads(one)["count"] for one in counter.take()] == [2]
+    assert counter.dropped == 0
+
+
+def test_counter_that_nobody_takes_from_drops_and_says_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    counter = AuditCounter("producer", "shop", counts_max=2)
+
+    for bucket in (0, 1, 2, 3, 1):
+        counter.add("t", bucket * BUCKET)
+
+    assert counter.dropped == 2
+    assert [record.message[:19] for record in caplog.records] == ["counts are dropped:"]
+    assert [json.loads(one)["count"] for one in counter.take()] == [1, 2]
+
+
 def test_counter_tells_each_bucket_once_and_begins_anew() -> None:
     counter = AuditCounter("producer", "shop", clock=lambda: 5.0)
     for time_ms in (0, 1, BUCKET - 1, BUCKET):
