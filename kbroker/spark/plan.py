@@ -12,7 +12,7 @@ job which tuned them gets the tasks it was tuned for.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 
 # A task costs 25-30 ms in Spark; 32 MiB of records cost at least as much.
@@ -25,14 +25,18 @@ RECORD_BYTES_GUESS = 256
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """Offsets ``[start, end)`` of one partition. size_bytes: about how much the broker holds for
-    them; an estimate that only balances the tasks."""
+    """Offsets ``[start, end)`` of one partition.
+
+    size_bytes: about how much the broker holds for them; an estimate that only balances the tasks.
+    topic_id: which topic of that name is meant; empty where brokers have no ids, or none matters.
+    """
 
     topic: str
     partition: int
     start: int
     end: int
     size_bytes: int = 0
+    topic_id: str = ""
 
     @property
     def count(self) -> int:
@@ -51,7 +55,7 @@ class OffsetRange:
         edges = [self.start + self.count * index // parts for index in range(parts + 1)]
         sizes = [self.size_bytes * index // parts for index in range(parts + 1)]
         return [
-            OffsetRange(self.topic, self.partition, edges[i], edges[i + 1], sizes[i + 1] - sizes[i])
+            replace(self, start=edges[i], end=edges[i + 1], size_bytes=sizes[i + 1] - sizes[i])
             for i in range(parts)
         ]
 
@@ -76,7 +80,7 @@ def with_sizes(
             size = one.count * log_bytes // log_count
         else:
             size = int(one.count * means.get(one.topic, RECORD_BYTES_GUESS))
-        sized.append(OffsetRange(one.topic, one.partition, one.start, one.end, size))
+        sized.append(replace(one, size_bytes=size))
     return sized
 
 

@@ -67,19 +67,21 @@ def batch(topic: str, partition: int, offsets: Sequence[int]) -> pa.RecordBatch:
 
 @dataclass(frozen=True)
 class MadeUp:
-    """topic -> for each partition, its log start and its log end."""
+    """topic -> for each partition, its log start and its log end. ids: of topics that have one."""
 
     logs: dict[str, list[tuple[int, int]]]
     values: dict[TopicPartition, dict[int, bytes]] | None = None
+    ids: dict[str, str] | None = None
 
     @classmethod
-    def of(cls, ends: dict[str, list[int]]) -> MadeUp:
+    def of(cls, ends: dict[str, list[int]], ids: dict[str, str] | None = None) -> MadeUp:
         """Logs that begin at 0."""
-        return cls({topic: [(0, end) for end in found] for topic, found in ends.items()})
+        logs = {topic: [(0, end) for end in found] for topic, found in ends.items()}
+        return cls(logs, ids=ids)
 
     def bounds(self) -> dict[TopicPartition, Bounds]:
         return {
-            (topic, partition): Bounds(*log)
+            (topic, partition): Bounds(*log, topic_id=(self.ids or {}).get(topic, ""))
             for topic, logs in self.logs.items()
             for partition, log in enumerate(logs)
         }

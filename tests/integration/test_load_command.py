@@ -14,9 +14,13 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from doubles.load_records import FIRST_MS, STEP_MS, all_places, places_in, produce
-from doubles.topics import create_topic
+from doubles.topics import create_topic, delete_topic
 
+from kbroker.client.cluster import Cluster
+from kbroker.client.errors import TopicChanged
 from kbroker.spark.load.cli import main
+from kbroker.spark.load.source import BrokerSource
+from kbroker.spark.plan import OffsetRange
 from kbroker.testing import Broker, wait_until
 
 pytestmark = pytest.mark.integration
@@ -77,6 +81,43 @@ def test_load_from_a_time_begins_there_and_again_replaces(
     assert min(begun) == (0, 300)
     assert places_in(tmp_path, "load-time") == begun
     assert max(begun.values()) == 1
+
+
+def test_topic_made_anew_is_refused_by_its_id_until_loss_is_allowed(
+    kbroker_broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_topic(kbroker_broker, "load-anew", 1)
+    produce(kbroker_broker.bootstrap, "load-anew", [20])
+    run(kbroker_broker, "load-anew", tmp_path)
+    delete_topic(kbroker_broker.bootstrap, "load-anew")
+    with Cluster(kbroker_broker.bootstrap) as cluster:
+        wait_until(lambda: not cluster.topics(["load-anew"]), 20, "the topic is gone")
+    make_topic(kbroker_broker, "load-anew", 1)
+    produce(kbroker_broker.bootstrap, "load-anew", [50])
+    capsys.readouterr()
+
+    refused = run(kbroker_broker, "load-anew", tmp_path)
+    said = capsys.readouterr().err
+    allowed = run(kbroker_broker, "load-anew", tmp_path, "--allow-data-loss")
+    again = run(kbroker_broker, "load-anew", tmp_path)
+
+    assert (refused, allowed, again) == (1, 0, 0)
+    assert "loaded up to offset 20, then the topic was deleted" in said
+    assert places_in(tmp_path, "load-anew") == all_places([20]) + all_places([50])
+    assert main(["verify", "--dest", str(tmp_path)]) == 0
+
+
+def test_task_does_not_read_another_topic_than_was_planned(
+    kbroker_broker: Broker, tmp_path: Path
+) -> None:
+    """The topic is made anew between the plan and the task."""
+    make_topic(kbroker_broker, "load-between", 1)
+    produce(kbroker_broker.bootstrap, "load-between", [20])
+    source = BrokerSource(kbroker_broker.bootstrap, {}, ("load-between",))
+    planned = OffsetRange("load-between", 0, 0, 20, topic_id="B" * 22)
+
+    with pytest.raises(TopicChanged, match="deleted and created anew since it was planned"):
+        list(source.read(planned))
 
 
 def test_load_of_aborted_records_leaves_them_out(kbroker_broker: Broker, tmp_path: Path) -> None:

@@ -187,7 +187,7 @@ def test_follower_refuses_a_topic_that_was_made_anew(
     produce(kbroker_broker.bootstrap, "anew", [20])
     source = BrokerSource(kbroker_broker.bootstrap, {}, ("anew",))
     work = MirrorWork("mirror", kbroker_broker.bootstrap, {}, target.bootstrap, {})
-    done: dict[tuple[str, int], int] = {}
+    done: dict[tuple[str, int], tuple[str, int]] = {}
     assert mirror_once(source, InlineRunner(), work, done) == 20
     delete_topic(kbroker_broker.bootstrap, "anew")
     with Cluster(kbroker_broker.bootstrap) as cluster:
@@ -195,8 +195,34 @@ def test_follower_refuses_a_topic_that_was_made_anew(
     create_topic(kbroker_broker.bootstrap, "anew", 1)
     produce(kbroker_broker.bootstrap, "anew", [3])
 
-    with pytest.raises(DataLossError, match="mirrored up to offset 20, the source has 0 to 3"):
+    with pytest.raises(DataLossError, match="up to offset 20, a topic that was made anew has 0 to"):
         mirror_once(source, InlineRunner(), work, done)
+
+
+@pytest.mark.parametrize("count", [20, 50])
+def test_mirror_does_not_take_a_topic_made_anew_for_the_one_it_copied(
+    kbroker_broker: Broker, target: Broker, capsys: pytest.CaptureFixture[str], count: int
+) -> None:
+    """As long as before, or longer: its offsets do not tell."""
+    topic = f"again-{count}"
+    for broker in (kbroker_broker, target):
+        create_topic(broker.bootstrap, topic, 1)
+    produce(kbroker_broker.bootstrap, topic, [20])
+    assert copy(kbroker_broker, target, topic) == 0
+    delete_topic(kbroker_broker.bootstrap, topic)
+    with Cluster(kbroker_broker.bootstrap) as cluster:
+        wait_until(lambda: not cluster.topics([topic]), 20, "the topic is gone")
+    create_topic(kbroker_broker.bootstrap, topic, 1)
+    produce(kbroker_broker.bootstrap, topic, [count])
+
+    refused = copy(kbroker_broker, target, topic)
+    said = capsys.readouterr().err
+    allowed = copy(kbroker_broker, target, topic, "--allow-data-loss")
+    again = copy(kbroker_broker, target, topic)
+
+    assert (refused, allowed, again) == (1, 0, 0)
+    assert f"mirrored up to offset 20, a topic that was made anew has 0 to {count}" in said
+    assert len(read(target, topic, 1)[0]) == 20 + count
 
 
 def test_mirror_into_another_count_of_partitions_keeps_keys_together(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kbroker.spark.audit.report import Count
-from kbroker.spark.load.commits import RELOAD, LoadedFile
+from kbroker.spark.load.commits import RECOVER, RELOAD, LoadedFile
 from kbroker.spark.load.directory import Directory
 from kbroker.spark.load.positions import Bounds, TopicPartition
 from kbroker.spark.load.source import BrokerSource
@@ -192,11 +192,13 @@ class FilesWork:
 
 
 def loaded(destination: Directory, runner: Runner, *, bucket_ms: int) -> list[Count]:
-    """What a load has brought in: from its commits; from its files when commits have expired, or
-    something was loaded again, or commits have counted by buckets of another size."""
+    """What a load has brought in: from its commits; from its files when commits have expired or are
+    made from files, or something was loaded again, or commits have counted by buckets of another
+    size."""
     commits = list(destination.log.after(0))
     whole = [one.number for one in commits] == list(range(1, len(commits) + 1))
-    if whole and all(one.kind != RELOAD and one.bucket_ms == bucket_ms for one in commits):
+    anew = (RELOAD, RECOVER)
+    if whole and all(one.kind not in anew and one.bucket_ms == bucket_ms for one in commits):
         return [
             Count(topic, bucket, LOAD_TIER, count, one.written_ms)
             for one in commits

@@ -180,8 +180,14 @@ def _rewind(
         return
     places = [(topic, partition) for topic, of in newest.ends.items() for partition in of]
     if given.from_commit is not None:
-        old = destination.log.state(given.from_commit).ends
-        starts = {(topic, p): old.get(topic, {}).get(p, 0) for topic, p in places}
+        old = destination.log.state(given.from_commit)
+        same = {topic for topic, one in newest.topics.items() if old.topics.get(topic, one) == one}
+        starts = {
+            (topic, p): old.ends.get(topic, {}).get(p, 0)
+            if topic in same or topic not in newest.topics
+            else 0
+            for topic, p in places
+        }
     elif given.from_offsets is not None:
         starts = dict(given.from_offsets)
     elif given.from_timestamp is not None:

@@ -17,6 +17,8 @@ FORMAT = 1
 LOAD = "load"
 RELOAD = "reload"
 COMPACT = "compact"
+# Made from the files of a destination that has lost its log.
+RECOVER = "recover"
 # Written by a run that found another's staged files: it takes the number that the other run would
 # have to take, so that nothing of those files can be committed any more.
 OPEN = "open"
@@ -56,7 +58,8 @@ class LoadedFile:
     path, staged: below the destination; ``staged`` is where the task has left it.
     start, end: the offset range that the task read, or the union of a compaction; the rows of the
         range may be spread over several files. first_offset, last_offset: of the rows in here.
-    checksum: CRC-32C of the whole file.
+    checksum: CRC-32C of the whole file. topic_id: of the topic it was read from; a topic that was
+        made anew has offsets of its own.
     """
 
     path: str
@@ -72,6 +75,7 @@ class LoadedFile:
     last_offset: int
     min_ms: int
     max_ms: int
+    topic_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +106,8 @@ class Commit:
     # topic -> start of the bucket in milliseconds -> records, by the time of the record
     counts: dict[str, dict[int, int]] = field(default_factory=dict)
     bucket_ms: int = 600_000
+    # topic -> the id of the topic that ``ends`` are offsets of, where brokers have ids
+    topics: dict[str, str] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
@@ -142,6 +148,7 @@ class Commit:
         ):
             found[name] = tuple(kind(**one) for one in found[name])
         found["removed"] = tuple(found["removed"])
+        found.setdefault("topics", {})
         return cls(**{one.name: found[one.name] for one in fields(cls)})
 
 
@@ -173,6 +180,8 @@ class State:
     load: str = ""
     ends: Ends = field(default_factory=dict)
     files: dict[str, LoadedFile] = field(default_factory=dict)
+    errors: dict[str, LoadedFile] = field(default_factory=dict)
+    topics: dict[str, str] = field(default_factory=dict)
     rows: int = 0
     bad_rows: int = 0
     written_ms: int = 0
@@ -182,10 +191,12 @@ class State:
         if commit.number != self.number + 1:
             raise CorruptLogError(f"commit {commit.number} follows {self.number}: one is missing")
         for path in commit.removed:
-            gone = self.files.pop(path, None)
-            if gone is None:
+            if path in self.files:
+                self.rows -= self.files.pop(path).rows
+            elif path in self.errors:
+                self.bad_rows -= self.errors.pop(path).rows
+            elif commit.kind != RECOVER:  # which removes what no log has listed
                 raise CorruptLogError(f"commit {commit.number} removes {path}, which is not there")
-            self.rows -= gone.rows
         for one in commit.added:
             if one.path in self.files:
                 raise CorruptLogError(f"commit {commit.number} adds {one.path} again")
@@ -194,13 +205,16 @@ class State:
         self.number = commit.number
         self.load = commit.load
         self.ends = commit.ends
+        self.topics = commit.topics
+        self.errors |= {one.path: one for one in commit.errors}
         self.bad_rows += commit.bad_rows
         self.written_ms = commit.written_ms
 
     def to_json(self) -> str:
         """The text of a checkpoint."""
         found = {one.name: getattr(self, one.name) for one in fields(self)}
-        found["files"] = [asdict(one) for one in self.files.values()]
+        for name in ("files", "errors"):
+            found[name] = [asdict(one) for one in found[name].values()]
         return json.dumps({"format": FORMAT} | found, separators=(",", ":"))
 
     @classmethod
@@ -211,7 +225,9 @@ class State:
             if found.pop("format") != FORMAT:
                 raise CorruptLogError("a checkpoint of another format")
             found["ends"] = ends_from_json(found["ends"])
-            found["files"] = {one["path"]: LoadedFile(**one) for one in found["files"]}
+            for name in ("files", "errors"):
+                files = (LoadedFile(**one) for one in found.get(name, ()))
+                found[name] = {one.path: one for one in files}
             return cls(**found)
         except (ValueError, TypeError, KeyError, AttributeError) as err:
             raise CorruptLogError(f"not a checkpoint: {err!r}") from err

@@ -285,7 +285,8 @@ class Database:
         if not paths:
             return []
         state: State = self.log.state()
-        return [state.files[path] for path in paths]
+        # Errors go by their offsets.
+        return [state.files[path] for path in paths if path not in state.errors]
 
     def _move(
         self,

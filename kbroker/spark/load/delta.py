@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 
 from kbroker.spark.load import layout
-from kbroker.spark.load.commits import Commit, LoadedFile, LoadError
+from kbroker.spark.load.commits import RECOVER, Commit, LoadedFile, LoadError
 from kbroker.spark.load.directory import Directory, DirectoryTaskSink
 
 if TYPE_CHECKING:
@@ -46,7 +45,8 @@ class Delta(Directory):
         if commit.added or commit.removed:
             table = self._table()
             if self._version_in(table, commit.load) < commit.number:
-                self._write_version(table, commit)
+                told = commit if commit.kind != RECOVER else self._difference(table, commit)
+                self._write_version(table, told)
         self._note_published(commit)
 
     def _version_in(self, table: DeltaTable | None, load: str) -> int:
@@ -57,19 +57,17 @@ class Delta(Directory):
         """The table knows commits by their numbers, also those of a log that is lost."""
         return self._version_in(self._table(), load)
 
-    def adopt(self, commit: Commit, others: Iterable[str]) -> None:
-        """Make the table what the commit says; the others stay for older versions of it."""
+    @staticmethod
+    def _difference(table: DeltaTable | None, commit: Commit) -> Commit:
+        """What makes the table what the commit says; replaced files stay for older versions."""
         import pyarrow as pa
 
-        table = self._table()
         listed: set[str] = set()
         if table is not None:
             listed = set(pa.table(table.get_add_actions()).column("path").to_pylist())
         present = {one.path for one in commit.added}
         added = tuple(one for one in commit.added if one.path not in listed)
-        removed = tuple(sorted(listed - present))
-        self._write_version(table, replace(commit, added=added, removed=removed))
-        self._note_published(commit)
+        return replace(commit, added=added, removed=tuple(sorted(listed - present)))
 
     def _table(self) -> DeltaTable | None:
         from deltalake import DeltaTable
@@ -130,6 +128,7 @@ class Delta(Directory):
         actions += [
             RemoveAction(path, moved, now, partition_values=layout.partition_values(path))
             for path in commit.removed
+            if path.startswith(f"{layout.DATA}/")  # error files are none of the table's
         ]
         schema = self._schema(commit, columns) if commit.added else table.schema()
         table.create_write_transaction(

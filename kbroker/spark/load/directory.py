@@ -17,7 +17,7 @@ import fcntl
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -45,7 +45,8 @@ class DirectoryTaskSink:
     def open(self, one: OffsetRange, attempt: str) -> RangeWriter:
         """A writer for one attempt at a range."""
         where = (one.topic, one.partition, one.start, one.end)
-        return RangeWriter(Path(self.root), self.staging, where, attempt, self.files, self.about)
+        about = self.about | ({"topic_id": one.topic_id} if one.topic_id else {})
+        return RangeWriter(Path(self.root), self.staging, where, attempt, self.files, about)
 
     def open_errors(self, one: OffsetRange, attempt: str) -> RangeWriter:
         """A writer for the records of the range that cannot be decoded."""
@@ -112,9 +113,14 @@ class Directory:
         fence: writes an empty commit and returns it; called before anything is removed, so that
         the run which left it (and may still be alive) cannot commit it afterwards.
 
-        Returns the newest commit.
+        Returns the newest commit. Raises LoadError when there are data files and no log.
         """
         newest = self.publish_newest()
+        if newest is None and next((self.root / layout.DATA).rglob("*.parquet"), None):
+            raise LoadError(
+                f"{self.root} has data files and no log of commits: make it from them with "
+                "recover, or load into another folder"
+            )
         staging = self.root / layout.STAGING
         leftovers = sorted(staging.iterdir()) if staging.is_dir() else []
         if leftovers:  # also an empty folder: its run may be about to stage files in it
@@ -193,11 +199,11 @@ class Directory:
     def _replaced(self, one: LoadedFile, number: int) -> bool:
         """Whether a later commit has removed the file: then another run is ahead of this one."""
         newest = self.log.newest()
-        return (
-            newest is not None
-            and newest.number > number
-            and (one.path not in self.log.state().files)
-        )
+        return newest is not None and newest.number > number and not self._is_listed(one.path)
+
+    def _is_listed(self, path: str) -> bool:
+        state = self.log.state()
+        return path in state.files or path in state.errors
 
     def ended(self, commit: Commit) -> None:
         """After a commit is published: empty folders go, the log is summed up when it is time."""
@@ -207,13 +213,6 @@ class Directory:
     def number_before(self, load: str) -> int:
         """What a log that is made anew counts on from."""
         return 0
-
-    def adopt(self, commit: Commit, others: Iterable[str]) -> None:
-        """After a log was made from the files in their places: without the others, which it does
-        not list."""
-        for path in others:
-            (self.root / path).unlink(missing_ok=True)
-        self._note_published(commit)
 
     def close(self) -> None:
         """Nothing is open."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kbroker.spark.load import commits, points
@@ -22,7 +22,9 @@ from kbroker.spark.load.positions import (
     TopicPartition,
     again_ranges,
     check_complete,
+    made_anew,
     reloaded,
+    restarted,
     wanted_ranges,
     within,
 )
@@ -118,8 +120,10 @@ class LoadWork:
                     one.topic, one.partition, one.start, one.end, written.rows, written.bytes
                 )
             ),
-            "files": [asdict(file) for file in written.files],
-            "errors": [asdict(file) for file in refused.files] if refused else [],
+            "files": [asdict(replace(file, topic_id=one.topic_id)) for file in written.files],
+            "errors": [asdict(replace(file, topic_id=one.topic_id)) for file in refused.files]
+            if refused
+            else [],
             "counts": {str(bucket): count for bucket, count in written.counts.items()},
         }
 
@@ -189,9 +193,15 @@ class Load:
         """One commit's worth; None when everything up to ``target`` is loaded."""
         begun = self._clock()
         ends = newest.ends if newest is not None else {}
+        anew = made_anew(newest.topics, target) if newest is not None else set()
         wanted, gaps = wanted_ranges(
-            ends, self._first(target, ends), target, allow_loss=self._settings.allow_loss
+            ends,
+            self._first(target, ends),
+            target,
+            allow_loss=self._settings.allow_loss,
+            anew=anew,
         )
+        ends = restarted(ends, anew, target)
         told = {one: (found.size_bytes, found.end - found.start) for one, found in target.items()}
         sized = with_sizes(wanted, told, self._mean)
         limit = min(self._settings.commit_bytes, size if size is not None else 1 << 62)
@@ -212,7 +222,7 @@ class Load:
         answers = self._tasks(tasks, commits.LOAD)
         check_complete(planned, [_range_of(one) for one in answers])
         points.reach("staged")
-        made = self._commit(newest, answers, commits.LOAD, gaps=gaps)
+        made = self._commit(newest, answers, commits.LOAD, target, gaps=gaps, ends=ends)
         self._learn(made)
         lag = _lag(target, made.ends)
         self._report(Step(made, self._clock() - begun, lag))
@@ -255,11 +265,13 @@ class Load:
         newest: Commit | None,
         answers: Sequence[Answer],
         kind: str,
+        bounds: Mapping[TopicPartition, Bounds],
         *,
+        ends: Ends,
         gaps: Sequence[commits.Gap] = (),
         removed: Sequence[str] = (),
-        ends: Ends | None = None,
     ) -> Commit:
+        """bounds: what was planned with. ends: before what the answers add."""
         ranges = tuple(LoadedRange(**one["range"]) for one in answers)
         errors = tuple(_error_file(one) for answer in answers for one in answer["errors"])
         if errors and self._settings.fail_on_error:
@@ -270,14 +282,16 @@ class Load:
                 f"{first.topic} partition {first.partition} at offset {first.first_offset}. "
                 "Without --fail-on-error they go to _kbroker/errors/ and the rest is loaded"
             )
-        before = ends if ends is not None else (newest.ends if newest is not None else {})
+        after = commits.merged_ends(ends, [*gaps, *ranges])
+        known = newest.topics if newest is not None else {}
+        ids = {topic: one.topic_id for (topic, _), one in bounds.items() if one.topic_id}
         made = Commit(
             number=newest.number + 1 if newest is not None else 1,
             kind=kind,
             load=self._settings.load,
             run=self.run,
             written_ms=int(self._clock() * 1000),
-            ends=commits.merged_ends(before, [*gaps, *ranges]),
+            ends=after,
             ranges=ranges,
             added=tuple(LoadedFile(**one) for answer in answers for one in answer["files"]),
             removed=tuple(removed),
@@ -285,6 +299,7 @@ class Load:
             gaps=tuple(gaps),
             counts=_counts(answers),
             bucket_ms=self._settings.bucket_ms,
+            topics={topic: one for topic, one in {**known, **ids}.items() if topic in after},
         )
         self.conclude(made)
         return made
@@ -308,6 +323,7 @@ class Load:
             run=self.run,
             written_ms=int(self._clock() * 1000),
             ends=newest.ends if newest is not None else {},
+            topics=newest.topics if newest is not None else {},
         )
         self._destination.commit(made)
         return made
@@ -328,7 +344,8 @@ class Load:
         if newest is None:
             return None
         state = self._destination.log.state()
-        ends, removed = reloaded(state.files.values(), newest.ends, starts)
+        files = [*state.files.values(), *state.errors.values()]
+        ends, removed = reloaded(files, newest.ends, starts, newest.topics)
         if ends == newest.ends:
             return None
         bounds = self._source.bounds()
@@ -338,7 +355,7 @@ class Load:
             for partition, offset in of_topic.items()
             if offset != newest.ends[topic][partition]
         }
-        wanted = again_ranges(ends, newest.ends, again)
+        wanted = again_ranges(ends, newest.ends, again, newest.topics)
         begun = self._clock()
         planned = plan_ranges(with_sizes(wanted), default_parallelism=self._runner.parallelism)
         tasks = pack_ranges(planned, default_parallelism=self._runner.parallelism)
@@ -350,6 +367,7 @@ class Load:
             newest,
             answers,
             commits.RELOAD,
+            bounds,
             removed=[one.path for one in removed],
             ends=ends,
         )

@@ -3,7 +3,8 @@
 The names are those of ``LoadedFile``, and: ``load``, ``run``, ``kind`` and ``written_ms`` of the
 commit it was written for; ``attempt``, the name of the try, which all files of a range share;
 ``part``, its number among them, and in the last of them ``parts``, how many there are;
-``replaces``, in a compacted file, the names of all files whose rows it holds.
+``topic_id``, where brokers have them; ``replaces``, in a compacted file, the names of all files
+whose rows it holds, and ``loaded_ms``, when the last of them was loaded.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kbroker._ext.crc32c import crc32c
-from kbroker.spark.load import layout
+from kbroker.spark.load import layout, points
 from kbroker.spark.load.commits import (
     COMPACT,
-    LOAD,
+    RECOVER,
     RELOAD,
     Commit,
     Gap,
@@ -76,16 +77,31 @@ class _Found:
     def written_ms(self) -> int:
         return int(self.about.get("written_ms", "0"))
 
+    @property
+    def loaded_ms(self) -> int:
+        return int(self.about.get("loaded_ms", self.written_ms))
+
+
+def loaded_ms(metadata: Mapping[bytes, bytes] | None) -> int:
+    """When the newest rows of a file were loaded."""
+    found = about(metadata)
+    return int(found.get("loaded_ms") or found.get("written_ms", "0"))
+
 
 def recover(destination: Directory, load: str) -> Commit:
     """Make a log of one commit from the files of a directory whose log is lost.
 
     Files that a compacted file or a later reload replaces are removed: a run may have died between
-    publishing the one and removing the other.
+    publishing the one and removing the other. May be repeated wherever it was killed.
 
     Raises LoadError when there is a log, or a range lacks one of its files.
     """
-    if destination.log.newest() is not None:
+    newest = destination.log.newest()
+    if newest is not None and newest.kind == RECOVER:
+        with destination.locked():
+            destination.publish_newest()
+        return newest
+    if newest is not None:
         raise LoadError(
             f"{destination.root} has its log; recover is for a destination that has lost it "
             "(move _kbroker/commits and _kbroker/checkpoint away first)"
@@ -94,30 +110,50 @@ def recover(destination: Directory, load: str) -> Commit:
     found = [_read(root, path) for path in sorted((root / layout.DATA).rglob("*.parquet"))]
     if not found:
         raise LoadError(f"{root} has no data files to make a log from")
+    destination.prepare()
+    with destination.locked():
+        made = _sum_of(found, destination.number_before(load), load)
+        destination.log.begin_after(made.number - 1, load)
+        points.reach("recover-begun")
+        destination.commit(made)
+        points.reach("recover-committed")
+        destination.publish(made)
+    return made
+
+
+def _sum_of(found: list[_Found], before: int, load: str) -> Commit:
+    """The one commit that says what the files do; its number follows ``before``."""
     superseded = _superseded(found)
     kept = [one for one in found if one.name not in superseded]
     names = {one.name for one in kept} | superseded
     for one in found:
         names |= set(one.about.get(REPLACES, "").split())
     _require_whole(kept, names)
-    ranges = _ranges(kept)
-    before = destination.number_before(load)
-    made = Commit(
+    topics = _topics(kept)
+    current = _ranges([one for one in kept if one.file.topic_id == topics[one.file.topic]])
+    return Commit(
         number=before + 1,
-        kind=LOAD,
+        kind=RECOVER,
         load=load,
         run=uuid.uuid4().hex[:12],
         written_ms=int(time.time() * 1000),
-        ends=merged_ends({}, ranges),
-        ranges=tuple(ranges),
+        ends=merged_ends({}, current),
+        ranges=tuple(_ranges(kept)),
         added=tuple(one.file for one in kept),
-        gaps=tuple(_gaps(ranges)),
+        removed=tuple(one.file.path for one in found if one.name in superseded),
+        gaps=tuple(_gaps(current)),
+        topics={topic: one for topic, one in topics.items() if one},
     )
-    destination.prepare()
-    destination.log.begin_after(before, load)
-    destination.commit(made)
-    destination.adopt(made, [one.file.path for one in found if one.name in superseded])
-    return made
+
+
+def _topics(kept: list[_Found]) -> dict[str, str]:
+    """The id of each topic that was loaded last: one that was made anew has several."""
+    found: dict[str, _Found] = {}
+    for one in kept:
+        last = found.setdefault(one.file.topic, one)
+        if one.loaded_ms > last.loaded_ms:
+            found[one.file.topic] = one
+    return {topic: one.file.topic_id for topic, one in found.items()}
 
 
 def _read(root: Path, path: Path) -> _Found:
@@ -144,6 +180,7 @@ def _read(root: Path, path: Path) -> _Found:
         rows=metadata.num_rows,
         bytes=path.stat().st_size,
         checksum=checksum_of(path),
+        topic_id=said.get("topic_id", ""),
         **numbers,
     )
     return _Found(file, said)
@@ -154,17 +191,19 @@ def _superseded(found: list[_Found]) -> set[str]:
     names: set[str] = set()
     for one in found:
         names |= set(one.about.get(REPLACES, "").split())
-    reloads: dict[tuple[str, int, str], list[_Found]] = defaultdict(list)
+    reloads: dict[tuple[str, str, int, str], list[_Found]] = defaultdict(list)
     for one in found:
         if one.about.get("kind") == RELOAD:
-            reloads[one.file.topic, one.file.partition, one.about["run"]].append(one)
-    for (topic, partition, _), files in reloads.items():
+            file = one.file
+            reloads[file.topic, file.topic_id, file.partition, one.about["run"]].append(one)
+    for (topic, topic_id, partition, _), files in reloads.items():
         start = min(one.file.start for one in files)
         written_ms = min(one.written_ms for one in files)
         names |= {
             one.name
             for one in found
             if (one.file.topic, one.file.partition) == (topic, partition)
+            and one.file.topic_id in ("", topic_id)
             and one.file.end > start
             and one.written_ms < written_ms
         }

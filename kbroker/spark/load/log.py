@@ -132,7 +132,10 @@ class CommitLog:
         return found
 
     def begin_after(self, number: int, load: str) -> None:
-        """Let an empty log count on from a number, as if all commits up to it had expired."""
+        """Let an empty log count on from a number, as if all commits up to it had expired; what it
+        was summed up to before is forgotten."""
+        for older in self._store.numbers("checkpoint"):
+            self._store.drop("checkpoint", older)
         if number:
             found = State(number=number, load=load)
             self._store.replace("checkpoint", number, found.to_json())

@@ -11,7 +11,7 @@ import os
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,9 +20,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kbroker.spark.load import layout
-from kbroker.spark.load.commits import COMPACT, OPEN, Commit, Ends, LoadedFile, LoadError
+from kbroker.spark.load.commits import COMPACT, OPEN, Commit, LoadedFile, LoadError, State
 from kbroker.spark.load.directory import Directory
-from kbroker.spark.load.footers import REPLACES, checksum_of, replaced_names
+from kbroker.spark.load.footers import REPLACES, checksum_of, loaded_ms, replaced_names
 from kbroker.spark.load.writer import FileOptions, RangeWriter
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def verify(destination: Directory, *, deep: bool = True) -> Iterator[str]:
     if destination.name == "dir":
         for stray in sorted(present - set(state.files)):
             yield f"{stray}: no commit lists it"
-    yield from _verify_offsets(state.files.values(), state.ends)
+    yield from _verify_offsets(state)
 
 
 def _verify_file(root: Path, one: LoadedFile, deep: bool) -> Iterator[str]:
@@ -81,13 +81,16 @@ def _verify_rows(file: pq.ParquetFile, one: LoadedFile) -> Iterator[str]:
         yield f"{one.path}: offsets {offsets[0]} to {offsets[-1]} are outside its range"
 
 
-def _verify_offsets(files: Iterable[LoadedFile], ends: Ends) -> Iterator[str]:
-    """Files of one folder hold offsets one after the other; none is past the end."""
-    folders: dict[tuple[str, int, str], list[LoadedFile]] = defaultdict(list)
-    for one in files:
-        folders[one.topic, one.partition, os.path.dirname(one.path)].append(one)
-        loaded = ends.get(one.topic, {}).get(one.partition, 0)
-        if one.end > loaded:
+def _verify_offsets(state: State) -> Iterator[str]:
+    """Files of one folder hold offsets one after the other; none is past the end. Topics that were
+    made anew under a name have offsets of their own."""
+    folders: dict[tuple[str, str, int, str], list[LoadedFile]] = defaultdict(list)
+    for one in state.files.values():
+        folder = os.path.dirname(one.path)
+        folders[one.topic, one.topic_id, one.partition, folder].append(one)
+        loaded = state.ends.get(one.topic, {}).get(one.partition, 0)
+        is_current = one.topic_id in ("", state.topics.get(one.topic, ""))
+        if is_current and one.end > loaded:
             yield f"{one.path}: goes up to {one.end}, the log ends at {loaded}"
     for found in folders.values():
         ordered = sorted(found, key=lambda one: one.first_offset)
@@ -121,14 +124,20 @@ class MergeWork:
             max(one.end for one in files),
         )
         replaced = [os.path.basename(one.path) for one in files]
+        loaded = 0
         for one in files:
-            replaced += replaced_names(pq.read_metadata(root / one.path).metadata)
+            footer = pq.read_metadata(root / one.path).metadata
+            replaced += replaced_names(footer)
+            loaded = max(loaded, loaded_ms(footer))
         about = {
             "run": self.run,
             "kind": COMPACT,
             "written_ms": str(self.written_ms),
+            "loaded_ms": str(loaded),
             REPLACES: " ".join(replaced),
         }
+        if files[0].topic_id:
+            about["topic_id"] = files[0].topic_id
         options = replace(self.files, partition_by="none", file_bytes=1 << 62)
         writer = RangeWriter(root, self.staging, where, attempt, options, about)
         for one in files:
@@ -137,7 +146,8 @@ class MergeWork:
         (merged,) = writer.finish().files
         if merged.rows != sum(one.rows for one in files):
             raise LoadError(f"{folder}: {merged.rows} rows after merging, not what went in")
-        return replace(merged, path=f"{folder}/{os.path.basename(merged.path)}")
+        path = f"{folder}/{os.path.basename(merged.path)}"
+        return replace(merged, path=path, topic_id=files[0].topic_id)
 
 
 def compact(
@@ -158,14 +168,15 @@ def compact(
     newest = destination.recover(lambda last: _write(destination, load, run, OPEN, last))
     if newest is None:
         return None
-    groups: dict[tuple[str, int, str, str], list[LoadedFile]] = defaultdict(list)
+    groups: dict[tuple[str, str, int, str, str], list[LoadedFile]] = defaultdict(list)
     for one in destination.log.state().files.values():
         if not (destination.root / one.path).exists():
             continue  # deleted by hand
         if older_than_ms is None or one.max_ms < older_than_ms:
             # Files of other columns (headers switched on in between) do not mix.
             schema = str(pq.read_schema(destination.root / one.path).remove_metadata())
-            groups[one.topic, one.partition, os.path.dirname(one.path), schema].append(one)
+            folder = os.path.dirname(one.path)
+            groups[one.topic, one.topic_id, one.partition, folder, schema].append(one)
     batches = [
         batch
         for files in groups.values()
@@ -205,6 +216,7 @@ def _write(
         run=run,
         written_ms=int(time.time() * 1000),
         ends=last.ends if last else {},
+        topics=last.topics if last else {},
         added=added,
         removed=removed,
     )

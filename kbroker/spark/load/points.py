@@ -23,6 +23,12 @@ POINTS = (
     "published",  # the group's offsets and the metrics are not
 )
 
+# Of ``recover``, which makes a log anew.
+RECOVER_POINTS = (
+    "recover-begun",  # what the log counts on from is known, there is no commit
+    "recover-committed",  # replaced files are still there
+)
+
 _reached: dict[str, int] = {}
 
 

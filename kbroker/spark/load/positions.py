@@ -25,12 +25,40 @@ class DataLossError(LoadError):
 class Bounds:
     """What the broker has of a partition: offsets ``[start, end)``.
 
-    size_bytes: of the whole partition on its disk; 0 when the broker does not tell.
+    size_bytes: of the whole partition on its disk; 0 when the broker does not tell. topic_id: as
+    Kafka writes it; empty where brokers have no ids.
     """
 
     start: int
     end: int
     size_bytes: int = 0
+    topic_id: str = ""
+
+
+def made_anew(topics: Mapping[str, str], available: Mapping[TopicPartition, Bounds]) -> set[str]:
+    """Topics that were deleted and created again since their offsets were noted.
+
+    topics: the ids of then, by name; a topic without an id counts as the same.
+    """
+    return {
+        topic
+        for (topic, _), found in available.items()
+        if found.topic_id and topics.get(topic, found.topic_id) != found.topic_id
+    }
+
+
+def restarted(
+    ends: Ends, topics: Iterable[str], available: Mapping[TopicPartition, Bounds]
+) -> Ends:
+    """``ends``, with topics that were made anew at their start."""
+    found = {topic: dict(of_topic) for topic, of_topic in ends.items()}
+    for one in topics:
+        found[one] = {
+            partition: bounds.start
+            for (topic, partition), bounds in available.items()
+            if topic == one
+        }
+    return found
 
 
 def wanted_ranges(
@@ -39,20 +67,30 @@ def wanted_ranges(
     available: Mapping[TopicPartition, Bounds],
     *,
     allow_loss: bool,
+    anew: Iterable[str] = (),
 ) -> tuple[list[OffsetRange], list[Gap]]:
     """Everything between what is loaded and what the broker has, and what is lost in between.
 
     first: where to begin in partitions that have no entry in ``ends``; without one, at their start.
+    anew: topics that are not those of ``ends`` any more, whatever their offsets say.
 
     Raises DataLossError, which names every partition that lost something, unless ``allow_loss``.
     """
     ranges: list[OffsetRange] = []
     gaps: list[Gap] = []
     lost: list[str] = []
+    others = set(anew)
     for (topic, partition), bounds in sorted(available.items()):
         known = ends.get(topic, {}).get(partition)
         wanted = known if known is not None else first.get((topic, partition), bounds.start)
-        if bounds.start <= wanted <= bounds.end:
+        if topic in others:
+            if known is not None:
+                lost.append(
+                    f"{topic} partition {partition}: loaded up to offset {known}, then the topic "
+                    f"was deleted; the one made since has {bounds.start} to {bounds.end}"
+                )
+            begin = bounds.start
+        elif bounds.start <= wanted <= bounds.end:
             begin = wanted
         elif known is None:
             # A first position outside the log is taken to its nearest end, as clients do.
@@ -66,13 +104,17 @@ def wanted_ranges(
             if wanted < bounds.start:
                 gaps.append(Gap(topic, partition, wanted, bounds.start))
         if begin < bounds.end:
-            ranges.append(OffsetRange(topic, partition, begin, bounds.end))
+            ranges.append(
+                OffsetRange(topic, partition, begin, bounds.end, topic_id=bounds.topic_id)
+            )
     for topic, of_topic in sorted(ends.items()):
         lost += [
             f"{topic} partition {partition}: loaded up to offset {end}, and the broker does not "
             "have it any more"
             for partition, end in sorted(of_topic.items())
-            if (topic, partition) not in available and any(topic == one for one, _ in available)
+            if topic not in others
+            and (topic, partition) not in available
+            and any(topic == one for one, _ in available)
         ]
     if lost and not allow_loss:
         raise DataLossError(
@@ -115,15 +157,21 @@ def within(
 
 
 def reloaded(
-    files: Iterable[LoadedFile], ends: Ends, starts: Mapping[TopicPartition, int]
+    files: Iterable[LoadedFile],
+    ends: Ends,
+    starts: Mapping[TopicPartition, int],
+    topics: Mapping[str, str],
 ) -> tuple[Ends, list[LoadedFile]]:
     """Ends to load again from, and the files that this replaces.
 
     A start in the middle of a file moves down to where that file begins, as often as it takes:
-    files are replaced whole. A partition whose start is at or past its end is left as it is.
+    files are replaced whole. A partition whose start is at or past its end is left as it is, and
+    so is every file of a topic that was deleted since: ``topics`` has the ids of those of now.
     """
     by_partition: dict[TopicPartition, list[LoadedFile]] = {}
     for one in files:
+        if one.topic_id and topics.get(one.topic, one.topic_id) != one.topic_id:
+            continue
         by_partition.setdefault((one.topic, one.partition), []).append(one)
     found = {topic: dict(of_topic) for topic, of_topic in ends.items()}
     removed: list[LoadedFile] = []
@@ -143,24 +191,31 @@ def reloaded(
 
 
 def again_ranges(
-    ends: Ends, loaded: Ends, available: Mapping[TopicPartition, Bounds]
+    ends: Ends,
+    loaded: Ends,
+    available: Mapping[TopicPartition, Bounds],
+    topics: Mapping[str, str],
 ) -> list[OffsetRange]:
     """Everything from ``ends`` on, of the partitions in ``available``.
 
-    Raises DataLossError when something of it, up to ``loaded``, is not on the broker any more.
+    Raises DataLossError when something of it, up to ``loaded``, is not on the broker any more, or
+    the topic is another than that of ``topics``.
     """
     found: list[OffsetRange] = []
     lost: list[str] = []
+    anew = made_anew(topics, available)
     for (topic, partition), bounds in sorted(available.items()):
         start = ends[topic][partition]
         end = loaded[topic][partition]
-        if start < bounds.start or bounds.end < end:
+        if topic in anew:
+            lost.append(f"{topic} partition {partition}: the topic was deleted and made anew since")
+        elif start < bounds.start or bounds.end < end:
             lost.append(
                 f"{topic} partition {partition}: its files have offsets {start} to {end}, "
                 f"the broker has {bounds.start} to {bounds.end}"
             )
         else:
-            found.append(OffsetRange(topic, partition, start, bounds.end))
+            found.append(OffsetRange(topic, partition, start, bounds.end, topic_id=bounds.topic_id))
     if lost:
         raise DataLossError(
             "what is loaded cannot be loaded again, and stays as it is: "

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kbroker.client.cluster import NO_TOPIC_ID, Topic
 from kbroker.client.errors import RefusedError
 from kbroker.client.offsets import EARLIEST, LATEST, NO_OFFSET, commit, list_offsets, log_dir_sizes
 from kbroker.spark.load.commits import Ends, LoadError
@@ -16,6 +18,13 @@ from kbroker.spark.pool import borrowed
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+def id_text(topic: Topic) -> str:
+    """A topic's id as Kafka writes it; empty where brokers have none."""
+    if topic.id == NO_TOPIC_ID:
+        return ""
+    return base64.urlsafe_b64encode(topic.id).rstrip(b"=").decode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +70,10 @@ class BrokerSource:
                 sizes = {}  # without the right to ask, tasks are planned by guesses
         return {
             one: Bounds(
-                starts[one].offset, max(starts[one].offset, ends[one].offset), sizes.get(one, 0)
+                starts[one].offset,
+                max(starts[one].offset, ends[one].offset),
+                sizes.get(one, 0),
+                id_text(found[one[0]]),
             )
             for one in places
         }
@@ -91,6 +103,7 @@ class BrokerSource:
                 one.end,
                 headers=self.headers,
                 read_committed=self.read_committed,
+                topic_id=base64.urlsafe_b64decode(one.topic_id + "==") or None,
             )
 
     def commit_group(self, group: str, ends: Ends) -> None:

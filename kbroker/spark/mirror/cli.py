@@ -99,7 +99,7 @@ def _run(given: argparse.Namespace) -> int:
         given.allow_data_loss,
     )
     begun = renewed = time.monotonic()
-    done: dict[tuple[str, int], int] = {}
+    done: dict[tuple[str, int], tuple[str, int]] = {}
     while True:
         if time.monotonic() - renewed > _RENEW_S:
             renewed = time.monotonic()
@@ -116,21 +116,23 @@ def mirror_once(
     source: BrokerSource,
     runner: Runner,
     work: MirrorWork,
-    done: dict[tuple[str, int], int] | None = None,
+    done: dict[tuple[str, int], tuple[str, int]] | None = None,
 ) -> int:
     """Copy what there is now, a task for each partition; how many records that was.
 
-    done: ends of partitions by the caller's last call, which is kept up to date: what ends there
-    still is left alone. One that ends before (it was made anew) is looked at, and refused.
+    done: topic ids and ends of partitions by the caller's last call, which is kept up to date: what
+    ends there still is left alone. One of another id, or that ends before (it was made anew), is
+    looked at, and refused.
     """
     reached = done if done is not None else {}
     bounds = source.bounds()
     sizes = {key: (one.size_bytes, one.end - one.start) for key, one in bounds.items()}
     wanted = []
     for key, log in bounds.items():
-        last = reached.get(key, log.start)
-        if log.end != last:
-            wanted.append(OffsetRange(*key, last if last < log.end else log.start, log.end))
+        topic_id, last = reached.get(key, (log.topic_id, log.start))
+        if log.end != last or topic_id != log.topic_id:
+            goes_on = topic_id == log.topic_id and last < log.end
+            wanted.append(OffsetRange(*key, last if goes_on else log.start, log.end))
     ranges = plan_ranges(
         with_sizes(wanted, sizes), default_parallelism=runner.parallelism, by_partition=True
     )
@@ -140,7 +142,8 @@ def mirror_once(
     answers = runner.run([[one] for one in ranges], work, f"kbroker-spark-mirror {work.name}")
     rows: dict[str, list[int]] = {}
     for one in answers:
-        reached[one["topic"], one["partition"]] = one["end"]
+        key = (one["topic"], one["partition"])
+        reached[key] = (bounds[key].topic_id, one["end"])
         counts = rows.setdefault(one["topic"], [0, 0, 0])
         for place, name in enumerate(("records", "unchanged", "anew")):
             counts[place] += one[name]

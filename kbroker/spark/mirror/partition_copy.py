@@ -4,7 +4,8 @@ Each transaction writes batches to the target and, in the same step, the source'
 an offset of the group ``kbroker-mirror.NAME`` on the target. The transactional id belongs to the
 source partition, so a second copier fences the first, and what a dead one left open is aborted:
 wherever it is killed, the next one reads the group's offset and goes on with the record after the
-last that counts.
+last that counts. The offset's metadata names the source and the id of its topic, so that a topic
+which was deleted and made anew is not taken for the one that was copied.
 
 Batches travel as they are, compressed and unread; only their header's producer and checksum change,
 and the checksum they came with is verified before that: damage must not get a new one.
@@ -28,6 +29,7 @@ from kbroker.client.offsets import EARLIEST, LATEST, Committed, committed, list_
 from kbroker.client.produce import BatchProducer
 from kbroker.record.summary import CONTROL, DELETE_HORIZON, HEADER, LOG_APPEND_TIME, TRANSACTIONAL
 from kbroker.spark.load.positions import DataLossError
+from kbroker.spark.load.source import id_text
 from kbroker.spark.plan import OffsetRange
 from kbroker.spark.pool import borrowed
 
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
 # must arrive before the transaction's timeout, which is a minute.
 TRANSACTION_BYTES = 64 << 20
 TRANSACTION_S = 15.0
+# Between the source and the id of its topic, in the metadata of an offset.
+_TOPIC_ID = " topic="
 _LENGTH_END = 12
 _CRC_AT, _CRC_FROM = 17, 21
 _ODD = LOG_APPEND_TIME | DELETE_HORIZON
@@ -140,7 +144,10 @@ class PartitionCopy:
         self._target = target
         self._range = one
         counts = len(target.topic_to_write(one.topic).partitions)
-        self._same_partition = len(source.topic(one.topic).partitions) == counts
+        # As it is now: what was heard before may be of an older topic of the name.
+        now = source.topics([one.topic]).get(one.topic) or source.topic(one.topic)
+        self._topic = now
+        self._same_partition = len(now.partitions) == counts
         # Offsets of a partition that the target does not have are kept by a group of their own.
         self._inside = one.partition < counts
         self._group = f"kbroker-mirror.{work.name}"
@@ -149,6 +156,7 @@ class PartitionCopy:
             self._group, self._place = self._outside()
         self._producer: BatchProducer
         self._arrow: ArrowProducer
+        self._about = work.source + (_TOPIC_ID + id_text(now) if id_text(now) else "")
         self._is_open = False  # a transaction
         self._open_bytes = 0
         self._open_until = 0.0
@@ -176,7 +184,13 @@ class PartitionCopy:
             position = start
             if start < one.end:
                 for found in RangeFetch(
-                    self._source, one.topic, one.partition, start, one.end, read_committed=True
+                    self._source,
+                    one.topic,
+                    one.partition,
+                    start,
+                    one.end,
+                    read_committed=True,
+                    topic_id=self._topic.id,
                 ):
                     position = min(max(position, found.next_offset), one.end)
                     self._copy_set(found, start)
@@ -206,12 +220,17 @@ class PartitionCopy:
         if found is None:
             return max(first, one.start)
         last = list_offsets(self._source, {key: LATEST})[key].offset
-        if first <= found.offset <= last:
+        copied = found.metadata.partition(_TOPIC_ID)[2]
+        now = id_text(self._topic)
+        is_anew = bool(copied and now) and copied != now
+        if first <= found.offset <= last and not is_anew:
             return found.offset
         if not self._work.allow_loss:
+            whose = "a topic that was made anew" if is_anew else "the source"
             raise DataLossError(
-                f"{one.topic} partition {one.partition}: mirrored up to offset {found.offset}, the "
-                f"source has {first} to {last}. With --allow-data-loss the mirror goes on with that"
+                f"{one.topic} partition {one.partition}: mirrored up to offset {found.offset}, "
+                f"{whose} has {first} to {last}. With --allow-data-loss the mirror goes on with "
+                "that"
             )
         return first
 
@@ -242,7 +261,7 @@ class PartitionCopy:
             self._target,
             self._producer.identity,
             self._group,
-            {self._place: (position, self._work.source)},
+            {self._place: (position, self._about)},
         )
         self._producer.end(commit=True)
         self._is_open = False
@@ -289,6 +308,7 @@ class PartitionCopy:
             *span,
             columns=_COLUMNS,
             read_committed=True,
+            topic_id=self._topic.id,
         ):
             placed = rows
             if self._same_partition:

@@ -112,6 +112,34 @@ def test_load_keeps_bad_records_in_the_error_file_and_counts_them(tmp_path: Path
     assert rows == 998
 
 
+def test_rewind_replaces_the_error_files_of_its_range(tmp_path: Path) -> None:
+    bad_load(tmp_path).catch_up()
+
+    made = bad_load(tmp_path).rewind({("t", 0): 600})
+
+    errors = [pq.read_table(path) for path in (tmp_path / "_kbroker/errors").iterdir()]
+    assert made is not None and made.ranges[0].start == 0
+    assert [one.column("offset").to_pylist() for one in errors] == [[5, 700]]
+    assert Directory(tmp_path).log.state().bad_rows == 2
+
+
+def test_rewind_over_bad_values_alone_replaces_their_file(tmp_path: Path) -> None:
+    """A range without a good value has no data file that says where it begins."""
+    source = MadeUp({"t": [(0, 10)]}, {("t", 0): dict.fromkeys(range(10), b"{")})
+    destination = Directory(tmp_path)
+    destination.prepare()
+    job = Load(source, destination, InlineRunner(), Settings(load="test"), decoder=DECODER)
+    job.catch_up()
+
+    made = job.rewind({("t", 0): 7})
+
+    (path,) = (tmp_path / "_kbroker/errors").iterdir()
+    assert made is not None and made.ranges[0].start == 0
+    assert pq.read_table(path).num_rows == 10
+    assert destination.log.checkpoint().bad_rows == 10
+    assert len(destination.log.state().errors) == 1
+
+
 def test_load_that_fails_on_errors_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(LoadError, match=r"2 records cannot be decoded.*t partition 0 at offset 5"):
         bad_load(tmp_path, fail_on_error=True).catch_up()

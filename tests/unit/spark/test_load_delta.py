@@ -8,13 +8,15 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from doubles.load_source import MadeUp, expected, load
+from doubles.load_source import MadeUp, expected, load, rows_in
 
 from kbroker.spark.direct import InlineRunner
+from kbroker.spark.load import points
 from kbroker.spark.load.commits import LoadError
+from kbroker.spark.load.directory import Directory
 from kbroker.spark.load.engine import Load, Settings
 from kbroker.spark.load.footers import recover
-from kbroker.spark.load.maintenance import compact
+from kbroker.spark.load.maintenance import compact, verify
 from kbroker.spark.load.writer import FileOptions
 
 deltalake = pytest.importorskip("deltalake")
@@ -103,6 +105,45 @@ def test_recover_takes_out_of_the_table_what_the_files_have_replaced(tmp_path: P
 
     assert made is not None
     assert places(tmp_path) == expected(MadeUp.of({"a": [500]}))
+
+
+@pytest.mark.parametrize("kind", ["delta", "dir"])
+@pytest.mark.parametrize("point", points.RECOVER_POINTS)
+@pytest.mark.parametrize("then", ["recover", "load"])
+def test_recover_killed_midway_is_finished_by_the_next(
+    tmp_path: Path, kind: str, point: str, then: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table has the rows once, and so has the plain directory in the end."""
+    where = {"delta": Delta, "dir": Directory}[kind]
+    for end in (300, 500):
+        load(MadeUp.of({"a": [end]}), where(tmp_path))
+    shutil.copytree(tmp_path / "data", tmp_path / "before")
+    compact(where(tmp_path), "test", InlineRunner(), file_bytes=1 << 30)
+    shutil.copytree(tmp_path / "before", tmp_path / "data", dirs_exist_ok=True)
+    shutil.rmtree(tmp_path / "_kbroker")
+
+    def die(name: str) -> None:
+        if name == point:
+            raise Killed
+
+    monkeypatch.setattr(points, "reach", die)
+    with pytest.raises(Killed):
+        recover(where(tmp_path), "test")
+    monkeypatch.undo()
+    if then == "load" and point == "recover-begun":
+        with pytest.raises(LoadError, match="no log of commits"):
+            load(MadeUp.of({"a": [700]}), where(tmp_path))
+    if then == "recover" or point == "recover-begun":
+        recover(where(tmp_path), "test")
+    load(MadeUp.of({"a": [700]}), where(tmp_path))
+
+    found = places if kind == "delta" else rows_in
+    assert found(tmp_path) == expected(MadeUp.of({"a": [700]}))
+    assert list(verify(where(tmp_path))) == []
+
+
+class Killed(BaseException):
+    """As if the process had ended there."""
 
 
 class Untold(Delta):

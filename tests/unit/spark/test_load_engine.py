@@ -14,7 +14,7 @@ from kbroker.spark.load.commits import LOAD, OPEN, RELOAD, LoadError, LostRaceEr
 from kbroker.spark.load.directory import BusyError, Directory
 from kbroker.spark.load.engine import Load, Settings
 from kbroker.spark.load.footers import recover
-from kbroker.spark.load.maintenance import compact
+from kbroker.spark.load.maintenance import compact, verify
 from kbroker.spark.load.positions import DataLossError
 from kbroker.spark.load.writer import FileOptions
 
@@ -108,6 +108,79 @@ def test_rewind_to_what_the_broker_has_lost_keeps_what_is_loaded(
 
     assert rows_in(tmp_path) == expected(MadeUp.of({"a": [400]}))
     assert [one.kind for one in Directory(tmp_path).log.after(0)] == [LOAD]
+
+
+OLD = MadeUp.of({"a": [300, 20]}, {"a": "old"})
+NEW = MadeUp.of({"a": [400]}, {"a": "new"})
+
+
+def test_topic_made_anew_is_refused_however_long_it_is(tmp_path: Path) -> None:
+    load(OLD, Directory(tmp_path))
+
+    with pytest.raises(
+        DataLossError, match=r"a partition 0: loaded up to offset 300, .* has 0 to 400"
+    ):
+        load(NEW, Directory(tmp_path))
+
+    assert rows_in(tmp_path) == expected(OLD)
+
+
+def test_topic_made_anew_is_loaded_beside_the_old_one_where_loss_is_allowed(
+    tmp_path: Path,
+) -> None:
+    """In several commits: a partition that is not in the first of them begins anew as well."""
+    load(OLD, Directory(tmp_path))
+
+    load(NEW, Directory(tmp_path), allow_loss=True, records_max=10)
+    load(NEW, Directory(tmp_path))
+
+    destination = Directory(tmp_path)
+    assert rows_in(tmp_path) == expected(OLD) + expected(NEW)
+    assert destination.log.state().ends == {"a": {0: 400}}
+    assert list(verify(destination)) == []
+    compact(destination, "test", InlineRunner(), file_bytes=1 << 30)
+    assert rows_in(tmp_path) == expected(OLD) + expected(NEW)
+    assert list(verify(destination)) == []
+    shutil.rmtree(tmp_path / "_kbroker")
+    recover(destination, "test")
+    assert destination.log.state().ends == {"a": {0: 400}}
+    assert load(NEW, destination) == []
+
+
+def test_rewind_of_a_topic_made_anew_replaces_nothing_of_the_old_one(tmp_path: Path) -> None:
+    load(OLD, Directory(tmp_path))
+    settings = Settings(load="test", allow_loss=True)
+    job = Load(NEW, Directory(tmp_path), InlineRunner(), settings)
+    with pytest.raises(DataLossError, match="the topic was deleted and made anew"):
+        job.rewind({("a", 0): 0})
+    job.catch_up()
+
+    made = job.rewind({("a", 0): 0})
+
+    assert made is not None and made.rows == 400
+    assert rows_in(tmp_path) == expected(OLD) + expected(NEW)
+
+
+def test_topics_of_brokers_without_ids_are_told_by_their_offsets(tmp_path: Path) -> None:
+    load(MadeUp.of({"a": [300]}), Directory(tmp_path))
+
+    load(MadeUp.of({"a": [400]}, {"a": "x"}), Directory(tmp_path))
+    load(MadeUp.of({"a": [500]}), Directory(tmp_path))
+    with pytest.raises(DataLossError, match="offset 500 is wanted, the broker has 0 to 90"):
+        load(MadeUp.of({"a": [90]}), Directory(tmp_path))
+
+    assert rows_in(tmp_path) == expected(MadeUp.of({"a": [500]}))
+
+
+def test_data_without_a_log_is_not_loaded_again(tmp_path: Path) -> None:
+    source = MadeUp.of({"a": [300]})
+    load(source, Directory(tmp_path))
+    shutil.rmtree(tmp_path / "_kbroker")
+
+    with pytest.raises(LoadError, match=r"has data files and no log of commits.* recover"):
+        load(source, Directory(tmp_path))
+
+    assert rows_in(tmp_path) == expected(source)
 
 
 def test_run_that_another_overtook_commits_nothing(tmp_path: Path) -> None:
