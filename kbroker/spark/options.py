@@ -103,6 +103,13 @@ OPTIONS = (
         own=True,
     ),
     Option("maxBytesPerTrigger", "stream", "", "about so many bytes in a micro-batch", own=True),
+    Option(
+        "prefetchMaxOffsets",
+        "stream",
+        "1000",
+        "a micro-batch of at most so many is read by the driver, for one task; 0: never",
+        own=True,
+    ),
     Option("pushdown", "batch", "false", "filters on offsets and time reach the reader", own=True),
     Option("packPartitions", "batch stream", "false", "small ranges share a task", own=True),
     Option("split", "batch stream", "size", "`size`, or `partition`: a task each", own=True),
@@ -113,6 +120,8 @@ OPTIONS = (
     Option("writeBatch", "write", "0", "of writeId: the number that foreachBatch passes", own=True),
     Option("intentTopic", "write", "__kbroker_spark_intents", "of exactly-once writes", own=True),
 )
+PREFETCH_OFFSETS = 1000
+
 _BY_NAME = {option.name.lower(): option for option in OPTIONS}
 # Spark adds these by itself.
 _OF_SPARK = {"path", "queryname", "paths"}
@@ -212,6 +221,7 @@ class ReadOptions:
     offset_retry_ms: int = 1000
     checkpoint_location: str | None = None
     allow_unsafe_start: bool = False
+    prefetch_max_offsets: int = PREFETCH_OFFSETS
     pushdown: bool = False
     pack_partitions: bool = False
     split_by_partition: bool = False
@@ -319,6 +329,7 @@ def _read_common(given: _Given, *, streaming: bool) -> ReadOptions:
         offset_retry_ms=max(0, given.integer("fetchOffset.retryIntervalMs", 1000) or 0),
         checkpoint_location=given.text("checkpointLocation"),
         allow_unsafe_start=given.boolean("allowUnsafeStart", False),
+        prefetch_max_offsets=given.count("prefetchMaxOffsets", PREFETCH_OFFSETS),
         pushdown=given.boolean("pushdown", False),
         pack_partitions=given.boolean("packPartitions", False),
         split_by_partition=split == "partition",
@@ -411,6 +422,12 @@ class _Given:
         value = self.integer(name)
         if value is not None and value <= 0:
             raise OptionError(f"{name} is {value}, it must be positive: write 1 or more")
+        return value
+
+    def count(self, name: str, default: int) -> int:
+        value = self.integer(name, default)
+        if value is None or value < 0:
+            raise OptionError(f"{name} is {value}, it must not be negative: write 0 or more")
         return value
 
     def duration_ms(self, name: str, default: int) -> int:

@@ -21,6 +21,9 @@ TASK_BYTES_MAX = 512 << 20
 TASKS_PER_CORE = 3
 # Guess for a record of a partition about which nothing is known.
 RECORD_BYTES_GUESS = 256
+# What one fetch asks for. Brokers send as much as there is, also behind the end of a range.
+FETCH_BYTES_MIN = 64 << 10
+FETCH_BYTES_MAX = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,13 @@ class OffsetRange:
             replace(self, start=edges[i], end=edges[i + 1], size_bytes=sizes[i + 1] - sizes[i])
             for i in range(parts)
         ]
+
+
+def fetch_bytes(one: OffsetRange) -> int:
+    """How much a fetch of the range asks for: the whole range where it is small, with room for
+    records larger than expected; what is missing then takes further fetches."""
+    expected = max(one.size_bytes, one.count * RECORD_BYTES_GUESS)
+    return min(max(2 * expected, FETCH_BYTES_MIN), FETCH_BYTES_MAX)
 
 
 def with_sizes(

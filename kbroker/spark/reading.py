@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kbroker.client.errors import OffsetOutOfRange, RefusedError, TopicChanged
 from kbroker.errors import ErrorCode
 from kbroker.spark.offsets import Lost, report_loss
 from kbroker.spark.options import ReadOptions
-from kbroker.spark.plan import OffsetRange
+from kbroker.spark.plan import OffsetRange, fetch_bytes
 from kbroker.spark.pool import borrowed
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def read_ranges(
     ranges: Sequence[OffsetRange],
     schema: pa.Schema,
     topic_ids: Mapping[str, bytes],
-) -> Iterator[pa.RecordBatch]:
+) -> Generator[pa.RecordBatch]:
     """The records of the ranges, each range in order; batches have exactly ``schema``.
 
     Raises DataLossError where offsets are gone and ``failOnDataLoss`` says so; otherwise what is
@@ -61,6 +61,7 @@ def _read_range(
                 headers="headers" in columns,
                 read_committed=options.read_committed,
                 deadline=options.poll_timeout_ms / 1000,
+                max_bytes=fetch_bytes(one),
                 topic_id=topic_id,
             )
             return

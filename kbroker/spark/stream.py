@@ -47,7 +47,14 @@ from kbroker.spark.options import (
     offsets_to_json,
 )
 from kbroker.spark.plan import RECORD_BYTES_GUESS, TASK_BYTES_MIN, OffsetRange
-from kbroker.spark.source import mean_sizes, plan_tasks, read_partition
+from kbroker.spark.prefetch import Prefetch, holding
+from kbroker.spark.source import (
+    RangePartition,
+    arrow_schema,
+    mean_sizes,
+    plan_tasks,
+    read_partition,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,6 +74,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema = schema
         self._progress: Progress | None = None
         self._cluster: Cluster | None = None
+        self._prefetch: Prefetch | None = None
+        self._held: list[pa.RecordBatch] = []
 
     def _driver(self) -> Progress:
         if self._progress is None:
@@ -100,8 +109,25 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._driver().fix_target()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        starts, ends = offsets_from_json(start), offsets_from_json(end)
-        return self._driver().plan(starts, ends)
+        """Tasks; or one, and then the reader holds what that one would read."""
+        self.__class__ = StreamReader
+        driver = self._driver()
+        ranges = driver.ranges(offsets_from_json(start), offsets_from_json(end))
+        held = self._prefetched(ranges, driver.view.topic_ids())
+        if held is None:
+            return driver.plan(ranges)
+        self._held = held
+        self.__class__ = _HOLDING  # type: ignore[assignment]
+        return [RangePartition(ranges, driver.view.topic_ids())]
+
+    def _prefetched(
+        self, ranges: list[OffsetRange], topic_ids: Mapping[str, bytes]
+    ) -> list[pa.RecordBatch] | None:
+        if _HOLDING is None:
+            return None
+        if self._prefetch is None:
+            self._prefetch = Prefetch(self._options, arrow_schema(self._schema))
+        return self._prefetch.read(ranges, topic_ids) if self._prefetch.fits(ranges) else None
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(self._options, partition, self._schema)
@@ -112,6 +138,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         if self._cluster is not None:
             self._cluster.close()
+
+
+_HOLDING = holding(StreamReader)
 
 
 class Progress:
@@ -254,15 +283,19 @@ class Progress:
         available = sum(max(0, one.count) for one in ranges)
         return share_limit(max(1, int(available * most / total)), starts, ends)
 
-    def plan(
+    def ranges(
         self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
-    ) -> list[InputPartition]:
-        """Tasks of a micro-batch."""
+    ) -> list[OffsetRange]:
+        """What a micro-batch reads; no range is empty."""
         options = self._options
-        ranges = with_attempts(options, lambda: stream_ranges(self.view, options, starts, ends))
+        found = with_attempts(options, lambda: stream_ranges(self.view, options, starts, ends))
+        return [one for one in found if one.count]
+
+    def plan(self, ranges: list[OffsetRange]) -> list[InputPartition]:
+        """Tasks of a micro-batch."""
         small = sum(one.count for one in ranges) * RECORD_BYTES_GUESS <= TASK_BYTES_MIN
         sizes = {} if small else self._sizes_of(ranges)
-        return plan_tasks(options, ranges, sizes, self.view.topic_ids())
+        return plan_tasks(self._options, ranges, sizes, self.view.topic_ids())
 
     def _sizes_of(self, ranges: list[OffsetRange]) -> Mapping[TopicPartition, tuple[int, int]]:
         """As a broker told not long ago."""

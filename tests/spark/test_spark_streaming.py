@@ -4,7 +4,16 @@ import json
 import uuid
 
 import pytest
-from doubles.topics import Record, add_partitions, create_topic, delete_topic, fill
+from doubles.topics import (
+    Record,
+    add_partitions,
+    create_topic,
+    delete_records,
+    delete_topic,
+    fill,
+    producer,
+    send,
+)
 
 from kbroker.client.cluster import Cluster
 from kbroker.client.offsets import committed
@@ -30,6 +39,7 @@ class Stream:
         self.spark, self.bootstrap, self.topic, self.place = spark, bootstrap, topic, place
         self.seen = []
         self.batches = []
+        self.tasks = []
 
     def start(self, *, trigger=None, fail_in=None, **options):
         reader = self.spark.readStream.format("kbroker")
@@ -40,6 +50,7 @@ class Stream:
 
         def take(frame, batch_id):
             rows = [(r.topic, r.partition, r.offset) for r in frame.collect()]
+            self.tasks.append(frame.rdd.getNumPartitions())
             if fail_in == batch_id:
                 raise RuntimeError("this batch was to fail")
             self.batches.append((batch_id, sorted(rows)))
@@ -94,6 +105,92 @@ def test_available_now_reads_all_in_limited_batches_and_goes_on_later(stream):
     fill(stream.bootstrap, stream.topic, numbered(10, 2))
     stream.run(startingOffsets="earliest")
     assert len(stream.seen) == len(set(stream.seen)) == 110
+
+
+@pytest.mark.parametrize("prefetched", ["0", "1000"], ids=["by tasks", "by the driver"])
+def test_every_column_of_committed_records_is_read_either_way(
+    spark, bootstrap, topic, tmp_path, prefetched
+):
+    create_topic(bootstrap, topic, 2)
+    records = [
+        Record(
+            b"k%d" % n if n % 2 else None, b"v" * n, n % 2, [("h", b"%d" % n)] if n % 3 else None
+        )
+        for n in range(40)
+    ]
+    made = producer(bootstrap, transactional_id=f"w-{topic}")
+    made.init_transactions(30)
+    commit, abort = made.commit_transaction, made.abort_transaction
+    for some, end in ((records[:20], commit), (records[:9], abort), (records[20:], commit)):
+        made.begin_transaction()
+        send(made, topic, some)
+        made.flush(30)
+        end(30)
+    options = {
+        "subscribe": topic,
+        "kafka.bootstrap.servers": bootstrap,
+        "kafka.isolation.level": "read_committed",
+        "includeHeaders": "true",
+        "startingOffsets": "earliest",
+    }
+    stream = spark.readStream.format("kbroker").option("prefetchMaxOffsets", prefetched)
+    stream = stream.option("maxOffsetsPerTrigger", "15").options(**options).load()
+    name = f"m{uuid.uuid4().hex[:8]}"
+
+    (
+        stream.writeStream.format("memory")
+        .queryName(name)
+        .option("checkpointLocation", str(tmp_path))
+        .trigger(availableNow=True)
+        .start()
+        .awaitTermination(60)
+    )
+
+    batch = spark.read.format("kbroker").options(**options).load()
+    found = spark.table(name)
+    assert found.schema == batch.schema
+    assert len(found.collect()) == 40
+    assert sorted(map(str, found.collect())) == sorted(map(str, batch.collect()))
+
+
+def test_small_batches_are_one_task_each_and_the_end_of_the_log_is_reported(stream):
+    create_topic(stream.bootstrap, stream.topic, 3)
+    fill(stream.bootstrap, stream.topic, numbered(90, 3))
+    tasks = {}
+    for prefetched in ("0", "30"):
+        stream.place = stream.place / prefetched
+        query = stream.run(
+            startingOffsets="earliest", maxOffsetsPerTrigger="30", prefetchMaxOffsets=prefetched
+        )
+        tasks[prefetched], stream.tasks = stream.tasks, []
+        reported = {one["sources"][0]["latestOffset"] for one in query.recentProgress}
+        assert [json.loads(one) for one in reported] == [
+            {stream.topic: {"0": 30, "1": 30, "2": 30}}
+        ]
+
+    assert tasks == {"0": [3, 3, 3], "30": [1, 1, 1]}
+    assert sorted(stream.seen) == sorted(
+        2 * [(stream.topic, p, o) for p in range(3) for o in range(30)]
+    )
+
+
+@pytest.mark.parametrize("prefetched", ["0", "1000"], ids=["by tasks", "by the driver"])
+@pytest.mark.parametrize("loses", ["true", "false"])
+def test_records_deleted_before_they_are_read_fail_or_are_left_out(stream, loses, prefetched):
+    create_topic(stream.bootstrap, stream.topic)
+    fill(stream.bootstrap, stream.topic, numbered(9))
+    options = {"startingOffsets": "earliest", "failOnDataLoss": loses,
+               "prefetchMaxOffsets": prefetched}  # fmt: skip
+    stream.run(**options)
+    fill(stream.bootstrap, stream.topic, numbered(6))
+    delete_records(stream.bootstrap, stream.topic, 0, 12)
+
+    if loses == "true":
+        with pytest.raises(Exception, match=rf"{stream.topic}-0: wanted \[9, 15\), the log holds"):
+            stream.run(**options)
+    else:
+        stream.run(**options)
+        assert stream.batches[-1][1] == [(stream.topic, 0, n) for n in (12, 13, 14)]
 
 
 def test_crash_in_the_first_batch_at_latest_loses_nothing(stream):

@@ -30,7 +30,7 @@ def progress(logs, **given):
 
 
 def planned(made, starts, ends):
-    ranges = [one for task in made.plan(starts, ends) for one in task.value]
+    ranges = [one for task in made.plan(made.ranges(starts, ends)) for one in task.value]
     return sorted((r.topic, r.partition, r.start, r.end) for r in ranges)
 
 

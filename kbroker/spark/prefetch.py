@@ -1,0 +1,101 @@
+"""Small micro-batches that the driver reads itself.
+
+Behind each task that reads stand a Python worker, its start of a command and its end: more than the
+records of a small micro-batch cost. So those are read where they are planned, and go to the JVM in
+the answer to ``partitions``, as one block that one task takes without Python.
+
+Spark does this for simple readers only: its runner asks ``isinstance(reader, wrapper)`` and then
+``getCache``. A simple reader has no read limit and reports no latest offset, so ``holding`` makes a
+reader one just between ``partitions`` and ``getCache``. Where pyspark has no such wrapper there is
+no prefetching, and tasks read. The partition that goes with the records names what they are: if the
+block is lost a task reads it again, and finds the same.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from kbroker.client.errors import ClientError
+from kbroker.spark.options import ReadOptions
+from kbroker.spark.plan import RECORD_BYTES_GUESS, OffsetRange
+from kbroker.spark.reading import read_ranges
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+# BOUND: the driver's Python, its socket to the JVM and a block of the JVM hold so much.
+PREFETCH_BYTES_MAX = 1 << 20
+# BOUND: ranges are read one after the other; tasks read more of them sooner.
+PREFETCH_RANGES_MAX = 32
+# What takes longer than this is for tasks, which are tried again and may run elsewhere.
+PREFETCH_DEADLINE_MS = 5_000
+
+
+class Prefetch:
+    """Reads what is small enough. Used by one thread, in the driver's Python."""
+
+    def __init__(self, options: ReadOptions, schema: pa.Schema) -> None:
+        self._options = replace(
+            options, poll_timeout_ms=min(options.poll_timeout_ms, PREFETCH_DEADLINE_MS)
+        )
+        self._schema = schema
+        # Of the rows that were read last, with the columns that are read.
+        self._row_bytes = float(RECORD_BYTES_GUESS)
+
+    def fits(self, ranges: Sequence[OffsetRange]) -> bool:
+        """Whether it is worth trying. Who asked for tasks gets them."""
+        options = self._options
+        count = sum(one.count for one in ranges)
+        return (
+            0 < count <= options.prefetch_max_offsets
+            and count * self._row_bytes <= PREFETCH_BYTES_MAX
+            and len(ranges) <= PREFETCH_RANGES_MAX
+            and not (options.min_partitions or options.split_by_partition)
+            and count <= (options.max_records_per_partition or count)
+        )
+
+    def read(
+        self, ranges: Sequence[OffsetRange], topic_ids: Mapping[str, bytes]
+    ) -> list[pa.RecordBatch] | None:
+        """The rows of the ranges, in order; None where tasks are to read them. Raises DataLossError
+        as a task does."""
+        found: list[pa.RecordBatch] = []
+        rows = size = 0
+        try:
+            with closing(read_ranges(self._options, ranges, self._schema, topic_ids)) as batches:
+                for batch in batches:
+                    found.append(batch)
+                    rows, size = rows + batch.num_rows, size + batch.nbytes
+                    if size > PREFETCH_BYTES_MAX:
+                        break
+        except ClientError as error:
+            log.warning("a micro-batch is left to tasks, the driver cannot read it: %s", error)
+            return None
+        if rows:
+            self._row_bytes = size / rows
+        return found if size <= PREFETCH_BYTES_MAX else None
+
+
+def holding(reader: type[T]) -> type[T] | None:
+    """The class that a reader has while it holds records in ``_held``; None where this pyspark has
+    nothing that takes them."""
+    try:
+        from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper as wrapper
+    except ImportError:
+        return None
+    if not hasattr(wrapper, "getCache"):
+        return None
+
+    def hand_over(self: Any, start: object, end: object) -> Iterator[pa.RecordBatch]:
+        held, self._held = self._held, []
+        self.__class__ = reader
+        return iter(held)
+
+    return type(f"Holding{reader.__name__}", (reader, wrapper), {"getCache": hand_over})
