@@ -163,10 +163,9 @@ Task = Callable[[Call], Coroutine[Pending, None, Any]]
 class Machine(Protocol):
     """One coordinator's state for one partition.
 
-    handlers: what serves a request, run as an operation. It returns the response (a message, or its
-    body in the version of the call), or a Pending for it (made with ``Pending()``, answered through
-    ``op.answer`` by this or a later operation), or raises WireError, which it must not do after
-    ``op.append`` or ``op.touch``.
+    handlers: what serves a request, run as an operation. It returns the response, or a Pending for
+    it (made with ``Pending()``, answered through ``op.answer`` by this or a later operation), or
+    raises WireError, which it must not do after ``op.append`` or ``op.touch``.
     tasks: requests served by an async function instead; it changes state through ``Host.execute``.
     records: the record types of the topic.
     """

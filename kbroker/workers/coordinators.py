@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker._ext.commit_desk import CommitDesk
 from kbroker._ext.lane import Lane
-from kbroker._ext.offset_requests import parse_commit
 from kbroker.cluster.image import TopicImage
 from kbroker.coordinator.machine import Call, Machine
 from kbroker.coordinator.partitioner import (
@@ -308,14 +307,10 @@ class Coordinators:
             return answered(response_class(key)())
         if shard is None or self._incarnation(shard) != request.slot_incarnation:
             return refused(ErrorCode.NOT_COORDINATOR)
-        body: Any = None
-        if key == ApiKey.OFFSET_COMMIT:
-            body = parse_commit(request.body, request.version)
-        if body is None:
-            try:
-                body, _ = codec.decode(request_class(key), request.version, request.body)
-            except codec.DecodeError as error:
-                return refused(ErrorCode.INVALID_REQUEST, str(error))
+        try:
+            body, _ = codec.decode(request_class(key), request.version, request.body)
+        except codec.DecodeError as error:
+            return refused(ErrorCode.INVALID_REQUEST, str(error))
         call = Call(key, request.version, body, request.client_id, "/" + request.client_host)
         return shard.handle(call)
 
@@ -330,9 +325,7 @@ class Coordinators:
         body = b""
         if error is None:
             try:
-                body = outcome.value  # bytes: a machine has encoded it
-                if type(body) is not bytes:
-                    body = codec.encode(body, request.version)
+                body = codec.encode(outcome.value, request.version)
             except Exception as failure:
                 error = failure
         if error is not None and not isinstance(error, WireError):

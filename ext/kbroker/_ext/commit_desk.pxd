@@ -10,7 +10,7 @@ from kbroker._ext.offset_store cimport OffsetStore, Text
 cdef enum:
     # BOUND: what a request of the short way names at most; few clients commit more at once.
     TOPICS_MAX = 16
-    PARTITIONS_MAX = 64
+    PARTITIONS_MAX = 192
     BATCH_BYTES_MAX = 16384      # coordinator.offsets.batches.SURELY_FITS_BYTES
 
 

@@ -1,4 +1,4 @@
-# Reading OffsetCommit requests and writing their records and answers, for the ways that need no object for a partition.
+# Reading OffsetCommit requests and writing their records and answers, with no object for a partition.
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
 

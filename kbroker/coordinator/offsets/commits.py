@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from kbroker._ext.offset_records import encode_key, encode_value
-from kbroker._ext.offset_requests import CommitRequest
 from kbroker.coordinator.machine import Call, Operation
 from kbroker.coordinator.offsets.batches import fits
 from kbroker.coordinator.offsets.failures import commit_failure, txn_commit_failure
@@ -44,10 +43,8 @@ class Commits:
         self._topic = OffsetCommitResponse.OffsetCommitResponseTopic
         self._partition = OffsetCommitResponse.OffsetCommitResponsePartition
 
-    def handle(self, op: Operation, call: Call) -> OffsetCommitResponse | bytes:
-        """OffsetCommit; of ``parse_commit`` or of the codec, and the response likewise."""
-        if type(call.request) is CommitRequest:
-            return self._handle_parsed(op, call.request, call.version)
+    def handle(self, op: Operation, call: Call) -> OffsetCommitResponse:
+        """OffsetCommit. Most go the short way instead (``_ext/commit_desk``)."""
         request: OffsetCommitRequest = call.request
         version = call.version
         try:
@@ -95,22 +92,6 @@ class Commits:
         if not self._fits(op):
             return commit_failure(request, WireError(ErrorCode.INVALID_COMMIT_OFFSET_SIZE))
         return OffsetCommitResponse(topics=topics)
-
-    def _handle_parsed(self, op: Operation, request: CommitRequest, version: int) -> bytes:
-        host = self._host
-        try:
-            self._check_member(request, version)
-        except WireError as error:
-            return request.failure(error.code)
-        answer = request.commit(
-            host.image.topics,
-            host.config["offset.metadata.max.bytes"],
-            host.wall_ms(),
-            op.records,
-        )
-        if not self._fits(op):
-            return request.failure(ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
-        return answer
 
     def handle_transactional(self, op: Operation, call: Call) -> TxnOffsetCommitResponse:
         """TxnOffsetCommit: the offsets count once the transaction's marker comes."""
@@ -181,7 +162,7 @@ class Commits:
 
     # -- who may commit --------------------------------------------------------------------------
 
-    def _check_member(self, request: OffsetCommitRequest | CommitRequest, version: int) -> None:
+    def _check_member(self, request: OffsetCommitRequest, version: int) -> None:
         group = self._machine.groups.get(request.group_id)
         epoch = request.generation_id_or_member_epoch
         if group is not None:
@@ -203,11 +184,6 @@ class Commits:
 
     def _partitions(self, request: Any, by_id: bool) -> Iterator[tuple[bytes | None, int]]:
         """What is committed, by topic id; looked at for a member of an older epoch only."""
-        if type(request) is CommitRequest:
-            topics = self._host.image.topics
-            for name, partition in request.partitions():
-                yield (topics[name].topic_id if name in topics else None), partition
-            return
         for topic in request.topics:
             topic_id = topic.topic_id if by_id else None
             if not by_id and topic.name in self._host.image.topics:
