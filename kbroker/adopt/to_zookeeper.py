@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any
 
 from kbroker.adopt import older_records
 from kbroker.adopt.errors import Refusal
 from kbroker.adopt.holdings import HeldTopic, Holdings
 from kbroker.adopt.to_kraft import set_metadata_log_aside
-from kbroker.adopt.zookeeper import check, check_alone, connected
+from kbroker.adopt.zookeeper import Nodes, check, check_alone, connected
 from kbroker.controller.persistence import PRODUCER_ID_BLOCK_SIZE
 from kbroker.metastore import paths
 from kbroker.storage.files import replace_file
@@ -55,7 +54,7 @@ def give_back(holdings: Holdings, connect: str, say: Say, *, dry_run: bool) -> l
     ]
 
 
-def _tell(client: Any, holdings: Holdings) -> None:
+def _tell(client: Nodes, holdings: Holdings) -> None:
     for path in paths.PERSISTENT_PATHS:
         client.ensure_path(path)
     client.ensure_path(CHANGES)
@@ -81,13 +80,13 @@ def _tell(client: Any, holdings: Holdings) -> None:
         _tell_topic(client, topic, holdings.broker_id)
 
 
-def _is_of(client: Any, topic: str, broker_id: int) -> bool:
+def _is_of(client: Nodes, topic: str, broker_id: int) -> bool:
     """Whether the broker has a replica of a topic."""
     assignment = paths.decode_topic(client.get(paths.topic(topic))[0])[1]
     return any(broker_id in replicas for replicas in assignment.values())
 
 
-def _tell_topic(client: Any, topic: HeldTopic, broker_id: int) -> None:
+def _tell_topic(client: Nodes, topic: HeldTopic, broker_id: int) -> None:
     assignment = {number: [broker_id] for number in topic.epochs}
     if client.exists(paths.topic(topic.name)):
         client.delete(paths.topic(topic.name), recursive=True)
@@ -103,7 +102,7 @@ def _tell_topic(client: Any, topic: HeldTopic, broker_id: int) -> None:
         client.create(paths.partition_state(topic.name, number), state)
 
 
-def _put(client: Any, path: str, data: bytes) -> None:
+def _put(client: Nodes, path: str, data: bytes) -> None:
     if client.exists(path):
         client.set(path, data)
     else:

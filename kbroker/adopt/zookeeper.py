@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -18,13 +19,54 @@ from kbroker.controller.persistence import new_topic_id
 from kbroker.metastore import paths
 
 CONNECT_TIMEOUT_S = 10.0
+# BOUND: of one call. kazoo itself would wait for a connection for ever.
+CALL_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 1.0
 ACLS = "/kafka-acl"
 USERS, CLIENTS = "/config/users", "/config/clients"
 
 
+class Nodes:
+    """The calls of a kazoo client that are used here, each with a deadline.
+
+    Raises KazooTimeoutError, KazooException.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def exists(self, path: str) -> bool:
+        return _answer(self._client.exists_async(path)) is not None
+
+    def get(self, path: str) -> tuple[bytes, Any]:
+        data, stat = _answer(self._client.get_async(path))
+        return data, stat
+
+    def get_children(self, path: str) -> list[str]:
+        return list(_answer(self._client.get_children_async(path)))
+
+    def ensure_path(self, path: str) -> None:
+        _answer(self._client.ensure_path_async(path))
+
+    def create(self, path: str, data: bytes = b"", makepath: bool = False) -> None:
+        _answer(self._client.create_async(path, data, makepath=makepath))
+
+    def set(self, path: str, data: bytes) -> None:
+        _answer(self._client.set_async(path, data))
+
+    def delete(self, path: str, recursive: bool = False) -> None:
+        for name in self.get_children(path) if recursive else ():
+            self.delete(f"{path}/{name}", recursive=True)
+        _answer(self._client.delete_async(path))
+
+
+def _answer(pending: Any) -> Any:
+    return pending.get(timeout=CALL_TIMEOUT_S)
+
+
 @contextmanager
-def connected(connect: str) -> Iterator[Any]:
-    """A client of ``connect`` (HOST:PORT[,...][/PATH]). Raises Refusal."""
+def connected(connect: str) -> Iterator[Nodes]:
+    """The nodes of ``connect`` (HOST:PORT[,...][/PATH]). Raises Refusal."""
     try:
         from kazoo.client import KazooClient
         from kazoo.exceptions import KazooException
@@ -34,21 +76,25 @@ def connected(connect: str) -> Iterator[Any]:
             "ZooKeeper is reached through kazoo: pip install 'kbroker[zookeeper]'"
         ) from None
     client = KazooClient(hosts=connect)
+    timeout_s = CONNECT_TIMEOUT_S
     try:
-        client.start(CONNECT_TIMEOUT_S)
-        yield client
+        client.start(timeout_s)
+        timeout_s = CALL_TIMEOUT_S
+        yield Nodes(client)
     except KazooTimeoutError as error:
         raise Refusal(
-            f"ZooKeeper {connect} does not answer within {CONNECT_TIMEOUT_S:g} s; is it running?"
+            f"ZooKeeper {connect} does not answer within {timeout_s:g} s; is it running?"
         ) from error
     except KazooException as error:
         raise Refusal(f"ZooKeeper {connect}: {type(error).__name__} {error}") from error
     finally:
-        client.stop()
-        client.close()
+        # It would wait for a server that does not answer until the session has ended.
+        stop = threading.Thread(target=client.stop, daemon=True)
+        stop.start()
+        stop.join(STOP_TIMEOUT_S)
 
 
-def check(client: Any, connect: str, cluster_id: str, broker_id: int) -> None:
+def check(client: Nodes, connect: str, cluster_id: str, broker_id: int) -> None:
     """Nothing there may be of another cluster, or alive. Raises Refusal."""
     if client.exists(paths.CLUSTER_ID):
         found = paths.decode_cluster_id(client.get(paths.CLUSTER_ID)[0])
@@ -65,7 +111,7 @@ def check(client: Any, connect: str, cluster_id: str, broker_id: int) -> None:
         )
 
 
-def check_alone(client: Any, connect: str) -> None:
+def check_alone(client: Nodes, connect: str) -> None:
     """No broker may be running there: what kbroker has would take the place of what it knows.
 
     Raises Refusal.
@@ -114,7 +160,7 @@ def read_metadata(connect: str, identity: Identity) -> MetadataImage:
     return image
 
 
-def _read_topic(client: Any, image: MetadataImage, name: str) -> None:
+def _read_topic(client: Nodes, image: MetadataImage, name: str) -> None:
     if client.exists(paths.delete_topic(name)):
         return
     topic_id, assignment = paths.decode_topic(client.get(paths.topic(name))[0])
@@ -135,7 +181,7 @@ def _read_topic(client: Any, image: MetadataImage, name: str) -> None:
         )  # fmt: skip
 
 
-def _count_security(client: Any, image: MetadataImage) -> None:
+def _count_security(client: Nodes, image: MetadataImage) -> None:
     """Access rules, credentials and quotas, which are only counted."""
     for kind in _children(client, ACLS):
         for name in _children(client, f"{ACLS}/{kind}"):
@@ -150,5 +196,5 @@ def _count_security(client: Any, image: MetadataImage) -> None:
                     image.quotas.add((((place, name),), key))
 
 
-def _children(client: Any, path: str) -> list[str]:
+def _children(client: Nodes, path: str) -> list[str]:
     return list(client.get_children(path)) if client.exists(path) else []

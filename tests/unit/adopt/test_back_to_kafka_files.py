@@ -3,8 +3,10 @@
 import errno
 import os
 import shutil
+import socket
 import struct
 import tarfile
+import threading
 
 import pytest
 from doubles.kraft_dirs import (
@@ -152,6 +154,92 @@ def test_zookeeper_that_does_not_answer_is_refused(directory, capsys, monkeypatc
     monkeypatch.setattr(zookeeper, "CONNECT_TIMEOUT_S", 0.2)
     text = refused(capsys, directory, "kafka-2.7", "--zookeeper", "127.0.0.1:1")
     assert "does not answer" in text
+
+
+class MuteZooKeeper:
+    """Takes a session, and answers so many calls with a node that is not there, then none.
+
+    hangs_up: it closes the connection then, and takes no other.
+    """
+
+    def __init__(self, answers, *, hangs_up):
+        self.answers = answers
+        self.hangs_up = hangs_up
+        self.server = socket.create_server(("127.0.0.1", 0))
+        self.connect = f"127.0.0.1:{self.server.getsockname()[1]}"
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self):
+        connection, _ = self.server.accept()
+        with connection, connection.makefile("rb") as stream:
+            stream.read(*struct.unpack(">i", stream.read(4)))
+            session = struct.pack(">iiqi16sb", 0, 60_000, 1, 16, bytes(16), 0)
+            connection.sendall(struct.pack(">i", len(session)) + session)
+            while size := stream.read(4):
+                request = stream.read(*struct.unpack(">i", size))
+                if self.answers:
+                    self.answers -= 1
+                    no_node = request[:4] + struct.pack(">qi", 1, -101)
+                    connection.sendall(struct.pack(">i", len(no_node)) + no_node)
+                elif self.hangs_up:
+                    self.server.close()
+                    return
+
+
+@pytest.mark.parametrize("hangs_up", [False, True])
+@pytest.mark.parametrize("answers", [0, 1, 2])
+def test_zookeeper_that_stops_answering_is_refused(
+    directory, capsys, monkeypatch, answers, hangs_up
+):
+    pytest.importorskip("kazoo")
+    monkeypatch.setattr(zookeeper, "CALL_TIMEOUT_S", 0.5)
+    server = MuteZooKeeper(answers, hangs_up=hangs_up)
+
+    text = refused(capsys, directory, "kafka-2.7", "--zookeeper", server.connect)
+
+    assert server.connect in text
+    assert "nothing was changed" in text
+    assert hangs_up or "does not answer within 0.5 s" in text
+
+
+def test_zookeeper_that_is_lost_half_way_leaves_the_rest_to_the_next_run(
+    directory, capsys, monkeypatch
+):
+    pytest.importorskip("kazoo")
+    monkeypatch.setattr(zookeeper, "CALL_TIMEOUT_S", 0.5)
+    server = MuteZooKeeper(5, hangs_up=True)
+
+    assert back(directory, "kafka-2.7", "--zookeeper", server.connect) == EXIT_UNFINISHED
+
+    text = capsys.readouterr().err
+    assert server.connect in text
+    assert "run the same command again" in text
+    assert (directory / FILE_NAME).exists()
+
+
+def test_nodes_are_deleted_with_what_is_below_them(monkeypatch):
+    deleted = []
+    below = {"/a": ["b", "c"], "/a/b": ["d"]}
+
+    class Done:
+        def __init__(self, value):
+            self.value = value
+
+        def get(self, timeout):
+            assert timeout == zookeeper.CALL_TIMEOUT_S
+            return self.value
+
+    class Client:
+        def get_children_async(self, path):
+            return Done(below.get(path, []))
+
+        def delete_async(self, path):
+            deleted.append(path)
+            return Done(None)
+
+    zookeeper.Nodes(Client()).delete("/a", recursive=True)
+
+    assert deleted == ["/a/b/d", "/a/b", "/a/c", "/a"]
 
 
 def test_move_under_way_is_refused(directory, capsys):
