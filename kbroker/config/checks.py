@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from kbroker.config.loader import BrokerConfig
 
 _DEDUPE_BYTES_MIN = 1 << 20
+# In cordoned.log.dirs: every directory.
+ALL_CORDONED = "*"
 
 
 def check_limits(config: BrokerConfig) -> None:
@@ -86,7 +88,7 @@ def _check_times(config: BrokerConfig) -> None:
 def _check_places(config: BrokerConfig) -> None:
     if not config.log_dirs:
         _refuse(config, "log.dirs", "at least one directory")
-    if not set(config["cordoned.log.dirs"]) <= {*config.log_dirs, "*"}:
+    if not set(config["cordoned.log.dirs"]) <= {*config.log_dirs, ALL_CORDONED}:
         _refuse(config, "cordoned.log.dirs", "directories that are in log.dirs, or *")
     # Parsing them refuses what is malformed, doubled or not built.
     _ = config.listeners, config.advertised_listeners

@@ -18,7 +18,7 @@ from kbroker.config.broker_keys import (
     PLUGIN_PREFIXES,
     find_key,
 )
-from kbroker.config.checks import advice, check_limits
+from kbroker.config.checks import ALL_CORDONED, advice, check_limits
 from kbroker.config.key import BUILT, LATER, split_list
 from kbroker.config.listeners import Listener
 from kbroker.config.properties import PropertiesError, parse_properties, read_properties
@@ -147,6 +147,12 @@ class BrokerConfig:
         """Absolute paths of the data directories, each once, in order."""
         text = self._values["log.dirs"] or self._values["log.dir"]
         return list(dict.fromkeys(os.path.abspath(path) for path in split_list(text) if path))
+
+    @property
+    def is_cordoned(self) -> bool:
+        """Whether no data directory is to get new partitions (KIP-1066)."""
+        named = self._values["cordoned.log.dirs"]
+        return ALL_CORDONED in named or set(self.log_dirs) <= set(named)
 
     @property
     def listeners(self) -> list[Listener]:

@@ -51,8 +51,11 @@ class TopicAdmin:
         publisher: Publisher,
         setting: Callable[[str], Any],
         validate_config: ValidateConfig,
+        is_cordoned: Callable[[], bool],
     ) -> None:
-        """setting: the present value of a broker setting."""
+        """setting: the present value of a broker setting. is_cordoned: whether this broker takes no
+        partition unless it is named.
+        """
         self._rpc = rpc
         self._store = store
         self._state = state
@@ -60,6 +63,7 @@ class TopicAdmin:
         self._publisher = publisher
         self._setting = setting
         self._validate_config = validate_config
+        self._is_cordoned = is_cordoned
         self._deletions: dict[str, list[Pending]] = {}
 
     # -- creation ----------------------------------------------------------------------------
@@ -149,8 +153,9 @@ class TopicAdmin:
             "replication_factor": self._setting("default.replication.factor"),
         }
         new = plan_topic(
-            self._state, request, defaults, self._validate_config, persistence.new_topic_id
-        )
+            self._state, request, defaults, self._validate_config, persistence.new_topic_id,
+            self._cordoned(),
+        )  # fmt: skip
         other = earlier.get(metric_name(name))
         if other is not None:
             raise WireError(
@@ -159,6 +164,9 @@ class TopicAdmin:
             )
         partitions = self._give_slots(new.name, new.topic_id, new.assignment, validate_only)
         return new, partitions
+
+    def _cordoned(self) -> list[int]:
+        return [self._state.broker_id] if self._is_cordoned() else []
 
     def _give_slots(
         self, name: str, topic_id: bytes, assignment: Assignment, validate_only: bool
@@ -232,7 +240,9 @@ class TopicAdmin:
 
     def _enlarge(self, request: Mapping[str, Any], validate_only: bool) -> None:
         name = request["name"]
-        added = plan_partitions(self._state, name, request["count"], request["assignments"])
+        added = plan_partitions(
+            self._state, name, request["count"], request["assignments"], self._cordoned()
+        )
         topic = existing_topic(self._state, name)
         partitions = self._give_slots(name, topic.topic_id, added, validate_only)
         if validate_only:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kbroker.controller.state import ClusterState, TopicState
@@ -51,11 +51,13 @@ def plan_topic(
     defaults: Mapping[str, int],
     validate_config: ValidateConfig,
     new_topic_id: Callable[[], bytes],
+    cordoned: Collection[int] = (),
 ) -> NewTopic:
     """The topic a CreateTopics entry asks for.
 
     request: name, num_partitions, replication_factor, assignments ([[partition, replicas]...]),
     configs ([[name, value]...]). defaults: partitions and replication_factor of the broker.
+    cordoned: brokers that get a replica only where the request names them.
     """
     name = request["name"]
     check_name(name)
@@ -89,8 +91,8 @@ def plan_topic(
         if factor == CHOSEN_BY_BROKER:
             factor = defaults["replication_factor"]
         check_partition_count(count)
-        check_replication_factor(state, factor)
-        assignment = spread(sorted(state.brokers), 0, count, factor)
+        brokers = usable_brokers(state, factor, cordoned)
+        assignment = spread(brokers, 0, count, factor)
     config = topic_config(request["configs"], validate_config)
     return NewTopic(name, new_topic_id(), assignment, config)
 
@@ -109,8 +111,8 @@ def check_partition_count(count: int) -> None:
         )
 
 
-def check_replication_factor(state: ClusterState, factor: int) -> None:
-    """INVALID_REPLICATION_FACTOR unless there are enough brokers."""
+def usable_brokers(state: ClusterState, factor: int, cordoned: Collection[int]) -> list[int]:
+    """Where replicas may be put; INVALID_REPLICATION_FACTOR unless there are enough brokers."""
     if factor < 1:
         raise WireError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
@@ -124,6 +126,16 @@ def check_replication_factor(state: ClusterState, factor: int) -> None:
             f"Replication factor {factor} is larger than the number of available brokers,"
             f" {available}: use {available} or less, or start more brokers.",
         )
+    usable = sorted(set(state.brokers) - set(cordoned))
+    if factor > len(usable):
+        # COMPAT: KIP-1066. As in Kafka 4.3, an assignment that names the broker is taken.
+        raise WireError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"Replication factor {factor} is larger than the number of brokers with a log directory"
+            f" that is not cordoned, {len(usable)}: change cordoned.log.dirs of"
+            f" {sorted(set(state.brokers) & set(cordoned))}, or start more brokers.",
+        )
+    return usable
 
 
 def topic_config(
@@ -197,11 +209,16 @@ def check_assignment(
 
 
 def plan_partitions(
-    state: ClusterState, name: str, count: int, assignments: Sequence[Sequence[int]] | None
+    state: ClusterState,
+    name: str,
+    count: int,
+    assignments: Sequence[Sequence[int]] | None,
+    cordoned: Collection[int] = (),
 ) -> Assignment:
     """The partitions to add so that the topic has ``count``.
 
-    assignments: the replicas of each new partition in order, None to have them chosen.
+    assignments: the replicas of each new partition in order, None to have them chosen. cordoned: as
+    for ``plan_topic``.
     """
     topic = existing_topic(state, name)
     current = len(topic.partitions)
@@ -218,8 +235,8 @@ def plan_partitions(
     check_partition_count(count)
     factor = len(topic.partitions[0].replicas)
     if assignments is None:
-        check_replication_factor(state, factor)
-        return spread(sorted(state.brokers), current, count - current, factor)
+        brokers = usable_brokers(state, factor, cordoned)
+        return spread(brokers, current, count - current, factor)
     if len(assignments) != count - current:
         raise WireError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 from kbroker._ext.log_scan import scan_segment
 from kbroker._ext.partition_table import PartitionTable
+from kbroker.config.checks import ALL_CORDONED
 from kbroker.storage.checkpoint import TopicPartition
 from kbroker.storage.formats import LOG_SUFFIX, base_offset_of, segment_name
 from kbroker.storage.log_dir import LogDir
@@ -27,7 +28,6 @@ log = logging.getLogger(__name__)
 # BOUND: partitions that do not exist and of which it is known where they are to be made. The oldest
 # is forgotten first.
 PREFERRED_MAX = 100_000
-ALL_CORDONED = "*"
 
 
 @dataclass(slots=True)

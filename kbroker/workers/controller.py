@@ -86,6 +86,7 @@ class ControllerWorker(Worker):
             self.publisher,
             lambda name: self.config_admin.config[name],
             self.config_admin.validate_topic,
+            lambda: self.config_admin.config.is_cordoned,
         )
         self._serve()
         self._take_over()

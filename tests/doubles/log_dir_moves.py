@@ -58,8 +58,17 @@ def move_all(client: WireClient, dirs: list[str], version: int = 2) -> dict[tupl
 
 
 def set_rate(client: WireClient, rate: int) -> None:
+    _set(client, "", RATE, str(rate))
+
+
+def cordon(client: WireClient, broker_id: int, *paths: str) -> None:
+    """Have these log directories get no new partitions, and the others again."""
+    _set(client, str(broker_id), "cordoned.log.dirs", ",".join(paths))
+
+
+def _set(client: WireClient, broker: str, name: str, value: str) -> None:
     cls = IncrementalAlterConfigsRequest
-    config = cls.AlterableConfig(name=RATE, config_operation=0, value=str(rate))
-    resource = cls.AlterConfigsResource(resource_type=4, resource_name="", configs=[config])
+    config = cls.AlterableConfig(name=name, config_operation=0, value=value)
+    resource = cls.AlterConfigsResource(resource_type=4, resource_name=broker, configs=[config])
     answer = client.call(cls(resources=[resource]), 1)
     assert answer.responses[0].error_code == 0, answer.responses[0].error_message

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doubles.log_dir_moves import alter, move_all, replicas, set_rate
+from doubles.log_dir_moves import alter, cordon, move_all, replicas, set_rate
 from fault.wire_client import WireClient, batch_of
 
 from kbroker.errors import ErrorCode
+from kbroker.protocol.messages.create_partitions import CreatePartitionsRequest
+from kbroker.protocol.messages.create_topics import CreateTopicsRequest
 from kbroker.protocol.messages.delete_topics import DeleteTopicsRequest
 from kbroker.testing import Broker, wait_until
 
@@ -130,6 +132,43 @@ def test_new_partitions_spread_evenly_over_directories_and_io_workers(
     places = list(replicas(client).values())
 
     assert [places.count(path) for path in dirs] == [10, 10]
+
+
+@pytest.mark.parametrize("everything", [True, False])
+def test_nothing_new_is_made_while_all_directories_are_cordoned(
+    client: WireClient, dirs: list[str], everything: bool
+) -> None:
+    """As Kafka 4.3 has KIP-1066; what names the broker itself is taken."""
+    broker_id = client.metadata().brokers[0].node_id
+    client.create_topic("before", 1)
+    cordon(client, broker_id, *(["*"] if everything else dirs))
+
+    assert create(client, "refused") == ErrorCode.INVALID_REPLICATION_FACTOR
+    assert enlarge(client, "before", 2) == ErrorCode.INVALID_REPLICATION_FACTOR
+    assert create(client, "named", broker_id) == 0
+    cordon(client, broker_id, dirs[0])
+    assert create(client, "refused") == 0
+    assert enlarge(client, "before", 2) == 0
+
+    assert replicas(client)["refused", 0] == dirs[1]
+
+
+def create(client: WireClient, name: str, *brokers: int) -> int:
+    cls = CreateTopicsRequest
+    topic = cls.CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+    if brokers:
+        topic.num_partitions = topic.replication_factor = -1
+        replica = cls.CreatableReplicaAssignment(partition_index=0, broker_ids=list(brokers))
+        topic.assignments = [replica]
+    code: int = client.call(cls(topics=[topic], timeout_ms=5000), 5).topics[0].error_code
+    return code
+
+
+def enlarge(client: WireClient, name: str, count: int) -> int:
+    cls = CreatePartitionsRequest
+    topic = cls.CreatePartitionsTopic(name=name, count=count, assignments=None)
+    code: int = client.call(cls(topics=[topic], timeout_ms=5000), 2).results[0].error_code
+    return code
 
 
 def test_throttle_holds_moves_back_and_is_lifted_while_they_run(

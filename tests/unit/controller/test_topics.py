@@ -114,6 +114,28 @@ def test_bad_assignments_are_refused(state, assignments, words):
     assert words in caught.value.message
 
 
+def test_cordoned_broker_gets_only_replicas_that_name_it(state):
+    """As Kafka 4.3 has KIP-1066."""
+    defaults = {"partitions": 1, "replication_factor": 1}
+    request = {"name": "t", "num_partitions": 2, "replication_factor": 1, "assignments": [],
+               "configs": []}  # fmt: skip
+
+    def planned(**changes):
+        wanted = {**request, **changes}
+        return plan_topic(state, wanted, defaults, lambda c: None, lambda: NEW_ID, cordoned=[0])
+
+    for attempt in (planned, lambda: plan_partitions(state, "existing", 4, None, [0])):
+        with pytest.raises(WireError, match=r"cordoned\.log\.dirs") as caught:
+            attempt()
+        assert caught.value.code == ErrorCode.INVALID_REPLICATION_FACTOR
+    named = planned(num_partitions=-1, replication_factor=-1, assignments=[[0, [0]]])
+    assert named.assignment == {0: [0]}
+    assert plan_partitions(state, "existing", 3, [[0]], [0]) == {2: [0]}
+
+    state.set_broker(1, [], None)
+    assert planned().assignment == {0: [1], 1: [1]}
+
+
 def test_bad_setting_is_refused_with_its_reason(state):
     def refuse(settings):
         raise ConfigError("retention.ms", "soon", "a number")
