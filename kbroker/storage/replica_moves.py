@@ -122,6 +122,20 @@ class ReplicaMoves:
                     with suppress(OSError):  # the next start tries again
                         self._begin(entry, target, path)
 
+    def remove_orphans(self, exists: Callable[[TopicPartition], bool]) -> None:
+        """Remove what an earlier run has left of moves of partitions that are deleted since.
+
+        Call it in one io worker, once it knows the topics. Nothing goes while a directory is
+        offline: the topic of what is in there may not be known yet.
+        """
+        if not all(log_dir.error is None for log_dir in self._dirs):
+            return
+        for target in self._dirs:
+            for key in [key for key in target.futures if not exists(key)]:
+                paths = target.futures.pop(key)
+                log.warning("%s: its partition was deleted; it is removed", ", ".join(paths))
+                self._manager.delete_later(paths, 0)
+
     def _begin(self, entry: PartitionLog, target: LogDir, path: str | None = None) -> None:
         log.info("%s: moving from %s to %s", entry.name, entry.log_dir, target.path)
         source = self._manager.dir_at(entry.log_dir)

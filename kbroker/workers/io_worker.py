@@ -117,6 +117,8 @@ class IoWorker(Worker):
             if new is not None:
                 await self.open_logs(name, new)
         self.coordinators.on_image(changed)
+        if self.address.index == 0:
+            self.logs.moves.remove_orphans(self.image_has)
         self.ready()
         log.info("owns %d partitions", len(self.logs.logs()))
 
@@ -129,6 +131,10 @@ class IoWorker(Worker):
     def owns(self, topic: TopicImage, partition: int) -> bool:
         slot = topic.partitions[partition].slot
         return slot >= 0 and slot % self.worker_count == self.address.index
+
+    def image_has(self, key: tuple[str, int]) -> bool:
+        topic = self.image.topics.get(key[0])
+        return topic is not None and key[1] < len(topic.partitions)
 
     def open_partition(self, topic: TopicImage, partition: int) -> int:
         """Open or create a log and serve it; returns the error code of a failure."""

@@ -229,3 +229,24 @@ def test_internal_topic_is_moved_and_its_coordinator_goes_on(
         wait_until(lambda: committed() == 8, 20, "the offset is there")
     finally:
         consumer.close()
+
+
+def test_move_of_a_topic_that_was_deleted_meanwhile_leaves_nothing_at_the_next_start(
+    broker: Broker, client: WireClient, dirs: list[str]
+) -> None:
+    """The directory was offline when the topic was deleted."""
+    client.create_topic(TOPIC, 1)
+    (home,) = replicas(client).values()
+    broker.stop()
+    (other,) = set(dirs) - {home}
+    orphans = [Path(other) / f"{name}.{'0' * 32}-future" for name in ("gone-0", f"{TOPIC}-1")]
+    for orphan in orphans:
+        orphan.mkdir()
+    goes_on = Path(other) / f"{TOPIC}-0.{'0' * 32}-future"
+    goes_on.mkdir()
+
+    broker.restart()
+
+    wait_until(lambda: not any(path.exists() for path in [*orphans, goes_on]), 10, "all is gone")
+    with WireClient((broker.host, broker.port)) as connected:
+        wait_until(lambda: set(replicas(connected).values()) == {other}, 10, "the move has ended")

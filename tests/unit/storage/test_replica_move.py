@@ -583,6 +583,33 @@ def test_future_of_an_older_topic_of_the_name_is_removed(store):
     assert append(log, batch()) == 1
 
 
+def test_future_of_a_deleted_partition_is_removed_once_all_directories_are_there(store):
+    """Its directory was offline when the topic was deleted."""
+    log = store.open()
+    other = Path(other_dir(store, log))
+    orphan = other / f"gone-0.{'0' * 32}-future"
+    orphan.mkdir()
+    (orphan / "moved.txt").write_text("")
+    known = other / f"t-1.{'0' * 32}-future"
+    known.mkdir()
+
+    store.stop(clean=False)
+    aside = Path(log.log_dir + ".aside")
+    Path(log.log_dir).rename(aside)
+    store.start()
+    store.manager.moves.remove_orphans(lambda key: key[0] == "t")
+    store.manager.tick()
+    assert orphan.is_dir()
+    store.stop(clean=False)
+    aside.rename(log.log_dir)
+    store.start()
+    store.manager.moves.remove_orphans(lambda key: key[0] == "t")
+    store.manager.tick()
+
+    assert not orphan.exists()
+    assert known.is_dir()
+
+
 def test_future_that_is_gone_since_the_start_is_no_move(store):
     log = store.open()
     future = Path(other_dir(store, log)) / f"t-0.{'0' * 32}-future"
