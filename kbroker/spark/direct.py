@@ -55,6 +55,10 @@ class TaskError(Exception):
     """A task failed as often as Spark tries; the message is that of its last failure."""
 
 
+class SparkMissing(Exception):
+    """Spark cannot be had; the message says why, and what does without."""
+
+
 def attempt_name() -> str:
     """A name no other attempt at anything has."""
     return uuid.uuid4().hex[:16]
@@ -128,8 +132,16 @@ def session(app: str, master: str | None, settings: dict[str, str] | None = None
     """The session of an app: what spark-submit has set wins, ``local[*]`` otherwise.
 
     A local master tries a failed task three times more, as a cluster does.
+
+    Raises SparkMissing.
     """
-    from pyspark.sql import SparkSession
+    try:
+        from pyspark.errors import PySparkException
+        from pyspark.sql import SparkSession
+    except ImportError as err:
+        raise SparkMissing(
+            f"{err}: pip install 'kbroker[spark]', or say --master none to do without Spark"
+        ) from err
 
     builder = SparkSession.builder.appName(app)
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
@@ -146,7 +158,14 @@ def session(app: str, master: str | None, settings: dict[str, str] | None = None
         )
     for name, value in (settings or {}).items():
         builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    try:
+        spark = builder.getOrCreate()
+    except (PySparkException, OSError) as err:  # OSError: there is no java at all
+        why = str(err).splitlines()[0].rstrip(".")
+        raise SparkMissing(
+            f"Spark does not start: {why}. It needs Java 17 or newer (JAVA_HOME, or java on the "
+            "path); --master none does without Spark"
+        ) from err
     # A failed task's reason reaches the caller as TaskError.
     spark.sparkContext.setLogLevel("FATAL")
     return spark

@@ -4,6 +4,8 @@ A name in neither list is most likely misspelt and gets a warning. Most have no 
 consumer group, no buffer of single records and no interceptor here.
 """
 
+import difflib
+
 JAVA_CLIENT = frozenset(
     """
 acks allow.auto.create.topics auto.commit.interval.ms auto.include.jmx.reporter
@@ -53,3 +55,9 @@ message.max.bytes queue.buffering.max.ms batch.num.messages socket.timeout.ms
 )
 
 KNOWN_SETTINGS = JAVA_CLIENT | LIBRDKAFKA
+
+
+def nearest(name: str) -> str | None:
+    """The setting that was most likely meant by a name in neither list."""
+    found = difflib.get_close_matches(name, KNOWN_SETTINGS, 1)
+    return found[0] if found else None

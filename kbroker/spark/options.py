@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from kbroker.spark.kafka_settings import KNOWN_SETTINGS
+from kbroker.spark.kafka_settings import KNOWN_SETTINGS, nearest
 
 log = logging.getLogger(__name__)
 
@@ -458,8 +458,8 @@ class _Given:
             if setting in refused:
                 raise OptionError(f"{name} is not supported: {refused[setting]}")
             if setting not in KNOWN_SETTINGS:
-                near = difflib.get_close_matches(setting, KNOWN_SETTINGS, 1)
-                hint = f"; did you mean kafka.{near[0]}?" if near else ""
+                near = nearest(setting)
+                hint = f"; did you mean kafka.{near}?" if near else ""
                 log.warning("no client knows the setting %s%s", name, hint)
             settings[setting] = value
         settings.pop("bootstrap.servers", None)

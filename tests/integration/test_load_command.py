@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sqlite3
 import subprocess
@@ -120,6 +121,79 @@ def test_task_does_not_read_another_topic_than_was_planned(
         list(source.read(planned))
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "says"),
+    [("dir", "delta", "say --sink dir"), ("delta", "dir", "say --sink delta")],
+)
+def test_destination_keeps_its_sink(
+    kbroker_broker: Broker,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    first: str,
+    second: str,
+    says: str,
+) -> None:
+    """Files that the table is not told of would be missing in it."""
+    topic = f"load-{first}-only"
+    make_topic(kbroker_broker, topic, 1)
+    produce(kbroker_broker.bootstrap, topic, [20])
+    assert run(kbroker_broker, topic, tmp_path, "--sink", first) == 0
+    capsys.readouterr()
+
+    codes = [run(kbroker_broker, topic, tmp_path, "--sink", second)]
+    for command in ("status", "verify", "compact", "expire"):
+        codes.append(main([command, "--dest", str(tmp_path), "--sink", second]))
+
+    assert codes == [1] * 5
+    assert capsys.readouterr().err.count(says) == 5
+    assert run(kbroker_broker, topic, tmp_path, "--sink", first) == 0
+
+
+def test_offsets_of_what_is_not_loaded_are_refused(
+    kbroker_broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_topic(kbroker_broker, "load-named", 1)
+    offsets = '{"load-named": {"0": 0, "7": 0}, "other": {"0": 5}}'
+
+    code = run(kbroker_broker, "load-named", tmp_path / "d", "--from-offsets", offsets)
+
+    assert code == 1
+    assert "names load-named partition 7, other partition 0" in capsys.readouterr().err
+    assert not (tmp_path / "d").exists()
+
+
+def test_misspelt_client_setting_is_told(
+    kbroker_broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_topic(kbroker_broker, "load-misspelt", 1)
+
+    run(kbroker_broker, "load-misspelt", tmp_path, "--client-setting", "sasl.user=me")
+
+    said = capsys.readouterr().err
+    assert "no client knows the setting sasl.user; did you mean sasl.username?" in said
+
+
+def test_spark_that_does_not_start_is_one_line_with_a_way_out(
+    kbroker_broker: Broker, tmp_path: Path
+) -> None:
+    make_topic(kbroker_broker, "load-no-java", 1)
+    where = ["--topics", "load-no-java", "--dest", str(tmp_path / "d")]
+    command = ["run", "--bootstrap", kbroker_broker.bootstrap, *where]
+    empty = {"PATH": str(tmp_path), "JAVA_HOME": str(tmp_path)}
+
+    done = subprocess.run(
+        [sys.executable, "-m", "kbroker.spark.load.cli", *command],
+        env={name: value for name, value in os.environ.items() if "SPARK" not in name} | empty,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "--master none does without Spark" in done.stderr.splitlines()[-1]
+
+
 def test_load_of_aborted_records_leaves_them_out(kbroker_broker: Broker, tmp_path: Path) -> None:
     make_topic(kbroker_broker, "load-txn", 1)
     producer = Producer({"bootstrap.servers": kbroker_broker.bootstrap, "transactional.id": "load"})
@@ -232,6 +306,8 @@ def test_following_load_brings_what_comes_in_while_it_runs(
         ),
         (["--topics", "a", "--fail-on-error"], "for --value-format json"),
         (["--pattern", "("], "is not a regular expression"),
+        (["--topics", "a", "--master", "cluster"], "write local[4], spark://HOST:7077"),
+        (["--topics", "a", "--codec-level", "99"], "write 1 (fast) to 22 (small)"),
     ],
 )
 def test_wrong_argument_says_what_to_write(

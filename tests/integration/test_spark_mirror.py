@@ -225,6 +225,19 @@ def test_mirror_does_not_take_a_topic_made_anew_for_the_one_it_copied(
     assert len(read(target, topic, 1)[0]) == 20 + count
 
 
+def test_mirror_of_a_cluster_into_itself_is_refused(
+    kbroker_broker: Broker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    create_topic(kbroker_broker.bootstrap, "itself", 1)
+    produce(kbroker_broker.bootstrap, "itself", [20])
+
+    code = copy(kbroker_broker, kbroker_broker, "itself")
+
+    assert code == 1
+    assert "topic itself would be copied into itself" in capsys.readouterr().err
+    assert len(read(kbroker_broker, "itself", 1)[0]) == 20
+
+
 def test_mirror_into_another_count_of_partitions_keeps_keys_together(
     kbroker_broker: Broker, target: Broker
 ) -> None:

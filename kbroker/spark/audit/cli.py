@@ -15,8 +15,15 @@ from kbroker.client.errors import ClientError
 from kbroker.spark.audit import counts as gather
 from kbroker.spark.audit.counter import AUDIT_TOPIC
 from kbroker.spark.audit.report import Count, Line, compared
-from kbroker.spark.direct import InlineRunner, Runner, SparkRunner, TaskError, session
-from kbroker.spark.load.arguments import minutes_of, names_of, pattern_of, setting_of, time_of
+from kbroker.spark.direct import InlineRunner, Runner, SparkMissing, SparkRunner, TaskError, session
+from kbroker.spark.load.arguments import (
+    master_of,
+    minutes_of,
+    names_of,
+    pattern_of,
+    setting_of,
+    time_of,
+)
 from kbroker.spark.load.commits import LoadError
 from kbroker.spark.load.directory import Directory
 from kbroker.spark.load.source import BrokerSource
@@ -112,7 +119,9 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--json", action="store_true", help="a JSON object for each line")
     parser.add_argument("--all", action="store_true", help="show complete buckets, too")
-    parser.add_argument("--master", metavar="URL", help="Spark to use; 'none' for this process")
+    parser.add_argument(
+        "--master", type=master_of, metavar="URL", help="Spark to use; 'none' for this process"
+    )
     return parser
 
 
@@ -121,7 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = build_parser().parse_args(arguments)
     try:
         return _report(given)
-    except (LoadError, ClientError, TaskError) as err:
+    except (LoadError, ClientError, SparkMissing, TaskError) as err:
         print(f"kbroker-audit: {err}", file=sys.stderr, flush=True)
         return 1
 

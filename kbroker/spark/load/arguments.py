@@ -83,6 +83,23 @@ def offsets_of(text: str) -> dict[tuple[str, int], int]:
     return found
 
 
+def level_of(text: str) -> int:
+    """A compression level of zstd."""
+    if not text.isdecimal() or not 1 <= int(text) <= 22:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a level; write 1 (fast) to 22 (small)")
+    return int(text)
+
+
+def master_of(text: str) -> str:
+    """A master that Spark knows, or ``none``."""
+    if re.fullmatch(r"none|local(\[.+\])?|yarn|(spark|k8s|local-cluster).+", text) is None:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no master of Spark; write local[4], spark://HOST:7077, yarn, "
+            "k8s://HOST:PORT, or none for this process"
+        )
+    return text
+
+
 def pattern_of(text: str) -> str:
     """A regular expression."""
     try:
@@ -142,7 +159,7 @@ def build_parser(version: str) -> argparse.ArgumentParser:
     _add_destination(recover, writes=False)
     compact = commands.add_parser("compact", help="merge the small files of each hour")
     _add_destination(compact)
-    compact.add_argument("--master", help="as for run")
+    compact.add_argument("--master", type=master_of, metavar="URL", help="as for run")
     compact.add_argument(
         "--older-than-hours",
         type=minutes_of,
@@ -215,8 +232,10 @@ def _add_destination(parser: argparse.ArgumentParser, *, writes: bool = True) ->
         choices=("hour", "day", "none"),
         help="a folder for each hour (default) or day of the records' own time, in UTC",
     )
-    group.add_argument("--codec", choices=("zstd", "snappy", "gzip", "lz4", "none"))
-    group.add_argument("--codec-level", type=int, metavar="N", help="of zstd (1)")
+    group.add_argument(
+        "--codec", choices=("zstd", "snappy", "gzip", "lz4", "none"), help="of the files (zstd)"
+    )
+    group.add_argument("--codec-level", type=level_of, metavar="N", help="of zstd (1)")
     group.add_argument(
         "--file-bytes", type=size_of, metavar="SIZE", help="begin another file at this size (128m)"
     )
@@ -247,7 +266,8 @@ def _add_again(run: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--allow-data-loss",
         action="store_true",
-        help="go on when records were deleted before they were loaded; without it that is an error",
+        help="go on when records were deleted before they were loaded, or a topic was deleted and "
+        "made anew; without it that is an error",
     )
 
 
@@ -287,6 +307,7 @@ def _add_limits(run: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--master",
+        type=master_of,
         metavar="URL",
         help="Spark to use, such as local[4]; 'none' loads in this process, without Spark or Java",
     )

@@ -6,12 +6,12 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from kbroker import __version__
 from kbroker.client.errors import ClientError
-from kbroker.spark.direct import TaskError
+from kbroker.spark.direct import SparkMissing, TaskError
 from kbroker.spark.load.arguments import build_parser, check_run
 from kbroker.spark.load.commits import LoadError
 
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except TaskError as err:
         _say(f"kbroker-load: a task failed: {err}", sys.stderr)
         return EXIT_FAILED
-    except (LoadError, ClientError, OSError) as err:
+    except (LoadError, ClientError, SparkMissing, OSError) as err:
         _say(f"kbroker-load: {err}", sys.stderr)
         return EXIT_FAILED
     except KeyboardInterrupt:
@@ -101,7 +101,8 @@ def _run(given: argparse.Namespace) -> int:
 
     source = _source(given)
     destination = destination_of(given)
-    source.bounds()  # whatever is wrong with topics or cluster shows before Spark starts
+    # Whatever is wrong with topics or cluster shows before Spark starts.
+    _check_offsets(given, source.bounds())
     destination.prepare()
     with destination.locked():
         runner = _runner(given)
@@ -121,9 +122,23 @@ def _run(given: argparse.Namespace) -> int:
     return 0
 
 
+def _check_offsets(given: argparse.Namespace, present: Collection[tuple[str, int]]) -> None:
+    """Raises LoadError for ``--from-offsets`` of what is not loaded."""
+    unknown = sorted(set(given.from_offsets or ()) - set(present))
+    if unknown:
+        names = ", ".join(f"{topic} partition {partition}" for topic, partition in unknown)
+        raise LoadError(f"--from-offsets names {names}, which is not among what is loaded")
+
+
 def _source(given: argparse.Namespace) -> BrokerSource:
+    from kbroker.spark.kafka_settings import KNOWN_SETTINGS, nearest
     from kbroker.spark.load.source import BrokerSource
 
+    for name, _ in given.client_setting:
+        if name not in KNOWN_SETTINGS:
+            near = nearest(name)
+            hint = f"; did you mean {near}?" if near else ""
+            _say(f"kbroker-load: no client knows the setting {name}{hint}", sys.stderr)
     return BrokerSource(
         given.bootstrap,
         dict(given.client_setting),

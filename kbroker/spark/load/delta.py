@@ -40,6 +40,18 @@ class Delta(Directory):
             raise LoadError(_MISSING) from err
         super().__init__(root, files)
 
+    def _check_kind(self) -> None:
+        """The table must be told of every file; the newest may wait for it after a crash."""
+        newest = self.log.newest()
+        if newest is None or self._table() is not None:
+            return
+        waiting = set() if self._is_published(newest) else {one.path for one in newest.added}
+        if set(self.log.state().files) - waiting:
+            raise LoadError(
+                f"{self.root} was loaded as plain files, without a Delta table: say --sink dir, or "
+                "load into another folder"
+            )
+
     def publish(self, commit: Commit) -> None:
         self._put_in_place(commit)
         if commit.added or commit.removed:

@@ -67,7 +67,9 @@ class Directory:
         self.log = CommitLog(self._store)
 
     def prepare(self) -> None:
-        """Make the folders; raises LoadError when the place cannot be written."""
+        """Make the folders; raises LoadError when the place cannot be written, or belongs to a
+        destination of another kind."""
+        self._check_kind()
         try:
             (self.root / layout.STAGING).mkdir(parents=True, exist_ok=True)
             (self.root / layout.DATA).mkdir(exist_ok=True)
@@ -78,6 +80,11 @@ class Directory:
         """Raises LoadError when nothing was ever loaded here."""
         if not (self.root / layout.PRIVATE).is_dir():
             raise LoadError(f"{self.root} is not the destination of a load: no {layout.PRIVATE}/")
+        self._check_kind()
+
+    def _check_kind(self) -> None:
+        if (self.root / "_delta_log").is_dir():
+            raise LoadError(f"{self.root} is a Delta table: say --sink delta")
 
     @contextmanager
     def locked(self) -> Iterator[None]:

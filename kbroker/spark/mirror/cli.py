@@ -5,16 +5,18 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from kbroker import __version__
 from kbroker.client.errors import ClientError
-from kbroker.spark.direct import InlineRunner, Runner, SparkRunner, TaskError, session
-from kbroker.spark.load.arguments import minutes_of, names_of, pattern_of, setting_of
+from kbroker.spark.direct import InlineRunner, Runner, SparkMissing, SparkRunner, TaskError, session
+from kbroker.spark.load.arguments import master_of, minutes_of, names_of, pattern_of, setting_of
 from kbroker.spark.load.commits import LoadError
-from kbroker.spark.load.source import BrokerSource
+from kbroker.spark.load.positions import Bounds, TopicPartition
+from kbroker.spark.load.source import BrokerSource, id_text
 from kbroker.spark.mirror.partition_copy import MirrorWork
 from kbroker.spark.plan import OffsetRange, plan_ranges, with_sizes
+from kbroker.spark.pool import borrowed
 
 # A follower renews the offsets of partitions in which nothing happens this often, long before they
 # expire at the target (offsets.retention.minutes, a week unless set).
@@ -63,7 +65,10 @@ def build_parser() -> argparse.ArgumentParser:
         help="go on when records were deleted at the source before they were copied",
     )
     parser.add_argument(
-        "--master", metavar="URL", help="Spark to use; 'none' copies in this process"
+        "--master",
+        type=master_of,
+        metavar="URL",
+        help="Spark to use; 'none' copies in this process",
     )
     return parser
 
@@ -73,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = build_parser().parse_args(arguments)
     try:
         return _run(given)
-    except (LoadError, ClientError, TaskError) as err:
+    except (LoadError, ClientError, SparkMissing, TaskError) as err:
         print(f"kbroker-spark-mirror: {err}", file=sys.stderr, flush=True)
         return 1
     except KeyboardInterrupt:
@@ -84,7 +89,8 @@ def _run(given: argparse.Namespace) -> int:
     source = BrokerSource(
         given.source, dict(given.from_setting), tuple(given.topics), given.pattern
     )
-    source.bounds()  # whatever is wrong with topics or cluster shows before Spark starts
+    # Whatever is wrong with topics or clusters shows before Spark starts.
+    _refuse_itself(given, source.bounds())
     runner: Runner = (
         InlineRunner()
         if given.master == "none"
@@ -110,6 +116,20 @@ def _run(given: argparse.Namespace) -> int:
             return 0
         if not copied:
             time.sleep(1.0)
+
+
+def _refuse_itself(given: argparse.Namespace, present: Mapping[TopicPartition, Bounds]) -> None:
+    """Raises LoadError when both sides are one cluster: a follower would never end."""
+    ids = {topic: one.topic_id for (topic, _), one in present.items()}
+    with borrowed(given.target, dict(given.to_setting)) as target:
+        found = target.topics(sorted(ids))
+    same = sorted(
+        name for name, topic in found.items() if ids[name] and id_text(topic) == ids[name]
+    )
+    if same:
+        raise LoadError(
+            f"--from and --to are the same cluster: topic {same[0]} would be copied into itself"
+        )
 
 
 def mirror_once(
