@@ -1,8 +1,10 @@
 """Everything a storage layer does to its files, in random order, with marks of what is certain.
 
 Run as a program behind ``disk_shim.c`` (``python -m fault.storage_workload DIRECTORY LOG SEED
-STEPS``). Two logs: topic ``t`` keeps all, topic ``c`` is compacted; ``d<n>`` come and go. The value
-of a record says where it belongs: ``<generation>-<offset>-<key>``, or it is a tombstone.
+STEPS MOVES``). Two logs: topic ``t`` keeps all, topic ``c`` is compacted; ``d<n>`` come and go. By
+``MOVES`` there are two log directories, and replicas move between them: not at all (``no``), all
+along (``some``), or they do nothing else once they are filled (``only``). The value of a record
+says where it belongs: ``<generation>-<offset>-<key>``, or it is a tombstone.
 """
 
 from __future__ import annotations
@@ -15,11 +17,12 @@ from doubles.compaction import DAY_MS, cleanable_end, compact
 from doubles.log_store import NOW_MS, LogStore, append, end_transaction
 from fault.write_log import Marker
 
-from kbroker.errors import StorageError
+from kbroker.errors import ErrorCode, StorageError
 from kbroker.record.builder import BatchBuilder
 from kbroker.storage.cleaner_checkpoints import CleanerCheckpoints
 from kbroker.storage.files import sync_directory
 from kbroker.storage.partition_log import PartitionLog
+from kbroker.storage.replica_moves import RATE_KEY
 
 CONFIG = {
     "segment.bytes": 3000,
@@ -32,6 +35,10 @@ COMPACTED = {**CONFIG, "cleanup.policy": ("compact",)}
 KEPT, SPARSE = ("t", 0), ("c", 0)
 KEYS = 8
 PRODUCER = 7
+# A move takes a few turns: slices of 2000 bytes.
+MOVE_RATE = 10_000
+FILLED_AFTER = 40  # steps
+NO_MOVES, SOME_MOVES, ONLY_MOVES = "no", "some", "only"
 
 
 def value_of(generation: int, offset: int, key: bytes) -> bytes:
@@ -41,10 +48,12 @@ def value_of(generation: int, offset: int, key: bytes) -> bytes:
 class Workload:
     """One run; ``mark`` tells what a power cut from here on must leave."""
 
-    def __init__(self, directory: Path, mark: Marker, seed: int) -> None:
+    def __init__(self, directory: Path, mark: Marker, seed: int, moves: str) -> None:
         self.random = random.Random(seed)
         self.mark = mark
-        self.store = LogStore(directory)
+        self.moves = moves
+        dirs = 1 if moves == NO_MOVES else 2
+        self.store = LogStore(directory, dirs=dirs, **{RATE_KEY: MOVE_RATE})
         sync_directory(str(directory))
         self.dirs = self.store.dirs
         self.made = 0
@@ -103,6 +112,11 @@ class Workload:
         log.flush()
         self.mark(synced=log.name, end=log.log_end_offset)
 
+    def flush_all(self) -> None:
+        for log in (self.kept, self.sparse):
+            log.flush()
+            self.mark(synced=log.name, end=log.log_end_offset)
+
     def pass_time(self) -> None:
         """Flushes by time, checkpoints, removal of what was deleted."""
         self.store.clock.advance(self.random.choice([1000, 6000, 70_000]))
@@ -128,7 +142,7 @@ class Workload:
             self.sparse, first_dirty=self.clean_end, now_ms=NOW_MS, delete_retention_ms=retention
         )
         self.clean_end = done.end
-        self.cleaner_checkpoints.put(self.dirs[0], SPARSE, done.end)
+        self.cleaner_checkpoints.put(self.sparse.log_dir, SPARSE, done.end)
 
     def create(self) -> None:
         if len(self.others) < 3:
@@ -148,6 +162,23 @@ class Workload:
             self.store.manager.remove_partition(self.others.pop(name))
             self.mark(removed=f"{name}-0")
 
+    def move(self) -> None:
+        """Send a replica to the other directory, or let it stay where it is after all."""
+        slot = self.random.choice([0, 1, *self.others.values()])
+        log = self.store.manager.log(slot)
+        assert log is not None
+        target = self.random.choice(self.dirs)
+        code = self.store.manager.moves.request(log.key, slot, target)
+        assert code == ErrorCode.NONE, code
+
+    def go_on(self) -> None:
+        """Another slice of the moves, or their last step."""
+        self.store.clock.advance(self.random.choice([10, 500, 5000]))
+        for slot in self.store.manager.moves.turn(self.store.clock.monotonic_ms()):
+            log = self.store.manager.log(slot)
+            assert log is not None
+            self.mark(synced=log.name, end=log.log_end_offset)
+
     def restart(self) -> None:
         clean = self.random.random() < 0.5
         self.store.stop(clean=clean)
@@ -164,7 +195,12 @@ class Workload:
             + [self.flush, self.pass_time, self.checkpoint, self.delete_records]
             + [self.compact, self.compact, self.create, self.delete, self.restart]
         )  # fmt: skip
-        for _ in range(steps):
+        moving = [self.move] * 3 + [self.go_on] * 20
+        if self.moves == SOME_MOVES:
+            operations += moving
+        for step in range(steps):
+            if self.moves == ONLY_MOVES and step == FILLED_AFTER:
+                operations = [self.flush_all, *moving]
             operation = self.random.choice(operations)
             self.mark(step=operation.__name__)
             operation()
@@ -175,9 +211,9 @@ def id_of(name: str) -> bytes:
 
 
 def main() -> int:
-    directory, log, seed, steps = sys.argv[1:]
+    directory, log, seed, steps, moves = sys.argv[1:]
     mark = Marker(Path(log))
-    workload = Workload(Path(directory), mark, int(seed))
+    workload = Workload(Path(directory), mark, int(seed), moves)
     try:
         workload.run(int(steps))
     except StorageError as error:

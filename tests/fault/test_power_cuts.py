@@ -22,7 +22,15 @@ import pytest
 from doubles.compaction import stored_batches
 from doubles.log_store import LogStore, append, batch
 from fault.shim import shimmed
-from fault.storage_workload import COMPACTED, CONFIG, id_of, value_of
+from fault.storage_workload import (
+    COMPACTED,
+    CONFIG,
+    NO_MOVES,
+    ONLY_MOVES,
+    SOME_MOVES,
+    id_of,
+    value_of,
+)
 from fault.write_log import JOURNAL, STRICT, Change, Disk, marks, read_log
 
 from kbroker.record.batch import Record
@@ -44,12 +52,12 @@ def work() -> Iterator[Path]:
         yield Path(path)
 
 
-def record(work: Path, seed: int) -> list[Change]:
+def record(work: Path, seed: int, moves: str) -> list[Change]:
     log, root = work / "changes", work / "root"
     root.mkdir()
     command = [sys.executable, "-m", "fault.storage_workload"]
     finished = subprocess.run(
-        [*command, str(root), str(log), str(seed), str(STEPS)],
+        [*command, str(root), str(log), str(seed), str(STEPS), moves],
         env={**os.environ, "PYTHONPATH": f"{TESTS.parent}:{TESTS}", **shimmed(root, log=log)},
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
@@ -83,10 +91,15 @@ class Promises:
             self.step = fact.get("step", self.step)
 
 
+def stored_records(log: PartitionLog) -> list[Record]:
+    """Every record that is served."""
+    found = [r for b in stored_batches(log) if not b.is_control for r in b.records()]
+    return [one for one in found if one.offset >= log.log_start_offset]
+
+
 def check_values(log: PartitionLog) -> list[Record]:
     """Every record that is served, each at its own offset with its own key and value."""
-    found = [r for b in stored_batches(log) if not b.is_control for r in b.records()]
-    found = [one for one in found if one.offset >= log.log_start_offset]
+    found = stored_records(log)
     for one in found:
         assert one.key is not None
         generation = 1 if one.key == b"txn" else 0
@@ -121,56 +134,87 @@ def check_sparse(log: PartitionLog, promises: Promises, end: int) -> None:
         assert is_tombstone or newest.get(key, -1) >= offset, (key, offset, newest.get(key))
 
 
-def check_state(root: Path, promises: Promises) -> None:
+def open_log(store: LogStore, name: str, number: int) -> PartitionLog:
+    topic = name.rpartition("-")[0]
+    options = COMPACTED if topic == "c" else CONFIG
+    topic_id = {} if topic in "tc" else {"topic_id": id_of(topic)}
+    log = store.try_open(topic, 0, slot=number, **options, **topic_id)
+    assert log is not None, f"{name}: {store.manager.offline_reason(number)}"
+    return log
+
+
+def check_log(log: PartitionLog, promises: Promises, end: int) -> None:
+    (check_sparse if log.topic == "c" else check_kept)(log, promises, end)
+
+
+def places(root: Path, name: str) -> list[str]:
+    """Directories of a partition, those of its moves included."""
+    found = [*root.glob(f"logs-*/{name}"), *root.glob(f"logs-*/{name}.*-future")]
+    return [str(path.relative_to(root)) for path in found]
+
+
+def end_moves(store: LogStore) -> None:
+    """What was on its way arrives."""
+    moves = store.manager.moves
+    for _ in range(1000):
+        if not moves:
+            return
+        store.clock.advance(100)
+        moves.turn(store.clock.monotonic_ms())
+    raise AssertionError("the moves do not end")
+
+
+def check_state(root: Path, promises: Promises, moves: str) -> None:
     """Open what a cut left; everything promised is there, and it goes on."""
     if not (root / "logs-0").exists():
         assert not promises.ends
         return
-    store = LogStore(root)
+    store = LogStore(root, dirs=1 if moves == NO_MOVES else 2)
     try:
-        for number, (name, end) in enumerate(sorted(promises.ends.items())):
-            if name in promises.removing:
-                if name in promises.removed:
-                    assert not (root / "logs-0" / name).exists(), f"{name} is back"
-                continue
-            topic = name.rpartition("-")[0]
-            options = COMPACTED if topic == "c" else CONFIG
-            topic_id = {} if topic in "tc" else {"topic_id": id_of(topic)}
-            log = store.try_open(topic, 0, slot=number, **options, **topic_id)
-            assert log is not None, f"{name}: {store.manager.offline_reason(number)}"
-            if topic == "c":
-                check_sparse(log, promises, end)
-            else:
-                check_kept(log, promises, end)
-            before = log.log_end_offset
-            assert append(log, batch([b"next"])) == before
+        for name in promises.removed:
+            assert not list(root.glob(f"logs-*/{name}")), f"{name} is back"
+        present = sorted(promises.ends.keys() - promises.removing)
+        logs = [open_log(store, name, number) for number, name in enumerate(present)]
+        for log in logs:
+            check_log(log, promises, promises.ends[log.name])
+        before = {log.name: check_values(log) for log in logs}
+        for log in logs:
+            end = log.log_end_offset
+            assert append(log, batch([b"next"])) == end
+        end_moves(store)
+        for log in logs:
+            assert len(places(root, log.name)) == 1, places(root, log.name)
+            assert stored_records(log)[:-1] == before[log.name], log.name
         store.stop(clean=True)
         store.start(clean=True)
-        for number, name in enumerate(sorted(set(promises.ends) - promises.removing)):
-            topic = name.rpartition("-")[0]
-            options = COMPACTED if topic == "c" else CONFIG
-            topic_id = {} if topic in "tc" else {"topic_id": id_of(topic)}
-            assert store.try_open(topic, 0, slot=number, **options, **topic_id) is not None, name
+        for number, name in enumerate(present):
+            assert stored_records(open_log(store, name, number))[:-1] == before[name], name
     finally:
         store.stop(clean=False)
 
 
-@pytest.mark.parametrize("run", range(RUNS))
-@pytest.mark.parametrize("rules", [JOURNAL, STRICT])
-def test_power_cut_leaves_all_that_was_synced(
-    work: Path, rules: str, run: int, seed: int, scale: int
-) -> None:
-    changes = record(work, seed + run)
+def is_switch(change: Change) -> bool:
+    """A future replica gets the partition's name."""
+    return change.op == "R" and change.path.endswith("-future")
+
+
+def check_cuts(work: Path, run_seed: int, seed: int, rules: str, cuts: int, moves: str) -> None:
+    """Record a run, cut it at random moments, and open what is left each time."""
+    changes = record(work, run_seed, moves)
     chance = random.Random(seed)
-    for number in range(CUTS * scale):
+    # Where replicas take their last step: half of the cuts come around it.
+    switches = [n for n, one in enumerate(changes, 1) if is_switch(one)]
+    for number in range(cuts):
         cut = chance.randrange(1, len(changes) + 1)
+        if switches and number % 2:
+            cut = min(len(changes), max(1, chance.choice(switches) + chance.randint(-8, 12)))
         promises = Promises(marks(changes[:cut]))
         state = work / "state"
         state_seed = chance.getrandbits(32)
         disk = Disk(work / "root", changes[:cut])
         disk.write(state, random.Random(state_seed), rules)
         try:
-            check_state(state, promises)
+            check_state(state, promises, moves)
         except AssertionError as error:
             last = disk.last._replace(data=b"") if disk.last else None
             raise AssertionError(
@@ -178,3 +222,20 @@ def test_power_cut_leaves_all_that_was_synced(
                 f"{promises.step}: {error}"
             ) from error
         shutil.rmtree(state)
+
+
+@pytest.mark.parametrize("run", range(RUNS))
+@pytest.mark.parametrize("rules", [JOURNAL, STRICT])
+def test_power_cut_leaves_all_that_was_synced(
+    work: Path, rules: str, run: int, seed: int, scale: int
+) -> None:
+    check_cuts(work, seed + run, seed, rules, CUTS * scale, NO_MOVES)
+
+
+@pytest.mark.parametrize("moves", [SOME_MOVES, ONLY_MOVES])
+@pytest.mark.parametrize("rules", [JOURNAL, STRICT])
+def test_power_cut_while_replicas_move_leaves_all_that_was_synced(
+    work: Path, rules: str, moves: str, seed: int, scale: int
+) -> None:
+    """The partition is in one directory in the end, with every record, and stays there."""
+    check_cuts(work, seed, seed, rules, CUTS * scale, moves)

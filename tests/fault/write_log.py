@@ -7,7 +7,8 @@ A cut lies between two records. What was synced before it is on the disk. Of the
   the last one torn anywhere; bytes that never came are zeros;
 - a directory has the first few of its changes since its last sync. By ``JOURNAL`` the names of all
   directories change in one order, and a sync of any file takes along what came before it, as on
-  ext4. By ``STRICT`` each directory is on its own and only its own sync counts, as POSIX has it.
+  ext4. By ``STRICT`` each directory is on its own and only its own sync counts, as POSIX has it:
+  what was removed from a directory that had got another name may be gone, and that name, too.
 """
 
 from __future__ import annotations
@@ -189,6 +190,7 @@ class Disk:
         prefix = _some(chance, max(self._durable), count)
         in_directory: dict[str, int] = {}
         names: dict[str, _File | None] = {}
+        undone = _Undone()
         for number, (change, directory, file) in enumerate(self._namings):
             if rules == STRICT:
                 if directory not in in_directory:
@@ -196,19 +198,55 @@ class Disk:
                     in_directory[directory] = _some(chance, durable, count)
                 prefix = in_directory[directory]
             if number >= prefix:
+                undone.add(change)
                 continue
-            if change.op in "CD":
-                if directory == self._root or directory in names:
-                    names[change.path] = file if change.op == "C" else None
-            elif change.op in "UX":
-                for path in [p for p in names if _is_within(p, change.path)]:
-                    del names[path]
-            elif change.path in names:
-                for path in [p for p in names if _is_within(p, change.other)]:
-                    del names[path]
-                for path in [p for p in names if _is_within(p, change.path)]:
-                    names[change.other + path[len(change.path) :]] = names.pop(path)
+            path, other = undone.place(change.path), undone.place(change.other)
+            if path is not None and other is not None:
+                _rename(names, change.op, path, other, file, self._root)
         return dict(sorted(names.items()))
+
+
+class _Undone:
+    """Directories whose new name did not survive: what was done in them later may have.
+
+    By STRICT only; by JOURNAL nothing survives that came after.
+    """
+
+    def __init__(self) -> None:
+        self._names: list[tuple[str, str | None]] = []  # the name, and what it was before
+
+    def add(self, change: Change) -> None:
+        if change.op == "R":
+            self._names.append((change.other, change.path))
+        elif change.op == "D":
+            self._names.append((change.path, None))
+
+    def place(self, path: str) -> str | None:
+        """Where a path of the program lies on the disk, None if its directory is not there."""
+        for name, before in reversed(self._names):
+            if _is_within(path, name):
+                if before is None:
+                    return None
+                path = before + path[len(name) :]
+        return path
+
+
+def _rename(
+    names: dict[str, _File | None], op: str, path: str, other: str, file: _File | None, root: str
+) -> None:
+    """One change of names that survived."""
+    if op in "CD":
+        directory = os.path.dirname(path)
+        if directory == root or directory in names:
+            names[path] = file if op == "C" else None
+    elif op in "UX":
+        for gone in [p for p in names if _is_within(p, path)]:
+            del names[gone]
+    elif path in names:
+        for gone in [p for p in names if _is_within(p, other)]:
+            del names[gone]
+        for moved in [p for p in names if _is_within(p, path)]:
+            names[other + moved[len(path) :]] = names.pop(moved)
 
 
 def _is_within(path: str, parent: str) -> bool:

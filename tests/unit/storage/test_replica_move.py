@@ -19,7 +19,11 @@ from doubles.log_store import (
 from kbroker.errors import ErrorCode
 from kbroker.storage import replica_move, replica_moves
 from kbroker.storage.checkpoint import OffsetCheckpoint
-from kbroker.storage.formats import LOG_START_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
+from kbroker.storage.formats import (
+    CLEANER_CHECKPOINT,
+    LOG_START_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+)
 from kbroker.storage.partition_metadata import write_partition_metadata
 from kbroker.storage.replica_moves import RATE_KEY
 
@@ -85,6 +89,20 @@ def test_move_takes_every_segment_along_and_the_log_goes_on(store):
     assert not (Path(target) / "t-0" / "moved.txt").exists()
     log = store.restart(clean=False, **small())
     assert (log.log_dir, log.log_start_offset, log.log_end_offset) == (target, 2, 6)
+
+
+def test_move_takes_the_line_of_the_cleaner_along(store):
+    """It says that the log has gaps, also when the topic is not compacted any more."""
+    log = store.open(**small())
+    old = log.log_dir
+    append(log, batch())
+    OffsetCheckpoint(old, CLEANER_CHECKPOINT).merge({KEY: 1, ("other", 0): 5})
+
+    target = move(store, log)
+    assert turns(store) == [0]
+
+    assert OffsetCheckpoint(target, CLEANER_CHECKPOINT).read() == {KEY: 1}
+    assert OffsetCheckpoint(old, CLEANER_CHECKPOINT).read() == {("other", 0): 5}
 
 
 def test_move_while_records_come_in_loses_none(store):
