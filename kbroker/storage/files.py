@@ -6,6 +6,7 @@ import ctypes
 import errno
 import os
 import re
+from contextlib import suppress
 
 from kbroker.storage.formats import TEMPORARY_SUFFIX
 
@@ -26,6 +27,19 @@ def sync_directory(path: str) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def make_directories(path: str) -> None:
+    """Make a directory and those above it that are missing, durably. Raises OSError."""
+    path = os.path.abspath(path)
+    missing = []
+    while not os.path.isdir(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    for made in reversed(missing):
+        os.makedirs(made, exist_ok=True)
+        with suppress(PermissionError):  # one may make names in a directory and not open it
+            sync_directory(os.path.dirname(made))
 
 
 def sync_file_system(fd: int) -> bool:

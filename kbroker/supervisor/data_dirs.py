@@ -17,7 +17,7 @@ import time
 from kbroker.config.loader import BrokerConfig
 from kbroker.config.properties import PropertiesError, read_properties
 from kbroker.errors import ConfigError
-from kbroker.storage.files import replace_file, sync_directory
+from kbroker.storage.files import make_directories, replace_file, sync_directory
 from kbroker.storage.log_dir import scan_partitions
 
 log = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ class DataDirs:
         deadline = time.monotonic() + LOCK_WAIT_S
         for path in config.log_dirs:
             try:
-                os.makedirs(path, exist_ok=True)
+                make_directories(path)
                 fd = os.open(os.path.join(path, LOCK_NAME), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
             except OSError as error:
                 reason = os.strerror(error.errno or 0).lower()

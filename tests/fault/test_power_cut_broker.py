@@ -3,7 +3,7 @@
 As ``test_power_cuts``, with every process of a broker behind the shim, its metadata store included,
 and ``log.flush.interval.messages=1``, so that acknowledged means synced. Topics come and go, a
 compacted one is cleaned all along, a group commits, transactions over two partitions end, segments
-roll and are deleted.
+roll and are deleted, replicas move between the log directories.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from doubles.log_dir_moves import alter, replicas
 from fault.history import COMMITTED, entries_of
 from fault.shim import broker_command, shimmed
 from fault.wire_client import LATEST, WireClient, batch_of, produce_request
@@ -69,6 +70,14 @@ def work() -> Iterator[Path]:
         yield Path(path)
 
 
+def dirs_of(root: Path) -> list[str]:
+    return [str(root / name) for name in ("a", "b")]
+
+
+def settings_for(root: Path) -> dict[str, object]:
+    return {**SETTINGS, "log.dirs": ",".join(dirs_of(root))}
+
+
 class Recording:
     """A broker at work behind the shim; what was promised when is marked in the log."""
 
@@ -86,7 +95,7 @@ class Recording:
 
     def run(self) -> list[Change]:
         command = broker_command(shimmed(self.root, log=self.log))
-        settings = {**SETTINGS, "log.dirs": self.root}
+        settings = settings_for(self.root)
         with Broker(settings, directory=self.root.parent, command=command) as broker:
             with WireClient((broker.host, broker.port)) as self.client:
                 self.client.create_topic(KEPT)
@@ -97,7 +106,7 @@ class Recording:
                 self.mark(created=SPARSE)
                 self.start_payer()
                 actions = [self.produce] * 12 + [self.delete_records, self.create, self.delete]
-                actions += [self.commit] * 2 + [self.pay] * 3
+                actions += [self.commit] * 2 + [self.pay] * 3 + [self.move]
                 for _ in range(ROUNDS):
                     self.random.choice(actions)()
                 wait_until(lambda: "compacted offsets" in broker.log_text, 10, "compacted")
@@ -129,6 +138,15 @@ class Recording:
         part = cls.DeleteRecordsPartition(partition_index=0, offset=start)
         topic = cls.DeleteRecordsTopic(name=KEPT, partitions=[part])
         self.client.call(cls(topics=[topic], timeout_ms=5000), 1)
+
+    def move(self) -> None:
+        """Some replica goes to the other directory, or stays if it was on its way."""
+        places = replicas(self.client)
+        topic, partition = self.random.choice(
+            sorted(key for key in places if not key[0].startswith("__"))
+        )
+        where = self.random.choice(dirs_of(self.root))
+        assert alter(self.client, {where: {topic: [partition]}}) == {(topic, partition): 0}
 
     def create(self) -> None:
         self.topics += 1
@@ -322,7 +340,8 @@ def test_power_cut_of_a_broker_loses_nothing_acknowledged(
         directory = work / "cut"
         disk.write(directory / "data", chance, chance.choice([JOURNAL, STRICT]))
         context = f"cut {number} after change {cut} of {len(changes)}"
-        with Broker(SETTINGS, directory=directory, start_timeout=10) as broker:
+        settings = settings_for(directory / "data")
+        with Broker(settings, directory=directory, start_timeout=60) as broker:
             try:
                 wait_until(lambda b=broker: "processes are ready" in b.log_text, 10, "all ready")
                 with WireClient((broker.host, broker.port)) as client:

@@ -13,6 +13,7 @@ from kbroker.config.loader import BrokerConfig
 from kbroker.errors import ConfigError
 from kbroker.metastore import paths
 from kbroker.metastore.embedded import EmbeddedStore
+from kbroker.storage import files
 from kbroker.supervisor import data_dirs
 from kbroker.supervisor.data_dirs import DataDirs, new_cluster_id
 
@@ -40,6 +41,19 @@ def test_first_start_writes_identity_into_every_directory(tmp_path: Path) -> Non
         "cluster.id": dirs.cluster_id,
     }
     dirs.release()
+
+
+def test_new_directories_are_synced_down_from_the_first_that_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that is synced is nothing on a disk that has lost the name of its directory."""
+    synced: list[str] = []
+    monkeypatch.setattr(files, "sync_directory", synced.append)
+
+    DataDirs.open(config(tmp_path / "a" / "b" / "c")).release()
+
+    made = [str(tmp_path), str(tmp_path / "a"), str(tmp_path / "a" / "b")]
+    assert synced[:3] == made
 
 
 def test_later_start_keeps_identity(tmp_path: Path) -> None:
