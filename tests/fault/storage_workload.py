@@ -23,6 +23,7 @@ from kbroker.storage.cleaner_checkpoints import CleanerCheckpoints
 from kbroker.storage.files import sync_directory
 from kbroker.storage.partition_log import PartitionLog
 from kbroker.storage.replica_moves import RATE_KEY
+from kbroker.storage.retention import RetentionPolicy
 
 CONFIG = {
     "segment.bytes": 3000,
@@ -35,6 +36,7 @@ COMPACTED = {**CONFIG, "cleanup.policy": ("compact",)}
 KEPT, SPARSE = ("t", 0), ("c", 0)
 KEYS = 8
 PRODUCER = 7
+RETAINED_BYTES = 4000
 # A move takes a few turns: slices of 2000 bytes.
 MOVE_RATE = 10_000
 FILLED_AFTER = 40  # steps
@@ -131,6 +133,19 @@ class Workload:
         self.mark(deleting=log.name, start=start)
         log.delete_records(start)
 
+    def retain(self) -> None:
+        """Retention by size: the oldest segments go."""
+        log = self.kept
+        start, excess = log.log_start_offset, log.size - RETAINED_BYTES
+        for segment in log.segments:
+            if not 0 < segment.size <= excess:
+                break
+            excess -= segment.size
+            start = max(start, segment.next_offset)
+        self.mark(deleting=log.name, start=start)
+        log.delete_old_segments(RetentionPolicy(True, None, RETAINED_BYTES), NOW_MS)
+        assert log.log_start_offset == start
+
     def compact(self) -> None:
         self.sparse.flush()
         self.mark(synced=self.sparse.name, end=self.sparse.log_end_offset)
@@ -192,7 +207,7 @@ class Workload:
     def run(self, steps: int) -> None:
         operations = (
             [self.append_kept] * 8 + [self.append_sparse] * 10 + [self.transact] * 3
-            + [self.flush, self.pass_time, self.checkpoint, self.delete_records]
+            + [self.flush, self.pass_time, self.checkpoint, self.delete_records, self.retain]
             + [self.compact, self.compact, self.create, self.delete, self.restart]
         )  # fmt: skip
         moving = [self.move] * 3 + [self.go_on] * 20
