@@ -37,7 +37,8 @@ DEFAULTS = {
 }
 
 POLL_S = 0.002
-STOP_TIMEOUT_S = 5.0
+# What a stop may take beyond a shutdown.timeout.ms that was set.
+STOP_SLACK_S = 5.0
 RUNTIME_DIR_BYTES_MAX = 50  # a Unix socket's path is short
 # WIRE: ApiVersions (key 18) version 0, correlation id 1, no client id; the answer repeats the
 # correlation id.
@@ -139,10 +140,15 @@ class Broker:
         if self.config["listeners"] == DEFAULTS["listeners"]:
             self.config["listeners"] = f"PLAINTEXT://{self.bootstrap}"
 
-    def stop(self, timeout: float = STOP_TIMEOUT_S) -> int:
-        """SIGTERM, and wait; returns the exit code. Does nothing when it is not running."""
+    def stop(self, timeout: float | None = None) -> int:
+        """SIGTERM, and wait; returns the exit code. Does nothing when it is not running.
+
+        timeout: seconds; without it the broker's own limit and a little more.
+        """
         if self._process is None:
             return 0
+        if timeout is None:
+            timeout = int(self.config.get("shutdown.timeout.ms", 0)) / 1000 + STOP_SLACK_S
         if self._process.poll() is None:
             self._process.terminate()
             try:

@@ -108,7 +108,7 @@ class Survivor:
     """A broker on a damaged copy of the template."""
 
     def __init__(self, template: Path, directory: Path) -> None:
-        self.broker = Broker(SETTINGS, directory=directory, start_timeout=10)
+        self.broker = Broker(SETTINGS, directory=directory, start_timeout=60)
         shutil.copytree(template, self.broker.data_dir)
         self.data_dir = self.broker.data_dir
 
@@ -314,7 +314,7 @@ def test_first_directory_dead_leaves_the_others_in_service(tmp_path: Path) -> No
     dead.touch()
     settings = {"log.dirs": f"{dead},{good}"}
     for _ in range(2):
-        with Broker(settings, directory=tmp_path / "b", start_timeout=10) as broker:
+        with Broker(settings, directory=tmp_path / "b", start_timeout=60) as broker:
             assert f"data directory {dead} is left out" in broker.log_text
             with WireClient((broker.host, broker.port)) as client:
                 if not client.metadata(TOPIC).topics[0].partitions:

@@ -111,7 +111,8 @@ def broker() -> Iterator[Broker]:
     if elsewhere:
         yield Elsewhere(elsewhere)  # type: ignore[misc]
         return
-    with Broker(SETTINGS) as running:
+    with Broker(SETTINGS, start_timeout=60) as running:
+        wait_until(lambda: "processes are ready" in running.log_text, 60, "all run")
         yield running
 
 

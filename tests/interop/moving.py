@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from confluent_kafka import (
     Consumer,
     ConsumerGroupTopicPartitions,
     KafkaError,
+    KafkaException,
     Producer,
     TopicCollection,
     TopicPartition,
@@ -32,6 +34,16 @@ from confluent_kafka.admin import (
 
 from kbroker.testing import wait_until
 
+T = TypeVar("T")
+
+# What a broker says that has its name in the metadata and is not ready.
+STARTING = {
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+}
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 GROUP = "moving-group"
 COMPACTED = "compacted"
@@ -102,7 +114,8 @@ def send(
 
 def transaction(bootstrap: str, name: str, topic: str, end: str, count: int = 3) -> Producer:
     """A transaction that is to be committed, aborted, or left ``open``."""
-    client = producer(bootstrap, transactional_id=name)
+    # One that is left open outlives a slow machine: the broker ends it no sooner than this.
+    client = producer(bootstrap, transactional_id=name, transaction_timeout_ms=900_000)
     client.init_transactions(20)
     client.begin_transaction()
     for number in range(count):
@@ -178,24 +191,45 @@ def fill_round(bootstrap: str, turn: int, old_formats: bool) -> None:
                 send(bootstrap, name, values, keys=keys, partition=number, compression_type=codec)
 
 
+def once_settled(call: Callable[[], T]) -> T:
+    """What a broker that has just started answers once it leads and has loaded everything."""
+
+    def attempt() -> tuple[T]:
+        try:
+            return (call(),)
+        except KafkaException as error:
+            if error.args[0].code() not in STARTING:
+                raise
+            raise AssertionError(str(error)) from error
+
+    return wait_until(attempt, 60, "the broker has settled")[0]
+
+
 def commit_offsets(bootstrap: str, offsets: Mapping[tuple[str, int], int]) -> None:
     rows = [TopicPartition(topic, number, offset) for (topic, number), offset in offsets.items()]
     wanted = [ConsumerGroupTopicPartitions(GROUP, rows)]
 
-    def commit() -> bool:  # the first answers may say that the coordinator is loading
+    def commit() -> None:
         with admin(bootstrap) as client:
             for done in client.alter_consumer_group_offsets(wanted).values():
                 done.result()
+
+    def committed() -> bool:
+        once_settled(commit)
         return committed_offsets(bootstrap) == dict(offsets)
 
-    wait_until(commit, 20, "the offsets are committed")
+    wait_until(committed, 20, "the offsets are committed")
 
 
 def committed_offsets(bootstrap: str) -> dict[tuple[str, int], int]:
     wanted = [ConsumerGroupTopicPartitions(GROUP)]
-    with admin(bootstrap) as client:
-        (done,) = client.list_consumer_group_offsets(wanted).values()
-        rows = done.result().topic_partitions
+
+    def listed() -> list[TopicPartition]:
+        with admin(bootstrap) as client:
+            (done,) = client.list_consumer_group_offsets(wanted).values()
+            return list(done.result().topic_partitions)
+
+    rows = once_settled(listed)
     return {(row.topic, row.partition): row.offset for row in rows}
 
 
@@ -219,6 +253,11 @@ def topic_settings(bootstrap: str, names: Iterable[str]) -> dict[str, dict[str, 
         }
 
 
+def bounds_of(client: Consumer, place: tuple[str, int]) -> tuple[int, int]:
+    low, high = client.get_watermark_offsets(TopicPartition(*place), timeout=20)
+    return low, high
+
+
 def read_all(bootstrap: str) -> dict[tuple[str, int], Partition]:
     """Everything in every partition, internal topics too."""
     every = reader(bootstrap, "read_uncommitted")
@@ -227,9 +266,7 @@ def read_all(bootstrap: str) -> dict[tuple[str, int], Partition]:
         for name, topic in sorted(every.list_topics(timeout=20).topics.items())
         for number in sorted(topic.partitions)
     ]
-    bounds = {
-        place: every.get_watermark_offsets(TopicPartition(*place), timeout=20) for place in places
-    }
+    bounds = {place: once_settled(partial(bounds_of, every, place)) for place in places}
     starts = {place: low for place, (low, _) in bounds.items()}
     rows = records(every, starts)
     every.close()

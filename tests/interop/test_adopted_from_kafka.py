@@ -34,6 +34,7 @@ def served(log_dirs: list[Path], broker_id: int, home: Path) -> Broker:
             "log.cleaner.enable": "false",
         },
         directory=home / "kbroker",
+        start_timeout=60,
     )
 
 

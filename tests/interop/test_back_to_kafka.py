@@ -33,7 +33,8 @@ INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
 
 def kbroker(log_dirs: list[Path], home: Path) -> Broker:
     settings = {**INTERNAL, "log.dirs": ",".join(map(str, log_dirs)), "broker.id": "1"}
-    return Broker(settings, directory=home / "kbroker")
+    settings["shutdown.timeout.ms"] = "60000"  # the way back is after a clean stop only
+    return Broker(settings, directory=home / "kbroker", start_timeout=60)
 
 
 def filled(log_dirs: list[Path], home: Path, *, rounds: int, with_ids: bool = True) -> Seen:
@@ -151,9 +152,13 @@ def check_group_is_known(bootstrap: str) -> None:
     from confluent_kafka import ConsumerGroupTopicPartitions
 
     wanted = [ConsumerGroupTopicPartitions("of-the-new-protocol")]
-    with moving.admin(bootstrap) as client:
-        (done,) = client.list_consumer_group_offsets(wanted).values()
-        assert done.result().topic_partitions
+
+    def listed() -> list[Any]:
+        with moving.admin(bootstrap) as client:
+            (done,) = client.list_consumer_group_offsets(wanted).values()
+            return list(done.result().topic_partitions)
+
+    assert moving.once_settled(listed)
 
 
 @pytest.mark.slow
