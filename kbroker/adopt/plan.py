@@ -232,7 +232,8 @@ def _plan_from_metadata(plan: Plan, metadata: MetadataImage, found: Found) -> No
     for name in sorted(found):
         plan.notes.append(
             f"Topic {name} is on disk, but the metadata does not know it: it was deleted, or made"
-            " by another broker later. Its directories stay, and are not served."
+            " by another broker later. Its directories stay, and are not served; when a topic of"
+            " that name is made, it begins empty, and they become -stray."
         )
     plan.broker_configs, notes = kept_broker_settings(metadata, plan.identity.broker_id)
     plan.notes += notes

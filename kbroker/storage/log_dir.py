@@ -24,6 +24,7 @@ from kbroker.storage.formats import (
     DELETE_DIR_SUFFIX,
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_CHECKPOINT,
+    LOG_SUFFIX,
     MOVED_MARKER,
     QUARANTINE_MARKER,
     RECOVERY_POINT_CHECKPOINT,
@@ -72,6 +73,14 @@ def scan_futures(directory: str) -> dict[TopicPartition, list[str]]:
             if parsed is not None and entry.is_dir(follow_symlinks=False):
                 found.setdefault(parsed, []).append(entry.path)
     return found
+
+
+def _holds_records(directory: str) -> bool:
+    """Whether a partition's directory has a log file that is not empty. Raises OSError."""
+    with os.scandir(directory) as entries:
+        return any(
+            entry.name.endswith(LOG_SUFFIX) and entry.stat().st_size > 0 for entry in entries
+        )
 
 
 class LogDir:
@@ -162,10 +171,10 @@ class LogDir:
 
     # ---- making and removing partitions ----
 
-    def belongs(self, key: TopicPartition, topic_id: bytes) -> bool:
+    def belongs(self, key: TopicPartition, topic_id: bytes, *, is_new: bool) -> bool:
         """Whether the partition's directory is of this topic id; adopts one that does not say.
 
-        Raises OSError.
+        is_new: the partition was never opened; then no log can be its own. Raises OSError.
         """
         path = self.partition_path(key)
         try:
@@ -173,6 +182,8 @@ class LogDir:
         except CorruptMetadataError as error:
             log.warning("%s; writing it anew", error)
             found = None
+        if found is None and is_new and _holds_records(path):
+            return False  # of brokers before 2.8, which wrote no topic ids
         if found is None:
             write_partition_metadata(path, topic_id)
             return True

@@ -184,7 +184,8 @@ class LogManager:
             topic, topic_id, partition, slot, log_dir.path, log_dir.partition_path(key)
         )
         try:
-            opened = self._open_in(log_dir, key, identity, leader_epoch, topic_config)
+            created = self._ensure_created(log_dir, key, topic_id, is_new=is_new)
+            opened = self._open_in(log_dir, key, identity, leader_epoch, topic_config, created)
         except DamagedLogError as error:
             log_dir.quarantine(key, error)
             self._refuse(slot, key, f"damaged: {error}")
@@ -473,9 +474,9 @@ class LogManager:
         identity: LogIdentity,
         leader_epoch: int,
         topic_config: TopicConfig,
+        created: bool,
     ) -> PartitionLog:
         settings = self._settings(topic_config)
-        created = self._ensure_created(log_dir, key, identity.topic_id)
         quarantined = log_dir.is_quarantined(key)
         options = LoadOptions(
             clean=self._is_clean(log_dir.path) and not quarantined,
@@ -502,10 +503,12 @@ class LogManager:
             created=created,
         )
 
-    def _ensure_created(self, log_dir: LogDir, key: TopicPartition, topic_id: bytes) -> bool:
+    def _ensure_created(
+        self, log_dir: LogDir, key: TopicPartition, topic_id: bytes, *, is_new: bool
+    ) -> bool:
         """Make the partition's directory exist and belong to this topic id; True when it is new."""
         if log_dir.holds(key):
-            if log_dir.belongs(key, topic_id):
+            if log_dir.belongs(key, topic_id, is_new=is_new):
                 return False
             log_dir.set_stray_aside(key)
         if log_dir.died(key):

@@ -138,8 +138,9 @@ class LogStore:
     ) -> PartitionLog | None:
         topic_id = config.pop("topic_id", TOPIC_ID)
         epoch = config.pop("leader_epoch", 0)
+        is_new = config.pop("is_new", True)
         return self.manager.open_partition(
-            topic, topic_id, partition, slot, 1, epoch, topic_config(**config)
+            topic, topic_id, partition, slot, 1, epoch, topic_config(**config), is_new=is_new
         )
 
     def restart(self, *, clean: bool, **config: Any) -> PartitionLog:

@@ -121,6 +121,16 @@ def test_topic_of_zookeeper_mode_is_registered_so_that_nothing_is_deleted(tmp_pa
     assert "are not known" in capsys.readouterr().out
 
 
+def test_topic_that_the_metadata_does_not_know_is_told_and_left_alone(tmp_path, capsys):
+    directory = kraft_dir(tmp_path)
+    write_log(directory, "gone-0", None)
+
+    assert adopt(directory) == 0
+
+    assert "gone" not in Registered(directory).topics
+    assert "Topic gone is on disk, but the metadata does not know it" in capsys.readouterr().out
+
+
 def test_dry_run_tells_the_plan_and_changes_nothing(tmp_path, capsys):
     directory = kraft_dir(tmp_path)
     (directory / ".lock").unlink()

@@ -338,6 +338,25 @@ def test_directory_of_another_topic_id_is_kept_aside(store):
     assert (stray / ("0" * 20 + ".log")).stat().st_size == len(batch([b"old"]))
 
 
+def test_directory_without_a_topic_id_is_not_that_of_a_new_topic(tmp_path):
+    """Of a broker before 2.8, and a topic that its metadata did not know: kbroker-adopt says that
+    it is not served.
+    """
+    store = LogStore(tmp_path)
+    log = store.open()
+    append(log, batch([b"old"]))
+    store.stop(clean=True)
+    store.path("partition.metadata").unlink()
+    store.start(clean=True)
+
+    log = store.open(topic_id=bytes(16))
+
+    assert stored_values(log) == []
+    (stray,) = Path(store.dirs[0]).glob("t-0.*-stray")
+    assert (stray / f"{0:020}.log").stat().st_size > 0
+    store.stop(clean=True)
+
+
 def test_directory_without_a_topic_id_is_adopted(store):
     log = store.open()
     append(log, batch([b"old"]))
@@ -345,7 +364,7 @@ def test_directory_without_a_topic_id_is_adopted(store):
     store.path("partition.metadata").unlink()
     store.start(clean=True)
 
-    log = store.open()
+    log = store.open(is_new=False)
 
     assert stored_values(log) == [(0, b"old")]
     assert store.path("partition.metadata").exists()
