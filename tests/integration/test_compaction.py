@@ -16,7 +16,9 @@ from confluent_kafka.admin import (
     NewTopic,
     ResourceType,
 )
+from doubles.message_sets import OldMessage, set_bytes, wrapper_bytes
 
+from kbroker.record.compression import GZIP
 from kbroker.testing import Broker
 from kbroker.testing.waiting import wait_until
 
@@ -254,3 +256,26 @@ def test_compaction_by_several_threads_shares_a_throttle_that_can_be_changed(tmp
         for topic in topics:
             wait_for_end(broker, topic)
             assert {key: value for _, key, value in read_all(broker, topic)} == last[topic]
+
+
+def test_messages_of_a_broker_before_this_one_are_compacted(broker: Broker) -> None:
+    """Formats 0 and 1, below what is produced today."""
+    create(broker)
+    broker.stop()
+    rows = [OldMessage(n, -1, b"key-%d" % (n % 7), b"old-%d" % n) for n in range(60)]
+    data = set_bytes(0, rows[:20]) + wrapper_bytes(0, GZIP, rows[20:40])
+    data += wrapper_bytes(1, GZIP, [row._replace(timestamp=1000) for row in rows[40:]])
+    directory = broker.data_dir / "table-0"
+    for path in directory.glob("0*"):
+        path.unlink()
+    (directory / f"{0:020}.log").write_bytes(data)
+    (directory / f"{60:020}.log").write_bytes(b"")
+    broker.restart()
+
+    produce(broker, 2, keys=3)
+    wait_until(lambda: len(read_all(broker)) == 7 + 6, 20, "the old messages are compacted")
+
+    found = read_all(broker)
+    kept = {row.key: (row.offset, row.value) for row in rows}
+    assert {key: (offset, value) for offset, key, value in found if offset < 60} == kept
+    assert "is set aside" not in broker.log_text

@@ -11,15 +11,21 @@ from __future__ import annotations
 
 import os
 import random
+import zlib
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from doubles.compaction import Compaction, cleanable_end
 from doubles.log_store import NOW_MS, LogStore, append
-from doubles.message_sets import CODECS, OldMessage, set_bytes, wrapper_bytes
-from doubles.old_logs import adopted, stored_entries
+from doubles.message_sets import CODECS, OldMessage, message_bytes, set_bytes, wrapper_bytes
+from doubles.old_logs import adopted, entries, stored_entries
 
+from kbroker._ext.batch_cleaner import BatchCleaner
+from kbroker._ext.offset_map import OffsetMap
 from kbroker.record.builder import BatchBuilder
+from kbroker.record.compression import GZIP, compress
+from kbroker.storage.cleaned_transactions import CleanedTransactions
 from kbroker.storage.cleaner_policy import RELATIVE_OFFSET_MAX
 
 pytestmark = pytest.mark.property
@@ -213,3 +219,49 @@ def test_seeds_reach_what_they_are_for(tmp_path):
         model.store.stop(clean=False)
     assert cut
     assert tombstones
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_wrapper_around_anything_is_compacted_or_named(tmp_path, magic):
+    """Its own checksum is right, what is in it is not: nothing beyond its bytes is looked at, and
+    what is written can be read.
+    """
+    draw = random.Random(magic)
+    outcomes = {"compacted": 0, "named": 0}
+    with (tmp_path / "out").open("w+b", buffering=0) as out:
+        for _ in range(3000):
+            packed = compress(GZIP, damaged_set(draw, magic))
+            data = message_bytes(magic, OldMessage(2, -1, None, packed, GZIP))
+            found = OffsetMap(1 << 12, 0.9)
+            cleaner = BatchCleaner(
+                found, CleanedTransactions(()), nullcontext(), now_ms=NOW_MS,
+                delete_retention_ms=RETENTION_MS, decompressed_max=1 << 20,
+            )  # fmt: skip
+            try:
+                assert cleaner.index_batches(data, 0) == len(data)
+                assert cleaner.clean_batches(data) == len(data)
+            except ValueError:
+                outcomes["named"] += 1
+                continue
+            size = cleaner.write_output(out.fileno(), 0)
+            outcomes["compacted"] += 1
+            for entry in entries(os.pread(out.fileno(), size, 0)):
+                assert [row.offset for row in entry.records][-1] <= 2
+    assert min(outcomes.values()) > 200, outcomes
+
+
+def damaged_set(draw: random.Random, magic: int) -> bytes:
+    """Three messages, of which a few bytes are wrong; often with a checksum that is right."""
+    rows = [
+        OldMessage(n, -1, b"k%d" % draw.randrange(2), b"v" * draw.randrange(9)) for n in range(3)
+    ]
+    data = bytearray(set_bytes(magic, rows))
+    for _ in range(draw.randint(0, 2)):
+        at = draw.choice([draw.randrange(len(data)), 7, 8, 11, 16, 17])
+        data[at] = draw.choice([0, 1, 2, 0x7F, 0x80, 0xFF])
+    if draw.random() < 0.2:
+        del data[draw.randrange(len(data)) :]
+    if draw.random() < 0.5 and len(data) > 30:
+        checksum = zlib.crc32(data[16 : 12 + int.from_bytes(data[8:12], "big")])
+        data[12:16] = checksum.to_bytes(4, "big")
+    return bytes(data)
