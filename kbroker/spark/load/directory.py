@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kbroker.spark.load import layout, points
+from kbroker.spark.load.columns import check_columns
 from kbroker.spark.load.commits import Commit, LoadedFile, LoadError, LostRaceError
 from kbroker.spark.load.log import CommitLog, DirectoryStore, sync_directory
 from kbroker.spark.load.writer import FileOptions, RangeWriter
@@ -65,6 +66,8 @@ class Directory:
         self.files = files or FileOptions()
         self._store = DirectoryStore(self.root / layout.PRIVATE)
         self.log = CommitLog(self._store)
+        # (run, kind, topic) whose columns fit. BOUND: the topics of a run.
+        self._checked: set[tuple[str, str, str]] = set()
 
     def prepare(self) -> None:
         """Make the folders; raises LoadError when the place cannot be written, or belongs to a
@@ -137,7 +140,7 @@ class Directory:
         return newest
 
     def commit(self, commit: Commit) -> None:
-        """The commit point. Raises LostRaceError."""
+        """The commit point. Raises LostRaceError; LoadError when files do not fit the others."""
         for folder in {os.path.dirname(one.staged) for one in (*commit.added, *commit.errors)}:
             try:
                 sync_directory(self.root / folder)
@@ -146,7 +149,13 @@ class Directory:
                     f"another run has removed what this one staged in {self.root / folder}; "
                     "nothing of this run was loaded. Run one load of a destination at a time"
                 ) from err
+        # Columns of a run's loads are the same: a topic is looked at once.
+        new = {(commit.run, commit.kind, one.topic) for one in commit.added}
+        if not new <= self._checked:
+            state = self.log.state()
+            check_columns(self.root, commit, state, is_table=self.name == "delta")
         self._store.put(commit)
+        self._checked |= new
 
     def publish(self, commit: Commit) -> None:
         """Put the commit's files in their places and remove those it replaces; may be repeated.

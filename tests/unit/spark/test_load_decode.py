@@ -18,6 +18,8 @@ from kbroker.spark.load.commits import LoadError
 from kbroker.spark.load.decode import JsonDecoder
 from kbroker.spark.load.directory import Directory
 from kbroker.spark.load.engine import Load, Settings
+from kbroker.spark.load.fields import schema_of
+from kbroker.spark.load.maintenance import verify
 
 pytestmark = pytest.mark.unit
 
@@ -110,6 +112,50 @@ def test_load_keeps_bad_records_in_the_error_file_and_counts_them(tmp_path: Path
     assert made[0].bad_rows == 2 and Directory(tmp_path).log.state().bad_rows == 2
     assert sorted(errors[0].column("offset").to_pylist()) == [5, 700]
     assert rows == 998
+
+
+def load_as(destination: Directory, end: int, decoder: JsonDecoder | None) -> None:
+    destination.prepare()
+    source = MadeUp({"t": [(0, end)]})
+    Load(source, destination, InlineRunner(), Settings(load="test"), decoder=decoder).catch_up()
+
+
+NARROW = JsonDecoder(schema_of("id long"))
+OTHER = JsonDecoder(schema_of("id double"))
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [(None, DECODER), (DECODER, None), (NARROW, OTHER), (OTHER, None)]
+)
+def test_values_of_another_type_are_refused_before_they_spoil_the_folder(
+    tmp_path: Path, first: JsonDecoder | None, second: JsonDecoder | None
+) -> None:
+    load_as(Directory(tmp_path), 50, first)
+
+    with pytest.raises(LoadError, match="t has columns that do not fit"):
+        load_as(Directory(tmp_path), 90, second)
+    load_as(Directory(tmp_path), 70, first)
+
+    assert sum(rows_of(tmp_path)) == 70
+    assert list(verify(Directory(tmp_path))) == []
+
+
+def rows_of(root: Path) -> list[int]:
+    return [pq.read_metadata(path).num_rows for path in root.glob("data/**/*.parquet")]
+
+
+def test_fields_may_be_added_in_a_folder_but_not_in_a_table(tmp_path: Path) -> None:
+    deltalake = pytest.importorskip("deltalake")
+    from kbroker.spark.load.delta import Delta
+
+    load_as(Directory(tmp_path / "d"), 50, NARROW)
+    load_as(Directory(tmp_path / "d"), 90, DECODER)
+    load_as(Delta(tmp_path / "t"), 50, NARROW)
+    with pytest.raises(LoadError, match="t has columns that do not fit"):
+        load_as(Delta(tmp_path / "t"), 90, DECODER)
+
+    assert sum(rows_of(tmp_path / "d")) == 90
+    assert deltalake.DeltaTable(str(tmp_path / "t")).to_pyarrow_table().num_rows == 50
 
 
 def test_rewind_replaces_the_error_files_of_its_range(tmp_path: Path) -> None:

@@ -1,0 +1,57 @@
+"""Whether new files can be read together with those that are there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kbroker.spark.load.commits import LOAD, RELOAD, Commit, LoadedFile, LoadError, State
+
+
+def check_columns(root: Path, commit: Commit, state: State, *, is_table: bool) -> None:
+    """Raises LoadError for a commit whose files other readers could not read with the others.
+
+    state: before the commit. is_table: all files are of one table, whose columns are what they were
+    in the first of them; in a folder, columns may be added, and topics differ.
+    """
+    if commit.kind not in (LOAD, RELOAD):
+        return
+    gone = set() if is_table else set(commit.removed)
+    kept = [one for one in reversed(state.files.values()) if one.path not in gone]
+    for topic, one in {file.topic: file for file in commit.added}.items():
+        old = _schema_of_any(root, (it for it in kept if is_table or it.topic == topic))
+        if old is None:
+            continue
+        new = pq.read_schema(root / one.staged).remove_metadata()
+        if (old != new) if is_table else not _fit(old.field("value").type, new.field("value").type):
+            raise LoadError(
+                f"{topic} has columns that do not fit those of {root}; nothing is loaded. There: "
+                f"{_text(old)}; now: {_text(new)}. Say the same --value-format, --value-schema and "
+                "--no-headers as before, or load into another folder"
+            )
+
+
+def _schema_of_any(root: Path, files: Iterable[LoadedFile]) -> pa.Schema | None:
+    """That of the first file which was not deleted by hand."""
+    for one in files:
+        try:
+            return pq.read_schema(root / one.path).remove_metadata()
+        except FileNotFoundError:
+            continue
+    return None
+
+
+def _fit(old: pa.DataType, new: pa.DataType) -> bool:
+    """Whether values are of one type, or structs that share no field of two types."""
+    if not (pa.types.is_struct(old) and pa.types.is_struct(new)):
+        return bool(old == new)
+    types = {field.name: field.type for field in old}
+    return all(_fit(types[field.name], field.type) for field in new if field.name in types)
+
+
+def _text(schema: pa.Schema) -> str:
+    more = " and headers" if "headers" in schema.names else ""
+    return f"value {schema.field('value').type}{more}"
