@@ -20,7 +20,6 @@ from kbroker.config.key import (
     LOW,
     MEDIUM,
     STRING,
-    UNUSED,
     Check,
     Key,
 )
@@ -129,11 +128,11 @@ _KEYS = (
          server_keys="log.message.downconversion.enable",
          doc="Whether batches are rewritten for clients that do not know format 2 (Fetch below "
              "version 4). If not, they get UNSUPPORTED_VERSION."),
-    _key("message.format.version", STRING, "2.7-IV2", check=KAFKA_VERSION, status=UNUSED,
+    _key("message.format.version", STRING, "2.7-IV2", check=KAFKA_VERSION,
          server_keys="log.message.format.version",
-         doc="Format of stored records, as a Kafka version. Everything is stored in format 2, "
-             "as in Kafka 3 (inter.broker.protocol.version 3.0 and later); readers of older "
-             "formats get theirs."),
+         doc="Format of stored records, as a Kafka version: format 0 before 0.10, 1 before 0.11, "
+             "then 2. Formats 0 and 1 have no headers, idempotent producers and transactions: "
+             "such records are refused. What is stored already stays as it is."),
     _key("message.timestamp.after.max.ms", LONG, LONG_MAX, low=0,
          server_keys="log.message.timestamp.after.max.ms",
          doc="A record whose CreateTime lies further ahead of the broker's clock than this is "

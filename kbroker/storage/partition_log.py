@@ -23,6 +23,7 @@ from kbroker.storage import log_lookup, producer_snapshots, txn_recovery
 from kbroker.storage.active_segment import ActiveSegment
 from kbroker.storage.files import free_space, is_full_disk
 from kbroker.storage.formats import (
+    COORDINATOR_TOPICS,
     INDEX_SUFFIX,
     LOG_SUFFIX,
     TIME_INDEX_SUFFIX,
@@ -198,7 +199,10 @@ class PartitionLog:
     def configure(self, settings: TopicSettings) -> None:
         """Follow a changed topic configuration."""
         self.settings = settings
-        self.appender.configure(**settings.append_limits())
+        limits = settings.append_limits()
+        if self.topic in COORDINATOR_TOPICS:
+            limits["stored_magic"] = 2  # what coordinators write has producers and markers
+        self.appender.configure(**limits)
         self._active.resize_indexes(settings.segment_index_bytes)
 
     def set_leader_epoch(self, leader_epoch: int) -> None:

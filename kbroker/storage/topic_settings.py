@@ -42,6 +42,7 @@ class TopicSettings:
         "index_interval_bytes",
         "log_append_time",
         "message_bytes_max",
+        "message_magic",
         "preallocate",
         "retention_bytes",
         "retention_ms",
@@ -66,6 +67,7 @@ class TopicSettings:
         self.index_interval_bytes = config["index.interval.bytes"]
         self.log_append_time = config["message.timestamp.type"] == "LogAppendTime"
         self.message_bytes_max = config["max.message.bytes"]
+        self.message_magic = magic_of(config["message.format.version"])
         self.preallocate = config["preallocate"]
         self.retention_bytes = _limit(config["retention.bytes"])
         self.retention_ms = _limit(config["retention.ms"])
@@ -96,7 +98,16 @@ class TopicSettings:
             "compacted": self.compact,
             "codec": self.codec,
             "level": self.codec_level,
+            "stored_magic": self.message_magic,
         }
+
+
+def magic_of(version: str) -> int:
+    """The message format of a version of Kafka: ``0.9.0`` has 0, ``0.10.2-IV0`` 1, ``2.7`` 2."""
+    numbers = [int(part) for part in version.split("-")[0].split(".")]
+    if numbers >= [0, 11]:
+        return 2
+    return int(numbers >= [0, 10])
 
 
 def _codec(config: TopicConfig) -> tuple[int, int | None]:

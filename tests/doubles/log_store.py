@@ -33,6 +33,7 @@ TOPIC_DEFAULTS: dict[str, Any] = {
     "index.interval.bytes": 4096,
     "max.message.bytes": 1_048_588,
     "max.compaction.lag.ms": NO_LIMIT,
+    "message.format.version": "2.7-IV2",
     "message.timestamp.type": "CreateTime",
     "message.timestamp.before.max.ms": NO_LIMIT,
     "message.timestamp.after.max.ms": NO_LIMIT,

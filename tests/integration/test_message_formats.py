@@ -226,6 +226,23 @@ def test_down_conversion_is_switched_while_running(client: WireClient, topic: st
     wait_until(lambda: fetch(client, other, 3).error_code == 0, 5)
 
 
+def test_topic_of_an_older_format_is_written_and_read_by_every_version(client: WireClient) -> None:
+    """Batches and message sets alike are stored in format 1; what that lacks is refused."""
+    client.create_topic("older", message_format_version="0.10.2")
+    assert produce(client, "older", set_bytes(0, MESSAGES), 1).base_offset == 0
+    assert produce(client, "older", batch_of([b"a", b"b"], codec=LZ4), 9).base_offset == 4
+    for version in (0, 1, 2, 3, 4, 11):
+        found = messages_in(bytes(fetch(client, "older", version).records))
+        assert [m.value for m in found] == [*(m.value for m in MESSAGES), b"a", b"b"]
+        assert {bytes(fetch(client, "older", version).records)[16]} == {int(version > 1)}
+    builder = BatchBuilder(0, producer_id=5, producer_epoch=0, base_sequence=0)
+    builder.append(b"v", b"k", TIME, ())
+    answer = produce(client, "older", builder.build(), 9)
+    assert answer.error_code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+    alter(client, TOPIC, "older", "message.format.version", "2.7")
+    wait_until(lambda: produce(client, "older", builder.build(), 9).error_code == 0, 5)
+
+
 def test_codec_of_the_topic_changes_while_running(client: WireClient, topic: str) -> None:
     def stored_codec() -> int:
         base = client.produce(topic, {0: batch_of([b"v" * 100] * 9, codec=LZ4)})[0].base_offset

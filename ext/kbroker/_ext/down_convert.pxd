@@ -25,12 +25,16 @@ cdef class DownConverter:
     cdef Bytes out           # the messages of all partitions of one response
     cdef Bytes raw           # what was read last
     cdef Bytes inner         # the message set of a wrapper
+    cdef bint has_headers    # a record had some, since this was set to False
     # Append the messages of the batches in a file range; a batch that the range cuts short is left out. *next_offset is
     # the offset behind the last batch that was taken or left out as it holds no messages. Returns an error code; with
     # one nothing was appended.
     cdef int16_t convert_range(
         self, int fd, int64_t position, int64_t size, const Wish* wish, int64_t* next_offset
     ) except -2
+    # Make `out` the messages of one batch with its offsets. Returns an error code; UNSUPPORTED_FOR_MESSAGE_FORMAT for
+    # records with headers, which would be lost.
+    cdef int16_t convert_batch(self, const uint8_t* batch, Py_ssize_t size, int8_t magic) except -2
     # Forget the messages; keep some memory for the next response.
     cdef void clear(self) noexcept
 

@@ -72,6 +72,7 @@ cdef extern from *:
 cdef enum:
     CORRUPT_MESSAGE = 2
     KAFKA_STORAGE_ERROR = 56
+    UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
     UNSUPPORTED_COMPRESSION_TYPE = 76
 
     RECORD_BYTES_MIN = 7
@@ -127,6 +128,7 @@ cdef struct Record:
     const uint8_t* value
     int32_t key_size          # -1: null
     int32_t value_size        # -1: null
+    bint has_headers
 
 
 cdef inline bint take_field(Reader* r, const uint8_t** data, int32_t* size) noexcept nogil:
@@ -144,13 +146,17 @@ cdef inline bint take_record(Reader* r, Record* out) noexcept nogil:
         return False
     body = make_reader(r.pos + 1, size - 1)
     r.pos += size
-    return (
+    if not (
         read_varlong(&body, &out.timestamp_delta) == READ_OK
         and read_varint(&body, &out.offset_delta) == READ_OK
         and out.offset_delta >= 0
         and take_field(&body, &out.key, &out.key_size)
         and take_field(&body, &out.value, &out.value_size)
-    )
+    ):
+        return False
+    # Without headers only their number is left, a byte.
+    out.has_headers = bytes_left(&body) > 1
+    return True
 
 
 cdef inline uint8_t* put_bytes(uint8_t* p, const uint8_t* data, int32_t size) noexcept nogil:
@@ -186,6 +192,7 @@ cdef struct Written:
     int64_t first_offset      # of the messages written, -1: none
     int64_t last_offset
     int64_t max_timestamp
+    bint has_headers
 
 
 # Write the records from from_offset on as messages; relative: offsets count from the first of them. Stops behind the
@@ -206,6 +213,7 @@ cdef bint put_records(
     written.end = start
     written.first_offset = written.last_offset = -1
     written.max_timestamp = -1
+    written.has_headers = False
     for i in range(info.record_count):
         if not take_record(&r, &record) or record.offset_delta > info.last_offset_delta:
             return False
@@ -218,6 +226,7 @@ cdef bint put_records(
             written.first_offset = offset
             written.max_timestamp = timestamp
         written.last_offset = offset
+        written.has_headers |= record.has_headers
         if timestamp > written.max_timestamp:
             written.max_timestamp = timestamp
         written.end = put_message(
@@ -240,6 +249,22 @@ cdef class DownConverter:
         give_back(&self.out)
         give_back(&self.raw)
         give_back(&self.inner)
+
+    cdef int16_t convert_batch(self, const uint8_t* batch, Py_ssize_t size, int8_t magic) except -2:
+        cdef BatchInfo info
+        cdef Wish wish
+        cdef int16_t code
+        wish.from_offset = 0
+        wish.bytes_enough = wish.bytes_max = 0x7FFFFFFF
+        wish.hard = False
+        wish.at_least_one = True
+        wish.magic = magic
+        self.out.size = 0
+        self.has_headers = False
+        if read_batch_header(batch, size, &info) != BATCH_OK:
+            return CORRUPT_MESSAGE
+        code = self.add_batch(batch, &info, &wish, wish.bytes_max)
+        return UNSUPPORTED_FOR_MESSAGE_FORMAT if code == 0 and self.has_headers else code
 
     cdef int16_t convert_range(
         self, int fd, int64_t position, int64_t size, const Wish* wish, int64_t* next_offset
@@ -439,6 +464,7 @@ cdef class DownConverter:
             self.out.data + self.out.size, &written
         ):
             return CORRUPT_MESSAGE
+        self.has_headers |= written.has_headers
         self.out.size = written.end - self.out.data
         return 0
 
@@ -458,6 +484,7 @@ cdef class DownConverter:
             return CORRUPT_MESSAGE
         if written.first_offset < 0:
             return 0
+        self.has_headers |= written.has_headers
         # SAFETY: the view borrows `inner` and is released before that is used again.
         view = PyMemoryView_FromMemory(<char*>self.inner.data, written.end - self.inner.data, PyBUF_READ)
         try:

@@ -1,6 +1,7 @@
 # The append side of one partition's log, used by produce_engine in the io worker that owns the partition.
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
 
+from kbroker._ext.down_convert cimport DownConverter
 from kbroker._ext.offset_index cimport OffsetIndex, TimeIndex
 from kbroker._ext.partition_table cimport LogEnd, PartitionTable
 from kbroker._ext.producer_state cimport ProducerEntry, ProducerState
@@ -84,6 +85,8 @@ cdef class LogAppender:
     cdef bint compacted
     cdef int codec                               # what batches are stored with, -1: as they were sent
     cdef object level                            # of that codec, or None
+    cdef int8_t stored_magic                     # the message format of what clients send from now on
+    cdef DownConverter older                     # to formats 0 and 1, None until it is needed
 
     # Check the batch in place (CRC, records, sizes, timestamps, sequence numbers), patch base offset and leader epoch,
     # write it, index it. Raises nothing for bad input or a full disk: those are error codes in *result. StorageError,
@@ -129,6 +132,10 @@ cdef class LogAppender:
     ) except -1
     cdef int append_checked(
         self, uint8_t* batch, Py_ssize_t size, const BatchInfo* info, int64_t now_ms, AppendResult* result
+    ) except -1
+    cdef int append_older(
+        self, const uint8_t* batch, Py_ssize_t size, const BatchInfo* info, int64_t timestamp, int64_t now_ms,
+        AppendResult* result
     ) except -1
     cdef int append_coordinated(
         self, uint8_t* batch, Py_ssize_t size, int64_t now_ms, AppendResult* result

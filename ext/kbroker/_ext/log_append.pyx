@@ -14,6 +14,7 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.errno cimport EDQUOT, EINTR, ENOSPC, errno
 
 from kbroker._ext.batch_repack cimport repacked_batch
+from kbroker._ext.down_convert cimport DownConverter
 from kbroker._ext.legacy_records cimport batch_of_message_set
 from kbroker._ext.offset_index cimport INDEX_NO_ROOM
 from kbroker._ext.partition_table cimport SlotData
@@ -70,6 +71,7 @@ cdef enum:
     MESSAGE_TOO_LARGE = 10
     RECORD_LIST_TOO_LARGE = 18
     INVALID_TIMESTAMP = 32
+    UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
     OUT_OF_ORDER_SEQUENCE_NUMBER = 45
     INVALID_PRODUCER_EPOCH = 47
     INVALID_TXN_STATE = 48
@@ -110,6 +112,7 @@ cdef class LogAppender:
         self.first_timestamp = -1
         self.verifications = {}
         self.unreplicated = []
+        self.stored_magic = 2
 
     def __init__(self, PartitionTable table not None, int32_t slot, log, ProducerState producers not None):
         table.check_slot(slot)
@@ -123,11 +126,13 @@ cdef class LogAppender:
     def configure(
         self, *, int64_t message_bytes_max, int64_t decompressed_bytes_max, int64_t segment_bytes, int64_t segment_ms,
         int64_t index_interval_bytes, int64_t flush_messages, int64_t timestamp_before_max_ms,
-        int64_t timestamp_after_max_ms, bint log_append_time, bint compacted, int codec=-1, level=None
+        int64_t timestamp_after_max_ms, bint log_append_time, bint compacted, int codec=-1, level=None,
+        int stored_magic=2
     ) -> None:
         """Limits of the topic's configuration; may be called again at any time. segment_ms: jitter taken off.
 
         codec: what every batch is stored with, -1: as its producer sent it. level: None or of that codec.
+        stored_magic: the message format that what clients send is stored in.
         """
         self.message_bytes_max = message_bytes_max
         self.decompressed_bytes_max = decompressed_bytes_max
@@ -141,6 +146,7 @@ cdef class LogAppender:
         self.compacted = compacted
         self.codec = codec
         self.level = level
+        self.stored_magic = <int8_t>stored_magic
 
     def attach(
         self, *, int fd, OffsetIndex offset_index not None, TimeIndex time_index not None, int64_t base_offset,
@@ -321,6 +327,10 @@ cdef class LogAppender:
                 "a compacted topic needs a key on every record")
         if info.attributes & ATTRIBUTE_TRANSACTIONAL and info.producer_id < 0:
             return self.refuse(result, INVALID_RECORD, -1, "a transactional batch needs a producer id")
+        if self.stored_magic < 2 and info.producer_id >= 0:
+            return self.refuse(
+                result, UNSUPPORTED_FOR_MESSAGE_FORMAT, -1,
+                "the message.format.version of the topic has no idempotent producers and no transactions")
         if not self.log_append_time and self.check_timestamps(batch, size, info, now_ms, result):
             return 0
         if info.producer_id >= 0 and self.check_producer(info, verification, result):
@@ -332,6 +342,8 @@ cdef class LogAppender:
     ) except -1:
         cdef int64_t timestamp
         timestamp = now_ms if self.log_append_time else info.walked_max_timestamp
+        if self.stored_magic < 2 and not info.attributes & ATTRIBUTE_CONTROL:
+            return self.append_older(batch, size, info, timestamp, now_ms, result)
         if self.roll_due(size, self.next_offset + info.last_offset_delta, timestamp, now_ms):
             # Raises StorageError; a text is a disk too full for a new segment.
             text = self.log.roll(now_ms)
@@ -348,6 +360,47 @@ cdef class LogAppender:
             return 0
         result.base_offset = self.next_offset
         return self.note_appended(info, size, timestamp)
+
+    cdef int append_older(
+        self, const uint8_t* batch, Py_ssize_t size, const BatchInfo* info, int64_t timestamp, int64_t now_ms,
+        AppendResult* result
+    ) except -1:
+        """Append the records as messages of format 0 or 1, which the topic asks for."""
+        cdef bytearray copy = bytearray(PyBytes_FromStringAndSize(<const char*>batch, size))
+        cdef uint8_t* stamped = <uint8_t*>PyByteArray_AS_STRING(copy)
+        cdef Py_ssize_t made
+        cdef int16_t code
+        if self.log_append_time:
+            patch_log_append_time(stamped, size, now_ms)
+        elif info.walked_max_timestamp != info.max_timestamp:
+            patch_max_timestamp(stamped, size, info.walked_max_timestamp)
+        patch_for_append(stamped, self.next_offset, self.leader_epoch)
+        if self.older is None:
+            self.older = DownConverter.__new__(DownConverter)
+        try:
+            code = self.older.convert_batch(stamped, size, self.stored_magic)
+            made = self.older.out.size
+            if code != 0:
+                return self.refuse(
+                    result, code, -1,
+                    "the message.format.version of the topic has "
+                    f"{'no record headers' if code == UNSUPPORTED_FOR_MESSAGE_FORMAT else 'no such compression type'}")
+            if made > self.segment_bytes:
+                return self.refuse(
+                    result, RECORD_LIST_TOO_LARGE, -1,
+                    f"the messages are {made} bytes, segment.bytes of the topic is {self.segment_bytes}")
+            if self.roll_due(made, self.next_offset + info.last_offset_delta, timestamp, now_ms):
+                text = self.log.roll(now_ms)
+                if text is not None:
+                    return self.refuse(result, KAFKA_STORAGE_ERROR, -1, text)
+            if self.write(self.older.out.data, made, result):
+                return 0
+        finally:
+            self.older.clear()
+        if self.log_append_time:
+            result.log_append_time_ms = now_ms
+        result.base_offset = self.next_offset
+        return self.note_appended(info, made, timestamp if self.stored_magic > 0 else -1)
 
     cdef int check_timestamps(
         self, const uint8_t* batch, Py_ssize_t size, const BatchInfo* info, int64_t now_ms, AppendResult* result

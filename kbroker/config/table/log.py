@@ -17,7 +17,6 @@ from kbroker.config.key import (
     MEDIUM,
     PER_BROKER,
     STRING,
-    UNUSED,
     Key,
 )
 from kbroker.config.table.rules import KAFKA_VERSION
@@ -123,9 +122,9 @@ RECORDS = (
         doc="A record whose CreateTime lies further back than this is refused."),
     Key("log.message.timestamp.after.max.ms", LONG, LONG_MAX, MEDIUM, low=0, dynamic=CLUSTER_WIDE,
         doc="A record whose CreateTime lies further ahead than this is refused."),
-    Key("log.message.format.version", STRING, "2.7-IV2", MEDIUM, check=KAFKA_VERSION, status=UNUSED,
-        doc="Format of stored records, as a Kafka version. Everything is stored in format 2, "
-            "as in Kafka 3 (inter.broker.protocol.version 3.0 and later).",
+    Key("log.message.format.version", STRING, "2.7-IV2", MEDIUM, check=KAFKA_VERSION,
+        doc="Format of stored records, as a Kafka version: format 0 before 0.10, 1 before 0.11, "
+            "then 2. The topics of coordinators are always in format 2.",
         deviation="checked to be a version"),
     Key("log.message.downconversion.enable", BOOLEAN, True, LOW, dynamic=CLUSTER_WIDE,
         doc="Whether batches are rewritten for clients that do not know format 2 (Fetch below "
