@@ -59,7 +59,7 @@ class Broker:
         config: Mapping[str, object] | None = None,
         *,
         directory: str | os.PathLike[str] | None = None,
-        start_timeout: float = 15.0,
+        start_timeout: float = 60.0,
         command: list[str] | None = None,
         **settings: object,
     ) -> None:
