@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from kbroker.adopt import metadata_records as records
@@ -76,6 +76,12 @@ def connected(connect: str) -> Iterator[Nodes]:
             "ZooKeeper is reached through kazoo: pip install 'kbroker[zookeeper]'"
         ) from None
     client = KazooClient(hosts=connect)
+
+    def leave() -> None:
+        with suppress(KazooException):
+            client.stop()
+            client.close()
+
     timeout_s = CONNECT_TIMEOUT_S
     try:
         client.start(timeout_s)
@@ -89,7 +95,7 @@ def connected(connect: str) -> Iterator[Nodes]:
         raise Refusal(f"ZooKeeper {connect}: {type(error).__name__} {error}") from error
     finally:
         # It would wait for a server that does not answer until the session has ended.
-        stop = threading.Thread(target=client.stop, daemon=True)
+        stop = threading.Thread(target=leave, daemon=True)
         stop.start()
         stop.join(STOP_TIMEOUT_S)
 

@@ -170,8 +170,11 @@ class MuteZooKeeper:
         threading.Thread(target=self.serve, daemon=True).start()
 
     def serve(self):
-        connection, _ = self.server.accept()
-        with connection, connection.makefile("rb") as stream:
+        with self.server, self.server.accept()[0] as connection:
+            self.talk(connection)
+
+    def talk(self, connection):
+        with connection.makefile("rb") as stream:
             stream.read(*struct.unpack(">i", stream.read(4)))
             session = struct.pack(">iiqi16sb", 0, 60_000, 1, 16, bytes(16), 0)
             connection.sendall(struct.pack(">i", len(session)) + session)
@@ -182,7 +185,6 @@ class MuteZooKeeper:
                     no_node = request[:4] + struct.pack(">qi", 1, -101)
                     connection.sendall(struct.pack(">i", len(no_node)) + no_node)
                 elif self.hangs_up:
-                    self.server.close()
                     return
 
 
