@@ -212,6 +212,7 @@ def test_transactions_aborted_and_open_look_the_same(both, kafka_broker):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # against hanging, where others compute
 def test_compacted_gaps_look_the_same(both, kafka_broker):
     name = f"gaps-{uuid.uuid4().hex[:8]}"
     config = {
@@ -229,7 +230,7 @@ def test_compacted_gaps_look_the_same(both, kafka_broker):
         fill(kafka_broker.bootstrap, name, [Record(b"end", b"x")])
         return both({"subscribe": name})[1].count() < 500
 
-    wait_until(compacted, timeout=90)
+    wait_until(compacted, timeout=300)
 
     assert len(same(both({"subscribe": name}))) < 500
     assert same(both({"subscribe": name, "minPartitions": "5"}))
@@ -315,6 +316,7 @@ def old_sets(magic, first):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # against hanging, where others compute
 def test_message_formats_0_and_1_look_the_same(both, kafka_broker):
     name = f"old-{uuid.uuid4().hex[:8]}"
     create_topic(kafka_broker.bootstrap, name)
