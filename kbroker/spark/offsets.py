@@ -321,7 +321,8 @@ def stream_ranges(
     """What a micro-batch between two offsets of the query reads.
 
     A partition without start is new and begins at its earliest offset. One that ends before it
-    starts was made anew, which is a loss; without failOnDataLoss it is read from its start.
+    starts is shorter than it was, which is a loss; without failOnDataLoss nothing of it is read
+    (its end is the start of the next micro-batch), so that a repetition reads nothing as well.
     """
     new, lost = changed_partitions(starts, ends)
     firsts = dict(view.list_offsets(dict.fromkeys(new, EARLIEST))) if new else {}
@@ -336,9 +337,8 @@ def stream_ranges(
         if key in firsts and start > 0:
             lost.append(Lost(topic, partition, 0, end, start, None))
         if end < start:
-            found = view.list_offsets({key: EARLIEST}).get(key)
-            lost.append(Lost(topic, partition, start, None, found, end))
-            start = end if found is None else min(found, end)
+            lost.append(Lost(topic, partition, start, None, None, end))
+            start = end
         ranges.append(OffsetRange(topic, partition, start, end))
     report_loss(lost, options.fail_on_data_loss)
     return ranges

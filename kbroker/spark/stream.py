@@ -216,7 +216,10 @@ class Progress:
 
     def _ends_after(self, starts: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """The ends there are, up to the target. An end before its start is asked for again, as
-        other replicas may lag behind; then it is a loss."""
+        other replicas may lag behind; then it is a loss. Where that is no error, a log that was cut
+        goes on at its end, as what comes before was read; one that was made anew (or may have been,
+        where its id was not known before) goes back to its start, in a micro-batch that reads
+        nothing and has the start as its end."""
         options = self._options
         ends = self._ends() if self._target is None else dict(self._target)
         for _ in range(options.offset_attempts - 1):
@@ -227,6 +230,7 @@ class Progress:
         _, lost = changed_partitions(starts, ends)
         lost += [Lost(*key, starts[key], None, None, ends[key]) for key in _behind(starts, ends)]
         told = {(one.topic, one.partition) for one in lost}
+        known = set(self._topic_ids)
         anew = self._made_anew()
         lost += [
             Lost(*key, start, None, None, ends.get(key))
@@ -234,7 +238,12 @@ class Progress:
             if key[0] in anew and key not in told and start > 0
         ]
         report_loss(lost, options.fail_on_data_loss)
-        return ends
+        same = known - anew
+        back = [
+            (o.topic, o.partition) for o in lost if o.log_end is not None and o.topic not in same
+        ]
+        firsts = self.view.list_offsets(dict.fromkeys(back, EARLIEST)) if back else {}
+        return ends | {key: at for key, at in firsts.items() if at < starts[key]}
 
     def _made_anew(self) -> set[str]:
         """Topics of another id than when this query last asked."""

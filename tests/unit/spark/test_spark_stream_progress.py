@@ -85,8 +85,27 @@ def test_topic_made_anew_fails_or_is_read_from_its_start():
     with pytest.raises(DataLossError, match=r"t-0: wanted \[9, ...\)"):
         progress(logs).advance({A: 9}, limited=False)
     loose = progress(logs, failOnDataLoss="false")
+    back = loose.advance({A: 9}, limited=False)
+    assert (back, planned(loose, {A: 9}, back)) == ({A: 0}, [])
+    ends = loose.advance(back, limited=False)
+    assert planned(loose, back, ends) == [("t", 0, 0, 4)]
+
+
+def test_log_that_was_cut_goes_on_at_its_end_and_reads_nothing_twice():
+    logs = FakeLogs(t=[(0, 9)])
+    logs.ids = {"t": b"1" * 16}
+    strict, loose = progress(logs), progress(logs, failOnDataLoss="false")
+    for made in (strict, loose):
+        assert made.advance({A: 0}, limited=False) == {A: 9}
+    logs.logs[A] = (0, 4)
+
+    with pytest.raises(DataLossError, match=r"t-0: wanted \[9, ...\), the log holds \[..., 4\)"):
+        strict.advance({A: 9}, limited=False)
     ends = loose.advance({A: 9}, limited=False)
-    assert planned(loose, {A: 9}, ends) == [("t", 0, 0, 4)]
+    assert (ends, planned(loose, {A: 9}, ends)) == ({A: 4}, [])
+    assert planned(progress(logs, failOnDataLoss="false"), {A: 9}, ends) == [], "nor after a crash"
+    logs.logs[A] = (0, 6)
+    assert planned(loose, ends, loose.advance(ends, limited=False)) == [("t", 0, 4, 6)]
 
 
 def test_topic_made_anew_is_told_by_its_id_where_its_offsets_do_not(caplog):
@@ -100,7 +119,8 @@ def test_topic_made_anew_is_told_by_its_id_where_its_offsets_do_not(caplog):
 
     with pytest.raises(DataLossError, match=r"t-0: wanted \[10, ...\), the log holds \[..., 20\)"):
         strict.advance({A: 10}, limited=False)
-    assert loose.advance({A: 10}, limited=False) == {A: 20}
+    assert loose.advance({A: 10}, limited=False) == {A: 0}
+    assert loose.advance({A: 0}, limited=False) == {A: 20}
     assert "t-0" in caplog.text
 
 
