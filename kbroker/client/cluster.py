@@ -271,6 +271,16 @@ class Cluster:
                 self._connections.pop(node).close()
         self._addresses = addresses
 
+    def nodes(self, *, deadline: float | None = None) -> list[int]:
+        """The brokers there are now."""
+        retry = self.retry("brokers", deadline)
+        while True:
+            try:
+                self.refresh(None, retry)
+                return sorted(self._addresses)
+            except ClientError as error:
+                retry.pause(error)
+
     def topics(
         self, names: Iterable[str] | None = None, *, deadline: float | None = None
     ) -> dict[str, Topic]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
@@ -136,6 +137,7 @@ class BatchProducer:
         self._transaction_timeout_ms = transaction_timeout_ms
         self._identity = identity
         self._open = False  # a transaction
+        self._told = False  # brokers may know of it
         self._partitions: dict[TopicPartition, _Partition] = {}
         self._nodes: dict[int, _Node] = {}
         self._unacknowledged_bytes = 0
@@ -173,18 +175,31 @@ class BatchProducer:
         return self._identity
 
     def begin(self) -> ProducerIdentity:
-        """Begin a transaction; of what this returns anybody can end it."""
+        """Begin a transaction; of what this returns anybody can end it.
+
+        Brokers learn of it with the first batch that is sent or with ``commit_offsets``.
+        """
         self._raise()
         assert self._transactional_id is not None, "not a transactional producer"
         assert not self._open, "the transaction before is not ended"
         self._open = True
+        self._told = False
         for state in self._partitions.values():
             state.added = False
         return self.identity
 
+    def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, tuple[int, str]]) -> None:
+        """Commit a group's offsets within the transaction; see ``transactions.commit_offsets``."""
+        assert self._open, "there is no transaction"
+        self._told = True
+        transactions.commit_offsets(self.cluster, self.identity, group, offsets)
+
     def end(self, *, commit: bool) -> None:
         """Commit what was sent since ``begin``, once all of it is acknowledged, or abort it."""
         assert self._open, "there is no transaction"
+        if not self._told and self._error is None:
+            self._open = False  # nobody else knows of it
+            return
         before = self.identity
         if commit:
             self.flush()
@@ -253,6 +268,7 @@ class BatchProducer:
         )
         state.next_sequence = (state.next_sequence + records) % _SEQUENCES
         self._sent += 1
+        self._told = True
         deadline = time.monotonic() + self.delivery_timeout
         state.waiting.append(_Batch(self._sent, batch, records, sequence, deadline))
         self._unacknowledged_bytes += len(batch)

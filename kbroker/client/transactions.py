@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from enum import Enum
 from typing import Any, NamedTuple
 
 from kbroker.client.cluster import TRANSACTION, Cluster
@@ -21,6 +22,7 @@ from kbroker.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRe
 from kbroker.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from kbroker.protocol.messages.end_txn import EndTxnRequest
 from kbroker.protocol.messages.init_producer_id import InitProducerIdRequest
+from kbroker.protocol.messages.list_transactions import ListTransactionsRequest
 from kbroker.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 # The newest versions that belong to the first protocol.
@@ -30,7 +32,6 @@ _TXN_OFFSET_COMMIT_1 = 4
 _END_TXN_2 = 5
 _FEATURE = "transaction.version"
 _NO_PRODUCER = -1
-_ONGOING = "Ongoing"
 
 
 class ProducerIdentity(NamedTuple):
@@ -177,9 +178,22 @@ def commit_offsets(
     )
 
 
-def is_open(cluster: Cluster, identity: ProducerIdentity, *, deadline: float | None = None) -> bool:
-    """Whether the transaction can still be committed: neither ended nor expired, and nobody else
-    has its id by now. True where the broker cannot tell (before Kafka 3.0)."""
+class Outcome(Enum):
+    """What became of a transaction. UNKNOWN: somebody else has its id by now, or it was forgotten.
+    UNTOLD: the broker cannot tell (before Kafka 3.0)."""
+
+    OPEN = "open"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    UNKNOWN = "unknown"
+    UNTOLD = "untold"
+
+
+def outcome(
+    cluster: Cluster, identity: ProducerIdentity, *, deadline: float | None = None
+) -> Outcome:
+    """What became of a transaction that was begun; of its id's last one, so to be asked before
+    somebody else uses the id."""
     assert identity.transactional_id is not None
     request = DescribeTransactionsRequest(transactional_ids=[identity.transactional_id])
     try:
@@ -192,17 +206,49 @@ def is_open(cluster: Cluster, identity: ProducerIdentity, *, deadline: float | N
             deadline=deadline,
         )
     except UnsupportedByBroker:
-        return True
+        return Outcome.UNTOLD
     except RefusedError as error:
         if error.code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
-            return False
+            return Outcome.UNKNOWN
         raise
     (found,) = answer.transaction_states
-    return (found.transaction_state, found.producer_id, found.producer_epoch) == (
-        _ONGOING,
-        identity.producer_id,
-        identity.producer_epoch,
-    )
+    if found.producer_id != identity.producer_id:
+        return Outcome.UNKNOWN
+    # A broker that ends a transaction raises the epoch, and so does the second protocol's end.
+    raised = found.producer_epoch - identity.producer_epoch
+    last = _OUTCOMES.get(found.transaction_state, Outcome.UNKNOWN)
+    return last if raised in ((0,) if last is Outcome.OPEN else (0, 1, 2)) else Outcome.UNKNOWN
+
+
+_OUTCOMES = {
+    "Ongoing": Outcome.OPEN,
+    "PrepareCommit": Outcome.COMMITTED,
+    "CompleteCommit": Outcome.COMMITTED,
+    "PrepareAbort": Outcome.ABORTED,
+    "PrepareEpochFence": Outcome.ABORTED,
+    "CompleteAbort": Outcome.ABORTED,
+}
+
+
+def is_open(cluster: Cluster, identity: ProducerIdentity, *, deadline: float | None = None) -> bool:
+    """Whether the transaction can still be committed, as far as the broker can tell."""
+    return outcome(cluster, identity, deadline=deadline) in (Outcome.OPEN, Outcome.UNTOLD)
+
+
+def open_transactional_ids(cluster: Cluster, *, deadline: float | None = None) -> list[str]:
+    """Transactional ids of all brokers that have an open transaction; of brokers before Kafka 3.0
+    none."""
+    request = ListTransactionsRequest(state_filters=["Ongoing"])
+    found: list[str] = []
+    for node in cluster.nodes(deadline=deadline):
+        try:
+            answer = cluster.call(node, request, what="open transactions", deadline=deadline)
+        except UnsupportedByBroker:
+            continue
+        if answer.error_code:
+            raise RefusedError(answer.error_code, f"open transactions of node {node}")
+        found += [row.transactional_id for row in answer.transaction_states]
+    return found
 
 
 def end_transaction(

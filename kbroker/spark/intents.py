@@ -4,17 +4,19 @@ A write of many tasks is many transactions. Before the driver commits them it re
 under (write, batch); whoever comes again after a crash finds the record, writes nothing and commits
 the rest. Without a record nothing was committed yet, and what is open is aborted by its successor.
 
-The record lies in a compacted topic, its key is the write. Where the newest one lies, and of which
-batch it is, is a committed offset of the group ``<prefix>.<write>``, so that a task needs one
-request to know that it is not a repetition. Where the group's offset is missing (expired, or the
-first batch) the topic is read.
+Once all are committed the record is marked as done, and a repetition has nothing to ask.
+
+The record lies in a compacted topic, its key is the write. Where the newest one lies, of which
+batch it is and whether it is done, is a committed offset of the group ``<prefix>.<write>``, so that
+a task needs one request to know that it is not a repetition. Where the group's offset is missing
+(expired, or the first batch) the topic is read.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from kbroker.client.cluster import Cluster
 from kbroker.client.errors import ClientError, RefusedError
@@ -25,6 +27,15 @@ from kbroker.protocol.messages.create_topics import CreateTopicsRequest
 from kbroker.protocol.messages.metadata import MetadataRequest
 
 FORMAT = 1
+_DONE = " done"
+
+
+class Recorded(NamedTuple):
+    """done: all transactions were seen committed; offset: where the record lies."""
+
+    identities: list[ProducerIdentity]
+    offset: int
+    done: bool = False
 
 
 class Intents:
@@ -35,14 +46,15 @@ class Intents:
         self._topic = topic
         self._prefix = prefix
 
-    def find(self, write: str, batch: int) -> list[ProducerIdentity] | None:
+    def find(self, write: str, batch: int) -> Recorded | None:
         """What was to be committed for the batch; None where it was never recorded."""
         place = (self._topic, 0)
         pointer = committed(self._cluster, self._group(write), [place]).get(place)
         if pointer is not None:
-            if pointer.metadata != str(batch):
+            if pointer.metadata not in (str(batch), f"{batch}{_DONE}"):
                 return None
-            return self._read(write, batch, pointer.offset, pointer.offset + 1)
+            found = self._read(write, batch, pointer.offset, pointer.offset + 1)
+            return found and found._replace(done=pointer.metadata.endswith(_DONE))
         if not self._cluster.topics([self._topic]):
             return None
         start, end = (
@@ -51,45 +63,59 @@ class Intents:
         )
         return self._read(write, batch, start, end)
 
-    def record(self, write: str, batch: int, identities: Sequence[ProducerIdentity]) -> None:
+    def record(self, write: str, batch: int, identities: Sequence[ProducerIdentity]) -> Recorded:
         """Once this returns, the batch is to be committed whatever happens."""
+        text = json.dumps({"format": FORMAT, "batch": batch, "transactions": identities})
+        offset = self._append(write, text.encode())
+        self._point(write, offset, str(batch))
+        return Recorded(list(identities), offset)
+
+    def mark_done(self, write: str, batch: int, found: Recorded) -> None:
+        """All of them are committed."""
+        self._point(write, found.offset, f"{batch}{_DONE}")
+
+    def withdraw(self, write: str) -> None:
+        """Nothing of the batch recorded last is or will be committed: it is to be written anew."""
+        self._point(write, self._append(write, None), "")
+
+    def _append(self, write: str, value: bytes | None) -> int:
         import pyarrow as pa
 
         from kbroker.client.arrow import ArrowProducer
 
         self._ensure_topic()
-        text = json.dumps({"format": FORMAT, "batch": batch, "transactions": identities})
         row = pa.record_batch(
             {
                 "key": pa.array([write.encode()]),
-                "value": pa.array([text.encode()]),
+                "value": pa.array([value], pa.binary()),
                 "partition": pa.array([0], pa.int32()),
             }
         )
         with ArrowProducer(self._cluster, topic=self._topic) as producer:
             producer.write(row)
             producer.flush()
-            offset = producer.producer.last_offsets[self._topic, 0]
-        commit(self._cluster, self._group(write), {(self._topic, 0): (offset, str(batch))})
+            return producer.producer.last_offsets[self._topic, 0]
+
+    def _point(self, write: str, offset: int, about: str) -> None:
+        commit(self._cluster, self._group(write), {(self._topic, 0): (offset, about)})
 
     def _group(self, write: str) -> str:
         return f"{self._prefix}.{write}"
 
-    def _read(self, write: str, batch: int, start: int, end: int) -> list[ProducerIdentity] | None:
+    def _read(self, write: str, batch: int, start: int, end: int) -> Recorded | None:
         """The newest record of the write in a span of offsets."""
         from kbroker.client.arrow import read_arrow
 
-        newest = None
-        rows = read_arrow(self._cluster, self._topic, 0, start, end, columns=["key", "value"])
-        for found in rows:
-            keys, values = found.columns
-            for key, value in zip(keys.to_pylist(), values.to_pylist(), strict=True):
-                if key == write.encode() and value is not None:
-                    newest = value
+        newest, at = None, 0
+        columns = ["key", "value", "offset"]
+        for found in read_arrow(self._cluster, self._topic, 0, start, end, columns=columns):
+            for key, value, offset in zip(*(c.to_pylist() for c in found.columns), strict=True):
+                if key == write.encode():
+                    newest, at = value, offset
         document: dict[str, Any] = json.loads(newest) if newest is not None else {}
         if document.get("batch") != batch:
             return None
-        return [ProducerIdentity(*fields) for fields in document["transactions"]]
+        return Recorded([ProducerIdentity(*fields) for fields in document["transactions"]], at)
 
     def _ensure_topic(self) -> None:
         if self._cluster.topics([self._topic]):

@@ -116,6 +116,13 @@ OPTIONS = (
     Option("keepTimestamps", "write", "false", "records get the column `timestamp`", own=True),
     Option("delivery", "write", "at-least-once", "or `exactly-once`", own=True),
     Option("transactionalIdPrefix", "write", "kbroker-spark", "of exactly-once writes", own=True),
+    Option(
+        "lostTransactions",
+        "write",
+        "fail",
+        "of a recorded batch that expired in part: `fail`, `rewrite` all of it, or `skip` them",
+        own=True,
+    ),
     Option("writeId", "write", "", "a batch written again under it is not repeated", own=True),
     Option("writeBatch", "write", "0", "of writeId: the number that foreachBatch passes", own=True),
     Option("intentTopic", "write", "__kbroker_spark_intents", "of exactly-once writes", own=True),
@@ -238,6 +245,7 @@ class WriteOptions:
     exactly_once: bool = False
     transactional_id_prefix: str = "kbroker-spark"
     intent_topic: str = "__kbroker_spark_intents"
+    lost_transactions: str = "fail"
     write_id: str | None = None
     write_batch: int = 0
 
@@ -266,6 +274,9 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
             "kafka.transactional.id cannot be set with delivery=exactly-once, which makes one for"
             " each task: write transactionalIdPrefix instead"
         )
+    lost = (given.text("lostTransactions") or "fail").lower()
+    if lost not in ("fail", "rewrite", "skip"):
+        raise OptionError(f"lostTransactions is {lost!r}: write fail, rewrite or skip")
     given.boolean("includeHeaders", False)
     given.warn_of_unknown("write")
     return WriteOptions(
@@ -276,6 +287,7 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
         exactly_once=delivery == "exactly-once",
         transactional_id_prefix=given.text("transactionalIdPrefix") or "kbroker-spark",
         intent_topic=given.text("intentTopic") or "__kbroker_spark_intents",
+        lost_transactions=lost,
         write_id=given.text("writeId"),
         write_batch=given.integer("writeBatch", 0) or 0,
     )

@@ -3,8 +3,8 @@
 The default is at-least-once, as of Spark's connector: a task that is tried again writes again.
 ``delivery=exactly-once`` leaves the transaction of each task open; the driver commits all of them
 once all tasks are done, after it recorded which ones (``intents``), so that a repeated micro-batch
-commits the same transactions instead of writing again. It must come to that before
-``kafka.transaction.timeout.ms`` is over; after that the commit fails, loudly.
+commits the same transactions instead of writing again (``exactly_once``). It must come to that
+before ``kafka.transaction.timeout.ms`` is over; after that the commit fails, loudly.
 
 Spark makes a new writer object for the commit of each micro-batch: what it needs travels in the
 messages of the tasks.
@@ -27,10 +27,14 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from kbroker.client.errors import ClientError, RefusedError
-from kbroker.client.transactions import ProducerIdentity, end_transaction, is_open
-from kbroker.errors import ErrorCode
-from kbroker.spark.intents import Intents
+from kbroker.client.errors import ClientError
+from kbroker.client.transactions import ProducerIdentity, end_transaction
+from kbroker.spark.exactly_once import (
+    commit_written,
+    complete_recorded,
+    intents_of,
+    transactional_id,
+)
 from kbroker.spark.options import OptionError, WriteOptions, parse_write
 from kbroker.spark.pool import borrowed
 
@@ -129,9 +133,9 @@ class _Writer:
                         producer.write(one.select(self._columns))
                     producer.flush()
                     return Written(producer.rows)
-            if self._intents(cluster).find(write, batch) is not None:
+            if intents_of(cluster, options).find(write, batch) is not None:
                 return Written(write=write, batch=batch, repeated=True)
-            name = f"{options.transactional_id_prefix}.{write}.{batch % 2}.{partition}"
+            name = transactional_id(options, write, batch, partition)
             return self._write_transaction(cluster, batches, name, write, batch)
 
     def _write_transaction(
@@ -173,42 +177,19 @@ class _Writer:
             settings.pop("transaction_timeout_ms")
         return ArrowProducer(cluster, topic=self._options.topic, **settings)
 
-    def _intents(self, cluster: Cluster) -> Intents:
-        return Intents(cluster, self._options.intent_topic, self._options.transactional_id_prefix)
-
     def _commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         written = [one for one in messages if isinstance(one, Written)]
         identities = [one.identity for one in written if one.identity is not None]
         repeated = next((one for one in written if one.repeated), None)
-        if not self._options.exactly_once or not (identities or repeated):
-            return
         options = self._options
+        if not options.exactly_once or not (identities or repeated):
+            return
         with borrowed(options.bootstrap, options.kafka) as cluster:
-            intents = self._intents(cluster)
             if repeated is not None:
-                identities = intents.find(repeated.write, repeated.batch) or []
-                log.info("batch %d is repeated: its transactions are committed", repeated.batch)
+                complete_recorded(cluster, options, repeated.write, repeated.batch)
             else:
-                self._require_open(cluster, identities)
-                intents.record(written[0].write, written[0].batch, identities)
-            for identity in identities:
-                end_transaction(cluster, identity, commit=True)
-
-    @staticmethod
-    def _require_open(cluster: Cluster, identities: Sequence[ProducerIdentity]) -> None:
-        """Before the record: after it, one that cannot be committed could not be mended either.
-
-        Without the record all of them are aborted, and whoever comes again writes the batch anew.
-        """
-        for identity in identities:
-            if not is_open(cluster, identity):
-                raise RefusedError(
-                    ErrorCode.INVALID_TXN_STATE,
-                    f"commit of transactional id {identity.transactional_id}",
-                    "the transaction is not open any more: it has expired (raise "
-                    "kafka.transaction.timeout.ms), or another attempt at the task has taken its "
-                    "id (spark.speculation must be off). Nothing was committed",
-                )
+                first = written[0]
+                commit_written(cluster, options, first.write, first.batch, identities)
 
     def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Not what is recorded: that is to be committed, by whoever comes again."""
@@ -217,7 +198,8 @@ class _Writer:
             return
         options = self._options
         with borrowed(options.bootstrap, options.kafka) as cluster:
-            if self._intents(cluster).find(written[0].write, written[0].batch) is not None:
+            first = written[0]
+            if intents_of(cluster, options).find(first.write, first.batch) is not None:
                 return
             for one in written:
                 assert one.identity is not None

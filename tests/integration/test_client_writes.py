@@ -261,6 +261,32 @@ def test_offsets_of_a_group_count_when_the_transaction_is_committed(cluster, imp
     producer.close()
 
 
+@WAYS
+@pytest.mark.parametrize("commit", [True, False])
+def test_transaction_without_a_record_ends_without_a_request(cluster, implicit, commit):
+    """A broker that never heard of it refuses to end it."""
+    name = f"txn-empty-{implicit}-{commit}"
+    topics.create(cluster, name)
+    identity = identity_of(cluster, name, implicit)
+    producer = ArrowProducer(
+        cluster, topic=name, producer=BatchProducer(cluster, identity=identity)
+    )
+    producer.begin()
+    producer.end(commit=commit)
+    assert producer.producer.identity == identity
+
+    producer.begin()
+    producer.producer.commit_offsets(f"g-{name}", {(name, 0): (3, "")})
+    producer.end(commit=True)
+    producer.begin()
+    producer.write(topics.numbered(0, 3))
+    producer.end(commit=True)
+    producer.close()
+
+    assert [one.offset for one in committed(cluster, f"g-{name}").values()] == [3]
+    assert topics.values(cluster, name, read_committed=True) == [b"0", b"1", b"2"]
+
+
 def test_abort_after_an_error_leaves_a_producer_that_works(cluster):
     topics.create(cluster, "recovers", max_message_bytes=2000)
     producer = ArrowProducer(cluster, topic="recovers", transactional_id="recovers")

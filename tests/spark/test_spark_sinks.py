@@ -8,10 +8,13 @@ from doubles.topics import Record, create_topic, fill, read_topic
 
 from kbroker.client.cluster import Cluster
 from kbroker.client.errors import RefusedError
-from kbroker.client.transactions import end_transaction
-from kbroker.spark.intents import Intents
+from kbroker.client.offsets import LATEST, list_offsets
+from kbroker.client.transactions import Outcome, end_transaction, outcome
+from kbroker.spark.exactly_once import intents_of
+from kbroker.spark.intents import Intents, Recorded
 from kbroker.spark.options import parse_write
 from kbroker.spark.sink import StreamWriter, Written
+from kbroker.testing import wait_until
 
 pytestmark = pytest.mark.integration
 
@@ -262,6 +265,134 @@ def test_transaction_that_is_gone_is_found_out_before_the_intent(bootstrap, topi
     assert values(bootstrap, topic) == [b"a", b"b"]
 
 
+class Crashed:
+    """A batch of two tasks that is recorded; its driver died before it committed all."""
+
+    def __init__(self, bootstrap, topic, **options):
+        create_topic(bootstrap, topic, 2)
+        self.bootstrap, self.topic, self.query = bootstrap, topic, uuid.uuid4().hex
+        writer = StreamWriter(self.options(**options), ["value"])
+        self.tasks = [_task(writer, self.query, n, rows) for n, rows in self.rows()]
+        with Cluster(bootstrap) as cluster:
+            identities = [one.identity for one in self.tasks]
+            intents_of(cluster, self.options()).record(self.query, 0, identities)
+
+    def options(self, **more):
+        given = {"topic": self.topic, "delivery": "exactly-once", **more}
+        return parse_write({"kafka.bootstrap.servers": self.bootstrap, **given})
+
+    def rows(self):
+        return [(0, [b"a", b"b"]), (1, [b"c"])]
+
+    def end(self, task, *, commit):
+        """Aborted as the cluster does it with what has timed out; or by the driver that died."""
+        with Cluster(self.bootstrap) as cluster:
+            end_transaction(cluster, self.tasks[task].identity, commit=commit)
+
+    def again(self, **more):
+        """A run of the query."""
+        writer = StreamWriter(self.options(**more), ["value"])
+        messages = [_task(writer, self.query, n, rows) for n, rows in self.rows()]
+        StreamWriter(self.options(**more), ["value"]).commit(messages, 0)
+        return [one.repeated for one in messages]
+
+
+@pytest.mark.parametrize("expired", [(0, 1), (1,)], ids=["all", "one"])
+def test_recorded_batch_that_expired_unseen_fails_and_is_written_anew(bootstrap, topic, expired):
+    """Without a way out of it the query would fail for ever."""
+    crashed = Crashed(bootstrap, topic)
+    for task in expired:
+        crashed.end(task, commit=False)
+
+    with pytest.raises(RefusedError, match=r"\.0\.1.* had expired.*start again.*written anew"):
+        crashed.again()
+
+    assert values(bootstrap, topic) == []
+    assert crashed.again() == [False, False]
+    assert values(bootstrap, topic) == [b"a", b"b", b"c"]
+    assert crashed.again() == [True, True]
+    assert values(bootstrap, topic) == [b"a", b"b", b"c"]
+
+
+@pytest.mark.slow
+def test_recorded_batch_that_timed_out_is_known_by_what_the_cluster_did(bootstrap, topic):
+    crashed = Crashed(bootstrap, topic, **{"kafka.transaction.timeout.ms": "1000"})
+    with Cluster(bootstrap) as cluster:
+        found = [one.identity for one in crashed.tasks]
+        wait_until(
+            lambda: {outcome(cluster, one) for one in found} == {Outcome.ABORTED}, timeout=60
+        )
+
+    with pytest.raises(RefusedError, match=r"had expired.*start again.*nothing .* is visible"):
+        crashed.again()
+    assert crashed.again() == [False, False]
+    assert values(bootstrap, topic) == [b"a", b"b", b"c"]
+
+
+def test_recorded_batch_that_expired_in_part_fails_until_the_user_decides(bootstrap, topic):
+    crashed = Crashed(bootstrap, topic)
+    crashed.end(0, commit=True)
+    crashed.end(1, commit=False)
+
+    for _ in range(2):
+        with pytest.raises(RefusedError, match=r"1 of its 2 .*lostTransactions=rewrite.*=skip"):
+            crashed.again()
+    assert values(bootstrap, topic) == [b"a", b"b"]
+
+    assert crashed.again(lostTransactions="skip") == [True, True]
+    assert crashed.again() == [True, True]
+    assert values(bootstrap, topic) == [b"a", b"b"]
+
+
+def test_recorded_batch_that_expired_in_part_is_written_again_where_that_is_wanted(
+    bootstrap, topic
+):
+    crashed = Crashed(bootstrap, topic)
+    crashed.end(0, commit=True)
+    crashed.end(1, commit=False)
+
+    with pytest.raises(RefusedError, match=r"start again.*a part of it is there twice"):
+        crashed.again(lostTransactions="rewrite")
+    assert crashed.again(lostTransactions="rewrite") == [False, False]
+
+    assert values(bootstrap, topic) == [b"a", b"a", b"b", b"b", b"c"]
+
+
+def test_batch_that_is_done_is_not_asked_about_again(bootstrap, topic):
+    """Its transactional ids may have been forgotten by then."""
+    crashed = Crashed(bootstrap, topic)
+    assert crashed.again() == [True, True]
+    with Cluster(bootstrap) as cluster:
+        place = {(f"{topic}", n): LATEST for n in (0, 1)}
+        before = list_offsets(cluster, place)
+        assert intents_of(cluster, crashed.options()).find(crashed.query, 0).done
+
+        assert crashed.again() == [True, True]
+
+        assert list_offsets(cluster, place) == before
+
+
+def test_attempt_with_fewer_tasks_leaves_nothing_open_of_the_one_before(bootstrap, topic):
+    """Readers of committed records would wait for it."""
+    create_topic(bootstrap, topic)
+    options = parse_write(
+        {"kafka.bootstrap.servers": bootstrap, "topic": topic, "delivery": "exactly-once"}
+    )
+    query, writer = uuid.uuid4().hex, StreamWriter(options, ["value"])
+    other = _task(writer, f"{query}.1", 0, [b"of another write"])
+    for partition in range(3):
+        _task(writer, query, partition, [b"lost with its driver"])
+
+    writer.commit([_task(writer, query, 0, [b"again"])], 0)
+    writer.commit([other], 0)
+
+    assert values(bootstrap, topic) == [b"again", b"of another write"]
+    with Cluster(bootstrap) as cluster:
+        key = (topic, 0)
+        committed_end = list_offsets(cluster, {key: LATEST}, read_committed=True)[key]
+        assert committed_end == list_offsets(cluster, {key: LATEST})[key], "nothing is open"
+
+
 def test_abort_ends_what_is_open(bootstrap, topic):
     create_topic(bootstrap, topic)
     options = parse_write(
@@ -286,8 +417,8 @@ def _task(writer, query, partition, rows, batch=0):
 def test_dead_prefix_of_intents_is_read_where_the_group_forgot(bootstrap, topic):
     with Cluster(bootstrap) as cluster:
         Intents(cluster, f"{topic}-i", "p").record("w", 3, [])
-        assert Intents(cluster, f"{topic}-i", "p").find("w", 3) == []
+        assert Intents(cluster, f"{topic}-i", "p").find("w", 3) == Recorded([], 0)
         assert Intents(cluster, f"{topic}-i", "p").find("w", 4) is None
-        assert Intents(cluster, f"{topic}-i", "other").find("w", 3) == []
+        assert Intents(cluster, f"{topic}-i", "other").find("w", 3) == Recorded([], 0)
         assert Intents(cluster, f"{topic}-i", "other").find("v", 3) is None
     assert json.loads(read_topic(bootstrap, f"{topic}-i")[0].value)["transactions"] == []

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from kbroker._ext.crc32c import crc32c
-from kbroker.client import transactions
 from kbroker.client.cluster import Cluster
 from kbroker.client.errors import CorruptRecords
 from kbroker.client.fetch import RangeFetch, RecordSet
@@ -257,12 +256,7 @@ class PartitionCopy:
         """Everything written so far and the offset, both or neither."""
         self._begin()
         self._producer.flush()
-        transactions.commit_offsets(
-            self._target,
-            self._producer.identity,
-            self._group,
-            {self._place: (position, self._about)},
-        )
+        self._producer.commit_offsets(self._group, {self._place: (position, self._about)})
         self._producer.end(commit=True)
         self._is_open = False
         self._open_bytes = 0

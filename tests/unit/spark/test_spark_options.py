@@ -229,6 +229,7 @@ def test_missing_servers_are_refused(given, says):
     ("given", "says"),
     [
         ({"delivery": "once"}, "at-least-once or exactly-once"),
+        ({"lostTransactions": "keep"}, "write fail, rewrite or skip"),
         ({"delivery": "exactly-once", "kafka.transactional.id": "x"}, "transactionalIdPrefix"),
         ({"keepTimestamps": "x"}, "true or false"),
     ],

@@ -1,0 +1,177 @@
+"""The driver's part of exactly-once writes: the transactions of all tasks are committed, or none.
+
+``commit_written`` is for tasks that wrote, ``complete_recorded`` for a repetition that found the
+batch recorded. What is recorded may have been aborted by the cluster meanwhile, as transactions
+time out: where nothing of the batch is visible the record is withdrawn and the next run writes it
+anew; where a part is, ``lostTransactions`` decides, as neither choice is exactly once.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping, Sequence
+
+from kbroker.client.cluster import Cluster
+from kbroker.client.errors import ClientError, RefusedError
+from kbroker.client.transactions import (
+    Outcome,
+    ProducerIdentity,
+    end_transaction,
+    init_producer,
+    is_open,
+    open_transactional_ids,
+    outcome,
+)
+from kbroker.errors import ErrorCode
+from kbroker.spark.intents import Intents, Recorded
+from kbroker.spark.options import WriteOptions
+
+log = logging.getLogger(__name__)
+
+_NAMED_MAX = 5
+
+
+def transactional_id(options: WriteOptions, write: str, batch: int, partition: int) -> str:
+    """Of a task. Two batches in turn use the same ones, so that there are few."""
+    return f"{options.transactional_id_prefix}.{write}.{batch % 2}.{partition}"
+
+
+def commit_written(
+    cluster: Cluster,
+    options: WriteOptions,
+    write: str,
+    batch: int,
+    identities: Sequence[ProducerIdentity],
+) -> None:
+    """Commit what tasks left open. Raises RefusedError where one is not open any more; then nothing
+    is committed."""
+    _require_open(cluster, identities)
+    intents = intents_of(cluster, options)
+    recorded = intents.record(write, batch, identities)
+    for identity in identities:
+        end_transaction(cluster, identity, commit=True)
+    intents.mark_done(write, batch, recorded)
+    _abort_left_over(cluster, options, write, identities)
+
+
+def complete_recorded(cluster: Cluster, options: WriteOptions, write: str, batch: int) -> None:
+    """Commit what an earlier run recorded and did not come to commit. Raises RefusedError where
+    some of it was aborted meanwhile."""
+    intents = intents_of(cluster, options)
+    recorded = intents.find(write, batch)
+    if recorded is None or recorded.done:
+        return
+    log.info("batch %d of %s is repeated: its transactions are committed", batch, write)
+    outcomes = {one: _outcome(cluster, one) for one in recorded.identities}
+    lost = [one for one, what in outcomes.items() if what in (Outcome.ABORTED, Outcome.UNKNOWN)]
+    if lost:
+        _resolve(cluster, options, write, batch, intents, outcomes, lost)
+    for identity, what in outcomes.items():
+        if what in (Outcome.OPEN, Outcome.COMMITTED):
+            end_transaction(cluster, identity, commit=True)
+    if lost and options.lost_transactions == "fail":
+        raise _lost(write, batch, recorded, lost)
+    intents.mark_done(write, batch, recorded)
+
+
+def intents_of(cluster: Cluster, options: WriteOptions) -> Intents:
+    return Intents(cluster, options.intent_topic, options.transactional_id_prefix)
+
+
+def _outcome(cluster: Cluster, identity: ProducerIdentity) -> Outcome:
+    """Never UNTOLD: where the broker cannot tell, it is asked to commit."""
+    found = outcome(cluster, identity)
+    if found is not Outcome.UNTOLD:
+        return found
+    try:
+        end_transaction(cluster, identity, commit=True)
+        return Outcome.COMMITTED
+    except RefusedError as error:
+        if error.retriable:
+            raise
+        return Outcome.UNKNOWN
+
+
+def _resolve(
+    cluster: Cluster,
+    options: WriteOptions,
+    write: str,
+    batch: int,
+    intents: Intents,
+    outcomes: Mapping[ProducerIdentity, Outcome],
+    lost: Sequence[ProducerIdentity],
+) -> None:
+    """Returns where the rest is to be committed."""
+    kinds = set(outcomes.values())
+    nothing_visible = kinds <= {Outcome.OPEN, Outcome.ABORTED}
+    if not nothing_visible and options.lost_transactions == "skip":
+        log.warning("batch %d of %s: %d transactions are lost and skipped", batch, write, len(lost))
+        return
+    if not nothing_visible and options.lost_transactions == "fail":
+        return
+    for identity, what in outcomes.items():
+        if what is Outcome.OPEN:
+            end_transaction(cluster, identity, commit=False)
+    intents.withdraw(write)
+    how = (
+        "nothing of the batch is visible" if nothing_visible else "a part of it is there twice then"
+    )
+    raise RefusedError(
+        ErrorCode.INVALID_TXN_STATE,
+        f"commit of batch {batch} of write {write}",
+        f"{_names(lost)} had expired before they were committed, so the record of the batch was "
+        f"withdrawn: start again, and it is written anew ({how}). Restarts must come before "
+        "kafka.transaction.timeout.ms is over",
+    )
+
+
+def _lost(
+    write: str, batch: int, recorded: Recorded, lost: Sequence[ProducerIdentity]
+) -> RefusedError:
+    return RefusedError(
+        ErrorCode.INVALID_TXN_STATE,
+        f"commit of batch {batch} of write {write}",
+        f"{len(lost)} of its {len(recorded.identities)} transactions had expired before they were "
+        f"committed ({_names(lost)}), the others are committed. Start again with "
+        "lostTransactions=rewrite to write the whole batch anew, the committed part a second time, "
+        "or with lostTransactions=skip to go on without the rows that are lost",
+    )
+
+
+def _names(identities: Sequence[ProducerIdentity]) -> str:
+    names = [str(one.transactional_id) for one in identities[:_NAMED_MAX]]
+    more = len(identities) - len(names)
+    return ", ".join(names) + (f" and {more} more" if more else "")
+
+
+def _require_open(cluster: Cluster, identities: Sequence[ProducerIdentity]) -> None:
+    """Before the record: after it, one that cannot be committed could not be mended either.
+
+    Without the record all of them are aborted, and whoever comes again writes the batch anew.
+    """
+    for identity in identities:
+        if not is_open(cluster, identity):
+            raise RefusedError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"commit of transactional id {identity.transactional_id}",
+                "the transaction is not open any more: it has expired (raise "
+                "kafka.transaction.timeout.ms), or another attempt at the task has taken its "
+                "id (spark.speculation must be off). Nothing was committed",
+            )
+
+
+def _abort_left_over(
+    cluster: Cluster, options: WriteOptions, write: str, used: Sequence[ProducerIdentity]
+) -> None:
+    """An attempt that died with its driver may have had more tasks than the one that is committed;
+    what they left open holds readers of committed records until it times out."""
+    ours = re.compile(re.escape(f"{options.transactional_id_prefix}.{write}.") + r"[01]\.\d+")
+    names = {one.transactional_id for one in used}
+    try:
+        for name in open_transactional_ids(cluster):
+            if ours.fullmatch(name) and name not in names:
+                log.info("%s was left open by an earlier attempt and is aborted", name)
+                init_producer(cluster, name)
+    except ClientError as error:
+        log.warning("transactions that were left open stay until they time out: %s", error)
