@@ -179,11 +179,12 @@ class LogDir:
         path = self.partition_path(key)
         try:
             found = read_partition_metadata(path)
+            if found is None and is_new and _holds_records(path):
+                return False  # of brokers before 2.8, which wrote no topic ids
         except CorruptMetadataError as error:
+            # It is not synced: after a power cut it may be torn beside records that are.
             log.warning("%s; writing it anew", error)
             found = None
-        if found is None and is_new and _holds_records(path):
-            return False  # of brokers before 2.8, which wrote no topic ids
         if found is None:
             write_partition_metadata(path, topic_id)
             return True

@@ -370,6 +370,17 @@ def test_directory_without_a_topic_id_is_adopted(store):
     assert store.path("partition.metadata").exists()
 
 
+@pytest.mark.parametrize("left", [b"", bytes(43), b"version: 0\ntopic_id: AAEC"])
+def test_new_partition_whose_id_a_power_cut_has_torn_keeps_its_records(store, left):
+    """The file is not synced; its records may be, before it is known that it was ever opened."""
+    append(store.open(), batch([b"kept"]))
+    store.stop(clean=False)
+    store.path("partition.metadata").write_bytes(left)
+    store.start()
+
+    assert stored_values(store.open(is_new=True)) == [(0, b"kept")]
+
+
 def test_open_again_only_updates_epoch_and_configuration(store):
     log = store.open()
     append(log, batch())
