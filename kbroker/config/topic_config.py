@@ -10,6 +10,14 @@ from kbroker.config.loader import BrokerConfig
 from kbroker.config.topic_keys import TOPIC_KEYS
 from kbroker.errors import ConfigError
 
+# COMPAT: what Kafka 0.8 called it in its text, and nowhere in its table.
+_OTHER_NAMES = {"log.cleanup.policy": "cleanup.policy"}
+
+
+def setting_name(name: str) -> str:
+    """The name of a topic setting for what a client called it."""
+    return _OTHER_NAMES.get(name, name)
+
 
 class TopicConfig:
     """Typed values of every topic setting, immutable; cheap enough for one a partition.

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from kbroker.config.topic_config import setting_name
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.config_resources import (
     BROKER,
@@ -65,12 +66,20 @@ async def call(
     if not resources:
         return []
     documents = [
-        {"type": r.resource_type, "name": r.resource_name, "configs": configs(r)} for r in resources
+        {"type": r.resource_type, "name": r.resource_name, "configs": named(r, configs(r))}
+        for r in resources
     ]
     results: list[dict[str, Any]] = await ctx.controller(
         operation, TIMEOUT_MS, resources=documents, validate_only=validate_only
     )
     return results
+
+
+def named(resource: Any, configs: list[Any]) -> list[Any]:
+    """The settings of a resource under their own names."""
+    if resource.resource_type != TOPIC:
+        return configs
+    return [[setting_name(name), *rest] for name, *rest in configs]
 
 
 def check_resource(ctx: RequestContext, resource_type: int, name: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from kbroker.config.describe import describe_topic
-from kbroker.config.topic_config import TopicConfig
+from kbroker.config.topic_config import TopicConfig, setting_name
 from kbroker.errors import WireError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import api
@@ -54,7 +54,7 @@ def wanted(topic: Any) -> dict[str, Any]:
         "num_partitions": topic.num_partitions,
         "replication_factor": topic.replication_factor,
         "assignments": [[a.partition_index, a.broker_ids] for a in topic.assignments],
-        "configs": [[config.name, config.value] for config in topic.configs],
+        "configs": [[setting_name(config.name), config.value] for config in topic.configs],
     }
 
 
@@ -70,7 +70,9 @@ def answer(ctx: RequestContext, result: dict[str, Any], configs: list[Any]) -> A
     if ctx.api_version >= 5:
         entry.num_partitions = result["partitions"]
         entry.replication_factor = result["replication_factor"]
-        entry.configs = settings(ctx, {config.name: config.value for config in configs})
+        entry.configs = settings(
+            ctx, {setting_name(config.name): config.value for config in configs}
+        )
     return entry
 
 

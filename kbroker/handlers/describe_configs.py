@@ -13,7 +13,7 @@ from kbroker.config.describe import (
     describe_group,
     describe_topic,
 )
-from kbroker.config.topic_config import TopicConfig
+from kbroker.config.topic_config import TopicConfig, setting_name
 from kbroker.errors import WireError
 from kbroker.handlers.config_resources import (
     BROKER,
@@ -70,6 +70,7 @@ def settings(ctx: RequestContext, resource: Any) -> list[ConfigEntry]:
     names = None if wanted is None else set(wanted)
     if resource.resource_type == TOPIC:
         topic = existing_topic(ctx, name)
+        names = None if names is None else set(map(setting_name, names))
         return describe_topic(TopicConfig(topic.config, ctx.config), ctx.config, names)
     if resource.resource_type == BROKER:
         check_broker(ctx, name)

@@ -112,6 +112,22 @@ def test_admin_settings_of_a_topic_change_one_by_one_or_all(admin: AdminClient) 
     assert (settings["retention.ms"].value, settings["retention.ms"].source) == ("604800000", 5)
 
 
+def test_admin_cleanup_policy_goes_by_its_older_name_too(admin: AdminClient) -> None:
+    """COMPACT-23: Kafka 0.8's text has the broker's name for the setting of a topic."""
+    create(admin, "ck-named", log_cleanup_policy="compact")
+    assert described(admin, "topic", "ck-named")["cleanup.policy"].value == "compact"
+    change = ConfigEntry(
+        "log.cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SET
+    )
+    resource = ConfigResource("topic", "ck-named", incremental_configs=[change])
+    only(admin.incremental_alter_configs([resource]))
+    found = described(admin, "topic", "ck-named")
+    assert found["cleanup.policy"].value == "delete"
+    assert "log.cleanup.policy" not in found
+    bad = NewTopic("ck-misnamed", 1, 1, config={"log.retention": "1"})
+    assert refused_with(admin.create_topics([bad]))[0] == ErrorCode.INVALID_CONFIG
+
+
 def test_admin_settings_of_the_broker_change(admin: AdminClient) -> None:
     change = ConfigEntry("log.cleaner.threads", "2", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource("broker", "0", incremental_configs=[change])
