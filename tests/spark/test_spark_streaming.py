@@ -17,7 +17,7 @@ from doubles.topics import (
 
 from kbroker.client.cluster import Cluster
 from kbroker.client.offsets import committed
-from kbroker.testing import wait_until
+from kbroker.testing import Broker, wait_until
 
 pytestmark = pytest.mark.integration
 
@@ -305,3 +305,45 @@ def test_read_stream_helper_and_projection(spark, bootstrap, topic, tmp_path):
 
     found = sorted(bytes(row.value) for row in spark.table(name).collect())
     assert found == [b"%d" % n for n in range(5)]
+
+
+def rows_read(query):
+    return sum(one["numInputRows"] for one in query.recentProgress)
+
+
+@pytest.mark.parametrize("prefetched", ["0", "2000"], ids=["by tasks", "by the driver"])
+def test_broker_that_restarts_while_a_stream_reads_loses_and_repeats_nothing(
+    spark, topic, tmp_path, prefetched
+):
+    """Tasks and the driver wait for the broker within their deadlines."""
+    count, per_batch = 20_000, 2_000
+    with Broker({"log.retention.ms": -1}) as broker:
+        create_topic(broker.bootstrap, topic, 2)
+        fill(broker.bootstrap, topic, [Record(None, b"x" * 200, n % 2) for n in range(count)])
+        name = f"m{uuid.uuid4().hex[:8]}"
+        reader = spark.readStream.format("kbroker").option("subscribe", topic)
+        reader = reader.option("kafka.bootstrap.servers", broker.bootstrap)
+        reader = reader.option("startingOffsets", "earliest")
+        reader = reader.option("prefetchMaxOffsets", prefetched)
+        reader = reader.option("maxOffsetsPerTrigger", str(per_batch))
+        query = (
+            reader.load()
+            .select("partition", "offset")
+            .writeStream.format("memory")
+            .queryName(name)
+            .option("checkpointLocation", str(tmp_path))
+            .trigger(availableNow=True)
+            .start()
+        )
+
+        wait_until(lambda: rows_read(query) >= per_batch, timeout=300)
+        broker.kill_all()
+        # Not asked of the table: its job would wait for the tasks, and they for the broker.
+        assert rows_read(query) < count, "it was read before the broker was killed"
+        broker.restart()
+        query.awaitTermination(600)
+
+        assert not query.isActive
+        assert query.exception() is None
+        rows = sorted((row.partition, row.offset) for row in spark.table(name).collect())
+        assert rows == [(p, o) for p in (0, 1) for o in range(count // 2)]
