@@ -12,12 +12,13 @@ import json
 import os
 import sys
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from kbroker.spark.frozen_modules import freeze_modules
+
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 T = TypeVar("T")
@@ -88,25 +89,20 @@ class SparkRunner:
             return []
         frozen = [list(task) for task in tasks]
 
-        def body(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            import pyarrow
+        def body(index: int) -> str:
+            freeze_modules()
+            return json.dumps(list(work(frozen[index], attempt_name())))
 
-            for batch in batches:
-                answers = [
-                    json.dumps(answer)
-                    for index in batch.column(0).to_pylist()
-                    for answer in work(frozen[index], attempt_name())
-                ]
-                yield pyarrow.record_batch({"answer": pyarrow.array(answers, pyarrow.string())})
-
-        self._spark.sparkContext.setJobDescription(label)
-        frame = self._spark.range(0, len(frozen), 1, len(frozen)).mapInArrow(body, "answer string")
+        context = self._spark.sparkContext
+        context.setJobDescription(label)
         try:
-            return [json.loads(row.answer) for row in frame.collect()]
+            # An RDD: the plan of a query costs the driver more than a task's start.
+            found = context.parallelize(range(len(frozen)), len(frozen)).map(body).collect()
+            return [answer for answers in found for answer in json.loads(answers)]
         except Exception as err:
             raise TaskError(_reason(err)) from err
         finally:
-            self._spark.sparkContext.setJobDescription("")
+            context.setJobDescription("")
 
 
 def _reason(err: Exception) -> str:

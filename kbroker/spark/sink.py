@@ -35,6 +35,7 @@ from kbroker.spark.exactly_once import (
     intents_of,
     transactional_id,
 )
+from kbroker.spark.frozen_modules import freeze_modules
 from kbroker.spark.options import OptionError, WriteOptions, parse_write
 from kbroker.spark.pool import borrowed
 
@@ -126,6 +127,7 @@ class _Writer:
         self, batches: Iterator[pa.RecordBatch], write: str, batch: int, partition: int
     ) -> Written:
         options = self._options
+        freeze_modules()
         with borrowed(options.bootstrap, options.kafka) as cluster:
             if not options.exactly_once:
                 with self._producer(cluster, None) as producer:

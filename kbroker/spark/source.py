@@ -31,6 +31,7 @@ from pyspark.sql.types import (
 )
 
 from kbroker.spark.broker_view import BrokerView
+from kbroker.spark.frozen_modules import freeze_modules
 from kbroker.spark.offsets import LogView, batch_ranges, with_attempts
 from kbroker.spark.options import EARLIEST, LATEST, OptionError, ReadOptions, parse_read
 from kbroker.spark.plan import OffsetRange, pack_ranges, plan_ranges, with_sizes
@@ -142,6 +143,7 @@ def read_partition(
     """In a task. Spark makes a partition of None where there is none."""
     if not isinstance(partition, RangePartition):
         return iter(())
+    freeze_modules()
     return read_ranges(options, partition.value, arrow_schema(schema), partition.topic_ids)
 
 
