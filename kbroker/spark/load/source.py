@@ -27,6 +27,10 @@ def id_text(topic: Topic) -> str:
     return base64.urlsafe_b64encode(topic.id).rstrip(b"=").decode()
 
 
+# Of a batch, which ends with 8 MiB, too. No JVM looks at it, so it may have as many rows as pays.
+_ROWS_MAX = 65_536
+
+
 @dataclass(frozen=True, slots=True)
 class BrokerSource:
     """Goes to the executors with its settings; each process connects by itself.
@@ -103,6 +107,7 @@ class BrokerSource:
                 one.end,
                 headers=self.headers,
                 read_committed=self.read_committed,
+                rows_max=_ROWS_MAX,
                 topic_id=base64.urlsafe_b64decode(one.topic_id + "==") or None,
             )
 

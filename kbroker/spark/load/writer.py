@@ -32,6 +32,11 @@ FOOTER = "kbroker."
 # Numbers that grow by little: differences are a fraction of the values.
 _DELTA = ("offset", "timestamp")
 _DICTIONARY = ("topic", "partition", "timestampType")
+# What only its producers understand. Whether it compresses is tried on a page of it.
+_OPAQUE = ("key", "value")
+_SAMPLE_BYTES = 1 << 20
+_SAMPLE_BYTES_MIN = 4 << 10
+_DENSE = 0.95
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +225,7 @@ class RangeWriter:
             path = self._root / self._staged(file)
             path.parent.mkdir(parents=True, exist_ok=True)
             file.sink = _ChecksummedFile(path)
-            file.writer = _parquet_writer(file.sink, table.schema, self._options)
+            file.writer = _parquet_writer(file.sink, table, self._options)
         file.writer.write_table(table, row_group_size=table.num_rows)
         file.rows += file.waiting_rows
         file.waiting_rows = file.waiting_bytes = 0
@@ -277,17 +282,68 @@ class RangeWriter:
 
 
 def _parquet_writer(
-    sink: _ChecksummedFile, schema: pa.Schema, options: FileOptions
+    sink: _ChecksummedFile, table: pa.Table, options: FileOptions
 ) -> pq.ParquetWriter:
-    """Keys and values as they are: a dictionary of them costs more than it saves after zstd."""
-    names = set(schema.names)
+    """For a file whose first row group is ``table``.
+
+    Keys and values as they are: a dictionary of them costs more than it saves after zstd. Those
+    that do not compress (hashes, what is compressed or encrypted already) are not compressed.
+    """
+    names = set(table.schema.names)
+    level = options.level if options.codec == "zstd" else None
+    encodings = {name: "DELTA_BINARY_PACKED" for name in _DELTA if name in names}
+    dense = _dense_columns(table, options.codec, level)
+    encodings |= dict.fromkeys(dense, "DELTA_LENGTH_BYTE_ARRAY")
+    codecs: str | dict[str, str] = options.codec
+    levels: int | dict[str, int] | None = level
+    if dense:
+        others = [path for path in _leaves(table.schema) if path not in dense]
+        codecs = dict.fromkeys(others, options.codec)
+        levels = None if level is None else dict.fromkeys(others, level)
     return pq.ParquetWriter(
         pa.PythonFile(sink, mode="w"),
-        schema,
-        compression=options.codec,
-        compression_level=options.level if options.codec == "zstd" else None,
+        table.schema,
+        compression=codecs,
+        compression_level=levels,
         use_dictionary=[name for name in _DICTIONARY if name in names],
-        column_encoding={name: "DELTA_BINARY_PACKED" for name in _DELTA if name in names},
+        column_encoding=encodings,
         write_statistics=[name for name in (*_DELTA, "partition") if name in names],
         store_schema=False,
     )
+
+
+def _dense_columns(table: pa.Table, codec: str, level: int | None) -> list[str]:
+    """Keys or values of which the first page would hardly become smaller."""
+    if codec == "none":
+        return []
+    packer = pa.Codec(codec, compression_level=level)
+    found = []
+    for name in _OPAQUE:
+        if name not in table.schema.names or not pa.types.is_binary(table.schema.field(name).type):
+            continue
+        sample = _first_bytes(table.column(name), _SAMPLE_BYTES)
+        packed = len(packer.compress(sample, asbytes=True)) if sample else 0
+        if len(sample) >= _SAMPLE_BYTES_MIN and packed > len(sample) * _DENSE:
+            found.append(name)
+    return found
+
+
+def _first_bytes(column: pa.ChunkedArray, size_max: int) -> bytes:
+    """The first values of a binary column, one after the other."""
+    found = b""
+    for chunk in column.chunks:
+        _, ends, data = chunk.buffers()
+        if data is None or len(found) >= size_max:
+            continue
+        ends = pa.Array.from_buffers(pa.int32(), len(chunk) + 1, [None, ends], offset=chunk.offset)
+        low, high = ends[0].as_py(), ends[-1].as_py()
+        found += data.slice(low, min(high - low, size_max - len(found))).to_pybytes()
+    return found
+
+
+def _leaves(schema: pa.Schema) -> list[str]:
+    """The paths that Parquet gives to the schema's columns."""
+    empty = pa.BufferOutputStream()
+    pq.write_table(schema.empty_table(), empty)
+    found = pq.read_metadata(pa.BufferReader(empty.getvalue())).schema
+    return [found.column(index).path for index in range(len(found.names))]

@@ -1,0 +1,86 @@
+"""How the columns of a loaded file are kept. That its rows come back is tested with the engine."""
+
+import random
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from kbroker.client.arrow import FIELDS, schema_of
+from kbroker.spark.load.writer import FileOptions, RangeWriter
+
+ROWS = 3000
+NOISE = random.Random(5)
+
+
+def batch(keys: list[bytes | None], values: list[bytes | None]) -> pa.RecordBatch:
+    rows = len(keys)
+    headers = [[{"key": "h", "value": b"1"}] if row % 3 else None for row in range(rows)]
+    columns = {
+        "key": keys,
+        "value": values,
+        "topic": ["t"] * rows,
+        "partition": [0] * rows,
+        "offset": list(range(rows)),
+        "timestamp": [1_700_000_000_000_000 + row for row in range(rows)],
+        "timestampType": [0] * rows,
+        "headers": headers,
+    }
+    made = {name: pa.array(column, FIELDS[name].type) for name, column in columns.items()}
+    return pa.record_batch(made, schema=schema_of(headers=True))
+
+
+def written(root: Path, rows: pa.RecordBatch, codec: str = "zstd") -> Path:
+    """In pieces, which are slices of one array as those of a decoding load are."""
+    options = FileOptions(codec=codec)
+    writer = RangeWriter(root, "staging", ("t", 0, 0, rows.num_rows), "a", options)
+    for first in range(0, rows.num_rows, 700):
+        writer.write(rows.slice(first, 700))
+    (file,) = writer.finish().files
+    return root / file.staged
+
+
+def columns_of(path: Path) -> dict[str, tuple[str, set[str]]]:
+    group = pq.read_metadata(path).row_group(0)
+    found = [group.column(index) for index in range(group.num_columns)]
+    return {one.path_in_schema: (one.compression, set(one.encodings)) for one in found}
+
+
+@pytest.mark.parametrize("codec", ["zstd", "snappy", "gzip", "lz4"])
+def test_columns_that_do_not_compress_are_kept_as_they_are(tmp_path: Path, codec: str) -> None:
+    keys = [NOISE.randbytes(16) if row % 7 else None for row in range(ROWS)]
+    rows = batch(keys, [b"text of row %d" % row for row in range(ROWS)])
+
+    path = written(tmp_path, rows, codec)
+
+    assert pq.read_table(path, partitioning=None).equals(
+        pa.Table.from_batches([rows.drop_columns(["topic"])])
+    )
+    columns = columns_of(path)
+    assert columns["key"][0] == "UNCOMPRESSED"
+    assert "DELTA_LENGTH_BYTE_ARRAY" in columns["key"][1]
+    assert {one for name, (one, _) in columns.items() if name != "key"} == {codec.upper()}
+
+
+def test_columns_that_compress_are_compressed(tmp_path: Path) -> None:
+    rows = batch([b"%016d" % row for row in range(ROWS)], [b"text" * 9] * ROWS)
+    assert {one for one, _ in columns_of(written(tmp_path, rows)).values()} == {"ZSTD"}
+
+
+def test_few_bytes_decide_nothing(tmp_path: Path) -> None:
+    rows = batch([NOISE.randbytes(16) for _ in range(100)], [None] * 100)
+    assert {one for one, _ in columns_of(written(tmp_path, rows)).values()} == {"ZSTD"}
+
+
+def test_long_random_keys_that_come_again_are_compressed(tmp_path: Path) -> None:
+    known = [NOISE.randbytes(64) for _ in range(200)]
+    rows = batch([known[row % 200] for row in range(ROWS)], [None] * ROWS)
+    assert columns_of(written(tmp_path, rows))["key"][0] == "ZSTD"
+
+
+def test_without_a_codec_nothing_is_compressed(tmp_path: Path) -> None:
+    rows = batch([NOISE.randbytes(16) for _ in range(ROWS)], [None] * ROWS)
+    columns = columns_of(written(tmp_path, rows, "none"))
+    assert {one for one, _ in columns.values()} == {"UNCOMPRESSED"}
+    assert "DELTA_LENGTH_BYTE_ARRAY" not in columns["key"][1]
