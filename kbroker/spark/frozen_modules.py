@@ -12,7 +12,7 @@ def freeze_modules() -> None:
     """Once in a process: what lives now is not looked at by the collector any more.
 
     Spark's workers collect garbage after every task. With Spark, pandas and Arrow imported that
-    is some 15 ms of CPU for objects that stay, most of what a small task costs.
+    is 42 ms of CPU for objects that stay, most of what a small task costs.
     """
     global _frozen_in
     if _frozen_in != os.getpid():
