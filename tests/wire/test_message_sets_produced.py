@@ -83,6 +83,17 @@ def test_crc32_agrees_with_zlib(data):
     assert crc32_of(data) == zlib.crc32(data)
 
 
+def test_crc32_agrees_with_zlib_at_every_length_and_place():
+    """Blocks of 64 and 16 bytes and what is left of them take ways of their own."""
+    data = random.Random(7).randbytes(1100)
+    for length in range(1000):
+        for start in (0, 1, 15):
+            piece = data[start : start + length]
+            assert crc32_of(piece) == zlib.crc32(piece), (start, length)
+    for piece in (bytes(4099), b"\xff" * 4099):
+        assert crc32_of(piece) == zlib.crc32(piece)
+
+
 @given(MESSAGES, st.sampled_from([0, 1]), st.sampled_from(sorted(CODECS)))
 def test_message_set_becomes_one_sound_batch_in_order(messages, magic, codec):
     messages = numbered(messages)

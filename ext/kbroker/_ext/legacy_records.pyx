@@ -379,7 +379,7 @@ cdef bytearray finished(bytearray batch, Records* records, int codec, object lev
 # ---- Python's view, for tests ------------------------------------------------------------------------------------
 
 def crc32_of(const unsigned char[::1] data not None) -> int:
-    """CRC-32 by the table."""
+    """CRC-32 as of messages."""
     return crc32(&data[0], <size_t>data.shape[0]) if data.shape[0] else crc32(NULL, 0)
 
 
