@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tarfile
@@ -23,9 +24,12 @@ with Broker() as broker, socket.create_connection((broker.host, broker.port), ti
 
 
 def run(*command: str | Path, **options: object) -> str:
+    # With a checkout on the path pip would find kbroker installed, and do nothing.
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
-        [str(part) for part in command], capture_output=True, text=True, timeout=300, **options
-    )
+        [str(part) for part in command], capture_output=True, text=True, timeout=300, env=env,
+        **options,
+    )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
