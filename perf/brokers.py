@@ -16,12 +16,12 @@ import sys
 import tempfile
 import time
 import uuid
-from base64 import urlsafe_b64encode
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import IO
 
+from kbroker.uuids import new_uuid, uuid_text
 from perf import process_tree
 from perf.frames import random_values, record_batch
 from perf.kafka_distribution import ROOT, kafka_libraries
@@ -279,7 +279,7 @@ class KafkaBroker(Broker):
         properties.write_text("".join(f"{k}={v}\n" for k, v in self.configuration.items()))
         if (self.home / "data" / "meta.properties").exists():
             return  # it runs again on what it has
-        cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        cluster = uuid_text(new_uuid())
         done = subprocess.run(
             [
                 *self._java,

@@ -25,8 +25,8 @@ from kbroker.storage.formats import (
     STRAY_DIR_SUFFIX,
     parse_partition_dir,
 )
-from kbroker.storage.partition_metadata import CorruptMetadataError, parse_topic_id
 from kbroker.supervisor.data_dirs import LOCK_NAME, META_NAME
+from kbroker.uuids import parse_uuid
 
 ZOOKEEPER_META, KRAFT_META = "0", "1"
 FUTURE_DIR_SUFFIX = "-future"
@@ -149,8 +149,8 @@ def read_identity(path: str) -> Identity:
     directory_id = None
     if "directory.id" in fields:
         try:
-            directory_id = parse_topic_id(fields["directory.id"])
-        except CorruptMetadataError as error:
+            directory_id = parse_uuid(fields["directory.id"])
+        except ValueError as error:
             raise Refusal(f"{file}: directory.id: {error}; take it from a backup") from error
     return Identity(version, int(broker), cluster_id, directory_id)
 

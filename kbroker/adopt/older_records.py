@@ -15,9 +15,9 @@ from collections.abc import Callable
 
 from kbroker.adopt.batch_files import batches_of
 from kbroker.adopt.holdings import Holdings
-from kbroker.cluster.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from kbroker.coordinator.records import offsets_topic, transaction_topic
 from kbroker.coordinator.records.codec import UnknownRecordError
+from kbroker.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from kbroker.protocol.codec import DecodeError
 from kbroker.record.batch import Record, RecordBatch
 from kbroker.record.builder import BatchBuilder

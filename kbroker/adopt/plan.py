@@ -13,13 +13,12 @@ from kbroker.adopt.metadata_log import DIRECTORY as METADATA_DIRECTORY
 from kbroker.adopt.metadata_log import read_metadata
 from kbroker.adopt.settings import kept_broker_settings, kept_topic_settings
 from kbroker.cluster.found_topics import settings_when_found
-from kbroker.cluster.internal_topics import INTERNAL_TOPICS, TRANSACTIONS_TOPIC
-from kbroker.controller.persistence import new_topic_id
+from kbroker.internal_topics import INTERNAL_TOPICS, TRANSACTIONS_TOPIC
 from kbroker.storage.partition_metadata import (
     CorruptMetadataError,
-    format_topic_id,
     read_partition_metadata,
 )
+from kbroker.uuids import new_uuid, uuid_text
 
 # KRaft's word for "this directory was not told yet" and others that name none (KIP-858).
 _RESERVED_IDS = 100
@@ -183,8 +182,8 @@ def _topic_id(name: str, found: Mapping[int, logs.FoundLog]) -> bytes | None:
         if here is not None and topic_id not in (None, here):
             assert topic_id is not None
             raise Refusal(
-                f"{log.path}/partition.metadata: topic id {format_topic_id(here)}, but"
-                f" {format_topic_id(topic_id)} in another partition of {name}; one of them belongs"
+                f"{log.path}/partition.metadata: topic id {uuid_text(here)}, but"
+                f" {uuid_text(topic_id)} in another partition of {name}; one of them belongs"
                 " to a deleted topic of the same name: move its directory away"
             )
         topic_id = here or topic_id
@@ -254,8 +253,8 @@ def _check_topic(plan: Plan, image: TopicImage, here: Mapping[int, logs.FoundLog
         assert on_disk is not None
         path = next(iter(here.values())).path
         raise Refusal(
-            f"{path}/partition.metadata: topic id {format_topic_id(on_disk)}, but the metadata says"
-            f" {format_topic_id(image.topic_id)}; the directory is of a deleted topic of the same"
+            f"{path}/partition.metadata: topic id {uuid_text(on_disk)}, but the metadata says"
+            f" {uuid_text(image.topic_id)}; the directory is of a deleted topic of the same"
             " name: move it away"
         )
     broker_id = plan.identity.broker_id
@@ -285,7 +284,7 @@ def _plan_without_metadata(plan: Plan, found: Found) -> None:
     cleaned = {key[0] for directory in plan.directories for key in directory.cleaned}
     for name, here in sorted(found.items()):
         config = settings_when_found(name, name in cleaned)
-        topic_id = _topic_id(name, here) or new_topic_id()
+        topic_id = _topic_id(name, here) or new_uuid()
         _add_topic(plan, name, topic_id, config, max(here) + 1, here)
     plan.notes.append(
         "The topics' settings were in ZooKeeper and are not known. Nothing is deleted for that:"
@@ -346,7 +345,7 @@ def _where(
         return f": it was in {known[directory_id]}"
     if int.from_bytes(directory_id, "big") < _RESERVED_IDS:
         return ""
-    return f": it was in the directory with directory.id={format_topic_id(directory_id)}"
+    return f": it was in the directory with directory.id={uuid_text(directory_id)}"
 
 
 def _plan_producer_ids(plan: Plan, metadata: MetadataImage | None) -> None:

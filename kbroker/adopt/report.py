@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kbroker.adopt.plan import Plan, TopicPlan
-from kbroker.storage.partition_metadata import format_topic_id
+from kbroker.uuids import uuid_text
 
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -55,7 +55,7 @@ def _topic_text(topic: TopicPlan) -> str:
         _partitions(topic.partition_count),
         size_text(topic.size),
         f"{records} offsets",
-        f"id {format_topic_id(topic.topic_id)}",
+        f"id {uuid_text(topic.topic_id)}",
     ]
     if topic.config:
         parts.append(_settings_text(topic.config))

@@ -16,12 +16,11 @@ from collections.abc import Callable, Iterator
 from kbroker.adopt import metadata_records as records
 from kbroker.adopt.holdings import Holdings
 from kbroker.adopt.metadata_log import DIRECTORY, SNAPSHOT_FOOTER, SNAPSHOT_HEADER
-from kbroker.controller.persistence import new_topic_id
 from kbroker.protocol.message import Message
 from kbroker.record.builder import BatchBuilder
 from kbroker.storage.files import replace_file, sync_directory
-from kbroker.storage.partition_metadata import format_topic_id
 from kbroker.supervisor.data_dirs import META_NAME
+from kbroker.uuids import new_uuid, parse_uuid, uuid_text
 
 BOOTSTRAP = "bootstrap.checkpoint"
 ARCHIVE = f"{DIRECTORY}.before-kbroker.tar"
@@ -53,7 +52,7 @@ def give_back(holdings: Holdings, say: Say) -> None:
             "version": "1",
             "cluster.id": holdings.cluster_id,
             "node.id": str(holdings.broker_id),
-            "directory.id": format_topic_id(directory_ids[path]),
+            "directory.id": uuid_text(directory_ids[path]),
         }
         text = "".join(f"{key}={value}\n" for key, value in fields.items())
         replace_file(os.path.join(path, META_NAME), text.encode())
@@ -139,12 +138,10 @@ def _control(offset: int, kind: int, body: bytes) -> bytes:
 
 
 def _directory_id(fields: dict[str, str]) -> bytes:
-    from kbroker.storage.partition_metadata import CorruptMetadataError, parse_topic_id
-
     try:
-        return parse_topic_id(fields["directory.id"])
-    except (KeyError, CorruptMetadataError):
-        return new_topic_id()
+        return parse_uuid(fields["directory.id"])
+    except (KeyError, ValueError):
+        return new_uuid()
 
 
 def set_metadata_log_aside(log_dir: str, say: Say) -> None:

@@ -15,8 +15,8 @@ from kbroker.adopt import metadata_records as records
 from kbroker.adopt.directories import Identity
 from kbroker.adopt.errors import Refusal
 from kbroker.adopt.metadata_image import MetadataImage
-from kbroker.controller.persistence import new_topic_id
 from kbroker.metastore import paths
+from kbroker.uuids import new_uuid
 
 CONNECT_TIMEOUT_S = 10.0
 # BOUND: of one call. kazoo itself would wait for a connection for ever.
@@ -171,7 +171,7 @@ def _read_topic(client: Nodes, image: MetadataImage, name: str) -> None:
         return
     topic_id, assignment = paths.decode_topic(client.get(paths.topic(name))[0])
     made_up = topic_id is None
-    topic_id = topic_id or new_topic_id()
+    topic_id = topic_id or new_uuid()
     image.apply(records.TopicRecord(name=name, topic_id=topic_id))
     image.topics[topic_id].id_is_made_up = made_up
     for number, replicas in assignment.items():

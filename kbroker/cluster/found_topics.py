@@ -6,7 +6,7 @@ week after they were found, and the internal ones of what coordinators still nee
 
 from __future__ import annotations
 
-from kbroker.cluster.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from kbroker.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 
 _KEEP_ALL = {"retention.ms": "-1", "retention.bytes": "-1"}
 _COMPACT = {"cleanup.policy": "compact"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -14,6 +13,7 @@ from kbroker.controller.topics import Assignment, NewTopic
 from kbroker.errors import InvariantError
 from kbroker.metastore import paths
 from kbroker.metastore.store import NoNode, Store, Transaction
+from kbroker.uuids import new_uuid
 
 log = logging.getLogger(__name__)
 
@@ -107,7 +107,7 @@ def load(store: Store, state: ClusterState, slots: SlotBook) -> None:
         topic_id, assignment = paths.decode_topic(data)
         if topic_id is None:
             # Written by a Kafka that knew no topic ids: give it one, for good.
-            topic_id = new_topic_id()
+            topic_id = new_uuid()
             store.set(paths.topic(name), paths.encode_topic(topic_id, assignment))
         known_ids.add(topic_id)
         leaders = partition_states.get(name, {})
@@ -145,16 +145,6 @@ def partition_list(
         slot, incarnation = given.get(number, (NO_SLOT, 0))
         partitions.append(PartitionState(leader, epoch, isr, replicas, slot, incarnation))
     return partitions
-
-
-def new_topic_id() -> bytes:
-    """A random version 4 UUID, and none whose text begins with a dash: tools would trip over it."""
-    while True:
-        raw = bytearray(os.urandom(16))
-        raw[6] = raw[6] & 0x0F | 0x40
-        raw[8] = raw[8] & 0x3F | 0x80
-        if not paths.encode_topic_id(bytes(raw)).startswith("-"):
-            return bytes(raw)
 
 
 def write_topics(store: Store, topics: Iterable[NewTopic], controller_epoch: int) -> None:

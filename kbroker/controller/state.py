@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from kbroker.cluster.internal_topics import INTERNAL_TOPICS
+from kbroker.internal_topics import INTERNAL_TOPICS
 
 Document = dict[str, Any]
 

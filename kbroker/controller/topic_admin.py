@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from kbroker.cluster.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from kbroker.controller import persistence
 from kbroker.controller.publisher import Publisher
 from kbroker.controller.slots import NoFreeSlot, SlotBook
@@ -25,8 +24,10 @@ from kbroker.controller.topics import (
     plan_topic,
 )
 from kbroker.errors import ErrorCode, WireError
+from kbroker.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from kbroker.ipc.rpc import Pending, Rpc, run
 from kbroker.metastore.store import Store, StoreFailed
+from kbroker.uuids import new_uuid
 
 log = logging.getLogger(__name__)
 
@@ -153,7 +154,7 @@ class TopicAdmin:
             "replication_factor": self._setting("default.replication.factor"),
         }
         new = plan_topic(
-            self._state, request, defaults, self._validate_config, persistence.new_topic_id,
+            self._state, request, defaults, self._validate_config, new_uuid,
             self._cordoned(),
         )  # fmt: skip
         other = earlier.get(metric_name(name))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.cluster.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from kbroker.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 
 __all__ = ["OFFSETS_TOPIC", "TRANSACTIONS_TOPIC", "coordinator_partition", "java_hash"]
 

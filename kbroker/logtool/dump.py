@@ -17,11 +17,11 @@ from kbroker.storage.checkpoint import CorruptCheckpointError, parse_checkpoint,
 from kbroker.storage.formats import base_offset_of
 from kbroker.storage.partition_metadata import (
     CorruptMetadataError,
-    format_topic_id,
     read_partition_metadata,
 )
 from kbroker.storage.txn_index import ENTRY_BYTES, raw_entries
 from kbroker.storage.txn_recovery import parse_sums
+from kbroker.uuids import uuid_text
 
 
 def dump(paths: list[str], options: DumpOptions, out: Output) -> None:
@@ -143,7 +143,7 @@ def _dump_sums(path: str, out: Output) -> None:
 def _dump_metadata(path: str, out: Output) -> None:
     topic_id = read_partition_metadata(os.path.dirname(path))
     if topic_id is not None:
-        out.row(path, "metadata", {"version": 0, "topicId": format_topic_id(topic_id)})
+        out.row(path, "metadata", {"version": 0, "topicId": uuid_text(topic_id)})
 
 
 _DUMPERS: dict[str, Callable[[str, Output], None]] = {

@@ -6,9 +6,10 @@ padding. Readers accept older versions of a document; writers write the one name
 
 from __future__ import annotations
 
-import base64
 import json
 from typing import Any
+
+from kbroker.uuids import parse_uuid, uuid_text
 
 BROKERS = "/brokers"
 BROKER_IDS = "/brokers/ids"
@@ -128,7 +129,7 @@ def encode_topic(topic_id: bytes, assignment: Assignment) -> bytes:
     return _dump(
         {
             "version": 3,
-            "topic_id": encode_topic_id(topic_id),
+            "topic_id": uuid_text(topic_id),
             "partitions": {str(number): replicas for number, replicas in assignment.items()},
             "adding_replicas": {},
             "removing_replicas": {},
@@ -141,7 +142,7 @@ def decode_topic(data: bytes) -> tuple[bytes | None, Assignment]:
     document = json.loads(data)
     text = document.get("topic_id")
     assignment = {int(number): replicas for number, replicas in document["partitions"].items()}
-    return (None if text is None else decode_topic_id(text)), assignment
+    return (None if text is None else parse_uuid(text)), assignment
 
 
 def encode_partition_state(
@@ -194,14 +195,6 @@ def encode_producer_id_block(broker_id: int, first: int, last: int) -> bytes:
 def decode_producer_id_block(data: bytes) -> int | None:
     """The last producer id that was given to any broker; None before the first block."""
     return int(json.loads(data)["block_end"]) if data else None
-
-
-def encode_topic_id(topic_id: bytes) -> str:
-    return base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()
-
-
-def decode_topic_id(text: str) -> bytes:
-    return base64.urlsafe_b64decode(text + "==")
 
 
 def _dump(document: dict[str, Any]) -> bytes:

@@ -26,8 +26,6 @@ FUTURE_DIR_SUFFIX = "-future"
 # kbroker's own: in a partition's directory that has taken the place of one in another log
 # directory, until that one is gone.
 MOVED_MARKER = "moved.txt"
-# Their records are this broker's own.
-COORDINATOR_TOPICS = ("__consumer_offsets", "__transaction_state")
 
 PARTITION_METADATA = "partition.metadata"
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"

@@ -19,11 +19,11 @@ from kbroker._ext.log_scan import find_batch
 from kbroker._ext.partition_table import PartitionTable
 from kbroker._ext.producer_state import ProducerEntry
 from kbroker.errors import InvariantError, StorageError
+from kbroker.internal_topics import INTERNAL_TOPICS
 from kbroker.storage import log_lookup, producer_snapshots, txn_recovery
 from kbroker.storage.active_segment import ActiveSegment
 from kbroker.storage.files import free_space, is_full_disk
 from kbroker.storage.formats import (
-    COORDINATOR_TOPICS,
     INDEX_SUFFIX,
     LOG_SUFFIX,
     TIME_INDEX_SUFFIX,
@@ -200,7 +200,7 @@ class PartitionLog:
         """Follow a changed topic configuration."""
         self.settings = settings
         limits = settings.append_limits()
-        if self.topic in COORDINATOR_TOPICS:
+        if self.topic in INTERNAL_TOPICS:
             limits["stored_magic"] = 2  # what coordinators write has producers and markers
         self.appender.configure(**limits)
         self._active.resize_indexes(settings.segment_index_bytes)

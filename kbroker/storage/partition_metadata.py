@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import os
 
 from kbroker.storage.files import read_if_present, replace_file
 from kbroker.storage.formats import PARTITION_METADATA
+from kbroker.uuids import parse_uuid, uuid_text
 
 
 class CorruptMetadataError(ValueError):
     """A metadata file that does not say what it should."""
-
-
-def format_topic_id(topic_id: bytes) -> str:
-    """16 bytes as Kafka writes them: base64url without padding, 22 characters."""
-    return base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()
-
-
-def parse_topic_id(text: str) -> bytes:
-    """Raises CorruptMetadataError."""
-    try:
-        topic_id = base64.b64decode(text + "==", altchars=b"-_", validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise CorruptMetadataError(f"{text!r} is no topic id") from error
-    if len(topic_id) != 16:
-        raise CorruptMetadataError(f"{text!r} is no topic id")
-    return topic_id
 
 
 def read_partition_metadata(directory: str) -> bytes | None:
@@ -41,7 +24,10 @@ def read_partition_metadata(directory: str) -> bytes | None:
     fields = _fields(data, path)
     if fields.get("version") != "0" or "topic_id" not in fields:
         raise CorruptMetadataError(f"{path}: not a version 0 file with a topic_id")
-    return parse_topic_id(fields["topic_id"])
+    try:
+        return parse_uuid(fields["topic_id"])
+    except ValueError as error:
+        raise CorruptMetadataError(f"{path}: topic_id {error}") from error
 
 
 def names_another_topic(directory: str, topic_id: bytes) -> bool:
@@ -55,7 +41,7 @@ def names_another_topic(directory: str, topic_id: bytes) -> bool:
 
 
 def write_partition_metadata(directory: str, topic_id: bytes, *, sync: bool = False) -> None:
-    text = f"version: 0\ntopic_id: {format_topic_id(topic_id)}"
+    text = f"version: 0\ntopic_id: {uuid_text(topic_id)}"
     replace_file(os.path.join(directory, PARTITION_METADATA), text.encode(), sync=sync)
 
 

@@ -8,7 +8,6 @@ is left.
 
 from __future__ import annotations
 
-import base64
 import fcntl
 import logging
 import os
@@ -19,6 +18,7 @@ from kbroker.config.properties import PropertiesError, read_properties
 from kbroker.errors import ConfigError
 from kbroker.storage.files import make_directories, replace_file, sync_directory
 from kbroker.storage.log_dir import scan_partitions
+from kbroker.uuids import new_uuid, uuid_text
 
 log = logging.getLogger(__name__)
 
@@ -120,7 +120,7 @@ class DataDirs:
             )
         if kept:
             return kept.pop()
-        return next(filter(None, map(_stored_cluster_id, metas)), None) or new_cluster_id()
+        return next(filter(None, map(_stored_cluster_id, metas)), None) or uuid_text(new_uuid())
 
     def mark_clean(self) -> None:
         """Every log was closed in order: the next start needs no recovery."""
@@ -134,17 +134,6 @@ class DataDirs:
         """Unlock. Children that are still dying keep their inherited locks until they are gone."""
         for fd in self._lock_fds:
             os.close(fd)
-
-
-def new_cluster_id() -> str:
-    """A random id as Kafka writes it.
-
-    16 bytes in 22 characters of URL-safe base 64, not starting with a dash.
-    """
-    while True:
-        text = base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=")
-        if not text.startswith("-"):
-            return text
 
 
 def try_lock(fd: int, deadline: float = 0.0) -> bool:

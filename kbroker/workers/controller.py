@@ -30,6 +30,7 @@ from kbroker.controller.topic_admin import TopicAdmin
 from kbroker.ipc.process_table import READY, STATE, Address, ProcessKind
 from kbroker.metastore.embedded import FILE_NAME, EmbeddedStore
 from kbroker.metastore.store import Store, StoreFailed
+from kbroker.uuids import new_uuid
 from kbroker.workers.base import EXIT_CANNOT_START, Worker
 
 log = logging.getLogger(__name__)
@@ -57,7 +58,7 @@ class ControllerWorker(Worker):
             if persistence.is_empty(store):
                 log_dirs = self.config.log_dirs
                 first_id = first_producer_id(log_dirs)
-                adopted = find_topics(log_dirs, state.broker_id, persistence.new_topic_id)
+                adopted = find_topics(log_dirs, state.broker_id, new_uuid)
             now_ms = time.time_ns() // 1_000_000
             persistence.register(store, state, endpoints, rack, now_ms, adopted, first_id)
             persistence.load(store, state, slots)

@@ -9,8 +9,9 @@ from pathlib import Path
 from kbroker._ext.producer_state import ProducerState
 from kbroker.adopt import metadata_records as records
 from kbroker.record.builder import BatchBuilder
-from kbroker.storage.partition_metadata import format_topic_id, write_partition_metadata
+from kbroker.storage.partition_metadata import write_partition_metadata
 from kbroker.storage.producer_snapshots import write_snapshot
+from kbroker.uuids import uuid_text
 
 TOPIC_ID = bytes(range(16))
 DIRECTORY_ID = bytes(range(100, 116))
@@ -62,7 +63,7 @@ def snapshot(rows: list[object]) -> bytes:
 def write_meta(directory: Path, version: int = 1, **changes: str) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     if version == 1:
-        fields = {"node.id": "1", "directory.id": format_topic_id(DIRECTORY_ID)}
+        fields = {"node.id": "1", "directory.id": uuid_text(DIRECTORY_ID)}
     else:
         fields = {"broker.id": "1"}
     fields |= {"version": str(version), "cluster.id": CLUSTER_ID}

@@ -9,8 +9,6 @@ in ``.cache``; ZooKeeper comes with those of Kafka 2.7.
 
 from __future__ import annotations
 
-import base64
-import os
 import signal
 import socket
 import subprocess
@@ -22,6 +20,7 @@ from typing import Any
 import pytest
 
 from kbroker.testing import wait_until
+from kbroker.uuids import new_uuid, uuid_text
 from perf.brokers import LOG4J, free_ports
 from perf.kafka_distribution import kafka_libraries
 
@@ -200,8 +199,7 @@ class Kafka39(Kafka):
 
     def format(self) -> None:
         """What a user does before the first start."""
-        cluster_id = base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=")
-        cluster_id = cluster_id.replace("-", "x")
+        cluster_id = uuid_text(new_uuid())
         self.run("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self.properties))
 
     def start(self) -> Any:

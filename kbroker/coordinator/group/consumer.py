@@ -55,6 +55,7 @@ from kbroker.metrics.catalog import (
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.consumer_group_describe import ConsumerGroupDescribeResponse
 from kbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+from kbroker.uuids import new_uuid, uuid_text
 
 if TYPE_CHECKING:
     from kbroker.cluster.image import TopicImage
@@ -262,7 +263,7 @@ class ConsumerProtocol(Part):
         joins = request.member_epoch == JOIN_EPOCH
         member_id = request.member_id
         if joins and not member_id:
-            member_id = _new_member_id()
+            member_id = uuid_text(new_uuid())
         if request.instance_id is not None:
             return self._known_static_member(group, request, member_id)
         known = group.members.get(member_id)
@@ -530,14 +531,6 @@ def _updated(old: Member, request: Any, call: Call) -> Member:
     if old.classic is not None:
         changes["classic"] = None
     return old.with_(**changes) if changes else old
-
-
-def _new_member_id() -> str:
-    """A random id in the form of Kafka's Uuid: 16 bytes in URL-safe base64."""
-    import base64
-    import os
-
-    return base64.urlsafe_b64encode(os.urandom(16)).rstrip(b"=").decode()
 
 
 def _not_found(group_id: str, is_other: bool) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from kbroker.spark.load.commits import Ends, LoadError
 from kbroker.spark.load.positions import Bounds, TopicPartition
 from kbroker.spark.plan import OffsetRange
 from kbroker.spark.pool import borrowed
+from kbroker.uuids import parse_uuid, uuid_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,7 +24,7 @@ def id_text(topic: Topic) -> str:
     """A topic's id as Kafka writes it; empty where brokers have none."""
     if topic.id == NO_TOPIC_ID:
         return ""
-    return base64.urlsafe_b64encode(topic.id).rstrip(b"=").decode()
+    return uuid_text(topic.id)
 
 
 # Of a batch, which ends with 8 MiB, too. No JVM looks at it, so it may have as many rows as pays.
@@ -108,7 +108,7 @@ class BrokerSource:
                 headers=self.headers,
                 read_committed=self.read_committed,
                 rows_max=_ROWS_MAX,
-                topic_id=base64.urlsafe_b64decode(one.topic_id + "==") or None,
+                topic_id=parse_uuid(one.topic_id) if one.topic_id else None,
             )
 
     def commit_group(self, group: str, ends: Ends) -> None:

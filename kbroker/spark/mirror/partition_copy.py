@@ -155,7 +155,8 @@ class PartitionCopy:
             self._group, self._place = self._outside()
         self._producer: BatchProducer
         self._arrow: ArrowProducer
-        self._about = work.source + (_TOPIC_ID + id_text(now) if id_text(now) else "")
+        topic_id = id_text(now)
+        self._about = work.source + (_TOPIC_ID + topic_id if topic_id else "")
         self._is_open = False  # a transaction
         self._open_bytes = 0
         self._open_until = 0.0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from kbroker.metastore import paths
 from kbroker.metastore.embedded import EmbeddedStore
 from kbroker.storage import files
 from kbroker.supervisor import data_dirs
-from kbroker.supervisor.data_dirs import DataDirs, new_cluster_id
+from kbroker.supervisor.data_dirs import DataDirs
 
 pytestmark = pytest.mark.unit
 
@@ -200,13 +199,6 @@ def open_files() -> list[str]:
         with suppress(FileNotFoundError):  # the listing's own
             found.append(os.readlink(f"/proc/self/fd/{name}"))
     return found
-
-
-def test_cluster_id_is_22_url_safe_characters() -> None:
-    ids = {new_cluster_id() for _ in range(100)}
-
-    assert len(ids) == 100
-    assert all(re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_-]{21}", text) for text in ids)
 
 
 def test_lost_identity_is_taken_from_the_metadata_store(tmp_path: Path) -> None:
