@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from perf.spark_load import OURS, THEIRS
+
 Rows = Mapping[str, Mapping[str, Any]]
-OURS, THEIRS = "kbroker", "kafka"
 
 
 @dataclass(frozen=True, slots=True)

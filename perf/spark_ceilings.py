@@ -14,6 +14,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,13 +28,13 @@ from pyspark.sql.datasource import (
 )
 
 from perf.percentiles import percentile
+from perf.spark_load import OURS
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from perf.spark_compare import Bench, Sample
 
-OURS = "kbroker"
 GENERATED_ROWS = 16_384
 COMMITS = 10_000
 PROBE_RATE = 200.0
@@ -169,14 +170,21 @@ def write_raw(bench: Bench, side: str) -> Sample:
     topic = f"raw-{uuid.uuid4().hex[:8]}"
     create_topic(bench.broker.bootstrap, topic)
     work = [(bench.broker.bootstrap, topic, rows // PARTITIONS)] * PARTITIONS
-    with multiprocessing.get_context("spawn").Pool(PARTITIONS) as pool:
-        pool.map(_import_producer, range(PARTITIONS), chunksize=1)
+    with client_processes(PARTITIONS) as pool:
         with bench.measured(rows) as found:
             pool.map(_produce, work, chunksize=1)
     return found[0]
 
 
-def _import_producer(_: int) -> None:
+@contextmanager
+def client_processes(count: int) -> Iterator[Any]:
+    """A pool whose processes have imported what they need, so that only their work is measured."""
+    with multiprocessing.get_context("spawn").Pool(count) as pool:
+        pool.map(_import_client, range(count), chunksize=1)
+        yield pool
+
+
+def _import_client(_: int) -> None:
     import kbroker.client.arrow  # noqa: F401
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import os
 import random
 import statistics
@@ -32,11 +31,10 @@ from perf import process_tree
 from perf.brokers import Broker, KafkaBroker, KbrokerBroker
 from perf.kafka_distribution import ROOT
 from perf.spark_bounds import bound_lines
-from perf.spark_ceilings import CEILING_CASES
+from perf.spark_ceilings import CEILING_CASES, client_processes
 from perf.spark_connector import connector_jars
-from perf.spark_load import LOAD_CASES
+from perf.spark_load import LOAD_CASES, OURS, THEIRS
 
-THEIRS, OURS = "kafka", "kbroker"
 SIDES = (THEIRS, OURS)
 PARTITIONS = 2
 KEY_BYTES = 16
@@ -180,19 +178,13 @@ def read_raw(value_bytes: int) -> Callable[[Bench, str], Sample]:
     def run(bench: Bench, side: str) -> Sample:
         topic, rows = bench.topic_of(value_bytes)
         work = [(bench.broker.bootstrap, topic, partition) for partition in range(PARTITIONS)]
-        # A started process imports what it needs; only what comes after that is measured.
-        with multiprocessing.get_context("spawn").Pool(PARTITIONS) as pool:
-            pool.map(_import_client, range(PARTITIONS), chunksize=1)
+        with client_processes(PARTITIONS) as pool:
             with bench.measured(rows) as found:
                 seen = sum(pool.map(_read_partition, work, chunksize=1))
         assert seen == rows, (seen, rows)
         return found[0]
 
     return run
-
-
-def _import_client(_: int) -> None:
-    import kbroker.client.arrow  # noqa: F401
 
 
 def _read_partition(work: tuple[str, str, int]) -> int:

@@ -57,7 +57,12 @@ message.max.bytes queue.buffering.max.ms batch.num.messages socket.timeout.ms
 KNOWN_SETTINGS = JAVA_CLIENT | LIBRDKAFKA
 
 
-def nearest(name: str) -> str | None:
-    """The setting that was most likely meant by a name in neither list."""
+def doubt(name: str, prefix: str = "") -> str | None:
+    """What to say about a setting's name: None when a client knows it. prefix: what was written
+    before it.
+    """
+    if name in KNOWN_SETTINGS:
+        return None
     found = difflib.get_close_matches(name, KNOWN_SETTINGS, 1)
-    return found[0] if found else None
+    hint = f"; did you mean {prefix}{found[0]}?" if found else ""
+    return f"no client knows the setting {prefix}{name}{hint}"

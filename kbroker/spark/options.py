@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from kbroker.spark.kafka_settings import KNOWN_SETTINGS, nearest
+from kbroker.spark.kafka_settings import doubt
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +45,7 @@ class Option:
     own: bool = False
 
 
+PREFETCH_OFFSETS = 1000
 OPTIONS = (
     Option("kafka.bootstrap.servers", "batch stream write", "(required)", "host:port, by commas"),
     Option("assign", "batch stream", "", 'partitions: `{"topicA":[0,1]}`'),
@@ -106,7 +107,7 @@ OPTIONS = (
     Option(
         "prefetchMaxOffsets",
         "stream",
-        "1000",
+        str(PREFETCH_OFFSETS),
         "a micro-batch of at most so many is read by the driver, for one task; 0: never",
         own=True,
     ),
@@ -127,7 +128,6 @@ OPTIONS = (
     Option("writeBatch", "write", "0", "of writeId: the number that foreachBatch passes", own=True),
     Option("intentTopic", "write", "__kbroker_spark_intents", "of exactly-once writes", own=True),
 )
-PREFETCH_OFFSETS = 1000
 
 _BY_NAME = {option.name.lower(): option for option in OPTIONS}
 # Spark adds these by itself.
@@ -469,10 +469,8 @@ class _Given:
             setting = lower[len(KAFKA_PREFIX) :]
             if setting in refused:
                 raise OptionError(f"{name} is not supported: {refused[setting]}")
-            if setting not in KNOWN_SETTINGS:
-                near = nearest(setting)
-                hint = f"; did you mean kafka.{near}?" if near else ""
-                log.warning("no client knows the setting %s%s", name, hint)
+            if (said := doubt(setting, KAFKA_PREFIX)) is not None:
+                log.warning("%s", said)
             settings[setting] = value
         settings.pop("bootstrap.servers", None)
         return settings

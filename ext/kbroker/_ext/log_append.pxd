@@ -145,6 +145,7 @@ cdef class LogAppender:
         bint aborted
     ) except -1
     cdef int last_stable(self, LogEnd* out) except -1
+    cdef object roll_if_due(self, Py_ssize_t size, int64_t last_offset, int64_t timestamp, int64_t now_ms)
     cdef bint roll_due(self, Py_ssize_t size, int64_t last_offset, int64_t timestamp, int64_t now_ms) noexcept nogil
     cdef int write(self, const uint8_t* batch, Py_ssize_t size, AppendResult* result) except -1
     cdef int note_appended(self, const BatchInfo* info, Py_ssize_t size, int64_t timestamp) except -1

@@ -344,11 +344,9 @@ cdef class LogAppender:
         timestamp = now_ms if self.log_append_time else info.walked_max_timestamp
         if self.stored_magic < 2 and not info.attributes & ATTRIBUTE_CONTROL:
             return self.append_older(batch, size, info, timestamp, now_ms, result)
-        if self.roll_due(size, self.next_offset + info.last_offset_delta, timestamp, now_ms):
-            # Raises StorageError; a text is a disk too full for a new segment.
-            text = self.log.roll(now_ms)
-            if text is not None:
-                return self.refuse(result, KAFKA_STORAGE_ERROR, -1, text)
+        text = self.roll_if_due(size, self.next_offset + info.last_offset_delta, timestamp, now_ms)
+        if text is not None:
+            return self.refuse(result, KAFKA_STORAGE_ERROR, -1, text)
         # Stamped last: a batch that was refused is as the client sent it.
         if self.log_append_time:
             patch_log_append_time(batch, size, now_ms)
@@ -389,10 +387,9 @@ cdef class LogAppender:
                 return self.refuse(
                     result, RECORD_LIST_TOO_LARGE, -1,
                     f"the messages are {made} bytes, segment.bytes of the topic is {self.segment_bytes}")
-            if self.roll_due(made, self.next_offset + info.last_offset_delta, timestamp, now_ms):
-                text = self.log.roll(now_ms)
-                if text is not None:
-                    return self.refuse(result, KAFKA_STORAGE_ERROR, -1, text)
+            text = self.roll_if_due(made, self.next_offset + info.last_offset_delta, timestamp, now_ms)
+            if text is not None:
+                return self.refuse(result, KAFKA_STORAGE_ERROR, -1, text)
             if self.write(self.older.out.data, made, result):
                 return 0
         finally:
@@ -525,6 +522,12 @@ cdef class LogAppender:
             asked.lowest_sequence = base_sequence
         asked.starts_at_zero = starts_at_zero
         return asked.number
+
+    cdef object roll_if_due(self, Py_ssize_t size, int64_t last_offset, int64_t timestamp, int64_t now_ms):
+        # None, or why there is no room: the disk is too full for a new segment. Raises StorageError.
+        if self.roll_due(size, last_offset, timestamp, now_ms):
+            return self.log.roll(now_ms)
+        return None
 
     cdef bint roll_due(self, Py_ssize_t size, int64_t last_offset, int64_t timestamp, int64_t now_ms) noexcept nogil:
         # (a) size (b) age by timestamps, by the clock without them (c) an index is full (d) relative offsets
@@ -742,11 +745,10 @@ cdef class LogAppender:
                 self.error_text = f"a coordinator of epoch {entry.coordinator_epoch} has ended transactions here"
                 return TRANSACTION_COORDINATOR_FENCED, -1
         marker = marker_batch(producer_id, producer_epoch, commit, coordinator_epoch, now_ms)
-        if self.roll_due(len(marker), self.next_offset, now_ms, now_ms):
-            text = self.log.roll(now_ms)
-            if text is not None:
-                self.error_text = text
-                return KAFKA_STORAGE_ERROR, -1
+        text = self.roll_if_due(len(marker), self.next_offset, now_ms, now_ms)
+        if text is not None:
+            self.error_text = text
+            return KAFKA_STORAGE_ERROR, -1
         view = marker
         if self.log_append_time:
             patch_log_append_time(&view[0], view.shape[0], now_ms)

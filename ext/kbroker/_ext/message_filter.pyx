@@ -1,4 +1,4 @@
-"""Messages of formats 0 and 1 in a log that is compacted. Those of other brokers: kbroker stores none itself.
+"""Messages of formats 0 and 1 in a log that is compacted. Other brokers left them, or message.format.version asks for them.
 
 A message that is kept stays as it lies, byte for byte, in a wrapper too: its offset there is absolute in format 0, and
 in format 1 it counts from any start, as the last message has the wrapper's offset. So a wrapper that loses messages gets

@@ -131,14 +131,12 @@ def _check_offsets(given: argparse.Namespace, present: Collection[tuple[str, int
 
 
 def _source(given: argparse.Namespace) -> BrokerSource:
-    from kbroker.spark.kafka_settings import KNOWN_SETTINGS, nearest
+    from kbroker.spark.kafka_settings import doubt
     from kbroker.spark.load.source import BrokerSource
 
     for name, _ in given.client_setting:
-        if name not in KNOWN_SETTINGS:
-            near = nearest(name)
-            hint = f"; did you mean {near}?" if near else ""
-            _say(f"kbroker-load: no client knows the setting {name}{hint}", sys.stderr)
+        if (said := doubt(name)) is not None:
+            _say(f"kbroker-load: {said}", sys.stderr)
     return BrokerSource(
         given.bootstrap,
         dict(given.client_setting),
@@ -196,12 +194,11 @@ def _rewind(
     places = [(topic, partition) for topic, of in newest.ends.items() for partition in of]
     if given.from_commit is not None:
         old = destination.log.state(given.from_commit)
-        same = {topic for topic, one in newest.topics.items() if old.topics.get(topic, one) == one}
+        # Made anew since: what is loaded of them is all of another topic.
+        anew = {topic for topic, one in newest.topics.items() if old.topics.get(topic, one) != one}
         starts = {
-            (topic, p): old.ends.get(topic, {}).get(p, 0)
-            if topic in same or topic not in newest.topics
-            else 0
-            for topic, p in places
+            (topic, partition): 0 if topic in anew else old.ends.get(topic, {}).get(partition, 0)
+            for topic, partition in places
         }
     elif given.from_offsets is not None:
         starts = dict(given.from_offsets)

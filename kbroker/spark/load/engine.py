@@ -120,10 +120,8 @@ class LoadWork:
                     one.topic, one.partition, one.start, one.end, written.rows, written.bytes
                 )
             ),
-            "files": [asdict(replace(file, topic_id=one.topic_id)) for file in written.files],
-            "errors": [asdict(replace(file, topic_id=one.topic_id)) for file in refused.files]
-            if refused
-            else [],
+            "files": _answers_of(written.files, one.topic_id),
+            "errors": _answers_of(refused.files if refused else (), one.topic_id),
             "counts": {str(bucket): count for bucket, count in written.counts.items()},
         }
 
@@ -373,6 +371,10 @@ class Load:
         )
         self._report(Step(made, self._clock() - begun, _lag(bounds, made.ends)))
         return made
+
+
+def _answers_of(files: Sequence[LoadedFile], topic_id: str) -> list[dict[str, Any]]:
+    return [asdict(replace(file, topic_id=topic_id)) for file in files]
 
 
 def _range_of(answer: Answer) -> OffsetRange:

@@ -57,3 +57,5 @@ def test_hint_that_the_kernel_refuses_fails_nothing(tmp_path: Path) -> None:
         writeback.start_writeback(file.fileno(), 0, 10_000)
         writeback.start_writeback(file.fileno(), 0, 0)
     writeback.start_writeback(-1, 0, 10)
+
+    assert (tmp_path / "f").read_bytes() == b"x" * 10_000
