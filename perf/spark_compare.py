@@ -39,6 +39,8 @@ SIDES = (THEIRS, OURS)
 PARTITIONS = 2
 KEY_BYTES = 16
 ROWS_PER_WRITE = 20_000
+# The JVM compiles what a case runs for that long: in a second run still for a third of a core.
+WARM_RUNS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +268,10 @@ def session(place: Path) -> Any:
     )
     from pyspark.sql import SparkSession
 
+    from kbroker.spark import JVM_OPTIONS
+
     settings = {
+        "spark.driver.extraJavaOptions": JVM_OPTIONS,  # as docs/spark.md advises
         "spark.ui.enabled": "false",
         "spark.driver.memory": "4g",
         "spark.jars": ",".join(map(str, connector_jars())),
@@ -283,12 +288,12 @@ def session(place: Path) -> Any:
 
 
 def measure(bench: Bench, case: Case, runs: int) -> dict[str, list[Sample]]:
-    """The sides in turn, after one run of each that does not count."""
+    """The sides in turn, after WARM_RUNS of each that do not count."""
     found: dict[str, list[Sample]] = {side: [] for side in case.sides}
-    for number in range(runs + 1):
+    for number in range(runs + WARM_RUNS):
         for side in case.sides:
             sample = case.run(bench, side)
-            if number:
+            if number >= WARM_RUNS:
                 found[side].append(sample)
     return found
 

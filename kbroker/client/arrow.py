@@ -41,8 +41,9 @@ FIELDS = {
 }
 COLUMNS = tuple(name for name in FIELDS if name != "headers")
 
+# Batches of this size are still in a core's cache when whoever takes the rows looks at them.
 ROWS_MAX = 16_384
-BYTES_MAX = 8 << 20
+BYTES_MAX = 1 << 20
 # BOUND: what the records of one batch may decompress to.
 DECOMPRESSED_MAX = 1 << 30
 

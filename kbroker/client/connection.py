@@ -47,6 +47,8 @@ _FIRST_FRAME_BYTES_MAX = 1 << 20
 _PIECE_BYTES = 16 << 20
 # What is read at once; a fetched frame is read in pieces of what has arrived.
 _RECEIVE_BUFFER_BYTES = 4 << 20
+# Of a frame, what a receiver is woken for.
+_WAKE_BYTES = 256 << 10
 # Raw requests, once encoded, are sent as this many views at most with one call.
 _SEND_PARTS_MAX = 64
 
@@ -96,10 +98,13 @@ class Connection:
         self._frame_bytes_max = _FIRST_FRAME_BYTES_MAX
         self._reauthenticate_at: float | None = None
         self._security = security
+        self._wakes_at: int | None = None  # None: for each packet
         self._socket = self._connect(host, port, deadline)
         try:
             if security is not None:
                 self._socket = security.wrap(self._socket, host, self.address, deadline)
+            # Below TLS, how many bytes a record of it has is not known here.
+            self._wakes_at = None if isinstance(self._socket, ssl.SSLSocket) else 1
             self._negotiate(deadline)
             if security is not None and security.mechanism is not None:
                 lifetime_s = security.authenticate(self, deadline)
@@ -317,11 +322,20 @@ class Connection:
         receive = self._socket.recv_into
         while position < size:
             self._socket.settimeout(self._left(deadline, what))
+            self._wake_at(size - position)
             received = receive(into[position:] if position else into)
             if not received:
                 self.close()
                 raise ConnectionLost(self.address, f"closed by the broker during {what}")
             position += received
+
+    def _wake_at(self, missing: int) -> None:
+        """Sleep until so many bytes are there, or as many as pay for being woken. A packet at a
+        time costs both sides more than the bytes do."""
+        wanted = min(missing, _WAKE_BYTES)
+        if self._wakes_at is not None and wanted != self._wakes_at:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wanted)
+            self._wakes_at = wanted
 
     # -- trouble
 

@@ -80,7 +80,7 @@ class RangeFetch:
         end: int,
         *,
         read_committed: bool = False,
-        max_bytes: int = 8 << 20,
+        max_bytes: int = 2 << 20,
         max_wait_ms: int = 500,
         topic_id: bytes | None = None,
         deadline: float | None = None,

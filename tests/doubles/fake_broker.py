@@ -9,7 +9,7 @@ import os
 import socket
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -22,8 +22,10 @@ from kbroker.protocol.messages.metadata import MetadataResponse
 from kbroker.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
 from kbroker.protocol.messages.sasl_handshake import SaslHandshakeResponse
 
-# A request and the connection's own dictionary; the answer, bytes to be sent as they are, or None.
-Answer = Callable[[Any, dict[str, Any]], Message | bytes | None]
+# A request and the connection's own dictionary, which has the request's "frame_of" too: it makes
+# the bytes of an answer. The answer, bytes to be sent as they are, pieces of them with pauses as
+# the iterator takes them, or None: the connection is closed.
+Answer = Callable[[Any, dict[str, Any]], Message | bytes | Iterator[bytes] | None]
 
 
 class FakeBroker:
@@ -81,14 +83,25 @@ class FakeBroker:
                 key, version = header.api_key, header.api_version
                 request = codec.decode_exact(request_class(key), version, frame, header.end_offset)
                 self.requests.append(request)
+
+                def frame_of(
+                    message: Message,
+                    key: int = key,
+                    version: int = version,
+                    correlation_id: int = header.correlation_id,
+                ) -> bytes:
+                    body = encode_response_header(correlation_id, key, version)
+                    body += codec.encode(message, version)
+                    return struct.pack(">i", len(body)) + body
+
+                state["frame_of"] = frame_of
                 answer = self.answers[key](request, state)
                 if answer is None:
                     return
                 if isinstance(answer, Message):
-                    body = encode_response_header(header.correlation_id, key, version)
-                    body += codec.encode(answer, version)
-                    answer = struct.pack(">i", len(body)) + body
-                connection.sendall(answer)
+                    answer = frame_of(answer)
+                for piece in [answer] if isinstance(answer, bytes) else answer:
+                    connection.sendall(piece)
 
 
 def sasl_answers(mechanism: str, username: str, password: str) -> dict[int, Answer]:

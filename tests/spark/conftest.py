@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from kbroker.spark import JVM_OPTIONS
 from kbroker.testing.java import java_home
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -61,7 +62,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         .config("spark.driver.memory", "1g")
         .config("spark.sql.warehouse.dir", str(place / "warehouse"))
         .config("spark.local.dir", str(place / "local"))
-        .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={place}")
+        .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={place} {JVM_OPTIONS}")
         .config("spark.sql.session.timeZone", "UTC")
     )
     jars = connector_jars()
