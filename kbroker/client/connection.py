@@ -230,8 +230,8 @@ class Connection:
         api_key = type(request).API_KEY
         assert api_key is not None
         version = self.version_of(api_key, at_most)
-        body = codec.encode(request, version)
-        return self._send_frame(api_key, version, [body], deadline, answered=answered)
+        parts = codec.encode_parts(request, version)
+        return self._send_frame(api_key, version, parts, deadline, answered=answered)
 
     def receive(self, pending: Pending, deadline: float, *, into: bytearray | None = None) -> Any:
         """The answer to the oldest request on its way, which must be ``pending``.

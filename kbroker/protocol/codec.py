@@ -23,10 +23,13 @@ __all__ = [
     "decode_exact",
     "encode",
     "encode_into",
+    "encode_parts",
     "prepare",
 ]
 
 M = TypeVar("M", bound=Message)
+# Smaller values are copied sooner than they are sent apart.
+_PART_BYTES = 4096
 
 _decoders: dict[tuple[type[Message], int], Callable[[Buffer, int, int], tuple[Any, int]]] = {}
 _encoders: dict[tuple[type[Message], int], Callable[[Any, bytearray], None]] = {}
@@ -65,6 +68,32 @@ def encode(message: Message, version: int) -> bytes:
     out = bytearray()
     encode_into(message, version, out)
     return bytes(out)
+
+
+def encode_parts(message: Message, version: int) -> list[Buffer]:
+    """The encoding in pieces: large values are pieces as they are, not copies.
+
+    Joined, they are what ``encode`` returns; they must not change before. Raises as that does.
+    """
+    out = _Parts()
+    encode_into(message, version, out)
+    return [*out.before, bytes(out)]
+
+
+class _Parts(bytearray):
+    """before: what comes before the bytes in here."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before: list[Buffer] = []
+
+    def __iadd__(self, data: Buffer) -> _Parts:  # type: ignore[misc,override]
+        if len(data) < _PART_BYTES:
+            super().__iadd__(data)
+        else:
+            self.before += [bytes(self), data]
+            self.clear()
+        return self
 
 
 def encode_into(message: Message, version: int, out: bytearray) -> None:
