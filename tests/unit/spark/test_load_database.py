@@ -1,4 +1,4 @@
-"""Rows, commits and offsets in one database, SQLite here and PostgreSQL in tests/spark."""
+"""Rows, commits and offsets in one database, SQLite here and PostgreSQL in tests/integration."""
 
 from __future__ import annotations
 

@@ -1,0 +1,106 @@
+"""``kbroker-load --sink jdbc`` as it is typed, into a PostgreSQL server; psycopg looks at it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from doubles.load_records import FIRST_MS, STEP_MS, all_places, produce, value_of
+from doubles.postgresql import postgresql
+from doubles.topics import create_topic
+
+from kbroker.spark.load.cli import main
+from kbroker.testing import Broker
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """A server for the tests of this file, each of which has a table and a load of its own."""
+    with postgresql() as found:
+        yield found
+
+
+def ask(url: str, text: str) -> list[tuple[Any, ...]]:
+    import psycopg
+
+    with psycopg.connect(url) as connection:
+        cursor = connection.execute(text.encode())
+        return cursor.fetchall() if cursor.description else []
+
+
+def run(broker: Broker, topic: str, url: str, table: str, *more: str) -> int:
+    """``kbroker-load run`` in this process."""
+    where = ["--bootstrap", broker.bootstrap, "--topics", topic, "--master", "none"]
+    return main(["run", *where, *destination(url, table), *more])
+
+
+def destination(url: str, table: str) -> list[str]:
+    return ["--sink", "jdbc", "--dest", url, "--table", table, "--name", f"load-{table}"]
+
+
+def places_in(url: str, table: str, topic: str) -> Counter[tuple[int, int]]:
+    """Every (partition, offset) of the topic, each row's content checked."""
+    names = '"partition", "offset", "timestamp", "key", "value", "headers"'
+    rows = ask(url, f"SELECT {names} FROM {table} WHERE topic = '{topic}'")
+    for partition, offset, time_ms, key, value, headers in rows:
+        assert value == value_of(partition, offset)
+        assert time_ms == FIRST_MS + offset * STEP_MS
+        assert key == (None if offset % 7 == 0 else b"k%d" % offset)
+        assert json.loads(headers or "null") == ([["h", str(offset)]] if offset % 5 == 0 else None)
+    return Counter((partition, offset) for partition, offset, *_ in rows)
+
+
+def test_load_goes_on_where_it_ended_and_status_tells_where(
+    kbroker_broker: Broker, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    create_topic(kbroker_broker.bootstrap, "load-pg", 2)
+    produce(kbroker_broker.bootstrap, "load-pg", [500, 30])
+
+    assert run(kbroker_broker, "load-pg", url, "clicks") == 0
+    first = capsys.readouterr().out
+    produce(kbroker_broker.bootstrap, "load-pg", [100], first=500)
+    assert run(kbroker_broker, "load-pg", url, "clicks") == 0
+    second = capsys.readouterr().out
+    assert run(kbroker_broker, "load-pg", url, "clicks") == 0
+    third = capsys.readouterr().out
+    assert main(["status", *destination(url, "clicks")]) == 0
+
+    assert first.startswith("commit 1 load-pg: 530 rows") and first.endswith("lag 0\n")
+    assert second.startswith("commit 2 load-pg: 100 rows")
+    assert third == "nothing new\n"
+    told = capsys.readouterr().out
+    assert told.startswith("load load-clicks: commit 2 of ") and "630 rows" in told
+    assert "load-pg partition 0: loaded up to offset 600" in told
+    assert "load-pg partition 1: loaded up to offset 30" in told
+    assert places_in(url, "clicks", "load-pg") == all_places([600, 30])
+    offsets = 'SELECT "partition", "offset" FROM kbroker_offsets WHERE load = \'load-clicks\''
+    assert sorted(ask(url, offsets)) == [(0, 600), (1, 30)]
+    assert ask(url, "SELECT count(*) FROM kbroker_staging_clicks") == [(0,)]
+
+
+def test_rewind_by_offsets_loads_again_and_replaces(
+    kbroker_broker: Broker, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What somebody spoilt in the table is right again from the named offset on, and only there."""
+    create_topic(kbroker_broker.bootstrap, "load-pg-again", 2)
+    produce(kbroker_broker.bootstrap, "load-pg-again", [250, 20])
+    assert run(kbroker_broker, "load-pg-again", url, "again") == 0
+    produce(kbroker_broker.bootstrap, "load-pg-again", [150], first=250)
+    assert run(kbroker_broker, "load-pg-again", url, "again") == 0
+    ask(url, 'UPDATE again SET value = \'spoilt\' WHERE "partition" = 0 AND "offset" >= 250')
+    ask(url, 'DELETE FROM again WHERE "partition" = 1')
+    capsys.readouterr()
+
+    offsets = '{"load-pg-again": {"0": 250}}'
+    assert run(kbroker_broker, "load-pg-again", url, "again", "--from-offsets", offsets) == 0
+
+    assert "150 rows again" in capsys.readouterr().out
+    assert places_in(url, "again", "load-pg-again") == all_places([400])
+    offsets = '{"load-pg-again": {"1": 0}}'
+    assert run(kbroker_broker, "load-pg-again", url, "again", "--from-offsets", offsets) == 0
+    assert places_in(url, "again", "load-pg-again") == all_places([400, 20])
