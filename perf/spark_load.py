@@ -20,7 +20,10 @@ THEIRS, OURS = "kafka", "kbroker"
 
 
 def load_parquet(value_bytes: int, topic_of: Callable[[Bench, int], Any] | None = None) -> Any:
-    """A whole topic into Parquet zstd: P3 and P4, and with another topic P6."""
+    """A whole topic into Parquet zstd: P3 and P4, and with another topic P6.
+
+    Both sides without headers, as is the connector's default.
+    """
 
     def run(bench: Bench, side: str) -> Sample:
         topic, rows = (topic_of or _even)(bench, value_bytes)
@@ -44,7 +47,7 @@ def _even(bench: Bench, value_bytes: int) -> tuple[str, int]:
 
 
 def load(bench: Bench, topic: str, place: Path) -> None:
-    """What ``kbroker-load run`` does once it has a session."""
+    """What ``kbroker-load run --no-headers`` does once it has a session."""
     from kbroker.spark.direct import SparkRunner
     from kbroker.spark.load.directory import Directory
     from kbroker.spark.load.engine import Load, Settings
@@ -52,7 +55,7 @@ def load(bench: Bench, topic: str, place: Path) -> None:
 
     destination = Directory(place)
     destination.prepare()
-    source = BrokerSource(bench.broker.bootstrap, {}, (topic,))
+    source = BrokerSource(bench.broker.bootstrap, {}, (topic,), headers=False)
     made = Load(source, destination, SparkRunner(bench.spark), Settings(load="perf")).catch_up()
     assert made, "nothing was loaded"
 

@@ -148,10 +148,6 @@ class Connection:
     def in_flight(self) -> int:
         return len(self._waiting)
 
-    def fileno(self) -> int:
-        """For select and poll."""
-        return self._socket.fileno()
-
     # -- versions
 
     def _negotiate(self, deadline: float) -> None:
