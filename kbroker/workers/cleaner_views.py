@@ -39,10 +39,9 @@ class LogView:
     """The segments of one log, as of a ``segment_version``."""
 
     __slots__ = (
-        "_described",
+        "_known_times",
         "active",
         "cuts",
-        "has_timestamps",
         "incarnation",
         "log_dir",
         "path",
@@ -53,12 +52,12 @@ class LogView:
     def __init__(self, described: Mapping[str, Any], version: int, entry: Compacted) -> None:
         self.version = version
         self.incarnation = entry.slot_incarnation
-        self.has_timestamps = _wants_timestamps(entry.rules)
+        self._known_times = _wanted_times(entry.rules)
         self.log_dir: str = described["log_dir"]
         self.path: str = described["path"]
         self.cuts: int = described["cuts"]
         self.active: int = described["active"]
-        wants_first = entry.rules.lag_ms_max < NO_LIMIT
+        wants_first = _wants_first(entry.rules)
         self.segments = [
             CleanableSegment(
                 base,
@@ -75,7 +74,7 @@ class LogView:
         return (
             self.version == version
             and self.incarnation == entry.slot_incarnation
-            and self.has_timestamps == _wants_timestamps(entry.rules)
+            and self._known_times == _wanted_times(entry.rules)
         )
 
     def _first_timestamp(self, base: int, size: int) -> int:
@@ -149,7 +148,7 @@ class LogViews:
             if view is None or not view.is_current(versions[entry.slot], entry):
                 self.drop(entry.slot)
                 owner = self._owner_of(entry.slot)
-                stale.setdefault((owner, _wants_timestamps(entry.rules)), []).append(entry)
+                stale.setdefault((owner, _wants_newest(entry.rules)), []).append(entry)
         for (owner, timestamps), waiting in stale.items():
             for at in range(0, len(waiting), SLOTS_PER_CALL):
                 asked = {entry.slot: entry for entry in waiting[at : at + SLOTS_PER_CALL]}
@@ -164,8 +163,17 @@ class LogViews:
                     self._views[slot] = LogView(described, versions[slot], asked[slot])
 
 
-def _wants_timestamps(rules: CompactionRules) -> bool:
+def _wants_newest(rules: CompactionRules) -> bool:
     return rules.lag_ms_min > 0
+
+
+def _wants_first(rules: CompactionRules) -> bool:
+    return rules.lag_ms_max < NO_LIMIT
+
+
+def _wanted_times(rules: CompactionRules) -> tuple[bool, bool]:
+    """Whether the newest and the first timestamp of each segment is asked for."""
+    return _wants_newest(rules), _wants_first(rules)
 
 
 def _size_of(path: str) -> int:

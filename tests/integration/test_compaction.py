@@ -52,6 +52,17 @@ def create(broker: Broker, topic: str = "table", **config: str) -> None:
         future.result(10)
 
 
+def alter(broker: Broker, kind: ResourceType, name: str, **settings: str) -> None:
+    entries = [
+        ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+        for key, value in settings.items()
+    ]
+    change = ConfigResource(kind, name, incremental_configs=entries)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    for future in admin.incremental_alter_configs([change]).values():
+        future.result(10)
+
+
 def produce(
     broker: Broker, rounds: int, keys: int = 50, topic: str = "table", **config: object
 ) -> dict[bytes, bytes | None]:
@@ -244,18 +255,33 @@ def test_compaction_by_several_threads_shares_a_throttle_that_can_be_changed(tmp
         wait_until(lambda: broker.log_text.count("compacting up to") == 3, timeout=20)
         assert "compacted offsets" not in broker.log_text
 
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-        entry = ConfigEntry(
-            "log.cleaner.io.max.bytes.per.second",
-            "100000000",
-            incremental_operation=AlterConfigOpType.SET,
-        )
-        change = ConfigResource(ResourceType.BROKER, "0", incremental_configs=[entry])
-        for future in admin.incremental_alter_configs([change]).values():
-            future.result(10)
+        rate = {"log.cleaner.io.max.bytes.per.second": "100000000"}
+        alter(broker, ResourceType.BROKER, "0", **rate)
         for topic in topics:
             wait_for_end(broker, topic)
             assert {key: value for _, key, value in read_all(broker, topic)} == last[topic]
+
+
+@pytest.mark.parametrize(
+    ("held_back_by", "freed_by"),
+    [
+        ({"min.compaction.lag.ms": "3600000"}, {"min.compaction.lag.ms": "0"}),
+        ({"min.cleanable.dirty.ratio": "1"}, {"max.compaction.lag.ms": "1"}),
+        ({"min.cleanable.dirty.ratio": "1"}, {"min.cleanable.dirty.ratio": "0.01"}),
+    ],
+)
+def test_compaction_follows_a_topic_setting_that_changes(broker, held_back_by, freed_by):
+    create(broker, **held_back_by)
+    last = produce(broker, 20)
+    create(broker, "other")
+    produce(broker, 20, topic="other")
+    # The cleaner has looked at both, and a log that nothing is added to is not asked for again.
+    wait_for_end(broker, "other")
+    assert len(read_all(broker)) == 20 * 50
+
+    alter(broker, ResourceType.TOPIC, "table", **freed_by)
+    wait_for_end(broker)
+    assert {key: value for _, key, value in read_all(broker)} == last
 
 
 def test_messages_of_a_broker_before_this_one_are_compacted(broker: Broker) -> None:
