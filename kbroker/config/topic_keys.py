@@ -177,8 +177,8 @@ _KEYS = (
          doc="Size at which a new segment file is begun. Only whole segments are deleted, so a "
              "smaller one makes retention finer and files more."),
     _key("segment.index.bytes", INT, 10 << 20, low=4, server_keys="log.index.size.max.bytes",
-         doc="Size of an index file, reserved at once and cut to its content when the segment is "
-             "rolled."),
+         doc="Largest size of an index file, which grows in steps and is cut to its content when "
+             "the segment is rolled. A full index rolls the segment."),
     _key("segment.jitter.ms", LONG, 0, low=0,
          server_keys=(("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", HOUR_MS)),
          doc="Up to this much is taken off segment.ms at random."),

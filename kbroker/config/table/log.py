@@ -52,8 +52,8 @@ SEGMENTS = (
         synonyms=("log.roll.jitter.ms", "log.roll.jitter.hours"),
         doc="The same in hours, used when log.roll.jitter.ms is unset."),
     Key("log.index.size.max.bytes", INT, 10_485_760, MEDIUM, low=4, dynamic=CLUSTER_WIDE,
-        doc="Size of an index file, reserved at once and cut to its content when the segment is "
-            "rolled. A full index rolls the segment."),
+        doc="Largest size of an index file, which grows in steps and is cut to its content when "
+            "the segment is rolled. A full index rolls the segment."),
     Key("log.index.interval.bytes", INT, 4096, MEDIUM, low=0, dynamic=CLUSTER_WIDE,
         doc="Bytes of log between two entries of the offset index. Smaller finds positions "
             "faster and makes the index larger."),

@@ -3,9 +3,18 @@
 import struct
 
 import pytest
-from doubles.log_store import NOW_MS, LogStore, append, append_error, batch, stored_values
+from doubles.log_store import (
+    NOW_MS,
+    LogStore,
+    append,
+    append_error,
+    batch,
+    stored_values,
+    topic_config,
+)
 
 from kbroker._ext.partition_table import ONLINE
+from kbroker.storage.topic_settings import TopicSettings
 
 pytestmark = pytest.mark.unit
 
@@ -257,6 +266,41 @@ def test_roll_by_time_without_timestamps_counts_the_clock(store):
     append(log, batch(timestamp=-1), NOW_MS + 1001)
 
     assert bases(log) == [0, 2]
+
+
+def test_roll_by_time_is_drawn_earlier_by_the_jitter(store):
+    settings = TopicSettings(topic_config(segment_ms=1000, segment_jitter_ms=400))
+    drawn = {settings.append_limits()["segment_ms"] for _ in range(100)}
+    assert drawn <= set(range(601, 1001))
+    assert len(drawn) > 1
+
+    # A jitter above it takes no more than all of it.
+    settings = TopicSettings(topic_config(segment_ms=10, segment_jitter_ms=1 << 40))
+    assert {settings.append_limits()["segment_ms"] for _ in range(500)} == set(range(1, 11))
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_preallocated_segment_has_its_space_until_it_is_sealed(store, clean):
+    settings = {"preallocate": True, "segment.bytes": 1 << 16}
+    log = store.open(**settings)
+    values = [b"%d" % i for i in range(40)]
+    for value in values[:20]:
+        append(log, batch([value], size=1000))
+    active = store.path("0" * 20 + ".log").stat()
+    assert active.st_size == 1 << 16
+    assert active.st_blocks * 512 >= 1 << 16
+
+    log = store.restart(clean=clean, **settings)
+    assert log.log_end_offset == 20
+    log.roll(NOW_MS)
+    assert store.path("0" * 20 + ".log").stat().st_size == log.segments[0].size < 1 << 16
+    assert store.path(f"{20:020}.log").stat().st_size == 1 << 16
+    for value in values[20:]:
+        append(log, batch([value]))
+    log = store.restart(clean=clean, **settings)
+    store.stop(clean=True)
+
+    assert stored_values(log) == list(enumerate(values))
 
 
 def test_roll_by_full_index(store):
