@@ -236,6 +236,40 @@ def test_load_of_json_has_fields_and_sets_bad_values_aside(
     assert total is not None and total[0] == sum(range(50))
 
 
+def test_bad_values_of_a_database_are_told_by_their_table(
+    kbroker_broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_topic(kbroker_broker, "load-bad", 1)
+    producer = Producer({"bootstrap.servers": kbroker_broker.bootstrap})
+    producer.produce("load-bad", value=b"not json", partition=0)
+    producer.flush(30)
+    dest = f"sqlite:{tmp_path}/w.db"
+    json_run = ("--value-format", "json", "--value-schema", "id long")
+
+    assert run(kbroker_broker, "load-bad", dest, "--sink", "jdbc", *json_run) == 0
+
+    assert "1 bad in the table records_errors" in capsys.readouterr().out
+    connection = sqlite3.connect(tmp_path / "w.db")
+    assert connection.execute("SELECT value FROM records_errors").fetchall() == [(b"not json",)]
+    connection.close()
+
+
+def test_commit_to_begin_from_must_be_there(
+    kbroker_broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_topic(kbroker_broker, "load-none-yet", 1)
+    produce(kbroker_broker.bootstrap, "load-none-yet", [20])
+
+    fresh = run(kbroker_broker, "load-none-yet", tmp_path, "--from-commit", "3")
+    said = capsys.readouterr().err
+    begun = run(kbroker_broker, "load-none-yet", tmp_path)
+    later = run(kbroker_broker, "load-none-yet", tmp_path, "--from-commit", "3")
+
+    assert (fresh, begun, later) == (1, 0, 1)
+    assert "there is no commit 3: nothing is loaded yet" in said
+    assert "commit 3 is not in the log" in capsys.readouterr().err
+
+
 def test_load_into_sqlite_has_rows_and_offsets(kbroker_broker: Broker, tmp_path: Path) -> None:
     make_topic(kbroker_broker, "load-sql")
     produce(kbroker_broker.bootstrap, "load-sql", [60, 5])
@@ -308,6 +342,12 @@ def test_following_load_brings_what_comes_in_while_it_runs(
         (["--pattern", "("], "is not a regular expression"),
         (["--topics", "a", "--master", "cluster"], "write local[4], spark://HOST:7077"),
         (["--topics", "a", "--codec-level", "99"], "write 1 (fast) to 22 (small)"),
+        (["--topics", "a", "--sink", "jdbc", "--codec", "none"], "--codec is for files"),
+        (["--topics", "a", "--sink", "jdbc", "--file-bytes", "1m"], "--file-bytes is for files"),
+        (["--topics", "a", "--table", "t"], "--table is for --sink jdbc"),
+        (["--topics", "a", "--client-setting", "isolation.level=x"], "write --isolation"),
+        (["--topics", "a", "--client-setting", "kafka.group.id=g"], "write --group"),
+        (["--topics", "a", "--client-setting", "auto.offset.reset=x"], "write --from-timestamp"),
     ],
 )
 def test_wrong_argument_says_what_to_write(

@@ -83,6 +83,20 @@ def test_load_goes_on_where_it_ended_and_status_tells_where(
     assert ask(url, "SELECT count(*) FROM kbroker_staging_clicks") == [(0,)]
 
 
+def test_table_of_other_columns_is_refused_in_one_line(
+    kbroker_broker: Broker, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    create_topic(kbroker_broker.bootstrap, "load-pg-other", 1)
+    ask(url, "CREATE TABLE other (id integer)")
+
+    assert run(kbroker_broker, "load-pg-other", url, "other") == 1
+    assert run(kbroker_broker, "load-pg-other", url, "order") == 1
+
+    first, second = capsys.readouterr().err.splitlines()
+    assert "the table other cannot take the rows of a load" in first
+    assert 'refuses: syntax error at or near "order"' in second
+
+
 def test_rewind_by_offsets_loads_again_and_replaces(
     kbroker_broker: Broker, url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -22,6 +22,21 @@ _RUN_ABOUT = """\
 Load what is new since the last run, and end; with --follow, go on. The first run begins at the
 start of each topic. One run at a time works on a destination."""
 
+_BYTES_INSTEAD = "keys and values are bytes; write --value-format json for fields of values"
+_SETTING_INSTEAD = {
+    "bootstrap.servers": "write --bootstrap",
+    "isolation.level": "write --isolation read_committed or read_uncommitted",
+    "group.id": "write --group",
+    "auto.offset.reset": "write --from-timestamp or --from-offsets; a load goes on where it ended",
+    "enable.auto.commit": "leave it out; offsets are stored for --group with each commit",
+    "key.deserializer": _BYTES_INSTEAD,
+    "value.deserializer": _BYTES_INSTEAD,
+    "interceptor.classes": "leave it out; transform the rows where they are loaded",
+}
+
+_OF_FILES = {"partition_by": "hour", "codec": "zstd", "codec_level": 1, "file_bytes": 128 << 20}
+_TABLE = "records"
+
 _SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
@@ -218,13 +233,11 @@ def _add_destination(parser: argparse.ArgumentParser, *, writes: bool = True) ->
         default="dir",
         help="Parquet files (dir), a Delta table, a table of a database (jdbc)",
     )
-    group.add_argument("--table", default="records", help="table of --sink jdbc (records)")
+    group.add_argument("--table", default=_TABLE, help="table of --sink jdbc (records)")
     group.add_argument(
         "--name", help="name of the load, for its group and for loads that share a database (load)"
     )
-    for name, default in (("partition_by", "hour"), ("codec", "zstd"), ("codec_level", 1)):
-        group.set_defaults(**{name: default})
-    group.set_defaults(file_bytes=128 << 20, bucket_ms=600_000)
+    group.set_defaults(bucket_ms=600_000, **_OF_FILES)
     if not writes:
         return
     group.add_argument(
@@ -321,7 +334,7 @@ def _add_values(run: argparse.ArgumentParser) -> None:
         choices=("raw", "json"),
         default="raw",
         help="raw: bytes as they are. json: fields by --value-schema; a value that does not fit is "
-        "written to _kbroker/errors/ and counted",
+        "set aside (_kbroker/errors/, or the table ..._errors) and counted",
     )
     group.add_argument(
         "--value-schema",
@@ -349,5 +362,12 @@ def check_run(parser: argparse.ArgumentParser, given: argparse.Namespace) -> Non
             schema_of(given.value_schema)
         except LoadError as err:
             parser.error(str(err))
-    if given.sink == "jdbc" and given.partition_by != "hour":
-        parser.error("--partition-by is for files")
+    for name, _ in given.client_setting:
+        if name in _SETTING_INSTEAD:
+            parser.error(f"--client-setting {name} is not supported: {_SETTING_INSTEAD[name]}")
+    if given.sink == "jdbc":
+        for name, default in _OF_FILES.items():
+            if getattr(given, name) != default:
+                parser.error(f"--{name.replace('_', '-')} is for files; leave it out")
+    elif given.table != _TABLE:
+        parser.error("--table is for --sink jdbc; leave it out")

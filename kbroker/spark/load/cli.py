@@ -112,7 +112,7 @@ def _run(given: argparse.Namespace) -> int:
             runner,
             _settings(given),
             decoder=_decoder(given),
-            report=_progress if not given.quiet else lambda step: None,
+            report=_progress(given) if not given.quiet else lambda step: None,
         )
         try:
             _rewind(given, job, destination, source)
@@ -190,6 +190,8 @@ def _rewind(
     """``--from-...`` on a destination that has been loaded before."""
     newest = destination.log.newest()
     if newest is None:
+        if given.from_commit is not None:
+            raise LoadError(f"there is no commit {given.from_commit}: nothing is loaded yet")
         return
     places = [(topic, partition) for topic, of in newest.ends.items() for partition in of]
     if given.from_commit is not None:
@@ -226,8 +228,13 @@ def _catch_up(given: argparse.Namespace, job: Load) -> None:
         time.sleep(max(0.0, pause - (time.monotonic() - turn)))
 
 
-def _progress(step: Step) -> None:
+def _progress(given: argparse.Namespace) -> Callable[[Step], None]:
     """One line for each topic of a commit."""
+    errors = f"the table {given.table}_errors" if given.sink == "jdbc" else "_kbroker/errors"
+    return lambda step: _tell(step, errors)
+
+
+def _tell(step: Step, errors: str) -> None:
     from kbroker.spark.load.commits import RELOAD
 
     rows: dict[str, int] = {}
@@ -242,7 +249,7 @@ def _progress(step: Step) -> None:
         _say(
             f"commit {step.commit.number} {topic}: {rows[topic]:,} rows{again}, "
             f"{size[topic] / seconds / 1e6:.1f} MB/s, lag {step.lag.get(topic, 0):,}"
-            + (f", {bad:,} bad in _kbroker/errors" if bad else "")
+            + (f", {bad:,} bad in {errors}" if bad else "")
         )
     for gap in step.commit.gaps:
         _say(

@@ -32,6 +32,8 @@ from kbroker.spark.load.writer import Written
 from kbroker.spark.plan import OffsetRange
 
 _NAMES = ", ".join(f'"{name}"' for name, _ in COLUMNS)
+# PostgreSQL cuts names at 63 bytes, and kbroker_staging_TABLE_attempt is one.
+_NAME_MAX = 39
 _TABLE_OF = {"commits": "kbroker_commits", "checkpoint": "kbroker_checkpoints"}
 
 
@@ -200,8 +202,12 @@ class Database:
     name = "jdbc"
 
     def __init__(self, url: str, table: str, load: str, bucket_ms: int = 600_000) -> None:
-        if not table.replace("_", "").isalnum():
-            raise LoadError(f"{table!r} cannot be a table's name: write letters, digits and _")
+        if not table.replace("_", "").isalnum() or table[0].isdigit():
+            raise LoadError(
+                f"{table!r} cannot be a table's name: write letters, digits and _, a letter first"
+            )
+        if len(table.encode()) > _NAME_MAX:
+            raise LoadError(f"the table's name {table} is too long: write at most {_NAME_MAX}")
         self._url = url
         self._table = table
         self._load = load
@@ -210,8 +216,18 @@ class Database:
         self.log = CommitLog(DatabaseStore(self._dialect, load))
 
     def prepare(self) -> None:
-        """Make the tables."""
+        """Make the tables. Raises LoadError when one that is there has not the columns."""
         self._dialect.make_tables(self._table)
+        # SQLite takes a name alone that it does not know for a text.
+        names = ", ".join(f'{self._table}."{name}"' for name, _ in COLUMNS)
+        try:
+            self._dialect.query(f"SELECT {names} FROM {self._table} LIMIT 0")
+        except LoadError as err:
+            columns = ", ".join(name for name, _ in COLUMNS)
+            raise LoadError(
+                f"the table {self._table} cannot take the rows of a load, which are {columns}; "
+                f"name another with --table ({err})"
+            ) from err
 
     def require(self) -> None:
         """Raises LoadError when nothing was ever loaded here."""

@@ -68,6 +68,20 @@ class Dialect(Protocol):
         ...
 
 
+@contextmanager
+def _told(
+    database: object, refusals: type[Exception], duplicates: type[Exception]
+) -> Iterator[None]:
+    """A refusal of the database is one line, but for those of duplicates, which have a meaning."""
+    try:
+        yield
+    except duplicates:
+        raise
+    except refusals as err:
+        said = (str(err).strip() or type(err).__name__).splitlines()[0]
+        raise LoadError(f"the database {database} refuses: {said}") from err
+
+
 def dialect_of(url: str) -> Dialect:
     """Raises LoadError for an unknown kind of URL."""
     kind, separator, rest = url.removeprefix("jdbc:").partition(":")
@@ -127,23 +141,30 @@ class Sqlite:
                 )
                 self._connection.execute("PRAGMA journal_mode=WAL")
                 self._connection.execute("PRAGMA synchronous=FULL")
-            except sqlite3.OperationalError as err:
+            except sqlite3.DatabaseError as err:
+                self.close()
                 raise LoadError(f"cannot open the database {self._path}: {err}") from err
         return self._connection
 
+    def _told(self) -> AbstractContextManager[None]:
+        return _told(self, sqlite3.Error, sqlite3.IntegrityError)
+
     def query(self, text: str, arguments: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-        return self._open().execute(text, arguments).fetchall()
+        with self._told():
+            return self._open().execute(text, arguments).fetchall()
 
     @contextmanager
     def transaction(self) -> Iterator[Run]:
         connection = self._open()
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            yield lambda text, arguments: connection.execute(text, arguments).rowcount
-        except BaseException:
-            connection.execute("ROLLBACK")
-            raise
-        connection.execute("COMMIT")
+        with self._told():
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield lambda text, arguments: connection.execute(text, arguments).rowcount
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
 
     def stage(
         self, table: str, where: tuple[str, str, str], rows: Iterator[tuple[Any, ...]]
@@ -189,15 +210,27 @@ class Postgresql:
     def __init__(self, url: str) -> None:
         try:
             import psycopg
+            import psycopg.conninfo
         except ImportError as err:
             raise LoadError("PostgreSQL needs psycopg: pip install 'kbroker[postgresql]'") from err
+        try:
+            where = psycopg.conninfo.conninfo_to_dict(url)
+        except psycopg.ProgrammingError:
+            # What libpq says of it may hold a part of the password.
+            raise LoadError(
+                "--dest is not a URL of PostgreSQL: write postgresql://USER:PASSWORD@HOST:PORT/"
+                "DATABASE, with %XX for characters of the password that are not letters or digits"
+            ) from None
         self._url = url
+        self._where = "{}:{}/{}".format(
+            where.get("host", ""), where.get("port", 5432), where.get("dbname", "")
+        )
         self._connection: psycopg.Connection[Any] | None = None
         self.duplicate_errors: tuple[type[Exception], ...] = (psycopg.errors.IntegrityError,)
 
     def __str__(self) -> str:
-        # Without what comes before the host: it may hold a password.
-        return "postgresql://" + self._url.rpartition("@")[2].removeprefix("postgresql://")
+        # Neither user nor parameters: a password may be among them.
+        return f"postgresql://{self._where}"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Postgresql, (self._url,)
@@ -212,14 +245,22 @@ class Postgresql:
                 raise LoadError(f"cannot connect to {self}: {str(err).strip()}") from err
         return self._connection
 
+    def _told(self) -> AbstractContextManager[None]:
+        import psycopg
+
+        return _told(self, psycopg.Error, psycopg.IntegrityError)
+
     def query(self, text: str, arguments: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-        found: list[tuple[Any, ...]] = self._open().execute(_numbered(text), arguments).fetchall()
+        with self._told():
+            found: list[tuple[Any, ...]] = (
+                self._open().execute(_numbered(text), arguments).fetchall()
+            )
         return found
 
     @contextmanager
     def transaction(self) -> Iterator[Run]:
         connection = self._open()
-        with connection.transaction():
+        with self._told(), connection.transaction():
             yield lambda text, arguments: int(
                 connection.execute(_numbered(text), arguments).rowcount
             )
@@ -230,6 +271,7 @@ class Postgresql:
         kinds = {"text": "text", "int": "int4", "long": "int8", "bytes": "bytea"}
         connection = self._open()
         with (
+            self._told(),
             connection.transaction(),
             connection.cursor() as cursor,
             cursor.copy(f"COPY {table} FROM STDIN (FORMAT BINARY)") as copy,

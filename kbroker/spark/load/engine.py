@@ -278,7 +278,7 @@ class Load:
             raise LoadError(
                 f"{bad} records cannot be decoded, nothing was loaded; the first is in "
                 f"{first.topic} partition {first.partition} at offset {first.first_offset}. "
-                "Without --fail-on-error they go to _kbroker/errors/ and the rest is loaded"
+                "Without --fail-on-error they are set aside and the rest is loaded"
             )
         after = commits.merged_ends(ends, [*gaps, *ranges])
         known = newest.topics if newest is not None else {}

@@ -112,3 +112,49 @@ def test_rewind_over_records_that_cannot_be_decoded_replaces_their_errors(tmp_pa
 def test_unknown_database_is_refused_with_what_to_write(url: str) -> None:
     with pytest.raises(LoadError, match="write sqlite:PATH or postgresql://"):
         Database(url, "rows", "test")
+
+
+@pytest.mark.parametrize("table", ["1a", "a b", "a;b", "", "t" * 40])
+def test_name_that_no_table_can_have_is_refused(tmp_path: Path, table: str) -> None:
+    with pytest.raises(LoadError, match=r"write letters, digits and _|write at most 39"):
+        Database(f"sqlite:{tmp_path}/w.db", table, "test")
+
+
+def test_refusal_of_the_database_is_told_by_its_name(tmp_path: Path) -> None:
+    with pytest.raises(LoadError, match=r'w.db refuses: near "order": syntax error'):
+        Database(f"sqlite:{tmp_path}/w.db", "order", "test").prepare()
+
+
+def test_table_of_other_columns_is_refused_before_anything_is_loaded(tmp_path: Path) -> None:
+    connection = sqlite3.connect(tmp_path / "warehouse.db")
+    connection.execute('CREATE TABLE rows (topic TEXT, "partition" INTEGER, "offset" INTEGER)')
+    connection.close()
+
+    with pytest.raises(LoadError, match=r"rows cannot take the rows of a load.*--table"):
+        at(tmp_path).prepare()
+
+
+def test_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "warehouse.db").write_text("topic,partition,offset\n" * 100)
+
+    with pytest.raises(LoadError, match=r"cannot open the database .*: file is not a database"):
+        at(tmp_path).prepare()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me:hush@127.0.0.1:1/w",
+        "postgresql://127.0.0.1:1/w?user=me&password=hush",
+        "jdbc:postgresql://127.0.0.1:1/w?password=hush@home",
+        "postgresql://me:hush%zz@127.0.0.1:1/w",
+    ],
+)
+def test_password_of_a_database_is_never_told(url: str) -> None:
+    pytest.importorskip("psycopg")
+
+    with pytest.raises(LoadError) as raised:
+        Database(url, "rows", "test").prepare()
+
+    assert "hush" not in str(raised.value)
+    assert "postgresql://" in str(raised.value)
