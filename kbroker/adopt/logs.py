@@ -39,11 +39,14 @@ class FoundLog(NamedTuple):
     producer_id: int | None
 
 
-def look_at(path: str, recovery_point: int, log_start: int, gaps_allowed: bool) -> FoundLog:
+def look_at(
+    path: str, recovery_point: int, log_start: int, *, gaps_allowed: bool, was_clean: bool
+) -> FoundLog:
     """Look at a partition's directory.
 
     recovery_point, log_start: as the checkpoints say, 0 without a line. gaps_allowed: the log is
-    or was compacted. Raises Refusal for files that are missing or cut short, OSError.
+    or was compacted. was_clean: the broker was stopped in order, so that nothing is cut short.
+    Raises Refusal for files that are missing or cut short, OSError.
     """
     names = os.listdir(path)
     bases = sorted(
@@ -84,6 +87,8 @@ def look_at(path: str, recovery_point: int, log_start: int, gaps_allowed: bool) 
         raise Refusal(
             f"{last}: it ends at offset {end}, but was synced up to {recovery_point}; {_COPY_AGAIN}"
         )
+    if was_clean and not in_between:
+        _check_tail(path, bases[-1])
     return FoundLog(
         path,
         size,
@@ -92,6 +97,24 @@ def look_at(path: str, recovery_point: int, log_start: int, gaps_allowed: bool) 
         _newest_epoch(path),
         _newest_producer(path, bases),
     )
+
+
+def _check_tail(path: str, base: int) -> None:
+    """Raise Refusal unless the last segment ends as a broker leaves it that is stopped in order."""
+    file = os.path.join(path, segment_name(base, LOG_SUFFIX))
+    scan = _walk_end(path, base, os.stat(file).st_size)
+    if scan.stop == DAMAGED:
+        raise Refusal(
+            f"{file}: {scan.problem} at position {scan.end_position}, although the broker was"
+            f" stopped in order; {_COPY_AGAIN}"
+        )
+    end = max(base, scan.next_offset)
+    snapshot = max(list_snapshots(path), default=0)
+    if snapshot > end:
+        raise Refusal(
+            f"{file}: it ends at offset {end}, but {snapshot_path(path, snapshot)} was written at"
+            f" {snapshot}; {_COPY_AGAIN}"
+        )
 
 
 def _walk_end(path: str, base: int, length: int) -> Scan:

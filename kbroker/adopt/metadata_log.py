@@ -18,6 +18,7 @@ from kbroker.record.batch import RecordBatch
 from kbroker.record.control import control_type
 from kbroker.record.errors import CorruptBatchError, DecompressionError
 from kbroker.storage.formats import LOG_SUFFIX, base_offset_of, segment_name
+from kbroker.storage.producer_snapshots import list_snapshots, snapshot_path
 
 DIRECTORY = "__cluster_metadata-0"
 # A snapshot holds what the log says below an offset: <20 digits offset>-<10 digits epoch>.
@@ -58,7 +59,24 @@ def read_metadata(directory: str, *, was_clean: bool) -> MetadataImage:
                     f"{path}: offsets from {image.end_offset} on are missing; {COPY_AGAIN}"
                 )
             _read_segment(path, image, start, is_last and not was_clean)
+    if image.end_offset == 0:
+        path = os.path.join(directory, segment_name(0, LOG_SUFFIX))
+        raise Refusal(
+            f"{path}: nothing is in it, although every log begins with its leader; {COPY_AGAIN}"
+        )
+    if was_clean:
+        _check_producer_snapshots(directory, image.end_offset)
     return image
+
+
+def _check_producer_snapshots(directory: str, end: int) -> None:
+    """Kafka writes one where the log ends when it is stopped; none lies behind the end."""
+    newest = max(list_snapshots(directory), default=0)
+    if newest > end:
+        raise Refusal(
+            f"{directory}: the log ends at offset {end}, but {snapshot_path(directory, newest)} was"
+            f" written at {newest}; {COPY_AGAIN}"
+        )
 
 
 def _list(directory: str) -> tuple[list[tuple[int, str]], list[int]]:

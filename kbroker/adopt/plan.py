@@ -161,7 +161,11 @@ def _look_at_logs(
             gaps = key in directory.cleaned or key[0] in INTERNAL_TOPICS
             gaps = gaps or (compacted is not None and key[0] in compacted)
             found.setdefault(key[0], {})[key[1]] = logs.look_at(
-                path, directory.recovery_points.get(key, 0), directory.log_starts.get(key, 0), gaps
+                path,
+                directory.recovery_points.get(key, 0),
+                directory.log_starts.get(key, 0),
+                gaps_allowed=gaps,
+                was_clean=directory.is_clean,
             )
             done += 1
             progress(f"looked at {done} of {total} partitions, {path}")

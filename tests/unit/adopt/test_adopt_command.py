@@ -253,6 +253,25 @@ def test_log_cut_short_is_refused(tmp_path, capsys):
     assert f"{log}: it ends at offset 4, but was synced up to 5" in refused(capsys, directory)
 
 
+@pytest.mark.parametrize(
+    ("lost", "told"),
+    [(1, "although the broker was stopped in order"), (78, "00005.snapshot was written at 5")],
+)
+def test_log_cut_short_is_refused_without_its_checkpoint(tmp_path, capsys, lost, told):
+    """In the middle of a batch, and between two."""
+    directory = zookeeper_dir(tmp_path)
+    (directory / "recovery-point-offset-checkpoint").unlink()
+    log = directory / "orders-0" / f"{0:020}.log"
+    log.write_bytes(log.read_bytes()[:-lost])
+
+    text = refused(capsys, directory)
+    assert str(log) in text
+    assert told in text
+    # A broker that crashed may leave just that.
+    (directory / ".kafka_cleanshutdown").unlink()
+    assert adopt(directory) == 0
+
+
 def test_log_without_files_is_refused(tmp_path, capsys):
     directory = zookeeper_dir(tmp_path)
     (directory / "orders-0" / f"{0:020}.log").unlink()

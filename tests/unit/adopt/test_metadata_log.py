@@ -179,6 +179,29 @@ def test_cut_short_snapshot_is_refused(tmp_path):
         read(path)
 
 
+@pytest.mark.parametrize("was_clean", [True, False])
+def test_log_with_nothing_in_it_is_refused(tmp_path, was_clean):
+    """Else all topics would count as deleted."""
+    path = write_metadata(tmp_path)
+    (path / f"{0:020}.log").write_bytes(b"")
+
+    with pytest.raises(Refusal, match=r"00000.log: nothing is in it"):
+        read(path, was_clean)
+
+
+def test_log_cut_between_two_batches_is_refused_after_a_clean_stop(tmp_path):
+    path = write_metadata(tmp_path)
+    log = path / f"{0:020}.log"
+    (path / f"{4:020}.snapshot").touch()
+    assert read(path).end_offset == 4
+
+    log.write_bytes(log.read_bytes()[: -len(metadata_batch(1, map(encoded, ORDERS)))])
+
+    assert read(path, was_clean=False).end_offset == 1
+    with pytest.raises(Refusal, match=r"ends at offset 1, but .*00004.snapshot was written at 4"):
+        read(path)
+
+
 def test_missing_snapshot_is_refused(tmp_path):
     path = write_metadata(tmp_path)
     (path / f"{0:020}.log").rename(path / f"{7:020}.log")
