@@ -1,8 +1,8 @@
 """ListOffsets (2): versions 0 to 11. Ends of the log come from its slot, the rest from its owner.
 
-Version 0 asks for up to ``max_num_offsets`` offsets before a time and gets, where Kafka lists the
-first offsets of segments, the last such offset and the log's start. There is no tiered log: its
-earliest local offset (-4) is the earliest, its others (-5, -6) do not exist.
+Version 0 asks for up to ``max_num_offsets`` offsets before a time: first offsets of segments, and
+the end of the log. There is no tiered log: its earliest local offset (-4) is the earliest, its
+others (-5, -6) do not exist.
 """
 
 from __future__ import annotations
@@ -40,8 +40,7 @@ class Lookup(NamedTuple):
     """
 
     image: PartitionImage
-    outcome: dict[str, int] | Pending
-    log_start: int
+    outcome: dict[str, Any] | Pending
     bound: int
 
 
@@ -101,8 +100,10 @@ def look_up(
         return error
     log_start = slot["log_start_offset"]
     bound = visible_end(request, slot)
-    outcome: dict[str, int] | Pending
-    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+    outcome: dict[str, Any] | Pending
+    if ctx.api_version == 0:
+        outcome = look_up_old(ctx, image.slot, partition, log_start, bound)
+    elif timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         outcome = found(NO_OFFSET, NO_EPOCH)
     elif timestamp == LATEST:
         outcome = found(bound, image.leader_epoch)
@@ -114,7 +115,18 @@ def look_up(
         outcome = ctx.worker(
             image.slot, "list_offsets", timestamp=asked, isolation=request.isolation_level
         )
-    return Lookup(image, outcome, log_start, bound)
+    return Lookup(image, outcome, bound)
+
+
+def look_up_old(
+    ctx: RequestContext, slot: int, partition: Any, log_start: int, bound: int
+) -> dict[str, Any] | Pending:
+    """Version 0: ``offsets``, the last first. What most clients ask for needs no call."""
+    if partition.timestamp == EARLIEST:
+        return {"offsets": [log_start]}
+    if partition.timestamp == LATEST and partition.max_num_offsets <= 1:
+        return {"offsets": [bound]}
+    return ctx.worker(slot, "offsets_before", timestamp=partition.timestamp, bound=bound)
 
 
 def visible_end(request: ListOffsetsRequest, slot: dict[str, Any]) -> int:
@@ -139,28 +151,18 @@ async def answer(ctx: RequestContext, partition: Any, lookup: Lookup | WireError
             outcome = await outcome
         except WireError as error:
             return failed(number, error)
+    if ctx.api_version == 0:
+        return ListOffsetsResponse.ListOffsetsPartitionResponse(
+            partition_index=number,
+            old_style_offsets=outcome["offsets"][: max(0, partition.max_num_offsets)],
+        )
     if (partition.timestamp >= 0 or partition.timestamp == MAX_TIMESTAMP) and (
         outcome["offset"] >= lookup.bound
     ):
         outcome = found(NO_OFFSET, NO_EPOCH)
-    if ctx.api_version == 0:
-        return old_style(partition, lookup, outcome["offset"])
     if ctx.api_version < 4:
         outcome = {**outcome, "leader_epoch": NO_EPOCH}
     return ListOffsetsResponse.ListOffsetsPartitionResponse(partition_index=number, **outcome)
-
-
-def old_style(partition: Any, lookup: Lookup, offset: int) -> Any:
-    """Version 0: offsets before the time, the last first."""
-    if offset == NO_OFFSET:  # nothing is as new as that
-        offset = lookup.bound
-    offsets = [offset]
-    if offset > lookup.log_start:
-        offsets.append(lookup.log_start)
-    return ListOffsetsResponse.ListOffsetsPartitionResponse(
-        partition_index=partition.partition_index,
-        old_style_offsets=offsets[: max(0, partition.max_num_offsets)],
-    )
 
 
 def found(offset: int, leader_epoch: int) -> dict[str, int]:

@@ -67,6 +67,26 @@ def _answer(
     }
 
 
+def offsets_before(log: PartitionLog, timestamp: int, bound: int, now_ms: int) -> list[int]:
+    """ListOffsets 0: where the segments begin that were last written to by ``timestamp``, the last
+    first, and in front of them the end of the log, if ``now_ms`` is before it, too.
+
+    bound: no larger offset is told. Raises OSError.
+    """
+    # COMPAT: Kafka goes by the time of a segment's file, not by those of its records.
+    found: list[int] = []
+    if timestamp == LATEST or timestamp >= now_ms:
+        found.append(log.log_end_offset)
+    for segment in reversed(log.segments):
+        if found or _modified_ms(segment) <= timestamp:
+            found.append(segment.base_offset)
+    return list(dict.fromkeys(min(max(at, log.log_start_offset), bound) for at in found))
+
+
+def _modified_ms(segment: Segment) -> int:
+    return os.stat(segment.path(LOG_SUFFIX)).st_mtime_ns // 1_000_000
+
+
 def find_by_timestamp(log: PartitionLog, timestamp: int) -> Found | None:
     """The first record by offset that is at least as new as ``timestamp``. Raises OSError."""
     for segment in log.segments:
@@ -98,7 +118,7 @@ def newest_timestamp(log: PartitionLog, segment: Segment) -> int:
         return segment.largest_timestamp()
     if log.appender.max_timestamp >= 0:
         return int(log.appender.max_timestamp)
-    return int(os.stat(segment.path(LOG_SUFFIX)).st_mtime * 1000)
+    return _modified_ms(segment)
 
 
 def _find_in(log: PartitionLog, segment: Segment, timestamp: int) -> Found | None:

@@ -37,6 +37,7 @@ from kbroker.metrics.catalog import (
     Metric,
 )
 from kbroker.metrics.slots import Counters, Totals
+from kbroker.storage.log_lookup import offsets_before
 from kbroker.storage.log_manager import LogManager
 from kbroker.storage.partition_log import PartitionLog
 from kbroker.workers.base import EXIT_CRASH, Worker, now_ms, raise_failure
@@ -101,6 +102,7 @@ class IoWorker(Worker):
             "hello",
             "image",
             "list_offsets",
+            "offsets_before",
             "offset_for_leader_epoch",
             "delete_records",
             "describe_log_dirs",
@@ -273,6 +275,12 @@ class IoWorker(Worker):
         self, sender: Address, slot: int, timestamp: int, leader_epoch: int = -1, isolation: int = 0
     ) -> dict[str, int]:
         return self.log_of(slot).list_offsets(timestamp, committed=isolation == READ_COMMITTED)
+
+    def serve_offsets_before(
+        self, sender: Address, slot: int, timestamp: int, bound: int
+    ) -> dict[str, list[int]]:
+        log = self.log_of(slot)
+        return {"offsets": offsets_before(log, timestamp, bound, self.clock.now_ms())}
 
     def serve_offset_for_leader_epoch(
         self, sender: Address, slot: int, leader_epoch: int

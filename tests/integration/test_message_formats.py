@@ -139,13 +139,28 @@ def test_produce_without_acks_is_stored_and_not_answered(client: WireClient, top
     assert produce(client, topic, set_bytes(0, MESSAGES), 0).base_offset == 4
 
 
-def test_list_offsets_0_finds_what_was_stored(client: WireClient, topic: str) -> None:
-    produce(client, topic, set_bytes(0, MESSAGES), 0)
-    cls = ListOffsetsRequest
-    part = cls.ListOffsetsPartition(partition_index=0, timestamp=-1, max_num_offsets=5)
-    request = cls(replica_id=-1, topics=[cls.ListOffsetsTopic(name=topic, partitions=[part])])
-    found = client.call(request, 0).topics[0].partitions[0]
-    assert (found.error_code, found.old_style_offsets) == (0, [4, 0])
+def test_list_offsets_0_lists_the_segments(client: WireClient) -> None:
+    client.create_topic("segments", segment_bytes="200")
+    for _ in range(3):
+        produce(client, "segments", set_bytes(0, MESSAGES), 0)
+
+    def offsets(timestamp: int, maximum: int) -> list[int]:
+        cls = ListOffsetsRequest
+        part = cls.ListOffsetsPartition(
+            partition_index=0, timestamp=timestamp, max_num_offsets=maximum
+        )
+        topic = cls.ListOffsetsTopic(name="segments", partitions=[part])
+        answer = client.call(cls(replica_id=-1, topics=[topic]), 0).topics[0].partitions[0]
+        assert answer.error_code == 0
+        found: list[int] = answer.old_style_offsets
+        return found
+
+    assert offsets(-1, 9) == [12, 8, 4, 0]
+    assert offsets(-1, 2) == [12, 8]
+    assert offsets(-1, 1) == [12]
+    assert offsets(-2, 9) == [0]
+    assert offsets(1 << 60, 3) == [12, 8, 4]
+    assert offsets(TIME, 9) == []  # before any file was written to
 
 
 def test_batch_of_format_2_in_an_old_version_is_taken(client: WireClient, topic: str) -> None:

@@ -201,23 +201,23 @@ def test_list_offsets_owner_restarting_is_a_retriable_error(process: NetworkProc
 
 
 @pytest.mark.parametrize(
-    ("timestamp", "maximum", "offsets"),
+    ("timestamp", "maximum", "offsets", "asks"),
     [
-        (LATEST, 1, [20]),
-        (LATEST, 5, [20, 5]),
-        (LATEST, 0, []),
-        (LATEST, -1, []),
-        (EARLIEST, 5, [5]),
-        (1000, 5, [7, 5]),
-        (9000, 1, [20]),
+        (LATEST, 1, [20], False),
+        (LATEST, 2, [20, 9], True),
+        (LATEST, 0, [], False),
+        (LATEST, -1, [], False),
+        (EARLIEST, 5, [5], False),
+        (1000, 5, [20, 9, 7, 5], True),
+        (1000, 1, [20], True),
+        (1000, -2, [], True),
     ],
 )
 def test_list_offsets_version_0_lists_offsets_before_a_time(
-    process: NetworkProcess, timestamp: int, maximum: int, offsets: list[int]
+    process: NetworkProcess, timestamp: int, maximum: int, offsets: list[int], asks: bool
 ) -> None:
-    def by_time(to: Any, slot: int, timestamp: int, isolation: int) -> dict[str, int]:
-        return {"offset": 7 if timestamp == 1000 else -1, "timestamp": 1, "leader_epoch": 0}
-
-    process.answers("list_offsets", by_time)
+    process.answers("offsets_before", lambda to, **args: {"offsets": [20, 9, 7, 5]})
     (listed,) = ask(process, 0, (0, timestamp), max_num_offsets=maximum)
     assert (listed.error_code, listed.old_style_offsets) == (0, offsets)
+    asked = [{"slot": 3, "timestamp": timestamp, "bound": 20}] if asks else []
+    assert process.calls("offsets_before") == asked

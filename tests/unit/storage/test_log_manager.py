@@ -10,6 +10,7 @@ from doubles.log_store import NOW_MS, TOPIC_ID, LogStore, append, batch, stored_
 from kbroker._ext.partition_table import CLOSED, FREE
 from kbroker.storage import files
 from kbroker.storage.log_dir import LogDir
+from kbroker.storage.log_lookup import offsets_before
 
 pytestmark = pytest.mark.unit
 
@@ -477,6 +478,33 @@ def test_list_offsets_looks_into_a_compressed_batch(store):
     append(log, builder.build())
 
     assert log.list_offsets(15) == {"offset": 1, "timestamp": 30, "leader_epoch": 0}
+
+
+def test_offsets_before_are_where_segments_begin(store):
+    """ListOffsets 0 goes by the times of files: here 1, 2, 3 s; the active one 9 s."""
+    log = store.open(**{"segment.bytes": 100})
+    for _ in range(4):
+        append(log, batch())
+    for at, second in enumerate((1, 2, 3, 9)):
+        os.utime(store.path(f"{at:020}.log"), (second, second))
+
+    def before(timestamp, bound=4):
+        return offsets_before(log, timestamp, bound, now_ms=10_000)
+
+    assert before(-1) == before(10_000) == [4, 3, 2, 1, 0]
+    assert before(9_999) == before(9_000) == [3, 2, 1, 0]
+    assert before(8_999) == before(3_000) == [2, 1, 0]
+    assert before(2_999) == [1, 0]
+    assert before(999) == []
+    # An older segment was touched later: what follows it decides.
+    os.utime(store.path(f"{0:020}.log"), (8, 8))
+    assert before(3_000) == [2, 1, 0]
+    assert before(-1, bound=2) == [2, 1, 0]
+
+    log.roll(NOW_MS)
+    assert before(-1) == [4, 3, 2, 1, 0]
+    log.delete_records(2)
+    assert before(-1) == [4, 3, 2]
 
 
 def test_topic_id_of_the_directory_is_kept(store):
