@@ -39,6 +39,7 @@ class DataDirs:
         self._lock_fds = lock_fds
         metas = {path: _read_meta(path) for path in paths}
         _check_store(config.log_dirs, metas)
+        _check_kafka(config.log_dirs, paths)
         self.broker_id = self._agreed_broker_id(metas, config)
         self.cluster_id = self._agreed_cluster_id(metas)
         for path, meta in metas.items():
@@ -174,6 +175,22 @@ def _check_store(configured: list[str], metas: dict[str, dict[str, str]]) -> Non
             " it out of log.dirs, to go on without its partitions, which then begin empty, and with"
             " the default settings of topics",
         )
+
+
+def _check_kafka(configured: list[str], usable: list[str]) -> None:
+    """Refuse, before anything is changed, what kbroker-adopt has to take over first. Raises
+    ConfigError.
+    """
+    from kbroker.controller.adoption import NotAdopted, refuse_kafkas
+    from kbroker.metastore.embedded import FILE_NAME
+
+    if any(os.path.exists(os.path.join(path, FILE_NAME)) for path in usable):
+        return
+    try:
+        refuse_kafkas(configured)
+    except NotAdopted as error:
+        shown = ",".join(configured)
+        raise ConfigError("log.dirs", shown, f"directories of kbroker ({error})") from error
 
 
 def _read_meta(path: str) -> dict[str, str]:

@@ -108,6 +108,7 @@ class IoWorker(Worker):
             "describe_log_dirs",
         ):
             self.rpc.serve(operation, getattr(self, f"serve_{operation}"))
+        self.has_joined = False
         run(self.join()).then(raise_failure)
 
     async def join(self) -> None:
@@ -121,6 +122,7 @@ class IoWorker(Worker):
         self.coordinators.on_image(changed)
         if self.address.index == 0:
             self.logs.moves.remove_orphans(self.image_has)
+        self.has_joined = True
         self.ready()
         log.info("owns %d partitions", len(self.logs.logs()))
 
@@ -371,7 +373,9 @@ class IoWorker(Worker):
     def shutdown(self) -> None:
         self.wait(0)
         self.end_turn()
-        if not self.logs.close(clean=True):
+        closed = self.logs.close(clean=True)
+        # Logs that were not opened yet are as the last stop left them.
+        if not closed or not (self.has_joined or all(self.context.clean_start.values())):
             self.exit_code = EXIT_CRASH  # no clean-shutdown marker: the next start checks the logs
 
 

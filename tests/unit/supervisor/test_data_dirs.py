@@ -245,3 +245,30 @@ def test_identity_written_by_kraft_stays_as_it_is(tmp_path: Path) -> None:
     assert (dirs.broker_id, dirs.cluster_id) == (4, "abc")
     dirs.release()
     assert (tmp_path / "meta.properties").read_text() == text
+
+
+@pytest.mark.parametrize("left", ["__cluster_metadata-0", "kbroker-metadata.db.released"])
+def test_directory_of_a_kafka_is_refused_and_not_changed(tmp_path: Path, left: str) -> None:
+    """Not even its mark of a clean stop, which has a content there."""
+    (tmp_path / left).mkdir()
+    contents = {
+        ".lock": "",
+        ".kafka_cleanshutdown": '{"version":0,"brokerEpoch":7}',
+        "meta.properties": "version=1\nnode.id=1\ncluster.id=MN6TlMJpeadb3D_8LPoANA\n",
+    }
+    for name, text in contents.items():
+        (tmp_path / name).write_text(text)
+
+    with pytest.raises(ConfigError, match="kbroker-adopt"):
+        DataDirs.open(config(tmp_path))
+
+    assert {
+        path.name: path.read_text() for path in tmp_path.iterdir() if path.is_file()
+    } == contents
+
+
+def test_adopted_directory_of_a_kafka_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "__cluster_metadata-0").mkdir()
+    EmbeddedStore(str(tmp_path)).close()
+
+    DataDirs.open(config(tmp_path)).release()
