@@ -46,6 +46,11 @@ class ClockGuard:
         self._wall_ms, self._monotonic_ms = wall(), monotonic()
         self._in_step_since_ms = self._monotonic_ms - (CONFIRMED_MS if trust_start else 0)
 
+    @property
+    def wall_ms(self) -> int:
+        """The wall clock at the last check: what was said then is said of this reading."""
+        return self._wall_ms
+
     def is_trusted(self, interval_ms: int) -> bool:
         """Whether time may delete now. Call once per check. interval_ms: between two checks."""
         wall_ms, monotonic_ms = self._wall(), self._monotonic()

@@ -317,13 +317,11 @@ class LogManager:
 
     # ---- what time brings ----
 
-    def tick(self, now_ms: int | None = None) -> list[int]:
+    def tick(self) -> list[int]:
         """Do what is due, a little at a time; the slots whose waiters have news.
 
-        Call it every 100 ms while ``has_unflushed``, less often otherwise. now_ms: the wall clock,
-        of ``clock`` unless given. Never blocks on a sync.
+        Call it every 100 ms while ``has_unflushed``, less often otherwise. Never blocks on a sync.
         """
-        now_ms = self.clock.now_ms() if now_ms is None else now_ms
         monotonic = self.clock.monotonic_ms()
         self._background.collect()
         self._follow_failures()
@@ -332,7 +330,7 @@ class LogManager:
         if not self._sweep:
             self._begin_sweep(monotonic)
         if self._sweep:
-            self._sweep_slice(now_ms)
+            self._sweep_slice()
         if not self._checkpoint_running:
             due = [n for n in CHECKPOINTS if self._schedule.take(n, self.config, monotonic)]
             if self._start_offsets_changed and LOG_START_CHECKPOINT not in due:
@@ -589,14 +587,15 @@ class LogManager:
         self._sweep_by_time = trusted
         self._sweep.extend(self._logs.values())
 
-    def _sweep_slice(self, now_ms: int) -> None:
+    def _sweep_slice(self) -> None:
         deadline = self.clock.monotonic_ms() + SLICE_MS
         while self._sweep:
             entry = self._sweep.popleft()
             if self._logs.get(entry.slot) is not entry:
                 continue
             try:
-                self._sweep_log(entry, now_ms)
+                # The clock may jump before the last log's turn comes.
+                self._sweep_log(entry, self._clock_guard.wall_ms)
             except StorageError as error:
                 self.fail_log_dir(entry.log_dir, error.cause)
             except OSError as error:

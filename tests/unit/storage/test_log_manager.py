@@ -8,7 +8,7 @@ import pytest
 from doubles.log_store import NOW_MS, TOPIC_ID, LogStore, append, batch, stored_values
 
 from kbroker._ext.partition_table import CLOSED, FREE
-from kbroker.storage import files
+from kbroker.storage import files, log_manager
 from kbroker.storage.log_dir import LogDir
 from kbroker.storage.log_lookup import offsets_before
 
@@ -170,6 +170,26 @@ def test_retention_waits_an_interval_after_a_clock_jump(store, jump):
 
     sweep(store)
     assert log.log_start_offset == 0
+
+
+def test_clock_that_jumps_while_logs_are_looked_at_deletes_nothing(store, monkeypatch):
+    """Many logs take several turns; the time that was believed counts for all of them."""
+    monkeypatch.setattr(log_manager, "SLICE_MS", 0)
+    logs = [store.open("t", number, number, **{"retention.ms": HOUR_MS}) for number in range(3)]
+    for log in logs:
+        append(log, batch(timestamp=NOW_MS))
+    append(logs[2], batch(timestamp=NOW_MS))
+    sweep(store, minutes=5)
+    for _ in logs:
+        store.manager.tick()
+    store.clock.advance(5 * 60_000)
+    store.manager.tick()  # the first log's
+
+    store.clock.jump(3650 * DAY_MS)
+    for _ in logs:
+        store.manager.tick()
+
+    assert [log.log_start_offset for log in logs] == [0, 0, 0]
 
 
 def test_retention_does_not_believe_the_clock_of_a_start_at_once(store):
