@@ -306,7 +306,7 @@ def _read_common(given: _Given, *, streaming: bool) -> ReadOptions:
     group_id = given.text("groupId") or kafka.get("group.id")
     if starting.kind is LimitKind.COMMITTED and not group_id:
         raise OptionError("startingOffsets is committed, of no group: write groupId as well")
-    least, most = given.integer("minOffsetsPerTrigger"), given.integer("maxOffsetsPerTrigger")
+    least, most = given.integer("minOffsetsPerTrigger"), given.positive("maxOffsetsPerTrigger")
     if least is not None and most is not None and least > most:
         raise OptionError(
             f"minOffsetsPerTrigger ({least}) is higher than maxOffsetsPerTrigger ({most}): write a"
@@ -336,7 +336,7 @@ def _read_common(given: _Given, *, streaming: bool) -> ReadOptions:
         include_headers=given.boolean("includeHeaders", False),
         read_committed=isolation == "read_committed",
         group_id=group_id,
-        poll_timeout_ms=given.integer("kafkaConsumer.pollTimeoutMs", 120_000) or 120_000,
+        poll_timeout_ms=given.count("kafkaConsumer.pollTimeoutMs", 120_000) or 120_000,
         offset_attempts=max(1, given.integer("fetchOffset.numRetries", 3) or 0),
         offset_retry_ms=max(0, given.integer("fetchOffset.retryIntervalMs", 1000) or 0),
         checkpoint_location=given.text("checkpointLocation"),
@@ -527,7 +527,14 @@ class _Given:
             return Limit(LimitKind(text.lower()))
         if text.lower() == "committed" and side == "starting":
             return Limit(LimitKind.COMMITTED)
-        return Limit(LimitKind.OFFSETS, parse_offsets(text, f"{side}Offsets"))
+        values = parse_offsets(text, f"{side}Offsets")
+        for place, offset in values.items():
+            if offset < EARLIEST:
+                raise OptionError(
+                    f"{side}Offsets of {_names([place])} is {offset}: write an offset, -1 (latest)"
+                    " or -2 (earliest)"
+                )
+        return Limit(LimitKind.OFFSETS, values)
 
     def warn_of_unknown(self, use: str) -> None:
         """One line in the log for each option that has no effect."""

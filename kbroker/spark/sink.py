@@ -29,6 +29,7 @@ from pyspark.sql.types import StructType
 
 from kbroker.client.errors import ClientError
 from kbroker.client.transactions import ProducerIdentity, end_transaction
+from kbroker.record.compression import CODEC_NAMES
 from kbroker.spark.exactly_once import (
     commit_written,
     complete_recorded,
@@ -79,7 +80,7 @@ def batch_writer(
     options: Mapping[str, str], schema: StructType, overwrite: bool
 ) -> DataSourceArrowWriter:
     """Raises OptionError."""
-    parsed = parse_write(options)
+    parsed = _parsed(options)
     if overwrite:
         raise OptionError('a topic cannot be overwritten: write .mode("append")')
     return BatchWriter(parsed, written_columns(parsed, schema))
@@ -87,8 +88,20 @@ def batch_writer(
 
 def stream_writer(options: Mapping[str, str], schema: StructType) -> DataSourceStreamArrowWriter:
     """Raises OptionError."""
-    parsed = parse_write(options)
+    parsed = _parsed(options)
     return StreamWriter(parsed, written_columns(parsed, schema))
+
+
+def _parsed(options: Mapping[str, str]) -> WriteOptions:
+    """What a task would refuse is refused here, before there is one. Raises OptionError."""
+    parsed = parse_write(options)
+    settings = producer_settings(parsed.kafka)
+    if parsed.exactly_once and settings["acks"] != -1:
+        raise OptionError(
+            f"kafka.acks is {parsed.kafka['acks']!r} with delivery=exactly-once, which needs all: "
+            "leave it out"
+        )
+    return parsed
 
 
 def written_columns(options: WriteOptions, schema: StructType) -> list[str]:
@@ -255,11 +268,14 @@ def producer_settings(kafka: Mapping[str, str]) -> dict[str, Any]:
     acks = kafka.get("acks", "all").lower()
     if acks not in ("all", "-1", "0", "1"):
         raise OptionError(f"kafka.acks is {acks!r}: write all, 1 or 0")
+    codec = kafka.get("compression.type", "none").lower()
+    if codec not in CODEC_NAMES:
+        raise OptionError(f"kafka.compression.type is {codec!r}: write {', '.join(CODEC_NAMES)}")
     in_all = acks in ("all", "-1")
     settings: dict[str, Any] = {
         "acks": -1 if in_all else int(acks),
         "idempotent": in_all and kafka.get("enable.idempotence", "true").lower() != "false",
-        "codec": kafka.get("compression.type", "none").lower(),
+        "codec": codec,
         "delivery_timeout": _number(kafka, "delivery.timeout.ms", 120_000) / 1000,
         "transaction_timeout_ms": _number(kafka, "transaction.timeout.ms", TRANSACTION_TIMEOUT_MS),
     }

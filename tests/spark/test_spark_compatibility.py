@@ -108,6 +108,7 @@ def test_rows_and_schema_are_the_same(both, full, headers):
         {"fetchOffset.numRetries": 2, "fetchOffset.retryIntervalMs": 5, "kafka.group.id": "g-x"},
         {"maxOffsetsPerTrigger": 5, "minOffsetsPerTrigger": 1, "maxTriggerDelay": "1m"},
         {"kafka.isolation.level": "read_committed", "STARTINGOFFSETS": "EARLIEST"},
+        {"startingTimestamp": -2, "endingTimestamp": -1},
     ],
     ids=lambda options: "+".join(options),
 )
@@ -184,6 +185,15 @@ def test_what_the_connector_refuses_is_refused(spark, both, full, kafka_broker, 
         if name == "kbroker":
             assert "OptionError" in str(caught.value)
             assert any(word in str(caught.value) for word in ("write", "leave it out", "cast"))
+
+
+def test_offset_below_the_symbolic_ones_is_refused_by_both(both, full):
+    theirs, ours = both({"subscribe": full, "startingOffsets": offsets_json(full, -3, 0, 0)})
+
+    with pytest.raises(Exception, match="earliest offset -3 does not equal -2"):
+        theirs.collect()
+    with pytest.raises(Exception, match=r"OptionError: startingOffsets of .* is -3: write"):
+        ours.collect()
 
 
 def test_transactions_aborted_and_open_look_the_same(both, kafka_broker):

@@ -1,0 +1,49 @@
+"""Settings of writers are refused where the writer is made, before there is a task."""
+
+from __future__ import annotations
+
+import pytest
+
+from kbroker.spark.options import OptionError
+
+types = pytest.importorskip("pyspark.sql.types")
+
+pytestmark = pytest.mark.unit
+
+WHERE = {"kafka.bootstrap.servers": "a:1", "topic": "t"}
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"kafka.acks": "7"}, "write all, 1 or 0"),
+        ({"kafka.compression.type": "zip"}, "write none, gzip, snappy, lz4, zstd"),
+        ({"kafka.compression.type": "zstd", "kafka.compression.zstd.level": "x"}, "whole number"),
+        ({"kafka.delivery.timeout.ms": "soon"}, "write a whole number"),
+        ({"kafka.batch.size": "16k"}, "write a whole number"),
+        ({"kafka.acks": "0", "delivery": "exactly-once"}, "needs all: leave it out"),
+        ({"kafka.acks": "1", "delivery": "exactly-once"}, "needs all: leave it out"),
+    ],
+)
+def test_setting_that_a_task_would_refuse_is_refused_before(
+    given: dict[str, str], says: str
+) -> None:
+    from kbroker.spark.sink import batch_writer, stream_writer
+
+    schema = types.StructType([types.StructField("value", types.StringType())])
+
+    with pytest.raises(OptionError, match=says):
+        batch_writer({**WHERE, **given}, schema, False)
+    with pytest.raises(OptionError, match=says):
+        stream_writer({**WHERE, **given}, schema)
+
+
+def test_usual_settings_make_a_writer() -> None:
+    from kbroker.spark.sink import batch_writer, producer_settings
+
+    schema = types.StructType([types.StructField("value", types.StringType())])
+    kafka = {"acks": "-1", "compression.type": "LZ4", "batch.size": "100"}
+
+    assert batch_writer({**WHERE, **{f"kafka.{k}": v for k, v in kafka.items()}}, schema, False)
+    assert producer_settings(kafka)["codec"] == "lz4"
+    assert producer_settings(kafka)["acks"] == -1
