@@ -486,7 +486,6 @@ class LogManager:
             progress=self._progress,
         )
         loaded = load_log(identity.path, options)
-        loaded.producers.expire(self.clock.now_ms(), self.config["producer.id.expiration.ms"])
         if quarantined:
             log_dir.end_quarantine(key)
         return PartitionLog(

@@ -434,14 +434,33 @@ def test_restart_in_a_directory_of_another_broker_checks_its_indexes(store, capl
 
 
 def test_restart_forgets_no_open_transaction_however_old(store):
-    log = store.open()
+    keep = {"retention.ms": -1}
+    log = store.open(**keep)
     append(log, sent(1, 0, timestamp=NOW_MS - 10 * 86_400_000))
     append(log, batch(producer_id=2, producer_epoch=0, base_sequence=0, timestamp=1))
 
-    log = store.restart(clean=True)
+    log = store.restart(clean=True, **keep)
+    store.clock.advance(600_000)
+    store.manager.tick()
 
     assert set(log.appender.producers.entries) == {1}
     assert stable(store)[0] == 0
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_clock_that_is_wrong_at_a_start_forgets_no_producer(store, clean):
+    """A batch that is sent again across the restart would be stored twice."""
+    sent_before = batch(producer_id=2, producer_epoch=0, base_sequence=0)
+    append(store.open(), sent_before)
+    store.stop(clean=clean)
+    store.clock.jump(3650 * 86_400_000)
+    store.start(clean=clean)
+    log = store.open()
+
+    store.clock.jump(-3650 * 86_400_000)
+    append(log, sent_before)
+
+    assert log.log_end_offset == 1
 
 
 def test_snapshot_keeps_the_order_of_open_transactions():
