@@ -22,6 +22,7 @@ from kbroker.spark.load.arguments import (
     names_of,
     pattern_of,
     setting_of,
+    tell_doubts,
     time_of,
 )
 from kbroker.spark.load.commits import LoadError
@@ -136,6 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _report(given: argparse.Namespace) -> int:
+    tell_doubts("kbroker-audit", given.client_setting)
     settings = dict(given.client_setting)
     source = BrokerSource(given.bootstrap, settings, tuple(given.topics), given.pattern)
     topics = {topic for topic, _ in source.bounds()}

@@ -5,7 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import sys
+from collections.abc import Iterable
 from datetime import UTC, datetime
+
+from kbroker.spark.kafka_settings import doubt
 
 _ABOUT = """\
 Loads topics of a Kafka cluster (kbroker or Apache Kafka) into Parquet files, a Delta table or a
@@ -130,6 +134,13 @@ def setting_of(text: str) -> tuple[str, str]:
     if not separator or not name:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
     return name.strip().removeprefix("kafka."), value
+
+
+def tell_doubts(program: str, settings: Iterable[tuple[str, str]]) -> None:
+    """A line on standard error for each setting that no client knows."""
+    for name, _ in settings:
+        if (said := doubt(name)) is not None:
+            print(f"{program}: {said}", file=sys.stderr, flush=True)
 
 
 def names_of(text: str) -> list[str]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TextIO
 from kbroker import __version__
 from kbroker.client.errors import ClientError
 from kbroker.spark.direct import SparkMissing, TaskError
-from kbroker.spark.load.arguments import build_parser, check_run
+from kbroker.spark.load.arguments import build_parser, check_run, tell_doubts
 from kbroker.spark.load.commits import LoadError
 
 if TYPE_CHECKING:
@@ -131,12 +131,9 @@ def _check_offsets(given: argparse.Namespace, present: Collection[tuple[str, int
 
 
 def _source(given: argparse.Namespace) -> BrokerSource:
-    from kbroker.spark.kafka_settings import doubt
     from kbroker.spark.load.source import BrokerSource
 
-    for name, _ in given.client_setting:
-        if (said := doubt(name)) is not None:
-            _say(f"kbroker-load: {said}", sys.stderr)
+    tell_doubts("kbroker-load", given.client_setting)
     return BrokerSource(
         given.bootstrap,
         dict(given.client_setting),

@@ -10,7 +10,14 @@ from collections.abc import Mapping, Sequence
 from kbroker import __version__
 from kbroker.client.errors import ClientError
 from kbroker.spark.direct import InlineRunner, Runner, SparkMissing, SparkRunner, TaskError, session
-from kbroker.spark.load.arguments import master_of, minutes_of, names_of, pattern_of, setting_of
+from kbroker.spark.load.arguments import (
+    master_of,
+    minutes_of,
+    names_of,
+    pattern_of,
+    setting_of,
+    tell_doubts,
+)
 from kbroker.spark.load.commits import LoadError
 from kbroker.spark.load.positions import Bounds, TopicPartition
 from kbroker.spark.load.source import BrokerSource, id_text
@@ -86,6 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(given: argparse.Namespace) -> int:
+    tell_doubts("kbroker-spark-mirror", [*given.from_setting, *given.to_setting])
     source = BrokerSource(
         given.source, dict(given.from_setting), tuple(given.topics), given.pattern
     )

@@ -1,0 +1,43 @@
+"""What the three jobs say to a client setting that nobody knows, before they reach a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from kbroker.spark.audit.cli import main as audit
+from kbroker.spark.load.cli import main as load
+from kbroker.spark.mirror.cli import main as mirror
+
+pytestmark = pytest.mark.unit
+
+NOWHERE = "127.0.0.1:1"
+SOON = "default.api.timeout.ms=300"
+MISSPELT = "default.api.timeout=300"
+
+
+@pytest.mark.parametrize(
+    ("main", "arguments"),
+    [
+        (load, ["run", "--bootstrap", NOWHERE, "--dest", "DEST", "--client-setting"]),
+        (audit, ["--bootstrap", NOWHERE, "--client-setting"]),
+        (mirror, ["--from", NOWHERE, "--to", NOWHERE, "--from-setting"]),
+        (mirror, ["--from", NOWHERE, "--to", NOWHERE, "--from-setting", SOON, "--to-setting"]),
+    ],
+)
+def test_misspelt_setting_is_told_with_the_likely_one(
+    main: Callable[[Sequence[str]], int],
+    arguments: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    given = [str(tmp_path) if one == "DEST" else one for one in arguments]
+
+    code = main([*given, MISSPELT, given[-1], SOON, "--topics", "t", "--master", "none"])
+
+    said = capsys.readouterr().err
+    assert code == 1
+    assert f"no client knows the setting {MISSPELT[:-4]}; did you mean default.api.timeout" in said
+    assert f"no broker could be reached within 0.3 s: {NOWHERE}" in said
