@@ -130,13 +130,26 @@ def test_records_that_came_twice_are_a_surplus(
     ]
 
 
-def test_load_that_was_repeated_is_counted_by_its_files(
+def test_load_into_a_database_is_refused_in_words(
     audited: tuple[Broker, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = audit(*audited, "--load", f"sqlite:{tmp_path}/w.db", "--recount")
+
+    assert code == 1
+    assert "names a database; only folders and Delta tables are counted" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("sink", ["dir", "delta"])
+def test_load_that_was_repeated_is_counted_by_its_files(
+    audited: tuple[Broker, str], tmp_path: Path, capsys: pytest.CaptureFixture[str], sink: str
 ) -> None:
     broker, topic = audited
     run = ["run", "--bootstrap", broker.bootstrap, "--topics", topic, "--dest", str(tmp_path)]
-    load([*run, "--master", "none"])
-    load([*run, "--master", "none", "--from-offsets", json.dumps({topic: {"0": 0}})])
+    if sink == "delta":
+        pytest.importorskip("deltalake")
+    run += ["--sink", sink, "--master", "none"]
+    assert load(run) == 0
+    assert load([*run, "--from-offsets", json.dumps({topic: {"0": 0}})]) == 0
     capsys.readouterr()
 
     code = audit(broker, topic, "--load", str(tmp_path), "--recount")

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 
 from kbroker import __version__
 from kbroker.client.errors import ClientError
@@ -84,7 +85,7 @@ def build_parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="DIR",
-        help="a destination of kbroker-load, as the tier 'load'; may be repeated",
+        help="a folder or Delta table of kbroker-load, as the tier 'load'; may be repeated",
     )
     parser.add_argument(
         "--recount",
@@ -174,6 +175,17 @@ def _report(given: argparse.Namespace) -> int:
     return EXIT_ALERT if alerts else 0
 
 
+def _load_in(place: str) -> Directory:
+    """What ``--load`` names, by what is there. Raises LoadError."""
+    if "://" in place or place.startswith(("sqlite:", "jdbc:")):
+        raise LoadError("--load names a database; only folders and Delta tables are counted")
+    if Path(place, "_delta_log").is_dir():
+        from kbroker.spark.load.delta import Delta
+
+        return Delta(place)
+    return Directory(place)
+
+
 def _gathered(
     given: argparse.Namespace, source: BrokerSource, runner: Runner, bucket_ms: int, now_ms: int
 ) -> tuple[list[Count], list[str]]:
@@ -190,7 +202,7 @@ def _gathered(
         if bad:
             print(f"kbroker-audit: {bad} messages of {given.audit_topic} are none", file=sys.stderr)
     for root in given.load:
-        destination = Directory(root)
+        destination = _load_in(root)
         destination.require()
         found += gather.loaded(destination, runner, bucket_ms=bucket_ms)
         tiers.append(gather.LOAD_TIER)
