@@ -19,6 +19,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
@@ -36,6 +37,7 @@ SETTINGS = {
     "log.cleaner.backoff.ms": 50,
     "log.cleaner.dedupe.buffer.size": 16 << 20,
     "worker.restart.backoff.ms": 1,
+    "worker.restart.backoff.max.ms": 500,
     "transaction.state.log.num.partitions": 4,
     "log.segment.delete.delay.ms": 100,
 }
@@ -172,7 +174,7 @@ def run(
     chance = random.Random(seed)
     written = Written()
     segment = max(100_000, min(64 << 20, records))
-    with Broker(SETTINGS, directory=directory) as broker:
+    with Broker(SETTINGS, directory=directory) as broker, ThreadPoolExecutor(1) as pool:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         settings = {**TOPIC_SETTINGS, "segment.bytes": str(segment)}
         admin.create_topics([NewTopic(TOPIC, 1, 1, config=settings)])[TOPIC].result(10)
@@ -185,11 +187,10 @@ def run(
             killer = None
             if number in doomed:
                 victim = chance.choice(VICTIMS)
-                killer = threading.Timer(chance.uniform(0, 0.2), broker.kill, victim)
-                killer.start()
+                killer = pool.submit(_kill_later, broker, victim, chance.uniform(0, 0.2))
             writer.write(min(ROUND_RECORDS, records))
             if killer is not None:
-                killer.join()
+                killer.result()
             if number % 100 == 99:
                 say(f"{writer.count} records after {time.monotonic() - began:.0f} s")
         end = 1 + max(max(written.committed), max(written.aborted, default=0))
@@ -203,6 +204,11 @@ def run(
         check_log(broker, written, end, say)
         assert "cannot be compacted" not in broker.log_text
         assert "Traceback" not in broker.log_text, broker.log_text[-3000:]
+
+
+def _kill_later(broker: Broker, victim: tuple[str, int], seconds: float) -> None:
+    threading.Event().wait(seconds)
+    broker.kill(*victim)
 
 
 def is_compact(data: Path) -> bool:
