@@ -164,13 +164,11 @@ def discard(bench: Bench, side: str) -> Sample:
 
 def write_raw(bench: Bench, side: str) -> Sample:
     """As many rows from Arrow to the broker without Spark, a process for each partition."""
-    from perf.spark_compare import PARTITIONS, create_topic
+    from perf.spark_compare import PARTITIONS, passing_topic
 
     _, rows = bench.cached_rows()
-    topic = f"raw-{uuid.uuid4().hex[:8]}"
-    create_topic(bench.broker.bootstrap, topic)
-    work = [(bench.broker.bootstrap, topic, rows // PARTITIONS)] * PARTITIONS
-    with client_processes(PARTITIONS) as pool:
+    with passing_topic(bench.broker.bootstrap) as topic, client_processes(PARTITIONS) as pool:
+        work = [(bench.broker.bootstrap, topic, rows // PARTITIONS)] * PARTITIONS
         with bench.measured(rows) as found:
             pool.map(_produce, work, chunksize=1)
     return found[0]

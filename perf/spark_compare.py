@@ -137,6 +137,19 @@ def create_topic(bootstrap: str, name: str, partitions: int = PARTITIONS) -> Non
     admin.create_topics([NewTopic(name, partitions, 1)])[name].result(30)
 
 
+@contextmanager
+def passing_topic(bootstrap: str) -> Iterator[str]:
+    """A topic to write to, which is gone soon after: runs together would fill the disk."""
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    name = f"write-{uuid.uuid4().hex[:8]}"
+    topic = NewTopic(name, PARTITIONS, 1, config={"file.delete.delay.ms": "1000"})
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([topic])[name].result(30)
+    yield name
+    admin.delete_topics([name])[name].result(30)
+
+
 def fill_topic(bootstrap: str, name: str, rows: int, value_bytes: int) -> None:
     """Keys of 16 bytes, values half random; uncompressed, to the partitions in turn."""
     import pyarrow as pa
@@ -237,12 +250,11 @@ def median_trigger(bench: Bench, reader: Any) -> Sample:
 def write_cached(bench: Bench, side: str) -> Sample:
     """Cached rows of 100 B to a new topic, every row acknowledged by all replicas."""
     frame, rows = bench.cached_rows()
-    topic = f"write-{uuid.uuid4().hex[:8]}"
-    create_topic(bench.broker.bootstrap, topic)
-    writer = frame.write.format(side).mode("append").option("topic", topic)
-    writer = writer.option("kafka.bootstrap.servers", bench.broker.bootstrap)
-    with bench.measured(rows) as found:
-        writer.save()
+    with passing_topic(bench.broker.bootstrap) as topic:
+        writer = frame.write.format(side).mode("append").option("topic", topic)
+        writer = writer.option("kafka.bootstrap.servers", bench.broker.bootstrap)
+        with bench.measured(rows) as found:
+            writer.save()
     return found[0]
 
 
