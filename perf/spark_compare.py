@@ -71,8 +71,9 @@ class Case:
 class Bench:
     """What the cases share: the session, the broker and its topics, which are filled once."""
 
-    def __init__(self, spark: Any, broker: Broker, quick: bool) -> None:
+    def __init__(self, spark: Any, broker: Broker, place: Path, quick: bool) -> None:
         self.spark = spark
+        self.place = place
         self.broker = broker
         self.quick = quick
         self._topics: dict[int, tuple[str, int]] = {}
@@ -226,7 +227,7 @@ def trigger_p50(bench: Bench, side: str) -> Sample:
 def median_trigger(bench: Bench, reader: Any) -> Sample:
     """How long a micro-batch of that stream into the noop sink takes, after the first ones."""
     batches = 12 if bench.quick else 60
-    with tempfile.TemporaryDirectory() as place, bench.measured() as found:
+    with tempfile.TemporaryDirectory(dir=bench.place) as place, bench.measured() as found:
         query = (
             reader.load()
             .writeStream.format("noop")
@@ -360,7 +361,7 @@ def main(arguments: list[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(dir=given.place) as place, make(place) as broker:
         spark = session(Path(place))
         try:
-            bench = Bench(spark, broker, given.quick)
+            bench = Bench(spark, broker, Path(place), given.quick)
             print(f"{'case':<16}{'connector (CPU s)':>22}{'kbroker (CPU s)':>22}"
                   f"{'ratio':>8}{'wanted':>8}")  # fmt: skip
             for case in chosen:
