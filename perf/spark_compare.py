@@ -131,22 +131,21 @@ class Bench:
 # -- topics
 
 
-def create_topic(bootstrap: str, name: str, partitions: int = PARTITIONS) -> None:
+def create_topic(bootstrap: str, name: str, partitions: int = PARTITIONS, **config: str) -> Any:
+    """config: the topic's, with _ for the dots. Returns the client that made it."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
+    settings = {key.replace("_", "."): value for key, value in config.items()}
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(30)
+    admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(30)
+    return admin
 
 
 @contextmanager
 def passing_topic(bootstrap: str) -> Iterator[str]:
     """A topic to write to, which is gone soon after: runs together would fill the disk."""
-    from confluent_kafka.admin import AdminClient, NewTopic
-
     name = f"write-{uuid.uuid4().hex[:8]}"
-    topic = NewTopic(name, PARTITIONS, 1, config={"file.delete.delay.ms": "1000"})
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([topic])[name].result(30)
+    admin = create_topic(bootstrap, name, file_delete_delay_ms="1000")
     yield name
     admin.delete_topics([name])[name].result(30)
 

@@ -20,6 +20,7 @@ from kbroker.storage.checkpoint import CorruptCheckpointError, OffsetCheckpoint,
 from kbroker.storage.formats import (
     CLEANER_CHECKPOINT,
     DELETE_DIR_SUFFIX,
+    FUTURE_DIR_SUFFIX,
     LOG_START_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     STRAY_DIR_SUFFIX,
@@ -29,7 +30,6 @@ from kbroker.supervisor.data_dirs import LOCK_NAME, META_NAME
 from kbroker.uuids import parse_uuid
 
 ZOOKEEPER_META, KRAFT_META = "0", "1"
-FUTURE_DIR_SUFFIX = "-future"
 # What a file system or a backup leaves at the top of a volume.
 _HARMLESS = frozenset({"lost+found", ".snapshot", ".snapshots"})
 

@@ -109,11 +109,20 @@ def _check_tail(path: str, base: int) -> None:
             f" stopped in order; {_COPY_AGAIN}"
         )
     end = max(base, scan.next_offset)
-    snapshot = max(list_snapshots(path), default=0)
-    if snapshot > end:
+    check_producer_snapshots(path, end, f"{file}: it", _COPY_AGAIN)
+
+
+def check_producer_snapshots(directory: str, end: int, log: str, advice: str) -> None:
+    """Raise Refusal when a log that was closed in order ends before its last producer snapshot.
+
+    Brokers write one where the log ends when they are stopped; none lies behind the end. log,
+    advice: how the message begins and ends.
+    """
+    newest = max(list_snapshots(directory), default=0)
+    if newest > end:
         raise Refusal(
-            f"{file}: it ends at offset {end}, but {snapshot_path(path, snapshot)} was written at"
-            f" {snapshot}; {_COPY_AGAIN}"
+            f"{log} ends at offset {end}, but {snapshot_path(directory, newest)} was written at"
+            f" {newest}; {advice}"
         )
 
 

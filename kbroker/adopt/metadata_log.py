@@ -11,6 +11,7 @@ import re
 
 from kbroker.adopt.batch_files import COPY_AGAIN, batches_of
 from kbroker.adopt.errors import Refusal
+from kbroker.adopt.logs import check_producer_snapshots
 from kbroker.adopt.metadata_image import MetadataImage
 from kbroker.adopt.metadata_records import decode_record
 from kbroker.protocol.codec import DecodeError
@@ -18,7 +19,6 @@ from kbroker.record.batch import RecordBatch
 from kbroker.record.control import control_type
 from kbroker.record.errors import CorruptBatchError, DecompressionError
 from kbroker.storage.formats import LOG_SUFFIX, base_offset_of, segment_name
-from kbroker.storage.producer_snapshots import list_snapshots, snapshot_path
 
 DIRECTORY = "__cluster_metadata-0"
 # A snapshot holds what the log says below an offset: <20 digits offset>-<10 digits epoch>.
@@ -65,18 +65,8 @@ def read_metadata(directory: str, *, was_clean: bool) -> MetadataImage:
             f"{path}: nothing is in it, although every log begins with its leader; {COPY_AGAIN}"
         )
     if was_clean:
-        _check_producer_snapshots(directory, image.end_offset)
+        check_producer_snapshots(directory, image.end_offset, f"{directory}: the log", COPY_AGAIN)
     return image
-
-
-def _check_producer_snapshots(directory: str, end: int) -> None:
-    """Kafka writes one where the log ends when it is stopped; none lies behind the end."""
-    newest = max(list_snapshots(directory), default=0)
-    if newest > end:
-        raise Refusal(
-            f"{directory}: the log ends at offset {end}, but {snapshot_path(directory, newest)} was"
-            f" written at {newest}; {COPY_AGAIN}"
-        )
 
 
 def _list(directory: str) -> tuple[list[tuple[int, str]], list[int]]:

@@ -9,6 +9,7 @@ from kbroker.storage.formats import (
     CLEANED_SUFFIX,
     CLEANER_CHECKPOINT,
     DELETED_SUFFIX,
+    FUTURE_DIR_SUFFIX,
     HIGH_WATERMARK_CHECKPOINT,
     INDEX_SUFFIX,
     LEADER_EPOCH_CHECKPOINT,
@@ -29,7 +30,6 @@ from kbroker.storage.formats import (
 )
 from kbroker.supervisor.data_dirs import META_NAME
 
-FUTURE_DIR_SUFFIX = "-future"
 OFFSET_CHECKPOINTS = (
     RECOVERY_POINT_CHECKPOINT,
     LOG_START_CHECKPOINT,

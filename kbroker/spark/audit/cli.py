@@ -27,6 +27,7 @@ from kbroker.spark.load.arguments import (
     time_of,
 )
 from kbroker.spark.load.commits import LoadError
+from kbroker.spark.load.destination import names_database
 from kbroker.spark.load.directory import Directory
 from kbroker.spark.load.source import BrokerSource
 
@@ -177,7 +178,7 @@ def _report(given: argparse.Namespace) -> int:
 
 def _load_in(place: str) -> Directory:
     """What ``--load`` names, by what is there. Raises LoadError."""
-    if "://" in place or place.startswith(("sqlite:", "jdbc:")):
+    if names_database(place):
         raise LoadError("--load names a database; only folders and Delta tables are counted")
     if Path(place, "_delta_log").is_dir():
         from kbroker.spark.load.delta import Delta

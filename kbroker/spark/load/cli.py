@@ -14,6 +14,7 @@ from kbroker.client.errors import ClientError
 from kbroker.spark.direct import SparkMissing, TaskError
 from kbroker.spark.load.arguments import build_parser, check_run, tell_doubts
 from kbroker.spark.load.commits import LoadError
+from kbroker.spark.load.destination import names_database
 
 if TYPE_CHECKING:
     from kbroker.spark.direct import Runner
@@ -73,7 +74,7 @@ def destination_of(given: argparse.Namespace) -> Destination:
         from kbroker.spark.load.database import Database
 
         return Database(given.dest, given.table, load_name(given))
-    if "://" in given.dest or given.dest.startswith(("sqlite:", "jdbc:")):
+    if names_database(given.dest):
         raise LoadError(f"--dest {given.dest} is not a folder; for a database say --sink jdbc")
     files = FileOptions(
         given.partition_by, given.codec, given.codec_level, given.file_bytes, given.bucket_ms

@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from kbroker.spark.plan import OffsetRange
 
 
+def names_database(place: str) -> bool:
+    """Whether that is the URL of a database, and not a folder."""
+    return "://" in place or place.startswith(("sqlite:", "jdbc:"))
+
+
 class Writer(Protocol):
     """Takes the rows of one attempt at one range."""
 

@@ -272,3 +272,5 @@ def test_adopted_directory_of_a_kafka_is_taken(tmp_path: Path) -> None:
     EmbeddedStore(str(tmp_path)).close()
 
     DataDirs.open(config(tmp_path)).release()
+
+    assert (tmp_path / "meta.properties").exists()
