@@ -9,6 +9,8 @@ from kbroker.client.errors import ClientError, Timeout, UnreachableError
 
 FIRST_PAUSE_S = 0.02
 PAUSE_MAX_S = 1.0
+PAUSES_AT_LEAST = 8
+"""No pause is longer than this part of the deadline: what the broker says late is still heard."""
 
 
 class Retry:
@@ -23,6 +25,7 @@ class Retry:
         self.deadline = time.monotonic() + seconds
         self.attempts = 0
         self._pause_s = FIRST_PAUSE_S
+        self._pause_max_s = min(PAUSE_MAX_S, seconds / PAUSES_AT_LEAST)
 
     def step(self, request_timeout: float) -> float:
         """The deadline of one request."""
@@ -42,7 +45,7 @@ class Retry:
             raise error
         self.attempts += 1
         pause_s = self._pause_s * random.uniform(0.7, 1.3)
-        self._pause_s = min(2 * self._pause_s, PAUSE_MAX_S)
+        self._pause_s = min(2 * self._pause_s, self._pause_max_s)
         if time.monotonic() + pause_s >= self.deadline:
             if isinstance(error, UnreachableError):
                 raise UnreachableError(error.tried, self.seconds) from error

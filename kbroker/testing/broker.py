@@ -256,11 +256,12 @@ class Broker:
         return processes.children_of(self.pid)
 
     def kill(
-        self, kind: str, index: int = 0, signal_number: int = signal.SIGKILL, timeout: float = 5.0
+        self, kind: str, index: int = 0, signal_number: int = signal.SIGKILL, timeout: float = 30.0
     ) -> int:
         """Send a signal to one process, ``kill("io", 1)``; returns its pid.
 
-        It is waited for to be there first.
+        It is waited for to be there first: one that died often rests for up to
+        ``worker.restart.backoff.max.ms`` before it runs again.
         """
         title = f"{kind}-{index}"
         pid = wait_until(lambda: self.pids.get(title, 0), timeout, f"{title} runs")

@@ -8,6 +8,7 @@ import random
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -110,7 +111,8 @@ def test_many_partitions_of_two_topics_are_written_at_once(cluster):
 def test_what_is_sent_while_processes_die_arrives_once_and_in_order(how):
     seed = int(os.environ.get("KBROKER_FAULT_SEED", "3"))
     pauses = random.Random(seed)
-    with Broker(SETTINGS) as broker, Cluster(broker.bootstrap, deadline=30) as cluster:
+    often = {**SETTINGS, "worker.restart.backoff.max.ms": 500}
+    with Broker(often) as broker, Cluster(broker.bootstrap, deadline=30) as cluster:
         topics.create(cluster, "killed", 2)
         stop = threading.Event()
 
@@ -122,17 +124,21 @@ def test_what_is_sent_while_processes_die_arrives_once_and_in_order(how):
                 else:
                     broker.kill(how, pauses.randrange(2))
 
-        thread = threading.Thread(target=disturb)
-        thread.start()
         began = time.monotonic()
         sent = 0
-        with ArrowProducer(cluster, topic="killed", batch_bytes=2000) as producer:
-            while time.monotonic() < began + 4:
-                producer.write(topics.numbered(sent, 1000))
-                sent += 1000
-                producer.flush()
-            stop.set()
-            thread.join()
+        with (
+            ThreadPoolExecutor(1) as beside,
+            ArrowProducer(cluster, topic="killed", batch_bytes=2000) as producer,
+        ):
+            disturbed = beside.submit(disturb)
+            try:
+                while time.monotonic() < began + 4:
+                    producer.write(topics.numbered(sent, 1000))
+                    sent += 1000
+                    producer.flush()
+            finally:
+                stop.set()
+            disturbed.result()
         found = [topics.values(cluster, "killed", partition) for partition in (0, 1)]
 
     numbers = [[int(value) for value in one] for one in found]

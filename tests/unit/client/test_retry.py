@@ -1,0 +1,52 @@
+"""Pauses between attempts: they grow, but no part of the deadline goes without an attempt."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from kbroker.client import retry as subject
+from kbroker.client.errors import RefusedError, Timeout
+from kbroker.client.retry import Retry
+from kbroker.errors import ErrorCode
+
+REFUSED = RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "t-0")
+
+
+@pytest.fixture(params=[0.7, 1.0, 1.3])
+def clock(request, monkeypatch):
+    """A clock that only pauses advance, each with the given jitter."""
+    now = [100.0]
+    monkeypatch.setattr(subject.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(subject.time, "sleep", lambda seconds: now.append(now.pop() + seconds))
+    monkeypatch.setattr(subject.random, "uniform", lambda low, high: request.param)
+    return now
+
+
+def attempts(seconds: float, clock: list[float]) -> list[float]:
+    """When attempts were made that all failed; a part of the deadline each, 0 to 1."""
+    began = clock[0]
+    retry = Retry("it", seconds)
+    made = []
+    with pytest.raises(Timeout):
+        while True:
+            made.append((clock[0] - began) / seconds)
+            retry.pause(REFUSED)
+    return made
+
+
+@pytest.mark.parametrize("seconds", [0.5, 1.0, 3.0, 60.0])
+def test_no_part_of_the_deadline_goes_without_an_attempt(seconds, clock):
+    made = [*attempts(seconds, clock), 1.0]
+
+    assert max(b - a for a, b in itertools.pairwise(made)) < 0.2
+
+
+def test_pauses_grow_to_a_second(clock):
+    made = [60 * part for part in attempts(60.0, clock)]
+    pauses = [round(b - a, 6) for a, b in itertools.pairwise(made)]
+
+    assert pauses[0] < 0.03
+    assert pauses == sorted(pauses)
+    assert 0.7 <= pauses[-1] < 1.31
