@@ -34,11 +34,13 @@ DEFAULTS = {
     "metrics.port": "0",
     "num.io.threads": "2",
     "num.network.threads": "2",
+    # A stop takes a tenth of a second; a machine that stands still for two makes none disorderly.
+    "shutdown.timeout.ms": "20000",
 }
 
 POLL_S = 0.002
-# What a stop may take beyond a shutdown.timeout.ms that was set.
-STOP_SLACK_S = 5.0
+# What a stop may take beyond shutdown.timeout.ms.
+STOP_SLACK_S = 30.0
 RUNTIME_DIR_BYTES_MAX = 50  # a Unix socket's path is short
 # WIRE: ApiVersions (key 18) version 0, correlation id 1, no client id; the answer repeats the
 # correlation id.
@@ -86,16 +88,18 @@ class Broker:
         self._command = command or [sys.executable, "-m", "kbroker.cli.start"]
         self._process: subprocess.Popen[bytes] | None = None
         self._status: dict[str, Any] = {}
+        self._port_holder: socket.socket | None = None
 
     # -- start and stop
 
     def start(self) -> Broker:
         """Start it and return once it answers a request.
 
-        Ports that the system chose stay the same from then on.
+        The port that the system chose stays this broker's until ``close``.
         """
         if self.running:
             raise BrokerFailed("it is running already")
+        self._hold_port()
         arguments = [*self._command, "--exit-with-parent"]
         for name, value in self.config.items():
             arguments += ["--override", f"{name}={value}"]
@@ -113,7 +117,6 @@ class Broker:
         except BaseException:
             self.kill_all()
             raise
-        self._keep_ports()
         return self
 
     def _await_answer(self, deadline: float) -> None:
@@ -136,9 +139,16 @@ class Broker:
                 return status
         return None
 
-    def _keep_ports(self) -> None:
+    def _hold_port(self) -> None:
+        """While the broker is down, the system gives a port that is bound to nobody else.
+
+        The broker can bind it all the same: both say SO_REUSEADDR, and this one never listens.
+        """
         if self.config["listeners"] == DEFAULTS["listeners"]:
-            self.config["listeners"] = f"PLAINTEXT://{self.bootstrap}"
+            self._port_holder = holder = socket.socket()
+            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            holder.bind(("127.0.0.1", 0))
+            self.config["listeners"] = f"PLAINTEXT://127.0.0.1:{holder.getsockname()[1]}"
 
     def stop(self, timeout: float | None = None) -> int:
         """SIGTERM, and wait; returns the exit code. Does nothing when it is not running.
@@ -148,7 +158,7 @@ class Broker:
         if self._process is None:
             return 0
         if timeout is None:
-            timeout = int(self.config.get("shutdown.timeout.ms", 0)) / 1000 + STOP_SLACK_S
+            timeout = int(self.config["shutdown.timeout.ms"]) / 1000 + STOP_SLACK_S
         if self._process.poll() is None:
             self._process.terminate()
             try:
@@ -183,6 +193,8 @@ class Broker:
         try:
             self.stop()
         finally:
+            if self._port_holder is not None:
+                self._port_holder.close()
             if self._removes_runtime_dir:
                 shutil.rmtree(self._runtime_dir, ignore_errors=True)
             if not self._keeps_directory:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 import time
 from pathlib import Path
 
@@ -53,6 +54,19 @@ def test_restart_keeps_data_and_port() -> None:
         assert broker.port == port
         assert (broker.data_dir / "meta.properties").read_text() == cluster
         assert answers(broker)
+
+
+def test_port_of_a_broker_that_is_down_goes_to_nobody_else() -> None:
+    with Broker() as broker:
+        broker.stop()
+
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind((broker.host, broker.port))
+        broker.start()
+
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind((broker.host, broker.port))
 
 
 def test_close_leaves_nothing_behind() -> None:
