@@ -77,7 +77,8 @@ def all_moved(broker: Broker, wanted: dict[tuple[str, int], str]) -> None:
         with connected(broker) as client:
             assert not replicas(client, future=True)
             places = replicas(client)
-            assert {key: places[key] for key in wanted} == wanted
+            # An io worker that is starting knows nothing of its own yet.
+            assert {key: places.get(key) for key in wanted} == wanted
             return True
 
     wait_until(moved, 60, "every replica is where it was sent")

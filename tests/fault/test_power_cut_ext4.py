@@ -34,7 +34,8 @@ SETTINGS = {
 def append_until_the_cut(broker: Broker, acked: list[bytes]) -> None:
     """One record after the other; those that were acknowledged."""
     try:
-        with WireClient((broker.host, broker.port), timeout=3) as client:
+        # The cut closes the connection; until then a disk may take its time.
+        with WireClient((broker.host, broker.port), timeout=60) as client:
             while True:
                 value = b"%d " % len(acked) + b"v" * (len(acked) % 700)
                 answer = client.produce(TOPIC, {0: batch_of([value])}, acks=-1)[0]
