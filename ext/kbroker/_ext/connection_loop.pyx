@@ -56,7 +56,7 @@ from kbroker._ext.connection import refused_reason
 cdef enum:
     EVENTS_MAX = 256
     # BOUND: bytes received from, or sent to, one connection in one turn, so that none starves the others.
-    TURN_BYTES = 1048576
+    TURN_BYTES = 262144
     # BOUND: requests in flight on one connection.
     IN_FLIGHT_MAX = 256
     GATHER_MAX = 64
@@ -172,12 +172,14 @@ cdef class ConnectionLoop:
             int count, i
             uint32_t mask
             Connection c
-            list again
-        if self._ready or self._dirty or self.may_retry():
+            list again = self._ready
+        if again or self._dirty or self.may_retry():
             timeout_ms = 0
         with nogil:
             count = epoll_wait(self._epoll_fd, events, EVENTS_MAX, timeout_ms)
         self.now_ms = monotonic_ns() // 1000000
+        if again:
+            self._ready = []  # what this turn leaves is the next one's
         for i in range(count):
             found = self._connections.get(events[i].data.fd)
             if found is None:
@@ -193,13 +195,11 @@ cdef class ConnectionLoop:
                 c.readable = True
             if mask & EPOLLOUT:
                 c.writable = True
-            self.serve(c)
-        if self._ready:
-            again = self._ready
-            self._ready = []
-            for c in again:
-                c.in_ready = False
+            if not c.in_ready:
                 self.serve(c)
+        for c in again:
+            c.in_ready = False
+            self.serve(c)
         if self.may_retry():
             self.retry_starved()
 

@@ -69,7 +69,7 @@ cdef SendStatus send_reply(int fd, Request* request, FetchReply reply, int64_t b
                 MSG_NOSIGNAL | (MSG_MORE if chunk.size else 0),
             )
         elif request.sent < chunk.bytes_size + chunk.size:
-            left = chunk.bytes_size + chunk.size - request.sent
+            left = min(chunk.bytes_size + chunk.size - request.sent, budget - sent[0])
             position = chunk.position + (request.sent - chunk.bytes_size)
             n = sendfile(fd, chunk.fd, &position, <size_t>left)
             if n == 0:

@@ -1,0 +1,87 @@
+"""A large answer leaves the turn to others: it goes out in pieces, the file's bytes included."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+
+import pytest
+
+from kbroker._ext.partition_table import ONLINE
+from tests.unit.network.net_loop_harness import Harness
+from tests.unit.network.test_fairness import METADATA, fetch, serving
+
+pytestmark = pytest.mark.unit
+
+BATCH_BYTES = 1_000_000
+PIECE_BYTES = 300_000
+"""A piece, its head and what goes out besides."""
+
+
+@pytest.fixture
+def harness(tmp_path) -> Harness:
+    """Partition 0 holds one batch of a megabyte."""
+    made = Harness(log_dirs=[str(tmp_path)])
+    (tmp_path / "t-0").mkdir()
+    content = struct.pack(">qiib", 0, BATCH_BYTES - 12, 0, 2) + os.urandom(BATCH_BYTES - 17)
+    (tmp_path / "t-0" / f"{0:020d}.log").write_bytes(content)
+    (tmp_path / "t-0" / f"{0:020d}.index").write_bytes(b"")
+    made.table.reset(0, state=ONLINE, slot_incarnation=7)
+    made.table.publish(0, log_start_offset=0, log_end=(1, 0, BATCH_BYTES))
+    return made
+
+
+def connect(harness: Harness) -> socket.socket:
+    """The client's end of a connection that takes the whole answer at once."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8 << 20)
+        client = socket.create_connection(listener.getsockname())
+        ours, _ = listener.accept()
+    ours.setblocking(False)
+    client.setblocking(False)
+    harness.loop.add_connection(ours.detach(), 0, "test", 1)
+    return client
+
+
+def turn(harness: Harness) -> int:
+    """The bytes that one turn sends."""
+    before = harness.loop.bytes_sent
+    harness.loop.turn(0)
+    harness.loop.end_turn()
+    return harness.loop.bytes_sent - before
+
+
+def drain(client: socket.socket) -> int:
+    size = 0
+    while True:
+        try:
+            size += len(client.recv(1 << 20))
+        except BlockingIOError:
+            return size
+
+
+def test_large_answer_goes_out_in_pieces(harness):
+    client = connect(harness)
+    client.send(fetch(0))
+
+    sent, received = [], 0
+    while received < BATCH_BYTES:
+        sent.append(turn(harness))
+        received += drain(client)
+
+    assert max(sent) <= PIECE_BYTES
+    assert sum(sent) == received
+
+
+def test_small_request_is_answered_between_the_pieces(harness):
+    serving(harness)
+    large, small = connect(harness), connect(harness)
+    large.send(fetch(0))
+    first = turn(harness)
+    small.send(METADATA)
+    second = turn(harness)
+
+    assert drain(small) > 0
+    assert first + second < BATCH_BYTES, "the large answer is still on its way"
