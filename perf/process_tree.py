@@ -1,6 +1,8 @@
-"""CPU time and memory of a process with all its descendants, from /proc (Linux)."""
+"""CPU time, memory and cores of a process with all its descendants, from /proc (Linux)."""
 
 import os
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 PROC = Path("/proc")
@@ -61,3 +63,22 @@ def pss_bytes(root: int) -> int:
             int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:")
         )
     return total * 1024
+
+
+@contextmanager
+def kept_to(cores: Collection[int], pids: Collection[int]) -> Iterator[None]:
+    """Let the processes, and what they start meanwhile, run on these cores only."""
+    before = os.sched_getaffinity(0)
+    _set_affinity(pids, cores)
+    try:
+        yield
+    finally:
+        _set_affinity({one for pid in pids for one in descendants(pid)}, before)
+
+
+def _set_affinity(pids: Collection[int], cores: Collection[int]) -> None:
+    for pid in pids:
+        with suppress(FileNotFoundError, ProcessLookupError):
+            for thread in (PROC / str(pid) / "task").iterdir():
+                with suppress(ProcessLookupError):
+                    os.sched_setaffinity(int(thread.name), cores)

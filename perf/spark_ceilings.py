@@ -7,6 +7,7 @@ A case is a function ``(bench, side) -> Sample``, as there; all are of kbroker's
 from __future__ import annotations
 
 import multiprocessing
+import os
 import subprocess
 import sys
 import tempfile
@@ -28,6 +29,7 @@ from pyspark.sql.datasource import (
 )
 
 from perf.percentiles import percentile
+from perf.process_tree import descendants, kept_to
 from perf.spark_load import OURS
 
 if TYPE_CHECKING:
@@ -211,7 +213,11 @@ def trigger_empty(bench: Bench, side: str) -> Sample:
 
 
 def probe(loading: bool) -> Callable[[Bench, str], Sample]:
-    """The p99 of one-record produces, 200 a second, alone or while a backlog is loaded."""
+    """The p99 of one-record produces, 200 a second, alone or while a backlog is loaded.
+
+    Broker and producer have the first core, all else the others: two busy processes on every core
+    hold up a third that only wakes from time to time, whatever they are busy with.
+    """
 
     def run(bench: Bench, side: str) -> Sample:
         from perf.spark_compare import Sample, create_topic
@@ -228,25 +234,43 @@ def probe(loading: bool) -> Callable[[Bench, str], Sample]:
                     load(bench, topic, Path(place))
 
         loader = threading.Thread(target=keep_loading)
-        if loading:
-            loader.start()
-        try:
-            with multiprocessing.get_context("spawn").Pool(1) as pool:
-                seconds = 1.0 if bench.quick else PROBE_SECONDS
-                p99_s = pool.apply(produce_p99, (bench.broker.bootstrap, target, seconds))
-        finally:
-            done.set()
+        with broker_apart(bench) as first:
             if loading:
-                loader.join()
+                loader.start()
+            try:
+                with multiprocessing.get_context("spawn").Pool(1) as pool:
+                    seconds = 1.0 if bench.quick else PROBE_SECONDS
+                    arguments = (bench.broker.bootstrap, target, seconds, first)
+                    p99_s = pool.apply(produce_p99, arguments)
+            finally:
+                done.set()
+                if loading:
+                    loader.join()
         return Sample(p99_s, 0.0)
 
     return run
 
 
-def produce_p99(bootstrap: str, topic: str, seconds: float) -> float:
-    """Seconds from request to answer, the 99th percentile at PROBE_RATE."""
+@contextmanager
+def broker_apart(bench: Bench) -> Iterator[set[int]]:
+    """The broker on the first core, this process and Spark on the others. Yields the first.
+
+    A machine of one core is left as it is.
+    """
+    cores = sorted(os.sched_getaffinity(0))
+    first, others = cores[:1], cores[1:] or cores
+    assert bench.broker.process is not None
+    broker = set(descendants(bench.broker.process.pid))
+    with kept_to(first, broker), kept_to(others, set(descendants(os.getpid())) - broker):
+        yield set(first)
+
+
+def produce_p99(bootstrap: str, topic: str, seconds: float, cores: set[int]) -> float:
+    """Seconds from request to answer, the 99th percentile at PROBE_RATE. cores: to run on."""
     from perf.frames import record_batch
     from perf.raw_client import RawClient, parse_address, wait_for_leaders
+
+    os.sched_setaffinity(0, cores)
 
     leaders = wait_for_leaders(parse_address(bootstrap), topic, auto_create=False)
     batch = record_batch([b"x" * 100])

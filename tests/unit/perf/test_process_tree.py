@@ -1,6 +1,8 @@
 """CPU and memory of a process tree, read for the one tree at hand: this test's own."""
 
 import os
+import subprocess
+import threading
 
 import pytest
 
@@ -47,3 +49,20 @@ def test_pss_bytes_adds_the_pss_lines_alone(proc):
 def test_own_process_has_memory_and_is_in_its_own_tree():
     assert process_tree.pss_bytes(os.getpid()) > 1 << 20
     assert os.getpid() in process_tree.descendants(os.getpid())
+
+
+def test_processes_are_kept_to_cores_for_a_while_with_all_their_threads():
+    all_cores = os.sched_getaffinity(0)
+    first = {min(all_cores)}
+    done = threading.Event()
+    thread = threading.Thread(target=done.wait)
+    thread.start()
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as other:
+        tasks = [os.getpid(), thread.native_id, other.pid]
+        with process_tree.kept_to(first, [os.getpid(), other.pid, 2**22 + 1]):
+            assert [os.sched_getaffinity(task) for task in tasks] == [first] * 3
+        assert [os.sched_getaffinity(task) for task in tasks] == [all_cores] * 3
+        assert other.stdin is not None
+        other.stdin.close()
+    done.set()
+    thread.join()
