@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from kbroker.testing import plugin
+from kbroker.testing import plugin, waiting
+
+# A wait is over as soon as what it waits for is there: giving up earlier only fails tests of
+# something that works, on a machine that stood still.
+PATIENCE_S = 30.0
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Load the plugin unless the installed package brought it."""
+    waiting.PATIENCE_S = PATIENCE_S
     if not config.pluginmanager.has_plugin("kbroker"):
         config.pluginmanager.register(plugin, "kbroker")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kbroker.testing import wait_until
+from kbroker.testing import wait_until, waiting
 from kbroker.testing.broker import Broker
 
 pytestmark = pytest.mark.unit
@@ -55,3 +55,16 @@ def test_settings_may_be_given_by_kafka_name_or_with_underscores() -> None:
     assert broker.config["auto.create.topics.enable"] == "false"
     broker.close()
     assert not broker.directory.exists()
+
+
+@pytest.mark.parametrize(("patience", "given_up_after"), [(0.0, 5.0), (30.0, 30.0)])
+def test_gives_up_at_its_timeout_or_when_patience_ends(monkeypatch, patience, given_up_after):
+    now = [100.0]
+    monkeypatch.setattr(waiting, "PATIENCE_S", patience)
+    monkeypatch.setattr(waiting.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(waiting.time, "sleep", lambda seconds: now.append(now.pop() + seconds))
+
+    with pytest.raises(AssertionError, match=f"not within {given_up_after:g} s"):
+        wait_until(list, timeout=5)
+
+    assert given_up_after <= now[0] - 100 < given_up_after + 1
