@@ -50,8 +50,10 @@ from kbroker.workers.coordinator_link import CoordinatorLink
 log = logging.getLogger(__name__)
 
 SWEEP_MS = 1000
-# How long a stopping process waits for io workers to answer what they were given.
-DRAIN_MS = 500
+# How long a stopping process waits for io workers to answer what they were given: this part of
+# shutdown.timeout.ms. What stays unanswered may be refused when it comes again, for a snapshot
+# knows the last batch of a producer only.
+DRAIN_SHARE = 3
 
 
 class NetworkWorker(Worker):
@@ -300,7 +302,7 @@ class NetworkWorker(Worker):
 
     def shutdown(self) -> None:
         self.loop.stop_reading()
-        give_up_at = now_ms() + DRAIN_MS
+        give_up_at = now_ms() + self.config["shutdown.timeout.ms"] // DRAIN_SHARE
         while self.loop.produces_in_flight() and now_ms() < give_up_at:
             self.wait(10)
         self.loop.close_all()

@@ -9,6 +9,7 @@ import random
 import signal
 import threading
 import time
+import urllib.request
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,8 +18,10 @@ from doubles.pace import hold
 from fault.history import History
 from fault.leftovers import Leftovers
 from fault.load import TOPIC, Load, assert_consistent
-from fault.wire_client import WireClient
+from fault.wire_client import WireClient, batch_of, produce_request
 
+from kbroker.protocol import codec
+from kbroker.protocol.messages.produce import ProduceResponse
 from kbroker.testing import Broker, BrokerFailed, wait_until
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(180)]
@@ -138,6 +141,41 @@ def test_stopped_broker_is_clean_within_two_seconds(
         assert_consistent(broker, history, PARTITIONS)
     leftovers.check()
     assert min(times) < STOP_WITHIN_S, f"{times}; all but the best may be the machine's"
+
+
+def produces(broker: Broker) -> int:
+    """Produce requests that network processes have taken."""
+    with urllib.request.urlopen(f"{broker.metrics_url}/metrics", timeout=30) as answer:
+        lines = answer.read().decode().splitlines()
+    counts = [line for line in lines if line.startswith("kbroker_requests_total{")]
+    return sum(int(line.split()[-1]) for line in counts if 'api="Produce"' in line)
+
+
+def test_stop_waits_for_answers_as_long_as_it_has_time(leftovers: Leftovers) -> None:
+    """A disk that is slow for a second. An idempotent producer whose batches were written and not
+    answered would be told that they are out of order: of those before the stop the last is known.
+    """
+    with Broker() as broker, WireClient((broker.host, broker.port), timeout=60) as client:
+        client.create_topic(TOPIC, 1)
+        before = produces(broker)
+        pids = [broker.kill("io", index, signal.SIGSTOP) for index in (0, 1)]
+        client.send(produce_request(TOPIC, {0: batch_of([b"v"])}), 8)
+        wait_until(lambda: produces(broker) > before, what="the request is taken")
+        leftovers.note(broker)
+        stopping = threading.Thread(target=broker.stop)
+        stopping.start()
+        hold(1)
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+        frame = client.receive()  # not the end of the connection
+
+        stopping.join()
+        answer = codec.decode_exact(ProduceResponse, 8, frame, 4)
+        assert answer.responses[0].partition_responses[0].error_code == 0
+        assert broker.stop() == 0
+        assert (broker.data_dir / MARKER).exists()
+    leftovers.check()
 
 
 @pytest.mark.parametrize("kind", ["network", "io", "controller", "exporter", "acceptor"])

@@ -38,7 +38,8 @@ KBROKER_S_OWN = (
     Key("worker.restart.backoff.max.ms", INT, 10_000, LOW, low=1,
         doc="Longest such pause."),
     Key("shutdown.timeout.ms", INT, 1500, LOW, low=1,
-        doc="How long the processes have for a clean stop before they are killed."),
+        doc="How long the processes have for a clean stop before they are killed. A third of it is "
+            "for answers to what producers have sent."),
 )
 
 SECTIONS = (
