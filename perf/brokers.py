@@ -27,21 +27,25 @@ from perf.frames import random_values, record_batch
 from perf.kafka_distribution import ROOT, kafka_libraries
 from perf.raw_client import RawClient
 
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 20.0
 READY_TOPIC = "perf-ready"
 
 
+_held: list[socket.socket] = []
+
+
 def free_ports(count: int) -> list[int]:
-    """Ports nobody listens on just now."""
+    """Ports that the system gives to nobody else while this process lives.
+
+    They stay bound. Brokers can bind them all the same, for kbroker and Java set SO_REUSEADDR.
+    """
     sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
+    _held.extend(sockets)
+    for one in sockets:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        one.bind(("127.0.0.1", 0))
+    return [int(one.getsockname()[1]) for one in sockets]
 
 
 class Broker:

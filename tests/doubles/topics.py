@@ -8,6 +8,9 @@ from typing import Any, NamedTuple
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
+# Only against hanging.
+WAIT_S = 60.0
+
 
 class Record(NamedTuple):
     """headers: None where there are none. timestamp: ms, None to let the client choose."""
@@ -27,23 +30,23 @@ def create_topic(
     admin = AdminClient({"bootstrap.servers": bootstrap})
     settings = {"retention.ms": "-1", **(config or {})}
     made = admin.create_topics([NewTopic(name, partitions, 1, config=settings)])
-    made[name].result(30)
+    made[name].result(WAIT_S)
 
 
 def delete_topic(bootstrap: str, name: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})  # a future needs its client alive
-    admin.delete_topics([name])[name].result(30)
+    admin.delete_topics([name])[name].result(WAIT_S)
 
 
 def add_partitions(bootstrap: str, name: str, total: int) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_partitions([NewPartitions(name, total)])[name].result(30)
+    admin.create_partitions([NewPartitions(name, total)])[name].result(WAIT_S)
 
 
 def delete_records(bootstrap: str, topic: str, partition: int, before: int) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     at = TopicPartition(topic, partition, before)
-    admin.delete_records([at])[at].result(30)
+    admin.delete_records([at])[at].result(WAIT_S)
 
 
 def producer(bootstrap: str, **settings: Any) -> Producer:
@@ -71,7 +74,7 @@ def fill(bootstrap: str, topic: str, records: Iterable[Record], **settings: Any)
     """Written and acknowledged."""
     made = producer(bootstrap, **settings)
     send(made, topic, records)
-    assert made.flush(30) == 0
+    assert made.flush(WAIT_S) == 0
 
 
 def read_topic(bootstrap: str, topic: str, *, isolation: str = "read_uncommitted") -> list[Record]:
@@ -87,15 +90,15 @@ def read_topic(bootstrap: str, topic: str, *, isolation: str = "read_uncommitted
         }
     )
     try:
-        known = consumer.list_topics(topic, 10).topics[topic].partitions
+        known = consumer.list_topics(topic, WAIT_S).topics[topic].partitions
         places = []
         for partition in known:
-            low, _ = consumer.get_watermark_offsets(TopicPartition(topic, partition), 10)
+            low, _ = consumer.get_watermark_offsets(TopicPartition(topic, partition), WAIT_S)
             places.append(TopicPartition(topic, partition, low))
         consumer.assign(places)
         found, left = [], set(known)
         while left:
-            message = consumer.poll(10)
+            message = consumer.poll(WAIT_S)
             assert message is not None, f"no answer, still without end: {left}"
             if message.error():
                 assert message.error().name() == "_PARTITION_EOF", message.error()

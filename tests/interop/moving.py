@@ -412,4 +412,4 @@ def await_compaction(bootstrap: str) -> None:
         client.close()
         return len(rows) < high - low - 20
 
-    wait_until(compacted, 40, "the topic is compacted")
+    wait_until(compacted, 120, "the topic is compacted")

@@ -324,7 +324,7 @@ def test_killed_member_is_replaced_after_its_session(
     if Kcat.missing():
         pytest.skip("kcat is not installed")
     killed = join("kcat", group, topic6, session_ms=2000)
-    stays = join("confluent-kafka", group, topic6, session_ms=2000)
+    stays = join("confluent-kafka", group, topic6)
     wait_shared(topic6, [killed, stays], 3)
     began = time.monotonic()
     killed._process.kill()  # type: ignore[attr-defined]

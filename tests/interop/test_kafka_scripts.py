@@ -187,7 +187,8 @@ def test_transactions_command_lists_describes_and_aborts(
     made: str,
     group: str,
 ) -> None:
-    producer = transactional("confluent-kafka", f"tx-{group}")
+    # Four JVMs start while it is open.
+    producer = transactional("confluent-kafka", f"tx-{group}", timeout_ms=600_000)
     producer.init()
     producer.begin()
     producer.send(made, ["a", "b"])

@@ -27,7 +27,7 @@ def metric(broker: Broker, wanted: str) -> float:
     """A counter's sum over all processes; after the name may stand ``label=value``."""
     name, _, label = wanted.partition(" ")
     label = label.replace("=", '="')
-    with urllib.request.urlopen(f"{broker.metrics_url}/metrics", timeout=5) as answer:
+    with urllib.request.urlopen(f"{broker.metrics_url}/metrics", timeout=30) as answer:
         lines = answer.read().decode().splitlines()
     found = [line for line in lines if line.startswith(name + "{") and label in line]
     return sum(float(line.rpartition(" ")[2]) for line in found)
@@ -77,7 +77,7 @@ def test_consumer_of_an_empty_topic_waits_and_is_woken(
         began = time.monotonic()
         writer.produce(made, [Message(b"first")])
         (record,) = reading.result()
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 12
     assert (record.offset, record.value) == (0, b"first")
 
 

@@ -22,12 +22,12 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything here needs Java and PySpark."""
+    """Everything here needs Java and PySpark. The time is only against hanging."""
     here = Path(__file__).parent
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.spark)
-            item.add_marker(pytest.mark.timeout(180))
+            item.add_marker(pytest.mark.timeout(600))
 
 
 def connector_jars() -> list[Path]:

@@ -322,7 +322,7 @@ def test_unreachable_broker_is_an_error_within_the_deadline(spark, topic):
     with pytest.raises(Exception, match=r"127\.0\.0\.1:1"):
         reader(spark, "127.0.0.1:1", topic, **options).load().collect()
 
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 50  # without the option it is a minute and more
 
 
 @pytest.mark.fault

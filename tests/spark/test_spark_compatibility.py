@@ -269,7 +269,7 @@ def test_offset_log_of_a_stream_is_the_same(spark, both, full, kafka_broker, tmp
             .option("checkpointLocation", str(place))
             .trigger(availableNow=True)
             .start()
-            .awaitTermination(90)
+            .awaitTermination(300)
         )
         logs[name] = _offset_log(place)
         rows[name] = _sorted(spark.table(table))
@@ -299,7 +299,7 @@ def test_stream_goes_on_from_a_checkpoint_of_the_connector(spark, both, kafka_br
             .option("checkpointLocation", str(tmp_path / "checkpoint"))
             .trigger(availableNow=True)
             .start()
-            .awaitTermination(90)
+            .awaitTermination(300)
         )
 
     found = sorted((row.partition, row.offset) for row in seen)

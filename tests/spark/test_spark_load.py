@@ -276,7 +276,8 @@ def test_broker_that_restarts_mid_read_loses_nothing(
         driver.start()
         wait_until(lambda: len(loading._destination.log.numbers()) >= 1, timeout=60)
         broker.restart()
-        driver.join(120)
+        driver.join(400)
 
+    assert not driver.is_alive()
     assert not failed
     assert places_in(tmp_path, topic) == all_places([30_000, 30_000])

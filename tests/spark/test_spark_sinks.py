@@ -173,7 +173,7 @@ class Copy:
             .trigger(availableNow=True)
             .start()
         )
-        query.awaitTermination(90)
+        query.awaitTermination(300)
 
     def forget_commit(self):
         """As if the driver had died before Spark noted that the last batch was committed."""

@@ -68,7 +68,7 @@ class Stream:
 
     def run(self, **options):
         query = self.start(**options)
-        query.awaitTermination(60)
+        query.awaitTermination(300)
         assert not query.isActive
         return query
 
@@ -143,7 +143,7 @@ def test_every_column_of_committed_records_is_read_either_way(
         .option("checkpointLocation", str(tmp_path))
         .trigger(availableNow=True)
         .start()
-        .awaitTermination(60)
+        .awaitTermination(300)
     )
 
     batch = spark.read.format("kbroker").options(**options).load()
@@ -200,7 +200,7 @@ def test_crash_in_the_first_batch_at_latest_loses_nothing(stream):
     wait_until(lambda: (stream.place / "checkpoint" / "kbroker").exists(), timeout=60)
     fill(stream.bootstrap, stream.topic, numbered(5))
     with pytest.raises(Exception, match="this batch was to fail"):
-        query.awaitTermination(60)
+        query.awaitTermination(300)
     fill(stream.bootstrap, stream.topic, numbered(5))
 
     stream.run()
@@ -263,7 +263,7 @@ def test_stream_that_keeps_its_start_nowhere_is_refused(spark, bootstrap, topic,
     )
 
     with pytest.raises(Exception, match="write checkpointLocation on the reader"):
-        query.awaitTermination(60)
+        query.awaitTermination(300)
 
 
 def test_ends_are_refused_in_streams(spark, bootstrap, topic, tmp_path):
@@ -277,7 +277,7 @@ def test_ends_are_refused_in_streams(spark, bootstrap, topic, tmp_path):
             .writeStream.format("noop")
             .option("checkpointLocation", str(tmp_path))
             .start()
-            .awaitTermination(60)
+            .awaitTermination(300)
         )
 
 
@@ -300,7 +300,7 @@ def test_read_stream_helper_and_projection(spark, bootstrap, topic, tmp_path):
         .option("checkpointLocation", place)
         .trigger(availableNow=True)
         .start()
-        .awaitTermination(60)
+        .awaitTermination(300)
     )
 
     found = sorted(bytes(row.value) for row in spark.table(name).collect())

@@ -208,7 +208,7 @@ def test_zookeeper_that_is_lost_half_way_leaves_the_rest_to_the_next_run(
     directory, capsys, monkeypatch
 ):
     pytest.importorskip("kazoo")
-    monkeypatch.setattr(zookeeper, "CALL_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(zookeeper, "CALL_TIMEOUT_S", 3)
     server = MuteZooKeeper(5, hangs_up=True)
 
     assert back(directory, "kafka-2.7", "--zookeeper", server.connect) == EXIT_UNFINISHED

@@ -6,6 +6,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -259,16 +260,14 @@ def test_kill_9_loses_nothing_acknowledged_and_tears_no_transaction(tmp_path):
 
 
 def test_topic_of_1000_partitions_is_one_fast_transaction(store):
-    import time
-
     store.multi().create("/t").create("/t/partitions").commit()
-    start = time.monotonic()
+    start = time.process_time()
     transaction = store.multi()
     for number in range(1000):
         transaction.create(f"/t/partitions/{number}")
         transaction.create(f"/t/partitions/{number}/state", b"x" * 80)
     transaction.commit()
-    assert time.monotonic() - start < 5  # a tenth of a second, unless each row is a scan
+    assert time.process_time() - start < 5  # a tenth of a second, unless each row is a scan
 
 
 def test_full_disk_refuses_and_heals(store):

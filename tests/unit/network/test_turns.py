@@ -24,7 +24,7 @@ from tests.unit.network.net_loop_harness import (
     RESULT,
     Harness,
 )
-from tests.unit.network.test_net_loop import framed
+from tests.unit.network.test_net_loop import framed, received
 
 pytestmark = pytest.mark.unit
 
@@ -46,12 +46,16 @@ def test_network_turns_answer_a_parked_fetch_on_its_way():
     client = harness.connect()
     client.send(fetch_waiting(30))
 
-    began = time.monotonic()
-    held_back = harness.loop.turns(150)
-
-    assert not held_back
-    assert time.monotonic() - began >= 0.14, "nothing needed the process before its time was up"
-    assert len(client.recv(1 << 16)) > 0
+    answer = b""
+    for _ in range(10):  # where the machine stands still, its time is up before the fetch's is
+        began = time.monotonic()
+        held_back = harness.loop.turns(150)
+        assert not held_back
+        took = time.monotonic() - began
+        assert took >= 0.14, "nothing needed the process before its time was up"
+        if answer := received(client):
+            break
+    assert answer
 
 
 def test_network_turns_end_when_a_request_is_dispatched():

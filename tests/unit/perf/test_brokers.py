@@ -1,5 +1,7 @@
 """How the two brokers are configured and addressed; nothing is started here."""
 
+import socket
+
 import pytest
 
 from perf import brokers, start
@@ -29,6 +31,15 @@ def test_parse_address_without_port_is_refused(text):
 
 def test_free_ports_are_different():
     assert len(set(brokers.free_ports(20))) == 20
+
+
+def test_free_port_is_for_who_shares_it_alone():
+    (port,) = brokers.free_ports(1)
+
+    with socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.bind(("127.0.0.1", port))
+    with socket.create_server(("127.0.0.1", port)):  # which sets SO_REUSEADDR
+        pass
 
 
 def test_kbroker_is_started_with_its_own_data_and_the_overrides(tmp_path):

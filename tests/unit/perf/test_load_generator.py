@@ -45,7 +45,7 @@ def run_against():
     """run_against(answer, frame=..., in_flight=..., ...) -> (result of the run, peer)."""
     opened = []
 
-    def run(answer, *, frame=FRAME, in_flight=3, answered=True, seconds=0.02, drain_seconds=2.0):
+    def run(answer, *, frame=FRAME, in_flight=3, answered=True, seconds=0.02, drain_seconds=60.0):
         ours, theirs = socket.socketpair()
         opened.append(ours)
         ours.setblocking(False)
@@ -54,7 +54,7 @@ def run_against():
         generator = LoadGenerator([ours], [frame], [PREFIX], in_flight, answered)
         result = generator.run(seconds, drain_seconds)
         ours.shutdown(socket.SHUT_WR)
-        peer.join(5)
+        peer.join(60)
         return result, peer
 
     yield run
