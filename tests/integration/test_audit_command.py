@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 from doubles.load_records import FIRST_MS, STEP_MS, produce
+from doubles.postgresql import postgresql
 from doubles.topics import create_topic, read_topic
 
 from kbroker.spark.audit.cli import main
@@ -130,32 +133,62 @@ def test_records_that_came_twice_are_a_surplus(
     ]
 
 
-def test_load_into_a_database_is_refused_in_words(
-    audited: tuple[Broker, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code = audit(*audited, "--load", f"sqlite:{tmp_path}/w.db", "--recount")
+@pytest.fixture(params=["dir", "delta", "sqlite", "postgresql"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[str]]:
+    """``--sink`` and ``--dest`` of a load."""
+    if request.param == "delta":
+        pytest.importorskip("deltalake")
+    if request.param == "postgresql":
+        with postgresql() as url:
+            yield ["jdbc", url.replace("load@", "load:hush@")]
+    elif request.param == "sqlite":
+        yield ["jdbc", f"sqlite:{tmp_path}/warehouse.db"]
+    else:
+        yield [request.param, str(tmp_path)]
 
-    assert code == 1
-    assert "names a database; only folders and Delta tables are counted" in capsys.readouterr().err
 
-
-@pytest.mark.parametrize("sink", ["dir", "delta"])
-def test_load_that_was_repeated_is_counted_by_its_files(
-    audited: tuple[Broker, str], tmp_path: Path, capsys: pytest.CaptureFixture[str], sink: str
+def test_load_is_counted_by_bucket_also_what_it_has_not_loaded_yet(
+    audited: tuple[Broker, str], place: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     broker, topic = audited
-    run = ["run", "--bootstrap", broker.bootstrap, "--topics", topic, "--dest", str(tmp_path)]
-    if sink == "delta":
-        pytest.importorskip("deltalake")
+    sink, dest = place
+    run = ["run", "--bootstrap", broker.bootstrap, "--topics", topic, "--dest", dest]
+    begun_ms = time.time() * 1000
+    assert load([*run, "--sink", sink, "--master", "none", "--max-records", "100"]) == 0
+    loaded = 100
+    capsys.readouterr()
+
+    code = audit(broker, topic, "--load", dest, "--recount")
+    ended_ms = time.time() * 1000
+
+    said = capsys.readouterr()
+    found = [json.loads(line) for line in said.out.splitlines()]
+    lags = {one["bucket_ms"] + 600_000 + one["lag_ms"] for one in found if one["count"]}
+    assert code == 2
+    assert [one["count"] for one in found] == [
+        min(IN_BUCKET, max(0, loaded - first)) for first in range(0, COUNT, IN_BUCKET)
+    ]
+    assert all(int(begun_ms) <= at <= ended_ms for at in lags)
+    assert "hush" not in said.out + said.err
+
+
+def test_load_that_was_repeated_is_counted_by_what_is_there(
+    audited: tuple[Broker, str], place: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    broker, topic = audited
+    sink, dest = place
+    run = ["run", "--bootstrap", broker.bootstrap, "--topics", topic, "--dest", dest]
     run += ["--sink", sink, "--master", "none"]
     assert load(run) == 0
     assert load([*run, "--from-offsets", json.dumps({topic: {"0": 0}})]) == 0
     capsys.readouterr()
 
-    code = audit(broker, topic, "--load", str(tmp_path), "--recount")
+    code = audit(broker, topic, "--load", dest, "--recount")
 
+    found = lines(capsys)
     assert code == 0
-    assert {one["state"] for one in lines(capsys)} == {"complete"}
+    assert {(one["count"], one["state"]) for one in found} == {(IN_BUCKET, "complete")}
+    assert len(found) == COUNT // IN_BUCKET
 
 
 def test_audit_without_a_reference_says_what_there_is(

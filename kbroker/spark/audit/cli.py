@@ -76,28 +76,7 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="NAME=VALUE",
         help="a client setting by Kafka's name; may be repeated",
     )
-    parser.add_argument(
-        "--audit-topic",
-        default=AUDIT_TOPIC,
-        help=f"where applications write their counts ({AUDIT_TOPIC}); '' for none",
-    )
-    parser.add_argument(
-        "--load",
-        action="append",
-        default=[],
-        metavar="DIR",
-        help="a folder or Delta table of kbroker-load, as the tier 'load'; may be repeated",
-    )
-    parser.add_argument(
-        "--recount",
-        action="append",
-        nargs="?",
-        const=BROKER_TIER,
-        default=[],
-        metavar="TIER=HOST:PORT",
-        help="count the log itself, as the tier 'broker'; or that of another cluster by a name of "
-        "its own, such as mirror=other:9092",
-    )
+    _add_tiers(parser)
     parser.add_argument(
         "--reference",
         metavar="TIER",
@@ -126,6 +105,39 @@ def build_parser() -> argparse.ArgumentParser:
         "--master", type=master_of, metavar="URL", help="Spark to use; 'none' for this process"
     )
     return parser
+
+
+def _add_tiers(parser: argparse.ArgumentParser) -> None:
+    """Whose counts are compared."""
+    parser.add_argument(
+        "--audit-topic",
+        default=AUDIT_TOPIC,
+        help=f"where applications write their counts ({AUDIT_TOPIC}); '' for none",
+    )
+    parser.add_argument(
+        "--load",
+        action="append",
+        default=[],
+        metavar="PLACE",
+        help="the --dest of a kbroker-load, as the tier 'load': a folder, a Delta table, "
+        "sqlite:PATH or postgresql://USER:PASSWORD@HOST:PORT/DB; may be repeated",
+    )
+    parser.add_argument(
+        "--name",
+        action="append",
+        default=[],
+        help="of the load in a database that holds several (all of them); may be repeated",
+    )
+    parser.add_argument(
+        "--recount",
+        action="append",
+        nargs="?",
+        const=BROKER_TIER,
+        default=[],
+        metavar="TIER=HOST:PORT",
+        help="count the log itself, as the tier 'broker'; or that of another cluster by a name of "
+        "its own, such as mirror=other:9092",
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -176,15 +188,19 @@ def _report(given: argparse.Namespace) -> int:
     return EXIT_ALERT if alerts else 0
 
 
-def _load_in(place: str) -> Directory:
-    """What ``--load`` names, by what is there. Raises LoadError."""
+def _loaded(given: argparse.Namespace, place: str, runner: Runner, bucket_ms: int) -> list[Count]:
+    """Counts of what ``--load`` names, by what is there. Raises LoadError."""
     if names_database(place):
-        raise LoadError("--load names a database; only folders and Delta tables are counted")
+        from kbroker.spark.audit import databases
+
+        return databases.loaded(place, given.name, bucket_ms=bucket_ms)
+    destination = Directory(place)
     if Path(place, "_delta_log").is_dir():
         from kbroker.spark.load.delta import Delta
 
-        return Delta(place)
-    return Directory(place)
+        destination = Delta(place)
+    destination.require()
+    return gather.loaded(destination, runner, bucket_ms=bucket_ms)
 
 
 def _gathered(
@@ -202,10 +218,8 @@ def _gathered(
         tiers += sorted({one.tier for one in told})
         if bad:
             print(f"kbroker-audit: {bad} messages of {given.audit_topic} are none", file=sys.stderr)
-    for root in given.load:
-        destination = _load_in(root)
-        destination.require()
-        found += gather.loaded(destination, runner, bucket_ms=bucket_ms)
+    for place in given.load:
+        found += _loaded(given, place, runner, bucket_ms)
         tiers.append(gather.LOAD_TIER)
     for one in given.recount:
         tier, _, bootstrap = one.partition("=")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from kbroker.spark.audit.report import Count
 from kbroker.spark.load.commits import RECOVER, RELOAD, LoadedFile
 from kbroker.spark.load.directory import Directory
+from kbroker.spark.load.log import CommitLog
 from kbroker.spark.load.positions import Bounds, TopicPartition
 from kbroker.spark.load.source import BrokerSource
 from kbroker.spark.plan import OffsetRange, pack_ranges, plan_ranges, with_sizes
@@ -192,19 +193,10 @@ class FilesWork:
 
 
 def loaded(destination: Directory, runner: Runner, *, bucket_ms: int) -> list[Count]:
-    """What a load has brought in: from its commits; from its files when commits have expired or are
-    made from files, or something was loaded again, or commits have counted by buckets of another
-    size."""
-    commits = list(destination.log.after(0))
-    whole = [one.number for one in commits] == list(range(1, len(commits) + 1))
-    anew = (RELOAD, RECOVER)
-    if whole and all(one.kind not in anew and one.bucket_ms == bucket_ms for one in commits):
-        return [
-            Count(topic, bucket, LOAD_TIER, count, one.written_ms)
-            for one in commits
-            for topic, buckets in one.counts.items()
-            for bucket, count in buckets.items()
-        ]
+    """What a load has brought in: from its commits, where they can say it, or from its files."""
+    told = of_commits(destination.log, bucket_ms)
+    if told is not None:
+        return told
     state = destination.log.state()
     work = FilesWork(str(destination.root), bucket_ms)
     tasks = [[files] for files in _shares(list(state.files.values()), runner.parallelism * 3)]
@@ -212,6 +204,24 @@ def loaded(destination: Directory, runner: Runner, *, bucket_ms: int) -> list[Co
         Count(answer["topic"], int(bucket), LOAD_TIER, count, state.written_ms)
         for answer in runner.run(tasks, work, "kbroker-audit files")
         for bucket, count in answer["counts"].items()
+    ]
+
+
+def of_commits(log: CommitLog, bucket_ms: int) -> list[Count] | None:
+    """The sum of a log's commits. None when some have expired or are made from files, something was
+    loaded again, or they have counted by buckets of another size: then what is there is to be
+    counted."""
+    commits = list(log.after(0))
+    whole = [one.number for one in commits] == list(range(1, len(commits) + 1))
+    # A commit that has loaded nothing, as one that fences another run, has no buckets.
+    same = all(one.bucket_ms == bucket_ms for one in commits if one.counts)
+    if not whole or not same or any(one.kind in (RELOAD, RECOVER) for one in commits):
+        return None
+    return [
+        Count(topic, bucket, LOAD_TIER, count, one.written_ms)
+        for one in commits
+        for topic, buckets in one.counts.items()
+        for bucket, count in buckets.items()
     ]
 
 

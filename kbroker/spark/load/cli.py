@@ -75,7 +75,7 @@ def destination_of(given: argparse.Namespace) -> Destination:
 
         return Database(given.dest, given.table, load_name(given))
     if names_database(given.dest):
-        raise LoadError(f"--dest {given.dest} is not a folder; for a database say --sink jdbc")
+        raise LoadError("--dest names a database and not a folder; say --sink jdbc for it")
     files = FileOptions(
         given.partition_by, given.codec, given.codec_level, given.file_bytes, given.bucket_ms
     )

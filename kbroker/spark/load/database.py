@@ -37,6 +37,11 @@ _NAME_MAX = 39
 _TABLE_OF = {"commits": "kbroker_commits", "checkpoint": "kbroker_checkpoints"}
 
 
+def table_of(file: LoadedFile) -> str:
+    """The table that the rows of a "file" are in."""
+    return file.path.partition("/")[0]
+
+
 class DatabaseStore:
     """The log's texts, of one load, as rows."""
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def names_database(place: str) -> bool:
     """Whether that is the URL of a database, and not a folder."""
-    return "://" in place or place.startswith(("sqlite:", "jdbc:"))
+    return "://" in place or place.startswith(("sqlite:", "jdbc:", "postgres:", "postgresql:"))
 
 
 class Writer(Protocol):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import sqlite3
 import zlib
 from collections.abc import Callable, Iterator
@@ -89,8 +90,10 @@ def dialect_of(url: str) -> Dialect:
         return Sqlite(rest.removeprefix("//") if rest.startswith("///") else rest)
     if separator and kind in ("postgresql", "postgres"):
         return Postgresql(f"postgresql:{rest}")
+    # No more of it than its kind: a password may be anywhere in what is no URL of ours.
+    named = f"{kind} is" if separator and kind.isalpha() else "that is"
     raise LoadError(
-        f"{url!r} is not a database this can write to: write sqlite:PATH or "
+        f"{named} not a database this can write to: write sqlite:PATH or "
         "postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
     )
 
@@ -215,10 +218,14 @@ class Postgresql:
             raise LoadError("PostgreSQL needs psycopg: pip install 'kbroker[postgresql]'") from err
         try:
             where = psycopg.conninfo.conninfo_to_dict(url)
+            # A password with an @ or / as it is ends early, and its rest is taken for these.
+            named = f"{where.get('host', '')}{where.get('dbname', '')}"
+            if "@" in named or re.search(r"[^\d,]", str(where.get("port", ""))):
+                raise psycopg.ProgrammingError("neither host nor port")
         except psycopg.ProgrammingError:
             # What libpq says of it may hold a part of the password.
             raise LoadError(
-                "--dest is not a URL of PostgreSQL: write postgresql://USER:PASSWORD@HOST:PORT/"
+                "that is not a URL of PostgreSQL: write postgresql://USER:PASSWORD@HOST:PORT/"
                 "DATABASE, with %XX for characters of the password that are not letters or digits"
             ) from None
         self._url = url

@@ -10,9 +10,11 @@ import pytest
 from doubles.load_source import MadeUp, load, row
 
 from kbroker.spark.direct import InlineRunner
+from kbroker.spark.load.cli import main
 from kbroker.spark.load.commits import LoadError, LostRaceError
 from kbroker.spark.load.database import Database
 from kbroker.spark.load.decode import JsonDecoder
+from kbroker.spark.load.destination import names_database
 from kbroker.spark.load.engine import Load, Settings
 
 pytestmark = pytest.mark.unit
@@ -148,13 +150,23 @@ def test_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
         "postgresql://127.0.0.1:1/w?user=me&password=hush",
         "jdbc:postgresql://127.0.0.1:1/w?password=hush@home",
         "postgresql://me:hush%zz@127.0.0.1:1/w",
+        "postgresql://me:hu@hush@127.0.0.1:1/w",
+        "postgresql://me:hush/hush@127.0.0.1:1/w",
+        "postgresql://me:1/hush@127.0.0.1:1/w",
+        "postgresql:me:hush@127.0.0.1:1/w",
+        "mysql://me:hush@127.0.0.1:1/w",
+        "host=127.0.0.1 port=1 user=me password=hush",
     ],
 )
-def test_password_of_a_database_is_never_told(url: str) -> None:
+def test_password_of_a_database_is_never_told(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("psycopg")
 
     with pytest.raises(LoadError) as raised:
         Database(url, "rows", "test").prepare()
+    assert main(["status", "--dest", url, "--sink", "jdbc"]) == 1
+    if names_database(url):
+        assert main(["status", "--dest", url]) == 1
 
-    assert "hush" not in str(raised.value)
+    said = capsys.readouterr()
+    assert "hush" not in f"{raised.value} {said.err} {said.out}"
     assert "postgresql://" in str(raised.value)

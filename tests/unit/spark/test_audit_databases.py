@@ -1,0 +1,102 @@
+"""Loads counted in a database: by their commits, or by rows, whatever else lies in it."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from doubles.load_source import MadeUp, row
+
+from kbroker.spark.audit import databases
+from kbroker.spark.audit.report import summed
+from kbroker.spark.direct import InlineRunner
+from kbroker.spark.load.commits import LoadError
+from kbroker.spark.load.database import Database
+from kbroker.spark.load.engine import Load, Settings
+
+pytestmark = pytest.mark.unit
+
+BUCKET = 600_000
+
+
+def load(root: Path, source: MadeUp, name: str = "test", table: str = "rows") -> Load:
+    destination = Database(url(root), table, name)
+    destination.prepare()
+    job = Load(source, destination, InlineRunner(), Settings(load=name, commit_bytes=256 * 100))
+    job.catch_up()
+    return job
+
+
+def url(root: Path) -> str:
+    return f"sqlite:{root}/warehouse.db"
+
+
+def counts(root: Path, *names: str, bucket_ms: int = BUCKET) -> dict[tuple[str, int], int]:
+    found = summed(databases.loaded(url(root), names, bucket_ms=bucket_ms))
+    return {(topic, bucket): one.count for (topic, bucket, _), one in found.items()}
+
+
+def expected(topic: str, ends: list[int], bucket_ms: int = BUCKET) -> Counter[tuple[str, int]]:
+    found: Counter[tuple[str, int]] = Counter()
+    for partition, end in enumerate(ends):
+        for offset in range(end):
+            time_ms = max(0, int(str(row(topic, partition, offset)["timestamp"])) // 1000)
+            found[topic, time_ms // bucket_ms * bucket_ms] += 1
+    return found
+
+
+def test_commits_tell_what_is_loaded_even_where_rows_were_deleted(tmp_path: Path) -> None:
+    load(tmp_path, MadeUp.of({"a": [700, 3]}))
+    connection = sqlite3.connect(tmp_path / "warehouse.db")
+    connection.execute("DELETE FROM rows")
+    connection.commit()
+    connection.close()
+
+    assert counts(tmp_path) == expected("a", [700, 3])
+
+
+@pytest.mark.parametrize("how", ["rewound", "expired", "other buckets"])
+def test_rows_are_counted_where_commits_cannot_tell(tmp_path: Path, how: str) -> None:
+    """Neighbours in the same table belong to another load, and are none of this one's."""
+    load(tmp_path, MadeUp.of({"b": [90]}), "other")
+    job = load(tmp_path, MadeUp.of({"a": [700, 3]}))
+    size = BUCKET
+    if how == "rewound":
+        job.rewind({("a", 0): 350})
+    elif how == "expired":
+        assert Database(url(tmp_path), "rows", "test").log.expire(1 << 60) > 1
+    else:
+        size = 3_600_000
+
+    assert counts(tmp_path, "test", bucket_ms=size) == expected("a", [700, 3], size)
+
+
+def test_all_loads_of_a_database_are_counted_unless_one_is_named(tmp_path: Path) -> None:
+    load(tmp_path, MadeUp.of({"a": [100]}), "one")
+    load(tmp_path, MadeUp.of({"b": [50]}), "two", "others")
+
+    assert counts(tmp_path) == expected("a", [100]) + expected("b", [50])
+    assert counts(tmp_path, "two") == expected("b", [50])
+
+
+def test_topic_in_two_loads_is_no_count_until_one_is_named(tmp_path: Path) -> None:
+    load(tmp_path, MadeUp.of({"a": [100]}), "one")
+    load(tmp_path, MadeUp.of({"a": [50]}), "two", "others")
+
+    with pytest.raises(LoadError, match=r"has the topic a in the loads one and two.*--name"):
+        counts(tmp_path)
+
+    assert counts(tmp_path, "two") == expected("a", [50])
+
+
+def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(LoadError, match=r"warehouse\.db is not the destination of a load"):
+        counts(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+    load(tmp_path, MadeUp.of({"a": [5]}), "one")
+
+    with pytest.raises(LoadError, match="has no load two; it has one"):
+        counts(tmp_path, "two")
