@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
+from hypothesis import HealthCheck, settings
 
 from kbroker.testing import plugin, waiting
 
 # A wait is over as soon as what it waits for is there: giving up earlier only fails tests of
 # something that works, on a machine that stood still.
 PATIENCE_S = 30.0
+
+# A machine that stands still for a moment, or for five seconds, has found nothing. In CI one run is
+# to be like the next; elsewhere each looks for something new.
+settings.register_profile(
+    "kbroker",
+    deadline=None,
+    derandomize="KBROKER_CI" in os.environ,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("kbroker")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -6,7 +6,6 @@ answers, the same bytes in the log, the same offsets in memory. A failure prints
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -21,18 +20,13 @@ from kbroker.protocol.messages.offset_commit import OffsetCommitRequest
 from tests.doubles.coordinators_bench import Bench, ShortBench
 from tests.doubles.network_process import topic_document
 from tests.doubles.offsets_host import FakeGroup
+from tests.doubles.seeds import seeded
 
 pytestmark = pytest.mark.property
 
 GROUPS = ["g", "h", "", "größe", "living", "fenced", "x" * 200]
 TOPICS = ["t", "t", "t", "u", "u", "nobody", "", "y" * 140]
 METADATA = [None, "", "", "m", "ä", "z" * 10, "z" * 11]
-
-
-def seeded() -> Random:
-    seed = int(os.environ.get("KBROKER_SEED", "0")) or Random().randrange(1 << 32)
-    print(f"KBROKER_SEED={seed}")
-    return Random(seed)
 
 
 def random_request(random: Random, version: int) -> OffsetCommitRequest:
@@ -110,7 +104,7 @@ def same_logs(short: Bench, long: Bench) -> None:
 def test_both_ways_answer_and_write_the_same(
     benches: tuple[ShortBench, Bench], version: int
 ) -> None:
-    random, (short, long) = seeded(), benches
+    random, (short, long) = seeded(version), benches
     asked = 0
     for _ in range(60):
         for _ in range(random.randrange(1, 6)):
@@ -141,7 +135,7 @@ def test_both_ways_answer_and_write_the_same(
 def test_damaged_request_does_on_both_ways_the_same(
     benches: tuple[ShortBench, Bench], version: int
 ) -> None:
-    random, (short, long) = seeded(), benches
+    random, (short, long) = seeded(version), benches
     asked = 0
     for _ in range(40):
         body = codec.encode(random_request(random, version), version)[:400]

@@ -7,7 +7,6 @@ leaves it to the loader. It never fails, and never loses what lies behind.
 from __future__ import annotations
 
 import logging
-import os
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -28,6 +27,7 @@ from kbroker.protocol.codec import DecodeError
 from kbroker.record.builder import BatchBuilder
 from tests.doubles.coordinator_host import Entry
 from tests.doubles.offsets_host import OffsetsHost, make_machine
+from tests.doubles.seeds import seeded
 from tests.property.test_offsets_model import write_segment
 
 pytestmark = pytest.mark.property
@@ -107,9 +107,7 @@ def test_every_changed_byte_means_the_same(part: str, version: int) -> None:
 
 
 def test_random_bytes_mean_the_same() -> None:
-    seed = int(os.environ.get("KBROKER_SEED", "0")) or Random().randrange(1 << 32)
-    print(f"KBROKER_SEED={seed}")
-    random = Random(seed)
+    random = seeded()
     key, value = commit(version=4)
     assert value is not None
     for _ in range(3000):
@@ -121,9 +119,7 @@ def test_random_bytes_mean_the_same() -> None:
 
 
 def test_chunk_of_any_bytes_is_left_where_it_stops_making_sense() -> None:
-    seed = int(os.environ.get("KBROKER_SEED", "0")) or Random().randrange(1 << 32)
-    print(f"KBROKER_SEED={seed}")
-    random = Random(seed)
+    random = seeded()
     batches = []
     for number in range(6):
         builder = BatchBuilder(base_offset=number * 3)

@@ -31,6 +31,7 @@ from kbroker.record.builder import BatchBuilder
 from kbroker.storage.formats import LOG_SUFFIX, segment_name
 from tests.doubles.coordinator_host import Entry
 from tests.doubles.offsets_host import OffsetsHost, make_machine
+from tests.doubles.seeds import seeded
 
 pytestmark = pytest.mark.property
 
@@ -245,9 +246,7 @@ def write_segment(random: Random, log: list[Entry], directory: Path) -> Any:
 
 @pytest.mark.parametrize("round_", range(4))
 def test_offsets_are_what_the_dicts_say(tmp_path: Path, round_: int) -> None:
-    seed = int(os.environ.get("KBROKER_SEED", "0")) or Random().randrange(1 << 32)
-    print(f"KBROKER_SEED={seed}")
-    random = Random(seed)
+    random = seeded(round_)
     model = Model(random)
     steps = [
         (model.commit, 8),

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from random import Random
-
 import pytest
 
 from kbroker._ext.plain_batch import build_batch
 from kbroker.record.builder import BatchBuilder
+from tests.doubles.seeds import seeded
 
 pytestmark = pytest.mark.property
-
-
-def seeded() -> Random:
-    seed = int(os.environ.get("KBROKER_SEED", "0")) or Random().randrange(1 << 32)
-    print(f"KBROKER_SEED={seed}")
-    return Random(seed)
 
 
 def test_batch_of_an_operation_is_what_the_builder_makes() -> None:
