@@ -26,6 +26,7 @@ class Retry:
         self.attempts = 0
         self._pause_s = FIRST_PAUSE_S
         self._pause_max_s = min(PAUSE_MAX_S, seconds / PAUSES_AT_LEAST)
+        self._last: Exception | None = None
 
     def step(self, request_timeout: float) -> float:
         """The deadline of one request."""
@@ -44,16 +45,32 @@ class Retry:
         if isinstance(error, ClientError) and not error.retriable:
             raise error
         self.attempts += 1
+        earlier, self._last = self._last, error
+        # An attempt that the deadline ended may only say so: what was wrong before is told as well.
+        if time.monotonic() < self.deadline or str(earlier) == str(error):
+            earlier = None
         pause_s = self._pause_s * random.uniform(0.7, 1.3)
         self._pause_s = min(2 * self._pause_s, self._pause_max_s)
         if time.monotonic() + pause_s >= self.deadline:
             if isinstance(error, UnreachableError):
-                raise UnreachableError(error.tried, self.seconds) from error
-            raise Timeout(self.what, self.seconds, str(error)) from error
+                tried = _both(earlier, error)
+                raise UnreachableError(tried, self.seconds) from error
+            last = f"{earlier}, then {error}" if earlier is not None else str(error)
+            raise Timeout(self.what, self.seconds, last) from error
         time.sleep(pause_s)
 
     def progress(self) -> None:
         """Something was achieved: the deadline is as far away as at the start."""
         self.deadline = time.monotonic() + self.seconds
         self._pause_s = FIRST_PAUSE_S
+        self._last = None
         self.attempts = 0
+
+
+def _both(earlier: Exception | None, error: UnreachableError) -> dict[str, str]:
+    """Why each address could not be reached, now and before."""
+    tried = dict(error.tried)
+    if isinstance(earlier, UnreachableError):
+        for address, why in earlier.tried.items():
+            tried[address] = f"{why}, then {tried[address]}" if address in tried else why
+    return tried

@@ -7,10 +7,11 @@ import itertools
 import pytest
 
 from kbroker.client import retry as subject
-from kbroker.client.errors import RefusedError, Timeout
+from kbroker.client.errors import ConnectionLost, RefusedError, Timeout, UnreachableError
 from kbroker.client.retry import Retry
 from kbroker.errors import ErrorCode
 
+CUT = Timeout("a:1: connect", 0.0)
 REFUSED = RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "t-0")
 
 
@@ -50,3 +51,36 @@ def test_pauses_grow_to_a_second(clock):
     assert pauses[0] < 0.03
     assert pauses == sorted(pauses)
     assert 0.7 <= pauses[-1] < 1.31
+
+
+def test_attempt_that_the_deadline_ended_hides_no_trouble(clock: list[float]) -> None:
+    """Jitter lets an attempt begin when there is hardly time left for it."""
+    call = Retry("offsets", 0.5)
+    call.pause(ConnectionLost("a:1", "gone"))
+    clock[0] += 1
+
+    with pytest.raises(Timeout, match=r"last: a:1: gone, then the deadline passed before a:1: co"):
+        call.pause(CUT)
+
+
+def test_address_that_was_tried_when_the_deadline_passed_tells_why_not_before(
+    clock: list[float],
+) -> None:
+    call = Retry("metadata", 0.5)
+    call.pause(UnreachableError({"a:1": "no Kafka answer", "b:1": "refused"}))
+    clock[0] += 1
+
+    with pytest.raises(UnreachableError) as caught:
+        call.pause(UnreachableError({"a:1": str(CUT)}))
+
+    assert caught.value.tried == {"a:1": f"no Kafka answer, then {CUT}", "b:1": "refused"}
+
+
+def test_trouble_before_some_progress_is_not_told(clock: list[float]) -> None:
+    call = Retry("offsets", 0.5)
+    call.pause(ConnectionLost("a:1", "gone"))
+    call.progress()
+    clock[0] += 1
+
+    with pytest.raises(Timeout, match=r"last: the deadline passed"):
+        call.pause(CUT)
