@@ -6,7 +6,7 @@ import socket
 import struct
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import pytest
 from doubles.pace import hold
@@ -35,7 +35,7 @@ def broker() -> Iterator[Broker]:
 
 def connect_many(stack: ExitStack, broker: Broker, count: int) -> list[socket.socket]:
     return [
-        stack.enter_context(socket.create_connection((broker.host, broker.port), timeout=5))
+        stack.enter_context(socket.create_connection((broker.host, broker.port), timeout=30))
         for _ in range(count)
     ]
 
@@ -94,15 +94,17 @@ def test_slow_first_request_is_closed_in_time(broker: Broker) -> None:
         sockets = connect_many(stack, broker, CONNECTIONS)
         for position in range(2):
             for sock in sockets:
-                sock.sendall(request[position : position + 1])
+                with suppress(OSError):  # closed already, if the machine stood still meanwhile
+                    sock.sendall(request[position : position + 1])
             hold(0.5)
         for sock in sockets:
-            sock.settimeout(8)
-            assert sock.recv(1) == b""
-    assert 2.5 < time.monotonic() - began < 9
+            sock.settimeout(20)
+            with suppress(ConnectionResetError):
+                assert sock.recv(1) == b""
+    assert 2.5 < time.monotonic() - began < 20, "without the setting it is 30 s"
     wait_until(
         lambda: broker.log_text.count("no request within 3000 ms") >= CONNECTIONS,
-        2,
+        30,
         "a reason for each",
     )
 
@@ -157,14 +159,14 @@ def test_producers_that_never_read_delay_nobody(broker: Broker) -> None:
 def test_connections_that_come_and_go_leave_nothing(broker: Broker) -> None:
     with nothing_dies(broker), GoodClient(broker, TOPIC):
         for number in range(1000):
-            with socket.create_connection((broker.host, broker.port), timeout=5) as sock:
+            with socket.create_connection((broker.host, broker.port), timeout=30) as sock:
                 if number % 3 == 0:
                     linger = struct.pack("ii", 1, 0)
                     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
                 elif number % 3 == 1:
                     sock.sendall(b"\0\0")
         hold(2.5)  # they are accepted at max.connection.creation.rate
-        wait_until(lambda: open_sockets(broker) < 20, 5, "all closed in the broker")
+        wait_until(lambda: open_sockets(broker) < 20, 30, "all closed in the broker")
 
 
 def open_sockets(broker: Broker) -> int:
