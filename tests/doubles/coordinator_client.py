@@ -37,7 +37,7 @@ class Client:
         self.broker = broker
         self.wire = WireClient((broker.host, broker.port))
         for key_type in (0, 1):
-            wait_until(lambda kind=key_type: self.finds(kind), 20, "there are coordinators")
+            wait_until(lambda kind=key_type: self.finds(kind), 60, "there are coordinators")
 
     def finds(self, key_type: int) -> bool:
         request = FindCoordinatorRequest(key="g", key_type=key_type)
@@ -54,7 +54,7 @@ class Client:
             except OSError:
                 return False  # handed to one that was killed just before
 
-        wait_until(connects, 20, "a network process serves")
+        wait_until(connects, 60, "a network process serves")
 
     def ask(self, request: Message, version: int) -> Any:
         """The first answer of a coordinator that serves."""
@@ -64,7 +64,7 @@ class Client:
             found.append(self.wire.call(request, version))
             return code_in(found[-1]) not in AWAY
 
-        wait_until(served, 20, lambda: f"an answer to {request}, not {found[-1]}")
+        wait_until(served, 60, f"an answer to {request}")
         return found[-1]
 
     def join(self, member_id: str = "", group: str = "g") -> int:
@@ -73,7 +73,7 @@ class Client:
         return self.wire.send(
             JoinGroupRequest(
                 group_id=group,
-                session_timeout_ms=10_000,
+                session_timeout_ms=30_000,
                 rebalance_timeout_ms=60_000,
                 member_id=member_id,
                 protocol_type="consumer",

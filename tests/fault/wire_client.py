@@ -23,7 +23,7 @@ from kbroker.protocol.messages.produce import ProduceRequest
 from kbroker.record.batch import Record, RecordBatch, iterate_batches
 from kbroker.record.builder import BatchBuilder
 
-TIMEOUT_S = 10.0
+TIMEOUT_S = 30.0
 # BOUND: no answer the tests ask for is larger.
 ANSWER_BYTES_MAX = 64 << 20
 EARLIEST, LATEST = -2, -1
@@ -117,7 +117,7 @@ class WireClient:
         topic = cls.CreatableTopic(
             name=name, num_partitions=partitions, replication_factor=1, configs=settings
         )
-        (answer,) = self.call(cls(topics=[topic], timeout_ms=5000), 5).topics
+        (answer,) = self.call(cls(topics=[topic], timeout_ms=30_000), 5).topics
         assert answer.error_code == 0, f"{name}: {answer.error_code} {answer.error_message}"
 
     def metadata(self, *names: str) -> Any:

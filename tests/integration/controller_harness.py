@@ -130,9 +130,9 @@ class ControllerHarness:
         return pending.value
 
     def begin(self, operation: str, sender: Address = NETWORK, **args: Any) -> Any:
-        return self.peers[sender].rpc.call(CONTROLLER, operation, 8_000, **args)
+        return self.peers[sender].rpc.call(CONTROLLER, operation, 30_000, **args)
 
-    def turn_until(self, condition: Any, timeout_s: float = 10.0) -> None:
+    def turn_until(self, condition: Any, timeout_s: float = 60.0) -> None:
         """Let the stand-ins take their messages until the condition holds."""
         give_up_at = time.monotonic() + timeout_s
         while not condition():

@@ -29,11 +29,11 @@ def admin(kbroker):
 
 def create(admin, name, partitions=1, factor=1, **options):
     topic = NewTopic(name, partitions, factor, **options)
-    return admin.create_topics([topic], operation_timeout=10)[name].result(15)
+    return admin.create_topics([topic], operation_timeout=30)[name].result(60)
 
 
 def partitions_of(admin, name):
-    topics = admin.list_topics(name, timeout=10).topics
+    topics = admin.list_topics(name, timeout=30).topics
     return sorted(topics[name].partitions) if topics[name].error is None else None
 
 
@@ -45,20 +45,20 @@ def code_of(function, *args, **options):
 
 def settings_of(admin, kind, name):
     resource = ConfigResource(kind, name)
-    return admin.describe_configs([resource])[resource].result(10)
+    return admin.describe_configs([resource])[resource].result(60)
 
 
 def change(admin, kind, name, key, value, operation=AlterConfigOpType.SET):
     entry = ConfigEntry(key, value, incremental_operation=operation)
     resource = ConfigResource(kind, name, incremental_configs=[entry])
-    admin.incremental_alter_configs([resource])[resource].result(10)
+    admin.incremental_alter_configs([resource])[resource].result(60)
 
 
 def produce(kbroker, topic, count=1):
     producer = Producer({"bootstrap.servers": kbroker.bootstrap})
     for number in range(count):
         producer.produce(topic, str(number).encode(), partition=0)
-    assert producer.flush(10) == 0
+    assert producer.flush(30) == 0
 
 
 def end_offset(kbroker, topic):
@@ -108,16 +108,16 @@ def test_recreated_topic_begins_anew(kbroker, admin):
         create(admin, "t", 2)
         produce(kbroker, "t", 4)
         assert end_offset(kbroker, "t") == 4
-        admin.delete_topics(["t"], operation_timeout=10)["t"].result(15)
-        assert "t" not in admin.list_topics(timeout=10).topics
+        admin.delete_topics(["t"], operation_timeout=30)["t"].result(60)
+        assert "t" not in admin.list_topics(timeout=30).topics
 
 
 def test_partitions_are_added(kbroker, admin):
     create(admin, "t", 1)
-    admin.create_partitions([NewPartitions("t", 4)])["t"].result(10)
+    admin.create_partitions([NewPartitions("t", 4)])["t"].result(60)
     assert partitions_of(admin, "t") == [0, 1, 2, 3]
     wanted = [NewPartitions("t", 2)]
-    code, text = code_of(lambda: admin.create_partitions(wanted)["t"].result(10))
+    code, text = code_of(lambda: admin.create_partitions(wanted)["t"].result(60))
     assert code == ErrorCode.INVALID_PARTITIONS
     assert "cannot be taken away" in text
 
@@ -130,7 +130,7 @@ def test_topic_setting_counts_at_once(kbroker, admin):
     failures = []
     producer = Producer({"bootstrap.servers": kbroker.bootstrap})
     producer.produce("t", b"x" * 1000, on_delivery=lambda error, _: failures.append(error))
-    producer.flush(10)
+    producer.flush(30)
     assert failures[0].code() == ErrorCode.MESSAGE_TOO_LARGE
     change(admin, ResourceType.TOPIC, "t", "max.message.bytes", None, AlterConfigOpType.DELETE)
     produce(kbroker, "t")
@@ -155,8 +155,8 @@ def test_acknowledged_changes_survive_kill_9_of_the_controller(kbroker, admin):
         create(admin, name, 2)
         made.append(name)
         kbroker.kill("controller")
-        wait_until(lambda n=number: is_creatable(admin, f"probe{n}"), 20)
-    topics = admin.list_topics(timeout=10).topics
+        wait_until(lambda n=number: is_creatable(admin, f"probe{n}"), 60)
+    topics = admin.list_topics(timeout=30).topics
     assert set(made) <= topics.keys()
     for name in made:
         produce(kbroker, name, 2)

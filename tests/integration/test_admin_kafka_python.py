@@ -96,10 +96,13 @@ def test_admin_settings_of_the_broker_are_described(admin: Any) -> None:
 
 
 def test_admin_offsets_and_deleted_records(admin: Any, kbroker_broker: Broker) -> None:
-    admin.create_topics({"kp-records": {"num_partitions": 1, "replication_factor": 1}})
+    stays = {"retention.ms": "-1"}  # its records are of 1970
+    admin.create_topics(
+        {"kp-records": {"num_partitions": 1, "replication_factor": 1, "configs": stays}}
+    )
     producer = KafkaProducer(bootstrap_servers=kbroker_broker.bootstrap)
     for number in range(10):
-        producer.send("kp-records", b"%d" % number, timestamp_ms=1000 + number).get(timeout=10)
+        producer.send("kp-records", b"%d" % number, timestamp_ms=1000 + number).get(timeout=30)
     producer.close()
     place = TopicPartition("kp-records", 0)
 

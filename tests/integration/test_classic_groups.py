@@ -54,7 +54,7 @@ class Member:
 
 def create_topic(broker: Broker) -> Any:
     client = admin.AdminClient({"bootstrap.servers": broker.bootstrap})
-    client.create_topics([admin.NewTopic("t", PARTITIONS, 1)])["t"].result(10)
+    client.create_topics([admin.NewTopic("t", PARTITIONS, 1)])["t"].result(60)
     return client
 
 
@@ -74,14 +74,14 @@ def test_group_goes_on_when_its_coordinator_is_killed() -> None:
     with Broker(SETTINGS) as broker:
         create_topic(broker)
         members = [Member(broker), Member(broker)]
-        wait_until(lambda: split(members), 20, "both members have partitions")
+        wait_until(lambda: split(members), 60, "both members have partitions")
         before = [member.changes for member in members]
         number = generation(broker)
 
         for index in range(2):  # one of them has the coordinator
             broker.kill("io", index)
 
-        wait_until(lambda: all(m.commit(7) for m in members), 20, "commits are taken again")
+        wait_until(lambda: all(m.commit(7) for m in members), 60, "commits are taken again")
         assert split(members)
         assert [member.changes for member in members] == before
         assert generation(broker) == number
@@ -93,13 +93,13 @@ def test_static_member_is_restarted_without_a_rebalance() -> None:
     with Broker(SETTINGS) as broker:
         create_topic(broker)
         first, second = Member(broker, "i-1"), Member(broker, "i-2")
-        wait_until(lambda: split([first, second]), 20, "both members have partitions")
+        wait_until(lambda: split([first, second]), 60, "both members have partitions")
         before, owned = first.changes, second.owned
         number = generation(broker)
 
         second.consumer.close()  # a static member does not leave when it closes
         again = Member(broker, "i-2")
-        wait_until(lambda: again.owned == owned, 20, "the new incarnation has what the old one had")
+        wait_until(lambda: again.owned == owned, 60, "the new incarnation has what the old one had")
 
         assert first.owned and first.changes == before
         assert generation(broker) == number
@@ -111,18 +111,18 @@ def test_group_is_listed_described_and_deleted() -> None:
     with Broker(SETTINGS) as broker:
         client = create_topic(broker)
         member = Member(broker)
-        wait_until(lambda: split([member]), 20, "the member has all partitions")
+        wait_until(lambda: split([member]), 60, "the member has all partitions")
         assert member.commit(3)
 
-        found = client.describe_consumer_groups(["g"])["g"].result(10)
+        found = client.describe_consumer_groups(["g"])["g"].result(60)
         assert found.state == confluent_kafka.ConsumerGroupState.STABLE
         (described,) = found.members
         assert {p.partition for p in described.assignment.topic_partitions} == member.owned
         assert described.host == "/127.0.0.1"
         with pytest.raises(confluent_kafka.KafkaException, match="NON_EMPTY_GROUP"):
-            client.delete_consumer_groups(["g"])["g"].result(10)
+            client.delete_consumer_groups(["g"])["g"].result(60)
 
         member.consumer.close()
-        client.delete_consumer_groups(["g"])["g"].result(10)
+        client.delete_consumer_groups(["g"])["g"].result(60)
 
-        assert not client.list_consumer_groups().result(10).valid
+        assert not client.list_consumer_groups().result(60).valid

@@ -128,7 +128,7 @@ def java_text(pems: dict[str, Certificate]) -> dict[str, str]:
     }
 
 
-def cluster_with(bootstrap: str, settings: dict[str, str], deadline: float = 10) -> Cluster:
+def cluster_with(bootstrap: str, settings: dict[str, str], deadline: float = 30) -> Cluster:
     security = Security.from_options({"security.protocol": "SSL", **settings})
     return Cluster(bootstrap, security, deadline=deadline)
 

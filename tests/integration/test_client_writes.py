@@ -23,7 +23,7 @@ from kbroker.client.errors import RefusedError, SettingRefused, Timeout  # noqa:
 from kbroker.client.offsets import committed  # noqa: E402
 from kbroker.client.produce import BatchProducer  # noqa: E402
 from kbroker.errors import ErrorCode  # noqa: E402
-from kbroker.testing import Broker  # noqa: E402
+from kbroker.testing import Broker, wait_until  # noqa: E402
 
 pytestmark = pytest.mark.integration
 
@@ -33,6 +33,7 @@ SETTINGS = {
     "transaction.state.log.num.partitions": 2,
     "auto.create.topics.enable": "false",
 }
+WRITING_S = 4.0
 WAYS = pytest.mark.parametrize("implicit", [True, False], ids=["protocol-2", "protocol-1"])
 
 
@@ -78,9 +79,7 @@ def test_batches_without_acknowledgement_arrive(cluster):
 
     topics.write(cluster, "no-acks", 1000, idempotent=False, acks=0)
 
-    deadline = time.monotonic() + 10
-    while topics.ends(cluster, "no-acks")[0][1] < 1000 and time.monotonic() < deadline:
-        pass
+    wait_until(lambda: topics.ends(cluster, "no-acks")[0][1] == 1000, 30, "all have arrived")
     assert len(topics.values(cluster, "no-acks")) == 1000
 
 
@@ -112,12 +111,13 @@ def test_what_is_sent_while_processes_die_arrives_once_and_in_order(how):
     seed = int(os.environ.get("KBROKER_FAULT_SEED", "3"))
     pauses = random.Random(seed)
     often = {**SETTINGS, "worker.restart.backoff.max.ms": 500}
-    with Broker(often) as broker, Cluster(broker.bootstrap, deadline=30) as cluster:
+    with Broker(often) as broker, Cluster(broker.bootstrap, deadline=60) as cluster:
         topics.create(cluster, "killed", 2)
         stop = threading.Event()
 
         def disturb() -> None:
-            while not stop.wait(pauses.uniform(0.2, 0.6)):
+            # No longer than is written: what was sent last is to arrive in peace.
+            while not stop.wait(pauses.uniform(0.2, 0.6)) and time.monotonic() < began + WRITING_S:
                 if how == "restart":
                     broker.kill_all()
                     broker.start()
@@ -132,7 +132,7 @@ def test_what_is_sent_while_processes_die_arrives_once_and_in_order(how):
         ):
             disturbed = beside.submit(disturb)
             try:
-                while time.monotonic() < began + 4:
+                while time.monotonic() < began + WRITING_S:
                     producer.write(topics.numbered(sent, 1000))
                     sent += 1000
                     producer.flush()

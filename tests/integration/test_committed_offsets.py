@@ -45,7 +45,7 @@ class Client:
         self.wire.call(cls(topics=[topic], timeout_ms=10_000), 4)
 
     def metric(self, name: str) -> float:
-        with urllib.request.urlopen(f"{self.broker.metrics_url}/metrics", timeout=5) as answer:
+        with urllib.request.urlopen(f"{self.broker.metrics_url}/metrics", timeout=30) as answer:
             lines = answer.read().decode().splitlines()
         values = [line.split()[-1] for line in lines if line.split()[0].split("{")[0] == name]
         assert values, name
@@ -75,7 +75,7 @@ class Client:
     def committed(self, group: str, offset: int, version: int = 8, **more: Any) -> None:
         """Commit until it is taken."""
         self.wire.call(FindCoordinatorRequest(key=group), 1)
-        wait_until(lambda: self.commit(group, offset, version, **more) == 0, 15, "it is committed")
+        wait_until(lambda: self.commit(group, offset, version, **more) == 0, 30, "it is committed")
 
     def fetch(self, group: str, version: int = 7, topic: str = "t") -> int:
         """The offset; NOTHING if there is none. Raises AssertionError for any error."""
@@ -110,7 +110,7 @@ class Client:
                 return False
             return True
 
-        wait_until(is_told, 15, "the coordinator tells the offset")
+        wait_until(is_told, 30, "the coordinator tells the offset")
         return found[-1]
 
 
@@ -145,13 +145,13 @@ def test_metrics_tell_how_long_commits_and_loads_took(client: Client) -> None:
     def counted() -> bool:
         return client.metric("kbroker_offset_commit_requests_total") >= 8
 
-    wait_until(counted, 5, "the commits are counted")
+    wait_until(counted, 30, "the commits are counted")
     assert client.metric("kbroker_offset_commit_microseconds_total") > 0
     assert client.metric("kbroker_coordinator_loads_total") == 2
     for index in range(2):
         client.broker.kill("io", index)
     assert client.fetched("g1") == 1
-    wait_until(lambda: client.metric("kbroker_coordinator_loads_total") == 4, 5, "loads counted")
+    wait_until(lambda: client.metric("kbroker_coordinator_loads_total") == 4, 30, "loads counted")
     assert client.metric("kbroker_coordinator_load_microseconds_total") > 0
 
 
@@ -190,7 +190,7 @@ def test_offset_with_a_short_life_expires(client: Client) -> None:
     client.committed("short", 1, 2, retention_time_ms=1)
     client.committed("long", 2, 2)
 
-    wait_until(lambda: client.fetch("short") == NOTHING, 10, "the offset has expired")
+    wait_until(lambda: client.fetch("short") == NOTHING, 30, "the offset has expired")
 
     assert client.fetch("long") == 2
 
@@ -201,7 +201,7 @@ def test_deleted_topic_takes_its_offsets_along(client: Client) -> None:
     client.committed("g", 2, topic="u")
 
     client.wire.call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=10_000), 4)
-    wait_until(lambda: client.fetch("g") == NOTHING, 10, "the offset is gone")
+    wait_until(lambda: client.fetch("g") == NOTHING, 30, "the offset is gone")
     client.create_topic("t")
 
     assert client.fetch("g") == NOTHING

@@ -49,7 +49,7 @@ def create(broker: Broker, topic: str = "table", **config: str) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     new = NewTopic(topic, 1, 1, config={**TOPIC, **config})
     for future in admin.create_topics([new]).values():
-        future.result(10)
+        future.result(30)
 
 
 def alter(broker: Broker, kind: ResourceType, name: str, **settings: str) -> None:
@@ -60,7 +60,7 @@ def alter(broker: Broker, kind: ResourceType, name: str, **settings: str) -> Non
     change = ConfigResource(kind, name, incremental_configs=entries)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     for future in admin.incremental_alter_configs([change]).values():
-        future.result(10)
+        future.result(30)
 
 
 def produce(
@@ -77,7 +77,7 @@ def produce(
             is_last = number + 1 == rounds
             last[name] = None if is_last and key % 10 == 0 else b"%d-" % number + b"v" * 30
             producer.produce(topic, key=name, value=last[name])
-        producer.flush(10)
+        assert producer.flush(30) == 0
     return last
 
 
@@ -90,8 +90,8 @@ def read_all(broker: Broker, topic: str = "table", **config: object) -> list[tup
     consumer.assign([TopicPartition(topic, 0, 0)])
     found = []
     while True:
-        message = consumer.poll(10)
-        assert message is not None, "no end of the partition within 10 s"
+        message = consumer.poll(30)
+        assert message is not None, "no end of the partition within 30 s"
         if message.error():
             break
         found.append((message.offset(), message.key(), message.value()))
@@ -100,14 +100,14 @@ def read_all(broker: Broker, topic: str = "table", **config: object) -> list[tup
 
 
 def metric(broker: Broker, name: str) -> float:
-    with urllib.request.urlopen(f"{broker.metrics_url}/metrics", timeout=5) as answer:
+    with urllib.request.urlopen(f"{broker.metrics_url}/metrics", timeout=30) as answer:
         lines = answer.read().decode().splitlines()
     return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name))
 
 
 def log_bytes(broker: Broker, topic: str = "table") -> int:
     paths = Path(broker.data_dir, f"{topic}-0").glob("*.log")
-    return sum(path.stat().st_size for path in paths)
+    return sum(path.stat().st_size for path in paths)  # while nothing is compacted
 
 
 def wait_for_end(broker: Broker, topic: str = "table") -> None:
@@ -121,20 +121,20 @@ def wait_for_end(broker: Broker, topic: str = "table") -> None:
         bases = sorted(p.stem for p in Path(broker.data_dir, f"{topic}-0").glob("*.log"))
         return [topic, "0", str(int(bases[-1]))] in done
 
-    wait_until(is_clean, timeout=20)
+    wait_until(is_clean, timeout=60)
 
 
 def test_compaction_leaves_the_last_value_of_each_key(broker):
     create(broker)
     last = produce(broker, rounds=40)
-    before = log_bytes(broker)
+    written = 40 * sum(len(key) + 30 for key in last)  # at least; it is being compacted already
     wait_for_end(broker)
     records = read_all(broker)
     assert {key: value for _, key, value in records} == last
     assert [offset for offset, _, _ in records] == sorted({offset for offset, _, _ in records})
-    assert log_bytes(broker) < before
+    assert log_bytes(broker) < written
     assert len(records) < 40 * 50 / 2
-    assert metric(broker, "kbroker_log_cleaner_runs_total") >= 1
+    wait_until(lambda: metric(broker, "kbroker_log_cleaner_runs_total") >= 1)
     assert metric(broker, "kbroker_log_cleaner_uncleanable_partitions") == 0
 
 
@@ -149,17 +149,17 @@ def test_compaction_of_compressed_batches_keeps_last_values(broker, codec):
 def test_compaction_of_transactions_drops_what_was_aborted(broker):
     create(broker, **{"segment.bytes": "4000"})
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "t"})
-    producer.init_transactions(10)
+    producer.init_transactions(30)
     for number in range(20):
         producer.begin_transaction()
         for key in range(10):
             name = b"k%d" % key if number % 2 else b"aborted-%d" % key
             producer.produce("table", key=name, value=b"%d" % number + b"x" * 40)
-        producer.flush(10)
+        assert producer.flush(30) == 0
         if number % 2:
-            producer.commit_transaction(10)
+            producer.commit_transaction(30)
         else:
-            producer.abort_transaction(10)
+            producer.abort_transaction(30)
     produce(broker, 4)
     wait_for_end(broker)
     uncommitted = read_all(broker, **{"isolation.level": "read_uncommitted"})
@@ -170,7 +170,7 @@ def test_compaction_of_transactions_drops_what_was_aborted(broker):
     assert not [key for _, key, _ in uncommitted if key.startswith(b"aborted")]
     producer.begin_transaction()
     producer.produce("table", key=b"k0", value=b"more")
-    producer.commit_transaction(10)
+    producer.commit_transaction(30)
 
 
 def test_compaction_of_offsets_keeps_committed_offsets(broker):
@@ -181,14 +181,14 @@ def test_compaction_of_offsets_keeps_committed_offsets(broker):
         consumer.commit(offsets=[TopicPartition("data", 0, offset % 90)], asynchronous=False)
     consumer.commit(offsets=[TopicPartition("data", 0, 77)], asynchronous=False)
     path = Path(broker.data_dir, "cleaner-offset-checkpoint")
-    wait_until(lambda: path.exists() and "__consumer_offsets" in path.read_text(), timeout=20)
-    wait_until(lambda: metric(broker, "kbroker_log_cleaner_runs_total") >= 1, timeout=20)
-    assert consumer.committed([TopicPartition("data", 0)], 10)[0].offset == 77
+    wait_until(lambda: path.exists() and "__consumer_offsets" in path.read_text(), timeout=60)
+    wait_until(lambda: metric(broker, "kbroker_log_cleaner_runs_total") >= 1, timeout=60)
+    assert consumer.committed([TopicPartition("data", 0)], 30)[0].offset == 77
     consumer.close()
     for _ in range(2):
         broker.restart()
         again = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "g"})
-        assert again.committed([TopicPartition("data", 0)], 10)[0].offset == 77
+        assert again.committed([TopicPartition("data", 0)], 30)[0].offset == 77
         again.close()
 
 
@@ -204,11 +204,11 @@ def test_compaction_sets_a_damaged_partition_aside_and_goes_on(broker):
     entry = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
     change = ConfigResource(ResourceType.TOPIC, "bad", incremental_configs=[entry])
     for future in admin.incremental_alter_configs([change]).values():
-        future.result(10)
+        future.result(30)
     wait_until(
         lambda: metric(broker, "kbroker_log_cleaner_uncleanable_partitions") == 1, timeout=20
     )
-    assert "bad-0 cannot be compacted" in broker.log_text
+    wait_until(lambda: "bad-0 cannot be compacted" in broker.log_text)
     last = produce(broker, 40, topic="good")
     wait_for_end(broker, "good")
     assert {key: value for _, key, value in read_all(broker, "good")} == last
@@ -219,9 +219,9 @@ def test_compaction_of_a_deleted_topic_starts_anew_with_the_next(broker):
     produce(broker, 40)
     wait_for_end(broker)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.delete_topics(["table"])["table"].result(10)
+    admin.delete_topics(["table"])["table"].result(30)
     path = Path(broker.data_dir, "cleaner-offset-checkpoint")
-    wait_until(lambda: "table 0" not in path.read_text(), timeout=10)
+    wait_until(lambda: "table 0" not in path.read_text(), timeout=60)
     create(broker)
     last = produce(broker, 40)
     wait_for_end(broker)
@@ -244,7 +244,7 @@ def test_compaction_by_several_threads_shares_a_throttle_that_can_be_changed(tmp
     settings = {
         **SETTINGS,
         "log.cleaner.threads": 3,
-        "log.cleaner.io.max.bytes.per.second": 1000,
+        "log.cleaner.io.max.bytes.per.second": 100,  # minutes, while this looks
     }
     topics = [f"table-{number}" for number in range(5)]
     with Broker(settings, directory=tmp_path) as broker:
@@ -252,7 +252,7 @@ def test_compaction_by_several_threads_shares_a_throttle_that_can_be_changed(tmp
         for topic in topics:
             create(broker, topic)
             last[topic] = produce(broker, 20, topic=topic)
-        wait_until(lambda: broker.log_text.count("compacting up to") == 3, timeout=20)
+        wait_until(lambda: broker.log_text.count("compacting up to") == 3, timeout=60)
         assert "compacted offsets" not in broker.log_text
 
         rate = {"log.cleaner.io.max.bytes.per.second": "100000000"}
@@ -299,7 +299,7 @@ def test_messages_of_a_broker_before_this_one_are_compacted(broker: Broker) -> N
     broker.restart()
 
     produce(broker, 2, keys=3)
-    wait_until(lambda: len(read_all(broker)) == 7 + 6, 20, "the old messages are compacted")
+    wait_until(lambda: len(read_all(broker)) == 7 + 6, 60, "the old messages are compacted")
 
     found = read_all(broker)
     kept = {row.key: (row.offset, row.value) for row in rows}

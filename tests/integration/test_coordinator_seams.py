@@ -52,7 +52,7 @@ def test_offsets_of_an_open_transaction_outlive_the_processes_that_hold_them(
     assert client.fetch() == (NOTHING, ErrorCode.UNSTABLE_OFFSET_COMMIT)
     assert writer.end(commit) == 0
 
-    wait_until(lambda: client.fetch()[1] == 0, 10, "the marker has come")
+    wait_until(lambda: client.fetch()[1] == 0, 30, "the marker has come")
     assert client.fetch()[0] == (5 if commit else 1)
     client.broker.kill_all()
     client.broker.start()
@@ -86,13 +86,13 @@ def test_member_joins_again_when_its_network_process_dies(client: Client) -> Non
         return len(first.ask(DescribeGroupsRequest(groups=["g"]), 0).groups[0].members)
 
     second.join()
-    wait_until(lambda: members() == 2, 10, "the second waits for the first")
+    wait_until(lambda: members() == 2, 30, "the second waits for the first")
     for index in range(2):
         client.broker.kill("network", index)
     for waiting in (first, second):
         waiting.again()
     second.join()
-    wait_until(lambda: members() == 3, 10, "the second waits again")
+    wait_until(lambda: members() == 3, 30, "the second waits again")
     first.join(leader.member_id)
     answers = [answer_to_join(first), answer_to_join(second)]
 
@@ -109,7 +109,7 @@ def test_deleted_offsets_topic_answers_who_waits_and_is_created_anew(client: Cli
     first.join()
     answer_to_join(first)
     waiting.join()
-    request = DeleteTopicsRequest(topic_names=["__consumer_offsets"], timeout_ms=10_000)
+    request = DeleteTopicsRequest(topic_names=["__consumer_offsets"], timeout_ms=30_000)
     deleted = client.wire.call(request, 3).responses[0].error_code
 
     assert deleted == 0

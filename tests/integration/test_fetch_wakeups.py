@@ -44,7 +44,7 @@ def read_one_by_one(
         reply = bench.engine.handle_bytes(body, 4, 1, at, bench.now_ms)
         while reply is None:
             parked += 1
-            readable, _, _ = select.select([wakes], [], [], 10)
+            readable, _, _ = select.select([wakes], [], [], 60)
             assert readable, f"nobody woke the fetch at {at}"
             told = os.read(wakes, 4096)
             assert told, f"the writer is gone and nobody woke the fetch at {at}"

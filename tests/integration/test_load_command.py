@@ -9,16 +9,20 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from doubles.load_records import FIRST_MS, STEP_MS, all_places, places_in, produce
+from doubles.threads import noted
 from doubles.topics import create_topic, delete_topic
 
 from kbroker.client.cluster import Cluster
 from kbroker.client.errors import TopicChanged
+from kbroker.spark.load import cli
 from kbroker.spark.load.cli import main
 from kbroker.spark.load.source import BrokerSource
 from kbroker.spark.plan import OffsetRange
@@ -305,24 +309,35 @@ def test_unreachable_broker_is_an_error_within_its_deadline(
 
 
 def test_following_load_brings_what_comes_in_while_it_runs(
-    kbroker_broker: Broker, tmp_path: Path
+    kbroker_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Its time is over once all is there."""
     make_topic(kbroker_broker, "load-follow", 1)
     produce(kbroker_broker.bootstrap, "load-follow", [50])
+    is_over = threading.Event()
+    failures: list[BaseException] = []
+
+    def now() -> float:
+        return time.monotonic() + (3600 if is_over.is_set() else 0)
 
     def produce_more() -> None:
-        wait_until(lambda: places_in(tmp_path, "load-follow"), timeout=20)
-        produce(kbroker_broker.bootstrap, "load-follow", [50], first=50)
+        try:
+            wait_until(lambda: places_in(tmp_path, "load-follow"))
+            produce(kbroker_broker.bootstrap, "load-follow", [50], first=50)
+            wait_until(lambda: len(places_in(tmp_path, "load-follow")) == 100)
+        finally:
+            is_over.set()
 
-    writer = threading.Thread(target=produce_more)
+    monkeypatch.setattr(cli, "time", SimpleNamespace(monotonic=now, sleep=time.sleep))
+    writer = threading.Thread(target=noted(produce_more, failures))
     writer.start()
     code = run(
         *(kbroker_broker, "load-follow", tmp_path),
-        *("--follow", "--follow-seconds", "0.2", "--max-minutes", "0.15"),
+        *("--follow", "--follow-seconds", "0.2", "--max-minutes", "30"),
     )
     writer.join()
 
-    assert code == 0
+    assert code == 0 and not failures
     assert places_in(tmp_path, "load-follow") == all_places([100])
 
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 from doubles.log_dir_moves import alter, cordon, move_all, replicas, set_rate
+from doubles.pace import hold
+from doubles.threads import noted
 from fault.wire_client import WireClient, batch_of
 
 from kbroker.errors import ErrorCode
@@ -50,7 +52,7 @@ def test_replicas_are_moved_there_and_back_in_every_version(
 
     for _ in range(2):
         wanted = move_all(client, dirs, version)
-        wait_until(lambda wanted=wanted: replicas(client) == wanted, 10, "all are moved")
+        wait_until(lambda wanted=wanted: replicas(client) == wanted, 30, "all are moved")
 
     assert not replicas(client, future=True)
     for partition in range(4):
@@ -81,12 +83,13 @@ def test_move_goes_on_while_clients_produce_and_fetch(
                 failures.extend(a.error_code for a in answers.values() if a.error_code)
                 acknowledged[0] += 1
 
-    producing = threading.Thread(target=produce)
+    producing = threading.Thread(target=noted(produce, failures))
     producing.start()
     try:
         for _ in range(4):
             wanted = move_all(client, dirs)
-            wait_until(lambda wanted=wanted: replicas(client) == wanted, 20, "all are moved")
+            wait_until(lambda wanted=wanted: replicas(client) == wanted, 60, "all are moved")
+        wait_until(lambda: acknowledged[0] > 50 or not producing.is_alive(), 60, "some are written")
     finally:
         stop.set()
         producing.join()
@@ -160,14 +163,14 @@ def create(client: WireClient, name: str, *brokers: int) -> int:
         topic.num_partitions = topic.replication_factor = -1
         replica = cls.CreatableReplicaAssignment(partition_index=0, broker_ids=list(brokers))
         topic.assignments = [replica]
-    code: int = client.call(cls(topics=[topic], timeout_ms=5000), 5).topics[0].error_code
+    code: int = client.call(cls(topics=[topic], timeout_ms=30_000), 5).topics[0].error_code
     return code
 
 
 def enlarge(client: WireClient, name: str, count: int) -> int:
     cls = CreatePartitionsRequest
     topic = cls.CreatePartitionsTopic(name=name, count=count, assignments=None)
-    code: int = client.call(cls(topics=[topic], timeout_ms=5000), 2).results[0].error_code
+    code: int = client.call(cls(topics=[topic], timeout_ms=30_000), 2).results[0].error_code
     return code
 
 
@@ -177,17 +180,17 @@ def test_throttle_holds_moves_back_and_is_lifted_while_they_run(
     client.create_topic(TOPIC, 1)
     for _ in range(8):
         client.produce(TOPIC, {0: batch_of([b"x" * 100_000])})
-    set_rate(client, 200_000)
+    set_rate(client, 20_000)
     wanted = move_all(client, dirs)
     started = time.monotonic()
-    wait_until(lambda: replicas(client, future=True) == wanted, 5, "the move is shown")
+    wait_until(lambda: replicas(client, future=True) == wanted, 30, "the move is shown")
     while time.monotonic() < started + 1.5:
         assert replicas(client) != wanted
-        wait_until(lambda: True, 1, "nothing")
+        hold(0.01)
 
     set_rate(client, 1 << 40)
 
-    wait_until(lambda: replicas(client) == wanted, 5, "it is moved")
+    wait_until(lambda: replicas(client) == wanted, 30, "it is moved")
 
 
 def test_deleted_topic_leaves_nothing_of_a_move(client: WireClient, dirs: list[str]) -> None:
@@ -197,12 +200,12 @@ def test_deleted_topic_leaves_nothing_of_a_move(client: WireClient, dirs: list[s
     set_rate(client, 1000)
     wanted = move_all(client, dirs)
     target = Path(wanted[TOPIC, 0])
-    wait_until(lambda: list(target.glob(f"{TOPIC}-0.*-future")), 5, "the move has begun")
+    wait_until(lambda: list(target.glob(f"{TOPIC}-0.*-future")), 30, "the move has begun")
 
-    request = DeleteTopicsRequest(topic_names=[TOPIC], timeout_ms=5000)
+    request = DeleteTopicsRequest(topic_names=[TOPIC], timeout_ms=30_000)
     assert client.call(request, 5).responses[0].error_code == 0
 
-    wait_until(lambda: not list(target.glob(f"{TOPIC}-0*")), 5, "it is gone")
+    wait_until(lambda: not list(target.glob(f"{TOPIC}-0*")), 30, "it is gone")
 
 
 def test_internal_topic_is_moved_and_its_coordinator_goes_on(
@@ -212,21 +215,28 @@ def test_internal_topic_is_moved_and_its_coordinator_goes_on(
 
     def committed() -> int | None:
         try:
-            (found,) = consumer.committed([TopicPartition(TOPIC, 0)], timeout=10)
+            (found,) = consumer.committed([TopicPartition(TOPIC, 0)], timeout=30)
         except KafkaException:  # no coordinator until its log is open again
             return None
         return int(found.offset)
+
+    def commits(offset: int) -> bool:
+        try:
+            consumer.commit(offsets=[TopicPartition(TOPIC, 0, offset)], asynchronous=False)
+        except KafkaException:
+            return False
+        return True
 
     client.create_topic(TOPIC, 1)
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "moved"})
     try:
         consumer.commit(offsets=[TopicPartition(TOPIC, 0, 7)], asynchronous=False)
         wanted = move_all(client, dirs)
-        wait_until(lambda: replicas(client) == wanted, 20, "all are moved")
-        consumer.commit(offsets=[TopicPartition(TOPIC, 0, 8)], asynchronous=False)
+        wait_until(lambda: replicas(client) == wanted, 60, "all are moved")
+        wait_until(lambda: commits(8), 60, "the coordinator serves again")
         broker.stop()
         broker.start()
-        wait_until(lambda: committed() == 8, 20, "the offset is there")
+        wait_until(lambda: committed() == 8, 60, "the offset is there")
     finally:
         consumer.close()
 
@@ -247,6 +257,6 @@ def test_move_of_a_topic_that_was_deleted_meanwhile_leaves_nothing_at_the_next_s
 
     broker.restart()
 
-    wait_until(lambda: not any(path.exists() for path in [*orphans, goes_on]), 10, "all is gone")
+    wait_until(lambda: not any(path.exists() for path in [*orphans, goes_on]), 30, "all is gone")
     with WireClient((broker.host, broker.port)) as connected:
-        wait_until(lambda: set(replicas(connected).values()) == {other}, 10, "the move has ended")
+        wait_until(lambda: set(replicas(connected).values()) == {other}, 30, "the move has ended")

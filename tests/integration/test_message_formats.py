@@ -228,17 +228,17 @@ def test_down_conversion_is_switched_while_running(client: WireClient, topic: st
     key = "message.downconversion.enable"
     assert not refused()
     alter(client, TOPIC, topic, key, "false")
-    wait_until(refused, 5)
+    wait_until(refused, 30)
     assert fetch(client, topic, 4).error_code == 0
     alter(client, TOPIC, topic, key, "true")
-    wait_until(lambda: not refused(), 5)
+    wait_until(lambda: not refused(), 30)
     alter(client, BROKER, "", f"log.{key}", "false")
     assert not refused()  # the topic has its own
     other = f"{topic}-other"
     client.create_topic(other)
-    wait_until(lambda: fetch(client, other, 3).error_code == ErrorCode.UNSUPPORTED_VERSION, 5)
+    wait_until(lambda: fetch(client, other, 3).error_code == ErrorCode.UNSUPPORTED_VERSION, 30)
     alter(client, BROKER, "", f"log.{key}", "true")
-    wait_until(lambda: fetch(client, other, 3).error_code == 0, 5)
+    wait_until(lambda: fetch(client, other, 3).error_code == 0, 30)
 
 
 def test_topic_of_an_older_format_is_written_and_read_by_every_version(client: WireClient) -> None:
@@ -255,7 +255,7 @@ def test_topic_of_an_older_format_is_written_and_read_by_every_version(client: W
     answer = produce(client, "older", builder.build(), 9)
     assert answer.error_code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
     alter(client, TOPIC, "older", "message.format.version", "2.7")
-    wait_until(lambda: produce(client, "older", builder.build(), 9).error_code == 0, 5)
+    wait_until(lambda: produce(client, "older", builder.build(), 9).error_code == 0, 30)
 
 
 def test_codec_of_the_topic_changes_while_running(client: WireClient, topic: str) -> None:
@@ -267,6 +267,6 @@ def test_codec_of_the_topic_changes_while_running(client: WireClient, topic: str
     assert stored_codec() == LZ4
     for name, codec in (("gzip", GZIP), ("zstd", ZSTD), ("uncompressed", 0), ("producer", LZ4)):
         alter(client, TOPIC, topic, "compression.type", name)
-        wait_until(lambda codec=codec: stored_codec() == codec, 5)
+        wait_until(lambda codec=codec: stored_codec() == codec, 30)
     values = {record.value for record in client.read_all(topic, 0)}
     assert values == {b"v" * 100}

@@ -12,7 +12,7 @@ from perf.cells import CELLS, Size
 
 pytestmark = pytest.mark.integration
 
-TOY = Size(0.1, 0.05, 5_000, 1_000, 0.2, 0.0)
+TOY = Size(0.5, 0.05, 5_000, 1_000, 0.2, 0.0)
 
 
 @pytest.fixture(scope="module")

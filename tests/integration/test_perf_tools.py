@@ -75,7 +75,7 @@ def test_messages_that_never_come_leave_the_run_incomplete(cluster, capsys):
     producer_perf.run(producer_options(cluster), lambda line: None)
     reader = ["--bootstrap-server", cluster, "--topic", "t", "--messages", "2501"]
 
-    assert consumer_perf.main([*reader, "--timeout", "200"]) == 0
+    assert consumer_perf.main([*reader, "--timeout", "3000"]) == 0
 
     header, warning, line = capsys.readouterr().out.splitlines()
     assert header == consumer_perf.HEADER

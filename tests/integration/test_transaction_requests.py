@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -62,7 +61,7 @@ class Producer:
             answers.append(ask())
             return code_of(answers[-1]) not in RETRIABLE
 
-        wait_until(is_ready, 15, "the coordinator is ready")
+        wait_until(is_ready, 60, "the coordinator is ready")
         assert code_of(answers[-1]) == 0, answers[-1]
         return answers[-1]
 
@@ -94,7 +93,7 @@ class Producer:
         request = cls(
             transactional_id=self.name,
             acks=-1,
-            timeout_ms=5000,
+            timeout_ms=30_000,
             topic_data=[
                 cls.TopicProduceData(
                     name=topic, partition_data=[cls.PartitionProduceData(index=0, records=data)]
@@ -194,7 +193,7 @@ def test_open_transaction_is_hidden_until_its_marker(client, broker):
     )
 
     producer.end(commit=True)
-    wait_until(lambda: latest(client, "hidden", committed=True) == 4, 10, "the marker is there")
+    wait_until(lambda: latest(client, "hidden", committed=True) == 4, 60, "the marker is there")
     assert values(fetch(client, "hidden", 0, committed=True)) == [b"plain", b"a", b"b"]
     (row,) = described(client, "hidden")
     assert (row.current_txn_start_offset, row.last_sequence) == (-1, 1)
@@ -209,17 +208,15 @@ def test_waiting_reader_is_told_of_an_abort(client, broker):
         cls = FetchRequest
         part = cls.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
         request = cls(
-            max_wait_ms=8000,
+            max_wait_ms=120_000,
             min_bytes=1,
             max_bytes=1 << 20,
             isolation_level=1,
             topics=[cls.FetchTopic(topic="aborted", partitions=[part])],
         )
-        started = time.monotonic()
         reader.send(request, 11)
         producer.end(commit=False)
-        reader.receive()
-        assert time.monotonic() - started < 5, "the marker wakes it"
+        reader.receive()  # the marker wakes it: its client waits for less than it does
 
     seen = fetch(client, "aborted", 0, committed=True)
     assert [(t.producer_id, t.first_offset) for t in seen.aborted_transactions] == [
@@ -252,7 +249,7 @@ def test_second_protocol_adds_the_partition_by_producing(client, broker):
         producer.end(commit=number != 1, version=5)
 
     assert producer.epoch == epoch + 3
-    wait_until(lambda: latest(client, "second", committed=True) == 6, 10, "the markers are there")
+    wait_until(lambda: latest(client, "second", committed=True) == 6, 60, "the markers are there")
     seen = fetch(client, "second", 0, committed=True)
     assert [(t.producer_id, t.first_offset) for t in seen.aborted_transactions] == [
         (producer.id, 2)
@@ -277,9 +274,9 @@ def test_transactions_survive_the_end_of_every_io_worker(client, broker):
         except AssertionError:
             return False
 
-    wait_until(stable, 15, "the log is open again")
+    wait_until(stable, 60, "the log is open again")
     producer.end(commit=False)
-    wait_until(lambda: latest(client, "killed", committed=True) == 2, 15, "the marker is there")
+    wait_until(lambda: latest(client, "killed", committed=True) == 2, 60, "the marker is there")
     seen = fetch(client, "killed", 0, committed=True)
     assert [(t.producer_id, t.first_offset) for t in seen.aborted_transactions] == [
         (producer.id, 0)

@@ -163,7 +163,7 @@ def test_large_group_is_assigned_in_time_for_each_of_its_joins(assignor: str) ->
     assert find is not None
     topic = b"t" * 16
     specs = {f"m{n}": MemberSpec(frozenset({topic}), None, {}) for n in range(300)}
-    fastest = min(_seconds(time.perf_counter, lambda: find(specs, {topic: 1000})) for _ in range(3))
+    fastest = min(_seconds(time.process_time, lambda: find(specs, {topic: 1000})) for _ in range(3))
 
     assert fastest < 0.1
 
