@@ -14,21 +14,25 @@ from typing import NamedTuple
 from kbroker.adopt.errors import Refusal
 from kbroker.adopt.metadata_log import DIRECTORY as METADATA_DIRECTORY
 from kbroker.config.properties import PropertiesError, read_properties
-from kbroker.controller.topics import check_name
+from kbroker.controller.topics import PARTITIONS_MAX, check_name
 from kbroker.errors import WireError
 from kbroker.storage.checkpoint import CorruptCheckpointError, OffsetCheckpoint, TopicPartition
 from kbroker.storage.formats import (
     CLEANER_CHECKPOINT,
     DELETE_DIR_SUFFIX,
     FUTURE_DIR_SUFFIX,
+    LOCK_NAME,
     LOG_START_CHECKPOINT,
+    META_NAME,
     RECOVERY_POINT_CHECKPOINT,
     STRAY_DIR_SUFFIX,
     parse_partition_dir,
 )
-from kbroker.supervisor.data_dirs import LOCK_NAME, META_NAME
+from kbroker.storage.log_dir import holds_segments
 from kbroker.uuids import parse_uuid
 
+# Directories of partitions that mean nothing to a broker.
+_PASSING_SUFFIXES = (DELETE_DIR_SUFFIX, STRAY_DIR_SUFFIX, FUTURE_DIR_SUFFIX)
 ZOOKEEPER_META, KRAFT_META = "0", "1"
 # What a file system or a backup leaves at the top of a volume.
 _HARMLESS = frozenset({"lost+found", ".snapshot", ".snapshots"})
@@ -61,8 +65,8 @@ class LogDirectory:
         "recovery_points",
     )
 
-    def __init__(self, path: str) -> None:
-        """Raises Refusal, OSError."""
+    def __init__(self, path: str, *, logs_only: bool = False) -> None:
+        """logs_only: what has no log in it is passed over. Raises Refusal, OSError."""
         self.path = path
         if not os.path.isdir(path):
             what = "not a directory" if os.path.exists(path) else "no such directory"
@@ -78,7 +82,7 @@ class LogDirectory:
         self.left_alone: dict[str, str] = {}
         with os.scandir(path) as entries:
             for entry in sorted(entries, key=lambda one: one.name):
-                if entry.is_dir():
+                if entry.is_dir() and not (logs_only and self._has_no_log(entry)):
                     self._sort(entry)
         missing = sorted(self.recovery_points.keys() - self.partitions.keys() - self._passing())
         if missing:
@@ -88,6 +92,15 @@ class LogDirectory:
                 f"{_and_others(missing)}; copy the directory again while the broker is stopped. If"
                 " the topic was deleted, remove its line from that file"
             )
+
+    def _has_no_log(self, entry: os.DirEntry[str]) -> bool:
+        """Whether nothing says that there is or was a log in it."""
+        key = parse_partition_dir(entry.name)
+        if key is None:
+            return not entry.name.endswith(_PASSING_SUFFIXES)
+        if key in self.recovery_points:
+            return False
+        return not is_topic_name(key[0]) or not holds_segments(entry.path)
 
     def _sort(self, entry: os.DirEntry[str]) -> None:
         name = entry.name
@@ -105,6 +118,11 @@ class LogDirectory:
                 raise Refusal(
                     f"{entry.path}: not the directory of a partition; a data directory holds"
                     " nothing else. Move it away, or name the directory that is Kafka's"
+                )
+            if key[1] >= PARTITIONS_MAX:
+                raise Refusal(
+                    f"{entry.path}: a topic has at most {PARTITIONS_MAX} partitions here; move the"
+                    " directory away"
                 )
             self.partitions[key] = entry.path
 
@@ -155,9 +173,12 @@ def read_identity(path: str) -> Identity:
     return Identity(version, int(broker), cluster_id, directory_id)
 
 
-def read_directories(paths: Sequence[str]) -> list[LogDirectory]:
-    """All of one broker's directories, which must agree. Raises Refusal, OSError."""
-    found = [LogDirectory(path) for path in paths]
+def read_directories(paths: Sequence[str], *, logs_only: bool = False) -> list[LogDirectory]:
+    """All of one broker's directories, which must agree. Raises Refusal, OSError.
+
+    logs_only: what has no log in it is passed over, not refused.
+    """
+    found = [LogDirectory(path, logs_only=logs_only) for path in paths]
     first = found[0]
     for other in found[1:]:
         for name in ("cluster_id", "broker_id", "version"):

@@ -13,9 +13,13 @@ from kbroker.metastore import paths
 from kbroker.metastore.embedded import FILE_NAME
 from kbroker.metastore.store import Store
 from kbroker.storage.checkpoint import TopicPartition
-from kbroker.storage.formats import QUARANTINE_MARKER, STRAY_DIR_SUFFIX, partition_dir_name
+from kbroker.storage.formats import (
+    CLEAN_SHUTDOWN_NAME,
+    QUARANTINE_MARKER,
+    STRAY_DIR_SUFFIX,
+    partition_dir_name,
+)
 from kbroker.storage.log_dir import scan_partitions
-from kbroker.supervisor.data_dirs import CLEAN_SHUTDOWN_NAME
 
 _OWN_SETTINGS = frozenset(key.name for _, keys in own.SECTIONS for key in keys)
 METADATA_TOPIC = "__cluster_metadata"

@@ -86,7 +86,24 @@ def make_plan(
     zookeeper: where a Kafka in ZooKeeper mode keeps settings, which are not known without it.
     missing_begin_empty: partitions that are not here are made anew, instead of a Refusal.
     """
-    directories = read_directories(log_dirs)
+    return plan_for(
+        read_directories(log_dirs),
+        metadata_log_dir=metadata_log_dir,
+        zookeeper=zookeeper,
+        missing_begin_empty=missing_begin_empty,
+        progress=progress,
+    )
+
+
+def plan_for(
+    directories: list[LogDirectory],
+    *,
+    metadata_log_dir: str | None = None,
+    zookeeper: str | None = None,
+    missing_begin_empty: bool = False,
+    progress: Progress = lambda _text: None,
+) -> Plan:
+    """As ``make_plan``, of directories that were read."""
     plan = Plan(directories[0].identity, directories)
     metadata = find_metadata(directories, metadata_log_dir)
     if metadata is None and zookeeper is not None:

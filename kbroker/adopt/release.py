@@ -6,11 +6,11 @@ import os
 from collections.abc import Callable, Sequence
 
 from kbroker.adopt import to_kraft
+from kbroker.adopt.at_start import RELEASED_SUFFIX
 from kbroker.adopt.directories import held
 from kbroker.adopt.errors import Refusal, Unfinished, Usage
 from kbroker.adopt.holdings import Holdings
 from kbroker.adopt.register import store_place
-from kbroker.controller.adoption import RELEASED_SUFFIX
 from kbroker.metastore.embedded import FILE_NAME
 from kbroker.storage.files import sync_directory
 from kbroker.storage.log_dir import scan_futures

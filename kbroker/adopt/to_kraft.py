@@ -19,7 +19,7 @@ from kbroker.adopt.metadata_log import DIRECTORY, SNAPSHOT_FOOTER, SNAPSHOT_HEAD
 from kbroker.protocol.message import Message
 from kbroker.record.builder import BatchBuilder
 from kbroker.storage.files import replace_file, sync_directory
-from kbroker.supervisor.data_dirs import META_NAME
+from kbroker.storage.formats import META_NAME
 from kbroker.uuids import new_uuid, parse_uuid, uuid_text
 
 BOOTSTRAP = "bootstrap.checkpoint"

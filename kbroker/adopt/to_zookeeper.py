@@ -17,7 +17,7 @@ from kbroker.adopt.zookeeper import Nodes, check, check_alone, connected
 from kbroker.controller.persistence import PRODUCER_ID_BLOCK_SIZE
 from kbroker.metastore import paths
 from kbroker.storage.files import replace_file
-from kbroker.supervisor.data_dirs import META_NAME
+from kbroker.storage.formats import META_NAME
 
 CHANGES = "/config/changes"
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
-from kbroker.controller.adoption import Adopted
 from kbroker.controller.slots import SlotBook
 from kbroker.controller.state import ClusterState, PartitionState, TopicState
 from kbroker.controller.topics import Assignment, NewTopic
@@ -19,6 +18,13 @@ log = logging.getLogger(__name__)
 
 NO_SLOT = -1
 PRODUCER_ID_BLOCK_SIZE = 1000
+
+
+class Adopted(NamedTuple):
+    """A topic found on disk. ``leader_epochs``: of partitions whose logs have any."""
+
+    topic: NewTopic
+    leader_epochs: dict[int, int]
 
 
 class WrongCluster(Exception):

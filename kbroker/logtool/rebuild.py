@@ -20,7 +20,9 @@ from kbroker.logtool.targets import UsageError
 from kbroker.storage.files import remove_if_present, sync_directory, sync_file
 from kbroker.storage.formats import (
     INDEX_SUFFIX,
+    LOCK_NAME,
     LOG_SUFFIX,
+    META_NAME,
     SEGMENT_SUFFIXES,
     TEMPORARY_SUFFIX,
     TIME_INDEX_SUFFIX,
@@ -35,7 +37,7 @@ from kbroker.storage.txn_index import (
     read_entries,
     write_anew,
 )
-from kbroker.supervisor.data_dirs import LOCK_NAME, META_NAME, try_lock
+from kbroker.supervisor.data_dirs import try_lock
 
 _OFFSET_ENTRY_BYTES, _TIME_ENTRY_BYTES = 8, 12
 # The smallest entry of a log: a message of format 0 without key and value.

@@ -15,6 +15,7 @@ from kbroker.storage.formats import (
     LEADER_EPOCH_CHECKPOINT,
     LOG_START_CHECKPOINT,
     LOG_SUFFIX,
+    META_NAME,
     PARTITION_METADATA,
     RECOVERY_POINT_CHECKPOINT,
     SEGMENT_SUFFIXES,
@@ -28,7 +29,6 @@ from kbroker.storage.formats import (
     parse_partition_dir,
     segment_name,
 )
-from kbroker.supervisor.data_dirs import META_NAME
 
 OFFSET_CHECKPOINTS = (
     RECOVERY_POINT_CHECKPOINT,

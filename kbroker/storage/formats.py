@@ -34,6 +34,10 @@ TXN_INDEX_CHECKPOINT = "txn-index-checkpoint"
 # Present while a partition is held offline because its files are damaged below the recovery point.
 QUARANTINE_MARKER = "quarantine.txt"
 
+# Of a data directory: whose it is, that the last stop was in order, that a broker is using it.
+META_NAME = "meta.properties"
+CLEAN_SHUTDOWN_NAME = ".kafka_cleanshutdown"
+LOCK_NAME = ".lock"
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
 LOG_START_CHECKPOINT = "log-start-offset-checkpoint"
 HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"

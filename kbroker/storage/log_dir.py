@@ -29,9 +29,11 @@ from kbroker.storage.formats import (
     QUARANTINE_MARKER,
     RECOVERY_POINT_CHECKPOINT,
     STRAY_DIR_SUFFIX,
+    base_offset_of,
     parse_future_dir,
     parse_partition_dir,
     partition_dir_name,
+    segment_name,
 )
 from kbroker.storage.partition_metadata import (
     CorruptMetadataError,
@@ -73,6 +75,14 @@ def scan_futures(directory: str) -> dict[TopicPartition, list[str]]:
             if parsed is not None and entry.is_dir(follow_symlinks=False):
                 found.setdefault(parsed, []).append(entry.path)
     return found
+
+
+def holds_segments(directory: str) -> bool:
+    """Whether a partition's directory has a log file. Raises OSError."""
+    return any(
+        (base := base_offset_of(name)) is not None and name == segment_name(base, LOG_SUFFIX)
+        for name in os.listdir(directory)
+    )
 
 
 def _holds_records(directory: str) -> bool:

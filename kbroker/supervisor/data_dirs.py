@@ -17,14 +17,12 @@ from kbroker.config.loader import BrokerConfig
 from kbroker.config.properties import PropertiesError, read_properties
 from kbroker.errors import ConfigError
 from kbroker.storage.files import make_directories, replace_file, sync_directory
+from kbroker.storage.formats import CLEAN_SHUTDOWN_NAME, LOCK_NAME, META_NAME
 from kbroker.storage.log_dir import scan_partitions
 from kbroker.uuids import new_uuid, uuid_text
 
 log = logging.getLogger(__name__)
 
-META_NAME = "meta.properties"
-CLEAN_SHUTDOWN_NAME = ".kafka_cleanshutdown"
-LOCK_NAME = ".lock"
 # A killed broker's processes are gone a moment after its supervisor; a start right behind it waits
 # that long.
 LOCK_WAIT_S = 2.0
@@ -172,8 +170,7 @@ def _check_store(configured: list[str], metas: dict[str, dict[str, str]]) -> Non
             ",".join(left_out),
             f"a directory that can be used: {FILE_NAME}, the broker's metadata, is in none of the"
             f" others. Mend it, or copy that file from a backup into {next(iter(metas))}; or take"
-            " it out of log.dirs, to go on without its partitions, which then begin empty, and with"
-            " the default settings of topics",
+            " it out of log.dirs, to go on without its partitions and the settings of topics",
         )
 
 
@@ -181,16 +178,20 @@ def _check_kafka(configured: list[str], usable: list[str]) -> None:
     """Refuse, before anything is changed, what kbroker-adopt has to take over first. Raises
     ConfigError.
     """
-    from kbroker.controller.adoption import NotAdopted, refuse_kafkas
+    from kbroker.adopt.at_start import look_at_topics, refuse_kafkas
+    from kbroker.adopt.errors import Refusal
     from kbroker.metastore.embedded import FILE_NAME
 
-    if any(os.path.exists(os.path.join(path, FILE_NAME)) for path in usable):
-        return
+    shown = ",".join(configured)
     try:
+        if any(os.path.exists(os.path.join(path, FILE_NAME)) for path in usable):
+            return
         refuse_kafkas(configured)
-    except NotAdopted as error:
-        shown = ",".join(configured)
+        look_at_topics(usable)
+    except Refusal as error:
         raise ConfigError("log.dirs", shown, f"directories of kbroker ({error})") from error
+    except OSError as error:
+        raise ConfigError("log.dirs", shown, f"directories that can be read ({error})") from error
 
 
 def _read_meta(path: str) -> dict[str, str]:

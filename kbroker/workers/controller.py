@@ -12,15 +12,10 @@ import time
 from typing import Any
 
 from kbroker._ext.partition_table import region_size
+from kbroker.adopt.at_start import look_at_topics, refuse_kafkas, topics_to_serve
+from kbroker.adopt.errors import Refusal
 from kbroker.config.loader import BrokerConfig
 from kbroker.controller import persistence
-from kbroker.controller.adoption import (
-    Adopted,
-    NotAdopted,
-    find_topics,
-    first_producer_id,
-    refuse_kafkas,
-)
 from kbroker.controller.config_admin import ConfigAdmin
 from kbroker.controller.publisher import Publisher
 from kbroker.controller.slots import NoFreeSlot, SlotBook
@@ -30,7 +25,6 @@ from kbroker.controller.topic_admin import TopicAdmin
 from kbroker.ipc.process_table import READY, STATE, Address, ProcessKind
 from kbroker.metastore.embedded import FILE_NAME, EmbeddedStore
 from kbroker.metastore.store import Store, StoreFailed
-from kbroker.uuids import new_uuid
 from kbroker.workers.base import EXIT_CANNOT_START, Worker
 
 log = logging.getLogger(__name__)
@@ -46,23 +40,25 @@ class ControllerWorker(Worker):
         context = self.context
         state = ClusterState(context.broker_id, context.cluster_id)
         try:
-            place = store_directory(list(context.clean_start))
-            if not os.path.exists(os.path.join(place, FILE_NAME)):
+            places = list(context.clean_start)
+            place = store_directory(places)
+            found = None
+            has_store = os.path.exists(os.path.join(place, FILE_NAME))
+            if not has_store:
                 refuse_kafkas(self.config.log_dirs)
+                found = look_at_topics(places)
             store: Store = EmbeddedStore(place)
             slots = self._slot_book()
             endpoints = advertised_endpoints(self.config, self._bound_ports())
             rack = self.config["broker.rack"]
-            adopted: list[Adopted] = []
-            first_id = 0
-            if persistence.is_empty(store):
-                log_dirs = self.config.log_dirs
-                first_id = first_producer_id(log_dirs)
-                adopted = find_topics(log_dirs, state.broker_id, new_uuid)
+            if has_store and persistence.is_empty(store):
+                found = look_at_topics(places)  # a first start was interrupted
+            adopted = [] if found is None else topics_to_serve(found)
+            first_id = 0 if found is None else found.next_producer_id
             now_ms = time.time_ns() // 1_000_000
             persistence.register(store, state, endpoints, rack, now_ms, adopted, first_id)
             persistence.load(store, state, slots)
-        except (StoreFailed, persistence.WrongCluster, NoFreeSlot, NotAdopted) as error:
+        except (StoreFailed, persistence.WrongCluster, NoFreeSlot, Refusal, OSError) as error:
             log.error("the controller cannot start: %s", error)
             raise SystemExit(EXIT_CANNOT_START) from error
         except (ValueError, KeyError, TypeError) as error:

@@ -19,6 +19,8 @@ TOPIC_ID = bytes(range(16))
 def make_partition(data_dir, name, topic_id=None, last_epoch=None):
     path = data_dir / name
     path.mkdir(parents=True)
+    # As the supervisor has written it by the time a controller starts.
+    (data_dir / "meta.properties").write_text("version=0\nbroker.id=0\ncluster.id=test-cluster\n")
     (path / "00000000000000000000.log").touch()
     if topic_id is not None:
         write_partition_metadata(str(path), topic_id)
@@ -40,6 +42,7 @@ def image(harness):
 def test_topics_on_disk_are_adopted_once(harness):
     data_dir = harness.data_dir
     make_partition(data_dir, "old-0")
+    make_partition(data_dir, "old-1")
     make_partition(data_dir, "old-2", last_epoch=7)
     make_partition(data_dir, "with.id-0", TOPIC_ID)
     make_partition(data_dir, "gone-0.0123456789abcdef0123456789abcdef-delete")
@@ -89,12 +92,14 @@ def test_producer_ids_on_disk_are_not_given_again(harness):
     assert harness.call("allocate_producer_ids")["first"] > 4321
 
 
-@pytest.mark.parametrize("reason", ["kraft", "released"])
+@pytest.mark.parametrize("reason", ["kraft", "released", "partition missing"])
 def test_data_of_kafka_is_left_to_kbroker_adopt(harness, reason):
-    """Its settings are in the directory; a start without them could delete data."""
+    """Its settings are in the directory, or it is not whole: to be served it needs a decision."""
     make_partition(harness.data_dir, "t-0")
     if reason == "kraft":
         make_partition(harness.data_dir, "__cluster_metadata-0")
+    elif reason == "partition missing":
+        make_partition(harness.data_dir, "t-2")
     else:
         (harness.data_dir / f"{FILE_NAME}.released").touch()
     harness.start_controller()

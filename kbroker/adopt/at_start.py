@@ -1,0 +1,99 @@
+"""A start beside no metadata store: topics that are on disk, of a Kafka or of a kbroker whose
+metadata is lost.
+
+They are looked at as ``kbroker-adopt`` does, with the same code, and refused for the same reasons:
+what that command would not take cannot be served either. Settings of topics were in the store that
+is missing: nothing is deleted until they are given again. A broker that has metadata adopts
+nothing: what it does not know it leaves alone. A start goes by the directories alone; what needs
+another source (Kafka's metadata log, ZooKeeper) or a decision of the user is left to the command.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+
+from kbroker.adopt.directories import read_directories
+from kbroker.adopt.errors import Refusal
+from kbroker.adopt.metadata_log import DIRECTORY as METADATA_DIRECTORY
+from kbroker.adopt.plan import Plan, plan_for
+from kbroker.controller.persistence import Adopted
+from kbroker.controller.topics import NewTopic
+from kbroker.metastore.embedded import FILE_NAME as STORE_NAME
+from kbroker.storage.checkpoint import CorruptCheckpointError, OffsetCheckpoint
+from kbroker.storage.formats import RECOVERY_POINT_CHECKPOINT
+from kbroker.storage.log_dir import holds_segments, scan_partitions
+
+log = logging.getLogger(__name__)
+
+# What kbroker-adopt --back-to makes of a store's name.
+RELEASED_SUFFIX = ".released"
+
+
+def refuse_kafkas(log_dirs: Sequence[str]) -> None:
+    """Raises Refusal if there is a metadata log, or if Kafka was told of what is here."""
+    for log_dir in log_dirs:
+        released = os.path.join(log_dir, f"{STORE_NAME}{RELEASED_SUFFIX}")
+        if os.path.exists(released):
+            raise Refusal(
+                f"{log_dir} was given back to Apache Kafka; if Kafka has run since, take it over"
+                f" with kbroker-adopt, else rename {released} to {STORE_NAME}"
+            )
+        if os.path.isdir(os.path.join(log_dir, METADATA_DIRECTORY)):
+            raise Refusal(
+                f"{log_dir} was written by Apache Kafka and holds its metadata; take it over with"
+                f" {_command(log_dirs)}"
+            )
+
+
+def look_at_topics(log_dirs: Sequence[str]) -> Plan | None:
+    """What is in the directories that hold logs, None when none does. Changes nothing.
+
+    Raises Refusal for what kbroker-adopt refuses, OSError.
+    """
+    holding = [path for path in log_dirs if _holds_logs(path)]
+    if not holding:
+        return None
+    try:
+        return plan_for(read_directories(holding, logs_only=True))
+    except Refusal as refusal:
+        raise Refusal(f"{refusal}. {_command(log_dirs)} --dry-run looks again") from refusal
+
+
+def topics_to_serve(plan: Plan) -> list[Adopted]:
+    """The topics of a plan, for a new store to begin with."""
+    adopted = []
+    replicas = [plan.identity.broker_id]
+    for topic in plan.topics:
+        log.warning(
+            "topic %s with %d partitions was found on disk and is served again; its settings are"
+            " not known, so nothing of it is deleted: set those it had with kafka-configs",
+            topic.name,
+            topic.partition_count,
+        )
+        assignment = dict.fromkeys(range(topic.partition_count), replicas)
+        new = NewTopic(topic.name, topic.topic_id, assignment, topic.config)
+        adopted.append(Adopted(new, topic.leader_epochs))
+    return adopted
+
+
+def _command(log_dirs: Sequence[str]) -> str:
+    return f"kbroker-adopt --log-dirs {','.join(log_dirs)}"
+
+
+def _holds_logs(log_dir: str) -> bool:
+    """Whether there is a log in a data directory, or should be."""
+    try:
+        if OffsetCheckpoint(log_dir, RECOVERY_POINT_CHECKPOINT).read():
+            return True
+    except CorruptCheckpointError:
+        return True
+    except OSError as error:
+        log.error("%s cannot be searched for topics: %s", log_dir, error)
+        return False
+    try:
+        found = scan_partitions(log_dir)
+    except FileNotFoundError:
+        return False  # made when the first partition is
+    return any(holds_segments(os.path.join(log_dir, f"{name}-{number}")) for name, number in found)

@@ -1,0 +1,186 @@
+"""A start on directories that ``kbroker-adopt`` has not seen: what it refuses, without a trace."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from doubles.kraft_dirs import (
+    CLUSTER_ID,
+    TOPIC_ID,
+    all_files,
+    kraft_dir,
+    write_log,
+    write_meta,
+    zookeeper_dir,
+)
+
+from kbroker.adopt.at_start import look_at_topics
+from kbroker.cli.adopt import EXIT_REFUSED, main
+from kbroker.config.loader import BrokerConfig
+from kbroker.errors import ConfigError
+from kbroker.metastore.embedded import EmbeddedStore
+from kbroker.record.builder import BatchBuilder
+from kbroker.supervisor.data_dirs import DataDirs
+
+pytestmark = pytest.mark.unit
+
+
+def start(*directories):
+    return DataDirs.open(BrokerConfig({"log.dirs": ",".join(map(str, directories))}))
+
+
+def cut_short(directory):
+    log = directory / "orders-0" / f"{0:020}.log"
+    log.write_bytes(log.read_bytes()[:-1])
+
+
+def cut_short_without_checkpoint(directory):
+    (directory / "recovery-point-offset-checkpoint").unlink()
+    cut_short(directory)
+
+
+def segment_lost(directory):
+    log = directory / "orders-0" / f"{0:020}.log"
+    data = log.read_bytes()
+    (directory / "orders-0" / f"{4:020}.log").write_bytes(data[4 * len(data) // 5 :])
+    log.write_bytes(data[: 2 * len(data) // 5])
+
+
+def log_lost(directory):
+    (directory / "orders-0" / f"{0:020}.log").unlink()
+
+
+def all_logs_lost(directory):
+    shutil.rmtree(directory / "orders-0")
+
+
+def partition_lost(directory):
+    """As if one of several data directories had not been named."""
+    write_log(directory, "orders-2", None)
+
+
+def identity_lost(directory):
+    (directory / "meta.properties").unlink()
+
+
+def identity_incomplete(directory):
+    (directory / "meta.properties").write_text("version=0\nbroker.id=1\n")
+
+
+def version_unknown(directory):
+    write_meta(directory, 2)
+
+
+def metadata_elsewhere(directory):
+    """KRaft with a metadata.log.dir of its own, which has the topics' settings."""
+    write_meta(directory)
+
+
+def checkpoint_damaged(directory):
+    (directory / "recovery-point-offset-checkpoint").write_text("0\n9\n")
+
+
+def cleaner_checkpoint_damaged(directory):
+    """A log that was compacted would be cut at its first gap."""
+    (directory / "cleaner-offset-checkpoint").write_text("0\n9\n")
+
+
+def older_topic_of_the_same_name(directory):
+    for number, topic_id in ((1, TOPIC_ID), (2, bytes(16))):
+        write_log(directory, f"orders-{number}", topic_id)
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (cut_short, "it ends at offset 4, but was synced up to 5"),
+        (cut_short_without_checkpoint, "although the broker was stopped in order"),
+        (segment_lost, "it ends at offset 2, the next file begins at 4"),
+        (log_lost, "no .log file is left"),
+        (all_logs_lost, "orders-0: missing, although"),
+        (partition_lost, "orders-1: missing"),
+        (identity_lost, "meta.properties: missing"),
+        (identity_incomplete, "it does not name a broker.id and a cluster.id"),
+        (version_unknown, "version '2' is not known"),
+        (metadata_elsewhere, "--metadata-log-dir"),
+        (checkpoint_damaged, "9 entries announced"),
+        (cleaner_checkpoint_damaged, "9 entries announced"),
+        (older_topic_of_the_same_name, "topic id"),
+    ],
+)
+def test_what_kbroker_adopt_refuses_is_not_served_either(tmp_path, capsys, damage, told):
+    """Served, it would go on without records that somebody still has, or give offsets twice."""
+    directory = zookeeper_dir(tmp_path)
+    damage(directory)
+    before = all_files(directory)
+
+    with pytest.raises(ConfigError) as refusal:
+        start(directory)
+
+    assert told in str(refusal.value)
+    assert f"kbroker-adopt --log-dirs {directory} --dry-run" in str(refusal.value)
+    assert all_files(directory) == before
+    assert main(["--log-dirs", str(directory)]) == EXIT_REFUSED
+    assert told in capsys.readouterr().err
+
+
+def test_partition_in_two_directories_is_refused(tmp_path):
+    first = zookeeper_dir(tmp_path / "a")
+    second = zookeeper_dir(tmp_path / "b")
+
+    with pytest.raises(ConfigError, match="b/orders-0: the partition is in"):
+        start(first, second)
+
+
+def test_directories_of_kraft_and_zookeeper_mode_are_refused(tmp_path):
+    first = zookeeper_dir(tmp_path / "a")
+    write_meta(tmp_path / "b")
+    write_log(tmp_path / "b", "payments-0", TOPIC_ID)
+
+    with pytest.raises(ConfigError, match="not of one broker"):
+        start(first, tmp_path / "b")
+
+
+def test_directory_that_was_stopped_in_order_is_taken(tmp_path):
+    """With what else may lie there: a new directory, files of other programs."""
+    directory = zookeeper_dir(tmp_path / "data")
+    (directory / "photos").mkdir()
+    (directory / "backup-2024").mkdir()
+    (tmp_path / "new").mkdir()
+
+    dirs = start(directory, tmp_path / "new")
+    dirs.release()
+
+    assert (dirs.broker_id, dirs.cluster_id) == (1, CLUSTER_ID)
+
+
+def test_metadata_of_kbroker_is_not_asked_twice(tmp_path):
+    """What the broker itself keeps offline must not keep it from serving the rest."""
+    directory = zookeeper_dir(tmp_path)
+    cut_short(directory)
+    EmbeddedStore(str(directory)).close()
+
+    start(directory).release()
+
+
+def test_adopted_directory_of_kraft_starts(tmp_path):
+    directory = kraft_dir(tmp_path)
+    assert main(["--log-dirs", str(directory)]) == 0
+
+    start(directory).release()
+
+
+def test_producer_ids_are_found_in_logs_without_snapshots(tmp_path):
+    """An id that is given again has its first records dropped as duplicates."""
+    directory = zookeeper_dir(tmp_path)
+    for snapshot in (directory / "orders-0").glob("*.snapshot"):
+        snapshot.unlink()
+    builder = BatchBuilder(base_offset=5, producer_id=7_000_000, producer_epoch=0, base_sequence=0)
+    builder.append(b"value", b"key", 1005)
+    with Path(directory / "orders-0" / f"{0:020}.log").open("ab") as log:
+        log.write(builder.build())
+
+    plan = look_at_topics([str(directory)])
+
+    assert plan is not None
+    assert plan.next_producer_id > 7_000_000
