@@ -79,9 +79,9 @@ def test_small_request_is_answered_between_the_pieces(harness):
     serving(harness)
     large, small = connect(harness), connect(harness)
     large.send(fetch(0))
-    first = turn(harness)
+    sent = turn(harness)
     small.send(METADATA)
-    second = turn(harness)
 
-    assert drain(small) > 0
-    assert first + second < BATCH_BYTES, "the large answer is still on its way"
+    while not drain(small):  # a busy kernel may deliver a turn later
+        sent += turn(harness)
+        assert sent < BATCH_BYTES, "the large answer is no longer on its way"
