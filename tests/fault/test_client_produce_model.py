@@ -43,6 +43,7 @@ class ModelBroker:
         self.next: dict[int, int] = {}
         self.recent: dict[int, list[int]] = {n: [] for n in range(partitions)}
         self.faults = 0
+        self.draws = 0
         self.server = FakeBroker(
             {
                 ApiKey.METADATA: self.metadata,
@@ -85,7 +86,9 @@ class ModelBroker:
         return ProduceResponse(responses=[topic])
 
     def fails(self) -> bool:
-        failing = self.random.random() < self.rate
+        self.draws += 1
+        # One for sure, whatever the seed.
+        failing = self.random.random() < self.rate or (self.rate > 0 and self.draws == 50)
         self.faults += failing
         return failing
 

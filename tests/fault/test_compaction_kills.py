@@ -56,10 +56,8 @@ def read_all(broker: Broker, partition: int) -> list[tuple[int, bytes, bytes | N
 
 @pytest.mark.parametrize("victims", [(CLEANER,), IO_WORKERS, (CLEANER, *IO_WORKERS)])
 def test_kills_during_compaction_lose_no_last_value(
-    tmp_path: Path, victims: tuple[tuple[str, int], ...]
+    tmp_path: Path, victims: tuple[tuple[str, int], ...], seed: int
 ) -> None:
-    seed = random.randrange(1 << 30)
-    print(f"seed {seed}")
     draw = random.Random(seed)
     last: dict[tuple[int, bytes], tuple[int, bytes | None]] = {}
     failures: list[object] = []
