@@ -12,7 +12,8 @@ import logging
 import mmap
 import os
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from kbroker._ext.log_append import LogAppender
@@ -38,7 +39,8 @@ from kbroker.storage.log_dir import CHECKPOINTS, LogDir, scan_deleted
 from kbroker.storage.log_host import LogIdentity
 from kbroker.storage.partition_log import PartitionLog
 from kbroker.storage.placement import Placement
-from kbroker.storage.recovery import LoadOptions, load_epochs, load_log
+from kbroker.storage.recovery import LoadOptions, load_epochs
+from kbroker.storage.recovery_threads import OpenRequest, PlacedLog, loading, threads_per_dir
 from kbroker.storage.replica_moves import ReplicaMoves
 from kbroker.storage.retention import RetentionPolicy
 from kbroker.storage.schedule import INTERVAL_KEYS, PRODUCER_EXPIRY, RETENTION, Schedule
@@ -57,6 +59,8 @@ FAILING, FAILED = 2, 1
 FAILED_ELSEWHERE = "a write or sync in it has failed since the broker was started"
 # From so many logs on it is faster to sync the whole file system first.
 SYNC_AT_ONCE_MIN = 16
+
+RECOVERY_THREADS = "num.recovery.threads.per.data.dir"
 
 # One checkpoint's lines, by directory.
 Lines = list[tuple[LogDir, dict[TopicPartition, int]]]
@@ -103,6 +107,8 @@ class LogManager:
         )
         self.moves = ReplicaMoves(self, self._dirs, self._background.inline)
         self._logs: dict[int, PartitionLog] = {}
+        # Within ``recovering``: logs that are being loaded, by slot; None: it was refused.
+        self._placed: dict[int, PlacedLog | None] = {}
         # Why a slot cannot be served: the directory failed, or the log is damaged.
         self._offline: dict[int, str] = {}
         self._flush_queue: deque[PartitionLog] = deque()
@@ -131,76 +137,56 @@ class LogManager:
 
     # ---- partitions ----
 
-    def open_partition(
-        self,
-        topic: str,
-        topic_id: bytes,
-        partition: int,
-        slot: int,
-        slot_incarnation: int,
-        leader_epoch: int,
-        topic_config: TopicConfig,
-        *,
-        is_new: bool = True,
-    ) -> PartitionLog | None:
+    def open_partition(self, request: OpenRequest) -> PartitionLog | None:
         """Open the partition's log, creating it when no directory has it, and publish its slot.
-
-        is_new: it was never opened before. Else it is not created while a directory is offline, for
-        it may be in there.
 
         Blocks for a recovery if the last stop was not clean. None, with the slot OFFLINE and the
         reason logged, when the log is damaged or its directory has failed. Opening an open slot
         again only updates epoch and configuration.
         """
+        slot = request.slot
         existing = self._logs.get(slot)
-        if existing is not None and existing.topic_id == topic_id:
-            existing.configure(self._settings(topic_config))
-            existing.set_leader_epoch(leader_epoch)
+        if existing is not None and existing.topic_id == request.topic_id:
+            existing.configure(self._settings(request.topic_config))
+            existing.set_leader_epoch(request.leader_epoch)
             existing.publish()
             return existing
-        key = (topic, partition)
+        if slot in self._placed:
+            placed = self._placed.pop(slot)
+        else:
+            placed = self._place(request)
+        return None if placed is None else self._serve(placed)
+
+    @contextmanager
+    def recovering(self, requests: Sequence[OpenRequest]) -> Iterator[None]:
+        """Within it, ``open_partition`` of each, in that order, finds the log recovered.
+
+        Several are recovered at once; what is said and done of each is as without it.
+        """
+        if self.recoveries_at_once == 1:
+            yield
+            return
+        self._placed = {
+            request.slot: self._place(request)
+            for request in requests
+            if request.slot not in self._logs
+        }
+        found = [placed for placed in self._placed.values() if placed is not None]
         try:
-            with self.placement.choosing():
-                log_dir = self.placement.find(key, topic_id)
-                if log_dir is None and (is_new or self.placement.all_online):
-                    log_dir = self.placement.choose(key)
-                self.table.reset(
-                    slot,
-                    state=LOADING,
-                    slot_incarnation=slot_incarnation,
-                    leader_epoch=leader_epoch,
-                    log_dir_index=log_dir.index if log_dir is not None else 0,
-                )
-        except OSError as error:
-            self._refuse(slot, key, f"its log directory cannot be told: {error}")
-            return None
-        if log_dir is None:
-            self._refuse(slot, key, "no log directory that is online has it")
-            return None
-        if log_dir.error is not None:
-            self._refuse(slot, key, f"{log_dir.path} is offline: {log_dir.error}")
-            return None
-        identity = LogIdentity(
-            topic, topic_id, partition, slot, log_dir.path, log_dir.partition_path(key)
-        )
-        try:
-            created = self._ensure_created(log_dir, key, topic_id, is_new=is_new)
-            opened = self._open_in(log_dir, key, identity, leader_epoch, topic_config, created)
-        except DamagedLogError as error:
-            log_dir.quarantine(key, error)
-            self._refuse(slot, key, f"damaged: {error}")
-            return None
-        except OSError as error:
-            if not is_full_disk(error):
-                self.fail_log_dir(log_dir.path, error)
-            self._refuse(slot, key, str(error))
-            return None
-        self._logs[slot] = opened
-        self._offline.pop(slot, None)
-        opened.publish()
-        self.table.set_state(slot, ONLINE)
-        self.moves.resume(opened)
-        return opened
+            with loading([one for one in found if one.needs_recovery], self._recovery_threads):
+                yield
+        finally:
+            self._placed = {}
+
+    @property
+    def recoveries_at_once(self) -> int:
+        """How many logs this worker may recover at a time; 1 when none needs it."""
+        unclean = [log_dir for log_dir in self._dirs if not self._is_clean(log_dir.path)]
+        return max(1, self._recovery_threads * len(unclean))
+
+    @property
+    def _recovery_threads(self) -> int:
+        return threads_per_dir(self.config[RECOVERY_THREADS], self.worker_count)
 
     def appender(self, slot: int) -> LogAppender | None:
         """None when the slot is not this worker's or not online."""
@@ -465,19 +451,52 @@ class LogManager:
 
     # ---- opening ----
 
-    def _open_in(
-        self,
-        log_dir: LogDir,
-        key: TopicPartition,
-        identity: LogIdentity,
-        leader_epoch: int,
-        topic_config: TopicConfig,
-        created: bool,
-    ) -> PartitionLog:
-        settings = self._settings(topic_config)
-        quarantined = log_dir.is_quarantined(key)
-        options = LoadOptions(
-            clean=self._is_clean(log_dir.path) and not quarantined,
+    def _place(self, request: OpenRequest) -> PlacedLog | None:
+        """Find or make the partition's directory; None, with the slot OFFLINE, when none can be
+        used.
+        """
+        key, slot = request.key, request.slot
+        try:
+            with self.placement.choosing():
+                log_dir = self.placement.find(key, request.topic_id)
+                if log_dir is None and (request.is_new or self.placement.all_online):
+                    log_dir = self.placement.choose(key)
+                self.table.reset(
+                    slot,
+                    state=LOADING,
+                    slot_incarnation=request.slot_incarnation,
+                    leader_epoch=request.leader_epoch,
+                    log_dir_index=log_dir.index if log_dir is not None else 0,
+                )
+        except OSError as error:
+            self._refuse(slot, key, f"its log directory cannot be told: {error}")
+            return None
+        if log_dir is None:
+            self._refuse(slot, key, "no log directory that is online has it")
+            return None
+        if log_dir.error is not None:
+            self._refuse(slot, key, f"{log_dir.path} is offline: {log_dir.error}")
+            return None
+        identity = LogIdentity(
+            request.topic,
+            request.topic_id,
+            request.partition,
+            slot,
+            log_dir.path,
+            log_dir.partition_path(key),
+        )
+        try:
+            created = self._ensure_created(log_dir, key, request.topic_id, is_new=request.is_new)
+            options = self._load_options(log_dir, request, created)
+        except OSError as error:
+            self._fail_opening(log_dir, request, error)
+            return None
+        return PlacedLog(request, log_dir, identity, created, options)
+
+    def _load_options(self, log_dir: LogDir, request: OpenRequest, created: bool) -> LoadOptions:
+        key, settings = request.key, self._settings(request.topic_config)
+        return LoadOptions(
+            clean=self._is_clean(log_dir.path) and not log_dir.is_quarantined(key),
             recovery_point=0 if created else log_dir.recovery_point(key),
             log_start_offset=log_dir.start_offset(key),
             index_bytes_max=settings.segment_index_bytes,
@@ -485,20 +504,47 @@ class LogManager:
             gaps_allowed=settings.compact or log_dir.was_compacted(key),
             progress=self._progress,
         )
-        loaded = load_log(identity.path, options)
-        if quarantined:
-            log_dir.end_quarantine(key)
-        return PartitionLog(
-            identity,
-            self,
-            self.table,
-            loaded,
-            load_epochs(identity.path, loaded, leader_epoch),
-            settings,
-            now_ms=self.clock.now_ms(),
-            leader_epoch=leader_epoch,
-            created=created,
-        )
+
+    def _serve(self, placed: PlacedLog) -> PartitionLog | None:
+        """Load the log and publish its slot; None, with the slot OFFLINE, when that fails."""
+        request, log_dir = placed.request, placed.log_dir
+        key, slot = request.key, request.slot
+        if log_dir.error is not None:  # since it was placed
+            self._refuse(slot, key, f"{log_dir.path} is offline: {log_dir.error}")
+            return None
+        try:
+            loaded = placed.load()
+            if log_dir.is_quarantined(key):
+                log_dir.end_quarantine(key)
+            opened = PartitionLog(
+                placed.identity,
+                self,
+                self.table,
+                loaded,
+                load_epochs(placed.identity.path, loaded, request.leader_epoch),
+                self._settings(request.topic_config),
+                now_ms=self.clock.now_ms(),
+                leader_epoch=request.leader_epoch,
+                created=placed.created,
+            )
+        except DamagedLogError as error:
+            log_dir.quarantine(key, error)
+            self._refuse(slot, key, f"damaged: {error}")
+            return None
+        except OSError as error:
+            self._fail_opening(log_dir, request, error)
+            return None
+        self._logs[slot] = opened
+        self._offline.pop(slot, None)
+        opened.publish()
+        self.table.set_state(slot, ONLINE)
+        self.moves.resume(opened)
+        return opened
+
+    def _fail_opening(self, log_dir: LogDir, request: OpenRequest, error: OSError) -> None:
+        if not is_full_disk(error):
+            self.fail_log_dir(log_dir.path, error)
+        self._refuse(request.slot, request.key, str(error))
 
     def _ensure_created(
         self, log_dir: LogDir, key: TopicPartition, topic_id: bytes, *, is_new: bool

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -40,6 +41,7 @@ from kbroker.metrics.slots import Counters, Totals
 from kbroker.storage.log_lookup import offsets_before
 from kbroker.storage.log_manager import LogManager
 from kbroker.storage.partition_log import PartitionLog
+from kbroker.storage.recovery_threads import OpenRequest
 from kbroker.workers.base import EXIT_CRASH, Worker, now_ms, raise_failure
 from kbroker.workers.coordinators import Coordinators
 from kbroker.workers.log_cleaning import LogCleaningService
@@ -47,6 +49,9 @@ from kbroker.workers.log_moving import LogMovingService, placement_lock
 from kbroker.workers.transaction_log import TransactionLog
 
 log = logging.getLogger(__name__)
+
+# Topics by name, as they were and as they are.
+Changes = dict[str, tuple[TopicImage | None, TopicImage | None]]
 
 READ_COMMITTED = 1
 # Partitions opened before the loop runs again, so that heartbeats and clients do not wait for all
@@ -116,9 +121,7 @@ class IoWorker(Worker):
         snapshot = await self.ask_until_answered(CONTROLLER, "hello")
         changed = self.image.apply(snapshot)
         self.take_settings()
-        for name, (_, new) in changed.items():
-            if new is not None:
-                await self.open_logs(name, new)
+        await self.open_logs(changed)
         self.coordinators.on_image(changed)
         if self.address.index == 0:
             self.logs.moves.remove_orphans(self.image_has)
@@ -140,31 +143,32 @@ class IoWorker(Worker):
         topic = self.image.topics.get(key[0])
         return topic is not None and key[1] < len(topic.partitions)
 
-    def open_partition(self, topic: TopicImage, partition: int) -> int:
+    def open_partition(self, request: OpenRequest) -> int:
         """Open or create a log and serve it; returns the error code of a failure."""
-        image = topic.partitions[partition]
-        key = (topic.topic_id, partition)
-        config = self.topic_config(topic)
         try:
-            self.logs.open_partition(
-                topic.name,
-                topic.topic_id,
-                partition,
-                image.slot,
-                image.slot_incarnation,
-                image.leader_epoch,
-                config,
-                is_new=key in self.new_partitions,
-            )
+            self.logs.open_partition(request)
         except StorageError as error:
-            log.error("cannot open %s-%d: %s", topic.name, partition, error)
+            log.error("cannot open %s-%d: %s", *request.key, error)
             return int(ErrorCode.KAFKA_STORAGE_ERROR)
-        appender = self.logs.appender(image.slot)
+        appender = self.logs.appender(request.slot)
         if appender is not None:
-            self.new_partitions.discard(key)
-            self.engine.put(appender, config["min.insync.replicas"])
-            self.engine.wake(image.slot)  # recovery may have found more than was published
+            self.new_partitions.discard((request.topic_id, request.partition))
+            self.engine.put(appender, request.topic_config["min.insync.replicas"])
+            self.engine.wake(request.slot)  # recovery may have found more than was published
         return 0
+
+    def open_request(self, topic: TopicImage, partition: int) -> OpenRequest:
+        image = topic.partitions[partition]
+        return OpenRequest(
+            topic.name,
+            topic.topic_id,
+            partition,
+            image.slot,
+            image.slot_incarnation,
+            image.leader_epoch,
+            self.topic_config(topic),
+            is_new=(topic.topic_id, partition) in self.new_partitions,
+        )
 
     def topic_config(self, topic: TopicImage) -> TopicConfig:
         return TopicConfig(topic.config, self.config)
@@ -191,16 +195,11 @@ class IoWorker(Worker):
                 self.remove_topic(old)
             elif new.config != old.config:
                 self.reconfigure_topic(new)
-        errors: dict[str, int] = {}
-        for name, (_, new) in changed.items():
-            if new is not None:
-                errors |= await self.open_logs(name, new)
+        errors = await self.open_logs(changed)
         self.coordinators.on_image(changed)
         return {"errors": errors}
 
-    def note_new_partitions(
-        self, changed: dict[str, tuple[TopicImage | None, TopicImage | None]]
-    ) -> None:
+    def note_new_partitions(self, changed: Changes) -> None:
         """A partition that was not in the image before has no log in any directory."""
         for old, new in changed.values():
             if old is not None and (new is None or new.topic_id != old.topic_id):
@@ -214,25 +213,34 @@ class IoWorker(Worker):
                     if self.owns(new, number)
                 }
 
-    async def open_logs(self, name: str, topic: TopicImage) -> dict[str, int]:
-        """Open the topic's logs that are not open, a few at a time; the errors."""
+    async def open_logs(self, changed: Changes) -> dict[str, int]:
+        """Open the logs of these topics that are not open, a few at a time; the errors."""
+        waiting = deque(
+            (topic, partition)
+            for _, topic in changed.values()
+            if topic is not None
+            for partition in range(len(topic.partitions))
+            if self.is_to_be_opened(topic, partition)
+        )
         errors: dict[str, int] = {}
-        opened = 0
-        for partition, image in enumerate(topic.partitions):
-            if not self.owns(topic, partition) or self.logs.log(image.slot) is not None:
-                continue
-            if opened == OPEN_STEP:
-                opened = 0
+        step = OPEN_STEP * self.logs.recoveries_at_once
+        while waiting:
+            some = [waiting.popleft() for _ in range(min(step, len(waiting)))]
+            # A later image may have come in between; it sees to what is left of its topics.
+            requests = [self.open_request(*entry) for entry in some if self.is_to_be_opened(*entry)]
+            with self.logs.recovering(requests):
+                for request in requests:
+                    code = self.open_partition(request)
+                    if code:
+                        errors[f"{request.topic}-{request.partition}"] = code
+            if waiting:
                 await self.rpc.sleep(0)
-                if self.image.topics.get(name) is not topic:
-                    break  # a later image came in between, and sees to what is left of it
-                if self.logs.log(image.slot) is not None:
-                    continue
-            code = self.open_partition(topic, partition)
-            opened += 1
-            if code:
-                errors[f"{name}-{partition}"] = code
         return errors
+
+    def is_to_be_opened(self, topic: TopicImage, partition: int) -> bool:
+        if self.image.topics.get(topic.name) is not topic or not self.owns(topic, partition):
+            return False
+        return self.logs.log(topic.partitions[partition].slot) is None
 
     def remove_topic(self, topic: TopicImage) -> None:
         for partition, image in enumerate(topic.partitions):

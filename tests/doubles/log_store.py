@@ -16,6 +16,7 @@ from kbroker.record.builder import BatchBuilder
 from kbroker.storage.background import BackgroundDisk
 from kbroker.storage.log_manager import LogManager
 from kbroker.storage.partition_log import PartitionLog
+from kbroker.storage.recovery_threads import OpenRequest
 
 NO_LIMIT = (1 << 63) - 1
 NOW_MS = 1_700_000_000_000
@@ -55,6 +56,7 @@ BROKER_DEFAULTS: dict[str, Any] = {
     "replica.high.watermark.checkpoint.interval.ms": 5_000,
     "log.retention.check.interval.ms": 300_000,
     "max.decompressed.message.bytes": 64 << 20,
+    "num.recovery.threads.per.data.dir": 1,
     "producer.id.expiration.ms": 86_400_000,
     "replica.alter.log.dirs.io.max.bytes.per.second": NO_LIMIT,
 }
@@ -141,7 +143,7 @@ class LogStore:
         epoch = config.pop("leader_epoch", 0)
         is_new = config.pop("is_new", True)
         return self.manager.open_partition(
-            topic, topic_id, partition, slot, 1, epoch, topic_config(**config), is_new=is_new
+            OpenRequest(topic, topic_id, partition, slot, 1, epoch, topic_config(**config), is_new)
         )
 
     def restart(self, *, clean: bool, **config: Any) -> PartitionLog:

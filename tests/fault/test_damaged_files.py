@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -107,8 +107,12 @@ def file_of(data_dir: Path, partition: int) -> Path:
 class Survivor:
     """A broker on a damaged copy of the template."""
 
-    def __init__(self, template: Path, directory: Path) -> None:
-        self.broker = Broker(SETTINGS, directory=directory, start_timeout=60)
+    def __init__(
+        self, template: Path, directory: Path, settings: Mapping[str, object] | None = None
+    ) -> None:
+        self.broker = Broker(
+            {**SETTINGS, **(settings or {})}, directory=directory, start_timeout=60
+        )
         shutil.copytree(template, self.broker.data_dir)
         self.data_dir = self.broker.data_dir
 
@@ -178,12 +182,16 @@ def is_mentioned(text: str, path: Path) -> bool:
     return path.name in text or path.parent.name in text
 
 
-@pytest.mark.parametrize("how", DAMAGES)
+@pytest.mark.parametrize(
+    ("how", "threads"), [*((how, 1) for how in DAMAGES), ("tear", 16), ("flip", 16)]
+)
 def test_damaged_partition_files_lose_at_most_what_was_not_synced(
-    template: Path, tmp_path: Path, how: str, seed: int
+    template: Path, tmp_path: Path, how: str, threads: int, seed: int
 ) -> None:
+    """threads: of recovery, so that the logs are recovered one after another, and side by side."""
     chance = random.Random(seed)
-    with Survivor(template, tmp_path / "b") as survivor:
+    more = {"num.recovery.threads.per.data.dir": threads}
+    with Survivor(template, tmp_path / "b", more) as survivor:
         damaged = {p: file_of(survivor.data_dir, p) for p in PARTITION_FILES}
         base = {p: int(f.stem) for p, f in damaged.items() if f.suffix == ".log"}
         for path in damaged.values():

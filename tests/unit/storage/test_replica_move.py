@@ -267,9 +267,7 @@ def test_nothing_new_goes_to_a_cordoned_directory(store):
 def test_known_partition_is_not_made_anew_while_its_directory_may_be_offline(store):
     store.manager.fail_log_dir(store.dirs[1], "broken")
 
-    opened = store.manager.open_partition(
-        "t", bytes(16), 0, 0, 1, 0, store.topic_config(), is_new=False
-    )
+    opened = store.try_open(topic_id=bytes(16), is_new=False)
 
     assert opened is None
     assert not names(store.dirs[0])

@@ -1,0 +1,103 @@
+"""Recovers several logs at once: ``num.recovery.threads.per.data.dir``.
+
+io workers recover side by side anyway, each its own logs. Where the setting allows more logs of one
+data directory than there are io workers, each worker has threads for the rest; and one thread for
+each further directory, for it may be another disk. A thread loads the files of one log at a time
+and touches nothing else: where the log is, what it is to begin with and what follows from it is
+decided in the worker's own thread, log by log, as without threads. They gain by reading from
+several places at once; the walk over what was read is done with the GIL.
+
+Threads live within ``loading`` alone: none is left when the worker goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from typing import NamedTuple
+
+from kbroker.storage.checkpoint import TopicPartition
+from kbroker.storage.log_dir import LogDir
+from kbroker.storage.log_host import LogIdentity
+from kbroker.storage.recovery import LoadedLog, LoadOptions, load_log
+from kbroker.storage.topic_settings import TopicConfig
+
+
+class OpenRequest(NamedTuple):
+    """A partition whose log is to be opened.
+
+    is_new: it was never opened before. Else it is not created while a directory is offline, for it
+    may be in there.
+    """
+
+    topic: str
+    topic_id: bytes
+    partition: int
+    slot: int
+    slot_incarnation: int
+    leader_epoch: int
+    topic_config: TopicConfig
+    is_new: bool = True
+
+    @property
+    def key(self) -> TopicPartition:
+        return self.topic, self.partition
+
+
+class PlacedLog:
+    """A log that is about to be loaded. created: a moment ago, so it is empty."""
+
+    __slots__ = ("_ahead", "created", "identity", "log_dir", "options", "request")
+
+    def __init__(
+        self,
+        request: OpenRequest,
+        log_dir: LogDir,
+        identity: LogIdentity,
+        created: bool,
+        options: LoadOptions,
+    ) -> None:
+        self.request = request
+        self.log_dir = log_dir
+        self.identity = identity
+        self.created = created
+        self.options = options
+        self._ahead: Future[LoadedLog] | None = None
+
+    @property
+    def needs_recovery(self) -> bool:
+        return not (self.options.clean or self.created)
+
+    def load(self) -> LoadedLog:
+        """What a thread has loaded, or is about to; else now. Raises DamagedLogError, OSError."""
+        return self._load() if self._ahead is None else self._ahead.result()
+
+    def load_in(self, pool: ThreadPoolExecutor) -> None:
+        self._ahead = pool.submit(self._load)
+
+    def _load(self) -> LoadedLog:
+        loaded = load_log(self.identity.path, self.options)
+        if self.options.progress is not None:
+            self.options.progress()
+        return loaded
+
+
+def threads_per_dir(configured: int, worker_count: int) -> int:
+    """Of each io worker, so that together they are as many as the setting says, or one each."""
+    return -(-configured // worker_count)
+
+
+@contextmanager
+def loading(logs: Sequence[PlacedLog], threads: int) -> Iterator[None]:
+    """Load the logs, ``threads`` of each directory at a time; ``load`` of each waits for it."""
+    by_dir: dict[str, list[PlacedLog]] = {}
+    for placed in logs:
+        by_dir.setdefault(placed.log_dir.path, []).append(placed)
+    with ExitStack() as stack:
+        for waiting in by_dir.values():
+            pool = ThreadPoolExecutor(min(threads, len(waiting)), "kb-recovery")
+            stack.enter_context(pool)
+            for placed in waiting:
+                placed.load_in(pool)
+        yield
