@@ -13,7 +13,8 @@ from cpython.unicode cimport PyUnicode_DecodeASCII
 from libc.string cimport memcpy, memmove, memset
 
 from kbroker._ext.descriptors cimport MSG_ANSWER
-from kbroker._ext.log_append cimport NO_QUESTION, AppendResult
+from kbroker._ext.log_append cimport AppendResult
+from kbroker._ext.log_transactions cimport NO_QUESTION
 from kbroker._ext.offset_requests cimport (
     FIRST_VERSION,
     FLEXIBLE_FIRST,

@@ -29,7 +29,8 @@ from kbroker._ext.descriptors cimport (
     ProduceResult,
 )
 from kbroker._ext.lane cimport LANE_ITEMS_MAX, LANE_TEXTS_MAX, Lane
-from kbroker._ext.log_append cimport NO_QUESTION, NOT_ASKED, AppendResult, LogAppender, Verification
+from kbroker._ext.log_append cimport AppendResult, LogAppender
+from kbroker._ext.log_transactions cimport NO_QUESTION, NOT_ASKED, Verification
 from kbroker._ext.partition_table cimport (
     SLOT_OFFLINE,
     SLOT_ONLINE,
@@ -326,7 +327,7 @@ cdef class ProduceEngine:
     cdef bint is_intact(self, const ProduceDescriptor* d, const uint8_t* batch) except *:
         """Whether the checksum is right; not looked at where an open transaction leaves nothing to ask."""
         cdef LogAppender appender = <LogAppender>self._appenders[d.slot]
-        cdef ProducerEntry entry = appender.producers.entries.get(load_i64(batch + BATCH_PRODUCER_ID_AT))
+        cdef ProducerEntry entry = appender.transactions.producers.entries.get(load_i64(batch + BATCH_PRODUCER_ID_AT))
         if d.transactional_id_size and entry is not None and entry.current_txn_first_offset >= 0:
             return True
         return load_u32(batch + BATCH_CRC_AT) == crc32c(batch + BATCH_ATTRIBUTES_AT, d.size - BATCH_ATTRIBUTES_AT)
@@ -406,7 +407,7 @@ cdef class ProduceEngine:
             HeldBatch held
         if self._on_verify is None or producer_id < 0 or (not self._verify_all and d.api_version < FIRST_ADDING):
             return False
-        verification = appender.begin_verification(
+        verification = appender.transactions.begin_verification(
             producer_id, epoch, load_i32(batch + BATCH_BASE_SEQUENCE_AT), d.api_version >= FIRST_ADDING, now_ms)
         key = (d.slot, producer_id)
         question = self._waiting.get(key)
@@ -497,7 +498,7 @@ cdef class ProduceEngine:
         """Whether a marker was written after the question was asked."""
         cdef LogAppender appender = <LogAppender>self._appenders[held.descriptor.slot]
         cdef const uint8_t* batch = self._bases[held.network_index] + held.descriptor.arena_offset
-        cdef Verification asked = appender.verifications.get(load_i64(batch + BATCH_PRODUCER_ID_AT))
+        cdef Verification asked = appender.transactions.verifications.get(load_i64(batch + BATCH_PRODUCER_ID_AT))
         return held.verification > 0 and (asked is None or asked.number != held.verification)
 
     def expire_held(self, int64_t after_ms=0):
