@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,14 @@ from kbroker.storage.partition_log import PartitionLog
 from kbroker.storage.segment_swap import SegmentSwap
 
 DAY_MS = 86_400_000
+# Of a compacted topic whose indexes are what ``limits`` says; ``segment.bytes`` is the test's.
+CONFIG = {
+    "cleanup.policy": ("compact",),
+    "index.interval.bytes": 150,
+    "segment.index.bytes": 4096,
+    "file.delete.delay.ms": 0,
+}
+STEPS_MAX = 40
 
 
 class Crash(Exception):
@@ -111,6 +120,14 @@ class Compaction:
         for step in self.steps():
             on_step(step)
         return self
+
+    def crash(self, draw: random.Random) -> None:
+        """Leave it after a random step, as if everything had been killed: no checkpoint is made."""
+        steps = self.steps()
+        for _ in range(draw.randint(1, STEPS_MAX)):
+            if next(steps, None) is None:
+                break
+        steps.close()
 
 
 def compact(log: PartitionLog, *, first_dirty: int = 0, now_ms: int, **changes: Any) -> Compaction:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from doubles.compaction import CONFIG as COMPACTED
 from doubles.compaction import Compaction, cleanable_end, stored_batches
 from doubles.fetch_log import visible
 from doubles.log_store import NOW_MS, LogStore, append, end_transaction
@@ -27,13 +28,7 @@ pytestmark = pytest.mark.property
 
 STEPS = 120
 RETENTION_MS = 10_000
-CONFIG = {
-    "cleanup.policy": ("compact",),
-    "segment.bytes": 1500,
-    "index.interval.bytes": 150,
-    "segment.index.bytes": 4096,
-    "file.delete.delay.ms": 0,
-}
+CONFIG = {**COMPACTED, "segment.bytes": 1500}
 PRODUCERS = range(1, 5)
 TRANSACTIONAL = (1, 2, 3)
 FETCH_KEY, VERSION = 1, 12
@@ -167,11 +162,7 @@ class Model:
         if pass_ is None:
             return
         producers = self.producers()
-        steps = pass_.steps()
-        for _ in range(self.random.randint(1, 40)):
-            if next(steps, None) is None:
-                break
-        steps.close()
+        pass_.crash(self.random)
         for offset, record in self.written.items():
             if record.value is None and offset < cleanable_end(self.log):
                 self.met.setdefault(offset, self.now_ms)

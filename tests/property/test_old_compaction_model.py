@@ -16,6 +16,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from doubles.compaction import CONFIG as COMPACTED
 from doubles.compaction import Compaction, cleanable_end
 from doubles.log_store import NOW_MS, LogStore, append
 from doubles.message_sets import CODECS, OldMessage, message_bytes, set_bytes, wrapper_bytes
@@ -31,13 +32,7 @@ from kbroker.storage.cleaner_policy import RELATIVE_OFFSET_MAX
 pytestmark = pytest.mark.property
 
 RETENTION_MS = 10_000
-CONFIG = {
-    "cleanup.policy": ("compact",),
-    "segment.bytes": 4000,
-    "index.interval.bytes": 150,
-    "segment.index.bytes": 4096,
-    "file.delete.delay.ms": 0,
-}
+CONFIG = {**COMPACTED, "segment.bytes": 4000}
 
 
 class Model:
@@ -121,7 +116,8 @@ class Model:
             delete_retention_ms=RETENTION_MS,
         )
         if self.random.random() < 0.3:
-            self.crash(pass_)
+            pass_.crash(self.random)
+            self.log = self.store.restart(clean=False, **CONFIG)
         else:
             first, before = self.clean_end, self.stored()
             pass_.run()
@@ -129,14 +125,6 @@ class Model:
             self.clean_end = pass_.end
             self.check_compact(before)
         self.check()
-
-    def crash(self, pass_: Compaction) -> None:
-        steps = pass_.steps()
-        for _ in range(self.random.randint(1, 40)):
-            if next(steps, None) is None:
-                break
-        steps.close()
-        self.log = self.store.restart(clean=False, **CONFIG)
 
     # ---- what must be true ----
 
