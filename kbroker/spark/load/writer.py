@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -113,6 +113,13 @@ class _ChecksummedFile:
         return False
 
 
+class _Output(NamedTuple):
+    """Where the row groups of a file go, from the first one on."""
+
+    sink: _ChecksummedFile
+    writer: pq.ParquetWriter
+
+
 @dataclass(slots=True)
 class _OpenFile:
     """A file of one hour, and the rows that wait for its next row group."""
@@ -122,8 +129,7 @@ class _OpenFile:
     waiting: list[pa.RecordBatch] = field(default_factory=list)
     waiting_rows: int = 0
     waiting_bytes: int = 0
-    writer: pq.ParquetWriter | None = None
-    sink: _ChecksummedFile | None = None
+    output: _Output | None = None
     rows: int = 0
     first_offset: int = -1
     last_offset: int = -1
@@ -216,9 +222,7 @@ class RangeWriter:
         file.waiting_rows += batch.num_rows
         file.waiting_bytes += batch.nbytes
         if file.waiting_bytes >= ROW_GROUP_BYTES or file.waiting_rows >= ROW_GROUP_ROWS:
-            self._flush(file)
-            assert file.sink is not None
-            if file.sink.bytes >= self._options.file_bytes:
+            if self._flush(file).sink.bytes >= self._options.file_bytes:
                 self._finish(self._open.pop(unit))
 
     def _staged(self, file: _OpenFile) -> str:
@@ -227,27 +231,28 @@ class RangeWriter:
         )
         return f"{self._staging}/{name}"
 
-    def _flush(self, file: _OpenFile) -> None:
+    def _flush(self, file: _OpenFile) -> _Output:
         """Write what waits as one row group."""
         table = pa.Table.from_batches(file.waiting)
         file.waiting.clear()
-        if file.writer is None:
+        if file.output is None:
             path = self._root / self._staged(file)
             path.parent.mkdir(parents=True, exist_ok=True)
-            file.sink = _ChecksummedFile(path)
-            file.writer = _parquet_writer(file.sink, table, self._options)
-        file.writer.write_table(table, row_group_size=table.num_rows)
-        assert file.sink is not None
-        file.sink.start_writeback()
+            sink = _ChecksummedFile(path)
+            file.output = _Output(sink, _parquet_writer(sink, table, self._options))
+        output = file.output
+        output.writer.write_table(table, row_group_size=table.num_rows)
+        output.sink.start_writeback()
         file.rows += file.waiting_rows
         file.waiting_rows = file.waiting_bytes = 0
         points.reach("task-writing")
+        return output
 
     def _finish(self, file: _OpenFile, parts: int = 0) -> None:
         """parts: how many files the range has, known at the last of them; 0 before."""
-        if file.waiting or file.writer is None:
-            self._flush(file)
-        assert file.writer is not None and file.sink is not None
+        output = file.output
+        if file.waiting or output is None:
+            output = self._flush(file)
         staged = self._staged(file)
         folder = layout.folder(self._topic, self._options.partition_by, file.unit)
         about = self._about | {
@@ -263,9 +268,10 @@ class RangeWriter:
             "part": str(file.number),
             "parts": str(parts),
         }
-        file.writer.add_key_value_metadata({FOOTER + name: value for name, value in about.items()})
-        file.writer.close()
-        file.sink.close()
+        footer = {FOOTER + name: value for name, value in about.items()}
+        output.writer.add_key_value_metadata(footer)
+        output.writer.close()
+        output.sink.close()
         self._finished.append(
             LoadedFile(
                 path=f"{folder}/{staged.rpartition('/')[2]}",
@@ -275,8 +281,8 @@ class RangeWriter:
                 start=self._start,
                 end=self._end,
                 rows=file.rows,
-                bytes=file.sink.bytes,
-                checksum=file.sink.checksum,
+                bytes=output.sink.bytes,
+                checksum=output.sink.checksum,
                 first_offset=file.first_offset,
                 last_offset=file.last_offset,
                 min_ms=file.min_us // 1000,
