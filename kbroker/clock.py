@@ -29,7 +29,7 @@ class ClockGuard:
     Compares the wall clock with the monotonic one between two checks. After a jump of more than an
     hour, either way, nothing is deleted by time until the clocks have been in step for an interval:
     so a clock that was set wrong for a moment deletes nothing, and one that was set right is
-    followed an interval later. A machine may also start with a wrong clock.
+    followed an interval later. A machine may also start with a wrong clock, so it waits at first.
     """
 
     __slots__ = ("_in_step_since_ms", "_monotonic", "_monotonic_ms", "_wall", "_wall_ms")
@@ -41,7 +41,9 @@ class ClockGuard:
         *,
         trust_start: bool = False,
     ) -> None:
-        """wall, monotonic: read the clocks. trust_start: believe the clock until it jumps."""
+        """wall, monotonic: read the clocks. trust_start: believe the clock until it jumps, for
+        something says that it was right a moment ago.
+        """
         self._wall, self._monotonic = wall, monotonic
         self._wall_ms, self._monotonic_ms = wall(), monotonic()
         self._in_step_since_ms = self._monotonic_ms - (CONFIRMED_MS if trust_start else 0)

@@ -12,13 +12,20 @@ import fcntl
 import logging
 import os
 import time
+from contextlib import suppress
 
+from kbroker.clock import CLOCK_JUMP_MS, CONFIRMED_MS, ClockGuard, SystemClock
 from kbroker.config.loader import BrokerConfig
 from kbroker.config.properties import PropertiesError, read_properties
 from kbroker.errors import ConfigError
 from kbroker.storage.files import make_directories, replace_file, sync_directory
-from kbroker.storage.formats import CLEAN_SHUTDOWN_NAME, LOCK_NAME, META_NAME
-from kbroker.storage.log_dir import scan_partitions
+from kbroker.storage.formats import (
+    CLEAN_SHUTDOWN_NAME,
+    CLEANER_CHECKPOINT,
+    LOCK_NAME,
+    META_NAME,
+)
+from kbroker.storage.log_dir import CHECKPOINTS, scan_partitions
 from kbroker.uuids import new_uuid, uuid_text
 
 log = logging.getLogger(__name__)
@@ -38,6 +45,7 @@ class DataDirs:
         metas = {path: _read_meta(path) for path in paths}
         _check_store(config.log_dirs, metas)
         _check_kafka(config.log_dirs, paths)
+        self.clock_guard = _guard_of_clock(paths)
         self.broker_id = self._agreed_broker_id(metas, config)
         self.cluster_id = self._agreed_cluster_id(metas)
         for path, meta in metas.items():
@@ -150,6 +158,35 @@ def try_lock(fd: int, deadline: float = 0.0) -> bool:
             if time.monotonic() >= deadline:
                 return False
             time.sleep(_LOCK_POLL_S)
+
+
+def _guard_of_clock(paths: list[str]) -> ClockGuard:
+    """A guard that trusts the wall clock from the start if that goes on where the last run left it.
+
+    A machine may start with a wrong clock. When the directories were last written tells it, but
+    for a broker that was away, or idle, for longer: that one waits for nothing. Where no broker has
+    run yet, nothing can be lost. Call it before anything is written.
+    """
+    clock = SystemClock()
+    last = max(filter(None, map(_last_written_ms, paths)), default=None)
+    trusted = last is None or abs(clock.now_ms() - last) <= CLOCK_JUMP_MS
+    if not trusted:
+        log.info(
+            "the data directories were last written at %s: compaction waits for %d s, in case the"
+            " wall clock is wrong",
+            time.strftime("%Y-%m-%d %H:%M:%S", time.localtime((last or 0) / 1000)),
+            CONFIRMED_MS // 1000,
+        )
+    return ClockGuard(clock.now_ms, clock.monotonic_ms, trust_start=trusted)
+
+
+def _last_written_ms(path: str) -> int | None:
+    """When a run of a broker last wrote one of its own files; None if none did."""
+    found = []
+    for name in (CLEAN_SHUTDOWN_NAME, *CHECKPOINTS, CLEANER_CHECKPOINT):
+        with suppress(OSError):
+            found.append(os.stat(os.path.join(path, name)).st_mtime_ns // 1_000_000)
+    return max(found, default=None)
 
 
 def _check_store(configured: list[str], metas: dict[str, dict[str, str]]) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 import setproctitle  # noqa: F401  imported here so that no child has to
 
 from kbroker._ext import partition_table
+from kbroker.clock import CONFIRMED_MS
 from kbroker.config.loader import BrokerConfig
 from kbroker.ipc import fdpass
 from kbroker.ipc.process_table import PID, READY, STATE, Address, ProcessKind, ProcessTable
@@ -134,6 +135,7 @@ class Broker:
         # Only the first incarnation finds the logs as the last run left them.
         clean = self.data_dirs.clean_start
         context.clean_start = clean if incarnation == 1 else dict.fromkeys(clean, False)
+        context.trusts_clock = self.data_dirs.clock_guard.is_trusted(CONFIRMED_MS)
         return context
 
     def run(self, exit_with_parent: bool = False) -> int:

@@ -63,6 +63,7 @@ class ProcessContext:
         "partition_table",
         "processes",
         "runtime_dir",
+        "trusts_clock",
     )
 
     address: Address
@@ -84,6 +85,7 @@ class ProcessContext:
     handoffs: list[tuple[socket.socket, socket.socket]]  # (acceptor end, network end), by index
     lanes: list[list[tuple[socket.socket, socket.socket]]]  # [network][io] -> (network end, io end)
     clean_start: dict[str, bool]  # log directory -> it was shut down cleanly
+    trusts_clock: bool  # the wall clock went on from where the last run left it
 
 
 def now_ms() -> int:

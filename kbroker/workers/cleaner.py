@@ -70,7 +70,10 @@ class CleanerWorker(Worker):
         self.image = ClusterImage()
         self.clock = SystemClock()
         # The age of tombstones and the times written into batches are of the wall clock.
-        self._clock_guard = ClockGuard(self.clock.now_ms, self.clock.monotonic_ms, trust_start=True)
+        self._clock_guard = ClockGuard(
+            self.clock.now_ms, self.clock.monotonic_ms, trust_start=context.trusts_clock
+        )
+        self._waits_for_clock = False
         self.counters = Counters(context.counters, self.processes.addresses.index(self.address))
         self.counters.reset_gauges()
         self.io_workers = self.processes.of_kind(ProcessKind.IO_WORKER)
@@ -197,7 +200,7 @@ class CleanerWorker(Worker):
 
     async def choose(self) -> tuple[CompactedLog, LogView, DirtyRange] | None:
         """The log with the largest dirty share among those that are due."""
-        if not self._clock_guard.is_trusted(CONFIRMED_MS):
+        if not self._may_use_clock():
             return None
         entries = self.compacted_logs()
         states = {}
@@ -232,6 +235,17 @@ class CleanerWorker(Worker):
         self.counters.set(catalog.CLEANER_MAX_DIRTY, int(100 * dirtiest))
         self.counters.set(catalog.CLEANER_MAX_DELAY, delay_ms // 1000)
         return found
+
+    def _may_use_clock(self) -> bool:
+        """Tombstones go by the wall clock, and what min.compaction.lag.ms protects."""
+        trusted = self._clock_guard.is_trusted(CONFIRMED_MS)
+        if not trusted and not self._waits_for_clock:
+            log.warning(
+                "compaction waits until the wall clock has been steady for %d s",
+                CONFIRMED_MS // 1000,
+            )
+        self._waits_for_clock = not trusted
+        return trusted
 
     def _is_left_alone(self, key: TopicPartition) -> bool:
         if key in self._passes or key in self._uncleanable:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -305,3 +307,24 @@ def test_messages_of_a_broker_before_this_one_are_compacted(broker: Broker) -> N
     kept = {row.key: (row.offset, row.value) for row in rows}
     assert {key: (offset, value) for offset, key, value in found if offset < 60} == kept
     assert "is set aside" not in broker.log_text
+
+
+def test_start_far_from_the_last_run_compacts_nothing_until_its_clock_is_known(
+    broker: Broker,
+) -> None:
+    """The machine may have started with a wrong clock, by which every tombstone is due."""
+    create(broker, **{"min.cleanable.dirty.ratio": "1.0"})
+    produce(broker, 40)
+    assert broker.stop() == 0
+    for path in broker.data_dir.iterdir():
+        if path.is_file():
+            os.utime(path, (time.time() - 86_400,) * 2)
+    broker.start()
+
+    alter(broker, ResourceType.TOPIC, "table", **{"min.cleanable.dirty.ratio": "0.01"})
+    wait_until(lambda: "compaction waits until" in broker.log_text, 20, "the cleaner says so")
+
+    assert broker.stop() == 0
+    assert "compacted offsets" not in broker.log_text
+    broker.start()  # a moment later: now it is known
+    wait_until(lambda: "compacted offsets" in broker.log_text, 20, "the log is compacted")

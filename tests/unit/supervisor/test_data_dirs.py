@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import time
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from kbroker.clock import CONFIRMED_MS
 from kbroker.config.loader import BrokerConfig
 from kbroker.errors import ConfigError
 from kbroker.metastore import paths
@@ -274,3 +276,29 @@ def test_adopted_directory_of_a_kafka_is_taken(tmp_path: Path) -> None:
     DataDirs.open(config(tmp_path)).release()
 
     assert (tmp_path / "meta.properties").exists()
+
+
+@pytest.mark.parametrize(
+    ("hours", "trusted"), [(0, True), (-0.9, True), (-2, False), (0.9, True), (2, False)]
+)
+@pytest.mark.parametrize("name", [".kafka_cleanshutdown", "recovery-point-offset-checkpoint"])
+def test_clock_is_trusted_at_once_only_if_it_goes_on_where_the_last_run_left_it(
+    tmp_path: Path, name: str, hours: float, trusted: bool
+) -> None:
+    """A machine that starts with a wrong clock must not let tombstones go before their time."""
+    DataDirs.open(config(tmp_path)).release()
+    (tmp_path / name).write_text("0\n0\n")
+    when = time.time() + 3600 * hours
+    os.utime(tmp_path / name, (when, when))
+
+    dirs = DataDirs.open(config(tmp_path))
+
+    assert dirs.clock_guard.is_trusted(CONFIRMED_MS) == trusted
+    dirs.release()
+
+
+def test_clock_is_trusted_where_no_broker_has_run(tmp_path: Path) -> None:
+    dirs = DataDirs.open(config(tmp_path))
+
+    assert dirs.clock_guard.is_trusted(CONFIRMED_MS)
+    dirs.release()
