@@ -82,7 +82,9 @@ class Marked:
 
     def _break_off(self, client: WireClient) -> None:
         """Leave answers unread and requests half sent."""
-        request = request_frame(produce_request(self.name, {0: self._batch()}), 8, 9, self.name)
+        request = request_frame(
+            produce_request(self.name, {0: self._batch()}, timeout_ms=5000), 8, 9, self.name
+        )
         kind = self._chance.randrange(3)
         if kind == 0:
             client.socket.sendall(request * 5)

@@ -40,6 +40,7 @@ class WireClient:
         self.socket = socket.create_connection(address, timeout=timeout)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.client_id = client_id
+        self.timeout = timeout
         self._next_id = 1
 
     def __enter__(self) -> WireClient:
@@ -134,8 +135,11 @@ class WireClient:
         return answer.producer_id, answer.producer_epoch
 
     def produce(self, topic: str, batches: dict[int, bytes], acks: int = 1) -> dict[int, Any]:
-        """One batch for each partition with Produce 8; the partitions' answers."""
-        answer = self.call(produce_request(topic, batches, acks), 8)
+        """One batch for each partition with Produce 8; the partitions' answers. The broker may
+        take half of what this client waits.
+        """
+        request = produce_request(topic, batches, acks, timeout_ms=int(self.timeout * 500))
+        answer = self.call(request, 8)
         return {part.index: part for part in answer.responses[0].partition_responses}
 
     def offset(self, topic: str, partition: int, timestamp: int) -> int:
@@ -213,13 +217,15 @@ def request_frame(request: Message, version: int, number: int, client_id: str | 
     return struct.pack(">i", len(frame)) + frame
 
 
-def produce_request(topic: str, batches: dict[int, bytes], acks: int = 1) -> ProduceRequest:
+def produce_request(
+    topic: str, batches: dict[int, bytes], acks: int = 1, timeout_ms: int = 15_000
+) -> ProduceRequest:
     """A Produce request with one batch for each partition."""
     cls = ProduceRequest
     parts = [cls.PartitionProduceData(index=index, records=data) for index, data in batches.items()]
     return cls(
         acks=acks,
-        timeout_ms=5000,
+        timeout_ms=timeout_ms,
         topic_data=[cls.TopicProduceData(name=topic, partition_data=parts)],
     )
 
