@@ -18,7 +18,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from doubles.load_records import FIRST_MS, STEP_MS, all_places, places_in, produce
 from doubles.threads import noted
-from doubles.topics import create_topic, delete_topic
+from doubles.topics import create_topic, delete_records, delete_topic
 
 from kbroker.client.cluster import Cluster
 from kbroker.client.errors import TopicChanged
@@ -110,6 +110,33 @@ def test_topic_made_anew_is_refused_by_its_id_until_loss_is_allowed(
     assert "loaded up to offset 20, then the topic was deleted" in said
     assert places_in(tmp_path, "load-anew") == all_places([20]) + all_places([50])
     assert main(["verify", "--dest", str(tmp_path)]) == 0
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_offsets_that_were_skipped_are_told_and_counted(
+    kbroker_broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str], quiet: bool
+) -> None:
+    topic = f"load-skips-{quiet}".lower()
+    make_topic(kbroker_broker, topic, 1)
+    produce(kbroker_broker.bootstrap, topic, [20])
+    run(kbroker_broker, topic, tmp_path)
+    produce(kbroker_broker.bootstrap, topic, [30], first=20)
+    delete_records(kbroker_broker.bootstrap, topic, 0, 35)
+    capsys.readouterr()
+
+    more = ["--allow-data-loss", *(["--quiet"] if quiet else [])]
+    assert run(kbroker_broker, topic, tmp_path, *more) == 0
+    said = capsys.readouterr()
+    assert main(["status", "--dest", str(tmp_path)]) == 0
+
+    status = capsys.readouterr().out
+    assert said.err == (
+        f"kbroker-load: commit 2 skips: {topic} partition 0: offset 20 is wanted, the broker has 35"
+        " to 50\n"
+    )
+    assert said.out.endswith("lag 0, 15 offsets skipped\n") or (quiet and not said.out)
+    assert "35 rows in 2 files, 15 offsets skipped" in status
+    assert f"{topic} partition 0: loaded up to offset 50, 15 offsets skipped" in status
 
 
 def test_task_does_not_read_another_topic_than_was_planned(

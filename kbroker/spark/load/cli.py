@@ -113,7 +113,7 @@ def _run(given: argparse.Namespace) -> int:
             runner,
             _settings(given),
             decoder=_decoder(given),
-            report=_progress(given) if not given.quiet else lambda step: None,
+            report=_progress(given),
         )
         try:
             _rewind(given, job, destination, source)
@@ -227,9 +227,16 @@ def _catch_up(given: argparse.Namespace, job: Load) -> None:
 
 
 def _progress(given: argparse.Namespace) -> Callable[[Step], None]:
-    """One line for each topic of a commit."""
+    """One line for each topic of a commit, unless ``--quiet``; what is lost is told in any case."""
     errors = f"the table {given.table}_errors" if given.sink == "jdbc" else "_kbroker/errors"
-    return lambda step: _tell(step, errors)
+
+    def tell(step: Step) -> None:
+        if not given.quiet:
+            _tell(step, errors)
+        for one in step.lost:
+            _say(f"kbroker-load: commit {step.commit.number} skips: {one}", sys.stderr)
+
+    return tell
 
 
 def _tell(step: Step, errors: str) -> None:
@@ -240,19 +247,18 @@ def _tell(step: Step, errors: str) -> None:
     for one in step.commit.ranges:
         rows[one.topic] = rows.get(one.topic, 0) + one.rows
         size[one.topic] = size.get(one.topic, 0) + one.bytes
+    skipped: dict[str, int] = {}
+    for (topic, _), count in step.commit.skipped.items():
+        skipped[topic] = skipped.get(topic, 0) + count
     again = " again" if step.commit.kind == RELOAD else ""
     seconds = max(step.seconds, 0.001)
-    for topic in sorted(rows):
+    for topic in sorted({*rows, *skipped}):
         bad = sum(one.rows for one in step.commit.errors if one.topic == topic)
         _say(
-            f"commit {step.commit.number} {topic}: {rows[topic]:,} rows{again}, "
-            f"{size[topic] / seconds / 1e6:.1f} MB/s, lag {step.lag.get(topic, 0):,}"
+            f"commit {step.commit.number} {topic}: {rows.get(topic, 0):,} rows{again}, "
+            f"{size.get(topic, 0) / seconds / 1e6:.1f} MB/s, lag {step.lag.get(topic, 0):,}"
             + (f", {bad:,} bad in {errors}" if bad else "")
-        )
-    for gap in step.commit.gaps:
-        _say(
-            f"commit {step.commit.number} {gap.topic} partition {gap.partition}: offsets "
-            f"{gap.start} to {gap.end} were gone"
+            + (f", {skipped[topic]:,} offsets skipped" if topic in skipped else "")
         )
 
 
@@ -268,13 +274,20 @@ def _status(given: argparse.Namespace) -> int:
         return 0
     state = destination.log.state()
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(state.written_ms / 1000))
+    skipped = sum(sum(of_topic.values()) for of_topic in state.skipped.values())
     _say(
         f"load {state.load}: commit {state.number} of {when} UTC, {state.rows:,} rows in "
-        f"{len(state.files):,} files" + (f", {state.bad_rows:,} bad rows" if state.bad_rows else "")
+        f"{len(state.files):,} files"
+        + (f", {state.bad_rows:,} bad rows" if state.bad_rows else "")
+        + (f", {skipped:,} offsets skipped" if skipped else "")
     )
     for topic, of_topic in sorted(state.ends.items()):
         for partition, end in sorted(of_topic.items()):
-            _say(f"{topic} partition {partition}: loaded up to offset {end}")
+            gone = state.skipped.get(topic, {}).get(partition, 0)
+            _say(
+                f"{topic} partition {partition}: loaded up to offset {end}"
+                + (f", {gone:,} offsets skipped" if gone else "")
+            )
     if given.files:
         for path in state.files:
             _say(path)

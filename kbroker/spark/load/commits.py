@@ -8,6 +8,7 @@ that no commit lists, and nothing here touches a disk.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
@@ -25,6 +26,9 @@ OPEN = "open"
 
 Ends = dict[str, dict[int, int]]
 """topic -> partition -> the offset where the next run goes on (exclusive end)."""
+
+
+TopicPartition = tuple[str, int]
 
 
 class LoadError(Exception):
@@ -119,6 +123,16 @@ class Commit:
         """How many records could not be decoded, and lie in the error files."""
         return sum(one.rows for one in self.errors)
 
+    @property
+    def skipped(self) -> Counter[TopicPartition]:
+        """How many offsets of each partition were gone. Those that no file of a destination has,
+        whose log is made again, may have held no records."""
+        found: Counter[TopicPartition] = Counter()
+        if self.kind == LOAD:
+            for one in self.gaps:
+                found[one.topic, one.partition] += one.end - one.start
+        return found
+
     def to_json(self) -> str:
         """The text of the commit's file, one line."""
         return json.dumps({"format": FORMAT} | asdict(self), separators=(",", ":"))
@@ -174,7 +188,10 @@ def merged_ends(old: Ends, ranges: Iterable[LoadedRange | Gap]) -> Ends:
 
 @dataclass(slots=True)
 class State:
-    """What all commits up to ``number`` add up to: where to go on, and the files that count."""
+    """What all commits up to ``number`` add up to: where to go on, and the files that count.
+
+    skipped: of each partition, how many offsets were gone before they could be loaded.
+    """
 
     number: int = 0
     load: str = ""
@@ -185,6 +202,7 @@ class State:
     rows: int = 0
     bad_rows: int = 0
     written_ms: int = 0
+    skipped: Ends = field(default_factory=dict)
 
     def apply(self, commit: Commit) -> None:
         """Add the next commit. Raises CorruptLogError when it is not the next one."""
@@ -209,6 +227,9 @@ class State:
         self.errors |= {one.path: one for one in commit.errors}
         self.bad_rows += commit.bad_rows
         self.written_ms = commit.written_ms
+        for (topic, partition), count in commit.skipped.items():
+            of_topic = self.skipped.setdefault(topic, {})
+            of_topic[partition] = of_topic.get(partition, 0) + count
 
     def to_json(self) -> str:
         """The text of a checkpoint."""
@@ -225,6 +246,7 @@ class State:
             if found.pop("format") != FORMAT:
                 raise CorruptLogError("a checkpoint of another format")
             found["ends"] = ends_from_json(found["ends"])
+            found["skipped"] = ends_from_json(found.get("skipped", {}))
             for name in ("files", "errors"):
                 files = (LoadedFile(**one) for one in found.get(name, ()))
                 found[name] = {one.path: one for one in files}

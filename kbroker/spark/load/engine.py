@@ -86,6 +86,8 @@ class Step:
     seconds: float
     # topic -> records that are on the broker and not loaded yet
     lag: dict[str, int]
+    # in words, for each partition that did not go on where it was
+    lost: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +194,7 @@ class Load:
         begun = self._clock()
         ends = newest.ends if newest is not None else {}
         anew = made_anew(newest.topics, target) if newest is not None else set()
-        wanted, gaps = wanted_ranges(
+        wanted, gaps, lost = wanted_ranges(
             ends,
             self._first(target, ends),
             target,
@@ -223,7 +225,7 @@ class Load:
         made = self._commit(newest, answers, commits.LOAD, target, gaps=gaps, ends=ends)
         self._learn(made)
         lag = _lag(target, made.ends)
-        self._report(Step(made, self._clock() - begun, lag))
+        self._report(Step(made, self._clock() - begun, lag, tuple(lost)))
         return made
 
     def _tasks(self, tasks: list[list[OffsetRange]], kind: str) -> list[Answer]:

@@ -11,10 +11,8 @@ import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from kbroker.spark.load.commits import Ends, Gap, LoadedFile, LoadError
+from kbroker.spark.load.commits import Ends, Gap, LoadedFile, LoadError, TopicPartition
 from kbroker.spark.plan import OffsetRange
-
-TopicPartition = tuple[str, int]
 
 
 class DataLossError(LoadError):
@@ -68,8 +66,9 @@ def wanted_ranges(
     *,
     allow_loss: bool,
     anew: Iterable[str] = (),
-) -> tuple[list[OffsetRange], list[Gap]]:
-    """Everything between what is loaded and what the broker has, and what is lost in between.
+) -> tuple[list[OffsetRange], list[Gap], list[str]]:
+    """Everything between what is loaded and what the broker has, and what is lost in between: as
+    offsets where it is known how many, and in words for each partition that goes on elsewhere.
 
     first: where to begin in partitions that have no entry in ``ends``; without one, at their start.
     anew: topics that are not those of ``ends`` any more, whatever their offsets say.
@@ -107,22 +106,22 @@ def wanted_ranges(
             ranges.append(
                 OffsetRange(topic, partition, begin, bounds.end, topic_id=bounds.topic_id)
             )
-    for topic, of_topic in sorted(ends.items()):
-        lost += [
-            f"{topic} partition {partition}: loaded up to offset {end}, and the broker does not "
-            "have it any more"
-            for partition, end in sorted(of_topic.items())
-            if topic not in others
-            and (topic, partition) not in available
-            and any(topic == one for one, _ in available)
-        ]
-    if lost and not allow_loss:
+    vanished = [
+        f"{topic} partition {partition}: loaded up to offset {end}, and the broker does not "
+        "have it any more"
+        for topic, of_topic in sorted(ends.items())
+        for partition, end in sorted(of_topic.items())
+        if topic not in others
+        and (topic, partition) not in available
+        and any(topic == one for one, _ in available)
+    ]
+    if (lost or vanished) and not allow_loss:
         raise DataLossError(
             "data is lost, nothing was loaded: "
-            + "; ".join(lost)
+            + "; ".join(lost + vanished)
             + ". With --allow-data-loss the load goes on with what there is"
         )
-    return ranges, gaps
+    return ranges, gaps, lost
 
 
 def within(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from doubles.load_source import MadeUp, expected, load, rows_in
 
 from kbroker.spark.direct import InlineRunner
-from kbroker.spark.load.commits import LOAD, OPEN, RELOAD, LoadError, LostRaceError
+from kbroker.spark.load.commits import LOAD, OPEN, RELOAD, LoadError, LostRaceError, State
 from kbroker.spark.load.directory import BusyError, Directory
 from kbroker.spark.load.engine import Load, Settings
 from kbroker.spark.load.footers import recover
@@ -74,6 +75,24 @@ def test_retention_that_overtook_the_load_is_an_error_with_all_offsets(tmp_path:
 
     assert (made[0].gaps[0].start, made[0].gaps[0].end) == (100, 150)
     assert len(rows_in(tmp_path)) == 250
+
+
+def test_skipped_offsets_are_counted_in_the_log_also_once_commits_have_expired(
+    tmp_path: Path,
+) -> None:
+    load(MadeUp.of({"a": [100, 10], "b": [5]}), Directory(tmp_path))
+    load(MadeUp({"a": [(150, 300), (10, 10)], "b": [(0, 5)]}), Directory(tmp_path), allow_loss=True)
+    load(MadeUp({"a": [(400, 500), (12, 20)], "b": [(0, 5)]}), Directory(tmp_path), allow_loss=True)
+    log = Directory(tmp_path).log
+    found = log.state().skipped
+
+    log.expire(1 << 60)
+
+    assert found == {"a": {0: 150, 1: 2}}
+    assert log.state().skipped == found
+    text = json.loads(log.state().to_json())
+    del text["skipped"]
+    assert State.from_json(json.dumps(text)).skipped == {}, "a sum that was written before"
 
 
 def test_rewind_replaces_whole_files_from_the_offset_on(tmp_path: Path) -> None:
