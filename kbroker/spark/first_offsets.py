@@ -25,12 +25,16 @@ from kbroker.spark.options import (
     LimitKind,
     OptionError,
     ReadOptions,
+    Subscription,
     TopicPartition,
     offsets_from_json,
     offsets_to_json,
 )
+from kbroker.uuids import parse_uuid, uuid_text
 
 FORMAT = 1
+# A text that is to take the place of another one, where that cannot be done at once.
+_NEW = ".new"
 
 
 class Keeper(Protocol):
@@ -51,7 +55,7 @@ def first_offsets(view: LogView, options: ReadOptions) -> dict[TopicPartition, i
         return resolve(view, options.starting, partitions, side="starting", group_id=group)
 
     if options.checkpoint_location:
-        return FileKeeper(options).get_or_keep(make)
+        return FileKeeper(options, view).get_or_keep(make)
     if options.group_id:
         return GroupKeeper(view, options).get_or_keep(make)
     made = make()
@@ -104,23 +108,28 @@ class FileKeeper:
     (hdfs://, s3://, ... through pyarrow) the file is moved there if there is none.
     """
 
-    def __init__(self, options: ReadOptions) -> None:
+    def __init__(self, options: ReadOptions, view: LogView) -> None:
+        self._view = view
         self._subscription = options.subscription.describe()
         self._start = options.starting.describe()
-        name = f"first-offsets-{sha256(self._subscription.encode()).hexdigest()[:12]}.json"
-        self._files = _files(options.checkpoint_location or "")
-        self._name = name
+        self._files = checkpoint_files(options.checkpoint_location or "")
+        self._name = first_offsets_name(options.subscription)
 
     def get_or_keep(
         self, make: Callable[[], Mapping[TopicPartition, int]]
     ) -> dict[TopicPartition, int]:
         text = self._files.read(self._name)
         if text is None:
+            offsets = make()
+            ids = self._view.topic_ids()
             document = {
                 "format": FORMAT,
                 "subscription": self._subscription,
                 "starting": self._start,
-                "offsets": offsets_to_json(make()),
+                "offsets": offsets_to_json(offsets),
+                "topics": {
+                    t: uuid_text(ids[t]) for t in sorted({t for t, _ in offsets} & set(ids))
+                },
             }
             self._files.put_if_absent(self._name, json.dumps(document, indent=1) + "\n")
             text = self._files.read(self._name)
@@ -147,6 +156,20 @@ class FileKeeper:
         return offsets
 
 
+def first_offsets_name(subscription: Subscription) -> str:
+    """Of the file of a stream: several may share a checkpoint."""
+    return f"first-offsets-{sha256(subscription.describe().encode()).hexdigest()[:12]}.json"
+
+
+def kept_topics(text: str | None) -> dict[str, bytes]:
+    """The ids of topics in a file of first offsets; older ones have none."""
+    try:
+        found = json.loads(text or "{}").get("topics", {})
+        return {str(name): parse_uuid(one) for name, one in found.items()}
+    except (ValueError, AttributeError, TypeError):
+        return {}  # a damaged file is told by who reads its offsets
+
+
 # -- places
 
 
@@ -165,16 +188,28 @@ class _LocalFiles:
 
     def put_if_absent(self, name: str, text: str) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
-        temporary = self._folder / f".{name}.{uuid.uuid4().hex}"
-        with open(temporary, "x", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
+        temporary = self._written(name, text)
         try:
             with contextlib.suppress(FileExistsError):
                 os.link(temporary, self._folder / name)
         finally:
             temporary.unlink()
+        self._sync()
+
+    def replace(self, name: str, text: str) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._written(name, text).replace(self._folder / name)
+        self._sync()
+
+    def _written(self, name: str, text: str) -> Path:
+        temporary = self._folder / f".{name}.{uuid.uuid4().hex}"
+        with open(temporary, "x", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        return temporary
+
+    def _sync(self) -> None:
         folder = os.open(self._folder, os.O_RDONLY)
         try:
             os.fsync(folder)
@@ -195,27 +230,44 @@ class _OtherFiles:
         return f"{self._location}/kbroker/{name}"
 
     def read(self, name: str) -> str | None:
-        try:
-            with self._filesystem.open_input_stream(f"{self._folder}/{name}") as stream:
-                return str(stream.read().decode())
-        except FileNotFoundError:
-            return None
+        for place in (name, f"{name}{_NEW}"):
+            with contextlib.suppress(FileNotFoundError):
+                with self._filesystem.open_input_stream(f"{self._folder}/{place}") as stream:
+                    return str(stream.read().decode())
+        return None
 
     def put_if_absent(self, name: str, text: str) -> None:
+        temporary, place = self._written(name, text), f"{self._folder}/{name}"
+        if self._is_there(place):
+            self._filesystem.delete_file(temporary)
+        else:
+            self._filesystem.move(temporary, place)
+
+    def replace(self, name: str, text: str) -> None:
+        """HDFS moves onto no file that is there. A crash leaves the older text, or only the new
+        one, which ``read`` finds."""
+        temporary, place = self._written(name, text), f"{self._folder}/{name}"
+        for target in (f"{place}{_NEW}", place):
+            if self._is_there(target):
+                self._filesystem.delete_file(target)
+            self._filesystem.move(temporary, target)
+            temporary = target
+
+    def _is_there(self, place: str) -> bool:
         from pyarrow import fs
 
+        return bool(self._filesystem.get_file_info(place).type != fs.FileType.NotFound)
+
+    def _written(self, name: str, text: str) -> str:
         self._filesystem.create_dir(self._folder, recursive=True)
         temporary = f"{self._folder}/.{name}.{uuid.uuid4().hex}"
         with self._filesystem.open_output_stream(temporary) as stream:
             stream.write(text.encode())
-        place = f"{self._folder}/{name}"
-        if self._filesystem.get_file_info(place).type == fs.FileType.NotFound:
-            self._filesystem.move(temporary, place)
-        else:
-            self._filesystem.delete_file(temporary)
+        return temporary
 
 
-def _files(location: str) -> _LocalFiles | _OtherFiles:
+def checkpoint_files(location: str) -> _LocalFiles | _OtherFiles:
+    """The folder ``kbroker`` in a checkpoint. Raises OptionError where Python cannot reach it."""
     parsed = urlparse(location)
     if parsed.scheme in ("", "file") or len(parsed.scheme) == 1:
         path = unquote(parsed.path) if parsed.scheme == "file" else location

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -76,6 +76,17 @@ class Lost:
     log_start: int | None
     log_end: int | None
 
+    @property
+    def count(self) -> int | None:
+        """How many offsets were wanted and are not there; None where nobody knows."""
+        if self.log_start is None and self.log_end is None:
+            return None if self.end is None else self.end - self.start
+        below = max(0, (self.log_start or 0) - self.start)
+        if self.end is None:
+            return below or None
+        above = 0 if self.log_end is None else self.end - max(self.start, self.log_end)
+        return min(self.end - self.start, below + max(0, above))
+
     def describe(self) -> str:
         """Partition, what was wanted and what there is."""
         wanted = f"[{self.start}, {'...' if self.end is None else self.end})"
@@ -101,12 +112,12 @@ class DataLossError(RuntimeError):
 
 
 def report_loss(lost: list[Lost], fail: bool) -> None:
-    """Raises DataLossError, or logs what is skipped."""
-    if not lost:
-        return
-    if fail:
+    """Raises DataLossError, or logs what is skipped: a line for each partition, to be counted."""
+    if lost and fail:
         raise DataLossError.of(lost)
-    log.warning("data was lost and is skipped (failOnDataLoss=false): %s", _describe(lost))
+    for one in lost:
+        count = "?" if one.count is None else one.count
+        log.warning("skipped (failOnDataLoss=false): %s offsets of %s", count, one.describe())
 
 
 def _describe(lost: Iterable[Lost]) -> str:
@@ -317,13 +328,20 @@ def stream_ranges(
     options: ReadOptions,
     starts: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
+    *,
+    anew: Iterable[str] = (),
+    told: Container[TopicPartition] = (),
 ) -> list[OffsetRange]:
     """What a micro-batch between two offsets of the query reads.
 
     A partition without start is new and begins at its earliest offset. One that ends before it
     starts is shorter than it was, which is a loss; without failOnDataLoss nothing of it is read
     (its end is the start of the next micro-batch), so that a repetition reads nothing as well.
+
+    anew: topics that are not those of the offsets any more; nothing of them is read. told: of what
+    was lost before its start, which is not told again.
     """
+    others = set(anew)
     new, lost = changed_partitions(starts, ends)
     firsts = dict(view.list_offsets(dict.fromkeys(new, EARLIEST))) if new else {}
     ranges = []
@@ -331,8 +349,8 @@ def stream_ranges(
         key = (topic, partition)
         end = ends[key]
         start = starts.get(key, firsts.get(key))
-        if start is None:
-            lost.append(Lost(topic, partition, 0, end, None, None))
+        if start is None or (topic in others and start < end):
+            lost.append(Lost(topic, partition, start or 0, end, None, None))
             continue
         if key in firsts and start > 0:
             lost.append(Lost(topic, partition, 0, end, start, None))
@@ -340,5 +358,6 @@ def stream_ranges(
             lost.append(Lost(topic, partition, start, None, None, end))
             start = end
         ranges.append(OffsetRange(topic, partition, start, end))
-    report_loss(lost, options.fail_on_data_loss)
+    missed = [one for one in lost if (one.topic, one.partition) not in told]
+    report_loss(missed, options.fail_on_data_loss)
     return ranges

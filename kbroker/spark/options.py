@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from kbroker.spark.kafka_settings import doubt
+from kbroker.spark.pool import DEFAULT_LIMITS, PoolLimits
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +47,7 @@ class Option:
 
 
 PREFETCH_OFFSETS = 1000
+WRITER_LIMITS = PoolLimits(idle_s=600.0)
 OPTIONS = (
     Option("kafka.bootstrap.servers", "batch stream write", "(required)", "host:port, by commas"),
     Option("assign", "batch stream", "", 'partitions: `{"topicA":[0,1]}`'),
@@ -87,6 +89,19 @@ OPTIONS = (
     Option("kafkaConsumer.pollTimeoutMs", "batch stream", "120000", "deadline of one fetch"),
     Option("fetchOffset.numRetries", "batch stream", "3", "attempts to get offsets"),
     Option("fetchOffset.retryIntervalMs", "batch stream", "1000", "pause between them"),
+    Option(
+        "spark.kafka.consumer.cache.capacity",
+        "batch stream",
+        "64",
+        "at most so many idle clients are kept by a Python worker",
+    ),
+    Option("spark.kafka.consumer.cache.timeout", "batch stream", "5m", "for at most so long"),
+    Option(
+        "spark.kafka.producer.cache.timeout",
+        "write",
+        "10m",
+        "for at most so long idle clients are kept by a Python worker",
+    ),
     Option("topic", "write", "", "for every row, whatever its column `topic` says"),
     Option("groupId", "batch stream", "", "commit offsets to this group", own=True),
     Option(
@@ -232,6 +247,7 @@ class ReadOptions:
     pushdown: bool = False
     pack_partitions: bool = False
     split_by_partition: bool = False
+    pool: PoolLimits = DEFAULT_LIMITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +264,7 @@ class WriteOptions:
     lost_transactions: str = "fail"
     write_id: str | None = None
     write_batch: int = 0
+    pool: PoolLimits = WRITER_LIMITS
 
 
 # -- the parsers
@@ -290,6 +307,9 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
         lost_transactions=lost,
         write_id=given.text("writeId"),
         write_batch=given.integer("writeBatch", 0) or 0,
+        pool=PoolLimits(
+            idle_s=given.duration_ms("spark.kafka.producer.cache.timeout", 600_000) / 1000
+        ),
     )
 
 
@@ -345,6 +365,10 @@ def _read_common(given: _Given, *, streaming: bool) -> ReadOptions:
         pushdown=given.boolean("pushdown", False),
         pack_partitions=given.boolean("packPartitions", False),
         split_by_partition=split == "partition",
+        pool=PoolLimits(
+            given.count("spark.kafka.consumer.cache.capacity", DEFAULT_LIMITS.capacity),
+            given.duration_ms("spark.kafka.consumer.cache.timeout", 300_000) / 1000,
+        ),
     )
 
 

@@ -11,23 +11,33 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from kbroker.client.cluster import Cluster
-
-# BOUND: an idle cluster is closed when the next one is asked for after this time. Its connections
-# are checked by the client before they are used again.
-TTL_S = 300.0
-IDLE_MAX = 64
 
 _Key = tuple[str, tuple[tuple[str, str], ...]]
 
 
-class ClusterPool:
-    """Thread-safe; forgets what it holds after a fork."""
+@dataclass(frozen=True, slots=True)
+class PoolLimits:
+    """BOUND: of idle clusters. capacity: how many a process keeps. idle_s: after that one is closed
+    when the next one is asked for. Connections are checked by the client before they are used
+    again."""
 
-    def __init__(self, ttl_s: float = TTL_S) -> None:
-        self._ttl_s = ttl_s
+    capacity: int = 64
+    idle_s: float = 300.0
+
+
+DEFAULT_LIMITS = PoolLimits()
+
+
+class ClusterPool:
+    """Thread-safe; forgets what it holds after a fork. All jobs of a process share it: the limits
+    are those of who gives a cluster back."""
+
+    def __init__(self) -> None:
         self._lock = threading.Lock()
+        # When it is too old, of what, the cluster.
         self._idle: list[tuple[float, _Key, Cluster]] = []
         self._pid = os.getpid()
 
@@ -37,9 +47,9 @@ class ClusterPool:
         with self._lock:
             if self._pid != os.getpid():
                 self._idle, self._pid = [], os.getpid()
-            oldest = time.monotonic() - self._ttl_s
-            expired = [entry for entry in self._idle if entry[0] < oldest]
-            self._idle = [entry for entry in self._idle if entry[0] >= oldest]
+            now = time.monotonic()
+            expired = [entry for entry in self._idle if entry[0] < now]
+            self._idle = [entry for entry in self._idle if entry[0] >= now]
             found = next((entry for entry in reversed(self._idle) if entry[1] == key), None)
             if found is not None:
                 self._idle.remove(found)
@@ -49,12 +59,15 @@ class ClusterPool:
             return found[2]
         return Cluster.from_options({**settings, "bootstrap.servers": bootstrap})
 
-    def give_back(self, bootstrap: str, settings: Mapping[str, str], cluster: Cluster) -> None:
+    def give_back(
+        self, bootstrap: str, settings: Mapping[str, str], cluster: Cluster, limits: PoolLimits
+    ) -> None:
         """For the next one; only what was used without an error."""
+        until = time.monotonic() + limits.idle_s
         with self._lock:
-            full = len(self._idle) >= IDLE_MAX or self._pid != os.getpid()
+            full = len(self._idle) >= limits.capacity or self._pid != os.getpid()
             if not full:
-                self._idle.append((time.monotonic(), _key(bootstrap, settings), cluster))
+                self._idle.append((until, _key(bootstrap, settings), cluster))
         if full:
             cluster.close()
 
@@ -68,7 +81,11 @@ _POOL = ClusterPool()
 
 @contextmanager
 def borrowed(
-    bootstrap: str, settings: Mapping[str, str], pool: ClusterPool | None = None
+    bootstrap: str,
+    settings: Mapping[str, str],
+    pool: ClusterPool | None = None,
+    *,
+    limits: PoolLimits = DEFAULT_LIMITS,
 ) -> Iterator[Cluster]:
     """A cluster of this process's pool. An exception closes it, as its connections may be in the
     middle of something."""
@@ -79,4 +96,4 @@ def borrowed(
     except BaseException:
         cluster.close()
         raise
-    place.give_back(bootstrap, settings, cluster)
+    place.give_back(bootstrap, settings, cluster, limits)

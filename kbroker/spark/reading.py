@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
 
     from kbroker.client.cluster import Cluster
 
-log = logging.getLogger(__name__)
-
 
 def read_ranges(
     options: ReadOptions,
@@ -32,7 +29,7 @@ def read_ranges(
     Raises DataLossError where offsets are gone and ``failOnDataLoss`` says so; otherwise what is
     left is read.
     """
-    with borrowed(options.bootstrap, options.kafka) as cluster:
+    with borrowed(options.bootstrap, options.kafka, limits=options.pool) as cluster:
         for one in ranges:
             topic_id = topic_ids.get(one.topic)
             for batch in _read_range(cluster, options, one, schema.names, topic_id):
@@ -66,10 +63,8 @@ def _read_range(
             )
             return
         except OffsetOutOfRange as error:
-            end = min(one.end, max(error.log_start, error.wanted))
             _report(options, one, error.wanted, error.log_start, error.log_end)
             start = error.log_start if error.log_start > error.wanted else one.end
-            log.warning("%s-%d: %d offsets lost", one.topic, one.partition, end - error.wanted)
         except (TopicChanged, RefusedError) as error:
             gone = error.code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
             if not gone and not isinstance(error, TopicChanged):

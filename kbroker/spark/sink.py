@@ -141,7 +141,7 @@ class _Writer:
     ) -> Written:
         options = self._options
         freeze_modules()
-        with borrowed(options.bootstrap, options.kafka) as cluster:
+        with borrowed(options.bootstrap, options.kafka, limits=options.pool) as cluster:
             if not options.exactly_once:
                 with self._producer(cluster, None) as producer:
                     for one in batches:
@@ -199,7 +199,7 @@ class _Writer:
         options = self._options
         if not options.exactly_once or not (identities or repeated):
             return
-        with borrowed(options.bootstrap, options.kafka) as cluster:
+        with borrowed(options.bootstrap, options.kafka, limits=options.pool) as cluster:
             if repeated is not None:
                 complete_recorded(cluster, options, repeated.write, repeated.batch)
             else:
@@ -212,7 +212,7 @@ class _Writer:
         if not written:
             return
         options = self._options
-        with borrowed(options.bootstrap, options.kafka) as cluster:
+        with borrowed(options.bootstrap, options.kafka, limits=options.pool) as cluster:
             first = written[0]
             if intents_of(cluster, options).find(first.write, first.batch) is not None:
                 return

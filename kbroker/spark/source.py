@@ -83,10 +83,13 @@ class KbrokerDataSource(DataSource):
         return BatchReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from kbroker.spark.stream import StreamReader
+        from kbroker.spark.stream import RefusedStream, StreamReader
 
-        options = parse_read(self.options, streaming=True)
-        check_projection(schema)
+        try:
+            options = parse_read(self.options, streaming=True)
+            check_projection(schema)
+        except OptionError as error:
+            return RefusedStream(error)
         return StreamReader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
@@ -156,7 +159,7 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
-        with borrowed(options.bootstrap, options.kafka) as cluster:
+        with borrowed(options.bootstrap, options.kafka, limits=options.pool) as cluster:
             view = BrokerView(cluster, read_committed=options.read_committed)
             return with_attempts(options, lambda: self._plan(view))
 

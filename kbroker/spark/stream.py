@@ -41,6 +41,7 @@ from kbroker.spark.offsets import (
 from kbroker.spark.options import (
     EARLIEST,
     LATEST,
+    OptionError,
     ReadOptions,
     TopicPartition,
     offsets_from_json,
@@ -55,6 +56,7 @@ from kbroker.spark.source import (
     plan_tasks,
     read_partition,
 )
+from kbroker.spark.topic_ids import TopicIdFile, TopicIds
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -113,12 +115,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.__class__ = StreamReader
         driver = self._driver()
         ranges = driver.ranges(offsets_from_json(start), offsets_from_json(end))
-        held = self._prefetched(ranges, driver.view.topic_ids())
+        held = self._prefetched(ranges, driver.topic_ids())
         if held is None:
             return driver.plan(ranges)
         self._held = held
         self.__class__ = _HOLDING  # type: ignore[assignment]
-        return [RangePartition(ranges, driver.view.topic_ids())]
+        return [RangePartition(ranges, driver.topic_ids())]
 
     def _prefetched(
         self, ranges: list[OffsetRange], topic_ids: Mapping[str, bytes]
@@ -143,6 +145,29 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 _HOLDING = holding(StreamReader)
 
 
+class RefusedStream(DataSourceStreamReader):
+    """A stream whose options are wrong, which is told by the first thing that Spark asks of it:
+    where there is no reader at all, PySpark stops one and tells of that error instead."""
+
+    def __init__(self, error: OptionError) -> None:
+        self._error = error
+
+    def initialOffset(self) -> dict[str, Any]:
+        raise self._error
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        raise self._error
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        raise self._error
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        raise self._error
+
+
 class Progress:
     """Where a stream is and may go: the driver's side of the reader.
 
@@ -155,7 +180,9 @@ class Progress:
         self._options = options
         self._first: dict[TopicPartition, int] | None = None
         self._target: dict[TopicPartition, int] | None = None
-        self._topic_ids: dict[str, bytes] = {}
+        self._ids: TopicIds | None = None
+        # What was lost before the starts of the micro-batch that is planned next.
+        self._told: set[TopicPartition] = set()
         self._triggered_at = 0.0
         self._committed: dict[TopicPartition, int] = {}
         self._sizes: Mapping[TopicPartition, tuple[int, int]] = {}
@@ -219,7 +246,7 @@ class Progress:
         other replicas may lag behind; then it is a loss. Where that is no error, a log that was cut
         goes on at its end, as what comes before was read; one that was made anew (or may have been,
         where its id was not known before) goes back to its start, in a micro-batch that reads
-        nothing and has the start as its end."""
+        nothing of the topic and has the start as its end."""
         options = self._options
         ends = self._ends() if self._target is None else dict(self._target)
         for _ in range(options.offset_attempts - 1):
@@ -227,30 +254,62 @@ class Progress:
                 break
             time.sleep(options.offset_retry_ms / 1000)
             ends = self._ends()
+        ids, now = self._known_ids(), self.view.topic_ids()
+        ids.arrive(starts)
+        anew = ids.anew(now)
         _, lost = changed_partitions(starts, ends)
         lost += [Lost(*key, starts[key], None, None, ends[key]) for key in _behind(starts, ends)]
         told = {(one.topic, one.partition) for one in lost}
-        known = set(self._topic_ids)
-        anew = self._made_anew()
         lost += [
             Lost(*key, start, None, None, ends.get(key))
             for key, start in sorted(starts.items())
             if key[0] in anew and key not in told and start > 0
         ]
-        report_loss(lost, options.fail_on_data_loss)
-        same = known - anew
-        back = [
+        fresh = [one for one in lost if (one.topic, one.partition) not in self._told]
+        report_loss(lost if options.fail_on_data_loss else fresh, options.fail_on_data_loss)
+        self._told = {(one.topic, one.partition) for one in lost}
+        same = set(ids.known()) - anew
+        back = {key for key in starts if key[0] in anew and key in ends}
+        back |= {
             (o.topic, o.partition) for o in lost if o.log_end is not None and o.topic not in same
-        ]
-        firsts = self.view.list_offsets(dict.fromkeys(back, EARLIEST)) if back else {}
-        return ends | {key: at for key, at in firsts.items() if at < starts[key]}
+        }
+        ends = self._gone_back(back, anew, starts, ends)
+        ids.learn(now, {topic for topic, _ in (*starts, *ends)})
+        return ends
 
-    def _made_anew(self) -> set[str]:
-        """Topics of another id than when this query last asked."""
-        now = self.view.topic_ids()
-        changed = {name for name, one in now.items() if self._topic_ids.get(name, one) != one}
-        self._topic_ids.update(now)
-        return changed
+    def _gone_back(
+        self,
+        keys: set[TopicPartition],
+        anew: set[str],
+        starts: Mapping[TopicPartition, int],
+        ends: Mapping[TopicPartition, int],
+    ) -> dict[TopicPartition, int]:
+        """``ends``, with these partitions at their first offsets, unless they start below them.
+        Of topics made anew the others, which have no start yet, wait for the next micro-batch."""
+        firsts = self.view.list_offsets(dict.fromkeys(keys, EARLIEST)) if keys else {}
+        found, now, ids = dict(ends), self.view.topic_ids(), self._known_ids()
+        for topic in {*anew, *(topic for topic, _ in keys)}:
+            of_topic = [key for key in keys if key[0] == topic]
+            at = {key: min(starts[key], firsts.get(key, starts[key])) for key in of_topic}
+            moves = any(offset < starts[key] for key, offset in at.items())
+            # Where nothing moves, nothing of the older topic was read: the stream is there.
+            ids.go_back(topic, now.get(topic), at if moves else {})
+            if moves and topic in anew:
+                found = {key: end for key, end in found.items() if key[0] != topic}
+            found |= at if moves else {}
+        ids.arrive(starts)
+        return found
+
+    def _known_ids(self) -> TopicIds:
+        if self._ids is None:
+            kept = TopicIdFile(self._options) if self._options.checkpoint_location else None
+            self._ids = TopicIds(kept)
+        return self._ids
+
+    def topic_ids(self) -> dict[str, bytes]:
+        """Of the topics that are read, where they have any: those that the stream's offsets are of
+        rather than those of now."""
+        return {**self.view.topic_ids(), **self._known_ids().known()}
 
     def _with_new(
         self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
@@ -297,14 +356,25 @@ class Progress:
     ) -> list[OffsetRange]:
         """What a micro-batch reads; no range is empty."""
         options = self._options
-        found = with_attempts(options, lambda: stream_ranges(self.view, options, starts, ends))
+        ids = self._known_ids()
+        if ends and not self.latest:
+            # A micro-batch that an earlier run planned: nothing was asked about its topics yet.
+            self.view.partition_counts({topic for topic, _ in ends})
+        anew = ids.anew(self.view.topic_ids())
+        found = with_attempts(
+            options,
+            lambda: stream_ranges(
+                self.view, options, starts, ends, anew=anew, told=frozenset(self._told)
+            ),
+        )
+        self._told = set()
         return [one for one in found if one.count]
 
     def plan(self, ranges: list[OffsetRange]) -> list[InputPartition]:
         """Tasks of a micro-batch."""
         small = sum(one.count for one in ranges) * RECORD_BYTES_GUESS <= TASK_BYTES_MIN
         sizes = {} if small else self._sizes_of(ranges)
-        return plan_tasks(self._options, ranges, sizes, self.view.topic_ids())
+        return plan_tasks(self._options, ranges, sizes, self.topic_ids())
 
     def _sizes_of(self, ranges: list[OffsetRange]) -> Mapping[TopicPartition, tuple[int, int]]:
         """As a broker told not long ago."""

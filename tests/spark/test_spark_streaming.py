@@ -224,8 +224,10 @@ def test_new_partitions_and_topics_are_read_from_their_start(stream):
     )
 
 
+@pytest.mark.parametrize("count", [4, 20])
 @pytest.mark.parametrize("loses", ["true", "false"])
-def test_topic_made_anew_fails_or_is_read_from_its_start(stream, loses):
+def test_topic_made_anew_between_runs_fails_or_is_read_from_its_start(stream, loses, count):
+    """Also where it is longer by then than it was."""
     create_topic(stream.bootstrap, stream.topic)
     fill(stream.bootstrap, stream.topic, numbered(9))
     options = {"startingOffsets": "earliest", "failOnDataLoss": loses,
@@ -233,14 +235,18 @@ def test_topic_made_anew_fails_or_is_read_from_its_start(stream, loses):
     stream.run(**options)
     delete_topic(stream.bootstrap, stream.topic)
     wait_until(lambda: _made(stream), timeout=30)
-    fill(stream.bootstrap, stream.topic, numbered(4))
+    fill(stream.bootstrap, stream.topic, numbered(count))
 
     if loses == "true":
-        with pytest.raises(Exception, match=r"wanted \[9, ...\), the log holds \[..., 4\)"):
+        says = rf"wanted \[9, ...\), the log holds \[..., {count}\)"
+        with pytest.raises(Exception, match=says):
             stream.run(**options)
     else:
         stream.run(**options)
-        assert stream.batches[-1][1] == [(stream.topic, 0, n) for n in range(4)]
+        assert stream.batches[-1][1] == [(stream.topic, 0, n) for n in range(count)]
+        fill(stream.bootstrap, stream.topic, numbered(3))
+        stream.run(**options)
+        assert stream.batches[-1][1] == [(stream.topic, 0, count + n) for n in range(3)]
 
 
 def _made(stream):
@@ -266,19 +272,31 @@ def test_stream_that_keeps_its_start_nowhere_is_refused(spark, bootstrap, topic,
         query.awaitTermination(300)
 
 
-def test_ends_are_refused_in_streams(spark, bootstrap, topic, tmp_path):
-    create_topic(bootstrap, topic)
+@pytest.mark.parametrize("trigger", [{"availableNow": True}, {"processingTime": "1 second"}])
+@pytest.mark.parametrize(
+    ("option", "value", "says"),
+    [
+        ("endingOffsets", "latest", r"endingOffsets has no meaning in a stream: .*availableNow"),
+        ("failOnDataLoss", "no", "failOnDataLoss is 'no': write true or false"),
+    ],
+)
+def test_refused_option_of_a_stream_is_told_and_nothing_else(
+    spark, bootstrap, topic, tmp_path, option, value, says, trigger
+):
     reader = spark.readStream.format("kbroker").option("kafka.bootstrap.servers", bootstrap)
-    reader = reader.option("subscribe", topic).option("endingOffsets", "latest")
+    reader = reader.option("subscribe", topic).option(option, value)
 
-    with pytest.raises(Exception, match="availableNow"):
+    with pytest.raises(Exception, match=says) as caught:
         (
             reader.load()
             .writeStream.format("noop")
             .option("checkpointLocation", str(tmp_path))
+            .trigger(**trigger)
             .start()
             .awaitTermination(300)
         )
+
+    assert "UnboundLocalError" not in str(caught.value)
 
 
 def test_read_stream_helper_and_projection(spark, bootstrap, topic, tmp_path):

@@ -106,6 +106,35 @@ def test_batch_offsets_outside_the_log_are_lost_or_skipped(given, left, caplog):
     assert "t-0: wanted [" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("start", "end", "log", "count"),
+    [
+        (2, 9, (5, 20), 3),
+        (2, 4, (5, 20), 2),
+        (7, 25, (5, 20), 5),
+        (30, 32, (5, 20), 2),
+        (2, 25, (5, 20), 8),
+        (2, 9, (None, None), 7),
+        (0, 4, (2, None), 2),
+        (2, None, (5, None), 3),
+        (9, None, (None, 4), None),
+        (9, None, (None, None), None),
+    ],
+)
+def test_lost_offsets_are_counted_where_that_is_known(start, end, log, count, caplog):
+    lost = o.Lost("t", 0, start, end, *log)
+
+    o.report_loss([lost, o.Lost("u", 1, 0, 4, 3, 9)], fail=False)
+
+    assert lost.count == count
+    first, second = caplog.messages
+    assert first.startswith(
+        f"skipped (failOnDataLoss=false): {'?' if count is None else count} offsets of t-0: wanted"
+        f" [{start}, {'...' if end is None else end})"
+    )
+    assert second.endswith(": 3 offsets of u-1: wanted [0, 4), the log holds [3, 9)")
+
+
 def test_limit_is_shared_in_proportion_and_starves_nobody():
     starts = {("t", 0): 0, ("t", 1): 100, ("t", 2): 7, ("t", 3): 0}
     ends = {("t", 0): 900, ("t", 1): 200, ("t", 2): 7, ("t", 3): 1}
@@ -215,10 +244,10 @@ def test_first_offsets_stay_what_they_were_in_the_checkpoint(tmp_path, scheme):
 
 
 def test_of_two_first_starts_at_once_the_second_takes_the_firsts_offsets(tmp_path):
-    keeper = f.FileKeeper(read(True, checkpointLocation=str(tmp_path)))
+    keeper = f.FileKeeper(read(True, checkpointLocation=str(tmp_path)), Logs())
 
     def make_while_another_does():
-        other = f.FileKeeper(read(True, checkpointLocation=str(tmp_path)))
+        other = f.FileKeeper(read(True, checkpointLocation=str(tmp_path)), Logs())
         assert other.get_or_keep(lambda: {("t", 0): 1}) == {("t", 0): 1}
         return {("t", 0): 2}
 

@@ -1,5 +1,7 @@
 """The driver's side of the stream reader: what each call answers, in the order Spark calls."""
 
+import json
+
 import pytest
 
 pytest.importorskip("pyspark")
@@ -8,10 +10,12 @@ from doubles.fake_logs import FakeLogs
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from kbroker.spark import stream as stream_module
+from kbroker.spark.first_offsets import checkpoint_files
 from kbroker.spark.offsets import DataLossError
 from kbroker.spark.options import OptionError, parse_read
 from kbroker.spark.source import ROW
 from kbroker.spark.stream import Progress, StreamReader
+from kbroker.uuids import uuid_text
 
 pytestmark = pytest.mark.unit
 
@@ -122,6 +126,179 @@ def test_topic_made_anew_is_told_by_its_id_where_its_offsets_do_not(caplog):
     assert loose.advance({A: 10}, limited=False) == {A: 0}
     assert loose.advance({A: 0}, limited=False) == {A: 20}
     assert "t-0" in caplog.text
+
+
+OLD, NEW = {"t": b"1" * 16}, {"t": b"2" * 16}
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A query's driver after a start of it: ``run(logs)``, as often as it is started."""
+
+    def start(logs, **given):
+        given = {"checkpointLocation": str(tmp_path), "startingOffsets": "earliest", **given}
+        return progress(logs, **given)
+
+    return start
+
+
+def made_anew(logs, *edges):
+    logs.ids = NEW
+    logs.logs = {("t", n): one for n, one in enumerate(edges)}
+
+
+def begun(run, *edges):
+    """Logs, of which a query has read the first half of each partition."""
+    logs = FakeLogs(t=[(0, end // 2) for _, end in edges])
+    logs.ids = OLD
+    made = run(logs)
+    at = made.advance(made.initial(), limited=False)
+    logs.logs = {("t", n): one for n, one in enumerate(edges)}
+    return logs, at
+
+
+@pytest.mark.parametrize("triggers", [1, 3])
+def test_topic_made_anew_while_the_query_was_down_is_told_by_its_id(run, triggers, caplog):
+    """Also where it was down since its first trigger, or a topic has come later."""
+    logs, at = begun(run, (0, 20))
+    for _ in range(triggers - 1):
+        made = run(logs)
+        at = made.advance(at, limited=False)
+    made_anew(logs, (0, 100))
+
+    with pytest.raises(DataLossError, match=rf"t-0: wanted \[{at[A]}, ...\)"):
+        run(logs).advance(at, limited=False)
+    with pytest.raises(DataLossError):
+        run(logs).advance(at, limited=False)
+    loose = run(logs, failOnDataLoss="false")
+    back = loose.advance(at, limited=False)
+    assert (back, planned(loose, at, back)) == ({A: 0}, [])
+    assert loose.advance(back, limited=False) == {A: 100}
+    assert [one for one in caplog.messages if "skipped" in one] == [
+        f"skipped (failOnDataLoss=false): ? offsets of t-0: wanted [{at[A]}, ...), the log holds"
+        " [..., 100)"
+    ]
+
+
+@pytest.mark.parametrize("logged", [False, True])
+def test_crash_while_the_query_goes_back_loses_nothing_of_the_new_topic(run, logged):
+    """logged: whether Spark had noted the offsets that go back."""
+    logs, at = begun(run, (0, 20), (0, 0))
+    made_anew(logs, (0, 100), (0, 7), (0, 3))
+    back = run(logs, failOnDataLoss="false").advance(at, limited=False)
+
+    made = run(logs, failOnDataLoss="false")
+    if logged:
+        assert planned(made, at, back) == [], "the batch is repeated"
+    again = back if logged else made.advance(at, limited=False)
+    ends = made.advance(again, limited=False)
+    read = planned(made, again, ends)
+    after = run(logs)
+
+    assert back == again == {A: 0, B: 0}, "a partition that is new waits for it"
+    assert read == [("t", 0, 0, 100), ("t", 1, 0, 7), ("t", 2, 0, 3)]
+    logs.logs[A] = (0, 120)
+    assert after.advance(ends, limited=False)[A] == 120, "and from then on it is the topic"
+
+
+def test_batch_that_was_planned_of_the_older_topic_reads_nothing_of_the_new_one(run):
+    logs, at = begun(run, (0, 20))
+    ends = run(logs).advance(at, limited=False)
+    made_anew(logs, (0, 100))
+
+    with pytest.raises(DataLossError, match=r"t-0: wanted \[10, 20\), the log is gone"):
+        run(logs).ranges(at, ends)
+    loose = run(logs, failOnDataLoss="false")
+    assert planned(loose, at, ends) == []
+    assert loose.advance(ends, limited=False) == {A: 0}
+
+
+def test_topic_made_anew_is_not_forgotten_while_there_are_too_few_offsets(run, caplog):
+    logs, at = begun(run, (0, 20))
+    made = run(logs, failOnDataLoss="false", minOffsetsPerTrigger="1000")
+    made.advance(at, limited=True)
+    at = {A: 20}
+    made_anew(logs, (0, 100))
+
+    assert [made.advance(at, limited=True) for _ in range(3)] == [at] * 3
+    assert made.advance(at, limited=False) == {A: 0}
+    assert sum("skipped" in one for one in caplog.messages) == 1
+
+
+def test_topic_of_which_nothing_was_read_is_read_when_made_anew(run):
+    logs, at = begun(run, (0, 0))
+    made_anew(logs, (0, 5))
+
+    assert run(logs).advance(at, limited=False) == {A: 5}
+    logs.ids = OLD
+    with pytest.raises(DataLossError):
+        run(logs).advance({A: 5}, limited=False)
+
+
+def test_log_that_was_cut_while_the_query_was_down_goes_on_at_its_end(run):
+    logs, at = begun(run, (0, 20))
+    at = run(logs).advance(at, limited=False)
+    logs.logs[A] = (0, 4)
+
+    assert run(logs, failOnDataLoss="false").advance(at, limited=False) == {A: 4}
+
+
+def test_ids_of_topics_that_come_and_go_are_kept_and_forgotten(tmp_path):
+    given = {
+        "checkpointLocation": str(tmp_path),
+        "startingOffsets": "earliest",
+        "subscribePattern": ".",
+        "failOnDataLoss": "false",
+    }
+    u = ("u", 0)
+    logs = FakeLogs(t=[(0, 5)])
+    logs.ids = OLD
+    made = progress(logs, **given)
+    at = made.initial()
+    logs.ids, logs.logs[u] = {**OLD, "u": b"3" * 16}, (0, 5)
+    at = made.advance(at, limited=False)
+    (file,) = (tmp_path / "kbroker").glob("topic-ids-*")
+    kept = json.loads(file.read_text())["topics"]
+
+    logs.ids["u"] = b"4" * 16
+    again = progress(logs, **given).advance(at, limited=False)
+    del logs.logs[u], logs.ids["u"]
+    left = progress(logs, **given).advance(at, limited=False)
+
+    assert (at, again, left) == ({A: 5, u: 5}, {A: 5, u: 0}, {A: 5})
+    assert kept == {"t": uuid_text(b"1" * 16), "u": uuid_text(b"3" * 16)}
+    file.write_text("{}")
+    with pytest.raises(OptionError, match="does not hold ids of topics"):
+        progress(logs, **given).advance(at, limited=False)
+
+
+def test_first_offsets_of_an_older_version_have_no_ids_and_are_taken(run, tmp_path):
+    logs, at = begun(run, (0, 20))
+    (file,) = (tmp_path / "kbroker").iterdir()
+    document = json.loads(file.read_text())
+    del document["topics"]
+    file.write_text(json.dumps(document))
+    made_anew(logs, (0, 100))
+
+    assert run(logs).advance(at, limited=False) == {A: 100}, "nothing says that it is another"
+    logs.ids = OLD
+    with pytest.raises(DataLossError):
+        run(logs).advance({A: 100}, limited=False)
+
+
+def test_other_file_systems_take_a_text_in_place_of_another():
+    files = checkpoint_files("mock:///checkpoint")
+
+    files.put_if_absent("a", "1")
+    files.put_if_absent("a", "2")
+    assert files.read("a") == "1"
+    files.replace("a", "3")
+    files.replace("b", "4")
+    assert (files.read("a"), files.read("b"), files.read("c")) == ("3", "4", None)
+    files._filesystem.move("checkpoint/kbroker/a", "checkpoint/kbroker/a.new")
+    assert files.read("a") == "3", "as a crash leaves it"
+    files.replace("a", "5")
+    assert files.read("a") == "5"
 
 
 def test_end_that_lags_behind_the_start_is_asked_for_again():

@@ -1,0 +1,95 @@
+"""Which topics the offsets of a stream are of: a name may come to mean another topic.
+
+A topic that was deleted and made anew has another id, whatever its offsets look like. So the ids
+that belong to the stream's offsets are kept beside its first offsets, where the reader has a
+checkpointLocation; without one they last as long as the query runs. Brokers before Kafka 2.8 have
+no ids: a topic without one counts as the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+
+from kbroker.spark.first_offsets import FORMAT, checkpoint_files, first_offsets_name, kept_topics
+from kbroker.spark.options import OptionError, ReadOptions, TopicPartition
+from kbroker.uuids import parse_uuid, uuid_text
+
+
+class TopicIdFile:
+    """``<checkpointLocation>/kbroker/topic-ids-<subscription>.json``; until there is one, what was
+    kept with the first offsets."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._files = checkpoint_files(options.checkpoint_location or "")
+        self._first = first_offsets_name(options.subscription)
+        self._name = self._first.replace("first-offsets", "topic-ids")
+
+    def load(self) -> dict[str, bytes]:
+        """Raises OptionError where the file is damaged."""
+        text = self._files.read(self._name)
+        if text is None:
+            return kept_topics(self._files.read(self._first))
+        try:
+            document = json.loads(text)
+            if document["format"] != FORMAT:
+                raise ValueError(f"format {document['format']}")
+            return {str(name): parse_uuid(one) for name, one in document["topics"].items()}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise OptionError(
+                f"{self._files.describe(self._name)} does not hold ids of topics ({error}): restore"
+                " it, or start anew with another checkpoint"
+            ) from error
+
+    def keep(self, ids: Mapping[str, bytes]) -> None:
+        """In place of what was kept."""
+        topics = {name: uuid_text(one) for name, one in sorted(ids.items())}
+        document = {"format": FORMAT, "topics": topics}
+        self._files.replace(self._name, json.dumps(document, indent=1) + "\n")
+
+
+class TopicIds:
+    """The ids that belong to the offsets at which a stream goes on.
+
+    INVARIANT: the id of a topic made anew is taken over only once the stream's offsets have gone
+    back to that topic's start, and is kept before any of its records is read. A crash in between
+    finds the older id, and goes back again.
+    """
+
+    def __init__(self, file: TopicIdFile | None) -> None:
+        self._file = file
+        self._ids = file.load() if file is not None else {}
+        self._kept = dict(self._ids)
+        # topic -> the id it will have, and the offsets that say so
+        self._back: dict[str, tuple[bytes | None, Mapping[TopicPartition, int]]] = {}
+
+    def known(self) -> dict[str, bytes]:
+        """The ids, by name."""
+        return dict(self._ids)
+
+    def anew(self, now: Mapping[str, bytes]) -> set[str]:
+        """Topics of another id than that of the stream's offsets."""
+        return {name for name, one in now.items() if self._ids.get(name, one) != one}
+
+    def arrive(self, starts: Mapping[TopicPartition, int]) -> None:
+        """The stream has come to these offsets; maybe where a topic was to go back to."""
+        for topic, (one, ends) in list(self._back.items()):
+            if all(starts.get(key) == at for key, at in ends.items()):
+                del self._back[topic]
+                if one is not None:
+                    self._ids[topic] = one
+
+    def go_back(self, topic: str, one: bytes | None, ends: Mapping[TopicPartition, int]) -> None:
+        """From those offsets on, the stream is in the topic of that id."""
+        self._back[topic] = one, dict(ends)
+
+    def learn(self, now: Mapping[str, bytes], topics: Iterable[str]) -> None:
+        """Take ids of topics that were not known, forget others than ``topics``, keep all."""
+        present = set(topics)
+        for name, one in now.items():
+            if name not in self._back:
+                self._ids.setdefault(name, one)
+        self._ids = {name: one for name, one in self._ids.items() if name in present}
+        if self._file is not None and self._ids != self._kept:
+            self._file.keep(self._ids)
+            self._kept = dict(self._ids)
