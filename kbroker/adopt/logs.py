@@ -15,6 +15,7 @@ from kbroker.adopt.errors import Refusal
 from kbroker.storage.checkpoint import CorruptCheckpointError, parse_epochs
 from kbroker.storage.files import read_if_present
 from kbroker.storage.formats import (
+    CLEANER_CHECKPOINT,
     INDEX_SUFFIX,
     LEADER_EPOCH_CHECKPOINT,
     LOG_SUFFIX,
@@ -89,6 +90,8 @@ def look_at(
         )
     if was_clean and not in_between:
         _check_tail(path, bases[-1])
+    if not (was_clean or gaps_allowed or in_between):
+        _check_no_gaps(path, bases, recovery_point)
     return FoundLog(
         path,
         size,
@@ -97,6 +100,36 @@ def look_at(
         _newest_epoch(path),
         _newest_producer(path, bases),
     )
+
+
+def _check_no_gaps(path: str, bases: list[int], recovery_point: int) -> None:
+    """Raise Refusal when offsets are missing where a recovery will look.
+
+    It would take that for damage and cut the log there: only compaction leaves such gaps, and
+    nothing says that there was one.
+    """
+    first = max((at for at, base in enumerate(bases) if base <= recovery_point), default=0)
+    for base in bases[first:]:
+        file = os.path.join(path, segment_name(base, LOG_SUFFIX))
+        fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            length = os.fstat(fd).st_size
+            strict = scan_segment(fd, base, length, verify=False, contiguous=True)
+            if strict.stop != DAMAGED:
+                continue
+            loose = scan_segment(
+                fd, base, length, position=strict.end_position, next_offset=strict.next_offset,
+                verify=False,
+            )  # fmt: skip
+        finally:
+            os.close(fd)
+        if loose.end_position > strict.end_position:
+            raise Refusal(
+                f"{file}: {strict.problem} at position {strict.end_position}, as if the log had been"
+                f" compacted, but no {CLEANER_CHECKPOINT} says so, and the broker was not stopped in"
+                " order: a start would cut the log there. Copy that file, too, or name the topic's"
+                " settings with --zookeeper"
+            )
 
 
 def _check_tail(path: str, base: int) -> None:

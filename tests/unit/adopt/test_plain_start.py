@@ -85,6 +85,15 @@ def cleaner_checkpoint_damaged(directory):
     (directory / "cleaner-offset-checkpoint").write_text("0\n9\n")
 
 
+def compacted_and_half_copied(directory):
+    """Without the checkpoints and the mark of a clean stop: all of the log is to be recovered."""
+    (directory / "recovery-point-offset-checkpoint").unlink()
+    (directory / ".kafka_cleanshutdown").unlink()
+    log = directory / "orders-0" / f"{0:020}.log"
+    data = log.read_bytes()
+    log.write_bytes(data[: 2 * len(data) // 5] + data[4 * len(data) // 5 :])
+
+
 def older_topic_of_the_same_name(directory):
     for number, topic_id in ((1, TOPIC_ID), (2, bytes(16))):
         write_log(directory, f"orders-{number}", topic_id)
@@ -105,6 +114,7 @@ def older_topic_of_the_same_name(directory):
         (metadata_elsewhere, "--metadata-log-dir"),
         (checkpoint_damaged, "9 entries announced"),
         (cleaner_checkpoint_damaged, "9 entries announced"),
+        (compacted_and_half_copied, "offset 4 where 2 was expected"),
         (older_topic_of_the_same_name, "topic id"),
     ],
 )
@@ -184,3 +194,11 @@ def test_producer_ids_are_found_in_logs_without_snapshots(tmp_path):
 
     assert plan is not None
     assert plan.next_producer_id > 7_000_000
+
+
+def test_compacted_log_that_is_known_as_such_is_taken(tmp_path):
+    directory = zookeeper_dir(tmp_path)
+    compacted_and_half_copied(directory)
+    (directory / "cleaner-offset-checkpoint").write_text("0\n1\norders 0 4\n")
+
+    start(directory).release()
