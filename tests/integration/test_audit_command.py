@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -189,6 +190,25 @@ def test_load_that_was_repeated_is_counted_by_what_is_there(
     assert code == 0
     assert {(one["count"], one["state"]) for one in found} == {(IN_BUCKET, "complete")}
     assert len(found) == COUNT // IN_BUCKET
+
+
+def test_folders_that_were_deleted_by_hand_are_missing_from_a_count_of_files(
+    audited: tuple[Broker, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broker, topic = audited
+    run = ["run", "--bootstrap", broker.bootstrap, "--topics", topic, "--dest", str(tmp_path)]
+    run += ["--master", "none", "--quiet"]
+    assert load(run) == 0
+    hours = sorted(tmp_path.glob("data/*/*/hr=*"))
+    shutil.rmtree(hours[0])
+
+    code = audit(broker, topic, "--load", str(tmp_path), "--recount", "--bucket-minutes", "60")
+
+    found = lines(capsys)
+    assert code == 2
+    assert len(hours) > 1 and [one["count"] for one in found] == [
+        0 if number == 0 else one["expected"] for number, one in enumerate(found)
+    ]
 
 
 def test_audit_without_a_reference_says_what_there_is(

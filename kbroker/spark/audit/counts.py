@@ -173,7 +173,7 @@ def told(source: BrokerSource, runner: Runner, from_ms: int | None) -> tuple[lis
 
 @dataclass(frozen=True, slots=True)
 class FilesWork:
-    """Counts the rows of data files by their times."""
+    """Counts the rows of data files by their times. A file that is gone has none."""
 
     root: str
     bucket_ms: int
@@ -184,7 +184,11 @@ class FilesWork:
         answers: list[Answer] = []
         for files in groups:
             for one in files:
-                column = pq.ParquetFile(Path(self.root) / one.path).read(["timestamp"]).column(0)
+                try:
+                    file = pq.ParquetFile(Path(self.root) / one.path)
+                except FileNotFoundError:
+                    continue
+                column = file.read(["timestamp"]).column(0)
                 found: dict[int, int] = {}
                 for chunk in column.chunks:
                     _merge(found, bucket_counts(chunk, self.bucket_ms))
