@@ -116,6 +116,39 @@ def _fill_partition(bootstrap: str, name: str, rows: int, value_bytes: int) -> N
         producer.flush()
 
 
+def encode(value_bytes: int) -> Any:
+    """What P5 leaves room for: prepared rows into the files of a load, without broker and Spark."""
+
+    def run(bench: Bench, side: str) -> Sample:
+        from perf.spark_ceilings import client_processes
+        from perf.spark_compare import PARTITIONS
+
+        rows = bench.rows_of(value_bytes)
+        with (
+            tempfile.TemporaryDirectory(prefix="kbroker-load-") as place,
+            client_processes(PARTITIONS) as pool,
+        ):
+            shares = [(place, value_bytes, n, rows // PARTITIONS) for n in range(PARTITIONS)]
+            pool.map(_encode, [(*share[:3], 1) for share in shares], chunksize=1)
+            with bench.measured(rows) as found:
+                pool.map(_encode, shares, chunksize=1)
+        return found[0]
+
+    return run
+
+
+def _encode(share: tuple[str, int, int, int]) -> None:
+    from kbroker.spark.load.writer import FileOptions, RangeWriter
+    from perf.spark_ceilings import prepared_batch
+
+    place, value_bytes, partition, rows = share
+    batch = prepared_batch(value_bytes)
+    writer = RangeWriter(Path(place), "staged", ("t", partition, 0, rows), f"{rows}", FileOptions())
+    for first in range(0, rows, batch.num_rows):
+        writer.write(batch.slice(0, min(batch.num_rows, rows - first)))
+    writer.finish()
+
+
 def recount(value_bytes: int) -> Any:
     """P10: records counted by their times, against ``raw``, which also makes their values."""
 
@@ -147,4 +180,5 @@ LOAD_CASES = [
     ("load-skew-100B", load_parquet(100, skewed), None, (OURS,)),
     ("source-parquet", write_parquet_of_source(100), None, (OURS,)),
     ("recount-100B", recount(100), None, (OURS,)),
+    ("encode-100B", encode(100), None, (OURS,)),
 ]
