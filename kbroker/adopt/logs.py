@@ -125,10 +125,10 @@ def _check_no_gaps(path: str, bases: list[int], recovery_point: int) -> None:
             os.close(fd)
         if loose.end_position > strict.end_position:
             raise Refusal(
-                f"{file}: {strict.problem} at position {strict.end_position}, as if the log had been"
-                f" compacted, but no {CLEANER_CHECKPOINT} says so, and the broker was not stopped in"
-                " order: a start would cut the log there. Copy that file, too, or name the topic's"
-                " settings with --zookeeper"
+                f"{file}: {strict.problem} at position {strict.end_position}, as if the log had"
+                f" been compacted, but no {CLEANER_CHECKPOINT} says so, and the broker was not"
+                " stopped in order: a start would cut the log there. Copy that file, too, or name"
+                " the topic's settings with --zookeeper"
             )
 
 

@@ -69,6 +69,9 @@ class LogCleaningService:
         entry = self._worker.log_of(slot)
         if self._worker.coordinators.is_loading(slot):
             return {"busy": "a coordinator is reading the log"}
+        if not self._is_roll_published(entry):
+            self._worker.engine.touch(entry.appender)
+            return {"busy": "its new segment is not published yet"}
         request = SegmentSwap(entry, **swap)
         try:
             request.check()
@@ -99,6 +102,15 @@ class LogCleaningService:
     def next_deadline_ms(self) -> int | None:
         """When to look again, on the clock of ``now_ms``."""
         return now_ms() + PREPARING_TURN_MS if self._preparing else None
+
+    def _is_roll_published(self, entry: PartitionLog) -> bool:
+        """Whether readers know the active segment.
+
+        They do not after a roll whose append found no room. The published end is then that of a
+        sealed segment, which they would read up to its old size: it must not be exchanged.
+        """
+        slot = self._worker.table.read(entry.slot)
+        return slot is not None and slot["log_end"][1] == entry.active.base_offset
 
     def _prepared(self, request: SegmentSwap) -> Pending:
         done = Pending()

@@ -1,0 +1,68 @@
+"""What an io worker answers to a cleaner that asks for a swap."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from doubles.log_store import NOW_MS, LogStore, append, batch
+
+from kbroker.ipc.process_table import Address, ProcessKind
+from kbroker.ipc.rpc import run
+from kbroker.workers.log_cleaning import LogCleaningService
+
+pytestmark = pytest.mark.unit
+
+CLEANER = Address(ProcessKind.CLEANER, 0)
+
+
+@pytest.fixture
+def store(tmp_path):
+    return LogStore(tmp_path)
+
+
+class FakeWorker:
+    """An io worker as far as the service looks at it; publishes at the end of a turn."""
+
+    def __init__(self, store: LogStore) -> None:
+        self.logs = store.manager
+        self.table = store.table
+        self.touched: list[Any] = []
+        self.engine = SimpleNamespace(touch=self.touched.append, wake=lambda _slot: None)
+        self.coordinators = SimpleNamespace(is_loading=lambda _slot: False)
+        self.rpc = SimpleNamespace(serve=lambda _name, _function: None)
+        self.log_of = store.manager.log
+
+    def end_turn(self) -> None:
+        for appender in self.touched:
+            appender.publish_now()
+        self.touched.clear()
+
+
+def asked_for_a_swap(worker, log):
+    """The answer for the first segment; nobody has cleaned it, so that a refusal is the best."""
+    first = log.segments[0]
+    answer = run(
+        LogCleaningService(worker).serve_swap_segments(
+            CLEANER, log.slot, base_offset=0, size=first.size, largest_timestamp=NOW_MS,
+            replaced=[(0, first.size)], cuts=log.cuts,
+        )
+    )  # fmt: skip
+    return answer.value
+
+
+def test_swap_waits_until_readers_know_that_the_segment_has_ended(store):
+    """After a roll whose append found no room, the published end is in the segment that was sealed:
+    they would read a cleaned one up to the size of the old, and break the connection off.
+    """
+    log = store.open()
+    append(log, batch())
+    assert log.roll(NOW_MS) is None
+    assert store.slot(0)["log_end"][1] == 0, "nothing has published the roll"
+    worker = FakeWorker(store)
+
+    assert asked_for_a_swap(worker, log) == {"busy": "its new segment is not published yet"}
+    worker.end_turn()
+
+    assert store.slot(0)["log_end"][1] == 1
+    assert asked_for_a_swap(worker, log) == {"refused": "the cleaned segment has -1 bytes, not 79"}
+    assert not worker.touched
