@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
+from doubles.markers import await_markers
 
 from kbroker.client.arrow import ArrowProducer, read_arrow
 from kbroker.client.cluster import Cluster
@@ -74,8 +75,9 @@ def ends(cluster: Cluster, topic: str, **options: Any) -> dict[int, tuple[int, i
 def values(cluster: Cluster, topic: str, partition: int = 0, **options: Any) -> list[bytes]:
     """All values of a partition, or those of ``start`` and ``end``."""
     if "end" not in options:
-        committed = {"read_committed": options.get("read_committed", False)}
-        options["start"], options["end"] = ends(cluster, topic, **committed)[partition]
+        if options.get("read_committed"):
+            await_markers(cluster, topic)
+        options["start"], options["end"] = ends(cluster, topic)[partition]
     start, end = options.pop("start"), options.pop("end")
     batches = read_arrow(cluster, topic, partition, start, end, columns=["value"], **options)
     return [value for one in batches for value in one.column(0).to_pylist()]

@@ -7,6 +7,9 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from doubles.markers import await_markers
+
+from kbroker.client.cluster import Cluster
 
 # Only against hanging.
 WAIT_S = 60.0
@@ -77,8 +80,20 @@ def fill(bootstrap: str, topic: str, records: Iterable[Record], **settings: Any)
     assert made.flush(WAIT_S) == 0
 
 
-def read_topic(bootstrap: str, topic: str, *, isolation: str = "read_uncommitted") -> list[Record]:
-    """All records, by partition and offset."""
+def read_topic(
+    bootstrap: str,
+    topic: str,
+    *,
+    isolation: str = "read_uncommitted",
+    stays_open: bool = False,
+) -> list[Record]:
+    """All records, by partition and offset.
+
+    stays_open: a transaction is open, and is not waited for by a reader of committed records.
+    """
+    if isolation == "read_committed" and not stays_open:
+        with Cluster(bootstrap) as cluster:
+            await_markers(cluster, topic)
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from doubles.load_records import produce, value_of
+from doubles.markers import await_markers
 from doubles.topics import add_partitions, create_topic, delete_topic
 
 from kbroker.client import transactions
@@ -43,6 +44,8 @@ def copy(source: Broker, target: Broker, topic: str, *more: str) -> int:
 
 def read(broker: Broker, topic: str, partitions: int) -> list[list[tuple]]:  # type: ignore[type-arg]
     """(key, value, headers, timestamp) of committed records by partition, in their order."""
+    with Cluster(broker.bootstrap) as cluster:
+        await_markers(cluster, topic)
     consumer = Consumer(
         {
             "bootstrap.servers": broker.bootstrap,

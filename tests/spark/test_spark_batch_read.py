@@ -4,6 +4,7 @@ import time
 from datetime import UTC, datetime
 
 import pytest
+from doubles.markers import await_markers
 from doubles.topics import (
     Record,
     create_topic,
@@ -15,6 +16,7 @@ from doubles.topics import (
     send,
 )
 
+from kbroker.client.cluster import Cluster
 from kbroker.testing import wait_until
 
 pytestmark = pytest.mark.integration
@@ -290,6 +292,8 @@ def test_committed_reads_skip_aborted_records_and_stop_before_open_ones(spark, b
         send(made, topic, [Record(None, ends.encode())] * 3)
         made.flush(30)
         made.commit_transaction(30) if ends == "commit" else made.abort_transaction(30)
+    with Cluster(bootstrap) as cluster:
+        await_markers(cluster, topic)
     made.begin_transaction()
     send(made, topic, [Record(None, b"open")] * 2)
     made.flush(30)

@@ -5,9 +5,11 @@ import uuid
 from pathlib import Path
 
 import pytest
+from doubles.markers import await_markers
 from doubles.message_sets import OldMessage, set_bytes, wrapper_bytes
 from doubles.topics import Record, create_topic, fill, producer, send
 
+from kbroker.client.cluster import Cluster
 from kbroker.testing import wait_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.java]
@@ -202,6 +204,8 @@ def test_transactions_aborted_and_open_look_the_same(both, kafka_broker):
     made = producer(kafka_broker.bootstrap, transactional_id=name, linger_ms=0)
     made.init_transactions(60)
     for number, ends in enumerate(("commit", "abort", "commit", "abort", "open")):
+        with Cluster(kafka_broker.bootstrap) as cluster:
+            await_markers(cluster, name)
         made.begin_transaction()
         rows = [Record(b"%d" % number, ends.encode(), n % 2, None, FIRST_MS) for n in range(6)]
         send(made, name, rows)

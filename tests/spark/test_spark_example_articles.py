@@ -5,7 +5,10 @@ import json
 from pathlib import Path
 
 import pytest
+from doubles.markers import await_markers
 from doubles.topics import Record, create_topic, fill, read_topic
+
+from kbroker.client.cluster import Cluster
 
 pytestmark = pytest.mark.integration
 
@@ -38,16 +41,14 @@ def test_articles_are_cleaned_and_counted_over_two_runs(spark, kbroker, articles
     fill(bootstrap, articles.RAW, [*first, *first[:5], article(40, "news", 10, 30)])
     fill(bootstrap, articles.RAW, [Record(None, b"no JSON"), Record(None, None)])
 
-    for job in ("clean", "count"):
-        articles.run(spark, job, bootstrap, str(tmp_path), once=True)
+    run_both(spark, bootstrap, articles, tmp_path)
 
     assert len(read_topic(bootstrap, articles.CLEAN, isolation="read_committed")) == 13
     assert counts(bootstrap, articles) == {("news", 9): 4, ("sport", 9): 8}
 
     more = [article(50, "sport", 10, 59), article(51, "news", 12)]
     fill(bootstrap, articles.RAW, [*first[:3], *more])
-    for job in ("clean", "count"):
-        articles.run(spark, job, bootstrap, str(tmp_path), once=True)
+    run_both(spark, bootstrap, articles, tmp_path)
 
     assert counts(bootstrap, articles) == {
         ("news", 9): 4,
@@ -55,6 +56,14 @@ def test_articles_are_cleaned_and_counted_over_two_runs(spark, kbroker, articles
         ("news", 10): 1,
         ("sport", 10): 1,
     }
+
+
+def run_both(spark, bootstrap, articles, place):
+    """What the first job wrote is committed and marked so when the second one looks for it."""
+    for job, target in (("clean", articles.CLEAN), ("count", articles.COUNTS)):
+        articles.run(spark, job, bootstrap, str(place), once=True)
+        with Cluster(bootstrap) as cluster:
+            await_markers(cluster, target)
 
 
 def counts(bootstrap, articles):

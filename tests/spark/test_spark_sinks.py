@@ -31,8 +31,8 @@ def write(frame, bootstrap, mode="append", **options):
     made.save()
 
 
-def values(bootstrap, topic, isolation="read_committed"):
-    return sorted(one.value for one in read_topic(bootstrap, topic, isolation=isolation))
+def values(bootstrap, topic, isolation="read_committed", **options):
+    return sorted(one.value for one in read_topic(bootstrap, topic, isolation=isolation, **options))
 
 
 def test_columns_become_records(spark, bootstrap, topic):
@@ -217,7 +217,7 @@ def test_crash_between_intent_and_the_last_commit_is_completed_by_the_next_run(b
         assert intents.find(query, 0) is None
         intents.record(query, 0, [first.identity, second.identity])
         end_transaction(cluster, first.identity, commit=True)
-    assert values(bootstrap, topic) == [b"a", b"b"]
+    wait_until(lambda: values(bootstrap, topic, stays_open=True) == [b"a", b"b"], 60)
 
     again = StreamWriter(options, ["value"])
     messages = [_task(again, query, n, rows) for n, rows in ((0, [b"a", b"b"]), (1, [b"c"]))]
@@ -257,7 +257,7 @@ def test_transaction_that_is_gone_is_found_out_before_the_intent(bootstrap, topi
     with pytest.raises(RefusedError, match="not open any more"):
         writer.commit([other, gone], 0)
 
-    assert values(bootstrap, topic) == []
+    assert values(bootstrap, topic, stays_open=True) == []
     with Cluster(bootstrap) as cluster:
         intents = Intents(cluster, options.intent_topic, options.transactional_id_prefix)
         assert intents.find(query, 0) is None

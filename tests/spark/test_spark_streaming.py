@@ -4,6 +4,7 @@ import json
 import uuid
 
 import pytest
+from doubles.markers import await_markers
 from doubles.topics import (
     Record,
     add_partitions,
@@ -126,6 +127,8 @@ def test_every_column_of_committed_records_is_read_either_way(
         send(made, topic, some)
         made.flush(30)
         end(30)
+    with Cluster(bootstrap) as cluster:
+        await_markers(cluster, topic)
     options = {
         "subscribe": topic,
         "kafka.bootstrap.servers": bootstrap,
