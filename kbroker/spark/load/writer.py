@@ -30,12 +30,14 @@ ROW_GROUP_BYTES = 16 << 20
 ROW_GROUP_ROWS = 256 << 10
 # Values that Parquet's encoders take at once; at 1024, its default, a load costs a twentieth more.
 _WRITE_ROWS = 16 << 10
+# Encoded and compressed while it lies in the processor's cache; the size of files is the same.
+_PAGE_BYTES = 256 << 10
 # Before each footer entry in which a file says what it holds (``footers``).
 FOOTER = "kbroker."
 # Numbers that grow by little: differences are a fraction of the values.
 _DELTA = ("offset", "timestamp")
 _DICTIONARY = ("topic", "partition", "timestampType")
-# What only its producers understand. Whether it compresses is tried on a page of it.
+# What only its producers understand. Whether it compresses is tried on some of it.
 _OPAQUE = ("key", "value")
 _SAMPLE_BYTES = 1 << 20
 _SAMPLE_BYTES_MIN = 4 << 10
@@ -324,6 +326,7 @@ def _parquet_writer(
         compression=codecs,
         compression_level=levels,
         write_batch_size=_WRITE_ROWS,
+        data_page_size=_PAGE_BYTES,
         use_dictionary=[name for name in _DICTIONARY if name in names],
         column_encoding=encodings,
         write_statistics=[name for name in (*_DELTA, "partition") if name in names],
@@ -332,7 +335,7 @@ def _parquet_writer(
 
 
 def _dense_columns(table: pa.Table, codec: str, level: int | None) -> list[str]:
-    """Keys or values of which the first page would hardly become smaller."""
+    """Keys or values of which the first megabyte would hardly become smaller."""
     if codec == "none":
         return []
     packer = pa.Codec(codec, compression_level=level)
