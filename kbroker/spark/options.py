@@ -308,7 +308,7 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
         write_id=given.text("writeId"),
         write_batch=given.integer("writeBatch", 0) or 0,
         pool=PoolLimits(
-            idle_s=given.duration_ms("spark.kafka.producer.cache.timeout", 600_000) / 1000
+            idle_s=given.seconds("spark.kafka.producer.cache.timeout", WRITER_LIMITS.idle_s)
         ),
     )
 
@@ -367,7 +367,7 @@ def _read_common(given: _Given, *, streaming: bool) -> ReadOptions:
         split_by_partition=split == "partition",
         pool=PoolLimits(
             given.count("spark.kafka.consumer.cache.capacity", DEFAULT_LIMITS.capacity),
-            given.duration_ms("spark.kafka.consumer.cache.timeout", 300_000) / 1000,
+            given.seconds("spark.kafka.consumer.cache.timeout", DEFAULT_LIMITS.idle_s),
         ),
     )
 
@@ -469,6 +469,11 @@ class _Given:
     def duration_ms(self, name: str, default: int) -> int:
         text = self.text(name)
         return default if text is None else parse_duration_ms(name, text)
+
+    def seconds(self, name: str, default: float) -> float:
+        """A duration, in seconds."""
+        text = self.text(name)
+        return default if text is None else parse_duration_ms(name, text) / 1000
 
     def bootstrap(self, client: str) -> str:
         servers = self.text("kafka.bootstrap.servers")

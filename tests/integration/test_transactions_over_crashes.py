@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from doubles.markers import await_markers
 from doubles.seeds import seeded
 from doubles.threads import noted
-from fault.wire_client import WireClient
 
+from kbroker.client.cluster import Cluster
 from kbroker.errors import ErrorCode
 from kbroker.protocol import codec
 from kbroker.protocol.api import response_class
@@ -28,7 +29,6 @@ from kbroker.protocol.messages.describe_transactions import DescribeTransactions
 from kbroker.protocol.messages.end_txn import EndTxnRequest
 from kbroker.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.protocol.messages.init_producer_id import InitProducerIdRequest
-from kbroker.protocol.messages.list_offsets import ListOffsetsRequest
 from kbroker.protocol.messages.produce import ProduceRequest
 from kbroker.record import compression
 from kbroker.record.builder import BatchBuilder
@@ -55,7 +55,8 @@ def broker() -> Iterator[Broker]:
 
 def committed_values(broker: Broker) -> list[str]:
     """Everything a read_committed consumer finds once each transaction has its markers."""
-    wait_until(lambda: ends(broker, 1) == ends(broker, 0), 30, "no transaction is open")
+    with Cluster(broker.bootstrap) as cluster:
+        await_markers(cluster, TOPIC)
     consumer = Consumer(
         {
             "bootstrap.servers": broker.bootstrap,
@@ -81,18 +82,6 @@ def committed_values(broker: Broker) -> list[str]:
     consumer.close()
     assert len(ended) == PARTITIONS, "the reader did not come to the end"
     return found
-
-
-def ends(broker: Broker, isolation_level: int) -> list[tuple[int, int]]:
-    """Error and end offset of each partition: 0 tells that of the log, 1 what is stable of it."""
-    cls = ListOffsetsRequest
-    parts = [cls.ListOffsetsPartition(partition_index=n, timestamp=-1) for n in range(PARTITIONS)]
-    topic = cls.ListOffsetsTopic(name=TOPIC, partitions=parts)
-    request = cls(replica_id=-1, isolation_level=isolation_level, topics=[topic])
-    with WireClient((broker.host, broker.port)) as client:
-        (found,) = client.call(request, 7).topics
-    assert not any(row.error_code for row in found.partitions), found
-    return sorted((row.partition_index, row.offset) for row in found.partitions)
 
 
 class Client:

@@ -60,6 +60,18 @@ def state_of(log):
     return log.log_end_offset, log.log_start_offset, log.recovery_point, producers
 
 
+def let_loads_meet(monkeypatch, count):
+    """Each load waits until so many are under way: with fewer at once none would ever come back."""
+    together = threading.Barrier(count, timeout=60)
+    load = recovery_threads.load_log
+
+    def load_together(*arguments):
+        together.wait()
+        return load(*arguments)
+
+    monkeypatch.setattr(recovery_threads, "load_log", load_together)
+
+
 @contextmanager
 def no_threads(monkeypatch):
     def refuse(*_arguments):
@@ -78,15 +90,7 @@ def test_io_workers_share_the_threads_of_a_directory(configured, workers, expect
 
 
 def test_as_many_logs_are_recovered_at_once_as_the_setting_says(store, monkeypatch):
-    """Each waits until four are under way: with fewer threads none would ever come back."""
-    together = threading.Barrier(4, timeout=60)
-    load = recovery_threads.load_log
-
-    def load_together(*arguments):
-        together.wait()
-        return load(*arguments)
-
-    monkeypatch.setattr(recovery_threads, "load_log", load_together)
+    let_loads_meet(monkeypatch, 4)
     restarted(store, 4)
 
     assert None not in open_all(store)
@@ -194,14 +198,7 @@ def test_several_directories_are_recovered_at_once(tmp_path, monkeypatch):
     store = LogStore(tmp_path, dirs=2)
     for log in open_all(store):
         append(log, batch())
-    directories = threading.Barrier(2, timeout=60)
-    load = recovery_threads.load_log
-
-    def load_together(*arguments):
-        directories.wait()
-        return load(*arguments)
-
-    monkeypatch.setattr(recovery_threads, "load_log", load_together)
+    let_loads_meet(monkeypatch, 2)
     restarted(store, 1)
 
     assert None not in open_all(store)
