@@ -195,7 +195,11 @@ class BatchProducer:
         transactions.commit_offsets(self.cluster, self.identity, group, offsets)
 
     def end(self, *, commit: bool) -> None:
-        """Commit what was sent since ``begin``, once all of it is acknowledged, or abort it."""
+        """Commit what was sent since ``begin``, once all of it is acknowledged, or abort it.
+
+        Raises RefusedError, PRODUCER_FENCED, when somebody else has the id by now, whose
+        transaction is left alone.
+        """
         assert self._open, "there is no transaction"
         if not self._told and self._error is None:
             self._open = False  # nobody else knows of it
@@ -203,19 +207,31 @@ class BatchProducer:
         before = self.identity
         if commit:
             self.flush()
-        if commit or self._discard():
-            after = transactions.end_transaction(self.cluster, before, commit=commit)
+            after = transactions.end_transaction(self.cluster, before, commit=True)
         else:
-            # Who asks for an id anew aborts what was open, and starts the sequence numbers anew.
-            after = transactions.init_producer(
-                self.cluster, self._transactional_id, timeout_ms=self._transaction_timeout_ms
-            )
+            after = self._abort(before, self._discard())
         self._open = False
         if after[:3] != before[:3]:
             for state in self._partitions.values():
                 state.next_sequence = 0
                 state.known = False
         self._identity = after
+
+    def _abort(self, before: ProducerIdentity, sure: bool) -> ProducerIdentity:
+        """sure: none of what was sent can still arrive. Else, with the first protocol, the epoch is
+        raised, once it is known that the id is still this producer's: who asks for an id fences
+        everybody."""
+        try:
+            after = transactions.end_transaction(self.cluster, before, commit=False)
+            if sure or before.implicit:
+                return after
+        except RefusedError as error:
+            # INVALID_TXN_STATE: none of it has arrived yet.
+            if sure or error.code != ErrorCode.INVALID_TXN_STATE:
+                raise
+        return transactions.init_producer(
+            self.cluster, self._transactional_id, timeout_ms=self._transaction_timeout_ms
+        )
 
     def _discard(self) -> bool:
         """Before an abort: what was not sent is dropped, what is on its way is waited for, so that

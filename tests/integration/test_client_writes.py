@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 
@@ -246,6 +247,38 @@ def test_zombie_is_fenced_by_who_asks_for_its_id(cluster):
     zombie.close()
     found = topics.values(cluster, "zombie", read_committed=True)
     assert found == [b"%d" % n for n in range(10, 15)]
+
+
+@WAYS
+@pytest.mark.parametrize("patience_s", [60.0, 0.0], ids=["refused", "timed-out"])
+def test_fenced_producer_that_aborts_leaves_its_successor_alone(cluster, implicit, patience_s):
+    """What the successor has written may be recorded as committed already."""
+    name = f"fenced-{implicit}-{patience_s:g}"
+    topics.create(cluster, name)
+    zombie, successor = (
+        ArrowProducer(
+            cluster,
+            topic=name,
+            producer=BatchProducer(cluster, identity=identity_of(cluster, name, implicit)),
+        )
+        for _ in range(2)
+    )
+    for producer, start in ((zombie, 0), (successor, 10)):
+        producer.begin()
+        producer.producer.delivery_timeout = patience_s if producer is zombie else 60.0
+        producer.write(topics.numbered(start, 5))
+        with suppress(Timeout, RefusedError):
+            producer.flush()
+
+    with pytest.raises(RefusedError) as caught:
+        zombie.end(commit=False)
+
+    assert caught.value.code in (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED)
+    successor.end(commit=True)
+    found = topics.values(cluster, name, read_committed=True)
+    assert found == [b"%d" % n for n in range(10, 15)]
+    zombie.close()
+    successor.close()
 
 
 @WAYS
