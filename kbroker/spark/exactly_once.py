@@ -1,16 +1,18 @@
 """The driver's part of exactly-once writes: the transactions of all tasks are committed, or none.
 
 ``commit_written`` is for tasks that wrote, ``complete_recorded`` for a repetition that found the
-batch recorded. What is recorded may have been aborted by the cluster meanwhile, as transactions
-time out: where nothing of the batch is visible the record is withdrawn and the next run writes it
-anew; where a part is, ``lostTransactions`` decides, as neither choice is exactly once.
+batch recorded, ``abort_attempt`` for a job that failed. What is recorded may have been aborted by
+the cluster meanwhile, as transactions time out: where nothing of the batch is visible the record is
+withdrawn and the next run writes it anew; where a part is, ``lostTransactions`` decides, as neither
+choice is exactly once.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from kbroker.client.cluster import Cluster
 from kbroker.client.errors import ClientError, RefusedError
@@ -30,6 +32,14 @@ from kbroker.spark.options import WriteOptions
 log = logging.getLogger(__name__)
 
 _NAMED_MAX = 5
+
+
+class Attempt(NamedTuple):
+    """name: of no other attempt at the batch."""
+
+    write: str
+    batch: int
+    name: str
 
 
 def transactional_id(options: WriteOptions, write: str, batch: int, partition: int) -> str:
@@ -53,6 +63,36 @@ def commit_written(
         end_transaction(cluster, identity, commit=True)
     intents.mark_done(write, batch, recorded)
     _abort_left_over(cluster, options, write, identities)
+
+
+def abort_attempt(
+    cluster: Cluster,
+    options: WriteOptions,
+    attempt: Attempt,
+    identities: Sequence[ProducerIdentity],
+    silent: Iterable[int],
+) -> None:
+    """Abort what tasks left open, so that no reader waits for it; but not what is recorded: that is
+    to be committed, by whoever comes again.
+
+    silent: the partitions of tasks that told nothing: they failed, were killed, still run, or have
+    yet to begin. Who has got his transactional id before this is fenced; who gets it later finds
+    the mark, as he looks for it after that.
+    """
+    intents = intents_of(cluster, options)
+    if intents.find(attempt.write, attempt.batch) is not None:
+        return
+    try:
+        for identity in identities:
+            try:
+                end_transaction(cluster, identity, commit=False)
+            except RefusedError as error:
+                log.warning("%s was not aborted: %s", identity.transactional_id, error)
+        intents.mark_aborted(attempt.write, attempt.name)  # before the first is fenced
+        for partition in silent:
+            _fence(cluster, transactional_id(options, attempt.write, attempt.batch, partition))
+    except ClientError as error:
+        log.warning("transactions that were left open stay until they time out: %s", error)
 
 
 def complete_recorded(cluster: Cluster, options: WriteOptions, write: str, batch: int) -> None:
@@ -172,6 +212,11 @@ def _abort_left_over(
         for name in open_transactional_ids(cluster):
             if ours.fullmatch(name) and name not in names:
                 log.info("%s was left open by an earlier attempt and is aborted", name)
-                init_producer(cluster, name)
+                _fence(cluster, name)
     except ClientError as error:
         log.warning("transactions that were left open stay until they time out: %s", error)
+
+
+def _fence(cluster: Cluster, transactional_id: str) -> None:
+    """The timeout is of a transaction that never begins; any broker allows it."""
+    init_producer(cluster, transactional_id, timeout_ms=1_000)

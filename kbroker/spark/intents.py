@@ -10,6 +10,9 @@ The record lies in a compacted topic, its key is the write. Where the newest one
 batch it is and whether it is done, is a committed offset of the group ``<prefix>.<write>``, so that
 a task needs one request to know that it is not a repetition. Where the group's offset is missing
 (expired, or the first batch) the topic is read.
+
+Which attempts at batches were aborted, so that a task which begins later goes no further, is the
+committed metadata of the group ``<prefix>-aborted.<write>``: no write's name makes it the other's.
 """
 
 from __future__ import annotations
@@ -28,6 +31,8 @@ from kbroker.protocol.messages.metadata import MetadataRequest
 
 FORMAT = 1
 _DONE = " done"
+# BOUND: brokers take 4096 bytes of metadata. No task is so many attempts late.
+_ABORTED_MAX = 32
 
 
 class Recorded(NamedTuple):
@@ -77,6 +82,29 @@ class Intents:
     def withdraw(self, write: str) -> None:
         """Nothing of the batch recorded last is or will be committed: it is to be written anew."""
         self._point(write, self._append(write, None), "")
+
+    def mark_aborted(self, write: str, attempt: str) -> None:
+        """Tasks of the attempt are to begin no transaction from now on."""
+        self._ensure_topic()
+        newest = [*self._aborted(write), attempt][-_ABORTED_MAX:]
+        commit(self._cluster, self._aborted_group(write), {(self._topic, 0): (0, " ".join(newest))})
+
+    def require_not_aborted(self, write: str, attempt: str) -> None:
+        """Raises RefusedError."""
+        if attempt in self._aborted(write):
+            raise RefusedError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"a task of write {write}",
+                "its driver has aborted this attempt at the batch, so nothing is written",
+            )
+
+    def _aborted(self, write: str) -> list[str]:
+        place = (self._topic, 0)
+        found = committed(self._cluster, self._aborted_group(write), [place]).get(place)
+        return found.metadata.split() if found is not None else []
+
+    def _aborted_group(self, write: str) -> str:
+        return f"{self._prefix}-aborted.{write}"
 
     def _append(self, write: str, value: bytes | None) -> int:
         import pyarrow as pa

@@ -12,7 +12,6 @@ messages of the tasks.
 
 from __future__ import annotations
 
-import logging
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -28,9 +27,11 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from kbroker.client.errors import ClientError
-from kbroker.client.transactions import ProducerIdentity, end_transaction
+from kbroker.client.transactions import ProducerIdentity
 from kbroker.record.compression import CODEC_NAMES
 from kbroker.spark.exactly_once import (
+    Attempt,
+    abort_attempt,
     commit_written,
     complete_recorded,
     intents_of,
@@ -45,8 +46,6 @@ if TYPE_CHECKING:
 
     from kbroker.client.arrow import ArrowProducer
     from kbroker.client.cluster import Cluster
-
-log = logging.getLogger(__name__)
 
 # As long as brokers allow by default: a micro-batch may take long.
 TRANSACTION_TIMEOUT_MS = 900_000
@@ -66,12 +65,13 @@ _COLUMNS = {
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What a task did. write, batch: of which write it is. identity: of the open transaction.
-    repeated: an earlier run recorded the batch, so nothing was written."""
+    """What a task did. write, batch, attempt: of which write it is. identity: of the open
+    transaction. repeated: an earlier run recorded the batch, so nothing was written."""
 
     rows: int = 0
     write: str = ""
     batch: int = 0
+    attempt: str = ""
     identity: ProducerIdentity | None = None
     repeated: bool = False
 
@@ -135,6 +135,8 @@ class _Writer:
     def __init__(self, options: WriteOptions, columns: Sequence[str]) -> None:
         self._options = options
         self._columns = list(columns)
+        # Made by the driver for each micro-batch, and sent to the tasks with this object.
+        self._attempt = uuid.uuid4().hex
 
     def _write(
         self, batches: Iterator[pa.RecordBatch], write: str, batch: int, partition: int
@@ -149,7 +151,7 @@ class _Writer:
                     producer.flush()
                     return Written(producer.rows)
             if intents_of(cluster, options).find(write, batch) is not None:
-                return Written(write=write, batch=batch, repeated=True)
+                return Written(write=write, batch=batch, attempt=self._attempt, repeated=True)
             name = transactional_id(options, write, batch, partition)
             return self._write_transaction(cluster, batches, name, write, batch)
 
@@ -167,12 +169,12 @@ class _Writer:
         try:
             for one in batches:
                 if identity is None and one.num_rows:
-                    identity = producer.begin()
+                    identity = self._begin(cluster, producer, write)
                 if identity is not None:
                     producer.write(one.select(self._columns))
             if identity is not None:
                 producer.flush()
-            return Written(producer.rows, write, batch, identity)
+            return Written(producer.rows, write, batch, self._attempt, identity)
         except BaseException:
             if identity is not None:
                 with suppress(ClientError):
@@ -180,6 +182,15 @@ class _Writer:
             raise
         finally:
             producer.close()
+
+    def _begin(self, cluster: Cluster, producer: ArrowProducer, write: str) -> ProducerIdentity:
+        """Raises RefusedError where the driver has aborted the attempt: asked before, so as not to
+        fence the next attempt; and after, as it may have fenced the id just before this had it."""
+        intents = intents_of(cluster, self._options)
+        intents.require_not_aborted(write, self._attempt)
+        identity = producer.begin()
+        intents.require_not_aborted(write, self._attempt)
+        return identity
 
     def _producer(self, cluster: Cluster, transactional_id: str | None) -> ArrowProducer:
         from kbroker.client.arrow import ArrowProducer
@@ -206,22 +217,15 @@ class _Writer:
                 first = written[0]
                 commit_written(cluster, options, first.write, first.batch, identities)
 
-    def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Not what is recorded: that is to be committed, by whoever comes again."""
-        written = [one for one in messages if isinstance(one, Written) and one.identity]
-        if not written:
-            return
+    def _abort(self, messages: Sequence[WriterCommitMessage | None], attempt: Attempt) -> None:
+        """messages: one of each partition, None of those whose task did not get to its end."""
         options = self._options
+        if not options.exactly_once:
+            return
+        identities = [one.identity for one in messages if isinstance(one, Written) and one.identity]
+        silent = [partition for partition, one in enumerate(messages) if one is None]
         with borrowed(options.bootstrap, options.kafka, limits=options.pool) as cluster:
-            first = written[0]
-            if intents_of(cluster, options).find(first.write, first.batch) is not None:
-                return
-            for one in written:
-                assert one.identity is not None
-                try:
-                    end_transaction(cluster, one.identity, commit=False)
-                except ClientError as error:
-                    log.warning("%s was not aborted: %s", one.identity.transactional_id, error)
+            abort_attempt(cluster, options, attempt, identities, silent)
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):
@@ -241,7 +245,8 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         self._commit(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._abort(messages)
+        attempt = Attempt(self._write_id, self._options.write_batch, self._attempt)
+        self._abort(messages, attempt)
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
@@ -260,7 +265,11 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         self._commit(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        self._abort(messages)
+        """Without any message nothing says of which query this is, and so which of the
+        transactions that are open are of this batch: a restart of the query aborts them."""
+        told = next((one for one in messages if isinstance(one, Written)), None)
+        if told is not None:
+            self._abort(messages, Attempt(told.write, told.batch, told.attempt))
 
 
 def producer_settings(kafka: Mapping[str, str]) -> dict[str, Any]:

@@ -3,9 +3,11 @@
 import json
 import uuid
 
+import pyarrow as pa
 import pytest
 from doubles.topics import Record, create_topic, fill, read_topic
 
+from kbroker.client.arrow import ArrowProducer
 from kbroker.client.cluster import Cluster
 from kbroker.client.errors import RefusedError
 from kbroker.client.offsets import LATEST, list_offsets
@@ -13,7 +15,7 @@ from kbroker.client.transactions import Outcome, end_transaction, outcome
 from kbroker.spark.exactly_once import intents_of
 from kbroker.spark.intents import Intents, Recorded
 from kbroker.spark.options import parse_write
-from kbroker.spark.sink import StreamWriter, Written
+from kbroker.spark.sink import BatchWriter, StreamWriter, Written
 from kbroker.testing import wait_until
 
 pytestmark = pytest.mark.integration
@@ -393,22 +395,111 @@ def test_attempt_with_fewer_tasks_leaves_nothing_open_of_the_one_before(bootstra
         assert committed_end == list_offsets(cluster, {key: LATEST})[key], "nothing is open"
 
 
-def test_abort_ends_what_is_open(bootstrap, topic):
+@pytest.mark.parametrize("kind", [StreamWriter, BatchWriter])
+def test_abort_ends_what_is_open_and_what_tasks_without_a_message_left(bootstrap, topic, kind):
+    """Of a task that was killed, or whose message got lost, the driver knows the partition."""
     create_topic(bootstrap, topic)
-    options = parse_write(
-        {"kafka.bootstrap.servers": bootstrap, "topic": topic, "delivery": "exactly-once"}
-    )
-    writer = StreamWriter(options, ["value"])
+    writer = kind(_exactly_once(bootstrap, topic), ["value"])
+    write = getattr(writer, "_write_id", uuid.uuid4().hex)
+    told, _ = (_task(writer, write, partition, [b"x"]) for partition in range(2))
 
-    writer.abort([_task(writer, uuid.uuid4().hex, 0, [b"x"]), None], 0)
+    _abort(writer, [told, None, None])
 
     fill(bootstrap, topic, [Record(None, b"after")])
     assert values(bootstrap, topic) == [b"after"], "nothing is open before it"
 
 
-def _task(writer, query, partition, rows, batch=0):
-    import pyarrow as pa
+def test_abort_without_any_message_fences_what_a_batch_left(bootstrap, topic):
+    create_topic(bootstrap, topic)
+    writer = BatchWriter(_exactly_once(bootstrap, topic), ["value"])
+    _task(writer, writer._write_id, 0, [b"x"])
 
+    writer.abort([None])
+
+    fill(bootstrap, topic, [Record(None, b"after")])
+    assert values(bootstrap, topic) == [b"after"], "nothing is open before it"
+
+
+@pytest.mark.parametrize("kind", [StreamWriter, BatchWriter])
+def test_task_that_begins_after_the_abort_is_refused(bootstrap, topic, kind):
+    """Spark does not wait for the tasks of a job that has failed."""
+    create_topic(bootstrap, topic)
+    writer = kind(_exactly_once(bootstrap, topic), ["value"])
+    write = getattr(writer, "_write_id", uuid.uuid4().hex)
+    _abort(writer, [_task(writer, write, 0, [b"x"]), None])
+
+    with pytest.raises(RefusedError, match="has aborted this attempt"):
+        _task(writer, write, 1, [b"late"])
+
+    fill(bootstrap, topic, [Record(None, b"after")])
+    assert values(bootstrap, topic) == [b"after"], "nothing is open before it"
+
+
+def test_task_that_gets_its_id_after_the_abort_had_fenced_it_is_refused(
+    bootstrap, topic, monkeypatch
+):
+    """It looked before there was a mark, and fences the driver that fenced it."""
+    create_topic(bootstrap, topic)
+    writer = BatchWriter(_exactly_once(bootstrap, topic), ["value"])
+    begin = ArrowProducer.begin
+
+    def begin_late(producer):
+        writer.abort([None])
+        return begin(producer)
+
+    monkeypatch.setattr(ArrowProducer, "begin", begin_late)
+
+    with pytest.raises(RefusedError, match="has aborted this attempt"):
+        _task(writer, writer._write_id, 0, [b"late"])
+
+    fill(bootstrap, topic, [Record(None, b"after")])
+    assert values(bootstrap, topic) == [b"after"], "nothing is open before it"
+
+
+def test_task_that_still_writes_while_its_job_is_aborted_is_fenced(bootstrap, topic):
+    create_topic(bootstrap, topic)
+    writer = BatchWriter(_exactly_once(bootstrap, topic), ["value"])
+
+    def batches():
+        yield pa.record_batch({"value": [b"before"]})
+        writer.abort([None])
+        yield pa.record_batch({"value": [b"later"]})
+
+    with pytest.raises(RefusedError):
+        writer._write(batches(), writer._write_id, 0, 0)
+
+    fill(bootstrap, topic, [Record(None, b"after")])
+    assert values(bootstrap, topic) == [b"after"], "nothing is open before it"
+
+
+def test_write_id_is_written_again_after_an_aborted_attempt(bootstrap, topic):
+    """Late tasks of the aborted attempts, however many, do not disturb it."""
+    create_topic(bootstrap, topic, 2)
+    options = _exactly_once(bootstrap, topic, writeId=f"w-{topic}")
+    first, second, again = (BatchWriter(options, ["value"]) for _ in range(3))
+    for aborted in (first, second):
+        _task(aborted, options.write_id, 0, [b"lost"])
+        aborted.abort([None, None])
+
+    messages = [_task(again, options.write_id, n, rows) for n, rows in ((0, [b"a"]), (1, [b"b"]))]
+    for late in (first, second):
+        with pytest.raises(RefusedError, match="has aborted this attempt"):
+            _task(late, options.write_id, 1, [b"late"])
+    again.commit(messages)
+
+    assert values(bootstrap, topic) == [b"a", b"b"]
+
+
+def _exactly_once(bootstrap, topic, **more):
+    given = {"topic": topic, "delivery": "exactly-once", **more}
+    return parse_write({"kafka.bootstrap.servers": bootstrap, **given})
+
+
+def _abort(writer, messages):
+    writer.abort(messages, *([0] if isinstance(writer, StreamWriter) else []))
+
+
+def _task(writer, query, partition, rows, batch=0):
     return writer._write(
         iter([pa.record_batch({"value": pa.array(rows)})]), query, batch, partition
     )
