@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from kbroker.adopt.directories import read_directories
 from kbroker.adopt.errors import Refusal
@@ -47,16 +47,19 @@ def refuse_kafkas(log_dirs: Sequence[str]) -> None:
             )
 
 
-def look_at_topics(log_dirs: Sequence[str]) -> Plan | None:
+def look_at_topics(
+    log_dirs: Sequence[str], was_clean: Mapping[str, bool] | None = None
+) -> Plan | None:
     """What is in the directories that hold logs, None when none does. Changes nothing.
 
+    was_clean: which of them a broker left in order, for a start that has taken their marks away.
     Raises Refusal for what kbroker-adopt refuses, OSError.
     """
     holding = [path for path in log_dirs if _holds_logs(path)]
     if not holding:
         return None
     try:
-        return plan_for(read_directories(holding, logs_only=True))
+        return plan_for(read_directories(holding, logs_only=True, was_clean=was_clean))
     except Refusal as refusal:
         raise Refusal(f"{refusal}. {_command(log_dirs)} --dry-run looks again") from refusal
 

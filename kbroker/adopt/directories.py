@@ -18,6 +18,7 @@ from kbroker.controller.topics import PARTITIONS_MAX, check_name
 from kbroker.errors import WireError
 from kbroker.storage.checkpoint import CorruptCheckpointError, OffsetCheckpoint, TopicPartition
 from kbroker.storage.formats import (
+    CLEAN_SHUTDOWN_NAME,
     CLEANER_CHECKPOINT,
     DELETE_DIR_SUFFIX,
     FUTURE_DIR_SUFFIX,
@@ -65,14 +66,18 @@ class LogDirectory:
         "recovery_points",
     )
 
-    def __init__(self, path: str, *, logs_only: bool = False) -> None:
-        """logs_only: what has no log in it is passed over. Raises Refusal, OSError."""
+    def __init__(
+        self, path: str, *, logs_only: bool = False, was_clean: bool | None = None
+    ) -> None:
+        """As for ``read_directories``. Raises Refusal, OSError."""
         self.path = path
         if not os.path.isdir(path):
             what = "not a directory" if os.path.exists(path) else "no such directory"
             raise Refusal(f"{path}: {what}; name the directories of Kafka's log.dirs")
         self.identity = read_identity(path)
-        self.is_clean = os.path.exists(os.path.join(path, ".kafka_cleanshutdown"))
+        if was_clean is None:
+            was_clean = os.path.exists(os.path.join(path, CLEAN_SHUTDOWN_NAME))
+        self.is_clean = was_clean
         self.recovery_points = _checkpoint(path, RECOVERY_POINT_CHECKPOINT)
         self.log_starts = _checkpoint(path, LOG_START_CHECKPOINT)
         # Partitions that were compacted here: their offsets may have gaps.
@@ -173,12 +178,21 @@ def read_identity(path: str) -> Identity:
     return Identity(version, int(broker), cluster_id, directory_id)
 
 
-def read_directories(paths: Sequence[str], *, logs_only: bool = False) -> list[LogDirectory]:
+def read_directories(
+    paths: Sequence[str],
+    *,
+    logs_only: bool = False,
+    was_clean: Mapping[str, bool] | None = None,
+) -> list[LogDirectory]:
     """All of one broker's directories, which must agree. Raises Refusal, OSError.
 
-    logs_only: what has no log in it is passed over, not refused.
+    logs_only: what has no log in it is passed over, not refused. was_clean: which a broker left in
+    order; without it the mark in each directory says so.
     """
-    found = [LogDirectory(path, logs_only=logs_only) for path in paths]
+    was_clean = was_clean or {}
+    found = [
+        LogDirectory(path, logs_only=logs_only, was_clean=was_clean.get(path)) for path in paths
+    ]
     first = found[0]
     for other in found[1:]:
         for name in ("cluster_id", "broker_id", "version"):

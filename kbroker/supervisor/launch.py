@@ -132,9 +132,11 @@ class Broker:
         context.metrics_socket = self.metrics_socket
         context.handoffs = self._handoffs
         context.lanes = self._lanes
-        # Only the first incarnation finds the logs as the last run left them.
+        # Only the first incarnation finds the logs as the last run left them; but a controller
+        # looks at logs only where no metadata is yet, and no io worker has opened one.
         clean = self.data_dirs.clean_start
-        context.clean_start = clean if incarnation == 1 else dict.fromkeys(clean, False)
+        as_left = incarnation == 1 or address.kind is ProcessKind.CONTROLLER
+        context.clean_start = clean if as_left else dict.fromkeys(clean, False)
         context.trusts_clock = self.data_dirs.clock_guard.is_trusted(CONFIRMED_MS)
         return context
 

@@ -40,19 +40,20 @@ class ControllerWorker(Worker):
         context = self.context
         state = ClusterState(context.broker_id, context.cluster_id)
         try:
-            places = list(context.clean_start)
+            was_clean = context.clean_start
+            places = list(was_clean)
             place = store_directory(places)
             found = None
             has_store = os.path.exists(os.path.join(place, FILE_NAME))
             if not has_store:
                 refuse_kafkas(self.config.log_dirs)
-                found = look_at_topics(places)
+                found = look_at_topics(places, was_clean)
             store: Store = EmbeddedStore(place)
             slots = self._slot_book()
             endpoints = advertised_endpoints(self.config, self._bound_ports())
             rack = self.config["broker.rack"]
             if has_store and persistence.is_empty(store):
-                found = look_at_topics(places)  # a first start was interrupted
+                found = look_at_topics(places, was_clean)  # a first start was interrupted
             adopted = [] if found is None else topics_to_serve(found)
             first_id = 0 if found is None else found.next_producer_id
             now_ms = time.time_ns() // 1_000_000

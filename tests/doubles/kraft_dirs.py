@@ -126,6 +126,14 @@ def zookeeper_dir(directory: Path) -> Path:
     return directory
 
 
+def drop_records(directory: Path, first: int, following: int) -> None:
+    """Of the five records of ``orders-0``, as a compaction would."""
+    log = directory / "orders-0" / f"{0:020}.log"
+    data = log.read_bytes()
+    size = len(data) // 5
+    log.write_bytes(data[: first * size] + data[following * size :])
+
+
 def all_files(directory: Path) -> dict[str, bytes]:
     return {
         str(path.relative_to(directory)): path.read_bytes()

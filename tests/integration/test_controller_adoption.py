@@ -4,11 +4,17 @@ import os
 
 import pytest
 from controller_harness import NETWORK, ControllerHarness, topic
+from doubles.kraft_dirs import drop_records, zookeeper_dir
 
 from kbroker._ext.producer_state import ProducerState
+from kbroker.adopt.at_start import look_at_topics
+from kbroker.config.loader import BrokerConfig
+from kbroker.ipc.process_table import CONTROLLER
 from kbroker.metastore.embedded import FILE_NAME
 from kbroker.storage.partition_metadata import write_partition_metadata
 from kbroker.storage.producer_snapshots import write_snapshot
+from kbroker.supervisor import launch
+from kbroker.testing import Broker
 from kbroker.workers.base import EXIT_CANNOT_START
 
 pytestmark = pytest.mark.integration
@@ -84,6 +90,7 @@ def test_internal_topic_found_on_disk_stays_compacted(harness):
 
 def test_producer_ids_on_disk_are_not_given_again(harness):
     """A second owner of an id would have its first records taken for duplicates."""
+    harness.context.clean_start = {str(harness.data_dir): False}  # the log ends before its snapshot
     make_partition(harness.data_dir, "t-0")
     producers = ProducerState(7)
     producers.append_batch(4321, 0, 0, 6, 6, 0)
@@ -106,3 +113,26 @@ def test_data_of_kafka_is_left_to_kbroker_adopt(harness, reason):
     pid, harness.pid = harness.pid, 0
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == EXIT_CANNOT_START
     assert not (harness.data_dir / FILE_NAME).exists()
+
+
+def test_gaps_of_a_broker_that_was_stopped_in_order_are_served(tmp_path):
+    """The supervisor has taken the mark of the clean stop away by the time the controller looks."""
+    directory = zookeeper_dir(tmp_path / "data")
+    drop_records(directory, 2, 4)
+
+    with Broker({"log.dirs": str(directory), "broker.id": 1}, directory=tmp_path / "run") as broker:
+        assert "topic orders with 1 partitions was found on disk" in broker.log_text
+
+
+def test_second_controller_of_a_first_start_judges_as_the_first(tmp_path):
+    directory = zookeeper_dir(tmp_path / "data")
+    drop_records(directory, 2, 4)
+    config = BrokerConfig({"log.dirs": str(directory), "listeners": "PLAINTEXT://127.0.0.1:0"})
+    broker = launch.Broker(config, None, {})
+    try:
+        contexts = [broker.context_for(CONTROLLER, incarnation) for incarnation in (1, 2)]
+    finally:
+        broker.close()
+
+    for context in contexts:
+        assert look_at_topics([str(directory)], context.clean_start) is not None

@@ -8,6 +8,7 @@ from doubles.kraft_dirs import (
     CLUSTER_ID,
     TOPIC_ID,
     all_files,
+    drop_records,
     kraft_dir,
     write_log,
     write_meta,
@@ -89,9 +90,7 @@ def compacted_and_half_copied(directory):
     """Without the checkpoints and the mark of a clean stop: all of the log is to be recovered."""
     (directory / "recovery-point-offset-checkpoint").unlink()
     (directory / ".kafka_cleanshutdown").unlink()
-    log = directory / "orders-0" / f"{0:020}.log"
-    data = log.read_bytes()
-    log.write_bytes(data[: 2 * len(data) // 5] + data[4 * len(data) // 5 :])
+    drop_records(directory, 2, 4)
 
 
 def older_topic_of_the_same_name(directory):
