@@ -5,6 +5,7 @@ import uuid
 
 import pyarrow as pa
 import pytest
+from doubles.markers import await_markers
 from doubles.topics import Record, create_topic, fill, read_topic
 
 from kbroker.client.arrow import ArrowProducer
@@ -365,7 +366,8 @@ def test_batch_that_is_done_is_not_asked_about_again(bootstrap, topic):
     crashed = Crashed(bootstrap, topic)
     assert crashed.again() == [True, True]
     with Cluster(bootstrap) as cluster:
-        place = {(f"{topic}", n): LATEST for n in (0, 1)}
+        await_markers(cluster, topic)
+        place = {(topic, n): LATEST for n in (0, 1)}
         before = list_offsets(cluster, place)
         assert intents_of(cluster, crashed.options()).find(crashed.query, 0).done
 
