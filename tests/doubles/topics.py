@@ -53,6 +53,9 @@ def delete_records(bootstrap: str, topic: str, partition: int, before: int) -> N
 
 
 def producer(bootstrap: str, **settings: Any) -> Producer:
+    """Its transactions stay open until they are ended, however slow the machine is."""
+    if "transactional_id" in settings:
+        settings = {"transaction_timeout_ms": 900_000, **settings}
     named = {name.replace("_", "."): value for name, value in settings.items()}
     return Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, **named})
 

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 import pytest
 from doubles.markers import await_markers
 from doubles.topics import (
+    WAIT_S,
     Record,
     create_topic,
     delete_records,
@@ -285,24 +286,24 @@ def _made(bootstrap, topic):
 def test_committed_reads_skip_aborted_records_and_stop_before_open_ones(spark, bootstrap, topic):
     create_topic(bootstrap, topic)
     made = producer(bootstrap, transactional_id=f"{topic}-1", linger_ms=0)
-    made.init_transactions(30)
+    made.init_transactions(WAIT_S)
     for ends in ("commit", "abort", "commit"):
         made.begin_transaction()
         send(made, topic, [Record(None, ends.encode())] * 3)
-        made.flush(30)
-        made.commit_transaction(30) if ends == "commit" else made.abort_transaction(30)
+        made.flush(WAIT_S)
+        made.commit_transaction(WAIT_S) if ends == "commit" else made.abort_transaction(WAIT_S)
     with Cluster(bootstrap) as cluster:
         await_markers(cluster, topic)
     made.begin_transaction()
     send(made, topic, [Record(None, b"open")] * 2)
-    made.flush(30)
+    made.flush(WAIT_S)
 
     committed = reader(spark, bootstrap, topic, **{"kafka.isolation.level": "read_committed"})
     uncommitted = reader(spark, bootstrap, topic)
 
     assert [one.value for one in rows(committed.load())] == [b"commit"] * 6
     assert len(rows(uncommitted.load())) == 11
-    made.abort_transaction(30)
+    made.abort_transaction(WAIT_S)
 
 
 def test_sql_view_reads_the_topic(spark, bootstrap, topic):

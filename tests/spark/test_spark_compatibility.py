@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from doubles.markers import await_markers
 from doubles.message_sets import OldMessage, set_bytes, wrapper_bytes
-from doubles.topics import Record, create_topic, fill, producer, send
+from doubles.topics import WAIT_S, Record, create_topic, fill, producer, send
 
 from kbroker.client.cluster import Cluster
 from kbroker.testing import wait_until
@@ -202,16 +202,16 @@ def test_transactions_aborted_and_open_look_the_same(both, kafka_broker):
     name = f"tx-{uuid.uuid4().hex[:8]}"
     create_topic(kafka_broker.bootstrap, name, 2)
     made = producer(kafka_broker.bootstrap, transactional_id=name, linger_ms=0)
-    made.init_transactions(60)
+    made.init_transactions(WAIT_S)
     for number, ends in enumerate(("commit", "abort", "commit", "abort", "open")):
         with Cluster(kafka_broker.bootstrap) as cluster:
             await_markers(cluster, name)
         made.begin_transaction()
         rows = [Record(b"%d" % number, ends.encode(), n % 2, None, FIRST_MS) for n in range(6)]
         send(made, name, rows)
-        made.flush(30)
+        made.flush(WAIT_S)
         if ends != "open":
-            made.commit_transaction(30) if ends == "commit" else made.abort_transaction(30)
+            made.commit_transaction(WAIT_S) if ends == "commit" else made.abort_transaction(WAIT_S)
 
     committed = same(both({"subscribe": name, "kafka.isolation.level": "read_committed"}))
     uncommitted = same(both({"subscribe": name}))
@@ -222,7 +222,7 @@ def test_transactions_aborted_and_open_look_the_same(both, kafka_broker):
         {"subscribe": name, "kafka.isolation.level": "read_committed", "minPartitions": "6"}
     )
     assert len(same(split)) == 12
-    made.abort_transaction(30)
+    made.abort_transaction(WAIT_S)
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ from threading import Event
 import pytest
 from doubles.markers import await_markers
 from doubles.topics import (
+    WAIT_S,
     Record,
     add_partitions,
     create_topic,
@@ -121,13 +122,13 @@ def test_every_column_of_committed_records_is_read_either_way(
         for n in range(40)
     ]
     made = producer(bootstrap, transactional_id=f"w-{topic}")
-    made.init_transactions(30)
+    made.init_transactions(WAIT_S)
     commit, abort = made.commit_transaction, made.abort_transaction
     for some, end in ((records[:20], commit), (records[:9], abort), (records[20:], commit)):
         made.begin_transaction()
         send(made, topic, some)
-        made.flush(30)
-        end(30)
+        made.flush(WAIT_S)
+        end(WAIT_S)
     with Cluster(bootstrap) as cluster:
         await_markers(cluster, topic)
     options = {
