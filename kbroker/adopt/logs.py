@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from kbroker._ext.log_scan import DAMAGED, Scan, scan_segment
+from kbroker._ext.log_scan import DAMAGED, END, Scan, scan_segment
 from kbroker._ext.offset_index import LOOK_ONLY, CorruptIndexError, OffsetIndex
 from kbroker._ext.producer_state import CorruptSnapshotError, ProducerState
 from kbroker.adopt.errors import Refusal
@@ -20,6 +20,8 @@ from kbroker.storage.formats import (
     LEADER_EPOCH_CHECKPOINT,
     LOG_SUFFIX,
     SWAP_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
     base_offset_of,
     segment_name,
 )
@@ -57,12 +59,14 @@ def look_at(
     )
     # A cleaning that was interrupted: the broker finishes it, and only then the files fit.
     in_between = any(name.endswith(SWAP_SUFFIX) for name in names)
+    if not bases and recovery_point > 0 and not in_between:
+        raise Refusal(
+            f"{path}: no {LOG_SUFFIX} file is left of a log that was synced up to offset"
+            f" {recovery_point}; {_COPY_AGAIN}"
+        )
+    if was_clean and not in_between:
+        _check_no_log_is_missing(path, names)
     if not bases:
-        if recovery_point > 0 and not in_between:
-            raise Refusal(
-                f"{path}: no {LOG_SUFFIX} file is left of a log that was synced up to offset"
-                f" {recovery_point}; {_COPY_AGAIN}"
-            )
         return FoundLog(path, 0, log_start, log_start, _newest_epoch(path), None)
     size = 0
     end = bases[0]
@@ -70,7 +74,8 @@ def look_at(
         file = os.path.join(path, segment_name(base, LOG_SUFFIX))
         length = os.stat(file).st_size
         size += length
-        end = max(base, _walk_end(path, base, length).next_offset)
+        scan = _walk_end(path, base, length)
+        end = max(base, scan.next_offset)
         if following is None or in_between or end == following:
             continue
         if end > following:
@@ -82,6 +87,11 @@ def look_at(
             raise Refusal(
                 f"{file}: it ends at offset {end}, the next file begins at {following}; a file is"
                 f" missing or cut short: {_COPY_AGAIN}"
+            )
+        if scan.stop != END and (was_clean or following <= recovery_point):
+            raise Refusal(
+                f"{file}: {scan.problem or 'nothing but zeros'} at position {scan.end_position}"
+                f" although segments follow it; {_COPY_AGAIN}"
             )
     if end < recovery_point and not in_between:
         last = os.path.join(path, segment_name(bases[-1], LOG_SUFFIX))
@@ -130,6 +140,17 @@ def _check_no_gaps(path: str, bases: list[int], recovery_point: int) -> None:
                 " stopped in order: a start would cut the log there. Copy that file, too, or name"
                 " the topic's settings with --zookeeper"
             )
+
+
+def _check_no_log_is_missing(path: str, names: list[str]) -> None:
+    """Raise Refusal when an index has lost its log: brokers leave none, but where they crash."""
+    for name in sorted(names):
+        base = base_offset_of(name)
+        if base is None or not name.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)):
+            continue
+        log = segment_name(base, LOG_SUFFIX)
+        if log not in names:
+            raise Refusal(f"{path}/{name}: {log} is not beside it; {_COPY_AGAIN}")
 
 
 def _check_tail(path: str, base: int) -> None:
