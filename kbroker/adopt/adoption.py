@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from kbroker.adopt import report
 from kbroker.adopt.directories import held, read_directories, read_identity
 from kbroker.adopt.errors import Refusal
-from kbroker.adopt.plan import find_metadata, make_plan
+from kbroker.adopt.plan import find_metadata, plan_for
 from kbroker.adopt.register import (
     adopted_metadata_offset,
     is_unused,
@@ -32,22 +32,27 @@ def adopt(
     broker_id: int = -1,
     metadata_log_dir: str | None = None,
     zookeeper: str | None = None,
+    without_metadata: bool = False,
+    without_remote_records: bool = False,
     missing_begin_empty: bool = False,
 ) -> None:
     """Adopt a broker's data directories, or tell that it is done already.
 
-    broker_id: as configured, -1 if it is not; it must be that of the directories. Raises Refusal,
+    broker_id: as configured, -1 if it is not; it must be that of the directories. What else may be
+    said is as for ``plan_for``. Raises Refusal,
     with nothing changed, and OSError.
     """
     with held(log_dirs):
         place = store_place(log_dirs)
         if place is not None and not is_unused(place):
-            _already_adopted(log_dirs, place, metadata_log_dir, say)
+            _already_adopted(log_dirs, place, metadata_log_dir, say, without_metadata)
             return
-        plan = make_plan(
-            log_dirs,
+        plan = plan_for(
+            read_directories(log_dirs),
             metadata_log_dir=metadata_log_dir,
             zookeeper=zookeeper,
+            without_metadata=without_metadata,
+            without_remote_records=without_remote_records,
             missing_begin_empty=missing_begin_empty,
             progress=progress,
         )
@@ -67,7 +72,11 @@ def adopt(
 
 
 def _already_adopted(
-    log_dirs: Sequence[str], place: str, metadata_log_dir: str | None, say: Say
+    log_dirs: Sequence[str],
+    place: str,
+    metadata_log_dir: str | None,
+    say: Say,
+    without_metadata: bool,
 ) -> None:
     """Say what is there. Raises Refusal when Kafka has run here since."""
     identity = read_identity(place)
@@ -78,7 +87,7 @@ def _already_adopted(
         offset = adopted_metadata_offset(store)
     directories = read_directories(log_dirs)
     if offset is not None:
-        metadata = find_metadata(directories, metadata_log_dir)
+        metadata = find_metadata(directories, metadata_log_dir, is_lost=without_metadata)
         if metadata is not None and metadata.end_offset > offset:
             raise Refusal(
                 f"{file}: Kafka has run on this directory since it was adopted (its metadata log"

@@ -35,6 +35,8 @@ from kbroker.uuids import parse_uuid
 # Directories of partitions that mean nothing to a broker.
 _PASSING_SUFFIXES = (DELETE_DIR_SUFFIX, STRAY_DIR_SUFFIX, FUTURE_DIR_SUFFIX)
 ZOOKEEPER_META, KRAFT_META = "0", "1"
+# Kafka's copies of indexes that are in remote storage, which kbroker does not read.
+_REMOTE_INDEXES = "remote-log-index-cache"
 # What a file system or a backup leaves at the top of a volume.
 _HARMLESS = frozenset({"lost+found", ".snapshot", ".snapshots"})
 
@@ -109,7 +111,7 @@ class LogDirectory:
 
     def _sort(self, entry: os.DirEntry[str]) -> None:
         name = entry.name
-        if name == METADATA_DIRECTORY or name in _HARMLESS:
+        if name in (METADATA_DIRECTORY, _REMOTE_INDEXES) or name in _HARMLESS:
             return
         if name.endswith(DELETE_DIR_SUFFIX):
             self.left_alone[name] = "was deleted; the broker removes it at its start, as Kafka does"

@@ -28,7 +28,7 @@ from kbroker.storage.formats import (
 from kbroker.storage.producer_snapshots import list_snapshots, snapshot_path
 
 _LARGEST = (1 << 63) - 1
-_COPY_AGAIN = "copy the directory again while the broker is stopped"
+COPY_AGAIN = "copy the directory again while the broker is stopped"
 
 
 class FoundLog(NamedTuple):
@@ -62,7 +62,7 @@ def look_at(
     if not bases and recovery_point > 0 and not in_between:
         raise Refusal(
             f"{path}: no {LOG_SUFFIX} file is left of a log that was synced up to offset"
-            f" {recovery_point}; {_COPY_AGAIN}"
+            f" {recovery_point}; {COPY_AGAIN}"
         )
     if was_clean and not in_between:
         _check_no_log_is_missing(path, names)
@@ -81,22 +81,22 @@ def look_at(
         if end > following:
             raise Refusal(
                 f"{file}: it holds offsets up to {end}, the next file begins at {following};"
-                f" {_COPY_AGAIN}"
+                f" {COPY_AGAIN}"
             )
         if not gaps_allowed:
             raise Refusal(
                 f"{file}: it ends at offset {end}, the next file begins at {following}; a file is"
-                f" missing or cut short: {_COPY_AGAIN}"
+                f" missing or cut short: {COPY_AGAIN}"
             )
         if scan.stop != END and (was_clean or following <= recovery_point):
             raise Refusal(
                 f"{file}: {scan.problem or 'nothing but zeros'} at position {scan.end_position}"
-                f" although segments follow it; {_COPY_AGAIN}"
+                f" although segments follow it; {COPY_AGAIN}"
             )
     if end < recovery_point and not in_between:
         last = os.path.join(path, segment_name(bases[-1], LOG_SUFFIX))
         raise Refusal(
-            f"{last}: it ends at offset {end}, but was synced up to {recovery_point}; {_COPY_AGAIN}"
+            f"{last}: it ends at offset {end}, but was synced up to {recovery_point}; {COPY_AGAIN}"
         )
     if was_clean and not in_between:
         _check_tail(path, bases[-1])
@@ -150,7 +150,7 @@ def _check_no_log_is_missing(path: str, names: list[str]) -> None:
             continue
         log = segment_name(base, LOG_SUFFIX)
         if log not in names:
-            raise Refusal(f"{path}/{name}: {log} is not beside it; {_COPY_AGAIN}")
+            raise Refusal(f"{path}/{name}: {log} is not beside it; {COPY_AGAIN}")
 
 
 def _check_tail(path: str, base: int) -> None:
@@ -160,10 +160,10 @@ def _check_tail(path: str, base: int) -> None:
     if scan.stop == DAMAGED:
         raise Refusal(
             f"{file}: {scan.problem} at position {scan.end_position}, although the broker was"
-            f" stopped in order; {_COPY_AGAIN}"
+            f" stopped in order; {COPY_AGAIN}"
         )
     end = max(base, scan.next_offset)
-    check_producer_snapshots(path, end, f"{file}: it", _COPY_AGAIN)
+    check_producer_snapshots(path, end, f"{file}: it", COPY_AGAIN)
 
 
 def check_producer_snapshots(directory: str, end: int, log: str, advice: str) -> None:

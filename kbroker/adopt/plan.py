@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from kbroker.adopt import logs, producer_ids
-from kbroker.adopt.directories import Identity, LogDirectory, read_directories
+from kbroker.adopt.directories import Identity, LogDirectory
 from kbroker.adopt.errors import Refusal
 from kbroker.adopt.metadata_image import MetadataImage, TopicImage
 from kbroker.adopt.metadata_log import DIRECTORY as METADATA_DIRECTORY
 from kbroker.adopt.metadata_log import read_metadata
+from kbroker.adopt.remote_storage import LogStarts
 from kbroker.adopt.settings import kept_broker_settings, kept_topic_settings
 from kbroker.cluster.found_topics import settings_when_found
 from kbroker.internal_topics import INTERNAL_TOPICS, TRANSACTIONS_TOPIC
@@ -72,45 +73,33 @@ class Plan:
         return sum(topic.size for topic in self.topics)
 
 
-def make_plan(
-    log_dirs: Sequence[str],
-    *,
-    metadata_log_dir: str | None = None,
-    zookeeper: str | None = None,
-    missing_begin_empty: bool = False,
-    progress: Progress = lambda _text: None,
-) -> Plan:
-    """Read everything, change nothing. Raises Refusal, OSError.
-
-    metadata_log_dir: where ``__cluster_metadata-0`` is, if in none of ``log_dirs``.
-    zookeeper: where a Kafka in ZooKeeper mode keeps settings, which are not known without it.
-    missing_begin_empty: partitions that are not here are made anew, instead of a Refusal.
-    """
-    return plan_for(
-        read_directories(log_dirs),
-        metadata_log_dir=metadata_log_dir,
-        zookeeper=zookeeper,
-        missing_begin_empty=missing_begin_empty,
-        progress=progress,
-    )
-
-
 def plan_for(
     directories: list[LogDirectory],
     *,
     metadata_log_dir: str | None = None,
     zookeeper: str | None = None,
+    without_metadata: bool = False,
+    without_remote_records: bool = False,
     missing_begin_empty: bool = False,
     progress: Progress = lambda _text: None,
 ) -> Plan:
-    """As ``make_plan``, of directories that were read."""
+    """Read everything, change nothing. Raises Refusal, OSError.
+
+    metadata_log_dir: where ``__cluster_metadata-0`` is, if in none of the directories.
+    zookeeper: where a Kafka in ZooKeeper mode keeps settings, which are not known without it.
+    without_metadata: KRaft's metadata log is lost, and with it the settings.
+    without_remote_records, missing_begin_empty: records in remote storage are left behind,
+    partitions that are not here are made anew, instead of a Refusal.
+    """
     plan = Plan(directories[0].identity, directories)
-    metadata = find_metadata(directories, metadata_log_dir)
+    metadata = find_metadata(directories, metadata_log_dir, is_lost=without_metadata)
     if metadata is None and zookeeper is not None:
         from kbroker.adopt.zookeeper import read_metadata as read_zookeeper
 
         metadata = read_zookeeper(zookeeper, plan.identity)
-    found = _look_at_logs(directories, metadata, progress)
+    starts = LogStarts(metadata, leave_behind=without_remote_records)
+    found = _look_at_logs(directories, metadata, starts, progress)
+    plan.notes += starts.notes
     if metadata is None:
         _plan_without_metadata(plan, found)
     else:
@@ -129,9 +118,9 @@ def plan_for(
 
 
 def find_metadata(
-    directories: list[LogDirectory], metadata_log_dir: str | None
+    directories: list[LogDirectory], metadata_log_dir: str | None, *, is_lost: bool = False
 ) -> MetadataImage | None:
-    """The metadata log, None in ZooKeeper mode. Raises Refusal, OSError."""
+    """The metadata log, None in ZooKeeper mode, and if it is lost. Raises Refusal, OSError."""
     if not directories[0].identity.is_kraft:
         return None
     places = [directory.path for directory in directories]
@@ -140,10 +129,18 @@ def find_metadata(
     having = [
         path for place in places if os.path.isdir(path := os.path.join(place, METADATA_DIRECTORY))
     ]
+    if is_lost:
+        if having:
+            raise Refusal(
+                f"{having[0]}: it is there. Run this without --without-metadata, or move it away if"
+                " its word is not to count"
+            )
+        return None
     if not having:
         raise Refusal(
             f"{places[0]}/{METADATA_DIRECTORY}: missing, and with it the topics' settings. It lies"
-            " in the first of log.dirs, or in metadata.log.dir: name that with --metadata-log-dir"
+            " in the first of log.dirs, or in metadata.log.dir: name that with --metadata-log-dir."
+            " If it is lost, --without-metadata takes the topics over without their settings"
         )
     if len(having) > 1:
         raise Refusal(
@@ -160,7 +157,10 @@ Found = dict[str, dict[int, logs.FoundLog]]
 
 
 def _look_at_logs(
-    directories: list[LogDirectory], metadata: MetadataImage | None, progress: Progress
+    directories: list[LogDirectory],
+    metadata: MetadataImage | None,
+    starts: LogStarts,
+    progress: Progress,
 ) -> Found:
     compacted = None
     if metadata is not None:
@@ -177,13 +177,14 @@ def _look_at_logs(
         for key, path in directory.partitions.items():
             gaps = key in directory.cleaned or key[0] in INTERNAL_TOPICS
             gaps = gaps or (compacted is not None and key[0] in compacted)
-            found.setdefault(key[0], {})[key[1]] = logs.look_at(
+            log = found.setdefault(key[0], {})[key[1]] = logs.look_at(
                 path,
                 directory.recovery_points.get(key, 0),
                 directory.log_starts.get(key, 0),
                 gaps_allowed=gaps,
                 was_clean=directory.is_clean,
             )
+            starts.check(key, directory, log)
             done += 1
             progress(f"looked at {done} of {total} partitions, {path}")
     return found
@@ -307,11 +308,14 @@ def _plan_without_metadata(plan: Plan, found: Found) -> None:
         config = settings_when_found(name, name in cleaned)
         topic_id = _topic_id(name, here) or new_uuid()
         _add_topic(plan, name, topic_id, config, max(here) + 1, here)
+    where, advice = "ZooKeeper", "Name that ZooKeeper with --zookeeper to have them taken over, or"
+    if plan.identity.is_kraft:
+        where, advice = METADATA_DIRECTORY, "You may"
     plan.notes.append(
-        "The topics' settings were in ZooKeeper and are not known. Nothing is deleted for that:"
+        f"The topics' settings were in {where} and are not known. Nothing is deleted for that:"
         " topics get retention.ms=-1 and retention.bytes=-1, and cleanup.policy=compact where a"
-        " log was compacted. Name that ZooKeeper with --zookeeper to have them taken over, or give"
-        " each topic its own with kafka-configs once the broker runs."
+        f" log was compacted. {advice} give each topic its own with kafka-configs once the broker"
+        " runs."
     )
     plan.notes.append(
         "Partitions behind the last one found here, and replicas on other brokers, are not known."

@@ -65,12 +65,23 @@ def _parser() -> argparse.ArgumentParser:
         help="make partitions anew that are in none of the directories, instead of refusing",
     )
     parser.add_argument(
+        "--without-remote-records",
+        action="store_true",
+        help="leave records behind that Kafka moved to remote storage, instead of refusing",
+    )
+    settings = parser.add_mutually_exclusive_group()
+    settings.add_argument(
+        "--without-metadata",
+        action="store_true",
+        help="__cluster_metadata-0 is lost: take the topics over without their settings",
+    )
+    parser.add_argument(
         "--back-to",
         choices=("kafka-3.9", "kafka-2.7"),
         help="the other way: prepare directories of kbroker for that Kafka, in KRaft mode (3.9) or"
         " with a ZooKeeper (2.7)",
     )
-    parser.add_argument(
+    settings.add_argument(
         "--zookeeper",
         metavar="HOST:PORT[/PATH]",
         help="of Kafka 2.x: where it keeps its metadata (zookeeper.connect), to take the topics'"
@@ -128,6 +139,8 @@ def _run(found: argparse.Namespace, lines: _Lines) -> None:
         broker_id=source.broker_id,
         metadata_log_dir=source.metadata_log_dir,
         zookeeper=found.zookeeper,
+        without_metadata=found.without_metadata,
+        without_remote_records=found.without_remote_records,
         missing_begin_empty=found.missing_begin_empty,
     )
 

@@ -16,9 +16,11 @@ from doubles.kraft_dirs import (
 )
 
 from kbroker.adopt.at_start import look_at_topics
-from kbroker.cli.adopt import EXIT_REFUSED, main
+from kbroker.adopt.register import store_to_read
+from kbroker.cli.adopt import EXIT_OK, EXIT_REFUSED, main
 from kbroker.config.loader import BrokerConfig
 from kbroker.errors import ConfigError
+from kbroker.metastore import paths
 from kbroker.metastore.embedded import EmbeddedStore
 from kbroker.record.builder import BatchBuilder
 from kbroker.supervisor.data_dirs import DataDirs
@@ -110,7 +112,7 @@ def older_topic_of_the_same_name(directory):
         (identity_lost, "meta.properties: missing"),
         (identity_incomplete, "it does not name a broker.id and a cluster.id"),
         (version_unknown, "version '2' is not known"),
-        (metadata_elsewhere, "--metadata-log-dir"),
+        (metadata_elsewhere, "--metadata-log-dir. If it is lost, --without-metadata takes"),
         (checkpoint_damaged, "9 entries announced"),
         (cleaner_checkpoint_damaged, "9 entries announced"),
         (compacted_and_half_copied, "offset 4 where 2 was expected"),
@@ -177,6 +179,35 @@ def test_adopted_directory_of_kraft_starts(tmp_path):
     assert main(["--log-dirs", str(directory)]) == 0
 
     start(directory).release()
+
+
+def test_directory_of_kraft_that_lost_all_metadata_is_taken_when_told_so(tmp_path, capsys):
+    """Kafka's went with the years, kbroker's with a disk: the records are still there."""
+    directory = kraft_dir(tmp_path)
+    shutil.rmtree(directory / "__cluster_metadata-0")
+    before = all_files(directory)
+    with pytest.raises(ConfigError, match="--without-metadata"):
+        start(directory)
+
+    for text in ("are not known. Nothing is deleted for that", "Nothing to do: 1 topics"):
+        assert main(["--log-dirs", str(directory), "--without-metadata"]) == EXIT_OK
+        told = capsys.readouterr().out
+        assert text in told
+        assert "ZooKeeper" not in told
+
+    assert {name: all_files(directory)[name] for name in before} == before
+    with store_to_read(str(directory)) as store:
+        assert paths.decode_topic(store.get(paths.topic("orders")).data)[0] == TOPIC_ID
+        config = paths.decode_config(store.get(paths.topic_config("orders")).data)
+    assert config == {"retention.ms": "-1", "retention.bytes": "-1"}
+    start(directory).release()
+
+
+def test_metadata_that_is_there_is_not_passed_over(tmp_path, capsys):
+    directory = kraft_dir(tmp_path)
+
+    assert main(["--log-dirs", str(directory), "--without-metadata"]) == EXIT_REFUSED
+    assert "__cluster_metadata-0: it is there" in capsys.readouterr().err
 
 
 def test_producer_ids_are_found_in_logs_without_snapshots(tmp_path):
