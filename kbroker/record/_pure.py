@@ -161,6 +161,8 @@ def read_header(data: Buffer, offset: int = 0) -> BatchSummary:
 def _check_produced_header(header: BatchSummary, size: int) -> None:
     if size > header.size:
         raise _corrupt(BatchStatus.TRAILING_BYTES)
+    if header.base_offset != 0:
+        raise _corrupt(BatchStatus.BAD_BASE_OFFSET)
     if header.record_count <= 0 or header.last_offset_delta != header.record_count - 1:
         raise _corrupt(BatchStatus.BAD_RECORD_COUNT)
     if header.codec > 4:

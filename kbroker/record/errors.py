@@ -21,6 +21,7 @@ class BatchStatus(IntEnum):
     TRAILING_BYTES = 12
     CONTROL_FROM_CLIENT = 13
     BAD_SEQUENCE = 14
+    BAD_BASE_OFFSET = 15
 
 
 class CorruptBatchError(ValueError):

@@ -102,6 +102,7 @@ CORRUPTIONS: dict[str, Callable[[bytes], bytes]] = {
     "codec 7": patched(">h", 21, 7),
     "codec gzip, but plain": patched(">h", 21, 1),
     "control": patched(">h", 21, 0x20),
+    "base offset": patched(">q", 0, 77),
     "record length": lambda batch: sealed(batch[:HEADER_BYTES] + b"\x7f" + batch[62:]),
     "record length negative": lambda batch: sealed(batch[:HEADER_BYTES] + b"\x01" + batch[62:]),
 }

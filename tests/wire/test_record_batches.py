@@ -159,14 +159,17 @@ def test_every_truncation_is_typed(codec):
 @pytest.mark.parametrize("codec", CODECS)
 def test_every_flipped_bit_is_found_or_lies_outside_the_checksum(codec):
     data = three_records(codec)
-    stamped_by_the_broker = {*range(8), *range(12, 16)}
+    base_offset, leader_epoch = range(8), range(12, 16)
 
     for position in range(len(data)):
         for bit in range(8):
             flipped = bytearray(data)
             flipped[position] ^= 1 << bit
-            if position in stamped_by_the_broker:
+            if position in leader_epoch:
                 assert backend.check_batch(flipped, LIMIT).record_count == 3
+            elif position in base_offset:
+                assert status_of(flipped) is BatchStatus.BAD_BASE_OFFSET
+                assert backend.check_batch(flipped, LIMIT, stored=True).record_count == 3
             else:
                 assert status_of(flipped) in {
                     BatchStatus.BAD_CRC,
@@ -223,6 +226,8 @@ def test_every_flipped_byte_under_a_right_checksum_gives_only_typed_errors(codec
         ({"attributes": 0x20}, BatchStatus.CONTROL_FROM_CLIENT),
         ({"attributes": 0x08}, BatchStatus.BAD_TIMESTAMP),
         ({"base_sequence": -1}, BatchStatus.BAD_SEQUENCE),
+        ({"base_offset": 1}, BatchStatus.BAD_BASE_OFFSET),
+        ({"base_offset": -1}, BatchStatus.BAD_BASE_OFFSET),
         ({"first_timestamp": 2**63 - 1, "attributes": 1}, BatchStatus.DECOMPRESS_FAILED),
     ],
 )
@@ -321,7 +326,7 @@ def test_stamps_change_their_fields_and_keep_the_checksum_right(stamps):
 
     stamps.stamp_for_append(batch, 12345, 6)
     stamps.stamp_max_timestamp(batch, 5000)
-    found = backend.check_batch(batch, LIMIT)
+    found = backend.check_batch(batch, LIMIT, stored=True)
     assert (found.base_offset, found.partition_leader_epoch) == (12345, 6)
     assert found.max_timestamp == 5000
 

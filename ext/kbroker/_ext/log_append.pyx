@@ -25,6 +25,7 @@ from kbroker._ext.record_batch cimport (
     BATCH_BAD_OFFSET_DELTA,
     BATCH_BAD_RECORD,
     BATCH_BAD_RECORD_COUNT,
+    BATCH_BAD_BASE_OFFSET,
     BATCH_BAD_SEQUENCE,
     BATCH_BAD_TIMESTAMP,
     BATCH_BASE_SEQUENCE_AT,
@@ -77,6 +78,7 @@ cdef dict REFUSALS = {
     BATCH_TRAILING_BYTES: (INVALID_RECORD, "there are bytes after the last record, or more than one batch"),
     BATCH_CONTROL_FROM_CLIENT: (INVALID_RECORD, "clients may not write control records"),
     BATCH_BAD_SEQUENCE: (INVALID_RECORD, "a producer id needs a sequence number"),
+    BATCH_BAD_BASE_OFFSET: (INVALID_RECORD, "a producer's batch has base offset 0, its place is the broker's to say"),
 }
 
 

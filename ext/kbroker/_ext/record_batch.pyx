@@ -110,6 +110,8 @@ cdef BatchStatus check_crc(const uint8_t* data, const BatchInfo* info) noexcept 
 cdef BatchStatus check_produced_header(const BatchInfo* info, Py_ssize_t size) noexcept nogil:
     if size - BATCH_LENGTH_END > info.batch_length:
         return BATCH_TRAILING_BYTES
+    if info.base_offset != 0:
+        return BATCH_BAD_BASE_OFFSET
     if info.record_count <= 0 or info.last_offset_delta != info.record_count - 1:
         return BATCH_BAD_RECORD_COUNT
     if info.attributes & ATTRIBUTE_CODEC_MASK > CODEC_ZSTD:
