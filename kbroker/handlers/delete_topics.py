@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from kbroker.errors import ErrorCode, WireError
@@ -10,6 +11,9 @@ from kbroker.handlers.registry import api
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from kbroker.protocol.primitives import NO_UUID
+
+# Its name, None without one, and its id, NO_UUID without one.
+Topic = tuple[str | None, bytes]
 
 
 def fail(ctx: RequestContext, request: DeleteTopicsRequest, error: WireError) -> Any:
@@ -28,23 +32,21 @@ async def handle_delete_topics(
 ) -> DeleteTopicsResponse:
     """Delete them; answered when nobody serves them any more."""
     topics = asked(ctx, request)
-    for name, topic_id in topics:
-        if (name is None) == (topic_id == NO_UUID):
-            raise WireError(
-                ErrorCode.INVALID_REQUEST, "Name each topic by its name or by its id, not by both."
-            )
-    if not topics:
-        return DeleteTopicsResponse()
-    results = await ctx.change(
-        "delete_topics",
-        request.timeout_ms,
-        topics=[
-            {"name": name} if name is not None else {"topic_id": topic_id.hex()}
-            for name, topic_id in topics
-        ],
-    )
-    return DeleteTopicsResponse(
-        responses=[
+    refusals = {topic: text for topic, count in topics.items() if (text := refusal(topic, count))}
+    accepted = [topic for topic in topics if topic not in refusals]
+    responses = [
+        entry(ctx, *topic, ErrorCode.INVALID_REQUEST, text) for topic, text in refusals.items()
+    ]
+    if accepted:
+        results = await ctx.change(
+            "delete_topics",
+            request.timeout_ms,
+            topics=[
+                {"name": name} if name is not None else {"topic_id": topic_id.hex()}
+                for name, topic_id in accepted
+            ],
+        )
+        responses += [
             entry(
                 ctx,
                 result["name"],
@@ -52,18 +54,28 @@ async def handle_delete_topics(
                 result["error"],
                 result["message"],
             )
-            for (_, topic_id), result in zip(topics, results, strict=True)
+            for (_, topic_id), result in zip(accepted, results, strict=True)
         ]
-    )
+    return DeleteTopicsResponse(responses=responses)
 
 
-def asked(ctx: RequestContext, request: DeleteTopicsRequest) -> list[tuple[str | None, bytes]]:
-    """Name and id of each topic, each once."""
+def asked(ctx: RequestContext, request: DeleteTopicsRequest) -> Counter[Topic]:
+    """Name and id of each topic, and how often it is asked for."""
     if ctx.api_version >= 6:
-        topics = [(topic.name, topic.topic_id) for topic in request.topics]
-    else:
-        topics = [(name, NO_UUID) for name in request.topic_names]
-    return list(dict.fromkeys(topics))
+        return Counter((topic.name, topic.topic_id) for topic in request.topics)
+    return Counter((name, NO_UUID) for name in request.topic_names)
+
+
+def refusal(topic: Topic, count: int) -> str | None:
+    """What is wrong with one entry of the request; the others are deleted."""
+    name, topic_id = topic
+    if name is None and topic_id == NO_UUID:
+        return "Neither a topic's name nor its id is given."
+    if name is not None and topic_id != NO_UUID:
+        return "Name a topic by its name or by its id, not by both."
+    if count > 1:
+        return "The topic is named more than once in the request."
+    return None
 
 
 def entry(

@@ -139,7 +139,7 @@ class TestDeleteTopics:
     def test_delete_topics_by_name(self, process: NetworkProcess, version: int) -> None:
         refused = result("b", error=3, message="unknown", topic_id=None)
         process.answers("delete_topics", lambda to, **args: [result("a"), refused])
-        request = DeleteTopicsRequest(topic_names=["a", "b", "a"], timeout_ms=1000)
+        request = DeleteTopicsRequest(topic_names=["a", "b"], timeout_ms=1000)
         responses = process.ask(request, version).responses
         assert [(r.name, r.error_code) for r in responses] == [("a", 0), ("b", 3)]
         assert process.calls("delete_topics") == [
@@ -166,10 +166,45 @@ class TestDeleteTopics:
     def test_delete_topics_neither_or_both_is_invalid_request(
         self, process: NetworkProcess, values: dict[str, Any]
     ) -> None:
-        request = DeleteTopicsRequest(topics=[DeleteTopicsRequest.DeleteTopicState(**values)])
-        (response,) = process.ask(request, 6).responses
+        topic = DeleteTopicsRequest.DeleteTopicState
+        (response,) = process.ask(DeleteTopicsRequest(topics=[topic(**values)]), 6).responses
         assert response.error_code == ErrorCode.INVALID_REQUEST
         assert process.rpc.calls == []
+
+    @pytest.mark.parametrize("values", [{}, {"name": "a", "topic_id": T_ID}])
+    def test_delete_topics_refuses_the_wrong_entry_alone(
+        self, process: NetworkProcess, values: dict[str, Any]
+    ) -> None:
+        process.answers("delete_topics", lambda to, **args: [result("b")])
+        topic = DeleteTopicsRequest.DeleteTopicState
+        request = DeleteTopicsRequest(topics=[topic(**values), topic(name="b")])
+        responses = process.ask(request, 6).responses
+        assert {r.name: r.error_code for r in responses} == {
+            values.get("name"): ErrorCode.INVALID_REQUEST,
+            "b": 0,
+        }
+        (args,) = process.calls("delete_topics")
+        assert args["topics"] == [{"name": "b"}]
+
+    @pytest.mark.parametrize("version", [0, 5, 6])
+    def test_delete_topics_that_come_twice_are_not_deleted(
+        self, process: NetworkProcess, version: int
+    ) -> None:
+        process.answers("delete_topics", lambda to, **args: [result("b")])
+        names = ["a", "b", "a"]
+        topic = DeleteTopicsRequest.DeleteTopicState
+        request = (
+            DeleteTopicsRequest(topics=[topic(name=name) for name in names])
+            if version >= 6
+            else DeleteTopicsRequest(topic_names=names)
+        )
+        responses = process.ask(request, version).responses
+        assert [(r.name, r.error_code) for r in responses] == [
+            ("a", ErrorCode.INVALID_REQUEST),
+            ("b", 0),
+        ]
+        (args,) = process.calls("delete_topics")
+        assert args["topics"] == [{"name": "b"}]
 
     @pytest.mark.parametrize("version", range(6))
     def test_delete_topics_switched_off_is_mapped_for_old_versions(
