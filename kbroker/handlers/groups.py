@@ -64,6 +64,13 @@ async def hand_to_group(ctx: RequestContext, request: Any) -> bytes:
     return answer
 
 
+async def hand_to_consumer_group(ctx: RequestContext, request: Any) -> bytes:
+    """As ``hand_to_group``; here Kafka calls a missing group id an invalid request."""
+    if not request.group_id:
+        raise WireError(ErrorCode.INVALID_REQUEST, "GroupId is blank")
+    return await hand_to_group(ctx, request)
+
+
 async def hand_to_transaction(ctx: RequestContext, request: Any) -> bytes:
     """Hand a request on to its transaction's coordinator."""
     answer: bytes = await forward(ctx, TRANSACTIONS_TOPIC, request.transactional_id)
@@ -81,9 +88,11 @@ for _key in (
     ApiKey.HEARTBEAT,
     ApiKey.LEAVE_GROUP,
     ApiKey.OFFSET_DELETE,
-    ApiKey.CONSUMER_GROUP_HEARTBEAT,
 ):
     api(_key, versions=_key.versions)(hand_to_group)
+api(ApiKey.CONSUMER_GROUP_HEARTBEAT, versions=ApiKey.CONSUMER_GROUP_HEARTBEAT.versions)(
+    hand_to_consumer_group
+)
 for _key in (ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.END_TXN):
     api(_key, versions=_key.versions)(hand_to_transaction)
 api(ApiKey.TXN_OFFSET_COMMIT, versions=ApiKey.TXN_OFFSET_COMMIT.versions, fail=txn_offsets_failed)(

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker.config.group_config import HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS, value_of
 from kbroker.coordinator.group import consumer_migration, consumer_records, consumer_requests
+from kbroker.coordinator.group.administration import GROUP_OPERATIONS
 from kbroker.coordinator.group.batch_size import fits_batch
 from kbroker.coordinator.group.classic_group import ClassicGroup
 from kbroker.coordinator.group.consumer_classic import JOIN, SYNC, ClassicMembers
@@ -502,7 +503,10 @@ class ConsumerProtocol(Part):
             if isinstance(group, ConsumerGroup):
                 assignor = preferred_assignor(self.host, group.server_assignors)
                 topics = self.host.image.topics_by_id
-                groups.append(consumer_requests.describe(group, assignor, topics))
+                described = consumer_requests.describe(group, assignor, topics)
+                if call.request.include_authorized_operations:
+                    described.authorized_operations = GROUP_OPERATIONS
+                groups.append(described)
             else:
                 text = _not_found(group_id, group is not None)
                 groups.append(consumer_requests.describe_missing(group_id, text))

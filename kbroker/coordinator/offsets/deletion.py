@@ -66,10 +66,10 @@ class Deletion:
         pending = self._store.pending_of(group_id)
         topics = []
         for topic in request.topics:
-            code = self._refusal(group, topic.name)
             partitions = []
             for partition in topic.partitions:
                 index = partition.partition_index
+                code = self._refusal(group, topic.name, index)
                 partitions.append(
                     OffsetDeleteResponse.OffsetDeleteResponsePartition(
                         partition_index=index, error_code=int(code)
@@ -90,8 +90,9 @@ class Deletion:
             return delete_failure(WireError(ErrorCode.MESSAGE_TOO_LARGE))
         return OffsetDeleteResponse(topics=topics)
 
-    def _refusal(self, group: Group | None, topic: str) -> ErrorCode:
-        if topic not in self._host.image.topics:
+    def _refusal(self, group: Group | None, topic: str, partition: int) -> ErrorCode:
+        known = self._host.image.topics.get(topic)
+        if known is None or not 0 <= partition < len(known.partitions):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if group is not None and group.subscribes_to(topic):
             return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC

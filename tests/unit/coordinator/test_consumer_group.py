@@ -24,6 +24,7 @@ from tests.doubles.coordinator_host import CoordinatorHost
 pytestmark = pytest.mark.unit
 
 A = topic_id("a")
+NOT_ASKED = -(2**31)
 
 
 @pytest.fixture
@@ -102,6 +103,16 @@ def test_each_group_of_a_description_has_its_own_outcome(host: CoordinatorHost) 
     assert response.groups[0].group_id == "none"
     assert codec.encode(response, 1)
     assert type(response) is ConsumerGroupDescribeResponse
+
+
+def test_operations_are_described_when_asked_for(host: CoordinatorHost) -> None:
+    FakeConsumer(host, "m1", ["a"]).join()
+    request = ConsumerGroupDescribeRequest(
+        group_ids=["g", "none"], include_authorized_operations=True
+    )
+
+    assert [g.authorized_operations for g in host.ask(request, 1).groups] == [3400, NOT_ASKED]
+    assert describe(host).authorized_operations == NOT_ASKED
 
 
 def test_topic_that_is_gone_is_left_out_of_descriptions(host: CoordinatorHost) -> None:

@@ -334,6 +334,7 @@ def test_delete_of_what_was_never_committed_writes_nothing() -> None:
 
     assert host.delete_offset(partition=1) == ErrorCode.NONE
     assert host.delete_offset(topic="nobody") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert host.delete_offset(partition=99) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert host.delete_offset(group="nobody") == -ErrorCode.GROUP_ID_NOT_FOUND
 
     assert len(host.log) == 1

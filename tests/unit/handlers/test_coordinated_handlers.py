@@ -11,6 +11,7 @@ from kbroker.coordinator.partitioner import coordinator_partition, java_hash
 from kbroker.errors import ErrorCode, WireError
 from kbroker.protocol import codec
 from kbroker.protocol.api import ApiKey, request_class
+from kbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kbroker.protocol.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
@@ -146,6 +147,19 @@ class TestForward:
         request = InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=1000)
         assert coordinated.ask(request, 4).producer_id == 5
         assert coordinated.coordinators.calls[0]["slot"] == 3 + coordinator_partition("tx", 2)
+
+    @pytest.mark.parametrize(
+        ("request_class", "code"),
+        [
+            (HeartbeatRequest, ErrorCode.INVALID_GROUP_ID),
+            (ConsumerGroupHeartbeatRequest, ErrorCode.INVALID_REQUEST),
+        ],
+    )
+    def test_request_without_a_group_is_refused_as_kafka_does(
+        self, coordinated: NetworkProcess, request_class: Any, code: ErrorCode
+    ) -> None:
+        assert coordinated.ask(request_class(), 1).error_code == code
+        assert coordinated.coordinators.calls == []
 
     @pytest.mark.parametrize("key", COORDINATED)
     def test_no_coordinator_is_said_in_every_version(
