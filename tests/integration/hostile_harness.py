@@ -28,6 +28,8 @@ def memory_bytes(broker: Broker) -> int:
 @contextmanager
 def nothing_dies(broker: Broker, growth_max: int = 16 * MIB) -> Iterator[None]:
     """No process ends and memory grows by at most ``growth_max`` bytes, in what is inside."""
+    # A broker answers before the last of its processes is there.
+    wait_until(lambda: "processes are ready" in broker.log_text, 60, "all processes are ready")
     pids = broker.pids
     before = memory_bytes(broker)
     yield

@@ -11,6 +11,7 @@ from confluent_kafka.admin import (
     NewTopic,
     ResourceType,
 )
+from fault.wire_client import WireClient, batch_of
 from kafka import KafkaConsumer
 from kafka.admin import KafkaAdminClient
 from kafka.admin import NewTopic as KafkaPythonTopic
@@ -135,6 +136,16 @@ def test_topic_setting_counts_at_once(kbroker, admin):
     change(admin, ResourceType.TOPIC, "t", "max.message.bytes", None, AlterConfigOpType.DELETE)
     produce(kbroker, "t")
     assert settings_of(admin, ResourceType.TOPIC, "t")["max.message.bytes"].is_default
+
+
+def test_too_few_replicas_in_sync_take_no_record_that_all_have_to_acknowledge(kbroker, admin):
+    create(admin, "t", config={"min.insync.replicas": "2"})
+    with WireClient((kbroker.host, kbroker.port)) as client:
+        refused = client.produce("t", {0: batch_of([b"x"])}, acks=-1)[0]
+        assert (refused.error_code, refused.base_offset) == (ErrorCode.NOT_ENOUGH_REPLICAS, -1)
+        assert client.produce("t", {0: batch_of([b"one"])}, acks=1)[0].base_offset == 0
+        change(admin, ResourceType.TOPIC, "t", "min.insync.replicas", "1")
+        assert client.produce("t", {0: batch_of([b"all"])}, acks=-1)[0].base_offset == 1
 
 
 def test_broker_setting_counts_for_topics_that_inherit_it(kbroker, admin):
