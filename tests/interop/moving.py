@@ -73,6 +73,8 @@ def create(bootstrap: str, topics: Mapping[str, tuple[int, Mapping[str, str]]]) 
         NewTopic(name, count, 1, config=dict(config)) for name, (count, config) in topics.items()
     ]
     with admin(bootstrap) as client:
+        # A Kafka that has just started may not know its controller, and librdkafka asks once.
+        wait_until(lambda: client.list_topics(timeout=5).controller_id >= 0, 20, "a controller")
         for done in client.create_topics(wanted, operation_timeout=20).values():
             done.result()
         wait_until(
