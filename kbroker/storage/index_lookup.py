@@ -10,6 +10,8 @@ from kbroker._ext.log_scan import find_batch
 from kbroker._ext.offset_index import CorruptIndexError, OffsetIndex, TimeIndex
 from kbroker.storage.formats import NO_TIMESTAMP
 
+LARGEST = (1 << 63) - 1
+
 
 def start_position(fd: int, offsets: OffsetIndex, offset: int, end: int) -> int:
     """A position at or before the batch that ends at or after ``offset``, on a batch's border.
@@ -55,3 +57,19 @@ def time_floor(
     if found is None or found[4] != found_timestamp:
         raise CorruptIndexError(f"{times.path}: no batch with {offset} is of {found_timestamp}")
     return found_timestamp, offset
+
+
+def newest_timestamp(fd: int, offsets: OffsetIndex, times: TimeIndex, end: int) -> int:
+    """Of a sealed segment's records: its last time index entry; -1 when no record has a time.
+
+    Raises CorruptIndexError, OSError.
+    """
+    newest = time_floor(fd, offsets, times, LARGEST, end)[0]
+    position = start_position(fd, offsets, LARGEST, end)
+    try:
+        found = find_batch(fd, position, end)
+    except ValueError:
+        return newest  # the log itself is damaged there: no other index would know more
+    if found is not None and found[4] > newest:
+        raise CorruptIndexError(f"{times.path}: no entry for {found[4]}, which {found[3]} is of")
+    return newest

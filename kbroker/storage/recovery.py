@@ -32,9 +32,9 @@ from kbroker.storage.formats import (
     base_offset_of,
     segment_name,
 )
-from kbroker.storage.index_lookup import leads_to
+from kbroker.storage.index_lookup import LARGEST, leads_to
 from kbroker.storage.leader_epochs import LeaderEpochs
-from kbroker.storage.segment import LARGEST, Segment
+from kbroker.storage.segment import Segment
 
 log = logging.getLogger(__name__)
 

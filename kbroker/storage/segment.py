@@ -34,8 +34,6 @@ log = logging.getLogger(__name__)
 # Larger than any index a broker writes: reading an old file must not depend on today's
 # segment.index.bytes.
 INDEX_BYTES_ANY = (1 << 31) - 8
-LARGEST = (1 << 63) - 1
-
 T = TypeVar("T")
 
 
@@ -73,10 +71,15 @@ class Segment:
     def largest_timestamp(self) -> int:
         """Of any record, or the file's modification time when no record has one. Raises OSError.
 
-        Retention deletes by it, so the index entry is compared with the batch it names.
+        Retention deletes by it, so the index entry is compared with the batch it names, and with
+        one near the end: the index may be cut short, or gone.
         """
+
+        def find(fd: int, offsets: OffsetIndex, times: TimeIndex) -> int:
+            return index_lookup.newest_timestamp(fd, offsets, times, self.size)
+
         if self._max_timestamp is None:
-            found = self.time_floor(LARGEST)[0]
+            found = self._look_up(find)
             if found == NO_TIMESTAMP:
                 found = int(os.stat(self.path(LOG_SUFFIX)).st_mtime * 1000)
             self._max_timestamp = found
