@@ -109,7 +109,7 @@ def partition_dirs(log_dir: str) -> list[str]:
 
 
 def partition_files(directory: str) -> list[str]:
-    """Files of a partition that have a known kind, segment by segment."""
+    """Files of a partition that have a known kind and are in use, segment by segment."""
     suffixes = (*SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX)
 
     def place(name: str) -> tuple[int, int, str]:
@@ -118,7 +118,11 @@ def partition_files(directory: str) -> list[str]:
         at = suffixes.index(suffix) if suffix in suffixes else len(suffixes)
         return (-1 if base is None else base, at, name)
 
-    names = [name for name in os.listdir(directory) if kind_of_file(name)]
+    names = [
+        name
+        for name in os.listdir(directory)
+        if kind_of_file(name) and not name.endswith(_PASSING_SUFFIXES)
+    ]
     return [os.path.join(directory, name) for name in sorted(names, key=place)]
 
 

@@ -1,6 +1,7 @@
 """``kbroker-log dump`` shows what is in a file, under the names of Kafka's tool."""
 
 import os
+import shutil
 import subprocess
 import sys
 
@@ -312,3 +313,18 @@ def test_progress_is_shown_on_a_terminal_or_when_asked_for(is_terminal, enabled,
     assert ("75 % of 256 MiB, a.log" in screen.text) == shown
     assert bool(screen.text) == shown
     assert "100 %" not in screen.text
+
+
+@pytest.mark.parametrize("suffix", [".deleted", ".cleaned", ".swap"])
+def test_dump_of_a_directory_shows_each_record_once(tmp_path, suffix):
+    """What a compaction has replaced, or is about to, is no part of the log."""
+    store = LogStore(tmp_path)
+    append(store.open(), batch())
+    store.stop(clean=True)
+    log = store.path(segment_name(0, ".log"))
+    shutil.copy(log, f"{log}{suffix}")
+
+    for path in (log.parent, store.dirs[0]):
+        code, rows = run_json("dump", path)
+        assert code == 0
+        assert [row["file"] for row in rows if row["type"] == "batch"] == [str(log)]
