@@ -69,8 +69,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from kbroker.supervisor.launch import launch
 
     log.info("kbroker %s", __version__)
+    source = "--override"
     try:
         overrides = parse_overrides(found.override)
+        source = found.config or source
         config, warnings = load(found.config, overrides)
         for warning in warnings:
             log.warning("%s", warning)
@@ -78,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         print(f"kbroker-supervisor: {error}", file=sys.stderr)
     except PropertiesError as error:
-        print(f"kbroker-supervisor: {found.config or '--override'}: {error}", file=sys.stderr)
+        print(f"kbroker-supervisor: {source}: {error}", file=sys.stderr)
     except OSError as error:
         if error.filename != found.config:
             raise

@@ -55,7 +55,13 @@ def test_missing_file_exits_2_and_names_it(
     assert "absent.properties: No such file" in capsys.readouterr().err
 
 
-def test_override_without_equals_exits_2(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--override", "nonsense"]) == 2
+@pytest.mark.parametrize("config", [[], ["-c", "innocent.properties"]])
+def test_override_without_equals_exits_2(
+    capsys: pytest.CaptureFixture[str], config: list[str]
+) -> None:
+    assert main([*config, "--override", "nonsense"]) == 2
 
-    assert "key=value" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "key=value" in error
+    assert "--override: 'nonsense'" in error
+    assert "innocent" not in error
