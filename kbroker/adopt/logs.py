@@ -9,7 +9,7 @@ import os
 from typing import NamedTuple
 
 from kbroker._ext.log_scan import DAMAGED, END, Scan, scan_segment
-from kbroker._ext.offset_index import LOOK_ONLY, CorruptIndexError, OffsetIndex
+from kbroker._ext.offset_index import LOOK_ONLY, CorruptIndexError, OffsetIndex, TimeIndex
 from kbroker._ext.producer_state import CorruptSnapshotError, ProducerState
 from kbroker.adopt.errors import Refusal
 from kbroker.storage.checkpoint import CorruptCheckpointError, parse_epochs
@@ -93,6 +93,8 @@ def look_at(
                 f"{file}: {scan.problem or 'nothing but zeros'} at position {scan.end_position}"
                 f" although segments follow it; {COPY_AGAIN}"
             )
+        if was_clean:
+            _check_time_index(path, base, end, following)
     if end < recovery_point and not in_between:
         last = os.path.join(path, segment_name(bases[-1], LOG_SUFFIX))
         raise Refusal(
@@ -110,6 +112,27 @@ def look_at(
         _newest_epoch(path),
         _newest_producer(path, bases),
     )
+
+
+def _check_time_index(path: str, base: int, end: int, following: int) -> None:
+    """Raise Refusal when the time index of a sealed segment knows of records behind its end."""
+    index = os.path.join(path, segment_name(base, TIME_INDEX_SUFFIX))
+    try:
+        times = TimeIndex(index, base, LOOK_ONLY)
+    except (FileNotFoundError, CorruptIndexError, ValueError):
+        return  # the broker writes a new one
+    try:
+        times.verify(following)
+        timestamp, offset = times.last_entry
+    except CorruptIndexError:
+        return
+    finally:
+        times.close()
+    if timestamp >= 0 and offset >= end:
+        file = os.path.join(path, segment_name(base, LOG_SUFFIX))
+        raise Refusal(
+            f"{file}: it ends at offset {end}, but {index} knows of {offset}; {COPY_AGAIN}"
+        )
 
 
 def _check_no_gaps(path: str, bases: list[int], recovery_point: int) -> None:

@@ -1,5 +1,7 @@
 """Copies that lack a file, or the end of one: refused by name where anything tells."""
 
+import struct
+
 import pytest
 from doubles.kraft_dirs import all_files, drop_records, zookeeper_dir
 
@@ -69,6 +71,22 @@ def test_sealed_segment_that_was_never_synced_is_left_to_the_recovery(tmp_path):
     (directory / ".kafka_cleanshutdown").unlink()
     segment(directory).write_bytes(segment(directory).read_bytes()[:-1])
 
+    assert adopt(directory) == EXIT_OK
+
+
+@pytest.mark.parametrize("batches", [0, 1])
+def test_segment_that_ends_before_its_time_index_is_refused(tmp_path, capsys, batches):
+    """Cut between two batches, or emptied: only the time index knows."""
+    directory = zookeeper_dir(tmp_path)
+    (directory / "cleaner-offset-checkpoint").write_text("0\n1\norders 0 3\n")
+    split(directory, 3, 3)
+    index = segment(directory).with_suffix(".timeindex")
+    index.write_bytes(struct.pack(">qi", 1002, 2))
+    segment(directory).write_bytes(segment(directory).read_bytes()[: batches * 78])
+
+    text = refused(capsys, directory)
+    assert f"{segment(directory)}: it ends at offset {batches}, but {index} knows of 2;" in text
+    (directory / ".kafka_cleanshutdown").unlink()
     assert adopt(directory) == EXIT_OK
 
 
