@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 import re
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from interop.drivers import CODECS, Message
 from interop.drivers.kafka_python import KafkaPython
+from interop.drivers.kcat import Kcat
 
 from kbroker.testing import Broker
 
@@ -23,6 +26,21 @@ FIRST_WITH_ZSTD = (2, 1)
 # Produce, Fetch and Metadata as they were sent, in some of them: the pin really works.
 SENT = {(0, 11): (3, 5, 4), (2, 0): (6, 8, 6), (2, 7): (8, 12, 9), (4, 3): (9, 12, 13)}
 START_MS = 1_700_000_000_000
+
+
+@pytest.mark.skipif(Kcat.missing(), reason="kcat is not installed")
+def test_command_of_the_readme_tells_which_versions_are_served(broker: Broker) -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    command = re.search(r"`kcat -b \.\.\. (-L -d \w+)`", readme)
+    assert command is not None
+    done = subprocess.run(
+        ["kcat", "-b", broker.bootstrap, *command[1].split()],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0
+    assert "ApiKey Produce (0) Versions 0..13" in done.stderr
 
 
 @pytest.fixture(params=RELEASES, ids=lambda release: ".".join(map(str, release)))
