@@ -187,9 +187,9 @@ cdef bint are_headers(const uint8_t* p, const uint8_t* end, int32_t count) noexc
 
 cdef int append_headers(HeadersColumn* column, const uint8_t* p, const uint8_t* end, int32_t count) noexcept nogil:
     cdef:
-        const uint8_t* key
-        const uint8_t* value
-        int32_t key_size, value_size, i
+        const uint8_t* key = NULL
+        const uint8_t* value = NULL
+        int32_t key_size = 0, value_size = 0, i
         int64_t row = column.rows
     # Seen to be sound first: of a malformed row nothing may stay behind.
     if not are_headers(p, end, count):
