@@ -230,10 +230,11 @@ def probe(loading: bool) -> Callable[[Bench, str], Sample]:
 
         def keep_loading() -> None:
             while not done.is_set():
-                with tempfile.TemporaryDirectory(prefix="kbroker-load-") as place:
+                with tempfile.TemporaryDirectory(dir=bench.place) as place:
                     load(bench, topic, Path(place))
 
         loader = threading.Thread(target=keep_loading)
+        bench.settle()
         with broker_apart(bench) as first:
             if loading:
                 loader.start()
@@ -290,7 +291,7 @@ def status(bench: Bench, side: str) -> Sample:
     """``kbroker-load status`` after 10,000 commits, from exec to exit."""
     from perf.spark_compare import Sample
 
-    with tempfile.TemporaryDirectory(prefix="kbroker-load-") as place:
+    with tempfile.TemporaryDirectory(prefix="kbroker-load-", dir=bench.place) as place:
         write_commits(Path(place), COMMITS // 40 if bench.quick else COMMITS)
         command = [sys.executable, "-m", "kbroker.spark.load.cli", "status", "--dest", place]
         begun = time.perf_counter()

@@ -41,6 +41,7 @@ KEY_BYTES = 16
 ROWS_PER_WRITE = 20_000
 # The JVM compiles what a case runs for that long: in a second run still for a third of a core.
 WARM_RUNS = 3
+SETTLE_MAX_S, SETTLE_WINDOW_S, SETTLED_CORES = 10.0, 0.5, 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +112,24 @@ class Bench:
     @contextmanager
     def measured(self, rows: int = 0) -> Iterator[list[Sample]]:
         """Puts one Sample into what it yields."""
+        self.settle()
         found: list[Sample] = []
         cpu, python, begun = self._cpu_seconds(), self._python_seconds(), time.perf_counter()
         yield found
         seconds = time.perf_counter() - begun
         python = self._python_seconds() - python
         found.append(Sample(seconds, self._cpu_seconds() - cpu, rows, python))
+
+    def settle(self) -> None:
+        """Wait until the JVM has done with what the last run left to compile and to collect, which
+        is not to count for the next one; SETTLE_MAX_S at most."""
+        deadline = time.monotonic() + SETTLE_MAX_S
+        while time.monotonic() < deadline:
+            before = process_tree.cpu_seconds(os.getpid())
+            time.sleep(SETTLE_WINDOW_S)
+            used = process_tree.cpu_seconds(os.getpid()) - before
+            if used <= SETTLED_CORES * SETTLE_WINDOW_S:
+                return
 
     def _cpu_seconds(self) -> float:
         """The broker is below this process, too."""
@@ -143,9 +156,10 @@ def create_topic(bootstrap: str, name: str, partitions: int = PARTITIONS, **conf
 
 @contextmanager
 def passing_topic(bootstrap: str) -> Iterator[str]:
-    """A topic to write to, which is gone soon after: runs together would fill the disk."""
+    """A topic to write to, whose files are gone at once after it: later they would cost the next
+    run, and all together fill the disk."""
     name = f"write-{uuid.uuid4().hex[:8]}"
-    admin = create_topic(bootstrap, name, file_delete_delay_ms="1000")
+    admin = create_topic(bootstrap, name, file_delete_delay_ms="0")
     yield name
     admin.delete_topics([name])[name].result(30)
 

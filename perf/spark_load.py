@@ -28,7 +28,7 @@ def load_parquet(value_bytes: int, topic_of: Callable[[Bench, int], Any] | None 
 
     def run(bench: Bench, side: str) -> Sample:
         topic, rows = (topic_of or _even)(bench, value_bytes)
-        place = Path(tempfile.mkdtemp(prefix="kbroker-load-"))
+        place = Path(tempfile.mkdtemp(prefix="kbroker-load-", dir=bench.place))
         try:
             with bench.measured(rows) as found:
                 if side == THEIRS:
@@ -66,7 +66,7 @@ def write_parquet_of_source(value_bytes: int) -> Any:
 
     def run(bench: Bench, side: str) -> Sample:
         topic, rows = bench.topic_of(value_bytes)
-        place = Path(tempfile.mkdtemp(prefix="kbroker-load-"))
+        place = Path(tempfile.mkdtemp(prefix="kbroker-load-", dir=bench.place))
         try:
             with bench.measured(rows) as found:
                 frame = bench.reader(side, topic).load()
@@ -126,7 +126,7 @@ def encode(value_bytes: int) -> Any:
 
         rows = bench.rows_of(value_bytes)
         with (
-            tempfile.TemporaryDirectory(prefix="kbroker-load-") as place,
+            tempfile.TemporaryDirectory(prefix="kbroker-load-", dir=bench.place) as place,
             client_processes(PARTITIONS) as pool,
         ):
             shares = [(place, value_bytes, n, rows // PARTITIONS) for n in range(PARTITIONS)]
