@@ -126,6 +126,16 @@ def _names_error(line: str) -> bool:
     )
 
 
+def runner_of(app: str, master: str | None) -> Runner:
+    """What a command runs its tasks on. master: ``none`` for the calling process.
+
+    Raises SparkMissing.
+    """
+    if master == "none":
+        return InlineRunner()
+    return SparkRunner(session(app, master))
+
+
 def session(app: str, master: str | None, settings: dict[str, str] | None = None) -> SparkSession:
     """The session of an app: what spark-submit has set wins, ``local[*]`` otherwise.
 

@@ -16,7 +16,7 @@ from kbroker.client.errors import ClientError
 from kbroker.spark.audit import counts as gather
 from kbroker.spark.audit.counter import AUDIT_TOPIC
 from kbroker.spark.audit.report import Count, Line, compared
-from kbroker.spark.direct import InlineRunner, Runner, SparkMissing, SparkRunner, TaskError, session
+from kbroker.spark.direct import Runner, SparkMissing, TaskError, runner_of
 from kbroker.spark.load.arguments import (
     master_of,
     minutes_of,
@@ -155,11 +155,7 @@ def _report(given: argparse.Namespace) -> int:
     settings = dict(given.client_setting)
     source = BrokerSource(given.bootstrap, settings, tuple(given.topics), given.pattern)
     topics = {topic for topic, _ in source.bounds()}
-    runner: Runner = (
-        InlineRunner()
-        if given.master == "none"
-        else SparkRunner(session("kbroker-audit", given.master))
-    )
+    runner = runner_of("kbroker-audit", given.master)
     now_ms = int(time.time() * 1000)
     bucket_ms = int(given.bucket_minutes * 60_000)
     found, tiers = _gathered(given, source, runner, bucket_ms, now_ms)

@@ -146,11 +146,9 @@ def _source(given: argparse.Namespace) -> BrokerSource:
 
 
 def _runner(given: argparse.Namespace) -> Runner:
-    from kbroker.spark.direct import InlineRunner, SparkRunner, session
+    from kbroker.spark.direct import runner_of
 
-    if given.master == "none":
-        return InlineRunner()
-    return SparkRunner(session(f"kbroker-load {load_name(given)}", given.master))
+    return runner_of(f"kbroker-load {load_name(given)}", given.master)
 
 
 def _settings(given: argparse.Namespace) -> Settings:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from kbroker import __version__
 from kbroker.client.errors import ClientError
-from kbroker.spark.direct import InlineRunner, Runner, SparkMissing, SparkRunner, TaskError, session
+from kbroker.spark.direct import Runner, SparkMissing, TaskError, runner_of
 from kbroker.spark.load.arguments import (
     master_of,
     minutes_of,
@@ -99,11 +99,7 @@ def _run(given: argparse.Namespace) -> int:
     )
     # Whatever is wrong with topics or clusters shows before Spark starts.
     _refuse_itself(given, source.bounds())
-    runner: Runner = (
-        InlineRunner()
-        if given.master == "none"
-        else SparkRunner(session("kbroker-spark-mirror", given.master))
-    )
+    runner = runner_of("kbroker-spark-mirror", given.master)
     work = MirrorWork(
         given.name,
         given.source,
