@@ -10,7 +10,6 @@ import multiprocessing
 import os
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import uuid
@@ -230,8 +229,8 @@ def probe(loading: bool) -> Callable[[Bench, str], Sample]:
 
         def keep_loading() -> None:
             while not done.is_set():
-                with tempfile.TemporaryDirectory(dir=bench.place) as place:
-                    load(bench, topic, Path(place))
+                with bench.folder() as place:
+                    load(bench, topic, place)
 
         loader = threading.Thread(target=keep_loading)
         bench.settle()
@@ -291,8 +290,8 @@ def status(bench: Bench, side: str) -> Sample:
     """``kbroker-load status`` after 10,000 commits, from exec to exit."""
     from perf.spark_compare import Sample
 
-    with tempfile.TemporaryDirectory(prefix="kbroker-load-", dir=bench.place) as place:
-        write_commits(Path(place), COMMITS // 40 if bench.quick else COMMITS)
+    with bench.folder() as place:
+        write_commits(place, COMMITS // 40 if bench.quick else COMMITS)
         command = [sys.executable, "-m", "kbroker.spark.load.cli", "status", "--dest", place]
         begun = time.perf_counter()
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)

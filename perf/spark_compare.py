@@ -120,6 +120,12 @@ class Bench:
         python = self._python_seconds() - python
         found.append(Sample(seconds, self._cpu_seconds() - cpu, rows, python))
 
+    @contextmanager
+    def folder(self) -> Iterator[Path]:
+        """For what a run writes; gone after it."""
+        with tempfile.TemporaryDirectory(dir=self.place) as place:
+            yield Path(place)
+
     def settle(self) -> None:
         """Wait until the JVM has done with what the last run left to compile and to collect, which
         is not to count for the next one; SETTLE_MAX_S at most."""
@@ -240,11 +246,11 @@ def trigger_p50(bench: Bench, side: str) -> Sample:
 def median_trigger(bench: Bench, reader: Any) -> Sample:
     """How long a micro-batch of that stream into the noop sink takes, after the first ones."""
     batches = 12 if bench.quick else 60
-    with tempfile.TemporaryDirectory(dir=bench.place) as place, bench.measured() as found:
+    with bench.folder() as place, bench.measured() as found:
         query = (
             reader.load()
             .writeStream.format("noop")
-            .option("checkpointLocation", place)
+            .option("checkpointLocation", str(place))
             .trigger(processingTime="0 seconds")
             .start()
         )

@@ -8,8 +8,6 @@ function, wanted ratio, sides).
 from __future__ import annotations
 
 import functools
-import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,16 +26,12 @@ def load_parquet(value_bytes: int, topic_of: Callable[[Bench, int], Any] | None 
 
     def run(bench: Bench, side: str) -> Sample:
         topic, rows = (topic_of or _even)(bench, value_bytes)
-        place = Path(tempfile.mkdtemp(prefix="kbroker-load-", dir=bench.place))
-        try:
-            with bench.measured(rows) as found:
-                if side == THEIRS:
-                    frame = bench.reader(side, topic).load()
-                    frame.write.option("compression", "zstd").parquet(str(place / "out"))
-                else:
-                    load(bench, topic, place)
-        finally:
-            shutil.rmtree(place)
+        with bench.folder() as place, bench.measured(rows) as found:
+            if side == THEIRS:
+                frame = bench.reader(side, topic).load()
+                frame.write.option("compression", "zstd").parquet(str(place / "out"))
+            else:
+                load(bench, topic, place)
         return found[0]
 
     return run
@@ -66,13 +60,9 @@ def write_parquet_of_source(value_bytes: int) -> Any:
 
     def run(bench: Bench, side: str) -> Sample:
         topic, rows = bench.topic_of(value_bytes)
-        place = Path(tempfile.mkdtemp(prefix="kbroker-load-", dir=bench.place))
-        try:
-            with bench.measured(rows) as found:
-                frame = bench.reader(side, topic).load()
-                frame.write.option("compression", "zstd").parquet(str(place / "out"))
-        finally:
-            shutil.rmtree(place)
+        with bench.folder() as place, bench.measured(rows) as found:
+            frame = bench.reader(side, topic).load()
+            frame.write.option("compression", "zstd").parquet(str(place / "out"))
         return found[0]
 
     return run
@@ -125,10 +115,7 @@ def encode(value_bytes: int) -> Any:
         from perf.spark_compare import PARTITIONS
 
         rows = bench.rows_of(value_bytes)
-        with (
-            tempfile.TemporaryDirectory(prefix="kbroker-load-", dir=bench.place) as place,
-            client_processes(PARTITIONS) as pool,
-        ):
+        with bench.folder() as place, client_processes(PARTITIONS) as pool:
             shares = [(place, value_bytes, n, rows // PARTITIONS) for n in range(PARTITIONS)]
             pool.map(_encode, [(*share[:3], 1) for share in shares], chunksize=1)
             with bench.measured(rows) as found:
@@ -146,12 +133,12 @@ def _rows_to_encode(value_bytes: int) -> Any:
     return prepared_batch(value_bytes)
 
 
-def _encode(share: tuple[str, int, int, int]) -> None:
+def _encode(share: tuple[Path, int, int, int]) -> None:
     from kbroker.spark.load.writer import FileOptions, RangeWriter
 
     place, value_bytes, partition, rows = share
     batch = _rows_to_encode(value_bytes)
-    writer = RangeWriter(Path(place), "staged", ("t", partition, 0, rows), f"{rows}", FileOptions())
+    writer = RangeWriter(place, "staged", ("t", partition, 0, rows), f"{rows}", FileOptions())
     for first in range(0, rows, batch.num_rows):
         writer.write(batch.slice(0, min(batch.num_rows, rows - first)))
     writer.finish()

@@ -39,8 +39,7 @@ def adopt(
     """Adopt a broker's data directories, or tell that it is done already.
 
     broker_id: as configured, -1 if it is not; it must be that of the directories. What else may be
-    said is as for ``plan_for``. Raises Refusal,
-    with nothing changed, and OSError.
+    said is as for ``plan_for``. Raises Refusal, with nothing changed, and OSError.
     """
     with held(log_dirs):
         place = store_place(log_dirs)

@@ -6,7 +6,8 @@ Reads only: indexes are looked at, never repaired (the broker does that at its s
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
 from kbroker._ext.log_scan import DAMAGED, END, Scan, scan_segment
 from kbroker._ext.offset_index import LOOK_ONLY, CorruptIndexError, OffsetIndex, TimeIndex
@@ -17,6 +18,7 @@ from kbroker.storage.files import read_if_present
 from kbroker.storage.formats import (
     CLEANER_CHECKPOINT,
     INDEX_SUFFIX,
+    LARGEST,
     LEADER_EPOCH_CHECKPOINT,
     LOG_SUFFIX,
     SWAP_SUFFIX,
@@ -27,7 +29,9 @@ from kbroker.storage.formats import (
 )
 from kbroker.storage.producer_snapshots import list_snapshots, snapshot_path
 
-_LARGEST = (1 << 63) - 1
+_SUFFIXES: dict[type, str] = {OffsetIndex: INDEX_SUFFIX, TimeIndex: TIME_INDEX_SUFFIX}
+Index = TypeVar("Index", OffsetIndex, TimeIndex)
+Entry = tuple[int, int]
 COPY_AGAIN = "copy the directory again while the broker is stopped"
 
 
@@ -51,7 +55,7 @@ def look_at(
     or was compacted. was_clean: the broker was stopped in order, so that nothing is cut short.
     Raises Refusal for files that are missing or cut short, OSError.
     """
-    names = os.listdir(path)
+    names = set(os.listdir(path))
     bases = sorted(
         base
         for name in names
@@ -116,20 +120,11 @@ def look_at(
 
 def _check_time_index(path: str, base: int, end: int, following: int) -> None:
     """Raise Refusal when the time index of a sealed segment knows of records behind its end."""
-    index = os.path.join(path, segment_name(base, TIME_INDEX_SUFFIX))
-    try:
-        times = TimeIndex(index, base, LOOK_ONLY)
-    except (FileNotFoundError, CorruptIndexError, ValueError):
-        return  # the broker writes a new one
-    try:
-        times.verify(following)
-        timestamp, offset = times.last_entry
-    except CorruptIndexError:
-        return
-    finally:
-        times.close()
+    known = _ask_index(TimeIndex, path, base, following, lambda times: times.last_entry)
+    timestamp, offset = known or (-1, -1)
     if timestamp >= 0 and offset >= end:
         file = os.path.join(path, segment_name(base, LOG_SUFFIX))
+        index = os.path.join(path, segment_name(base, TIME_INDEX_SUFFIX))
         raise Refusal(
             f"{file}: it ends at offset {end}, but {index} knows of {offset}; {COPY_AGAIN}"
         )
@@ -165,7 +160,7 @@ def _check_no_gaps(path: str, bases: list[int], recovery_point: int) -> None:
             )
 
 
-def _check_no_log_is_missing(path: str, names: list[str]) -> None:
+def _check_no_log_is_missing(path: str, names: set[str]) -> None:
     """Raise Refusal when an index has lost its log: brokers leave none, but where they crash."""
     for name in sorted(names):
         base = base_offset_of(name)
@@ -205,19 +200,8 @@ def check_producer_snapshots(directory: str, end: int, log: str, advice: str) ->
 
 def _walk_end(path: str, base: int, length: int) -> Scan:
     """Walk the headers behind the last index entry of a segment."""
-    position = 0
-    try:
-        offsets = OffsetIndex(os.path.join(path, segment_name(base, INDEX_SUFFIX)), base, LOOK_ONLY)
-    except (FileNotFoundError, CorruptIndexError, ValueError):
-        pass  # the broker writes a new one
-    else:
-        try:
-            offsets.verify(length)
-            position = offsets.lookup(_LARGEST)[1]
-        except CorruptIndexError:
-            position = 0
-        finally:
-            offsets.close()
+    found = _ask_index(OffsetIndex, path, base, length, lambda offsets: offsets.lookup(LARGEST))
+    position = 0 if found is None else found[1]
     fd = os.open(os.path.join(path, segment_name(base, LOG_SUFFIX)), os.O_RDONLY | os.O_CLOEXEC)
     try:
         scan = scan_segment(fd, base, length, position=position, verify=False)
@@ -227,6 +211,27 @@ def _walk_end(path: str, base: int, length: int) -> Scan:
         return scan
     finally:
         os.close(fd)
+
+
+def _ask_index(
+    kind: type[Index], path: str, base: int, limit: int, question: Callable[[Index], Entry]
+) -> Entry | None:
+    """What a segment's index says. None when it is missing or unsound: the broker writes a new one.
+
+    limit: as for the index's ``verify``.
+    """
+    name = segment_name(base, _SUFFIXES[kind])
+    try:
+        index = kind(os.path.join(path, name), base, LOOK_ONLY)
+    except (FileNotFoundError, ValueError):
+        return None
+    try:
+        index.verify(limit)
+        return question(index)
+    except CorruptIndexError:
+        return None
+    finally:
+        index.close()
 
 
 def _newest_epoch(path: str) -> int | None:
@@ -249,7 +254,7 @@ def _newest_producer(path: str, bases: list[int]) -> int | None:
         except CorruptSnapshotError:
             continue  # the broker replays more of the log then, and so do we
         break
-    for base, following in zip(bases, [*bases[1:], _LARGEST], strict=True):
+    for base, following in zip(bases, [*bases[1:], LARGEST], strict=True):
         if following <= state.end_offset:
             continue
         file = os.path.join(path, segment_name(base, LOG_SUFFIX))

@@ -14,7 +14,7 @@ from kbroker.logtool.dump_log import DumpOptions, dump_log
 from kbroker.logtool.output import DAMAGE, Output
 from kbroker.logtool.targets import all_files, kind_of_file
 from kbroker.storage.checkpoint import CorruptCheckpointError, parse_checkpoint, parse_epochs
-from kbroker.storage.formats import base_offset_of
+from kbroker.storage.formats import LARGEST, base_offset_of
 from kbroker.storage.partition_metadata import (
     CorruptMetadataError,
     read_partition_metadata,
@@ -74,7 +74,7 @@ def _dump_time_index(path: str, out: Output) -> None:
     for at in range(index.entry_count):
         timestamp, offset = index.entry(at)
         out.row(path, "timeindex", {"timestamp": timestamp, "offset": offset})
-    index.verify((1 << 63) - 1)
+    index.verify(LARGEST)
 
 
 def _dump_txn_index(path: str, out: Output) -> None:

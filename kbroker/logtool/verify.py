@@ -15,14 +15,13 @@ from kbroker.logtool import walk
 from kbroker.logtool.output import DAMAGE, NOTE, Output
 from kbroker.storage.formats import (
     INDEX_SUFFIX,
+    LARGEST,
     LOG_SUFFIX,
     TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
     segment_name,
 )
 from kbroker.storage.txn_index import AbortedTransaction, CorruptTxnIndexError, read_entries
-
-_LARGEST = (1 << 63) - 1
 
 
 class SegmentCheck:
@@ -138,7 +137,7 @@ class SegmentCheck:
             self._damage(INDEX_SUFFIX, str(error))
         try:
             self._times = TimeIndex(self.path(TIME_INDEX_SUFFIX), self.base_offset, LOOK_ONLY)
-            self._times.verify(_LARGEST)
+            self._times.verify(LARGEST)
         except FileNotFoundError:
             self._missing(TIME_INDEX_SUFFIX)
         except CorruptIndexError as error:

@@ -472,8 +472,7 @@ class _Given:
 
     def seconds(self, name: str, default: float) -> float:
         """A duration, in seconds."""
-        text = self.text(name)
-        return default if text is None else parse_duration_ms(name, text) / 1000
+        return self.duration_ms(name, round(default * 1000)) / 1000
 
     def bootstrap(self, client: str) -> str:
         servers = self.text("kafka.bootstrap.servers")

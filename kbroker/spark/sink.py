@@ -52,6 +52,7 @@ TRANSACTION_TIMEOUT_MS = 900_000
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
 
+_NO_ATTEMPT = Attempt("", 0, "")
 _HEADERS = "array<struct<key:string,value:binary>>"
 _COLUMNS = {
     "key": ("binary", "string"),
@@ -65,13 +66,12 @@ _COLUMNS = {
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What a task did. write, batch, attempt: of which write it is. identity: of the open
-    transaction. repeated: an earlier run recorded the batch, so nothing was written."""
+    """What a task did. attempt: with delivery=exactly-once, at which batch of which write.
+    identity: of the open transaction. repeated: an earlier run recorded the batch, so nothing was
+    written."""
 
     rows: int = 0
-    write: str = ""
-    batch: int = 0
-    attempt: str = ""
+    attempt: Attempt = _NO_ATTEMPT
     identity: ProducerIdentity | None = None
     repeated: bool = False
 
@@ -139,7 +139,7 @@ class _Writer:
         self._attempt = uuid.uuid4().hex
 
     def _write(
-        self, batches: Iterator[pa.RecordBatch], write: str, batch: int, partition: int
+        self, batches: Iterator[pa.RecordBatch], attempt: Attempt, partition: int
     ) -> Written:
         options = self._options
         freeze_modules()
@@ -150,18 +150,17 @@ class _Writer:
                         producer.write(one.select(self._columns))
                     producer.flush()
                     return Written(producer.rows)
-            if intents_of(cluster, options).find(write, batch) is not None:
-                return Written(write=write, batch=batch, attempt=self._attempt, repeated=True)
-            name = transactional_id(options, write, batch, partition)
-            return self._write_transaction(cluster, batches, name, write, batch)
+            if intents_of(cluster, options).find(attempt.write, attempt.batch) is not None:
+                return Written(attempt=attempt, repeated=True)
+            name = transactional_id(options, attempt.write, attempt.batch, partition)
+            return self._write_transaction(cluster, batches, name, attempt)
 
     def _write_transaction(
         self,
         cluster: Cluster,
         batches: Iterator[pa.RecordBatch],
         name: str,
-        write: str,
-        batch: int,
+        attempt: Attempt,
     ) -> Written:
         """The transaction stays open, unless there is no row."""
         producer = self._producer(cluster, name)
@@ -169,12 +168,12 @@ class _Writer:
         try:
             for one in batches:
                 if identity is None and one.num_rows:
-                    identity = self._begin(cluster, producer, write)
+                    identity = self._begin(cluster, producer, attempt)
                 if identity is not None:
                     producer.write(one.select(self._columns))
             if identity is not None:
                 producer.flush()
-            return Written(producer.rows, write, batch, self._attempt, identity)
+            return Written(producer.rows, attempt, identity)
         except BaseException:
             if identity is not None:
                 with suppress(ClientError):
@@ -183,13 +182,15 @@ class _Writer:
         finally:
             producer.close()
 
-    def _begin(self, cluster: Cluster, producer: ArrowProducer, write: str) -> ProducerIdentity:
+    def _begin(
+        self, cluster: Cluster, producer: ArrowProducer, attempt: Attempt
+    ) -> ProducerIdentity:
         """Raises RefusedError where the driver has aborted the attempt: asked before, so as not to
         fence the next attempt; and after, as it may have fenced the id just before this had it."""
         intents = intents_of(cluster, self._options)
-        intents.require_not_aborted(write, self._attempt)
+        intents.require_not_aborted(attempt.write, attempt.name)
         identity = producer.begin()
-        intents.require_not_aborted(write, self._attempt)
+        intents.require_not_aborted(attempt.write, attempt.name)
         return identity
 
     def _producer(self, cluster: Cluster, transactional_id: str | None) -> ArrowProducer:
@@ -212,10 +213,11 @@ class _Writer:
             return
         with borrowed(options.bootstrap, options.kafka, limits=options.pool) as cluster:
             if repeated is not None:
-                complete_recorded(cluster, options, repeated.write, repeated.batch)
+                of = repeated.attempt
+                complete_recorded(cluster, options, of.write, of.batch)
             else:
-                first = written[0]
-                commit_written(cluster, options, first.write, first.batch, identities)
+                of = written[0].attempt
+                commit_written(cluster, options, of.write, of.batch, identities)
 
     def _abort(self, messages: Sequence[WriterCommitMessage | None], attempt: Attempt) -> None:
         """messages: one of each partition, None of those whose task did not get to its end."""
@@ -238,15 +240,16 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         context = TaskContext.get()
         assert context is not None
-        number = self._options.write_batch
-        return self._write(iterator, self._write_id, number, context.partitionId())
+        return self._write(iterator, self._attempt_at_batch(), context.partitionId())
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         self._commit(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        attempt = Attempt(self._write_id, self._options.write_batch, self._attempt)
-        self._abort(messages, attempt)
+        self._abort(messages, self._attempt_at_batch())
+
+    def _attempt_at_batch(self) -> Attempt:
+        return Attempt(self._write_id, self._options.write_batch, self._attempt)
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
@@ -259,7 +262,8 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         batch = context.getLocalProperty(BATCH_ID)
         if self._options.exactly_once and not (query and batch):
             raise OptionError("delivery=exactly-once needs Spark to say which batch it is")
-        return self._write(iterator, query, int(batch or 0), context.partitionId())
+        attempt = Attempt(query, int(batch or 0), self._attempt)
+        return self._write(iterator, attempt, context.partitionId())
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         self._commit(messages)
@@ -269,7 +273,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         transactions that are open are of this batch: a restart of the query aborts them."""
         told = next((one for one in messages if isinstance(one, Written)), None)
         if told is not None:
-            self._abort(messages, Attempt(told.write, told.batch, told.attempt))
+            self._abort(messages, told.attempt)
 
 
 def producer_settings(kafka: Mapping[str, str]) -> dict[str, Any]:

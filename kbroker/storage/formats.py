@@ -49,6 +49,8 @@ CODEC_MASK = 0x07
 TRANSACTIONAL_BIT = 0x10
 CONTROL_BIT = 0x20
 NO_TIMESTAMP = -1
+# Of an offset or a time: behind every one there can be.
+LARGEST = (1 << 63) - 1
 
 
 def segment_name(base_offset: int, suffix: str) -> str:

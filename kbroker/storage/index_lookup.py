@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from kbroker._ext.log_scan import find_batch
 from kbroker._ext.offset_index import CorruptIndexError, OffsetIndex, TimeIndex
-from kbroker.storage.formats import NO_TIMESTAMP
-
-LARGEST = (1 << 63) - 1
+from kbroker.storage.formats import LARGEST, NO_TIMESTAMP
 
 
 def start_position(fd: int, offsets: OffsetIndex, offset: int, end: int) -> int:

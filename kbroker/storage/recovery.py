@@ -25,6 +25,7 @@ from kbroker.storage.damage import DamagedLogError
 from kbroker.storage.files import remove_if_present
 from kbroker.storage.formats import (
     INDEX_SUFFIX,
+    LARGEST,
     LOG_START_CHECKPOINT,
     LOG_SUFFIX,
     TIME_INDEX_SUFFIX,
@@ -32,7 +33,7 @@ from kbroker.storage.formats import (
     base_offset_of,
     segment_name,
 )
-from kbroker.storage.index_lookup import LARGEST, leads_to
+from kbroker.storage.index_lookup import leads_to
 from kbroker.storage.leader_epochs import LeaderEpochs
 from kbroker.storage.segment import Segment
 

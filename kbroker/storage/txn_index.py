@@ -13,11 +13,11 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from kbroker.storage.files import read_if_present, remove_if_present, replace_file
+from kbroker.storage.formats import LARGEST
 
 _ENTRY = struct.Struct(">hqqqq")
 ENTRY_BYTES = _ENTRY.size
 VERSION = 0
-LARGEST = (1 << 63) - 1
 
 
 class CorruptTxnIndexError(ValueError):

@@ -13,7 +13,7 @@ from kbroker.client.cluster import Cluster
 from kbroker.client.errors import RefusedError
 from kbroker.client.offsets import LATEST, list_offsets
 from kbroker.client.transactions import Outcome, end_transaction, outcome
-from kbroker.spark.exactly_once import intents_of
+from kbroker.spark.exactly_once import Attempt, intents_of
 from kbroker.spark.intents import Intents, Recorded
 from kbroker.spark.options import parse_write
 from kbroker.spark.sink import BatchWriter, StreamWriter, Written
@@ -241,7 +241,7 @@ def test_crash_before_the_intent_is_written_anew(bootstrap, topic):
     _task(writer, query, 0, [b"lost with its driver"])
 
     message = _task(writer, query, 0, [b"again"])
-    writer.commit([message, None, Written(0, query, 0)], 0)
+    writer.commit([message, None, Written(0, Attempt(query, 0, ""))], 0)
 
     assert values(bootstrap, topic) == [b"again"]
 
@@ -468,7 +468,7 @@ def test_task_that_still_writes_while_its_job_is_aborted_is_fenced(bootstrap, to
         yield pa.record_batch({"value": [b"later"]})
 
     with pytest.raises(RefusedError):
-        writer._write(batches(), writer._write_id, 0, 0)
+        writer._write(batches(), Attempt(writer._write_id, 0, writer._attempt), 0)
 
     fill(bootstrap, topic, [Record(None, b"after")])
     assert values(bootstrap, topic) == [b"after"], "nothing is open before it"
@@ -502,9 +502,8 @@ def _abort(writer, messages):
 
 
 def _task(writer, query, partition, rows, batch=0):
-    return writer._write(
-        iter([pa.record_batch({"value": pa.array(rows)})]), query, batch, partition
-    )
+    attempt = Attempt(query, batch, writer._attempt)
+    return writer._write(iter([pa.record_batch({"value": pa.array(rows)})]), attempt, partition)
 
 
 def test_dead_prefix_of_intents_is_read_where_the_group_forgot(bootstrap, topic):

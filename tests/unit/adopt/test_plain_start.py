@@ -171,7 +171,10 @@ def test_metadata_of_kbroker_is_not_asked_twice(tmp_path):
     cut_short(directory)
     EmbeddedStore(str(directory)).close()
 
-    start(directory).release()
+    dirs = start(directory)
+    dirs.release()
+
+    assert (dirs.broker_id, dirs.cluster_id) == (1, CLUSTER_ID)
 
 
 def test_adopted_directory_of_kraft_starts(tmp_path):
