@@ -220,7 +220,6 @@ def probe(loading: bool) -> Callable[[Bench, str], Sample]:
 
     def run(bench: Bench, side: str) -> Sample:
         from perf.spark_compare import Sample, create_topic
-        from perf.spark_load import load
 
         topic, _ = bench.topic_of(100)
         target = f"probe-{uuid.uuid4().hex[:8]}"
@@ -230,7 +229,7 @@ def probe(loading: bool) -> Callable[[Bench, str], Sample]:
         def keep_loading() -> None:
             while not done.is_set():
                 with bench.folder() as place:
-                    load(bench, topic, place)
+                    bench.loader.load(bench.broker.bootstrap, topic, place)
 
         loader = threading.Thread(target=keep_loading)
         bench.settle()

@@ -22,7 +22,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,10 +33,11 @@ from perf.kafka_distribution import ROOT
 from perf.spark_bounds import bound_lines
 from perf.spark_ceilings import CEILING_CASES, client_processes
 from perf.spark_connector import connector_jars
-from perf.spark_load import LOAD_CASES, OURS, THEIRS
+from perf.spark_load import LOAD_CASES, OURS, THEIRS, Loader
 
 SIDES = (THEIRS, OURS)
 PARTITIONS = 2
+MASTER = "local[2]"
 KEY_BYTES = 16
 ROWS_PER_WRITE = 20_000
 # The JVM compiles what a case runs for that long: in a second run still for a third of a core.
@@ -79,6 +80,7 @@ class Bench:
         self.quick = quick
         self._topics: dict[int, tuple[str, int]] = {}
         self._cached: Any = None
+        self._loader: Loader | None = None
 
     def rows_of(self, value_bytes: int) -> int:
         full = 8_000_000 if value_bytes <= 100 else 2_000_000
@@ -92,6 +94,18 @@ class Bench:
             fill_topic(self.broker.bootstrap, name, rows, value_bytes)
             self._topics[value_bytes] = (name, rows)
         return self._topics[value_bytes]
+
+    @property
+    def loader(self) -> Loader:
+        """Begun by the first load: the cases before are measured without it."""
+        if self._loader is None:
+            self._loader = Loader(MASTER)
+        return self._loader
+
+    def close(self) -> None:
+        """End what the cases have begun; not the session."""
+        if self._loader is not None:
+            self._loader.close()
 
     def reader(self, side: str, topic: str) -> Any:
         reader = self.spark.read.format(side).option("subscribe", topic)
@@ -142,7 +156,7 @@ class Bench:
         return process_tree.cpu_seconds(os.getpid()) - self.broker.cpu_seconds()
 
     def _python_seconds(self) -> float:
-        """Spark's Python workers are what is below the JVM."""
+        """The Python workers of the cases' session are what is below its JVM; not of loads."""
         jvm = self.spark.sparkContext._gateway.proc.pid
         return process_tree.cpu_seconds(jvm) - process_tree.cpu_seconds_of(jvm)
 
@@ -311,7 +325,7 @@ def session(place: Path) -> Any:
         "spark.sql.warehouse.dir": str(place / "warehouse"),
         "spark.sql.streaming.numRecentProgressUpdates": "1000",
     }
-    builder = SparkSession.builder.master("local[2]").appName("kbroker-perf")
+    builder = SparkSession.builder.master(MASTER).appName("kbroker-perf")
     for name, value in settings.items():
         builder = builder.config(name, value)
     made = builder.getOrCreate()
@@ -380,12 +394,12 @@ def main(arguments: list[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(dir=given.place) as place, make(place) as broker:
         spark = session(Path(place))
         try:
-            bench = Bench(spark, broker, Path(place), given.quick)
-            print(f"{'case':<16}{'connector (CPU s)':>22}{'kbroker (CPU s)':>22}"
-                  f"{'ratio':>8}{'wanted':>8}")  # fmt: skip
-            for case in chosen:
-                rows.append(row_of(case, measure(bench, case, runs)))
-                print(line_of(rows[-1]), flush=True)
+            with closing(Bench(spark, broker, Path(place), given.quick)) as bench:
+                print(f"{'case':<16}{'connector (CPU s)':>22}{'kbroker (CPU s)':>22}"
+                      f"{'ratio':>8}{'wanted':>8}")  # fmt: skip
+                for case in chosen:
+                    rows.append(row_of(case, measure(bench, case, runs)))
+                    print(line_of(rows[-1]), flush=True)
             print("\n".join(["", *bound_lines(rows)]))
         finally:
             spark.stop()

@@ -1,21 +1,69 @@
 """The load cases of ``perf.spark_compare``: topics into Parquet files, and counts of them.
 
 A case is a function ``(bench, side) -> Sample``, as there; ``kafka`` is Spark's own connector
-with ``write.parquet``, ``kbroker`` is what ``kbroker-load`` does. ``LOAD_CASES`` has (name,
-function, wanted ratio, sides).
+with ``write.parquet``, ``kbroker`` is what ``kbroker-load`` does, in a warm session of its own
+making (``Loader``). ``LOAD_CASES`` has (name, function, wanted ratio, sides).
 """
 
 from __future__ import annotations
 
 import functools
+import multiprocessing
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from perf.spark_compare import Bench, Sample
 
 THEIRS, OURS = "kafka", "kbroker"
+
+
+class Loader:
+    """A process that has begun the session of ``kbroker-load``, which then loads as that does.
+
+    Its JVM is started as the command starts it: that of the connector goes on compiling what
+    schedules tasks for tens of runs, at a tenth of the CPU of a load.
+    """
+
+    def __init__(self, master: str) -> None:
+        self._process = ProcessPoolExecutor(
+            1, multiprocessing.get_context("spawn"), _begin_session, (master,)
+        )
+
+    def load(self, bootstrap: str, topic: str, place: Path) -> None:
+        """One run into an empty folder, ``--no-headers``."""
+        self._process.submit(_load, bootstrap, topic, place).result()
+
+    def close(self) -> None:
+        self._process.shutdown()
+
+
+_session: SparkSession | None = None
+
+
+def _begin_session(master: str) -> None:
+    from kbroker.spark.direct import session
+
+    global _session
+    _session = session("kbroker-load", master)
+
+
+def _load(bootstrap: str, topic: str, place: Path) -> None:
+    from kbroker.spark.direct import SparkRunner
+    from kbroker.spark.load.directory import Directory
+    from kbroker.spark.load.engine import Load, Settings
+    from kbroker.spark.load.source import BrokerSource
+
+    assert _session is not None
+    destination = Directory(place)
+    destination.prepare()
+    source = BrokerSource(bootstrap, {}, (topic,), headers=False)
+    made = Load(source, destination, SparkRunner(_session), Settings(load="perf")).catch_up()
+    assert made, "nothing was loaded"
 
 
 def load_parquet(value_bytes: int, topic_of: Callable[[Bench, int], Any] | None = None) -> Any:
@@ -31,7 +79,7 @@ def load_parquet(value_bytes: int, topic_of: Callable[[Bench, int], Any] | None 
                 frame = bench.reader(side, topic).load()
                 frame.write.option("compression", "zstd").parquet(str(place / "out"))
             else:
-                load(bench, topic, place)
+                bench.loader.load(bench.broker.bootstrap, topic, place)
         return found[0]
 
     return run
@@ -39,20 +87,6 @@ def load_parquet(value_bytes: int, topic_of: Callable[[Bench, int], Any] | None 
 
 def _even(bench: Bench, value_bytes: int) -> tuple[str, int]:
     return bench.topic_of(value_bytes)
-
-
-def load(bench: Bench, topic: str, place: Path) -> None:
-    """What ``kbroker-load run --no-headers`` does once it has a session."""
-    from kbroker.spark.direct import SparkRunner
-    from kbroker.spark.load.directory import Directory
-    from kbroker.spark.load.engine import Load, Settings
-    from kbroker.spark.load.source import BrokerSource
-
-    destination = Directory(place)
-    destination.prepare()
-    source = BrokerSource(bench.broker.bootstrap, {}, (topic,), headers=False)
-    made = Load(source, destination, SparkRunner(bench.spark), Settings(load="perf")).catch_up()
-    assert made, "nothing was loaded"
 
 
 def write_parquet_of_source(value_bytes: int) -> Any:
