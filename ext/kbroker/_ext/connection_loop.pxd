@@ -16,7 +16,7 @@ cdef class ConnectionLoop:
     cdef int _epoll_fd
     cdef dict _connections            # fd -> Connection
     cdef dict _readers                # fd -> reader, for descriptors that are not connections
-    cdef list _ready                  # connections with more to do than their turn allowed
+    cdef object _ready                # deque: connections with more to do than their turn allowed
     cdef list _dirty                  # connections with answers to send
     cdef list _starved                # connections that wait for a small block of the arena
     cdef list _line                   # those that wait for a large one, the oldest request first
@@ -26,6 +26,9 @@ cdef class ConnectionLoop:
     cdef object _on_close
     cdef int64_t _frame_max
     cdef int64_t now_ms
+    cdef int64_t _long_bytes           # sent of long answers in this turn, where others wait
+    cdef int64_t _short_answer_ms      # when the last short answer was sent
+    cdef int64_t _yield_at_ns          # when others may have the core again
     cdef bint _draining
     cdef bint _called_out              # Python code of the process ran since `turns` began a turn
     cdef int64_t _idle_ms
@@ -45,6 +48,7 @@ cdef class ConnectionLoop:
     cdef int forget_express(self, Request* request) except -1
     cdef int on_readable(self, object reader) except -1
 
+    cdef int let_others_run(self) except -1
     cdef int serve(self, Connection c) except -1
     cdef int parse(self, Connection c) except -1
     cdef int answered(self, Request* request) except -1

@@ -51,12 +51,25 @@ from kbroker._ext.socket_api cimport (
 )
 from kbroker._ext.wire cimport load_i32
 
+from collections import deque
+
 from kbroker._ext.connection import refused_reason
+
+cdef extern from "<sched.h>" nogil:
+    int sched_yield()
 
 cdef enum:
     EVENTS_MAX = 256
     # BOUND: bytes received from, or sent to, one connection in one turn, so that none starves the others.
     TURN_BYTES = 262144
+    # BOUND: the same of all long answers together where others wait for short ones: they wait for a piece at a time.
+    SHARED_TURN_BYTES = 65536
+    # So long after a short answer the next one is expected.
+    SHORT_ANSWERS_MS = 25
+    # A core that comes back later than that went to somebody with more to do than we wanted to wait for; it is not left
+    # again for YIELD_SHARE times as long.
+    YIELD_LONG_NS = 1000000
+    YIELD_SHARE = 8
     # BOUND: requests in flight on one connection.
     IN_FLIGHT_MAX = 256
     GATHER_MAX = 64
@@ -82,7 +95,7 @@ cdef class ConnectionLoop:
             raise OSError(errno, "epoll_create1")
         self._connections = {}
         self._readers = {}
-        self._ready = []
+        self._ready = deque()
         self._dirty = []
         self._starved = []
         self._line = []
@@ -172,14 +185,14 @@ cdef class ConnectionLoop:
             int count, i
             uint32_t mask
             Connection c
-            list again = self._ready
+            Py_ssize_t again = len(self._ready)  # what this turn leaves is the next one's
+        if self._long_bytes:
+            self.let_others_run()
         if again or self._dirty or self.may_retry():
             timeout_ms = 0
         with nogil:
             count = epoll_wait(self._epoll_fd, events, EVENTS_MAX, timeout_ms)
         self.now_ms = monotonic_ns() // 1000000
-        if again:
-            self._ready = []  # what this turn leaves is the next one's
         for i in range(count):
             found = self._connections.get(events[i].data.fd)
             if found is None:
@@ -197,11 +210,24 @@ cdef class ConnectionLoop:
                 c.writable = True
             if not c.in_ready:
                 self.serve(c)
-        for c in again:
+        while again > 0 and self._long_bytes < SHARED_TURN_BYTES:
+            again -= 1
+            c = self._ready.popleft()
             c.in_ready = False
             self.serve(c)
         if self.may_retry():
             self.retry_starved()
+
+    cdef int let_others_run(self) except -1:
+        """Between the pieces of long answers: io workers and clients on this core that somebody waits for."""
+        cdef int64_t begun = monotonic_ns()
+        self._long_bytes = 0
+        if begun >= self._yield_at_ns:
+            sched_yield()
+            self._yield_at_ns = monotonic_ns()
+            if self._yield_at_ns - begun > YIELD_LONG_NS:
+                self._yield_at_ns += YIELD_SHARE * (self._yield_at_ns - begun)
+        return 0
 
     cdef int serve(self, Connection c) except -1:
         """Send what is answered, read what is there; a failure costs this connection only."""
@@ -437,6 +463,7 @@ cdef class ConnectionLoop:
                 self.close_connection(c, None)
             return 0
         c.blocked_since_ms = -1
+        self._short_answer_ms = self.now_ms
         self.bytes_sent += sent
         while sent > 0:
             request = c.first
@@ -450,11 +477,16 @@ cdef class ConnectionLoop:
         return 0
 
     cdef int send_fetch(self, Connection c, Request* request) except -1:
-        """Send more of a large fetch reply, at most TURN_BYTES at a time."""
-        cdef int64_t sent = 0
-        cdef FetchReply reply = <FetchReply>request.fetch_reply
-        cdef SendStatus status = send_reply(c.fd, request, reply, TURN_BYTES, &sent)
-        self.bytes_sent += sent
+        """Send more of a large fetch reply, as much as this turn allows."""
+        cdef int64_t sent = 0, budget = TURN_BYTES
+        cdef SendStatus status = SENT_SOME
+        if self.now_ms - self._short_answer_ms < SHORT_ANSWERS_MS:
+            budget = SHARED_TURN_BYTES - self._long_bytes
+        if budget > 0:
+            status = send_reply(c.fd, request, <FetchReply>request.fetch_reply, budget, &sent)
+            self.bytes_sent += sent
+            if budget < TURN_BYTES:
+                self._long_bytes += sent
         if sent:
             c.blocked_since_ms = -1
         if status == SENT_ALL:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import struct
+import time
 
 import pytest
 
@@ -17,6 +18,9 @@ pytestmark = pytest.mark.unit
 BATCH_BYTES = 1_000_000
 PIECE_BYTES = 300_000
 """A piece, its head and what goes out besides."""
+SHARED_PIECE_BYTES = 70_000
+"""The same while short answers are expected: of all long ones together."""
+SHORT_ANSWERS_S = 0.025
 
 
 @pytest.fixture
@@ -85,3 +89,43 @@ def test_small_request_is_answered_between_the_pieces(harness):
     while not drain(small):  # a busy kernel may deliver a turn later
         sent += turn(harness)
         assert sent < BATCH_BYTES, "the large answer is no longer on its way"
+
+
+def ask(harness: Harness, client: socket.socket) -> float:
+    """A small request and its answer. Returns when it began: the answer is not older."""
+    begun = time.monotonic()
+    client.send(METADATA)
+    while not drain(client):
+        turn(harness)
+    return begun
+
+
+def test_large_answers_share_a_small_piece_while_short_ones_are_expected(harness):
+    serving(harness)
+    small, *large = (connect(harness) for _ in range(3))
+    for client in large:
+        client.send(fetch(0))
+
+    received = [0, 0]
+    for _ in range(12):
+        asked = ask(harness, small)
+        sent = turn(harness)
+        if time.monotonic() - asked < SHORT_ANSWERS_S:  # this process did not stand still
+            assert sent <= SHARED_PIECE_BYTES
+        for index, client in enumerate(large):
+            received[index] += drain(client)
+
+    assert min(received) >= BATCH_BYTES // 4, "they take turns"
+
+
+def test_large_answer_has_the_whole_turn_again_when_nobody_asks_for_long(harness):
+    serving(harness)
+    small, large = connect(harness), connect(harness)
+    ask(harness, small)
+    large.send(fetch(0))
+    turn(harness)
+    time.sleep(SHORT_ANSWERS_S)
+    turn(harness)  # sees how late it is
+    drain(large)
+
+    assert turn(harness) > 2 * SHARED_PIECE_BYTES
