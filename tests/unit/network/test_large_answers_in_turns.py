@@ -10,6 +10,7 @@ import time
 import pytest
 
 from kbroker._ext.partition_table import ONLINE
+from kbroker.testing import wait_until
 from tests.unit.network.net_loop_harness import Harness
 from tests.unit.network.test_fairness import METADATA, fetch, serving
 
@@ -122,9 +123,10 @@ def test_large_answer_has_the_whole_turn_again_when_nobody_asks_for_long(harness
     serving(harness)
     small, large = connect(harness), connect(harness)
     ask(harness, small)
+    quiet_from = time.monotonic() + SHORT_ANSWERS_S
     large.send(fetch(0))
     turn(harness)
-    time.sleep(SHORT_ANSWERS_S)
+    wait_until(lambda: time.monotonic() > quiet_from)
     turn(harness)  # sees how late it is
     drain(large)
 
