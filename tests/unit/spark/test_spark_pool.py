@@ -8,6 +8,7 @@ pytest.importorskip("pyspark")
 
 from kbroker.spark import install_kafka_alias, reading, sink, source
 from kbroker.spark import pool as pool_module
+from kbroker.spark.exactly_once import Attempt
 from kbroker.spark.options import OptionError, parse_read, parse_write
 from kbroker.spark.pool import ClusterPool, PoolLimits, borrowed
 from kbroker.spark.source import ROW
@@ -123,10 +124,11 @@ def test_reader_and_writer_pass_their_limits_on(monkeypatch):
     monkeypatch.setattr(sink, "freeze_modules", lambda: None)
     read = parse_read(given, streaming=False)
     columns = ROW.fieldNames()
+    attempt = Attempt("w", 0, "first")
     for use in (
         source.BatchReader(read, ROW).partitions,
         lambda: next(reading.read_ranges(read, [], source.arrow_schema(ROW), {})),
-        lambda: sink.BatchWriter(parse_write(given), columns)._write(iter(()), "w", 0, 0),
+        lambda: sink.BatchWriter(parse_write(given), columns)._write(iter(()), attempt, 0),
     ):
         with pytest.raises(ConnectionError):
             use()
