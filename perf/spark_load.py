@@ -76,13 +76,17 @@ def load_parquet(value_bytes: int, topic_of: Callable[[Bench, int], Any] | None 
         topic, rows = (topic_of or _even)(bench, value_bytes)
         with bench.folder() as place, bench.measured(rows) as found:
             if side == THEIRS:
-                frame = bench.reader(side, topic).load()
-                frame.write.option("compression", "zstd").parquet(str(place / "out"))
+                _write_parquet(bench, side, topic, place)
             else:
                 bench.loader.load(bench.broker.bootstrap, topic, place)
         return found[0]
 
     return run
+
+
+def _write_parquet(bench: Bench, side: str, topic: str, place: Path) -> None:
+    frame = bench.reader(side, topic).load()
+    frame.write.option("compression", "zstd").parquet(str(place / "out"))
 
 
 def _even(bench: Bench, value_bytes: int) -> tuple[str, int]:
@@ -95,8 +99,7 @@ def write_parquet_of_source(value_bytes: int) -> Any:
     def run(bench: Bench, side: str) -> Sample:
         topic, rows = bench.topic_of(value_bytes)
         with bench.folder() as place, bench.measured(rows) as found:
-            frame = bench.reader(side, topic).load()
-            frame.write.option("compression", "zstd").parquet(str(place / "out"))
+            _write_parquet(bench, side, topic, place)
         return found[0]
 
     return run

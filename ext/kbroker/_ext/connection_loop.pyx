@@ -46,6 +46,7 @@ from kbroker._ext.socket_api cimport (
     iovec,
     monotonic_ns,
     msghdr,
+    sched_yield,
     send,
     sendmsg,
 )
@@ -54,9 +55,6 @@ from kbroker._ext.wire cimport load_i32
 from collections import deque
 
 from kbroker._ext.connection import refused_reason
-
-cdef extern from "<sched.h>" nogil:
-    int sched_yield()
 
 cdef enum:
     EVENTS_MAX = 256
@@ -478,14 +476,14 @@ cdef class ConnectionLoop:
 
     cdef int send_fetch(self, Connection c, Request* request) except -1:
         """Send more of a large fetch reply, as much as this turn allows."""
-        cdef int64_t sent = 0, budget = TURN_BYTES
+        cdef int64_t sent = 0
+        cdef bint shared = self.now_ms - self._short_answer_ms < SHORT_ANSWERS_MS
+        cdef int64_t budget = SHARED_TURN_BYTES - self._long_bytes if shared else TURN_BYTES
         cdef SendStatus status = SENT_SOME
-        if self.now_ms - self._short_answer_ms < SHORT_ANSWERS_MS:
-            budget = SHARED_TURN_BYTES - self._long_bytes
         if budget > 0:
             status = send_reply(c.fd, request, <FetchReply>request.fetch_reply, budget, &sent)
             self.bytes_sent += sent
-            if budget < TURN_BYTES:
+            if shared:
                 self._long_bytes += sent
         if sent:
             c.blocked_since_ms = -1

@@ -4,9 +4,6 @@ Runs in every process. A region starts with a 64-byte header (reserved); slots f
 """
 from libc.string cimport memcpy, memset
 
-cdef extern from "<sched.h>" nogil:
-    int sched_yield()
-
 from kbroker._ext.atomics cimport (
     kb_exchange_u64,
     kb_fence_acquire,
@@ -19,6 +16,7 @@ from kbroker._ext.atomics cimport (
     kb_store_release_u32,
     kb_fence_full,
 )
+from kbroker._ext.socket_api cimport sched_yield
 
 
 LAYOUT_VERSION = 1

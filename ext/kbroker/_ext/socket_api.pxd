@@ -1,6 +1,10 @@
-# The system calls on sockets that more than one extension makes.
+# The system calls, most of them on sockets, that more than one extension makes.
 from libc.stdint cimport int64_t, uint32_t
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
+
+
+cdef extern from "<sched.h>" nogil:
+    int sched_yield()
 
 
 cdef extern from "<sys/epoll.h>" nogil:
