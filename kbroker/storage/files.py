@@ -10,6 +10,9 @@ from contextlib import suppress
 
 from kbroker.storage.formats import TEMPORARY_SUFFIX
 
+# Above it one sync of the whole file system takes the place of one for each file: a disk may take
+# as long for each of them.
+FILES_SYNCED_SINGLY = 8
 # From this version on syncfs tells of failed writes.
 SYNCFS_TELLS = (5, 8)
 FULL_DISK_ERRNOS = (errno.ENOSPC, errno.EDQUOT)

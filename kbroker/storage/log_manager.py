@@ -423,7 +423,7 @@ class LogManager:
 
     def on_sealed(self, partition_log: PartitionLog) -> None:
         """A sealed segment is synced at once, so that the recovery point gets past it."""
-        if not partition_log.flush_running:
+        if not self._may_not_flush(partition_log):
             self._submit_flush(partition_log)
 
     def on_start_offset(self, partition_log: PartitionLog) -> None:
@@ -589,21 +589,25 @@ class LogManager:
                 entry.first_unflushed_ms = None
                 continue
             due = entry.first_unflushed_ms + entry.settings.flush_ms
-            if due > monotonic or entry.flush_running:
+            if due > monotonic or self._may_not_flush(entry):
                 self._flush_queue.append(entry)
             else:
                 self._submit_flush(entry)
 
+    def _may_not_flush(self, entry: PartitionLog) -> bool:
+        return entry.flush_running or self.moves.holds_flushes(entry.slot)
+
     def _submit_flush(self, entry: PartitionLog) -> None:
         job = entry.begin_flush()
-        index = self.dir_at(entry.log_dir).index
+        log_dir = self.dir_at(entry.log_dir)
 
         def run() -> None:
             try:
-                job.run()
+                job.run(log_dir.sync_everything)
             except OSError:
                 # Should this process die before its loop hears of it, the next one must know.
-                self._failed_flags[index] = self._failed_flags[index] or FAILING
+                failed = self._failed_flags
+                failed[log_dir.index] = failed[log_dir.index] or FAILING
                 raise
 
         def on_done(_result: object, error: OSError | None) -> None:

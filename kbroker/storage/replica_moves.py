@@ -20,12 +20,8 @@ from kbroker.storage.checkpoint import TopicPartition
 from kbroker.storage.files import is_full_disk
 from kbroker.storage.log_dir import LogDir
 from kbroker.storage.partition_metadata import names_another_topic
-from kbroker.storage.replica_move import (
-    SLICE_BYTES,
-    ReplicaMove,
-    SourceError,
-    future_name_is_too_long,
-)
+from kbroker.storage.replica_move import SLICE_BYTES, ReplicaMove, future_name_is_too_long
+from kbroker.storage.segment_copy import SourceError
 
 if TYPE_CHECKING:
     from kbroker.storage.log_manager import LogManager
@@ -40,6 +36,8 @@ POLL_MS = 5
 # How long a move waits for room on a full disk, or for a log that may not change right now.
 FULL_DISK_PAUSE_MS = 5_000
 BUSY_PAUSE_MS = 5
+# How long no new flush of a log begins, so that the move does not meet one each time it looks.
+FLUSH_HOLD_MS = 10_000
 
 
 class ReplicaMoves:
@@ -69,6 +67,12 @@ class ReplicaMoves:
 
     def get(self, slot: int) -> ReplicaMove | None:
         return self._moves.get(slot)
+
+    def holds_flushes(self, slot: int) -> bool:
+        """Whether a move waits for the last flush of the log where it is: the switch syncs all."""
+        move = self._moves.get(slot)
+        until_ms = move.holds_flushes_until_ms if move is not None else 0
+        return until_ms > 0 and self._manager.clock.monotonic_ms() < until_ms
 
     # ---- begun and given up ----
 
@@ -210,6 +214,8 @@ class ReplicaMoves:
             if job is not None:
                 self._submit(slot, move, job)
             elif move.log.flush_running or self.is_held(slot):
+                if now_ms >= move.holds_flushes_until_ms and not self.is_held(slot):
+                    move.holds_flushes_until_ms = now_ms + FLUSH_HOLD_MS
                 self._due_ms[slot] = now_ms + BUSY_PAUSE_MS
             else:
                 self._switch(slot, move)
@@ -255,6 +261,7 @@ class ReplicaMoves:
             if not move.waits_for_room:
                 log.warning("%s: the move waits for room in %s", move.log.name, move.target.path)
             move.waits_for_room = True
+            move.holds_flushes_until_ms = 0
             self._due_ms[slot] = self._manager.clock.monotonic_ms() + FULL_DISK_PAUSE_MS
         else:
             self.on_failed_dir(move.target, error)

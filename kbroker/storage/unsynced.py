@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import suppress
 
-from kbroker.storage.files import sync_directory, sync_file
+from kbroker.storage.files import FILES_SYNCED_SINGLY, sync_directory, sync_file
 from kbroker.storage.formats import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
 from kbroker.storage.producer_snapshots import snapshot_path
 from kbroker.storage.segment import Segment
@@ -38,9 +39,18 @@ class FlushJob:
             os.close(fd)
         self.fds = []
 
-    def run(self) -> None:
-        """Sync. Raises OSError, after which nothing there may be synced again."""
+    def run(self, sync_everything: Callable[[], bool] | None = None) -> None:
+        """Sync. Raises OSError, after which nothing there may be synced again.
+
+        sync_everything: ``LogDir.sync_everything``, which takes the place of many syncs. A slow
+        disk would otherwise fall behind a busy log, and further with every segment.
+        """
         try:
+            if sync_everything is not None and len(self.files) > FILES_SYNCED_SINGLY:
+                if sync_everything():
+                    self.settle()
+                else:
+                    self.keep_data_only()
             for fd in self.fds:
                 os.fdatasync(fd)
             for path in self.files:

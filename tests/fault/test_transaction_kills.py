@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import random
-import select
 import signal
 from pathlib import Path
 
@@ -81,7 +80,7 @@ def killed_writer(path: Path, steps: list[Step], wanted: int) -> int:
         taken += len(os.read(news, wanted - taken))
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    while select.select([news], [], [], 0)[0] and (more := os.read(news, 65536)):
+    while more := os.read(news, 65536):
         taken += len(more)
     os.close(news)
     return taken

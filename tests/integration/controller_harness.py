@@ -138,8 +138,10 @@ class ControllerHarness:
         while not condition():
             if time.monotonic() > give_up_at:
                 raise TimeoutError("the condition did not come about")
-            fds = [peer.mailbox.fd for peer in self.peers.values()]
-            select.select(fds, [], [], 0.005)
+            arrived = select.poll()
+            for peer in self.peers.values():
+                arrived.register(peer.mailbox.fd, select.POLLIN)
+            arrived.poll(5)
             for peer in list(self.peers.values()):
                 while (message := peer.mailbox.receive()) is not None:
                     peer.rpc.on_message(message)

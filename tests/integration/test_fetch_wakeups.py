@@ -40,12 +40,13 @@ def read_one_by_one(
 ) -> int:
     """Get record after record, each with a fetch that may wait; returns how many did."""
     parked = 0
+    woken = select.poll()
+    woken.register(wakes, select.POLLIN)
     for at, body in enumerate(bodies):
         reply = bench.engine.handle_bytes(body, 4, 1, at, bench.now_ms)
         while reply is None:
             parked += 1
-            readable, _, _ = select.select([wakes], [], [], 60)
-            assert readable, f"nobody woke the fetch at {at}"
+            assert woken.poll(60_000), f"nobody woke the fetch at {at}"
             told = os.read(wakes, 4096)
             assert told, f"the writer is gone and nobody woke the fetch at {at}"
             for _ in told:

@@ -17,13 +17,15 @@ from doubles.log_store import (
 )
 
 from kbroker.errors import ErrorCode
-from kbroker.storage import replica_move, replica_moves
+from kbroker.storage import replica_move, replica_moves, segment_copy
 from kbroker.storage.checkpoint import OffsetCheckpoint
 from kbroker.storage.formats import (
     CLEANER_CHECKPOINT,
     LOG_START_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
 )
+from kbroker.storage.log_dir import LogDir
+from kbroker.storage.partition_log import PartitionLog
 from kbroker.storage.partition_metadata import write_partition_metadata
 from kbroker.storage.replica_moves import RATE_KEY
 
@@ -120,6 +122,77 @@ def test_move_while_records_come_in_loses_none(store):
     values = stored_values(log)
     assert [offset for offset, _ in values] == list(range(log.log_start_offset, 41))
     assert append(log, batch()) == 41
+
+
+def test_move_ends_though_every_slice_takes_as_long_as_a_segment_is_filled(store):
+    log = store.open(**small())
+    target = move(store, log)
+
+    moved = []
+    while not moved and log.log_end_offset < 60:
+        append(log, batch())
+        moved = turns(store, 1)
+
+    assert moved == [0]
+    turns(store)
+    assert [offset for offset, _ in stored_values(log)] == list(range(log.log_end_offset))
+    log = store.restart(clean=False, **small())
+    assert (log.log_dir, append(log, batch())) == (target, log.log_end_offset - 1)
+
+
+def test_segments_are_copied_together_and_synced_at_once(store, monkeypatch):
+    log = store.open(**small())
+    for _ in range(12):
+        append(log, batch())
+    syncs = []
+    monkeypatch.setattr(LogDir, "sync_everything", lambda self: not syncs.append(self.path))
+    monkeypatch.setattr(segment_copy, "sync_file", lambda path: syncs.append(path))
+
+    target = move(store, log)
+    jobs = 2  # the directory, the segments
+    turns(store, jobs)
+
+    assert store.manager.moves.get(0).size == log.size
+    assert syncs == [target]
+
+
+def test_every_file_is_synced_where_the_kernel_does_not_tell_of_failures(store, monkeypatch):
+    log = store.open(**small())
+    for _ in range(12):
+        append(log, batch())
+    syncs = []
+    monkeypatch.setattr(LogDir, "sync_everything", lambda self: False)
+    monkeypatch.setattr(segment_copy, "sync_file", lambda path: syncs.append(Path(path).name))
+
+    move(store, log)
+    turns(store)
+
+    assert {f"{number:020}.log" for number in range(12)} <= set(syncs)
+    assert {f"{number:020}.index" for number in range(11)} <= set(syncs)
+
+
+def test_log_that_is_flushed_without_a_break_is_moved(store, monkeypatch):
+    """Each roll begins a flush; no new one begins once the move waits for the last."""
+    log = store.open(**small())
+    append(log, batch())
+    move(store, log)
+    store.manager.moves.turn(1)
+    log.flush_running = True
+    began = []
+    monkeypatch.setattr(PartitionLog, "begin_flush", lambda log: began.append(log))
+
+    assert turns(store) == []
+    for _ in range(3):
+        append(log, batch())
+    store.manager.tick()
+    log.flush_running = False
+    append(log, batch())
+    store.manager.tick()
+
+    assert not began
+    monkeypatch.undo()
+    assert turns(store) == [0]
+    assert [offset for offset, _ in stored_values(log)] == list(range(5))
 
 
 def test_moved_log_keeps_producers_and_open_transactions(store):
@@ -300,7 +373,8 @@ def test_removed_partition_takes_its_future_along(store):
     assert names(target) == []
 
 
-def test_describe_shows_the_future_and_its_lag(store):
+def test_describe_shows_the_future_and_its_lag(store, monkeypatch):
+    monkeypatch.setattr(replica_move, "SLICE_SEGMENTS", 1)
     log = store.open(**small())
     for _ in range(3):
         append(log, batch())
@@ -363,7 +437,7 @@ def test_failing_target_goes_offline_and_the_log_stays(store, monkeypatch):
     log = store.open(**small())
     append(log, batch())
     target = move(store, log)
-    monkeypatch.setattr(replica_move, "_write_block", fails(errno.EIO))
+    monkeypatch.setattr(segment_copy, "_write_block", fails(errno.EIO))
 
     turns(store)
 
@@ -392,7 +466,7 @@ def test_sync_that_finds_no_room_has_failed(store, monkeypatch):
     log = store.open(**small())
     append(log, batch())
     target = move(store, log)
-    monkeypatch.setattr(os, "fdatasync", fails(errno.ENOSPC))
+    monkeypatch.setattr(segment_copy, "sync_file", fails(errno.ENOSPC))
 
     turns(store)
 
@@ -421,7 +495,7 @@ def test_full_target_waits_for_room(store, monkeypatch):
     append(log, batch())
     target = move(store, log)
     with monkeypatch.context() as patched:
-        patched.setattr(replica_move, "_write_block", fails(errno.ENOSPC))
+        patched.setattr(segment_copy, "_write_block", fails(errno.ENOSPC))
         turns(store)
     assert not store.manager.failed_dirs()
     assert store.manager.moves
@@ -481,7 +555,7 @@ def crashed_copies(store, tmp_path, monkeypatch):
         monkeypatch.setattr(os, name, call)
 
     is_copying = []
-    for name in ("rename", "unlink", "pwrite", "fdatasync", "mkdir"):
+    for name in ("rename", "unlink", "pwrite", "fsync", "mkdir"):
         watch(name)
     return copies
 
@@ -523,6 +597,7 @@ def test_crash_after_every_change_of_the_disk_keeps_the_log_and_ends_the_move(
 
 
 def test_move_goes_on_from_what_an_earlier_run_copied(tmp_path, monkeypatch):
+    monkeypatch.setattr(replica_move, "SLICE_SEGMENTS", 1)
     store = LogStore(tmp_path, dirs=2)
     log = store.open(**small())
     for _ in range(6):
@@ -531,9 +606,9 @@ def test_move_goes_on_from_what_an_earlier_run_copied(tmp_path, monkeypatch):
     for at in range(4):
         store.manager.moves.turn(at)
     written = []
-    real = replica_move._write_block
+    real = segment_copy._write_block
     monkeypatch.setattr(
-        replica_move, "_write_block", lambda *args: (written.append(args), real(*args))
+        segment_copy, "_write_block", lambda *args: (written.append(args), real(*args))
     )
 
     log = store.restart(clean=False, **small())

@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+import kbroker.storage.unsynced
 from kbroker.storage.segment import Segment
 from kbroker.storage.unsynced import Unsynced
 
@@ -53,3 +54,31 @@ def test_names_that_a_job_has_taken_on_are_synced_by_the_next_one_too(tmp_path):
     unsynced.names_changed()
     unsynced.settle(slow, 1)
     assert unsynced.job(1, 1).directories == [str(tmp_path / "t-0")]
+
+
+def test_job_of_many_files_syncs_the_file_system_instead(tmp_path, monkeypatch):
+    unsynced = Unsynced(str(tmp_path), str(tmp_path))
+    for base_offset in range(0, 50, 10):
+        sealed = Segment(str(tmp_path), base_offset, 0, base_offset + 10)
+        unsynced.add(os.open(sealed.path(".log"), os.O_RDWR | os.O_CREAT), sealed)
+    data, names, calls = [], [], []
+    monkeypatch.setattr(os, "fdatasync", data.append)
+    monkeypatch.setattr(kbroker.storage.unsynced, "sync_file", names.append)
+
+    for tells_failures in (True, False):
+        unsynced.job(50, 50).run(lambda tells=tells_failures: (calls.append(1), tells)[1])
+
+    assert len(calls) == 2
+    assert names == []
+    assert len(data) == 5  # of the second: where failures are not told, the data is asked for them
+    unsynced.close()
+
+
+def test_job_of_few_files_leaves_the_file_system_alone(tmp_path):
+    unsynced = Unsynced(str(tmp_path), str(tmp_path))
+    sealed = Segment(str(tmp_path), 0, 0, 10)
+    unsynced.add(os.open(sealed.path(".log"), os.O_RDWR | os.O_CREAT), sealed)
+
+    unsynced.job(10, 10).run(lambda: pytest.fail("one segment is synced file by file"))
+
+    unsynced.close()
