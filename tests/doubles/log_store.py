@@ -119,15 +119,22 @@ class LogStore:
         self.config = {**BROKER_DEFAULTS, **config}
         # With a byte for each directory: those that have failed stay offline over a restart.
         self.failed_flags: bytearray | None = None
-        self.manager = self.start()
+        self.manager = self._manager(clean=False)
 
-    def start(self, *, clean: bool = False) -> LogManager:
-        self.manager = LogManager(
+    def make_background(self) -> BackgroundDisk:
+        return BackgroundDisk(inline=True)
+
+    def start(self, *, clean: bool | dict[str, bool] = False) -> LogManager:
+        self.manager.close(clean=False)
+        self.manager = self._manager(clean=clean)
+        return self.manager
+
+    def _manager(self, *, clean: bool | dict[str, bool]) -> LogManager:
+        return LogManager(
             self.config, self.dirs, self.table, 0, 1, self.clock,
             clean_start=clean, failed_flags=self.failed_flags,
-            background=BackgroundDisk(inline=True),
+            background=self.make_background(),
         )  # fmt: skip
-        return self.manager
 
     def open(
         self, topic: str = "t", partition: int = 0, slot: int = 0, **config: Any

@@ -23,7 +23,6 @@ from kbroker._ext.partition_table import ONLINE
 from kbroker.errors import StorageError
 from kbroker.storage.background import BackgroundDisk, Job, OnDone
 from kbroker.storage.cleaner_checkpoints import CleanerCheckpoints
-from kbroker.storage.log_manager import LogManager
 from kbroker.storage.partition_log import PartitionLog
 
 CONFIG = {
@@ -47,12 +46,8 @@ class Beside(BackgroundDisk):
 
 
 class Store(LogStore):
-    def start(self, *, clean: bool | dict[str, bool] = False) -> LogManager:
-        self.manager = LogManager(
-            self.config, self.dirs, self.table, 0, 1, self.clock,
-            clean_start=clean, background=Beside(),
-        )  # fmt: skip
-        return self.manager
+    def make_background(self) -> BackgroundDisk:
+        return Beside()
 
 
 class Life:
