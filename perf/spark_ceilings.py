@@ -229,7 +229,7 @@ def probe(loading: bool) -> Callable[[Bench, str], Sample]:
         def keep_loading() -> None:
             while not done.is_set():
                 with bench.folder() as place:
-                    bench.loader.load(bench.broker.bootstrap, topic, place)
+                    bench.commands.load(bench.broker.bootstrap, topic, place)
 
         loader = threading.Thread(target=keep_loading)
         bench.settle()

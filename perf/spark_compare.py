@@ -33,7 +33,7 @@ from perf.kafka_distribution import ROOT
 from perf.spark_bounds import bound_lines
 from perf.spark_ceilings import CEILING_CASES, client_processes
 from perf.spark_connector import connector_jars
-from perf.spark_load import LOAD_CASES, OURS, THEIRS, Loader
+from perf.spark_load import LOAD_CASES, OURS, THEIRS, CommandSession
 
 SIDES = (THEIRS, OURS)
 PARTITIONS = 2
@@ -80,7 +80,7 @@ class Bench:
         self.quick = quick
         self._topics: dict[int, tuple[str, int]] = {}
         self._cached: Any = None
-        self._loader: Loader | None = None
+        self._commands: CommandSession | None = None
 
     def rows_of(self, value_bytes: int) -> int:
         full = 8_000_000 if value_bytes <= 100 else 2_000_000
@@ -96,16 +96,16 @@ class Bench:
         return self._topics[value_bytes]
 
     @property
-    def loader(self) -> Loader:
+    def commands(self) -> CommandSession:
         """Begun by the first load: the cases before are measured without it."""
-        if self._loader is None:
-            self._loader = Loader(MASTER)
-        return self._loader
+        if self._commands is None:
+            self._commands = CommandSession(MASTER)
+        return self._commands
 
     def close(self) -> None:
         """End what the cases have begun; not the session."""
-        if self._loader is not None:
-            self._loader.close()
+        if self._commands is not None:
+            self._commands.close()
 
     def reader(self, side: str, topic: str) -> Any:
         reader = self.spark.read.format(side).option("subscribe", topic)

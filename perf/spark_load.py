@@ -2,7 +2,7 @@
 
 A case is a function ``(bench, side) -> Sample``, as there; ``kafka`` is Spark's own connector
 with ``write.parquet``, ``kbroker`` is what ``kbroker-load`` does, in a warm session of its own
-making (``Loader``). ``LOAD_CASES`` has (name, function, wanted ratio, sides).
+making (``CommandSession``). ``LOAD_CASES`` has (name, function, wanted ratio, sides).
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 THEIRS, OURS = "kafka", "kbroker"
 
 
-class Loader:
-    """A process that has begun the session of ``kbroker-load``, which then loads as that does.
+class CommandSession:
+    """A process that has begun the session of ``kbroker-load`` and ``kbroker-audit``, and does what
+    they do.
 
-    Its JVM is started as the command starts it: that of the connector goes on compiling what
+    Its JVM is started as the commands start it: that of the connector goes on compiling what
     schedules tasks for tens of runs, at a tenth of the CPU of a load.
     """
 
@@ -37,6 +38,10 @@ class Loader:
     def load(self, bootstrap: str, topic: str, place: Path) -> None:
         """One run into an empty folder, ``--no-headers``."""
         self._process.submit(_load, bootstrap, topic, place).result()
+
+    def recount(self, bootstrap: str, topic: str) -> int:
+        """The records that ``--recount`` finds in the topic."""
+        return self._process.submit(_recount, bootstrap, topic).result()
 
     def close(self) -> None:
         self._process.shutdown()
@@ -66,6 +71,17 @@ def _load(bootstrap: str, topic: str, place: Path) -> None:
     assert made, "nothing was loaded"
 
 
+def _recount(bootstrap: str, topic: str) -> int:
+    from kbroker.spark.audit.counts import recount as count_again
+    from kbroker.spark.direct import SparkRunner
+    from kbroker.spark.load.source import BrokerSource
+
+    assert _session is not None
+    source, runner = BrokerSource(bootstrap, {}, (topic,)), SparkRunner(_session)
+    counts = count_again(source, runner, "broker", bucket_ms=600_000, from_ms=None, now_ms=0)
+    return sum(one.count for one in counts)
+
+
 def load_parquet(value_bytes: int, topic_of: Callable[[Bench, int], Any] | None = None) -> Any:
     """A whole topic into Parquet zstd: P3 and P4, and with another topic P6.
 
@@ -78,7 +94,7 @@ def load_parquet(value_bytes: int, topic_of: Callable[[Bench, int], Any] | None 
             if side == THEIRS:
                 _write_parquet(bench, side, topic, place)
             else:
-                bench.loader.load(bench.broker.bootstrap, topic, place)
+                bench.commands.load(bench.broker.bootstrap, topic, place)
         return found[0]
 
     return run
@@ -185,22 +201,10 @@ def recount(value_bytes: int) -> Any:
     """P10: records counted by their times, against ``raw``, which also makes their values."""
 
     def run(bench: Bench, side: str) -> Sample:
-        from kbroker.spark.audit.counts import recount as count_again
-        from kbroker.spark.direct import SparkRunner
-        from kbroker.spark.load.source import BrokerSource
-
         topic, rows = bench.topic_of(value_bytes)
-        source = BrokerSource(bench.broker.bootstrap, {}, (topic,))
         with bench.measured(rows) as found:
-            counts = count_again(
-                source,
-                SparkRunner(bench.spark),
-                "broker",
-                bucket_ms=600_000,
-                from_ms=None,
-                now_ms=0,
-            )
-        assert sum(one.count for one in counts) == rows
+            counted = bench.commands.recount(bench.broker.bootstrap, topic)
+        assert counted == rows
         return found[0]
 
     return run
