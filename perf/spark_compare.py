@@ -317,7 +317,9 @@ def session(place: Path) -> Any:
     from kbroker.spark import JVM_OPTIONS
 
     settings = {
-        "spark.driver.extraJavaOptions": JVM_OPTIONS,  # as docs/spark.md advises
+        # As docs/spark.md advises.
+        "spark.driver.extraJavaOptions": JVM_OPTIONS,
+        "spark.python.unix.domain.socket.enabled": "true",
         "spark.ui.enabled": "false",
         "spark.driver.memory": "4g",
         "spark.jars": ",".join(map(str, connector_jars())),

@@ -143,6 +143,25 @@ def test_workers_that_die_mid_task_leave_each_record_once(
     assert places_in(tmp_path / "lake", topic) == all_places(COUNTS)
 
 
+IN_A_TASK = """
+import os
+from kbroker.spark.direct import SparkRunner, session
+
+runner = SparkRunner(session("test", "local[1]"))
+print(runner.run([[1]], lambda *_: [{"unix": os.environ.get("PYTHON_UNIX_DOMAIN_ENABLED")}], ""))
+"""
+
+
+@SESSIONS
+def test_session_of_a_command_reaches_its_workers_without_tcp() -> None:
+    """Over TCP every task begins 40 ms late, in a worker that is used again."""
+    found = subprocess.run(
+        [sys.executable, "-c", IN_A_TASK], env=environment(), stdout=subprocess.PIPE, check=True
+    )
+
+    assert found.stdout.decode().strip().lower() == "[{'unix': 'true'}]"
+
+
 def test_task_that_cannot_read_is_an_error_with_its_reason(
     spark: Any, kbroker_broker: Broker, topic: str, tmp_path: Path
 ) -> None:
