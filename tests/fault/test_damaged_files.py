@@ -182,6 +182,23 @@ def is_mentioned(text: str, path: Path) -> bool:
     return path.name in text or path.parent.name in text
 
 
+def rots_unseen(path: Path, whole: bytes) -> bool:
+    """Whether nothing but the base offset of a batch has changed. No checksum covers it: below the
+    recovery point it is found by ``kbroker-log verify`` (docs/formats/log-directory.md, "Damage").
+    """
+    data = path.read_bytes() if path.exists() else b""
+    if len(data) != len(whole):
+        return False
+    bases, at = set(), 0
+    while at < len(whole):
+        bases |= set(range(at, at + 8))
+        at += 12 + int.from_bytes(whole[at + 8 : at + 12], "big")
+    changed = {
+        number for number, (old, new) in enumerate(zip(whole, data, strict=True)) if old != new
+    }
+    return bool(changed) and changed <= bases
+
+
 @pytest.mark.parametrize(
     ("how", "threads"), [*((how, 1) for how in DAMAGES), ("tear", 16), ("flip", 16)]
 )
@@ -194,8 +211,12 @@ def test_damaged_partition_files_lose_at_most_what_was_not_synced(
     with Survivor(template, tmp_path / "b", more) as survivor:
         damaged = {p: file_of(survivor.data_dir, p) for p in PARTITION_FILES}
         base = {p: int(f.stem) for p, f in damaged.items() if f.suffix == ".log"}
-        for path in damaged.values():
+        for partition, path in damaged.items():
+            whole = path.read_bytes()
             DAMAGES[how](path, chance)
+            while PARTITION_FILES[partition] == "sealed .log" and rots_unseen(path, whole):
+                path.write_bytes(whole)
+                DAMAGES[how](path, chance)
         survivor.start()
 
         served = {p: survivor.check(p) for p in range(PARTITIONS)}
