@@ -9,7 +9,10 @@ visibly what the first has.
 from __future__ import annotations
 
 import random
+import sys
+import threading
 import time
+import traceback
 from itertools import pairwise
 from typing import Any
 
@@ -78,7 +81,12 @@ class Chain:
     def __exit__(self, kind: object, *exception: object) -> None:
         if kind is None:
             self.source.stop()
-            wait_until(self._drained, 60, "the last topic has all that was written")
+            try:
+                wait_until(self._drained, 60, "the last topic has all that was written")
+            except AssertionError:
+                print(self.hops.errors)
+                print_stacks()
+                raise
         else:
             self.source._stopping.set()
         self.hops.stop(90)
@@ -274,6 +282,13 @@ class Worker:
             except KafkaException as error:
                 if not error.args[0].retriable() or time.monotonic() > deadline:
                     raise
+
+
+def print_stacks() -> None:
+    """Where each thread is: which client a chain that stands still waits in."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    for ident, frame in sys._current_frames().items():
+        print(f"-- {names.get(ident, ident)}\n{''.join(traceback.format_stack(frame)[-4:])}")
 
 
 def read_entries(

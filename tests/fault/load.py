@@ -64,6 +64,11 @@ class Load:
             raise self._errors[0]
 
     @property
+    def errors(self) -> list[BaseException]:
+        """What threads have ended with."""
+        return list(self._errors)
+
+    @property
     def running(self) -> bool:
         return not self._stopping.is_set()
 
