@@ -97,7 +97,7 @@ class Bench:
 
     @property
     def commands(self) -> CommandSession:
-        """Begun by the first load: the cases before are measured without it."""
+        """Begun by the first load or recount: the cases before are measured without it."""
         if self._commands is None:
             self._commands = CommandSession(MASTER)
         return self._commands

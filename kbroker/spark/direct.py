@@ -31,7 +31,7 @@ APP_DEFAULTS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # By TCP a worker that is used again gets its task 40 ms late (Nagle, delayed acknowledgements)
+    # Over TCP a worker that is used again gets its task 40 ms late: Nagle, delayed acknowledgement.
     "spark.python.unix.domain.socket.enabled": "true",
     # Tasks hold no JVM memory to speak of.
     "spark.driver.memory": "1g",

@@ -103,10 +103,8 @@ def replace_file(path: str, data: bytes, *, sync: bool = True) -> None:
 
 
 def remove_if_present(path: str) -> None:
-    try:
+    with suppress(FileNotFoundError):  # somebody else removed it, which is what was wanted
         os.unlink(path)
-    except FileNotFoundError:
-        pass  # somebody else removed it, which is what was wanted
 
 
 def read_if_present(path: str) -> bytes | None:

@@ -404,10 +404,8 @@ class LogManager:
                 log.error("log directory %s was not synced: %s", path, error)
                 tells_failures = True
             for entry in logs:
-                if entry.log_dir == path and tells_failures:
-                    jobs[entry.slot].settle()
-                elif entry.log_dir == path:
-                    jobs[entry.slot].keep_data_only()
+                if entry.log_dir == path:
+                    jobs[entry.slot].file_system_synced(tells_failures=tells_failures)
 
     def _not_closed(self, entry: PartitionLog, error: OSError) -> None:
         # Also of a full disk: what is not written now is recovered at the next start.

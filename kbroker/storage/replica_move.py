@@ -17,12 +17,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from kbroker.storage.files import (
-    remove_if_present,
-    remove_tree,
-    replace_file,
-    sync_directory,
-)
+from kbroker.storage.files import remove_if_present, remove_tree, replace_file, sync_directory
 from kbroker.storage.formats import (
     CLEANER_CHECKPOINT,
     INDEX_SUFFIX,

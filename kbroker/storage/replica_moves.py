@@ -71,8 +71,8 @@ class ReplicaMoves:
     def holds_flushes(self, slot: int) -> bool:
         """Whether a move waits for the last flush of the log where it is: the switch syncs all."""
         move = self._moves.get(slot)
-        until_ms = move.holds_flushes_until_ms if move is not None else 0
-        return until_ms > 0 and self._manager.clock.monotonic_ms() < until_ms
+        now_ms = self._manager.clock.monotonic_ms
+        return move is not None and now_ms() < move.holds_flushes_until_ms
 
     # ---- begun and given up ----
 

@@ -27,17 +27,15 @@ class FlushJob:
         self.files: list[str] = []
         self.directories: list[str] = []
 
-    def keep_data_only(self) -> None:
-        """The whole file system was synced: what is left is to ask for failures of log data."""
+    def file_system_synced(self, *, tells_failures: bool) -> None:
+        """Leave out what a sync of the whole file system has done.
+
+        tells_failures: it would have told of any failed write. If not, log data is still asked.
+        """
         self.files = []
         self.directories = []
-
-    def settle(self) -> None:
-        """The whole file system was synced, and every failure told: nothing is left to do."""
-        self.keep_data_only()
-        for fd in self.fds:
-            os.close(fd)
-        self.fds = []
+        if tells_failures:
+            self._close()
 
     def run(self, sync_everything: Callable[[], bool] | None = None) -> None:
         """Sync. Raises OSError, after which nothing there may be synced again.
@@ -47,10 +45,7 @@ class FlushJob:
         """
         try:
             if sync_everything is not None and len(self.files) > FILES_SYNCED_SINGLY:
-                if sync_everything():
-                    self.settle()
-                else:
-                    self.keep_data_only()
+                self.file_system_synced(tells_failures=sync_everything())
             for fd in self.fds:
                 os.fdatasync(fd)
             for path in self.files:
@@ -60,8 +55,12 @@ class FlushJob:
                 with suppress(FileNotFoundError):
                     sync_directory(directory)
         finally:
-            for fd in self.fds:
-                os.close(fd)
+            self._close()
+
+    def _close(self) -> None:
+        for fd in self.fds:
+            os.close(fd)
+        self.fds = []
 
 
 class Unsynced:

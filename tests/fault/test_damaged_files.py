@@ -189,10 +189,11 @@ def rots_unseen(path: Path, whole: bytes) -> bool:
     data = path.read_bytes() if path.exists() else b""
     if len(data) != len(whole):
         return False
-    bases, at = set(), 0
-    while at < len(whole):
+    bases: set[int] = set()
+    at = 0
+    for one in iterate_batches(whole):
         bases |= set(range(at, at + 8))
-        at += 12 + int.from_bytes(whole[at + 8 : at + 12], "big")
+        at += one.size
     changed = {
         number for number, (old, new) in enumerate(zip(whole, data, strict=True)) if old != new
     }

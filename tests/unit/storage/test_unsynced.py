@@ -74,11 +74,19 @@ def test_job_of_many_files_syncs_the_file_system_instead(tmp_path, monkeypatch):
     unsynced.close()
 
 
-def test_job_of_few_files_leaves_the_file_system_alone(tmp_path):
+def test_job_of_few_files_leaves_the_file_system_alone(tmp_path, monkeypatch):
     unsynced = Unsynced(str(tmp_path), str(tmp_path))
     sealed = Segment(str(tmp_path), 0, 0, 10)
     unsynced.add(os.open(sealed.path(".log"), os.O_RDWR | os.O_CREAT), sealed)
 
-    unsynced.job(10, 10).run(lambda: pytest.fail("one segment is synced file by file"))
+    synced, calls = [], []
+    monkeypatch.setattr(kbroker.storage.unsynced, "sync_file", synced.append)
+    job = unsynced.job(10, 10)
+    files = list(job.files)
 
+    job.run(lambda: (calls.append(1), True)[1])
+
+    assert len(files) == 4
+    assert synced == files
+    assert calls == []
     unsynced.close()
