@@ -6,6 +6,7 @@ A case is a function ``(bench, side) -> Sample``, as there; all are of kbroker's
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
 import os
 import subprocess
@@ -32,6 +33,8 @@ from perf.process_tree import descendants, kept_to
 from perf.spark_load import OURS
 
 if TYPE_CHECKING:
+    from multiprocessing.synchronize import Barrier
+
     import pyarrow as pa
 
     from perf.spark_compare import Bench, Sample
@@ -177,26 +180,38 @@ def write_raw(bench: Bench, side: str) -> Sample:
 
 @contextmanager
 def client_processes(count: int) -> Iterator[Any]:
-    """A pool whose processes have imported what they need, so that only their work is measured."""
-    with multiprocessing.get_context("spawn").Pool(count) as pool:
-        pool.map(_import_client, range(count), chunksize=1)
+    """A pool whose processes have what they need before, so that only their work is measured."""
+    context = multiprocessing.get_context("spawn")
+    ready = context.Barrier(count + 1)
+    with context.Pool(count, _warm_client, (ready,)) as pool:
+        ready.wait()
         yield pool
 
 
-def _import_client(_: int) -> None:
+def _warm_client(ready: Barrier) -> None:
+    rows_to_produce()
+    ready.wait()
+
+
+@functools.cache
+def rows_to_produce() -> pa.RecordBatch:
+    """Keys and 100 B of value. Made before it is measured: pyarrow imports pandas for the first
+    array of Python values, a third of a second."""
+    import pyarrow as pa
+
     import kbroker.client.arrow  # noqa: F401
+
+    keys = [str(number).encode() for number in range(GENERATED_ROWS)]
+    columns = {"key": pa.array(keys), "value": pa.array([b"0123456789" * 10] * GENERATED_ROWS)}
+    return pa.record_batch(columns)
 
 
 def _produce(work: tuple[str, str, int]) -> None:
-    import pyarrow as pa
-
     from kbroker.client.arrow import ArrowProducer
     from kbroker.client.cluster import Cluster
 
     bootstrap, topic, rows = work
-    keys = [str(number).encode() for number in range(GENERATED_ROWS)]
-    columns = {"key": pa.array(keys), "value": pa.array([b"0123456789" * 10] * GENERATED_ROWS)}
-    batch = pa.record_batch(columns)
+    batch = rows_to_produce()
     with Cluster(bootstrap) as cluster, ArrowProducer(cluster, topic=topic) as producer:
         for first in range(0, rows, GENERATED_ROWS):
             producer.write(batch.slice(0, min(GENERATED_ROWS, rows - first)))
