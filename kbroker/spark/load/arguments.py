@@ -38,7 +38,7 @@ _SETTING_INSTEAD = {
     "interceptor.classes": "leave it out; transform the rows where they are loaded",
 }
 
-_OF_FILES = {"partition_by": "hour", "codec": "zstd", "codec_level": 1, "file_bytes": 128 << 20}
+_OF_FILES = {"partition_by": "hour", "codec": "zstd", "codec_level": None, "file_bytes": 128 << 20}
 _TABLE = "records"
 
 _SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
@@ -259,7 +259,12 @@ def _add_destination(parser: argparse.ArgumentParser, *, writes: bool = True) ->
     group.add_argument(
         "--codec", choices=("zstd", "snappy", "gzip", "lz4", "none"), help="of the files (zstd)"
     )
-    group.add_argument("--codec-level", type=level_of, metavar="N", help="of zstd (1)")
+    group.add_argument(
+        "--codec-level",
+        type=level_of,
+        metavar="N",
+        help="of zstd (1, or a faster one for what that makes hardly larger)",
+    )
     group.add_argument(
         "--file-bytes", type=size_of, metavar="SIZE", help="begin another file at this size (128m)"
     )

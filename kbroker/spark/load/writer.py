@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from kbroker._ext.crc32c import crc32c
 from kbroker.spark.load import layout, points
+from kbroker.spark.load.column_codecs import column_codecs
 from kbroker.spark.load.commits import LoadedFile
 from kbroker.spark.load.writeback import start_writeback
 
@@ -37,23 +38,19 @@ FOOTER = "kbroker."
 # Numbers that grow by little: differences are a fraction of the values.
 _DELTA = ("offset", "timestamp")
 _DICTIONARY = ("topic", "partition", "timestampType")
-# What only its producers understand. Whether it compresses is tried on some of it.
-_OPAQUE = ("key", "value")
-_SAMPLE_BYTES = 1 << 20
-_SAMPLE_BYTES_MIN = 4 << 10
-_DENSE = 0.95
 
 
 @dataclass(frozen=True, slots=True)
 class FileOptions:
     """How files are cut and written; the same for all tasks of a run.
 
-    topic_column: off, as the folder names the topic and readers take folders for columns.
+    level: of zstd; None: as ``column_codecs`` finds. topic_column: off, as the folder names the
+    topic and readers take folders for columns.
     """
 
     partition_by: PartitionBy = "hour"
     codec: str = "zstd"
-    level: int | None = 1
+    level: int | None = None
     file_bytes: int = 128 << 20
     bucket_ms: int = 600_000
     topic_column: bool = False
@@ -306,25 +303,17 @@ def _parquet_writer(
 ) -> pq.ParquetWriter:
     """For a file whose first row group is ``table``.
 
-    Keys and values as they are: a dictionary of them costs more than it saves after zstd. Those
-    that do not compress (hashes, what is compressed or encrypted already) are not compressed.
+    Keys and values as they are: a dictionary of them costs more than it saves after zstd.
     """
     names = set(table.schema.names)
-    level = options.level if options.codec == "zstd" else None
+    chosen = column_codecs(table, options.codec, options.level)
     encodings = {name: "DELTA_BINARY_PACKED" for name in _DELTA if name in names}
-    dense = _dense_columns(table, options.codec, level)
-    encodings |= dict.fromkeys(dense, "DELTA_LENGTH_BYTE_ARRAY")
-    codecs: str | dict[str, str] = options.codec
-    levels: int | dict[str, int] | None = level
-    if dense:
-        others = [path for path in _leaves(table.schema) if path not in dense]
-        codecs = dict.fromkeys(others, options.codec)
-        levels = None if level is None else dict.fromkeys(others, level)
+    encodings |= dict.fromkeys(chosen.plain, "DELTA_LENGTH_BYTE_ARRAY")
     return pq.ParquetWriter(
         pa.PythonFile(sink, mode="w"),
         table.schema,
-        compression=codecs,
-        compression_level=levels,
+        compression=chosen.codecs,
+        compression_level=chosen.levels,
         write_batch_size=_WRITE_ROWS,
         data_page_size=_PAGE_BYTES,
         use_dictionary=[name for name in _DICTIONARY if name in names],
@@ -332,40 +321,3 @@ def _parquet_writer(
         write_statistics=[name for name in (*_DELTA, "partition") if name in names],
         store_schema=False,
     )
-
-
-def _dense_columns(table: pa.Table, codec: str, level: int | None) -> list[str]:
-    """Keys or values of which the first megabyte would hardly become smaller."""
-    if codec == "none":
-        return []
-    packer = pa.Codec(codec, compression_level=level)
-    found = []
-    for name in _OPAQUE:
-        if name not in table.schema.names or not pa.types.is_binary(table.schema.field(name).type):
-            continue
-        sample = _first_bytes(table.column(name), _SAMPLE_BYTES)
-        packed = len(packer.compress(sample, asbytes=True)) if sample else 0
-        if len(sample) >= _SAMPLE_BYTES_MIN and packed > len(sample) * _DENSE:
-            found.append(name)
-    return found
-
-
-def _first_bytes(column: pa.ChunkedArray, size_max: int) -> bytes:
-    """The first values of a binary column, one after the other."""
-    found = b""
-    for chunk in column.chunks:
-        _, ends, data = chunk.buffers()
-        if data is None or len(found) >= size_max:
-            continue
-        ends = pa.Array.from_buffers(pa.int32(), len(chunk) + 1, [None, ends], offset=chunk.offset)
-        low, high = ends[0].as_py(), ends[-1].as_py()
-        found += data.slice(low, min(high - low, size_max - len(found))).to_pybytes()
-    return found
-
-
-def _leaves(schema: pa.Schema) -> list[str]:
-    """The paths that Parquet gives to the schema's columns."""
-    empty = pa.BufferOutputStream()
-    pq.write_table(schema.empty_table(), empty)
-    found = pq.read_metadata(pa.BufferReader(empty.getvalue())).schema
-    return [found.column(index).path for index in range(len(found.names))]

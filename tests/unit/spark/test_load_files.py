@@ -1,6 +1,8 @@
 """How the columns of a loaded file are kept. That its rows come back is tested with the engine."""
 
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -8,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kbroker.client.arrow import FIELDS, schema_of
+from kbroker.spark.load.column_codecs import LEVEL, QUICK_LEVEL
 from kbroker.spark.load.writer import FileOptions, RangeWriter
 
 ROWS = 3000
@@ -31,9 +34,11 @@ def batch(keys: list[bytes | None], values: list[bytes | None]) -> pa.RecordBatc
     return pa.record_batch(made, schema=schema_of(headers=True))
 
 
-def written(root: Path, rows: pa.RecordBatch, codec: str = "zstd") -> Path:
+def written(
+    root: Path, rows: pa.RecordBatch, codec: str = "zstd", level: int | None = None
+) -> Path:
     """In pieces, which are slices of one array as those of a decoding load are."""
-    options = FileOptions(codec=codec)
+    options = FileOptions(codec=codec, level=level)
     writer = RangeWriter(root, "staging", ("t", 0, 0, rows.num_rows), "a", options)
     for first in range(0, rows.num_rows, 700):
         writer.write(rows.slice(first, 700))
@@ -84,3 +89,43 @@ def test_without_a_codec_nothing_is_compressed(tmp_path: Path) -> None:
     columns = columns_of(written(tmp_path, rows, "none"))
     assert {one for one, _ in columns.values()} == {"UNCOMPRESSED"}
     assert "DELTA_LENGTH_BYTE_ARRAY" not in columns["key"][1]
+
+
+def value_bytes(path: Path) -> int:
+    group = pq.read_metadata(path).row_group(0)
+    found = [group.column(index) for index in range(group.num_columns)]
+    return sum(one.total_compressed_size for one in found if one.path_in_schema == "value")
+
+
+def test_level_is_a_fast_one_only_where_that_makes_files_no_larger(tmp_path: Path) -> None:
+    half = [NOISE.randbytes(50) + b"x" * 50 for _ in range(ROWS)]
+    text = [b'{"user": "u%d", "clicks": %d, "ok": true}' % (n % 50, n) for n in range(ROWS)]
+    for name, values, is_quick in (("half", half, True), ("text", text, False)):
+        rows = batch([None] * ROWS, values)
+        sizes = {
+            level: value_bytes(written(tmp_path / f"{name}{level}", rows, level=level))
+            for level in (None, QUICK_LEVEL, LEVEL)
+        }
+        assert sizes[QUICK_LEVEL] != sizes[LEVEL]
+        assert sizes[None] == sizes[QUICK_LEVEL if is_quick else LEVEL], name
+        assert sizes[None] <= 1.05 * sizes[LEVEL]
+
+
+def test_a_task_that_writes_does_not_import_pandas(tmp_path: Path) -> None:
+    """A third of a second for each Python worker."""
+    rows = batch([NOISE.randbytes(16) for _ in range(ROWS)], [b"text" * 9] * ROWS)
+    with pa.ipc.new_file(tmp_path / "rows", rows.schema) as file:
+        file.write_batch(rows)
+    code = """
+import sys
+from pathlib import Path
+import pyarrow as pa
+from kbroker.spark.load.column_codecs import LEVEL, QUICK_LEVEL
+from kbroker.spark.load.writer import FileOptions, RangeWriter
+rows = pa.ipc.open_file(pa.memory_map("rows")).get_batch(0)
+writer = RangeWriter(Path(), "staging", ("t", 0, 0, rows.num_rows), "a", FileOptions())
+writer.write(rows)
+writer.finish()
+assert "pandas" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
