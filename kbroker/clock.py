@@ -1,4 +1,4 @@
-"""Time as a dependency: the wall clock for timestamps, the monotonic one for all that waits."""
+"""Time as a dependency: the wall clock for timestamps, the monotonic clock for all waiting."""
 
 from __future__ import annotations
 

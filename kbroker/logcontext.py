@@ -1,7 +1,6 @@
-"""Log lines: ``time LEVEL [process] message`` on stderr, one record a line, written by every
-process of the broker.
+"""Log lines on stderr: ``time LEVEL [process] message``, one record per line, from every process.
 
-``setup`` runs once in the supervisor; a child is born with it and says its own name with
+``setup`` runs once in the supervisor. A child inherits it and sets its own name with
 ``name_process``. Nothing here may be called from a signal handler.
 """
 

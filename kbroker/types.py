@@ -1,4 +1,4 @@
-"""Ints that must not be mixed up, told apart by mypy at no cost at run time."""
+"""Integers that must not be mixed up: distinct types for mypy, at no cost at run time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Moving house: opens data directories of Apache Kafka here, prepares those of kbroker for Kafka.
+"""Opens data directories of Apache Kafka in kbroker, and prepares those of kbroker for Kafka.
 
-Runs while no broker does, for ``kbroker-adopt``. docs/moving-house.md is the user's side of it.
+Used by ``kbroker-adopt``, while no broker runs. docs/moving-house.md is the page for users.
 """

@@ -1,4 +1,4 @@
-"""The command's work: look, tell, register. Idempotent."""
+"""What the command does: read the directories, show the plan, register topics. Idempotent."""
 
 from __future__ import annotations
 

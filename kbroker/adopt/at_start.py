@@ -1,11 +1,13 @@
-"""A start beside no metadata store: topics that are on disk, of a Kafka or of a kbroker whose
-metadata is lost.
+"""A broker's start without a metadata store, beside topics that are already on disk.
 
-They are looked at as ``kbroker-adopt`` does, with the same code, and refused for the same reasons:
-what that command would not take cannot be served either. Settings of topics were in the store that
-is missing: nothing is deleted until they are given again. A broker that has metadata adopts
-nothing: what it does not know it leaves alone. A start goes by the directories alone; what needs
-another source (Kafka's metadata log, ZooKeeper) or a decision of the user is left to the command.
+The logs are those of an Apache Kafka, or of a kbroker that lost its metadata. They are examined
+with the code of ``kbroker-adopt``, and refused for the same reasons: what that command would not
+take cannot be served either. The topics' settings were in the store that is missing, so nothing is
+deleted until they are given again.
+
+A start goes by the directories alone; what needs another source (Kafka's metadata log, ZooKeeper)
+or a decision of the user is left to the command. A broker that has metadata adopts nothing: logs
+that it does not know are left alone.
 """
 
 from __future__ import annotations

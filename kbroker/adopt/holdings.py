@@ -1,4 +1,4 @@
-"""What a broker of kbroker leaves to Kafka: read from its metadata store and its directories."""
+"""What kbroker hands over to Kafka: read from its metadata store and its log directories."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What one partition's files say: bounds, size, newest producer id; and that none is missing.
+"""What the files of one partition say: bounds, size, newest producer id; whether one is missing.
 
-Reads only: indexes are looked at, never repaired (the broker does that at its start).
+Read only: indexes are looked at, never repaired (the broker does that when it starts).
 """
 
 from __future__ import annotations

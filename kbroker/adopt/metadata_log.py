@@ -1,6 +1,6 @@
-"""Reads ``__cluster_metadata-0`` of a KRaft cluster: its newest snapshot, then the log behind it.
+"""Reads ``__cluster_metadata-0`` of a KRaft cluster: its newest snapshot, then the log after it.
 
-Reads only. The log is small (Kafka writes a snapshot and deletes what lies below it), so files are
+Read only. The log is small (Kafka writes a snapshot and deletes what lies below it), so files are
 read whole. A batch that is cut short at the very end of the log was never acknowledged.
 """
 

@@ -1,4 +1,4 @@
-"""Records of Apache Kafka's ``__cluster_metadata`` (KRaft): those that say what a broker must know.
+"""Records of Apache Kafka's ``__cluster_metadata`` (KRaft): the types that a single broker needs.
 
 WIRE: the value of a record is a frame version (1), the record's type and its version, all unsigned
 varints, then the fields. Records have no keys. docs/formats/cluster-metadata.md.

@@ -1,4 +1,4 @@
-"""What an adoption will do, before anything is done: topics, settings, and what is not known."""
+"""What an adoption will do, before it is done: topics, settings, and what cannot be kept."""
 
 from __future__ import annotations
 

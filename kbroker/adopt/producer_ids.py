@@ -1,7 +1,7 @@
-"""Which producer ids were given away, where no metadata says so.
+"""Finds which producer ids were given out, where no metadata says so.
 
-A broker that gave one away again would take the records of its new owner for those of the old one:
-for duplicates, and drop them.
+If a broker gave out such an id again, it would take the records of the new owner for duplicates of
+the old one's, and drop them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Enters a plan in a new metadata store: all of it, or nothing.
+"""Writes a plan into a new metadata store: all of it, or nothing.
 
-The store is made elsewhere and moved into the data directory with one rename, so a crash leaves a
-directory as it was, or adopted.
+The store is created elsewhere and moved into the data directory with one rename, so a crash leaves
+the directory either as it was or adopted.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Logs that begin in remote storage (KIP-405), which kbroker does not read.
+"""Logs whose oldest records are in remote storage (KIP-405), which kbroker does not read.
 
-Kafka says in ``log-start-offset-checkpoint`` where a log begins; what lies in front of its first
-file was moved away, or was not copied.
+``log-start-offset-checkpoint`` says where a log begins. Segments between that offset and the first
+file were moved to remote storage, or were not copied.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The plan in words."""
+"""Shows the plan as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which settings of topics and brokers can be kept here; those that cannot are told."""
+"""Which settings of topics and brokers can be kept here; the others are reported."""
 
 from __future__ import annotations
 

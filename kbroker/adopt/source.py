@@ -1,4 +1,4 @@
-"""Where the command's directories are: named on the command line, or in a properties file."""
+"""Finds the directories to work on: from the command line, or from a properties file."""
 
 from __future__ import annotations
 

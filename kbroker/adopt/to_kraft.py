@@ -1,7 +1,7 @@
-"""Back to Apache Kafka 3.x in KRaft mode: ``bootstrap.checkpoint`` tells its controller everything.
+"""Back to Apache Kafka 3.x in KRaft mode: ``bootstrap.checkpoint`` gives its controller everything.
 
-A controller whose metadata log is empty begins it with the records of that file. So an older log
-is set aside, as an archive beside it, which Kafka takes no notice of.
+A controller whose metadata log is empty begins it with the records of that file. An older metadata
+log is therefore set aside as an archive, which Kafka ignores.
 """
 
 from __future__ import annotations

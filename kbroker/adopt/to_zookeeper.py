@@ -1,7 +1,7 @@
-"""Back to Apache Kafka 2.7: its ZooKeeper is told everything, in the nodes that Kafka reads.
+"""Back to Apache Kafka 2.7: everything is written to the nodes of its ZooKeeper that Kafka reads.
 
-kbroker's own store has the same nodes with the same documents. What is there already, from before
-the move or from a run that was interrupted, is replaced.
+kbroker's own store has the same nodes with the same documents. Nodes that exist already, from
+before the move or from an interrupted run, are replaced.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The ZooKeeper of an Apache Kafka 2.x: a connection, and what its nodes say of topics.
+"""The ZooKeeper of an Apache Kafka 2.x: a connection, and what its nodes say about topics.
 
 ``kazoo`` is imported here and nowhere else in this package.
 """

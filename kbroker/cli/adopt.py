@@ -1,8 +1,8 @@
 """``kbroker-adopt``: open the data directories of an Apache Kafka here, or give them back.
 
-Exit codes: 0 done, or nothing to do; 1 the directories cannot be taken as they are, nothing was
-changed; 2 the command was not given what it needs; 3 --back-to was begun and not finished, the same
-command does the rest.
+Exit codes: 0 done, or nothing to do; 1 the directories cannot be taken as they are, and nothing was
+changed; 2 wrong usage; 3 --back-to was begun and not finished: running the same command again does
+the rest.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """``kbroker-log``: look at, check and repair log files while no broker runs on them.
 
-Exit codes: 0 nothing is wrong, 1 damage was found, 2 the command cannot be done as it was given.
+Exit codes: 0 nothing is wrong, 1 damage was found, 2 wrong usage or the command was refused.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What a client's call ends with when it does not end well.
+"""The errors with which calls of the client end.
 
 All are ``ClientError`` and can be pickled, because they travel from executors to drivers.
-``retriable`` says that the same call may succeed later; the client has retried until its deadline
-already.
+``retriable`` says that the same call may succeed later; the client has already retried it until its
+deadline.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Whole encoded batches to the leaders of their partitions, several requests on their way at once.
+"""Whole encoded batches to the leaders of their partitions, with several requests in flight.
 
 Driven by the caller: ``send`` and ``flush`` do all the work, there is no thread. Batches of a
-partition arrive in the order they were sent, once each if the producer is idempotent: what failed
-is sent again with the sequence numbers it has, and what was on its way behind it waits for it.
+partition arrive in the order they were sent, and once each if the producer is idempotent: a batch
+that failed is sent again with its sequence numbers, and the batches that were in flight behind it
+wait for it.
 """
 
 from __future__ import annotations

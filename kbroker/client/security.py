@@ -1,7 +1,7 @@
 """TLS and SASL of a client, from settings under the names of librdkafka and of the Java client.
 
-A ``Security`` is its settings: it compares and hashes by them and pickles as them; certificates and
-keys are read where a connection is made.
+A ``Security`` consists of its settings: it compares, hashes and pickles by them. Certificates and
+keys are read when a connection is made.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Producer ids and transactions, by (transactional id, producer id, epoch) from any process.
 
-What a task began, the driver can end: a ``ProducerIdentity`` pickles, and nothing here remembers
-anything between calls. In the second protocol (KIP-890, ``transaction.version`` 2) partitions need
-not be added before they are written to, and each end raises the epoch.
+A transaction that a task began can be ended by the driver: a ``ProducerIdentity`` pickles, and this
+module remembers nothing between calls. In the second protocol (KIP-890, ``transaction.version`` 2)
+partitions need not be added before they are written to, and each end raises the epoch.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Settings of topics that were found on disk and whose own settings are lost.
 
-A default must not delete what somebody meant to keep: retention by time would empty most topics a
-week after they were found, and the internal ones of what coordinators still need.
+A default must not delete what somebody meant to keep. Retention by time would empty most topics a
+week after they were found, and delete records that coordinators still need from the internal ones.
 """
 
 from __future__ import annotations

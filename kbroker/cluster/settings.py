@@ -1,4 +1,4 @@
-"""The broker's configuration as it is now, from the file it started with and the cluster image."""
+"""The broker's effective configuration: the file it started with, joined with the cluster image."""
 
 from __future__ import annotations
 

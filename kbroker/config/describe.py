@@ -1,4 +1,4 @@
-"""What DescribeConfigs says of topics, brokers, groups: value, source, synonyms, type, meaning."""
+"""What DescribeConfigs answers for topics, brokers and groups: value, source, synonyms, type."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Changes of settings while the broker runs: by AlterConfigs, incrementally, by a new file.
+"""Changes of settings while the broker runs: replaced, changed one by one, or read from the file.
 
-Pure functions: the stored settings and what is asked for in, the settings to store out. They raise
-ConfigError and change nothing if any part of the request is not allowed.
+Pure functions: they take the stored settings and the request, and return the settings to store.
+They raise ConfigError if any part of the request is not allowed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The settings of one group: its own over those of the broker, within the broker's bounds.
 
-As in Kafka 4.3: what is asked for must be within ``group.consumer.min`` and ``max``; where the
-bounds became narrower since, what is stored stays, and what counts is the nearest bound.
+As in Kafka 4.3, a value must be within ``group.consumer.min`` and ``max`` when it is set. Where the
+bounds became narrower since, the stored value stays, and the nearest bound is what counts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The broker's configuration: reads it from a file, answers for each setting.
+"""The broker's configuration: read from a file, with a value for every setting.
 
 Three layers, the strongest first: dynamic for this broker, dynamic for all brokers, static (file
 and ``--override``). A ``BrokerConfig`` never changes; a change at run time makes a new one.

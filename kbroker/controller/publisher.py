@@ -1,8 +1,8 @@
 """Tells every process of this broker what changed: io workers first, then the rest.
 
-Changes are published in rounds. What changes during a round goes out with the next one, as its
-state is then, so receivers see every topic's states in order and a burst of changes costs few
-messages. A process that restarts in the middle is no loss: its ``hello`` gives it everything.
+Changes are published in rounds. Changes during a round go out with the next one, in their state at
+that time. So receivers see the states of every topic in order, and a burst of changes costs few
+messages. A process that restarts in the middle loses nothing: its ``hello`` gives it everything.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Slots of the partition table: which replica has which, for the life of one run of the broker.
 
-A replica's io worker is ``slot % workers``, so handing out slots is balancing load. Assignments
-must outlive the controller process (io workers have the logs open), but not the broker: they are
-kept in a journal in the runtime directory, which is made anew for every run. Its lines are written
-before anybody is told of a slot; a torn last line is of an assignment nobody has seen.
+A replica's io worker is ``slot % workers``, so assigning slots is balancing load. Assignments must
+outlive the controller process (io workers have the logs open), but not the broker. They are kept in
+a journal in the runtime directory, which is new for every run. A line is written before anybody is
+told of its slot, so a torn last line is an assignment that nobody has seen.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What the controller knows: brokers, topics, configs, and the slots of this broker's replicas.
 
 Nothing here writes or sends. ``snapshot`` and ``delta`` are the cluster image's JSON form
-(docs/architecture.md). A topic that is being deleted stays here, for the io workers that still have
-to drop it, until its deletion is finished; everybody else is told that it is gone.
+(docs/architecture.md). A topic that is being deleted stays here until its deletion is finished, for
+the io workers that still have to drop it; everybody else is told that it is gone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Offsets in the metadata store: those of OffsetCommit and OffsetFetch in version 0.
 
-COMPAT: the nodes are those in which consumers of the 0.8 kind keep theirs themselves, so a group
-may use both ways, and may move from ZooKeeper to the broker.
+COMPAT: the nodes are the ones that consumers of Kafka 0.8 write themselves, so a group may use both
+ways, and may move from ZooKeeper to the broker.
 """
 
 from __future__ import annotations

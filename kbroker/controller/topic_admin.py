@@ -1,7 +1,7 @@
-"""Creates, enlarges and deletes topics: the plan, the store, the image, the answer, in that order.
+"""Creates, enlarges and deletes topics: plan, store, image, answer, in that order.
 
-Everything up to the change of ``ClusterState`` happens without a pause, so two requests never
-interleave there; only the publishing is awaited.
+Nothing awaits before ``ClusterState`` has changed, so two requests never interleave up to there;
+only the publishing is awaited.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What may be created, enlarged and deleted, and what comes of it; refusals are WireErrors."""
+"""What may be created, enlarged and deleted, and with which result; refusals are WireErrors."""
 
 from __future__ import annotations
 

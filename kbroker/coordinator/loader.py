@@ -1,7 +1,8 @@
 """Reads the log of an internal partition into a machine: at start, and after a crash.
 
-A damaged batch or record costs itself: it is named in one ERROR line, and loading goes on behind
-it. The caller runs ``load`` a step at a time, so that a long log does not stop its process.
+Damage costs no more than the damaged batch or record: it is named in one ERROR line, and loading
+continues behind it. The caller runs ``load`` one step at a time, so that a long log does not block
+its process.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The producer ids this process may give out: a block at a time from the controller."""
+"""The producer ids this process may give out; it gets them in blocks from the controller."""
 
 from __future__ import annotations
 

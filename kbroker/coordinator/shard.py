@@ -1,8 +1,9 @@
 """Runs one coordinator machine on one partition of an internal topic.
 
-An operation's records become one batch, appended to the log here and now; its answers are held
-until the slot is published (``release``, called after the io worker's end of turn). The life of a
-shard: loading, active, closed. ``docs/decisions/0005-coordinators.md`` says why there is no undo.
+The records of an operation become one batch, which is appended to the log at once. The answers are
+held until the slot is published (``release``, called after the io worker's end of turn). The life
+of a shard: loading, active, closed. ``docs/decisions/0005-coordinators.md`` says why there is no
+undo.
 """
 
 from __future__ import annotations

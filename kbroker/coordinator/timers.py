@@ -1,7 +1,7 @@
 """Timers of one shard: by name, on the monotonic clock.
 
-A timer that is set again only moves its deadline, so a heartbeat costs one dict store: the heap
-holds one entry for each name, which is pushed back when it comes up too early.
+Setting a timer again only moves its deadline, so a heartbeat costs one dict store. The heap holds
+one entry for each name, which is pushed back when it comes up too early.
 """
 
 from __future__ import annotations

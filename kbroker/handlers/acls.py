@@ -1,5 +1,6 @@
-"""DescribeAcls (29), CreateAcls (30), DeleteAcls (31): versions 0 to 3, refused, because there is
-no authorizer.
+"""DescribeAcls (29), CreateAcls (30), DeleteAcls (31): versions 0 to 3.
+
+All are refused, because there is no authorizer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""AlterConfigs (33): versions 0 to 2. Replaces all settings of a resource; the controller does."""
+"""AlterConfigs (33): versions 0 to 2. The controller replaces all settings of a resource."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""What AlterConfigs and IncrementalAlterConfigs share: which resources may be changed, the call to
-the controller, one answer for each resource.
+"""Shared by AlterConfigs and IncrementalAlterConfigs.
+
+Which resources may be changed, the call to the controller, and one answer for each resource.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """ApiVersions (18): versions 0 to 4.
 
-A newer version is answered by the dispatcher, in version 0 (KIP-511). Of Kafka's features those are
-announced that clients look at: the consumer group protocol (KIP-848) and the second transaction
+A newer version is answered by the dispatcher, in version 0 (KIP-511). Only those features of Kafka
+are announced that clients look at: the consumer group protocol (KIP-848) and the second transaction
 protocol (KIP-890).
 """
 

@@ -1,7 +1,7 @@
-"""The way of a request to the coordinators of its groups or transactional ids.
+"""Forwards a request to the coordinators of its groups or transactional ids.
 
-A request with one key goes on as it came. One with several is split by partition, and the answers
-are joined in the order of the request.
+A request with one key is forwarded as it came. One with several keys is split by partition, and the
+answers are joined in the order of the request.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""DescribeConfigs (32): versions 0 to 4; topics, groups, this broker, and the settings for
-all brokers.
+"""DescribeConfigs (32): versions 0 to 4.
+
+For topics, groups, this broker, and the settings for all brokers.
 """
 
 from __future__ import annotations

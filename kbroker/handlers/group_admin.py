@@ -1,5 +1,6 @@
-"""What operators ask about groups: DescribeGroups (15), ListGroups (16), DeleteGroups (42),
-ConsumerGroupDescribe (69).
+"""Requests of operators about groups.
+
+DescribeGroups (15), ListGroups (16), DeleteGroups (42), ConsumerGroupDescribe (69).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Requests about one group or one transactional id: the network process hands them on.
+"""Requests about one group or one transactional id, which the network process forwards.
 
 JoinGroup (11), Heartbeat (12), LeaveGroup (13), SyncGroup (14), OffsetDelete (47),
 ConsumerGroupHeartbeat (68), and of transactions AddOffsetsToTxn (25), EndTxn (26) and

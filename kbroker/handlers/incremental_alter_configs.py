@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs (44): versions 0 and 1. Changes single settings; the controller does."""
+"""IncrementalAlterConfigs (44): versions 0 and 1. The controller changes single settings."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """InitProducerId (22): versions 0 to 6.
 
-An idempotent producer gets a new id with epoch 0 every time, also when it names the one it had
-(from version 3 on): producers raise the epoch themselves.
+An idempotent producer gets a new id with epoch 0 every time, even when it names the one it had
+(from version 3 on): such producers raise the epoch themselves.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""ListConfigResources (74): versions 0 and 1; version 0 asks for client metrics, of which there are
-none.
+"""ListConfigResources (74): versions 0 and 1.
+
+Version 0 asks for client metrics, of which there are none.
 """
 
 from __future__ import annotations

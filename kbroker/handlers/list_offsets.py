@@ -1,8 +1,8 @@
-"""ListOffsets (2): versions 0 to 11. Ends of the log come from its slot, the rest from its owner.
+"""ListOffsets (2): versions 0 to 11. The ends of a log come from its slot, the rest from its owner.
 
-Version 0 asks for up to ``max_num_offsets`` offsets before a time: first offsets of segments, and
-the end of the log. There is no tiered log: its earliest local offset (-4) is the earliest, its
-others (-5, -6) do not exist.
+Version 0 asks for up to ``max_num_offsets`` offsets before a time: the first offsets of segments,
+and the end of the log. There is no tiered log: the earliest local offset (-4) is the earliest
+offset, and the other special offsets of tiered logs (-5, -6) do not exist.
 """
 
 from __future__ import annotations

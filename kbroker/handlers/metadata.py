@@ -1,8 +1,9 @@
 """Metadata (3): versions 0 to 13, answered from this process's cluster image.
 
-All topics: an empty list in version 0, null later. A topic that does not exist is created if the
-broker (auto.create.topics.enable) and the request allow it; versions 0 to 3 cannot forbid it. The
-answer then has the finished topic. From version 12 on a topic may be asked for by its id alone.
+A request for all topics is an empty list in version 0, null later. A topic that does not exist is
+created if the broker (auto.create.topics.enable) and the request allow it; versions 0 to 3 cannot
+forbid it. The answer then describes the finished topic. From version 12 on a topic may be named by
+its id alone.
 """
 
 from __future__ import annotations

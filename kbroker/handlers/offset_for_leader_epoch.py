@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch (23): versions 0 to 4. Its partitions' owners know where epochs end."""
+"""OffsetForLeaderEpoch (23): versions 0 to 4. The partitions' owners know where epochs end."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """AlterPartitionReassignments (45) and ListPartitionReassignments (46): versions 0 to 1 and 0.
 
-A broker that stands alone has nowhere to move a replica to: what is asked for is either what is, or
-refused. Tools ask before they move replicas between log directories.
+A single broker has nowhere to move a replica to: an assignment either is already so, or is refused.
+Tools send these requests before they move replicas between log directories.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Which function answers which API in which versions; what ApiVersions announces follows from it.
+"""Which function answers which API in which versions; the answer of ApiVersions follows from it.
 
-A handler is ``async def handle_<api>(ctx, request)``, entered by ``@api``. It returns the response,
-its encoding, or None to have the connection closed without one.
+A handler is ``async def handle_<api>(ctx, request)``, registered by ``@api``. It returns the
+response, its encoding, or None to have the connection closed without one.
 """
 
 from __future__ import annotations

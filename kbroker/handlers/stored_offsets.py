@@ -1,6 +1,6 @@
 """OffsetCommit and OffsetFetch in version 0: their offsets are in the metadata store.
 
-COMPAT: as in Kafka, whatever is committed with later versions is not seen here, nor the other way
+COMPAT: as in Kafka, offsets committed with later versions are not seen here, nor the other way
 round; and an offset that was never committed is UNKNOWN_TOPIC_OR_PARTITION.
 """
 

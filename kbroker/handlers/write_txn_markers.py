@@ -1,5 +1,6 @@
-"""WriteTxnMarkers (27): versions 0 to 2. A transaction coordinator ends transactions in partitions
-that this broker leads.
+"""WriteTxnMarkers (27): versions 0 to 2.
+
+A transaction coordinator ends transactions in partitions that this broker leads.
 """
 
 from __future__ import annotations

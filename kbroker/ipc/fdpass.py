@@ -1,14 +1,13 @@
-"""Accepted connections on their way from the acceptor to a network process, and the news of their
-end on the way back.
+"""Passes accepted connections from the acceptor to a network process, and reports closed ones back.
 
 One AF_UNIX SOCK_SEQPACKET pair per network process, made by the supervisor and kept over restarts
 of either end. Both ends are non-blocking; ``False`` means "full, try again later". ZeroMQ cannot
-carry descriptors, so this is the one link between processes that is not a mailbox.
+carry descriptors, so these messages do not use a mailbox.
 
     acceptor -> network: listener index u32, peer host (UTF-8, the rest), and the descriptor as
     SCM_RIGHTS
-    network -> acceptor: per closed connection a length u8 and the peer host; with length 0: what
-    was reported before is in a count of connections that goes to the acceptor another way
+    network -> acceptor: per closed connection a length u8 and the peer host. A length of 0: all
+    earlier reports are included in a count of connections that reaches the acceptor another way
 """
 
 from __future__ import annotations

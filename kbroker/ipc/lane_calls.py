@@ -1,8 +1,8 @@
 """Requests to coordinators and their answers, as they travel over lanes.
 
-A message carries all that is there for the other end, one after the other, each behind its size. A
-body that is too large for a message goes in parts; ``offset`` and ``total`` put them together. Both
-ends are forks of one build on one machine: native byte order.
+A message carries everything that there is for the other end, one item after the other, each behind
+its size. A body that is too large for a message is sent in parts, which ``offset`` and ``total``
+put together again. Both ends are forks of one build on one machine: native byte order.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Mailboxes: the ZeroMQ sockets between the processes of one broker.
 
-Each process binds one PULL socket and connects a PUSH socket to whoever it writes to. Made after
-the fork, used by the one thread of the process. A message is a 16-byte envelope
-(``descriptors.pxd`` has the same layout) and a body; one message carries all that a process has for
-another in one turn of its loop.
+Each process binds one PULL socket and connects a PUSH socket to each process that it writes to. The
+sockets are made after the fork and used by the one thread of the process. A message is a 16-byte
+envelope (``descriptors.pxd`` has the same layout) and a body; one message carries everything that a
+process has for another in one turn of its loop.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ STARTING, READY, STOPPING = 0, 1, 2
 
 
 class ProcessKind(IntEnum):
-    """The kinds of process of DESIGN.md section 1; the value goes into message envelopes."""
+    """The kinds of process; the value is part of message envelopes. FETCHER is for replication."""
 
     SUPERVISOR = 0
     ACCEPTOR = 1

@@ -1,8 +1,7 @@
-"""Calls between the processes of one broker: JSON over mailboxes, and the coroutines that await
-them.
+"""Calls between the processes of one broker: JSON over mailboxes, and coroutines that await them.
 
 Every call ends: with a result, with the callee's error, when its deadline passes, or when the
-callee is restarted. There is no event loop; a process's own loop feeds messages to ``on_message``
+callee is restarted. There is no event loop; a process's own loop passes messages to ``on_message``
 and time to ``tick``. A coroutine awaits ``Pending`` objects only, and is resumed on the stack of
 whatever resolved them.
 """

@@ -1,7 +1,7 @@
-"""Writes the indexes of segments anew from their logs, while no broker has the directory.
+"""Writes the indexes of segments again from their logs, while no broker uses the directory.
 
-An index is written under another name, synced and renamed, so that a crash leaves the old one or
-the new one. A segment whose log is damaged keeps what it has.
+An index is written under another name, synced and renamed, so that a crash leaves either the old
+one or the new one. A segment whose log is damaged keeps its indexes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Checks the files of a partition against each other: every checksum, every index entry.
 
-The log is read once, through the compiled scanner; indexes are mapped. Nothing is changed. What a
-broker repairs by itself at the next start is reported as well: the point is to know.
+The log is read once, through the compiled scanner; indexes are mapped. Nothing is changed. Faults
+that a broker would repair by itself at its next start are reported as well.
 """
 
 from __future__ import annotations

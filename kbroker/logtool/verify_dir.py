@@ -1,4 +1,4 @@
-"""Checks partitions and log directories: the segments, and what the small files say of them."""
+"""Checks partitions and log directories: the segments, and what the small files say about them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Disk space set aside for the metadata store: a broker must start, and topics must be deleted, on
-a disk that is full.
+"""Disk space set aside for the metadata store.
 
-One file beside the store holds it. It is given up when the store finds no room, and set aside again
-once there is plenty.
+On a full disk a broker must still start, and topics must still be deleted. One file beside the
+store holds the space. It is released when the store finds no room, and set aside again once there
+is plenty.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Every metric of the broker, one row each; the row decides its place in each process's counters.
 
 Names are Prometheus's, meanings are those of Kafka's metric of the same kind. A row with a label
-has one cell for each of ``width`` label values: API keys. Code uses the constants,
-never a name:
+has one cell for each of ``width`` label values: API keys. Code uses the constants, never a name:
 
     counters.add(PRODUCE_BYTES, size)
     counters.add(REQUESTS, 1, api_key)

@@ -1,8 +1,8 @@
-"""Counters in shared memory: one row of int64 cells a process, written by that process only, read
-by the exporter.
+"""Counters in shared memory: one row of int64 cells per process.
 
-A row belongs to a place in the process table, not to a process: a restarted process counts on where
-the last one stopped, so that counters never go back.
+A row is written by its process only, and read by the exporter. It belongs to a place in the process
+table, not to a process: a restarted process continues where the last one stopped, so counters never
+go back.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """Compile the decoder of one message in one version to straight-line Python source.
 
-The function made is ``decode(buf, pos, limit) -> (message, position after it)``. Fields of fixed
-size that follow each other, with the length or tag count after them, are read by one ``struct``
-call. It leans on two checks that need no line of their own: ``struct`` and indexing refuse to read
-past the buffer, and ``codec`` turns what they raise into DecodeError. Only slices are checked in
-the source, because Python cuts them short silently, and counts, before anything is allocated for
-them.
+The compiled function is ``decode(buf, pos, limit) -> (message, position after it)``. Fields of
+fixed size that follow each other, with the length or tag count after them, are read by one
+``struct`` call. Two checks need no line in the source: ``struct`` and indexing refuse to read past
+the buffer, and ``codec`` turns what they raise into DecodeError. The source only checks slices,
+because Python cuts them short silently, and counts, before anything is allocated for them.
 """
 
 from __future__ import annotations

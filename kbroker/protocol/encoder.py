@@ -1,8 +1,8 @@
 """Compile the encoder of one message in one version to straight-line Python source.
 
-The function made is ``encode(m, out)``, which appends to the bytearray ``out``. Fields of fixed
-size that follow each other are written by one ``struct`` call. What a value of the wrong type or
-range raises on the way is turned into EncodeError by ``codec``.
+The compiled function is ``encode(m, out)``, which appends to the bytearray ``out``. Fields of fixed
+size that follow each other are written by one ``struct`` call. When a value of the wrong type or
+range raises, ``codec`` turns the exception into EncodeError.
 """
 
 from __future__ import annotations

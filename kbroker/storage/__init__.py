@@ -1,3 +1,4 @@
-"""The log on disk: segments, indexes, checkpoints, recovery and retention. Only io workers write
-it.
+"""The log on disk: segments, indexes, checkpoints, recovery and retention.
+
+Only io workers write it.
 """

@@ -1,8 +1,8 @@
 """Disk work that may take long (syncs, removals, checkpoints), done beside the worker's loop.
 
 One thread per io worker, started with the first job and so after the fork. A job is a function that
-touches files only; what follows from it (``on_done``) runs in the worker's own thread, when it
-calls ``collect``.
+only touches files; its consequences (``on_done``) run in the worker's own thread, when it calls
+``collect``.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What compaction knows of the transactions it passes. Pure; one object for each pass over a log.
+"""The transactions that a pass of compaction meets. Pure; one object for each pass over a log.
 
-The records of an aborted transaction go at once. A marker may go when nothing of its transaction
-was met in front of it; the batch cleaner then gives it its time. An entry of a ``.txnindex`` stays
-for as long as a batch of its transaction was met, because a crash may leave that batch in place
-while the segment with the marker is cleaned already.
+The records of an aborted transaction are removed at once. A marker may be removed when nothing of
+its transaction was met in front of it; the batch cleaner then gives it its delete horizon. An entry
+of a ``.txnindex`` stays for as long as a batch of its transaction was met, because a crash may
+leave that batch in place while the segment with the marker is cleaned already.
 """
 
 from __future__ import annotations

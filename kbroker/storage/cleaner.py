@@ -1,9 +1,8 @@
-"""Compacts one log: reads sealed segments, writes ``.cleaned`` ones. Runs in a thread of the
-cleaner.
+"""Compacts one log: reads sealed segments and writes ``.cleaned`` ones, in a thread of the cleaner.
 
 Nothing here changes a file of the log. The caller asks the owner of the log to swap each group in
-(``segment_swap``) before the next one is written, so the disk needs room for one segment more. What
-was written is read back and checked before it is offered; that also makes its indexes.
+(``segment_swap``) before the next one is written, so the disk only needs room for one more segment.
+What was written is read back and checked before it is offered; that also makes its indexes.
 """
 
 from __future__ import annotations

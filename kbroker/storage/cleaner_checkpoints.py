@@ -1,7 +1,7 @@
 """``cleaner-offset-checkpoint``: up to which offset each compacted log is clean, in Kafka's format.
 
-Written by the cleaner process. An io worker takes a line as a sign that offsets of the partition
-may have gaps, and drops it with the partition.
+Written by the cleaner process. To an io worker, a line means that offsets of the partition may have
+gaps; it removes the line together with the partition.
 """
 
 from __future__ import annotations

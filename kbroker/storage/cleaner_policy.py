@@ -1,8 +1,8 @@
 """Which logs are to be compacted, how far, and in which pieces. Pure decisions of the cleaner.
 
-Terms are Kafka's: the clean section ends at the first dirty offset, the last one that was compacted
-to; from there the dirty section goes on to the first uncleanable offset. The ratio of dirty to all
-bytes in front of it decides who comes first.
+Terms are Kafka's: the clean section ends at the first dirty offset, where the last compaction
+ended. The dirty section goes from there to the first uncleanable offset. The log with the highest
+ratio of dirty bytes to all bytes below that offset comes first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Files that are replaced as a whole: written anew, synced, renamed, the directory synced."""
+"""Files that are replaced as a whole: written, synced, renamed into place, the directory synced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names, suffixes and constants of what lies in a log directory. docs/formats/ explains each."""
+"""Names, suffixes and constants of everything in a log directory. docs/formats/ explains each."""
 
 from __future__ import annotations
 

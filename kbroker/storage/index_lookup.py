@@ -1,7 +1,7 @@
-"""Index lookups that do not trust the index: an entry must lead to the batch it speaks of.
+"""Index lookups that do not trust the index: an entry must lead to the batch that it names.
 
 A flipped bit can leave an index in order and yet wrong. Each lookup here reads one batch header to
-see; CorruptIndexError otherwise.
+make sure; CorruptIndexError otherwise.
 """
 
 from __future__ import annotations

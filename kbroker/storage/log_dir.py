@@ -1,7 +1,6 @@
-"""One log directory as one io worker sees it: what is in it, its checkpoints, whether it has
-failed.
+"""One log directory as one io worker sees it: its content, its checkpoints, whether it has failed.
 
-Locks, ``meta.properties`` and the clean-shutdown marker are the supervisor's
+The supervisor owns locks, ``meta.properties`` and the clean-shutdown marker
 (``supervisor/data_dirs.py``).
 """
 

@@ -1,4 +1,4 @@
-"""What a log is of, and what it asks of the manager that holds it."""
+"""A log's identity, and what it asks of the manager that holds it."""
 
 from __future__ import annotations
 

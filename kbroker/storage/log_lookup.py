@@ -1,7 +1,7 @@
-"""Finding offsets by timestamp in a log (ListOffsets). Runs in the io worker that owns it, as a
-slow path.
+"""Finds offsets by timestamp in a log (ListOffsets).
 
-Indexes narrow a search down to a few batches; at most one batch is read in full and decompressed.
+Runs in the io worker that owns the log, as a slow path. Indexes narrow a search down to a few
+batches; at most one batch is read in full and decompressed.
 """
 
 from __future__ import annotations

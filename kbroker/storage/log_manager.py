@@ -1,8 +1,8 @@
-"""All logs of one io worker, over all log directories: opening, closing, and what time brings.
+"""All logs of one io worker, over all log directories: opening, closing, and periodic work.
 
-Runs in the io worker's loop: ``tick`` does a small piece of work; syncs, removals and checkpoints
-go to a background thread. A log directory whose write or sync failed is offline for good: its
-partitions' slots say so, the others go on.
+Runs in the io worker's loop. ``tick`` does a small piece of work; syncs, removals and checkpoints
+go to a background thread. A log directory whose write or sync failed is offline for good: the slots
+of its partitions say so, and the others continue.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ Owned by one io worker; nothing here is shared but the files and the slot. The h
 ``appender`` (``_ext.log_append``), which calls back for what is rare: rolling, the first append
 after a flush, a full disk, a failure.
 
-Invariants: segments are sorted, the last is active and the only one open; ``log_start_offset <=
+Invariants: segments are sorted; the last one is active and the only one open; ``log_start_offset <=
 high watermark <= log end``; ``recovery_point`` never passes what was synced; a slot is published
-before a file that readers may look for goes away.
+before a file that readers may look for is removed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""In which log directory a partition is, or is to be made. One object per io worker.
+"""In which log directory a partition is, or is to be created. One object per io worker.
 
 A new partition goes where a client wants it (AlterReplicaLogDirs before the partition exists), else
-to the directory with the fewest partitions. Several io workers make partitions at the same time:
-they count, choose and note their choice in the partition table under one file lock.
+to the directory with the fewest partitions. Several io workers create partitions at the same time:
+they count, choose and record their choice in the partition table under one file lock.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Brings a partition's directory into a state that can be appended to, after a clean stop or any
-other.
+"""Brings a partition's directory into a state that can be appended to, after any kind of stop.
 
 Runs in the io worker, before the slot goes online. After a clean stop only the tail of the active
-segment is looked at. After any other, every segment from the recovery point on is walked, each
-checksum is checked, its indexes and the
-producer state are rebuilt, and the log is cut at the first bad byte: those bytes were never synced.
-    Damage *below*
-the recovery point was synced once and is never cut: ``DamagedLogError``, every byte stays where it
-    is, and the partition is held offline (docs/formats/log-directory.md, "Damage").
+segment is looked at. After any other stop, every segment from the recovery point on is walked: each
+checksum is checked, indexes and producer state are rebuilt, and the log is cut at the first bad
+byte, because those bytes were never synced.
+
+Damage *below* the recovery point was synced once and is never cut: ``DamagedLogError`` is raised,
+every byte stays where it is, and the partition is held offline (docs/formats/log-directory.md,
+"Damage").
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
 """Recovers several logs at once: ``num.recovery.threads.per.data.dir``.
 
 io workers recover side by side anyway, each its own logs. Where the setting allows more logs of one
-data directory than there are io workers, each worker has threads for the rest; and one thread for
-each further directory, for it may be another disk. A thread loads the files of one log at a time
-and touches nothing else: where the log is, what it is to begin with and what follows from it is
-decided in the worker's own thread, log by log, as without threads. They gain by reading from
-several places at once; the walk over what was read is done with the GIL.
+data directory than there are io workers, each worker has threads for the rest, and one thread for
+each further directory, because it may be another disk.
 
-Threads live within ``loading`` alone: none is left when the worker goes on.
+A thread loads the files of one log at a time and touches nothing else. Where the log is, what it
+starts with and what follows from it is decided in the worker's own thread, log by log, as without
+threads. The gain is reading from several places at once; the walk over what was read holds the GIL.
+
+Threads live only within ``loading``: none is left when the worker continues.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """One replica on its way into another log directory (docs/formats/log-directory.md, "Moves").
 
 The bytes are copied, a slice at a time, into ``<topic>-<partition>.<hex>-future`` of the target by
-a thread that touches files only; the owner of the log goes on serving the partition. When little is
-missing, ``switch`` copies the rest, syncs and renames within one turn of the owner's loop.
+a thread that only touches files, while the owner of the log serves the partition. When little is
+left to copy, ``switch`` copies the rest, syncs and renames within one turn of the owner's loop.
 
-What the thread reads does not change: sealed segments, and of the active one what was appended
-before. Segments that were removed, exchanged or cut meanwhile are dropped or compared again.
-INVARIANT: the future directory holds the oldest segments without a gap, and all of it is synced
-before it gets the partition's name.
+What the thread reads does not change: sealed segments, and the part of the active segment that was
+appended before. Segments that were removed, exchanged or cut meanwhile are dropped or compared
+again. INVARIANT: the future directory holds the oldest segments without a gap, and all of it is
+synced before it gets the partition's name.
 """
 
 from __future__ import annotations

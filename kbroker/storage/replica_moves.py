@@ -1,8 +1,8 @@
-"""The moves of an io worker's replicas between log directories: begun, paced, finished, given up.
+"""The moves of an io worker's replicas between log directories: start, pace, finish, give up.
 
-Runs in the worker's loop; one thread copies for all moves, a slice of each in turn, within
-``replica.alter.log.dirs.io.max.bytes.per.second``. ``turn`` is called every turn of the loop, after
-its answers are out.
+Runs in the worker's loop. One thread copies for all moves, a slice of each in turn, within
+``replica.alter.log.dirs.io.max.bytes.per.second``. ``turn`` is called in every turn of the loop,
+after its answers are out.
 """
 
 from __future__ import annotations

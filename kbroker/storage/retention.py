@@ -1,6 +1,6 @@
-"""Which of a log's oldest segments may go. Pure decisions; ``PartitionLog`` carries them out.
+"""Which of a log's oldest segments may be deleted. Pure decisions; ``PartitionLog`` acts on them.
 
-Runs in the io worker. Invariant: nothing at or above the high watermark goes.
+Runs in the io worker. Invariant: nothing at or above the high watermark is deleted.
 """
 
 from __future__ import annotations

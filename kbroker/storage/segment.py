@@ -1,9 +1,7 @@
-"""A sealed segment: its file names, size, newest timestamp, and its indexes while someone looks at
-them.
+"""A sealed segment: file names, size, newest timestamp, and its indexes while they are in use.
 
 Used by the io worker that owns the log; network processes read the files by themselves. Nothing of
-a sealed segment
-is held open: descriptors and maps are opened for a lookup and closed after it.
+a sealed segment is held open: descriptors and maps are opened for a lookup and closed after it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Segments on their way into a future directory: every checksum looked at, all synced together.
+"""Copies segments into a future directory: every checksum verified, all of them synced together.
 
-What is here touches files only and may run in any thread. What is missing is written first, then
+This code only touches files and may run in any thread. Missing segments are written first, then
 everything that was written is synced, and only then does it count as copied.
 """
 

@@ -1,10 +1,10 @@
 """Puts a cleaned segment in the place of those it was made from (docs/formats/log-directory.md).
 
-Runs in the io worker that owns the log. ``prepare`` makes the swap certain: once all files are
-``.swap`` and the directory is synced, a crash ends in the new segment, before that in the old ones
+Runs in the io worker that owns the log. ``prepare`` makes the swap durable: once all files are
+``.swap`` and the directory is synced, a crash leads to the new segment, before that to the old ones
 (``swap.finish_interrupted_work``). ``commit`` is the swap itself: renames, in one turn of the loop,
-while the slot tells readers to wait for a moment. Between the two the log may change; then the swap
-is abandoned.
+while the slot tells readers to wait for a moment. If the log changes between the two, the swap is
+abandoned.
 """
 
 from __future__ import annotations

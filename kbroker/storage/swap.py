@@ -1,10 +1,9 @@
-"""Finishes or undoes what a crash interrupted in a partition's directory: deletions, cleaning,
-swaps.
+"""Finishes or undoes what a crash interrupted in a partition's directory: deletion, cleaning, swap.
 
-``.tmp`` and ``.cleaned`` files never took effect and go. ``.deleted`` files were on their way out
-and go. A ``.swap`` file is complete and replaces the segments whose offsets it covers
-(docs/formats/log-directory.md, "Leftovers"),
-unless a cleaning that was to produce several of them did not finish: then the originals stay.
+``.tmp`` and ``.cleaned`` files never took effect and are removed. ``.deleted`` files were being
+deleted and are removed. A ``.swap`` file is complete and replaces the segments whose offsets it
+covers (docs/formats/log-directory.md, "Leftovers"), unless a cleaning that was to produce several
+of them did not finish: then the originals stay.
 """
 
 from __future__ import annotations

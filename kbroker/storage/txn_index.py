@@ -1,8 +1,8 @@
-"""The ``.txnindex`` of a segment: aborted transactions whose marker lies in it
-(docs/formats/segment.md).
+"""The ``.txnindex`` of a segment: aborted transactions whose marker lies in it.
 
 Written by the io worker that owns the log, read by network processes for read_committed fetches.
-An entry is in the file before the slot publishes a last stable offset above its records.
+An entry is in the file before the slot publishes a last stable offset above its records. The format
+is in docs/formats/segment.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checks the ``.txnindex`` files of a log that is opened, and makes those anew that are wrong.
+"""Checks the ``.txnindex`` files of a log that is opened, and rebuilds those that are wrong.
 
 An entry has no checksum, and a wrong one makes readers drop committed records or see aborted ones.
 So ``txn-index-checkpoint`` has the checksum of every index that is complete. A file that does not

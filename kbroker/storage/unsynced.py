@@ -1,4 +1,4 @@
-"""What of a log is not known to be on disk, and the jobs that sync it."""
+"""Which parts of a log are not known to be on disk, and the jobs that sync them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,1 @@
-"""The parent process.
-
-Makes what is shared, forks the children, restarts them, stops them in order.
-"""
+"""The parent process: makes what is shared; forks, restarts and stops the children."""

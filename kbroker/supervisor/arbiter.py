@@ -1,13 +1,11 @@
-"""The supervisor's loop: drain signals, reap, check heartbeats, stop the stalled, start the
-missing.
+"""The supervisor's loop: drain signals, reap, check heartbeats, stop and start children.
 
 Everything that happens to a child is decided here, in one place and one order; signal handlers only
 enqueue. Processes and time are reached through ``System``, so the decisions are tested without
 either.
 
-Shutdown goes through the kinds in reverse start order, so that whoever depends on a process stops
-before it: acceptor, network processes, io workers, controller, exporter last. Each step has its
-share of the budget; what has not left by then is killed.
+Shutdown follows ``STOP_ORDER``: whoever depends on a process stops before it, and the exporter is
+last. Each step has its share of the budget; what has not left by then is killed.
 """
 
 from __future__ import annotations

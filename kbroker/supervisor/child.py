@@ -1,7 +1,7 @@
-"""One child process as the supervisor sees it: when it may start, what its end means, how often it
-failed.
+"""One child process as the supervisor sees it.
 
-No process is touched here; ``arbiter`` acts on these decisions and ``spawn`` forks.
+When it may start, what its end means, how often it failed. No process is touched here: ``arbiter``
+acts on these decisions and ``spawn`` forks.
 """
 
 from __future__ import annotations

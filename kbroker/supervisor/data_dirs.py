@@ -1,5 +1,4 @@
-"""The data directories at start and at stop: they are made, locked, and say whose they are and
-whether they are clean.
+"""The data directories at start and stop: created, locked, identified, and marked clean.
 
 ``meta.properties`` keeps the broker's number and the cluster's id; all directories of a broker
 agree on both. A directory that cannot be used is left out with an error in the log, as long as one

@@ -1,5 +1,6 @@
-"""The sockets the supervisor binds before it forks, so that no address is lost when a process is
-restarted.
+"""The sockets that the supervisor binds before it forks.
+
+So no address is lost when a process is restarted.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""The runtime directory of one run: ``<runtime.dir>/kbroker-<nonce>``, 0700, with the ZeroMQ
-endpoints in it.
+"""The runtime directory of one run, with the ZeroMQ endpoints in it.
 
-It holds ``lock`` (held with flock by the supervisor for as long as it lives, and by nobody else:
-the kernel drops it with any kind of death), ``owner`` and ``broker.json``, which says where the
-broker can be reached. The next start with the same ``runtime.dir`` removes every such directory
-whose lock is free.
+Its path is ``<runtime.dir>/kbroker-<nonce>``, its mode 0700. It holds ``lock``, ``owner`` and
+``broker.json``, which says where the broker can be reached. The supervisor holds ``lock`` with
+flock for as long as it lives, and nobody else does: the kernel releases it however the supervisor
+dies. The next start with the same ``runtime.dir`` removes every such directory whose lock is free.
 """
 
 from __future__ import annotations

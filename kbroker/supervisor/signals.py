@@ -1,5 +1,4 @@
-"""The supervisor's signals: handlers do nothing, a socket yields one byte a signal, the loop
-decides.
+"""The supervisor's signals: handlers do nothing, a socket yields a byte per signal, the loop acts.
 
 A fork must not inherit any of it: a child that shares the wake-up socket would write its own
 signals into the parent's loop. ``blocked`` keeps signals out of the moment between the fork and the

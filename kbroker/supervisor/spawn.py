@@ -1,8 +1,4 @@
-"""Forking.
-
-What happens between ``fork`` and a worker's ``run``, and the arbiter's ``System`` on the real
-machine.
-"""
+"""What happens between ``fork`` and a worker's ``run``, and the arbiter's real ``System``."""
 
 from __future__ import annotations
 

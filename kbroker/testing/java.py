@@ -1,4 +1,4 @@
-"""Where Java is, for tests that start a JVM."""
+"""Finds Java for tests that start a JVM."""
 
 from __future__ import annotations
 

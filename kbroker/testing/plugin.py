@@ -8,8 +8,7 @@
 
 ``kbroker_broker``
     One broker for all tests that ask for it, started with the first and stopped at the end of the
-    session. Tests that
-    share it use topic names of their own and leave its processes alone.
+    session. Tests that share it use topic names of their own and leave its processes alone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Waiting for something to become true, instead of sleeping and hoping."""
+"""Waits for a condition to become true, instead of sleeping and hoping."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
-"""The acceptor: accepts on every listener and hands each connection to the network process with the
-fewest.
+"""The acceptor: accepts on every listener, and picks the network process with fewest connections.
 
 Parses nothing. A connection costs one accept, one sendmsg and one close here, and one epoll wait
 for as many as arrive together. Listeners are bound and listening before any process starts, so
-clients that come early wait in the backlog; it is also where they wait while accepting pauses
-(limits, or no free descriptors), instead of being thrown out.
+clients that come early wait in the backlog. They also wait there while accepting pauses (limits, or
+no free descriptors), instead of being disconnected.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The lifecycle every child process shares: its loop, its mailbox, its timers, its end.
+"""The lifecycle that every child process shares: its loop, its mailbox, its timers, its end.
 
-A child is forked by the supervisor with everything in a ``ProcessContext``; ``Worker.run`` makes
-what may not exist before a fork (ZeroMQ context, epoll), loops, and returns the exit code. Loop
-order: wait for events, take messages, ``end_turn``, due timers. SIGTERM only sets a flag that the
+The supervisor forks a child with everything in a ``ProcessContext``. ``Worker.run`` makes what may
+not exist before a fork (ZeroMQ context, epoll), loops, and returns the exit code. Order in the
+loop: wait for events, take messages, ``end_turn``, due timers. SIGTERM only sets a flag that the
 loop reads.
 """
 

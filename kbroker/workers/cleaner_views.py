@@ -1,7 +1,7 @@
 """What the cleaner knows of the segments of each compacted log.
 
-Asked of the owning io worker again only when the slot's ``segment_version`` has changed, so that an
-idle broker's cleaner costs a look at the partition table.
+The owning io worker is asked again only when the slot's ``segment_version`` has changed, so on an
+idle broker the cleaner costs one look at the partition table.
 """
 
 from __future__ import annotations

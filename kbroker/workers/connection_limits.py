@@ -1,5 +1,4 @@
-"""Connection limits of the acceptor: how many there may be, in all and per address, and how fast
-they may come.
+"""Connection limits of the acceptor: how many in all and per address, and how many per second.
 
 Pure: counts and decides, touches no socket. Every number here is about accepted client connections.
 """

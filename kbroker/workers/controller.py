@@ -1,7 +1,7 @@
 """The controller process: owns the metadata store, decides about topics and configs, publishes.
 
-It does not lead anybody through its own restart: the others keep their image, and get the new
-controller's as soon as it has loaded.
+When it is restarted, the other processes keep their image until the new controller has loaded and
+sends them its own.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""The io worker: the one process that writes to the logs of its partitions (``slot %
-num.io.threads``).
+"""The io worker: the one process that writes to its partitions' logs (``slot % num.io.threads``).
 
-Appends are in ``_ext.produce_engine`` and the storage package; this module joins them with the
+Appends are in ``_ext.produce_engine`` and the storage package; this module connects them with the
 mailbox, the cluster image and the calls of the handlers. Nothing of a turn is answered before the
-slots it changed are published.
+slots that it changed are published.
 """
 
 from __future__ import annotations

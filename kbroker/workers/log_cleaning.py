@@ -1,8 +1,8 @@
-"""The cleaner's counterpart in an io worker: says what there is to compact, and swaps in what was.
+"""The cleaner's counterpart in an io worker: says what can be compacted, and swaps in the results.
 
 The cleaner reads sealed segments by itself; only the owner of a log changes its list of segments. A
-swap waits for nobody: the disk is made ready in the background, the exchange is renames within one
-turn of the loop.
+swap never blocks the loop: the files are made durable in the background, and the exchange is
+renames within one turn of the loop.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""The network process: clients' connections, every fetch, and the way of every produce to its io
-worker.
+"""The network process: clients' connections, every fetch, and the network side of every produce.
 
-The work on sockets is in ``_ext.net_loop``; this module joins it with the mailbox, the cluster
+The work on sockets is in ``_ext.net_loop``. This module connects it with the mailbox, the cluster
 image, the handlers of everything that is not hot, and the acceptor. It takes connections only once
 it has the image and every io worker has answered its hello (docs/architecture.md, "Mailboxes").
 """

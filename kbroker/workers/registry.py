@@ -1,8 +1,8 @@
-"""Every kind of child process: its class, how many there are, the order they start in. They stop in
-reverse order.
+"""Every kind of child process: its class, how many there are, and the order in which they start.
 
-To add a kind of process, add a row. Classes are imported by the supervisor before it forks, so that
-all processes share one copy of the code.
+To add a kind of process, add a row here and its place in ``STOP_ORDER`` of ``supervisor.arbiter``.
+The supervisor imports the classes before it forks, so that all processes share one copy of the
+code.
 """
 
 from __future__ import annotations

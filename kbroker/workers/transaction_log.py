@@ -1,8 +1,8 @@
 """The log side of transactions in an io worker: markers, and what a log remembers of producers.
 
-Coordinators of any io worker have their markers appended here by the owner of the partition. An
-answer is given after the slot is published, so that a coordinator which calls a transaction
-complete has readers see it so.
+Coordinators of any io worker have their markers appended here, by the owner of the partition. The
+answer is given after the slot is published: when a coordinator calls a transaction complete,
+readers see it so.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What kbroker has and Kafka has not."""
+"""Settings that kbroker has and Kafka does not."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """The state of a group in the classic protocol.
 
-Hard state (what the group's record holds) is the last generation that got its assignment: it comes
-about in ``load``. Everything that leads from one generation to the next is soft: members that join,
-who waits, the generation that has no assignment yet. A crash sets the group back to its record, and
-its members join again.
+Hard state (the content of the group's record) is the last generation that got its assignment; only
+``load`` sets it. Everything that leads from one generation to the next is soft: members that join,
+members that wait, a generation without an assignment yet. A crash sets the group back to its
+record, and its members join again.
 """
 
 from __future__ import annotations

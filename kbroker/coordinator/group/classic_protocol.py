@@ -1,8 +1,9 @@
 """JoinGroup, SyncGroup, Heartbeat and LeaveGroup: the requests of the classic group protocol.
 
-Of a group in the consumer protocol (KIP-848) these are served by ``machine.consumer``, which has
+For a group of the consumer protocol (KIP-848) they are passed on to ``machine.consumer``, which has
 ``classic_join``, ``classic_sync``, ``classic_heartbeat`` and ``classic_leave``, called as handlers
-are. Its way back is ``ClassicProtocol.adopt``, and ``release`` on the way there.
+are. A group that changes its protocol leaves through ``release`` and comes back through
+``ClassicProtocol.adopt``.
 """
 
 from __future__ import annotations

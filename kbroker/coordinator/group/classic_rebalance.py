@@ -1,9 +1,9 @@
 """How a group in the classic protocol gets from one generation to the next.
 
-A rebalance is *prepared*: members are told to join, and whoever waits for an assignment is sent
+A rebalance is *prepared*: members are told to join, and those that wait for an assignment are sent
 back. It is *completed* when all members have joined or the longest rebalance timeout has passed:
-they get the new generation, the leader also the list of members. The assignment that the leader
-sends makes it *stable*: only then is the generation written.
+the members get the new generation, and the leader also the list of members. The assignment that the
+leader sends makes the group *stable*: only then is the generation written.
 """
 
 from __future__ import annotations

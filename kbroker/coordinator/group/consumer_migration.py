@@ -1,9 +1,9 @@
-"""Groups move between the classic and the consumer protocol while they live (KIP-848).
+"""Groups move between the classic and the consumer protocol while they are in use (KIP-848).
 
-Up: a consumer joins a group of classic members with the consumer protocol. The members go on with
+Up: a consumer joins a group of classic members with the consumer protocol. The classic members keep
 what they have, as members that speak the classic protocol in a group of the new kind. Down: the
-last member that speaks the consumer protocol goes, or a classic one takes its place.
-``group.consumer.migration.policy`` says which way is open.
+last member that speaks the consumer protocol leaves, or a classic one takes its place.
+``group.consumer.migration.policy`` says which direction is allowed.
 """
 
 from __future__ import annotations

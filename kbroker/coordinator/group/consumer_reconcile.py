@@ -1,9 +1,9 @@
-"""How a member gets from what it has to what the target gives it.
+"""How a member gets from what it has to what the target assignment gives it.
 
-A member first gives up what it is not to have any more, and says so in a heartbeat; only then it
-goes on to the target's epoch and gets what is free. What others still hold it gets later, each
-partition when its holder has let go. So no partition ever has two owners, and no member stops
-consuming what it keeps. Source: KIP-848, "Reconciliation of the group".
+A member first gives up what it should no longer have, and says so in a heartbeat. Only then does it
+move to the target's epoch and get the partitions that are free. Partitions that other members still
+hold it gets later, each when its holder has released it. So no partition ever has two owners, and
+no member stops consuming what it keeps. Source: KIP-848, "Reconciliation of the group".
 """
 
 from __future__ import annotations

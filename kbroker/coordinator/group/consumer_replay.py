@@ -1,8 +1,8 @@
 """Records of consumer groups, replayed into the groups of a machine.
 
 Tolerant on purpose: a compacted log holds the last record of each key in the order they were
-written, so a record may come without the one it followed. What does not fit replaces what is
-there, and a tombstone for what is not there does nothing.
+written, so a record may come without one that preceded it. A record that does not fit replaces what
+is there, and a tombstone for something that does not exist does nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""One change of a consumer group in the making: what it will be, and the records for that.
+"""One pending change of a consumer group: what the group will be, and the records for that.
 
-A heartbeat or a join makes at most one new group epoch, and computes the target at once. Nothing
-of the group itself is changed here: replay does that with the records.
+A heartbeat or a join makes at most one new group epoch, and computes the target at once. The group
+itself is not changed here: that happens when the records are replayed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the coordinator reads, and writes, of what consumers exchange in the classic protocol."""
+"""Decodes and encodes what consumers exchange in the classic protocol, as far as needed here."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """OffsetCommit (8) and TxnOffsetCommit (28), except for version 0 of the first.
 
-COMPAT: version 0 keeps its offsets in the metadata store; the network process sees to that
-(``coordinator.offsets.stored``). One that comes here is treated as version 1 without a member.
+COMPAT: the offsets of version 0 are in the metadata store, and network processes handle it
+(``handlers.stored_offsets``). A request of version 0 that comes here is treated like version 1
+without a member.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Offsets that are deleted: by OffsetDelete (47), with their group, or with their topic.
+"""Deletes offsets: by OffsetDelete (47), with their group, or with their topic.
 
-A group or topic may have more offsets than one operation writes tombstones for. The rest is deleted
-by a timer, and only as far as it was committed before the deletion began.
+A group or topic may have more offsets than one operation can write tombstones for. A timer deletes
+the rest, but only what was committed before the deletion began.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""Offsets whose time is over (KIP-211), and groups of which nothing is left.
+"""Expires offsets (KIP-211), and removes groups of which nothing is left.
 
-Every ``offsets.retention.check.interval.ms`` all groups are looked at, a few in each operation. An
-offset goes when ``offsets.retention.minutes`` have passed since
+Every ``offsets.retention.check.interval.ms`` all groups are checked, a few in each operation. An
+offset expires when ``offsets.retention.minutes`` have passed since
 
 - its group became empty; or since it was committed, if that moment is not known;
 - it was committed, for a group without members of its own, and for a topic that no member of a
   stable group of consumers subscribes to.
 
-In other groups none goes, nor one that an open transaction is about to replace. An offset that was
-committed with a retention time of its own (OffsetCommit 2 to 4) goes by that.
+In other groups no offset expires, nor does one that an open transaction is about to replace. An
+offset that was committed with a retention time of its own (OffsetCommit 2 to 4) expires by that.
 """
 
 from __future__ import annotations

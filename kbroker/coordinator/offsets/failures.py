@@ -1,6 +1,6 @@
-"""Answers in which everything that was asked has failed with one error.
+"""Answers in which every part of the request has failed with the same error.
 
-Used by the handlers here, and by network processes for errors of the way to the coordinator.
+Used by the handlers here, and by network processes for errors on the way to the coordinator.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """TxnOffsetCommit, verified with the transaction coordinator first (KIP-890).
 
-The first commit of a transaction in this partition asks whether the partition is part of it; from
-version 5 on the question makes it one. A marker that comes between the question and the write ends
-that transaction, so the answer no longer counts.
+Before the first commit of a transaction in this partition, the coordinator is asked whether the
+partition is part of the transaction; from version 5 on the question adds it. A marker between the
+question and the write ends that transaction, so the answer no longer counts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""From the decision over a transaction to its completion: PREPARE record, markers, COMPLETE record.
+"""From the decision about a transaction to its end: PREPARE record, markers, COMPLETE record.
 
-Whatever fails is tried again until it succeeds, by the coordinator that loads the partition next if
-need be. Only that a partition was deleted lets the transaction complete without its marker.
+Whatever fails is tried again until it succeeds, if necessary by the coordinator that loads the
+partition next. Only the deletion of a partition lets the transaction complete without its marker.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Endings:
         return topic.partitions[self._host.partition].leader_epoch if topic else 0
 
     def _is_over(self, transactional_id: str, marker: Marker) -> bool:
-        """Somebody else has completed it, or will: this machine is none any more."""
+        """Somebody else has completed it, or will: this machine no longer serves."""
         txn = self._machine.transactions.get(transactional_id)
         return (
             self._machine.is_closed
@@ -165,6 +165,6 @@ class Endings:
             self._host.count(TRANSACTIONS_HANGING)
 
     def close(self) -> None:
-        """The machine is none any more."""
+        """The machine no longer serves."""
         self._host.count(TRANSACTIONS_HANGING, -len(self._hanging))
         self._hanging.clear()

@@ -1,5 +1,6 @@
-"""What time does to transactional ids: transactions past their timeout are aborted, ids nobody
-used for long are forgotten.
+"""Timeouts of transactional ids.
+
+Transactions past their timeout are aborted; ids that nobody has used for long are forgotten.
 """
 
 from __future__ import annotations

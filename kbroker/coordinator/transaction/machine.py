@@ -1,8 +1,8 @@
 """The state machine of one partition of ``__transaction_state``: its transactional ids.
 
-A transaction ends in three steps, and goes on from the last one written after any crash:
-a PREPARE record (decided: now the client is answered), the markers in its partitions, a COMPLETE
-record. Until then its producer begins nothing new: such a request waits a moment, then it is told
+A transaction ends in three steps: a PREPARE record (the decision; now the client is answered), the
+markers in its partitions, a COMPLETE record. After a crash it continues from the last step that was
+written. Until the end its producer begins nothing new: such a request waits a moment, then gets
 CONCURRENT_TRANSACTIONS.
 """
 

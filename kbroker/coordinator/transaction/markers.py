@@ -1,8 +1,8 @@
-"""Commit and abort markers on their way to the partitions of a transaction.
+"""Sends commit and abort markers to the partitions of a transaction.
 
-The io worker that owns a partition appends its marker (operation ``write_markers``). One call goes
-to each of them; it holds every marker that the worker has to write. Writing one again does no harm:
-until its transaction is complete no other one begins.
+The io worker that owns a partition appends its marker (operation ``write_markers``). Each of them
+gets one call with all markers that it has to write. Writing a marker again does no harm: until its
+transaction is complete no other one begins.
 """
 
 from __future__ import annotations

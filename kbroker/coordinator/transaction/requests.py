@@ -1,4 +1,4 @@
-"""Requests and responses of the transaction APIs, taken apart and put together."""
+"""Requests of the transaction APIs: checked, taken apart, and answered."""
 
 from __future__ import annotations
 

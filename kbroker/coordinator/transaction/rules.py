@@ -1,6 +1,7 @@
 """Who may do what to a transaction, as error codes; nothing here changes anything.
 
-CONCURRENT_TRANSACTIONS always means: right, but the last transaction is still being ended.
+CONCURRENT_TRANSACTIONS always means: the request is right, but the last transaction is still being
+ended.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""One transactional id as its records tell it, and the records that move it on.
+"""One transactional id as its records describe it, and the records that change it.
 
-Hard fields come from records alone (``apply``). The functions below decide nothing: they say what
+Hard fields come from records alone (``apply``). The functions below decide nothing: they say which
 record each step writes, given that it is allowed. Epochs and producer ids follow Kafka's second
-transaction protocol (KIP-890): ending a transaction raises the epoch, and where no epoch is left
-the next producer id is carried along in the PREPARE record and taken over by the COMPLETE record.
+transaction protocol (KIP-890): ending a transaction raises the epoch. Where no epoch is left, the
+PREPARE record carries the next producer id, and the COMPLETE record takes it over.
 """
 
 from __future__ import annotations

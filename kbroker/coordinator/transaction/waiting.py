@@ -1,7 +1,7 @@
-"""Requests that came while the last transaction of their id is being ended.
+"""Requests that arrive while the last transaction of their id is still being ended.
 
-That takes a few milliseconds as a rule, and clients wait longer than that before they ask again.
-So a request is held for a moment, and served as soon as it can be.
+Ending it usually takes a few milliseconds, and clients wait longer than that before they ask again.
+So a request is held for a moment, and served as soon as possible.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Server-side assignors of the consumer protocol (KIP-848): who of a group gets which partition.
+"""Server-side assignors of the consumer protocol (KIP-848): which member gets which partition.
 
 An assignor is a pure function of its input: the same members, subscriptions and previous
-assignment give the same result in every process, whatever order they come in. Racks are not
-looked at, as in Kafka 4.3, whose assignors do not either.
+assignment give the same result in every process, whatever their order. Racks are ignored, as by the
+assignors of Kafka 4.3.
 """
 
 from __future__ import annotations

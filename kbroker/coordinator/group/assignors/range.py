@@ -1,7 +1,7 @@
-"""The ``range`` assignor: of each topic, every subscriber gets one stretch of partitions.
+"""The ``range`` assignor: of each topic, every subscriber gets one contiguous range of partitions.
 
-Subscribers stand in the same order for each topic, so that topics of equal size which all members
-subscribe to are assigned alike. It is not sticky but for that order.
+Subscribers have the same order for each topic, so topics of equal size to which all members
+subscribe are assigned alike. Apart from that order it is not sticky.
 """
 
 from __future__ import annotations
