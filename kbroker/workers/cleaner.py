@@ -87,8 +87,8 @@ class CleanerWorker(Worker):
         self.add_reader(self.threads.fd, self.threads.collect)
         self._compacted: list[CompactedLog] | None = None
         self._passes: dict[TopicPartition, CleanerPass] = {}
-        self._lanes: set[int] = set()
-        # Logs set aside, with the dirty bytes in each; those to be looked at again at a time.
+        self._loops: set[int] = set()  # numbers of the threads that have a cleaning loop
+        # Logs set aside, with the dirty bytes in each; logs to be looked at again, with the time.
         self._uncleanable: dict[TopicPartition, int] = {}
         self._postponed: dict[TopicPartition, int] = {}
         self._last_stats: dict[int, CleaningStats] = {}
@@ -101,7 +101,7 @@ class CleanerWorker(Worker):
         self.image.apply(snapshot)
         self.take_settings()
         self.ready()
-        self.start_lanes()
+        self.start_loops()
 
     def io_worker(self, slot: int) -> Address:
         return self.io_workers[slot % len(self.io_workers)]
@@ -114,7 +114,7 @@ class CleanerWorker(Worker):
         if "broker_config" in delta:
             self.take_settings()
             self._uncleanable.clear()
-            self.start_lanes()
+            self.start_loops()
         for name, (old, new) in changed.items():
             if old is None:
                 continue
@@ -130,7 +130,7 @@ class CleanerWorker(Worker):
         self._compacted = None
 
     def _forget(self, keys: Any) -> None:
-        """What was decided about these logs may not hold any more; passes under way are ended."""
+        """What was decided about these logs may no longer hold; passes under way are ended."""
         for key in keys:
             self._uncleanable.pop(key, None)
             self._postponed.pop(key, None)
@@ -160,28 +160,28 @@ class CleanerWorker(Worker):
 
     # -- choosing --
 
-    def start_lanes(self) -> None:
-        """One for each of ``log.cleaner.threads``; a lane too many ends by itself."""
-        for number in range(self.config["log.cleaner.threads"]):
-            if number not in self._lanes:
-                self._lanes.add(number)
-                run(self.lane(number)).then(raise_failure)
+    def start_loops(self) -> None:
+        """One cleaning loop for each of ``log.cleaner.threads``; a surplus one ends by itself."""
+        for thread in range(self.config["log.cleaner.threads"]):
+            if thread not in self._loops:
+                self._loops.add(thread)
+                run(self.cleaning_loop(thread)).then(raise_failure)
 
-    async def lane(self, number: int) -> None:
-        while number < self.config["log.cleaner.threads"]:
-            if not await self.clean_dirtiest(number):
+    async def cleaning_loop(self, thread: int) -> None:
+        while thread < self.config["log.cleaner.threads"]:
+            if not await self.clean_dirtiest(thread):
                 await self.rpc.sleep(max(1, self.config["log.cleaner.backoff.ms"]))
-        self._lanes.discard(number)
-        self._last_stats.pop(number, None)
+        self._loops.discard(thread)
+        self._last_stats.pop(thread, None)
 
-    async def clean_dirtiest(self, lane: int) -> bool:
+    async def clean_dirtiest(self, thread: int) -> bool:
         """Compact the log that needs it most; False when none does, or it did not work out."""
         self._last_run_ms = now_ms()
         chosen = await self.choose()
         if chosen is None:
             return False
         entry, view, section = chosen
-        work = CleanerPass(self, entry, view, section, lane)
+        work = CleanerPass(self, entry, view, section, thread)
         self._passes[entry.key] = work
         try:
             stats = await work.run()
@@ -195,7 +195,7 @@ class CleanerWorker(Worker):
         finally:
             del self._passes[entry.key]
             self.views.drop(entry.slot)
-        self._record(lane, stats)
+        self._record(thread, stats)
         return True
 
     async def choose(self) -> tuple[CompactedLog, LogView, DirtyRange] | None:
@@ -237,7 +237,7 @@ class CleanerWorker(Worker):
         return found
 
     def _may_use_clock(self) -> bool:
-        """Tombstones go by the wall clock, and what min.compaction.lag.ms protects."""
+        """Whether tombstones and min.compaction.lag.ms may be judged by the wall clock."""
         trusted = self._clock_guard.is_trusted(CONFIRMED_MS)
         if not trusted and not self._waits_for_clock:
             log.warning(
@@ -263,8 +263,8 @@ class CleanerWorker(Worker):
             error,
         )
 
-    def _record(self, lane: int, stats: CleaningStats) -> None:
-        self._last_stats[lane] = stats
+    def _record(self, thread: int, stats: CleaningStats) -> None:
+        self._last_stats[thread] = stats
         counters, latest = self.counters, self._last_stats.values()
         counters.add(catalog.CLEANER_RUNS)
         counters.add(catalog.CLEANER_BYTES_READ, stats.bytes_read + stats.index_bytes)
@@ -277,8 +277,8 @@ class CleanerWorker(Worker):
         counters.set(catalog.CLEANER_RECOPY, 100 * written // read)
         counters.set(catalog.CLEANER_MAX_TIME, int(max(entry.total_s for entry in latest)))
 
-    def in_thread(self, lane: int, function: Any, *args: Any) -> Pending:
-        return self.threads.run(lane, partial(function, *args))
+    def in_thread(self, thread: int, function: Any, *args: Any) -> Pending:
+        return self.threads.run(thread, partial(function, *args))
 
     def tick(self, now: int) -> None:
         counters = self.counters

@@ -54,13 +54,13 @@ class CleanerPass:
         entry: CompactedLog,
         view: LogView,
         section: DirtyRange,
-        lane: int,
+        thread: int,
     ) -> None:
         self._worker = worker
         self._entry = entry
         self._view = view
         self._section = section
-        self._lane = lane
+        self._thread = thread
         self._name = partition_dir_name(*entry.key)
         self.cancelled = False
 
@@ -91,7 +91,7 @@ class CleanerPass:
         log.info(
             "%s: compacting up to %d, dirty from %d", self._name, section.end, section.first_dirty
         )
-        job, end = await worker.in_thread(self._lane, self._begin)
+        job, end = await worker.in_thread(self._thread, self._begin)
         groups = group_segments(
             view.with_index_sizes(),
             min(end, section.end),
@@ -145,14 +145,16 @@ class CleanerPass:
         worker, slot = self._worker, self._entry.slot
         active = await worker.rpc.call(worker.io_worker(slot), "active_producers", slot=slot)
         producers = {producer_id: (offset, epoch) for producer_id, offset, epoch in active}
-        cleaned = await worker.in_thread(self._lane, job.clean_group, group, producers)
+        cleaned = await worker.in_thread(self._thread, job.clean_group, group, producers)
         if not cleaned.changed:
             return
         try:
             self._ensure_wanted()
             await self._swap(group, cleaned)
         except BaseException:
-            await worker.in_thread(self._lane, remove_cleaned, self._view.path, cleaned.base_offset)
+            await worker.in_thread(
+                self._thread, remove_cleaned, self._view.path, cleaned.base_offset
+            )
             raise
 
     async def _swap(self, group: list[CleanableSegment], cleaned: CleanedGroup) -> None:
