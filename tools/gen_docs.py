@@ -39,10 +39,10 @@ _METRICS_HEAD = """\
 
 <!-- Written by tools/gen_docs.py from kbroker/metrics/catalog.py; change it there. -->
 
-`http://<metrics.host>:<metrics.port>/metrics` has these in Prometheus's text format, each with a
-`process` label (`network-0`, `io-1`, ...); add them up for the broker. A value that is 0 is left
-out. Counters never go back while the broker runs, also when a process is restarted.
-`kbroker_process_up` is 1 for each process that serves.
+`http://<metrics.host>:<metrics.port>/metrics` serves these in Prometheus's text format. Each value
+has a `process` label (`network-0`, `io-1`, ...); the broker's value is the sum over its processes.
+Values of 0 are left out. Counters never go back while the broker runs, even when a process is
+restarted. `kbroker_process_up` is 1 for each process that serves.
 
 | Metric | Kind | Label | Meaning |
 | --- | --- | --- | --- |"""
@@ -55,24 +55,26 @@ _CONFIGURATION_HEAD = """\
 
 <!-- Written by tools/gen_docs.py from kbroker/config; change it there. -->
 
-A broker reads one file in Java's `.properties` format, `config/server.properties` unless `-c` names
-another. Names and meanings are Apache Kafka's, so a `server.properties` of Kafka works unchanged:
+A broker reads one file in Java's `.properties` format, which `-c` names; without `-c` it starts
+with the defaults. `make run` uses `config/server.properties`. Names and meanings are Apache
+Kafka's, so a `server.properties` of Kafka works unchanged:
 
 - A setting that does not exist is ignored, with a warning that names the nearest one that does.
 - A value that is not allowed stops the start, with the setting, the value and what is allowed.
 - `--override key=value` on the command line wins over the file; settings changed by a client
   (AlterConfigs) win over both.
 
-**State.** *built*: it does what it says. *later*: accepted, but its feature is not built yet.
-*no effect*: accepted because Kafka has it, but there is nothing here it could change. The start
-prints a warning for each setting of the last two kinds that is not at its default.
+**State.** *built*: the setting does what it says. *later*: it is accepted, but its feature is not
+built yet. *no effect*: it is accepted because Kafka has it, but there is nothing here it could
+change. The start prints a warning for each setting of the last two kinds that is not at its
+default.
 
-**Changes.** *read-only*: with a restart. *cluster-wide*: while the broker runs, for one broker or
-for all, by a client or by SIGHUP after editing the file. *per-broker*: likewise, but for one broker
-only.
+**Changes.** *read-only*: a change needs a restart. *cluster-wide*: it can be changed while the
+broker runs, for one broker or for all, by a client or by SIGHUP after editing the file.
+*per-broker*: the same, but for one broker only.
 
-**Types.** INT, LONG and SHORT are whole numbers of 32, 64 and 16 bits, LIST is separated by commas,
-PASSWORD is never shown. A default of *no bound* is the type's largest number.
+**Types.** INT, LONG and SHORT are whole numbers of 32, 64 and 16 bits. A LIST is separated by
+commas. A PASSWORD is never shown. A default of *no bound* is the type's largest number.
 """
 
 

@@ -51,7 +51,7 @@ RESPONSE_BYTES = _row("kbroker_response_bytes_total", COUNTER, "Bytes sent to cl
 INVALID_REQUESTS = _row(
     "kbroker_invalid_requests_total",
     COUNTER,
-    "Connections closed for something that is no request.",
+    "Connections closed because what they sent was no valid request.",
 )
 
 # -- connections
@@ -63,12 +63,12 @@ CONNECTIONS_CLOSED = _row("kbroker_connections_closed_total", COUNTER, "Connecti
 CONNECTIONS_REFUSED = _row(
     "kbroker_connections_refused_total",
     COUNTER,
-    "Connections closed at once for a connection limit.",
+    "Connections closed at once because of a connection limit.",
 )
 ACCEPT_PAUSES = _row(
     "kbroker_accept_pauses_total",
     COUNTER,
-    "Times accepting paused: limits, or no free descriptors.",
+    "Times that accepting paused, for a limit or for lack of free descriptors.",
 )
 
 # -- produce and fetch
@@ -80,7 +80,9 @@ PRODUCE_FAILURES = _row(
 FETCH_PARKED = _row("kbroker_fetches_waited_total", COUNTER, "Fetches that waited for data.")
 ARENA_USED = _row("kbroker_request_arena_used_bytes", GAUGE, "Request arena bytes in use.")
 ARENA_FULL = _row(
-    "kbroker_request_arena_full_total", COUNTER, "Times a socket was left unread for a full arena."
+    "kbroker_request_arena_full_total",
+    COUNTER,
+    "Times a socket was left unread because the request arena was full.",
 )
 
 # -- storage, in io workers
@@ -94,8 +96,9 @@ TRANSACTIONS_OPEN = _row(
 TRANSACTIONS_HANGING = _row(
     "kbroker_transactions_hanging",
     GAUGE,
-    "Transactions whose markers could not all be written for ten seconds or more, and those open "
-    "in a partition for longer than any timeout and five minutes: nobody will end them.",
+    "Transactions that need attention: some markers could not be written for ten seconds or more, "
+    "or the transaction has been open in a partition for longer than any timeout and five minutes, "
+    "so that nobody will end it.",
 )
 TRANSACTIONS_COMMITTED = _row(
     "kbroker_transactions_committed_total", COUNTER, "Transactions committed."
@@ -117,7 +120,9 @@ COORDINATOR_LOADS = _row(
     "kbroker_coordinator_loads_total", COUNTER, "Partitions of internal topics read completely."
 )
 COORDINATOR_LOAD_TIME = _row(
-    "kbroker_coordinator_load_microseconds_total", COUNTER, "Microseconds that this took."
+    "kbroker_coordinator_load_microseconds_total",
+    COUNTER,
+    "Microseconds spent reading partitions of internal topics.",
 )
 CLASSIC_GROUPS_EMPTY = _row(
     "kbroker_classic_groups_empty", GAUGE, "Groups of the classic protocol without members."
@@ -135,7 +140,7 @@ CLASSIC_GROUPS_COMPLETING = _row(
 CLASSIC_GROUPS_STABLE = _row(
     "kbroker_classic_groups_stable",
     GAUGE,
-    "Groups of the classic protocol that have what they need.",
+    "Groups of the classic protocol whose members have their assignment.",
 )
 CLASSIC_REBALANCES = _row(
     "kbroker_classic_group_rebalances_total",
@@ -148,17 +153,17 @@ CONSUMER_GROUPS_EMPTY = _row(
 CONSUMER_GROUPS_ASSIGNING = _row(
     "kbroker_consumer_groups_assigning",
     GAUGE,
-    "Groups of the consumer protocol that are to get a new target assignment.",
+    "Groups of the consumer protocol that wait for a new target assignment.",
 )
 CONSUMER_GROUPS_RECONCILING = _row(
     "kbroker_consumer_groups_reconciling",
     GAUGE,
-    "Groups of the consumer protocol with members that do not have yet what they are to have.",
+    "Groups of the consumer protocol with members that have not reached their target assignment.",
 )
 CONSUMER_GROUPS_STABLE = _row(
     "kbroker_consumer_groups_stable",
     GAUGE,
-    "Groups of the consumer protocol whose members have what they are to have.",
+    "Groups of the consumer protocol whose members all have their target assignment.",
 )
 CONSUMER_REBALANCES = _row(
     "kbroker_consumer_group_rebalances_total",
@@ -170,16 +175,14 @@ OFFSET_COMMITS = _row("kbroker_offset_commits_total", COUNTER, "Offsets committe
 OFFSET_COMMIT_REQUESTS = _row(
     "kbroker_offset_commit_requests_total",
     COUNTER,
-    "Requests to commit offsets that were answered, also those of transactions.",
+    "Requests to commit offsets that were answered, including those of transactions.",
 )
 OFFSET_COMMIT_TIME = _row(
     "kbroker_offset_commit_microseconds_total",
     COUNTER,
-    "Microseconds that coordinators took for them, until their records were committed.",
+    "Microseconds from taking those requests to the commit of their records.",
 )
-OFFSETS_EXPIRED = _row(
-    "kbroker_offsets_expired_total", COUNTER, "Committed offsets removed when their time was over."
-)
+OFFSETS_EXPIRED = _row("kbroker_offsets_expired_total", COUNTER, "Committed offsets that expired.")
 
 # -- compaction, in the cleaner
 CLEANER_MAX_DIRTY = _row(
@@ -196,20 +199,24 @@ CLEANER_UNCLEANABLE = _row(
     "Partitions that cannot be compacted and are left alone.",
 )
 CLEANER_UNCLEANABLE_BYTES = _row(
-    "kbroker_log_cleaner_uncleanable_bytes", GAUGE, "Dirty bytes of those partitions."
+    "kbroker_log_cleaner_uncleanable_bytes",
+    GAUGE,
+    "Dirty bytes of the partitions that cannot be compacted.",
 )
 CLEANER_BUFFER = _row(
     "kbroker_log_cleaner_max_buffer_utilization_percent",
     GAUGE,
-    "How full the map of keys was in the last runs, the fullest of them.",
+    "How full the map of keys was in the last run of each thread; the fullest of them.",
 )
 CLEANER_RECOPY = _row(
     "kbroker_log_cleaner_recopy_percent",
     GAUGE,
-    "Bytes written in the last runs, as a share of those read.",
+    "Bytes written in the last run of each thread, as a share of the bytes read.",
 )
 CLEANER_MAX_TIME = _row(
-    "kbroker_log_cleaner_max_clean_time_seconds", GAUGE, "The longest of the last runs."
+    "kbroker_log_cleaner_max_clean_time_seconds",
+    GAUGE,
+    "Duration of the last run of each thread; the longest of them.",
 )
 CLEANER_MAX_DELAY = _row(
     "kbroker_log_cleaner_max_compaction_delay_seconds",
@@ -226,7 +233,9 @@ CLEANER_BYTES_WRITTEN = _row(
 
 # -- between processes
 MESSAGES_DROPPED = _row(
-    "kbroker_messages_dropped_total", COUNTER, "Messages dropped for an incarnation that is gone."
+    "kbroker_messages_dropped_total",
+    COUNTER,
+    "Messages between processes dropped because one of the two was restarted.",
 )
 PROCESS_RESTARTS = _row(
     "kbroker_process_restarts_total", COUNTER, "Processes restarted by the supervisor."
