@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Repeat the fault tests with fresh seeds until one fails, or for a while.
 
     tools/crash_loop.py                     all of tests/fault, until a failure

@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """The exams of storage: what disks, power cuts and kills may do to a broker, at three sizes.
 
     tools/exam.py                      what there is
