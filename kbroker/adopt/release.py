@@ -16,7 +16,6 @@ from kbroker.storage.files import sync_directory
 from kbroker.storage.log_dir import scan_futures
 
 KRAFT, ZOOKEEPER = "kafka-3.9", "kafka-2.7"
-TARGETS = (KRAFT, ZOOKEEPER)
 
 Say = Callable[[str], None]
 

@@ -378,39 +378,6 @@ class Cluster:
             except ClientError as error:
                 retry.pause(error)
 
-    def call_leader(
-        self,
-        topic: str,
-        partition: int,
-        build: Callable[[Topic, int], Message],
-        error_of: Callable[[Any], tuple[int, str | None]],
-        *,
-        what: str = "",
-        deadline: float | None = None,
-        at_most: int | None = None,
-    ) -> Any:
-        """Ask the leader of a partition until it answers without a passing error.
-
-        build: makes the request, from the topic and the partition. error_of: the answer's error
-        code (0: none) and message. Raises RefusedError for errors that stay.
-        """
-        retry = self.retry(what or f"the leader of {topic}-{partition}", deadline)
-        while True:
-            try:
-                known, leader = self.leader(topic, partition, retry)
-                connection = self.connection(leader, retry)
-                request = build(known, partition)
-                answer = connection.call(request, retry.step(self.request_timeout), at_most=at_most)
-                code, message = error_of(answer)
-                if not code:
-                    return answer
-                self.forget_topic(topic)
-                raise RefusedError(code, f"{retry.what} ({topic}-{partition})", message)
-            except ClientError as error:
-                if isinstance(error, ConnectionLost | Timeout):
-                    self.forget_topic(topic)
-                retry.pause(error)
-
     # -- coordinators
 
     def coordinator(self, key: str, kind: int, retry: Retry) -> int:

@@ -126,15 +126,6 @@ class BrokerConfig:
         static = self._layers[0][1]
         return BrokerConfig(static, dynamic_default=default, dynamic_broker=broker)
 
-    def overridden(self) -> list[tuple[str, str]]:
-        """(name, text) of each setting that differs from its default, secrets hidden, in order."""
-        shown = []
-        for name, text in self._properties.items():
-            key = BROKER_KEYS[name]
-            if self._values[name] != key.default_value():
-                shown.append((name, "(hidden)" if key.sensitive else text))
-        return shown
-
     # -- what follows from several settings --------------------------------------------------
 
     @property
@@ -166,21 +157,6 @@ class BrokerConfig:
     def advertised_listeners(self) -> list[Listener]:
         """What clients are told; empty means the address each of them reached."""
         return _listeners.advertised_listeners(self._values, self.listeners)
-
-    @property
-    def log_retention_ms(self) -> int:
-        """Age at which data is deleted by default; -1 for never."""
-        return int(self.topic_defaults["retention.ms"])
-
-    @property
-    def log_roll_ms(self) -> int:
-        """Age at which a segment is rolled by default."""
-        return int(self.topic_defaults["segment.ms"])
-
-    @property
-    def log_roll_jitter_ms(self) -> int:
-        """Most that is taken off that age at random by default."""
-        return int(self.topic_defaults["segment.jitter.ms"])
 
     @property
     def log_flush_interval_ms(self) -> int:

@@ -30,7 +30,6 @@ FIRST_VERSIONS = {
 }
 NO_OFFSET = NO_TIMESTAMP = NO_EPOCH = -1
 READ_COMMITTED = 1
-NO_REPLICA = -1  # replica id of a consumer
 
 
 class Lookup(NamedTuple):

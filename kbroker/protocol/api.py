@@ -134,18 +134,6 @@ def find(key: int) -> ApiKey | None:
     return _BY_KEY.get(key)
 
 
-def is_supported(key: int, version: int) -> bool:
-    """Whether the codec knows this version of this API."""
-    api = _BY_KEY.get(key)
-    return api is not None and api.versions[0] <= version <= api.versions[1]
-
-
-def is_flexible(key: int, version: int) -> bool:
-    """Whether this version has compact lengths and tagged fields; False for unknown keys."""
-    api = _BY_KEY.get(key)
-    return api is not None and version >= api.first_flexible
-
-
 def request_class(key: int) -> type[Message]:
     """Return the class of the API's request, imported on first use. KeyError if unknown."""
     return _classes.get((key, "Request")) or _import_class(key, "Request")

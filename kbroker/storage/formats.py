@@ -46,8 +46,6 @@ CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 OFFSET_DIGITS = 20
 BATCH_HEADER_BYTES = 61
 CODEC_MASK = 0x07
-TRANSACTIONAL_BIT = 0x10
-CONTROL_BIT = 0x20
 NO_TIMESTAMP = -1
 # Of an offset or a time: behind every one there can be.
 LARGEST = (1 << 63) - 1

@@ -25,10 +25,6 @@ CONFIG = {
 STEPS_MAX = 40
 
 
-class Crash(Exception):
-    """The test ends the compaction at this step."""
-
-
 def limits(**changes: Any) -> Limits:
     defaults = Limits(
         map_bytes=1 << 20,

@@ -167,11 +167,12 @@ def test_broker_settings_reach_everybody_and_count_for_new_topics(harness):
         assert image.broker_config["default"] == {"log.retention.ms": "77000"}
         assert image.broker_config["0"] == {"log.retention.ms": "88000"}
         config = effective_config(harness.context.config, image.broker_config, 0)
-        assert config.log_retention_ms == 88000
+        assert config.topic_defaults["retention.ms"] == 88000
         restart(harness)
     assert alter(harness, of_broker("0")) == [(0, None)]
     layers = harness.peers[NETWORK].image.broker_config
-    assert effective_config(harness.context.config, layers, 0).log_retention_ms == 77000
+    config = effective_config(harness.context.config, layers, 0)
+    assert config.topic_defaults["retention.ms"] == 77000
 
 
 def test_sighup_publishes_what_may_change_and_survives_kill_9(harness):
@@ -181,7 +182,7 @@ def test_sighup_publishes_what_may_change_and_survives_kill_9(harness):
     for _ in range(2):
         layers = harness.peers[NETWORK].image.broker_config
         config = effective_config(harness.context.config, layers, 0)
-        assert config.log_retention_ms == 1234
+        assert config.topic_defaults["retention.ms"] == 1234
         assert config["num.network.threads"] == harness.context.config["num.network.threads"]
         restart(harness)
 

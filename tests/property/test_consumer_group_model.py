@@ -16,6 +16,7 @@ from collections.abc import Callable
 
 import pytest
 
+from kbroker.coordinator.group.consumer_group import subscribed_names
 from kbroker.errors import ErrorCode, WireError
 from tests.doubles.consumer_member import FakeConsumer, describe, make_host, settle
 
@@ -249,13 +250,13 @@ class Life:
         topics = self.host.image.topics
         wanted = set()
         for member in group.members.values():
-            for name in group.topics_of(member) & topics.keys():
+            for name in subscribed_names(member, group.resolved) & topics.keys():
                 wanted |= {(topics[name].topic_id, p) for p in range(len(topics[name].partitions))}
         owned = {partition: member for member in self.members for partition in member.owned}
         assert owned.keys() == wanted, "partitions without an owner"
         for (topic_id, _), owner in owned.items():
             name = self.host.image.topics_by_id[topic_id].name
-            assert name in group.topics_of(group.members[owner.member_id])
+            assert name in subscribed_names(group.members[owner.member_id], group.resolved)
         written = len(self.host.written)
         settle(*self.members, rounds=2)
         assert len(self.host.written) == written, "it writes though nothing happens"

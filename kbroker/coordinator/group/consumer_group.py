@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from kbroker.coordinator.group import consumer_records as records
@@ -33,6 +33,14 @@ class ResolvedRegex(NamedTuple):
     topics: frozenset[str]
     version: int
     wall_ms: int
+
+
+def subscribed_names(member: Member, resolved: Mapping[str, ResolvedRegex]) -> frozenset[str]:
+    """Names of the topics a member subscribes to, by name or by pattern."""
+    matched = resolved.get(member.regex) if member.regex else None
+    if matched is None:
+        return member.topics
+    return member.topics | matched.topics if member.topics else matched.topics
 
 
 class ConsumerGroup(Group):
@@ -203,15 +211,6 @@ class ConsumerGroup(Group):
         """Whether nobody but these has the partition."""
         owner = self.owners.get(topic_id, {}).get(partition)
         return owner is None or owner in member_ids
-
-    def topics_of(self, member: Member) -> frozenset[str]:
-        """Names of the topics a member subscribes to, by name or by pattern."""
-        if not member.regex:
-            return member.topics
-        resolved = self.resolved.get(member.regex)
-        if resolved is None:
-            return member.topics
-        return member.topics | resolved.topics if member.topics else resolved.topics
 
     def waits_for_others(self, member: Member) -> bool:
         """Whether a partition that the member is to get is still another's."""

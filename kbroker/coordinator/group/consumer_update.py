@@ -12,7 +12,11 @@ from typing import TYPE_CHECKING, Any
 from kbroker.config.group_config import ASSIGNMENT_INTERVAL_MS, value_of
 from kbroker.coordinator.group import assignors, consumer_records, consumer_regex
 from kbroker.coordinator.group.assignors import Assignment, MemberSpec
-from kbroker.coordinator.group.consumer_group import ConsumerGroup, ResolvedRegex
+from kbroker.coordinator.group.consumer_group import (
+    ConsumerGroup,
+    ResolvedRegex,
+    subscribed_names,
+)
 from kbroker.coordinator.group.consumer_member import Member
 from kbroker.coordinator.group.consumer_reconcile import reconcile
 from kbroker.errors import ErrorCode, WireError
@@ -185,7 +189,7 @@ class Update:
         ids: dict[frozenset[str], frozenset[bytes]] = {}
         specs = {}
         for member_id, one in members.items():
-            names = self._topics_of(one)
+            names = subscribed_names(one, self.resolved)
             subscribed = ids.get(names)
             if subscribed is None:
                 subscribed = ids[names] = self._topic_ids(names)
@@ -224,12 +228,6 @@ class Update:
             counts[self.member.server_assignor] = counts.get(self.member.server_assignor, 0) + 1
         return preferred_assignor(self.host, counts)
 
-    def _topics_of(self, member: Member) -> frozenset[str]:
-        resolved = self.resolved.get(member.regex) if member.regex else None
-        if resolved is None:
-            return member.topics
-        return member.topics | resolved.topics if member.topics else resolved.topics
-
     def _topic_ids(self, names: frozenset[str]) -> frozenset[bytes]:
         topics = self.host.image.topics
         return frozenset(topics[name].topic_id for name in names if name in topics)
@@ -253,7 +251,7 @@ class Update:
             member,
             target_epoch,
             target,
-            subscribed=self._topic_ids(self._topics_of(member)),
+            subscribed=self._topic_ids(subscribed_names(member, self.resolved)),
             is_new_subscription=is_new_subscription,
             is_free=lambda topic_id, partition: group.is_free_for(topic_id, partition, own),
             reported=reported,

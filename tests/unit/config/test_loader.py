@@ -216,7 +216,7 @@ def test_load_reads_a_file_and_lays_overrides_over_it(tmp_path):
     loaded, _ = load(str(path), {"log.retention.hours": "1", "node.id": "4"})
 
     assert loaded.log_dirs == ["/a"]
-    assert loaded.log_retention_ms == 3_600_000
+    assert loaded.topic_defaults["retention.ms"] == 3_600_000
     assert loaded.broker_id == 4
 
 
@@ -240,12 +240,6 @@ def test_parse_overrides_splits_at_the_first_equals():
             parse_overrides([bad])
 
 
-def test_overridden_lists_changes_and_hides_secrets():
-    loaded, _ = load_text("num.partitions=1\nlog.dirs=/d\nssl.key.password=x")
-
-    assert loaded.overridden() == [("log.dirs", "/d"), ("ssl.key.password", "(hidden)")]
-
-
 # -- layers ----------------------------------------------------------------------------------------
 
 
@@ -267,7 +261,7 @@ def test_dynamic_value_replaces_static_ones_in_other_units():
 
     changed = static.with_dynamic({"log.retention.hours": "1"}, {})
 
-    assert changed.log_retention_ms == 3_600_000
+    assert changed.topic_defaults["retention.ms"] == 3_600_000
     assert not changed.is_set("log.retention.ms")
 
 
@@ -287,14 +281,14 @@ def test_dynamic_value_replaces_static_ones_in_other_units():
     ],
 )
 def test_retention_takes_the_finest_unit(text, retention_ms):
-    assert load_text(text)[0].log_retention_ms == retention_ms
+    assert load_text(text)[0].topic_defaults["retention.ms"] == retention_ms
 
 
 def test_roll_and_flush_times():
-    loaded = load_text("log.roll.hours=2\nlog.roll.jitter.hours=1")[0]
+    defaults = load_text("log.roll.hours=2\nlog.roll.jitter.hours=1")[0].topic_defaults
 
-    assert (loaded.log_roll_ms, loaded.log_roll_jitter_ms) == (7_200_000, 3_600_000)
-    assert load_text("log.roll.ms=9\nlog.roll.hours=2")[0].log_roll_ms == 9
+    assert (defaults["segment.ms"], defaults["segment.jitter.ms"]) == (7_200_000, 3_600_000)
+    assert load_text("log.roll.ms=9\nlog.roll.hours=2")[0].topic_defaults["segment.ms"] == 9
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def test_stored_name_that_does_not_exist_is_kept_and_means_nothing():
 def test_unlimited_broker_retention_reaches_the_topic():
     broker = BrokerConfig({"log.retention.hours": "-1"})
 
-    assert broker.log_retention_ms == -1
+    assert broker.topic_defaults["retention.ms"] == -1
     assert TopicConfig({}, broker)["retention.ms"] == -1
 
 

@@ -134,15 +134,6 @@ def test_api_lookups_agree_with_the_classes():
     assert api.response_class(3) is MetadataResponse
     assert api.find(3) is api.ApiKey.METADATA
     assert api.find(999) is None
-    assert [api.is_supported(3, version) for version in (-1, 0, 13, 14)] == [
-        False,
-        True,
-        True,
-        False,
-    ]
-    assert not api.is_supported(999, 0)
-    assert [api.is_flexible(3, version) for version in (8, 9)] == [False, True]
-    assert not api.is_flexible(17, 1)
     with pytest.raises(KeyError):
         api.request_class(999)
 
