@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from doubles.coordinator_host import CoordinatorHost
+from doubles.group_clients import Client, OffsetsStandIn, code_of
+from doubles.group_clients import subscription as encoded_subscription
+
 from kbroker.coordinator.group import assignors, subscription
 from kbroker.coordinator.group.assignors import MemberSpec
 from kbroker.coordinator.group.classic_protocol import ClassicProtocol
@@ -11,9 +15,6 @@ from kbroker.coordinator.group.consumer import ConsumerProtocol
 from kbroker.coordinator.group.machine import GroupMachine
 from kbroker.errors import ErrorCode
 from kbroker.ipc.rpc import Pending
-from tests.doubles.coordinator_host import CoordinatorHost
-from tests.doubles.group_clients import Client, OffsetsStandIn, code_of
-from tests.doubles.group_clients import subscription as encoded_subscription
 
 REJOIN = (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION)
 # The last: a static member that came back in the middle of a rebalance that a crash undid. Its

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from doubles.coordinator_host import CoordinatorHost
+
 from kbroker.coordinator.group.consumer import ConsumerProtocol
 from kbroker.coordinator.group.machine import GroupMachine
 from kbroker.errors import ErrorCode, WireError
 from kbroker.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from tests.doubles.coordinator_host import CoordinatorHost
 
 VERSION = 1
 

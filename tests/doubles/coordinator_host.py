@@ -10,6 +10,8 @@ from collections import Counter, deque
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
+from doubles.network_process import IO_WORKERS, FakeRpc, topic_document
+
 from kbroker.clock import ManualClock
 from kbroker.cluster.image import ClusterImage
 from kbroker.config.loader import BrokerConfig
@@ -23,7 +25,6 @@ from kbroker.metrics.catalog import Metric
 from kbroker.protocol import codec
 from kbroker.protocol.api import response_class
 from kbroker.protocol.message import Message
-from tests.doubles.network_process import IO_WORKERS, FakeRpc, topic_document
 
 WALL_MS = 1_700_000_000_000
 

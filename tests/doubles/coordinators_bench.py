@@ -9,6 +9,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from doubles.log_store import LogStore
+from doubles.network_process import FakeRpc, topic_document
+
 from kbroker._ext.lane import Lane
 from kbroker._ext.produce_engine import ProduceEngine
 from kbroker.cluster.image import ClusterImage
@@ -21,8 +24,6 @@ from kbroker.protocol import codec
 from kbroker.protocol.messages.offset_commit import OffsetCommitRequest
 from kbroker.storage.partition_log import PartitionLog
 from kbroker.workers.coordinators import Coordinators
-from tests.doubles.log_store import LogStore
-from tests.doubles.network_process import FakeRpc, topic_document
 
 ENVELOPE_BYTES = 16
 ME = Address(ProcessKind.IO_WORKER, 0)

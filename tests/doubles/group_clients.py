@@ -6,6 +6,8 @@ import struct
 from collections.abc import Iterable
 from typing import Any
 
+from doubles.coordinator_host import CoordinatorHost, value_of
+
 from kbroker.coordinator.group.classic_protocol import ClassicProtocol
 from kbroker.coordinator.group.machine import GroupMachine
 from kbroker.ipc.rpc import Pending
@@ -15,7 +17,6 @@ from kbroker.protocol.messages.heartbeat import HeartbeatRequest
 from kbroker.protocol.messages.join_group import JoinGroupRequest
 from kbroker.protocol.messages.leave_group import LeaveGroupRequest
 from kbroker.protocol.messages.sync_group import SyncGroupRequest
-from tests.doubles.coordinator_host import CoordinatorHost, value_of
 
 JOIN_VERSION, SYNC_VERSION, HEARTBEAT_VERSION, LEAVE_VERSION = 9, 5, 4, 5
 SESSION_MS, REBALANCE_MS, DELAY_MS = 10_000, 60_000, 3_000

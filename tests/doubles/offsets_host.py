@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from doubles.coordinator_host import CoordinatorHost
+
 from kbroker.coordinator.group.group import CLASSIC, Group
 from kbroker.coordinator.group.machine import GroupMachine
 from kbroker.coordinator.machine import Operation
@@ -14,7 +16,6 @@ from kbroker.protocol.messages.offset_commit import OffsetCommitRequest
 from kbroker.protocol.messages.offset_delete import OffsetDeleteRequest
 from kbroker.protocol.messages.offset_fetch import OffsetFetchRequest
 from kbroker.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
-from tests.doubles.coordinator_host import CoordinatorHost
 
 # (offset, leader epoch, metadata, error code)
 Fetched = tuple[int, int, str, int]

@@ -7,6 +7,9 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
+from doubles.coordinator_host import CoordinatorHost, value_of
+from doubles.network_process import FakeRpc
+
 from kbroker.coordinator.partitioner import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from kbroker.coordinator.producer_ids import ProducerIds
 from kbroker.coordinator.transaction.machine import TransactionMachine
@@ -19,8 +22,6 @@ from kbroker.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from kbroker.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from kbroker.protocol.messages.end_txn import EndTxnRequest
 from kbroker.protocol.messages.init_producer_id import InitProducerIdRequest
-from tests.doubles.coordinator_host import CoordinatorHost, value_of
-from tests.doubles.network_process import FakeRpc
 
 IO_WORKERS = 2
 FIRST_ID = 1000

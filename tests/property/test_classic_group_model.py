@@ -15,12 +15,12 @@ import random
 from typing import Any
 
 import pytest
+from doubles.coordinator_host import CoordinatorHost
+from doubles.group_clients import DELAY_MS, Client, classic_host, code_of, subscription
 
 from kbroker.coordinator.group.classic_group import ClassicGroup
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.rpc import Pending
-from tests.doubles.coordinator_host import CoordinatorHost
-from tests.doubles.group_clients import DELAY_MS, Client, classic_host, code_of, subscription
 
 pytestmark = pytest.mark.property
 

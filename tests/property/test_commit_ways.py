@@ -11,16 +11,16 @@ from random import Random
 from typing import Any
 
 import pytest
+from doubles.coordinators_bench import Bench, ShortBench
+from doubles.network_process import topic_document
+from doubles.offsets_host import FakeGroup
+from doubles.seeds import seeded
 
 from kbroker.config.loader import BrokerConfig
 from kbroker.errors import ErrorCode
 from kbroker.protocol import codec
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.offset_commit import OffsetCommitRequest
-from tests.doubles.coordinators_bench import Bench, ShortBench
-from tests.doubles.network_process import topic_document
-from tests.doubles.offsets_host import FakeGroup
-from tests.doubles.seeds import seeded
 
 pytestmark = pytest.mark.property
 

@@ -15,10 +15,10 @@ import random
 from collections.abc import Callable
 
 import pytest
+from doubles.consumer_member import FakeConsumer, describe, make_host, settle
 
 from kbroker.coordinator.group.consumer_group import subscribed_names
 from kbroker.errors import ErrorCode, WireError
-from tests.doubles.consumer_member import FakeConsumer, describe, make_host, settle
 
 pytestmark = pytest.mark.property
 

@@ -11,12 +11,12 @@ import random
 from collections.abc import Callable
 
 import pytest
+from doubles.classic_consumer import ClassicConsumer, both_host
+from doubles.consumer_member import FakeConsumer
 
 from kbroker.coordinator.group.classic_group import ClassicGroup
 from kbroker.coordinator.group.consumer_group import ConsumerGroup
 from kbroker.errors import ErrorCode, WireError
-from tests.doubles.classic_consumer import ClassicConsumer, both_host
-from tests.doubles.consumer_member import FakeConsumer
 
 pytestmark = pytest.mark.property
 

@@ -12,6 +12,9 @@ from random import Random
 from typing import Any
 
 import pytest
+from doubles.coordinator_host import Entry
+from doubles.offsets_host import OffsetsHost, make_machine
+from doubles.seeds import seeded
 
 from kbroker._ext import offset_records
 from kbroker._ext.offset_store import OffsetStore
@@ -25,9 +28,6 @@ from kbroker.coordinator.records.offsets_topic import (
 )
 from kbroker.protocol.codec import DecodeError
 from kbroker.record.builder import BatchBuilder
-from tests.doubles.coordinator_host import Entry
-from tests.doubles.offsets_host import OffsetsHost, make_machine
-from tests.doubles.seeds import seeded
 from tests.property.test_offsets_model import write_segment
 
 pytestmark = pytest.mark.property

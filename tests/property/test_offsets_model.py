@@ -15,6 +15,9 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
+from doubles.coordinator_host import Entry
+from doubles.offsets_host import OffsetsHost, make_machine
+from doubles.seeds import seeded
 
 from kbroker.coordinator.loader import Loader
 from kbroker.coordinator.machine import NO_PRODUCER
@@ -29,9 +32,6 @@ from kbroker.coordinator.records.offsets_topic import (
 )
 from kbroker.record.builder import BatchBuilder
 from kbroker.storage.formats import LOG_SUFFIX, segment_name
-from tests.doubles.coordinator_host import Entry
-from tests.doubles.offsets_host import OffsetsHost, make_machine
-from tests.doubles.seeds import seeded
 
 pytestmark = pytest.mark.property
 

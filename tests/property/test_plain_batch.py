@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from doubles.seeds import seeded
 
 from kbroker._ext.plain_batch import build_batch
 from kbroker.record.builder import BatchBuilder
-from tests.doubles.seeds import seeded
 
 pytestmark = pytest.mark.property
 

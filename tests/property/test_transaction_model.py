@@ -16,11 +16,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from doubles.transaction_host import ID, TransactionHost
 
 from kbroker.coordinator.transaction.state import CLIENT_EPOCH_MAX, OPEN, PREPARED, State
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.rpc import Pending
-from tests.doubles.transaction_host import ID, TransactionHost
 
 pytestmark = pytest.mark.property
 

@@ -5,16 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
-from kbroker.coordinator.group.classic_group import ClassicGroup
-from kbroker.coordinator.group.classic_member import Member
-from kbroker.coordinator.group.group import CONSUMER
-from kbroker.coordinator.records.offsets_topic import GroupMetadataKey, GroupMetadataValue
-from kbroker.errors import ErrorCode, WireError
-from kbroker.ipc.rpc import Pending
-from kbroker.protocol.messages.heartbeat import HeartbeatResponse
-from tests.doubles.coordinator_host import CoordinatorHost, value_of
-from tests.doubles.group_clients import (
+from doubles.coordinator_host import CoordinatorHost, value_of
+from doubles.group_clients import (
     DELAY_MS,
     SESSION_MS,
     Client,
@@ -24,6 +16,14 @@ from tests.doubles.group_clients import (
     rejoin,
     subscription,
 )
+
+from kbroker.coordinator.group.classic_group import ClassicGroup
+from kbroker.coordinator.group.classic_member import Member
+from kbroker.coordinator.group.group import CONSUMER
+from kbroker.coordinator.records.offsets_topic import GroupMetadataKey, GroupMetadataValue
+from kbroker.errors import ErrorCode, WireError
+from kbroker.ipc.rpc import Pending
+from kbroker.protocol.messages.heartbeat import HeartbeatResponse
 from tests.unit.coordinator.test_group_administration import OtherGroup
 
 pytestmark = pytest.mark.unit

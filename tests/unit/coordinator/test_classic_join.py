@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
-from kbroker.coordinator.group.classic_group import ClassicGroup
-from kbroker.errors import ErrorCode
-from kbroker.protocol.messages.join_group import JoinGroupRequest
-from tests.doubles.coordinator_host import CoordinatorHost, value_of
-from tests.doubles.group_clients import (
+from doubles.coordinator_host import CoordinatorHost, value_of
+from doubles.group_clients import (
     DELAY_MS,
     REBALANCE_MS,
     SESSION_MS,
@@ -19,6 +15,10 @@ from tests.doubles.group_clients import (
     rejoin,
     subscription,
 )
+
+from kbroker.coordinator.group.classic_group import ClassicGroup
+from kbroker.errors import ErrorCode
+from kbroker.protocol.messages.join_group import JoinGroupRequest
 
 pytestmark = pytest.mark.unit
 

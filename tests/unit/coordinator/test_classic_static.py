@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
-from kbroker.coordinator.group.classic_group import ClassicGroup
-from kbroker.errors import ErrorCode
-from tests.doubles.coordinator_host import CoordinatorHost, value_of
-from tests.doubles.group_clients import (
+from doubles.coordinator_host import CoordinatorHost, value_of
+from doubles.group_clients import (
     DELAY_MS,
     SESSION_MS,
     Client,
@@ -17,6 +14,9 @@ from tests.doubles.group_clients import (
     rejoin,
     subscription,
 )
+
+from kbroker.coordinator.group.classic_group import ClassicGroup
+from kbroker.errors import ErrorCode
 
 pytestmark = pytest.mark.unit
 

@@ -3,15 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
-from kbroker.coordinator.group.classic_group import ClassicGroup
-from kbroker.coordinator.records.offsets_topic import GroupMetadataKey
-from kbroker.errors import ErrorCode, WireError
-from kbroker.metrics.catalog import CLASSIC_REBALANCES
-from kbroker.protocol.messages.heartbeat import HeartbeatRequest
-from kbroker.protocol.messages.leave_group import LeaveGroupRequest
-from tests.doubles.coordinator_host import CoordinatorHost, value_of
-from tests.doubles.group_clients import (
+from doubles.coordinator_host import CoordinatorHost, value_of
+from doubles.group_clients import (
     DELAY_MS,
     REBALANCE_MS,
     SESSION_MS,
@@ -21,6 +14,13 @@ from tests.doubles.group_clients import (
     form_group,
     rejoin,
 )
+
+from kbroker.coordinator.group.classic_group import ClassicGroup
+from kbroker.coordinator.records.offsets_topic import GroupMetadataKey
+from kbroker.errors import ErrorCode, WireError
+from kbroker.metrics.catalog import CLASSIC_REBALANCES
+from kbroker.protocol.messages.heartbeat import HeartbeatRequest
+from kbroker.protocol.messages.leave_group import LeaveGroupRequest
 
 pytestmark = pytest.mark.unit
 

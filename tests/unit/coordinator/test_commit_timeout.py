@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from doubles.coordinators_bench import Bench, ShortBench, commit
 
 from kbroker.config.loader import BrokerConfig
 from kbroker.errors import ErrorCode
 from kbroker.ipc.rpc import Pending
-from tests.doubles.coordinators_bench import Bench, ShortBench, commit
 
 pytestmark = pytest.mark.unit
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from doubles.consumer_member import FakeConsumer, describe, make_host, settle, topic_id
+from doubles.coordinator_host import CoordinatorHost
 
 from kbroker.coordinator.group.consumer import ConsumerProtocol
 from kbroker.coordinator.group.machine import GroupMachine
@@ -18,8 +20,6 @@ from kbroker.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeResponse,
 )
 from kbroker.protocol.messages.offset_commit import OffsetCommitRequest
-from tests.doubles.consumer_member import FakeConsumer, describe, make_host, settle, topic_id
-from tests.doubles.coordinator_host import CoordinatorHost
 
 pytestmark = pytest.mark.unit
 

@@ -5,11 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
-from kbroker.config.loader import BrokerConfig
-from kbroker.coordinator.records import offsets_topic as records
-from kbroker.errors import ErrorCode, WireError
-from tests.doubles.consumer_member import (
+from doubles.consumer_member import (
     FakeConsumer,
     describe,
     make_host,
@@ -17,7 +13,11 @@ from tests.doubles.consumer_member import (
     settle,
     topic_id,
 )
-from tests.doubles.coordinator_host import CoordinatorHost
+from doubles.coordinator_host import CoordinatorHost
+
+from kbroker.config.loader import BrokerConfig
+from kbroker.coordinator.records import offsets_topic as records
+from kbroker.errors import ErrorCode, WireError
 
 pytestmark = pytest.mark.unit
 
@@ -479,7 +479,7 @@ def test_topic_that_grows_is_assigned_anew(host: CoordinatorHost) -> None:
 
 
 def test_change_of_a_leader_makes_no_new_epoch(host: CoordinatorHost) -> None:
-    from tests.doubles.network_process import topic_document
+    from doubles.network_process import topic_document
 
     member = FakeConsumer(host, "m1", ["a"])
     member.join()

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from doubles.classic_consumer import ClassicConsumer, both_host
+from doubles.consumer_member import FakeConsumer, describe, make_host, topic_id
+from doubles.coordinator_host import CoordinatorHost, value_of
+from doubles.group_clients import Client, code_of, subscription
 
 from kbroker.coordinator.group.classic_group import ClassicGroup
 from kbroker.coordinator.group.consumer_group import ConsumerGroup
 from kbroker.errors import ErrorCode, WireError
-from tests.doubles.classic_consumer import ClassicConsumer, both_host
-from tests.doubles.consumer_member import FakeConsumer, describe, make_host, topic_id
-from tests.doubles.coordinator_host import CoordinatorHost, value_of
-from tests.doubles.group_clients import Client, code_of, subscription
 
 pytestmark = pytest.mark.unit
 

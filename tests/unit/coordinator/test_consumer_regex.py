@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from doubles.consumer_member import FakeConsumer, describe, make_host, settle, topic_id
+from doubles.coordinator_host import CoordinatorHost
 
 from kbroker.coordinator.group import consumer_regex
 from kbroker.coordinator.records import offsets_topic as records
 from kbroker.errors import ErrorCode, WireError
-from tests.doubles.consumer_member import FakeConsumer, describe, make_host, settle, topic_id
-from tests.doubles.coordinator_host import CoordinatorHost
 
 pytestmark = pytest.mark.unit
 

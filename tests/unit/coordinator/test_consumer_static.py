@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from doubles.consumer_member import FakeConsumer, describe, make_host, settle
+from doubles.coordinator_host import CoordinatorHost
 
 from kbroker.errors import ErrorCode, WireError
-from tests.doubles.consumer_member import FakeConsumer, describe, make_host, settle
-from tests.doubles.coordinator_host import CoordinatorHost
 
 pytestmark = pytest.mark.unit
 

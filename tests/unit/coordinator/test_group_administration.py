@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from doubles.coordinator_host import CoordinatorHost, value_of
+from doubles.group_clients import Client, classic_host, form_group
 
 from kbroker.coordinator.group.group import CONSUMER, Group
 from kbroker.coordinator.records.offsets_topic import GroupMetadataKey
@@ -12,8 +14,6 @@ from kbroker.errors import ErrorCode, WireError
 from kbroker.protocol.messages.delete_groups import DeleteGroupsRequest
 from kbroker.protocol.messages.describe_groups import DescribeGroupsRequest
 from kbroker.protocol.messages.list_groups import ListGroupsRequest
-from tests.doubles.coordinator_host import CoordinatorHost, value_of
-from tests.doubles.group_clients import Client, classic_host, form_group
 
 pytestmark = pytest.mark.unit
 

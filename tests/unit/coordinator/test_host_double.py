@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from doubles.coordinator_host import CoordinatorHost, value_of
 
 from kbroker.coordinator.group.machine import GroupMachine, Part
 from kbroker.coordinator.machine import Call, Operation
@@ -13,7 +14,6 @@ from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.rpc import Pending
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from tests.doubles.coordinator_host import CoordinatorHost, value_of
 
 pytestmark = pytest.mark.unit
 

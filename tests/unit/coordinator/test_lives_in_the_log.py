@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from doubles.consumer_member import FakeConsumer, make_host
+from doubles.group_clients import Client, classic_host, form_group, rejoin
+from doubles.offsets_host import OffsetsHost
+from doubles.transaction_host import ID, host_with_topics
 
 from kbroker.errors import ErrorCode, WireError
-from tests.doubles.consumer_member import FakeConsumer, make_host
-from tests.doubles.group_clients import Client, classic_host, form_group, rejoin
-from tests.doubles.offsets_host import OffsetsHost
-from tests.doubles.transaction_host import ID, host_with_topics
 
 pytestmark = pytest.mark.unit
 

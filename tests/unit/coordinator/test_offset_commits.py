@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from doubles.coordinator_host import WALL_MS
+from doubles.offsets_host import NOTHING, FakeGroup, OffsetsHost
 
 from kbroker.coordinator.offsets.failures import (
     commit_failure,
@@ -16,8 +18,6 @@ from kbroker.metrics.catalog import OFFSET_COMMITS, OFFSETS
 from kbroker.protocol.messages.offset_commit import OffsetCommitRequest
 from kbroker.protocol.messages.offset_fetch import OffsetFetchRequest
 from kbroker.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
-from tests.doubles.coordinator_host import WALL_MS
-from tests.doubles.offsets_host import NOTHING, FakeGroup, OffsetsHost
 
 pytestmark = pytest.mark.unit
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from doubles.coordinator_host import WALL_MS
+from doubles.network_process import topic_document
+from doubles.offsets_host import FakeGroup, OffsetsHost
 
 from kbroker.coordinator.group.group import CONSUMER
 from kbroker.coordinator.offsets import batches
 from kbroker.coordinator.records.offsets_topic import GroupMetadataKey
 from kbroker.errors import ErrorCode, WireError
 from kbroker.metrics.catalog import OFFSETS, OFFSETS_EXPIRED
-from tests.doubles.coordinator_host import WALL_MS
-from tests.doubles.network_process import topic_document
-from tests.doubles.offsets_host import FakeGroup, OffsetsHost
 
 pytestmark = pytest.mark.unit
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from doubles.offsets_host import NOTHING, FakeGroup, OffsetsHost, fetch_group
 
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.offset_fetch import OffsetFetchRequest
-from tests.doubles.offsets_host import NOTHING, FakeGroup, OffsetsHost, fetch_group
 
 pytestmark = pytest.mark.unit
 

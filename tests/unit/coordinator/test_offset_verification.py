@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from doubles.coordinator_host import CoordinatorHost
 
 from kbroker.coordinator.group.machine import GroupMachine
 from kbroker.coordinator.offsets.offsets import Offsets
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
-from tests.doubles.coordinator_host import CoordinatorHost
 
 pytestmark = pytest.mark.unit
 

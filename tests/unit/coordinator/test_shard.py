@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from doubles.log_store import LogStore, break_file
 
 from kbroker.cluster.image import ClusterImage
 from kbroker.coordinator.machine import Call, Operation
@@ -21,7 +22,6 @@ from kbroker.ipc.rpc import Pending, run
 from kbroker.protocol.api import ApiKey
 from kbroker.record.builder import BatchBuilder
 from kbroker.storage.partition_log import PartitionLog
-from tests.doubles.log_store import LogStore, break_file
 
 pytestmark = pytest.mark.unit
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from doubles.network_process import NetworkProcess
 
 from kbroker.controller.stored_offsets import StoredOffsets
 from kbroker.errors import ErrorCode, WireError
@@ -14,7 +15,6 @@ from kbroker.metastore.embedded import EmbeddedStore
 from kbroker.metastore.store import NodeExists, StoreFailed
 from kbroker.protocol.messages.offset_commit import OffsetCommitRequest
 from kbroker.protocol.messages.offset_fetch import OffsetFetchRequest
-from tests.doubles.network_process import NetworkProcess
 
 pytestmark = pytest.mark.unit
 

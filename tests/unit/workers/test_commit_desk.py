@@ -7,6 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from doubles.coordinators_bench import (
+    ENVELOPE_BYTES,
+    Bench,
+    EngineBench,
+    ShortBench,
+    commit,
+)
+from doubles.log_store import break_file, stored_values
+from doubles.offsets_host import FakeGroup
 
 from kbroker.coordinator.shard import ACTIVE, LOADING
 from kbroker.errors import ErrorCode
@@ -16,15 +25,6 @@ from kbroker.protocol import codec
 from kbroker.protocol.messages.heartbeat import HeartbeatRequest
 from kbroker.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from kbroker.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
-from tests.doubles.coordinators_bench import (
-    ENVELOPE_BYTES,
-    Bench,
-    EngineBench,
-    ShortBench,
-    commit,
-)
-from tests.doubles.log_store import break_file, stored_values
-from tests.doubles.offsets_host import FakeGroup
 
 pytestmark = pytest.mark.unit
 

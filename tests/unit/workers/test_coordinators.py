@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from doubles.coordinators_bench import ENVELOPE_BYTES, Bench, commit
 
 from kbroker.config.loader import BrokerConfig
 from kbroker.coordinator.partitioner import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
@@ -21,7 +22,6 @@ from kbroker.protocol.messages.list_groups import ListGroupsRequest
 from kbroker.protocol.messages.list_transactions import ListTransactionsRequest
 from kbroker.protocol.messages.offset_commit import OffsetCommitResponse
 from kbroker.workers.coordinators import Coordinators
-from tests.doubles.coordinators_bench import ENVELOPE_BYTES, Bench, commit
 
 pytestmark = pytest.mark.unit
 

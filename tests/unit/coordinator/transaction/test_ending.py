@@ -6,6 +6,8 @@ import logging
 from typing import Any
 
 import pytest
+from doubles.network_process import topic_document
+from doubles.transaction_host import FIRST_ID, ID, TransactionHost, host_with_topics
 
 from kbroker.coordinator.records.transaction_topic import TransactionLogKey
 from kbroker.coordinator.transaction import state
@@ -21,8 +23,6 @@ from kbroker.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from tests.doubles.network_process import topic_document
-from tests.doubles.transaction_host import FIRST_ID, ID, TransactionHost, host_with_topics
 
 pytestmark = pytest.mark.unit
 

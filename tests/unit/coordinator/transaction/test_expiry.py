@@ -6,11 +6,11 @@ import logging
 from typing import Any
 
 import pytest
+from doubles.transaction_host import FIRST_ID, ID, TransactionHost, host_with_topics
 
 from kbroker.coordinator.transaction.state import CLIENT_EPOCH_MAX, State
 from kbroker.errors import ErrorCode, WireError
 from kbroker.metrics.catalog import TRANSACTIONS_TIMED_OUT
-from tests.doubles.transaction_host import FIRST_ID, ID, TransactionHost, host_with_topics
 
 pytestmark = pytest.mark.unit
 

@@ -8,6 +8,7 @@ import struct
 from typing import Any
 
 import pytest
+from doubles.transaction_host import TransactionHost, host_with_topics
 
 from kbroker._ext.keyed_records import latest_records
 from kbroker._ext.plain_batch import build_batch
@@ -17,7 +18,6 @@ from kbroker.coordinator.transaction.machine import TransactionMachine
 from kbroker.coordinator.transaction.state import State, Transaction
 from kbroker.record import compression
 from kbroker.record.builder import BatchBuilder
-from tests.doubles.transaction_host import TransactionHost, host_with_topics
 
 pytestmark = pytest.mark.unit
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from doubles.transaction_host import FIRST_ID, ID, TransactionHost, host_with_topics
 
 from kbroker.coordinator.partitioner import OFFSETS_TOPIC, coordinator_partition
 from kbroker.coordinator.transaction.state import CLIENT_EPOCH_MAX, State
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
-from tests.doubles.transaction_host import FIRST_ID, ID, TransactionHost, host_with_topics
 
 pytestmark = pytest.mark.unit
 
