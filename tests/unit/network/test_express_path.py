@@ -9,6 +9,7 @@ from collections import deque
 from typing import Any
 
 import pytest
+from doubles.net_loop_harness import ENVELOPE, IO_WORKER, Harness
 
 from kbroker._ext import express_path
 from kbroker.coordinator.partitioner import coordinator_partition
@@ -18,7 +19,6 @@ from kbroker.protocol import codec, header
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kbroker.protocol.messages.offset_commit import OffsetCommitRequest
-from tests.unit.network.net_loop_harness import ENVELOPE, IO_WORKER, Harness
 
 pytestmark = pytest.mark.unit
 

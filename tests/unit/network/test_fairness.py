@@ -6,38 +6,22 @@ import struct
 import time
 
 import pytest
+from doubles.net_loop_harness import (
+    METADATA,
+    Harness,
+    fetch,
+    framed,
+    produce,
+    received,
+    result,
+    serving,
+)
 
 from kbroker._ext.partition_table import ONLINE
-from kbroker.protocol import codec, header
+from kbroker.protocol import header
 from kbroker.protocol.api import ApiKey
-from kbroker.protocol.messages.fetch import FetchRequest
-from tests.unit.network.net_loop_harness import Harness, result
-from tests.unit.network.test_net_loop import framed, produce, received
 
 pytestmark = pytest.mark.unit
-
-METADATA = framed(header.encode_request_header(ApiKey.METADATA, 1, 2, "me") + b"\0\0\0\0")
-
-
-def fetch(max_wait_ms: int, correlation_id: int = 1) -> bytes:
-    """A Fetch of partition 0 from its start."""
-    partition = FetchRequest.FetchPartition(
-        partition=0, fetch_offset=0, partition_max_bytes=1 << 20
-    )
-    topic = FetchRequest.FetchTopic(topic="t", partitions=[partition])
-    request = FetchRequest(replica_id=-1, max_wait_ms=max_wait_ms, min_bytes=1, topics=[topic])
-    head = header.encode_request_header(ApiKey.FETCH, 4, correlation_id, "me")
-    return framed(head + codec.encode(request, 4))
-
-
-def serving(harness: Harness) -> None:
-    """Answer dispatched requests where they are dispatched, as most handlers do."""
-
-    def dispatch(connection, token, frame):
-        harness.dispatched.append((token, frame))
-        harness.loop.answer(token, b"\0\0\0\2")
-
-    harness.on_dispatch = dispatch
 
 
 def test_pipelined_requests_of_one_connection_leave_the_turn_to_others():

@@ -8,11 +8,10 @@ import struct
 import time
 
 import pytest
+from doubles.net_loop_harness import METADATA, Harness, fetch, serving
 
 from kbroker._ext.partition_table import ONLINE
 from kbroker.testing import wait_until
-from tests.unit.network.net_loop_harness import Harness
-from tests.unit.network.test_fairness import METADATA, fetch, serving
 
 pytestmark = pytest.mark.unit
 

@@ -7,9 +7,7 @@ from __future__ import annotations
 import time
 
 import pytest
-
-from tests.unit.network.net_loop_harness import Harness, result
-from tests.unit.network.test_net_loop import answers, partitions_of, produce, received
+from doubles.net_loop_harness import Harness, answers, partitions_of, produce, received, result
 
 pytestmark = pytest.mark.unit
 

@@ -5,74 +5,29 @@ from __future__ import annotations
 import struct
 
 import pytest
+from doubles.net_loop_harness import (
+    NOT_LEADER,
+    SMALLEST_BATCH,
+    Harness,
+    answers,
+    framed,
+    partitions_of,
+    produce,
+    received,
+    result,
+)
 
-from kbroker.protocol import codec, header
+from kbroker.protocol import header
 from kbroker.protocol.api import ApiKey
-from kbroker.protocol.messages.produce import ProduceRequest, ProduceResponse
-from tests.unit.network.net_loop_harness import TOPIC_ID, Harness, result
 
 pytestmark = pytest.mark.unit
 
 PRODUCE_VERSIONS = range(14)
 UNKNOWN_TOPIC = 3
 UNKNOWN_TOPIC_ID = 100
-NOT_LEADER = 6
 INVALID_REQUIRED_ACKS = 21
 CORRUPT_MESSAGE = 2
-# The network process looks at no batch, but below 61 bytes there is none.
-SMALLEST_BATCH = b"a batch header is never smaller".ljust(61)
 ZERO, ONE = b"zero".ljust(61), b"one".ljust(70)
-
-
-def framed(payload: bytes) -> bytes:
-    return struct.pack(">i", len(payload)) + payload
-
-
-def produce(
-    version: int,
-    correlation_id: int = 1,
-    acks: int = 1,
-    topic: str = "t",
-    topic_id: bytes = TOPIC_ID,
-    records: dict[int, bytes] | None = None,
-    timeout_ms: int = 1000,
-    client_id: str | None = "me",
-) -> bytes:
-    """A whole Produce frame."""
-    topic_data = ProduceRequest.TopicProduceData
-    partitions = [
-        ProduceRequest.PartitionProduceData(index=index, records=data)
-        for index, data in (records or {0: SMALLEST_BATCH}).items()
-    ]
-    if version >= 13:
-        data = topic_data(topic_id=topic_id, partition_data=partitions)
-    else:
-        data = topic_data(name=topic, partition_data=partitions)
-    request = ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=[data])
-    head = header.encode_request_header(ApiKey.PRODUCE, version, correlation_id, client_id)
-    return framed(head + codec.encode(request, version))
-
-
-def answers(data: bytes, version: int) -> list[tuple[int, ProduceResponse]]:
-    """(correlation id, response) of each frame in ``data``."""
-    found = []
-    while data:
-        (size,) = struct.unpack_from(">i", data)
-        frame, data = data[4 : 4 + size], data[4 + size :]
-        number, position = header.decode_response_header(frame, ApiKey.PRODUCE, version)
-        found.append((number, codec.decode_exact(ProduceResponse, version, frame[position:])))
-    return found
-
-
-def received(client) -> bytes:
-    try:
-        return client.recv(1 << 20)
-    except BlockingIOError:
-        return b""
-
-
-def partitions_of(response: ProduceResponse) -> list:
-    return [p for topic in response.responses for p in topic.partition_responses]
 
 
 @pytest.fixture

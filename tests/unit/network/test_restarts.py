@@ -6,6 +6,21 @@ import mmap
 import socket
 
 import pytest
+from doubles.net_loop_harness import (
+    DESCRIPTOR,
+    ENVELOPE,
+    IO_WORKER,
+    NETWORK,
+    NOT_LEADER,
+    RESULT,
+    Harness,
+    answers,
+    framed,
+    partitions_of,
+    produce,
+    received,
+    result,
+)
 
 from kbroker._ext.lane import Lane
 from kbroker._ext.partition_table import ONLINE, PartitionTable, region_size
@@ -13,23 +28,6 @@ from kbroker._ext.produce_engine import ProduceEngine
 from kbroker.protocol import codec, header
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.fetch import FetchRequest
-from tests.unit.network.net_loop_harness import (
-    DESCRIPTOR,
-    ENVELOPE,
-    IO_WORKER,
-    NETWORK,
-    RESULT,
-    Harness,
-    result,
-)
-from tests.unit.network.test_net_loop import (
-    NOT_LEADER,
-    answers,
-    framed,
-    partitions_of,
-    produce,
-    received,
-)
 
 pytestmark = pytest.mark.unit
 

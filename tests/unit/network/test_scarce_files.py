@@ -7,13 +7,12 @@ import time
 from pathlib import Path
 
 import pytest
+from doubles.net_loop_harness import Harness, framed
 
 from kbroker._ext.partition_table import ONLINE
 from kbroker.protocol import codec, header
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.fetch import FetchRequest
-from tests.unit.network.net_loop_harness import Harness
-from tests.unit.network.test_net_loop import framed
 
 pytestmark = pytest.mark.unit
 

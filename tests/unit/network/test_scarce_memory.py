@@ -5,13 +5,11 @@ from __future__ import annotations
 import time
 
 import pytest
+from doubles.net_loop_harness import Harness, answers, fetch, produce, received, result
 from doubles.pace import hold
 
 from kbroker._ext.partition_table import ONLINE
 from kbroker.ipc.regions import arena_size, small_part_bytes
-from tests.unit.network.net_loop_harness import Harness, result
-from tests.unit.network.test_fairness import fetch
-from tests.unit.network.test_net_loop import answers, produce, received
 
 pytestmark = pytest.mark.unit
 

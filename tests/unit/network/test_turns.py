@@ -9,6 +9,16 @@ import socket
 import time
 
 import pytest
+from doubles.net_loop_harness import (
+    DESCRIPTOR,
+    ENVELOPE,
+    IO_WORKER,
+    NETWORK,
+    RESULT,
+    Harness,
+    framed,
+    received,
+)
 
 from kbroker._ext.lane import Lane
 from kbroker._ext.partition_table import ONLINE, PartitionTable, region_size
@@ -16,15 +26,6 @@ from kbroker._ext.produce_engine import ProduceEngine
 from kbroker.protocol import codec, header
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.fetch import FetchRequest
-from tests.unit.network.net_loop_harness import (
-    DESCRIPTOR,
-    ENVELOPE,
-    IO_WORKER,
-    NETWORK,
-    RESULT,
-    Harness,
-)
-from tests.unit.network.test_net_loop import framed, received
 
 pytestmark = pytest.mark.unit
 

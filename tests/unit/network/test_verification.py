@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from doubles.log_store import LogStore, batch, end_transaction, sent
+from doubles.net_loop_harness import DESCRIPTOR, ENVELOPE, IO_WORKER, NETWORK, RESULT
 
 from kbroker._ext.lane import Lane
 from kbroker._ext.produce_engine import ProduceEngine
-from tests.unit.network.net_loop_harness import DESCRIPTOR, ENVELOPE, IO_WORKER, NETWORK, RESULT
 
 pytestmark = pytest.mark.unit
 

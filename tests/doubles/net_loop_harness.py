@@ -1,4 +1,7 @@
-"""A NetLoop on socket pairs: the test is the client on one side and the io worker on the other."""
+"""A NetLoop on socket pairs: the test is the client on one side and the io worker on the other.
+
+Beside it, the requests that tests send and the answers that they get.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,10 @@ from kbroker._ext.partition_table import PartitionTable, region_size
 from kbroker._ext.produce_path import ProducePath
 from kbroker._ext.requests import RequestTable
 from kbroker._ext.topic_registry import TopicRegistry
+from kbroker.protocol import codec, header
+from kbroker.protocol.api import ApiKey
+from kbroker.protocol.messages.fetch import FetchRequest
+from kbroker.protocol.messages.produce import ProduceRequest, ProduceResponse
 
 ENVELOPE = struct.Struct("=BBHIII")
 DESCRIPTOR = struct.Struct("=QIiIiQIhhII")
@@ -23,6 +30,9 @@ MSG_PRODUCE_RESULT = 4
 
 NETWORK, IO_WORKER = 2, 3
 TOPIC_ID = bytes(range(16))
+NOT_LEADER = 6
+# The network process looks at no batch, but below 61 bytes there is none.
+SMALLEST_BATCH = b"a batch header is never smaller".ljust(61)
 
 
 class Harness:
@@ -116,3 +126,78 @@ def result(
 ) -> tuple[Any, ...]:
     """A ProduceResult for a descriptor."""
     return (descriptor[0], descriptor[1], error, len(text), base_offset, -1, 0, bad_record, 0)
+
+
+def framed(payload: bytes) -> bytes:
+    return struct.pack(">i", len(payload)) + payload
+
+
+def produce(
+    version: int,
+    correlation_id: int = 1,
+    acks: int = 1,
+    topic: str = "t",
+    topic_id: bytes = TOPIC_ID,
+    records: dict[int, bytes] | None = None,
+    timeout_ms: int = 1000,
+    client_id: str | None = "me",
+) -> bytes:
+    """A whole Produce frame."""
+    topic_data = ProduceRequest.TopicProduceData
+    partitions = [
+        ProduceRequest.PartitionProduceData(index=index, records=data)
+        for index, data in (records or {0: SMALLEST_BATCH}).items()
+    ]
+    if version >= 13:
+        data = topic_data(topic_id=topic_id, partition_data=partitions)
+    else:
+        data = topic_data(name=topic, partition_data=partitions)
+    request = ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=[data])
+    head = header.encode_request_header(ApiKey.PRODUCE, version, correlation_id, client_id)
+    return framed(head + codec.encode(request, version))
+
+
+def answers(data: bytes, version: int) -> list[tuple[int, ProduceResponse]]:
+    """(correlation id, response) of each frame in ``data``."""
+    found = []
+    while data:
+        (size,) = struct.unpack_from(">i", data)
+        frame, data = data[4 : 4 + size], data[4 + size :]
+        number, position = header.decode_response_header(frame, ApiKey.PRODUCE, version)
+        found.append((number, codec.decode_exact(ProduceResponse, version, frame[position:])))
+    return found
+
+
+def received(client) -> bytes:
+    try:
+        return client.recv(1 << 20)
+    except BlockingIOError:
+        return b""
+
+
+def partitions_of(response: ProduceResponse) -> list:
+    return [p for topic in response.responses for p in topic.partition_responses]
+
+
+METADATA = framed(header.encode_request_header(ApiKey.METADATA, 1, 2, "me") + b"\0\0\0\0")
+
+
+def fetch(max_wait_ms: int, correlation_id: int = 1) -> bytes:
+    """A Fetch of partition 0 from its start."""
+    partition = FetchRequest.FetchPartition(
+        partition=0, fetch_offset=0, partition_max_bytes=1 << 20
+    )
+    topic = FetchRequest.FetchTopic(topic="t", partitions=[partition])
+    request = FetchRequest(replica_id=-1, max_wait_ms=max_wait_ms, min_bytes=1, topics=[topic])
+    head = header.encode_request_header(ApiKey.FETCH, 4, correlation_id, "me")
+    return framed(head + codec.encode(request, 4))
+
+
+def serving(harness: Harness) -> None:
+    """Answer dispatched requests where they are dispatched, as most handlers do."""
+
+    def dispatch(connection, token, frame):
+        harness.dispatched.append((token, frame))
+        harness.loop.answer(token, b"\0\0\0\2")
+
+    harness.on_dispatch = dispatch
