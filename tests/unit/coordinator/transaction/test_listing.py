@@ -107,8 +107,6 @@ def test_list_without_filters_names_all(many: TransactionHost, version: int) -> 
 def test_list_filters(
     many: TransactionHost, filters: dict[str, Any], expected: list[tuple[str, int, str]]
 ) -> None:
-    if "transactional_id_pattern" in filters:
-        pytest.importorskip("re2")
     assert sorted(listed(many, **filters)) == sorted(expected)
 
 
@@ -118,7 +116,6 @@ def test_list_names_the_states_it_does_not_know(many: TransactionHost) -> None:
 
 
 def test_list_with_a_broken_pattern_is_refused(many: TransactionHost) -> None:
-    pytest.importorskip("re2")
     response = many.ask(ListTransactionsRequest(transactional_id_pattern="("), 2)
     assert response.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
     assert response.transaction_states == []

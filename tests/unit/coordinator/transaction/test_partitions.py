@@ -9,7 +9,7 @@ from doubles.transaction_host import FIRST_ID, ID, TransactionHost, host_with_to
 
 from kbroker.coordinator.partitioner import OFFSETS_TOPIC, coordinator_partition
 from kbroker.coordinator.transaction.state import CLIENT_EPOCH_MAX, State
-from kbroker.errors import ErrorCode
+from kbroker.errors import ErrorCode, WireError
 from kbroker.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 
 pytestmark = pytest.mark.unit
@@ -141,7 +141,8 @@ def test_reload_answers_who_waits(host: TransactionHost, producer: tuple[int, in
     producer = producer[0], host.end(producer).producer_epoch
     pending = host.send_add(producer, 1)
     host.reload()
-    assert pending.error is not None
+    assert isinstance(pending.error, WireError)
+    assert pending.error.code == ErrorCode.NOT_COORDINATOR
 
 
 def test_new_producer_id_begins_while_the_old_one_ends(host: TransactionHost) -> None:
