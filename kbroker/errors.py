@@ -13,6 +13,9 @@ from typing import Any
 RETRY = True
 FATAL = False
 
+# Exit codes of the broker, and of its processes to their supervisor.
+EXIT_DONE, EXIT_CRASH, EXIT_BAD_CONFIG, EXIT_CANNOT_START = 0, 1, 2, 3
+
 
 class _Row:
     """One line of the table until ``ErrorCode`` exists; Python's class statement then names it."""

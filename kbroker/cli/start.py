@@ -13,9 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from kbroker import __version__, logcontext
-from kbroker.errors import ConfigError
-
-EXIT_BAD_CONFIG = 2
+from kbroker.errors import EXIT_BAD_CONFIG, ConfigError
 
 log = logging.getLogger(__name__)
 

@@ -16,11 +16,12 @@ from kbroker.client.retry import Retry
 from kbroker.errors import ErrorCode
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from kbroker.protocol.messages.list_offsets import EARLIEST as EARLIEST  # what callers ask for
+from kbroker.protocol.messages.list_offsets import LATEST as LATEST
 from kbroker.protocol.messages.list_offsets import ListOffsetsRequest
 from kbroker.protocol.messages.offset_commit import OffsetCommitRequest
 from kbroker.protocol.messages.offset_fetch import OffsetFetchRequest
 
-EARLIEST, LATEST, MAX_TIMESTAMP = -2, -1, -3
 NO_OFFSET = -1
 _FIRST_STABLE = 7  # version of OffsetFetch
 

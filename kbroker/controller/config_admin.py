@@ -16,6 +16,7 @@ from typing import Any
 from kbroker.cluster.settings import DEFAULT, FILE, effective_config
 from kbroker.config import dynamic
 from kbroker.config.loader import BrokerConfig, PropertiesError, Source, load
+from kbroker.config.resource_types import BROKER, GROUP, TOPIC
 from kbroker.config.topic_config import validate_topic
 from kbroker.controller import persistence
 from kbroker.controller.publisher import Publisher
@@ -26,7 +27,6 @@ from kbroker.metastore.store import Store, StoreFailed
 
 log = logging.getLogger(__name__)
 
-TOPIC, BROKER, GROUP = 2, 4, 32  # resource types, numbered as on the wire
 KIND_NAMES = {TOPIC: "topic", BROKER: "broker", GROUP: "group"}
 FILE_LAYER_NAME = "file-settings.json"
 

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from kbroker.cluster.image import NO_SLOT
 from kbroker.controller.slots import SlotBook
 from kbroker.controller.state import ClusterState, PartitionState, TopicState
 from kbroker.controller.topics import Assignment, NewTopic
@@ -16,7 +17,6 @@ from kbroker.uuids import new_uuid
 
 log = logging.getLogger(__name__)
 
-NO_SLOT = -1
 PRODUCER_ID_BLOCK_SIZE = 1000
 
 

@@ -17,8 +17,9 @@ from kbroker.coordinator.machine import Machine
 from kbroker.coordinator.records.codec import UnknownRecordError
 from kbroker.protocol.codec import DecodeError
 from kbroker.record.batch import Record, RecordBatch
+from kbroker.record.control import ABORT, COMMIT
 from kbroker.record.errors import CorruptBatchError
-from kbroker.record.summary import HEADER_BYTES
+from kbroker.record.summary import HEADER_BYTES, LENGTH_AT, LENGTH_END, MAGIC, MAGIC_AT
 from kbroker.storage.formats import LOG_SUFFIX, segment_name
 
 if TYPE_CHECKING:
@@ -31,10 +32,8 @@ log = logging.getLogger(__name__)
 CHUNK_BYTES_MIN = 4096
 # BOUND: a chunk grows to this for a batch that is larger; beyond it a length is damage.
 CHUNK_BYTES_MAX = 128 << 20
-_LENGTH_AT, _MAGIC_AT, MAGIC = 8, 16, 2
 _LENGTH = struct.Struct(">i")
 _CONTROL = struct.Struct(">hh")
-ABORT, COMMIT = 0, 1
 
 
 class Loader:
@@ -95,8 +94,8 @@ class Loader:
             self._next_offset = max(self._next_offset, next_offset)
             if len(data) - position < HEADER_BYTES:
                 return position
-            size = _LENGTH.unpack_from(data, position + _LENGTH_AT)[0] + _LENGTH_AT + _LENGTH.size
-            if HEADER_BYTES <= size <= CHUNK_BYTES_MAX and data[position + _MAGIC_AT] == MAGIC:
+            size = _LENGTH.unpack_from(data, position + LENGTH_AT)[0] + LENGTH_END
+            if HEADER_BYTES <= size <= CHUNK_BYTES_MAX and data[position + MAGIC_AT] == MAGIC:
                 if size > len(data) - position:
                     return position
                 self._take_batch(data, position, f"{name}:{at + position}")
@@ -130,7 +129,7 @@ class Loader:
         """Where the next whole and valid batch starts; -1 if there is none in this chunk."""
         limit = len(data) - HEADER_BYTES
         while position <= limit:
-            position = data.find(b"\x02", position + _MAGIC_AT) - _MAGIC_AT
+            position = data.find(b"\x02", position + MAGIC_AT) - MAGIC_AT
             if position < 0:
                 return -1
             try:

@@ -8,16 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from kbroker.config.resource_types import BROKER, GROUP, TOPIC
 from kbroker.config.topic_config import setting_name
 from kbroker.errors import ErrorCode, WireError
-from kbroker.handlers.config_resources import (
-    BROKER,
-    GROUP,
-    TOPIC,
-    check_broker,
-    check_group,
-    existing_topic,
-)
+from kbroker.handlers.config_resources import check_broker, check_group, existing_topic
 from kbroker.handlers.config_resources import unsupported as unsupported_type
 from kbroker.handlers.context import RequestContext
 

@@ -14,13 +14,11 @@ from kbroker.config.describe import (
     describe_group,
     describe_topic,
 )
+from kbroker.config.resource_types import BROKER, GROUP, TOPIC
 from kbroker.config.topic_config import TopicConfig, setting_name
 from kbroker.errors import WireError
 from kbroker.handlers.config_resources import (
-    BROKER,
     DEFAULT_BROKER,
-    GROUP,
-    TOPIC,
     check_broker,
     check_group,
     existing_topic,

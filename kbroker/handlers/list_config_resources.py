@@ -5,8 +5,8 @@ Version 0 asks for client metrics, of which there are none.
 
 from __future__ import annotations
 
+from kbroker.config.resource_types import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from kbroker.errors import ErrorCode, WireError
-from kbroker.handlers.config_resources import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import api
 from kbroker.protocol.api import ApiKey

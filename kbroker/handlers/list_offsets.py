@@ -15,10 +15,18 @@ from kbroker.handlers.context import RequestContext, partition_error
 from kbroker.handlers.registry import api
 from kbroker.ipc.rpc import Pending
 from kbroker.protocol.api import NEVER, ApiKey
-from kbroker.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from kbroker.protocol.messages.list_offsets import (
+    EARLIEST,
+    EARLIEST_LOCAL,
+    EARLIEST_PENDING_UPLOAD,
+    LATEST,
+    LATEST_TIERED,
+    MAX_TIMESTAMP,
+    READ_COMMITTED,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+)
 
-LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL = -1, -2, -3, -4
-LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -5, -6
 # Special timestamp -> the first version that has it.
 FIRST_VERSIONS = {
     LATEST: 0,
@@ -29,7 +37,6 @@ FIRST_VERSIONS = {
     EARLIEST_PENDING_UPLOAD: 11,
 }
 NO_OFFSET = NO_TIMESTAMP = NO_EPOCH = -1
-READ_COMMITTED = 1
 
 
 class Lookup(NamedTuple):

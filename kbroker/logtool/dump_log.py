@@ -16,11 +16,9 @@ from kbroker.record.compression import CODEC_NAMES
 from kbroker.record.control import TYPE_NAMES, control_type, parse_marker
 from kbroker.record.errors import CorruptBatchError, DecompressionError
 from kbroker.record.legacy import LegacyMessage, read_message
+from kbroker.record.summary import CRC_FROM, MAGIC_AT
 from kbroker.storage.formats import base_offset_of
 
-# WIRE: what a batch's checksum covers.
-_CHECKED_FROM = 21
-_MAGIC_AT = 16
 _SEQUENCES = 1 << 31
 _INDENT = "| "
 
@@ -76,7 +74,7 @@ def _report_end(
 
 
 def _dump_entry(data: bytes, position: int, path: str, options: DumpOptions, out: Output) -> None:
-    magic = data[_MAGIC_AT]
+    magic = data[MAGIC_AT]
     try:
         if magic == 2:
             batch = RecordBatch(data)
@@ -119,7 +117,7 @@ def batch_row(batch: RecordBatch, position: int) -> Row:
         "magic": header.magic,
         "compresscodec": _codec_name(batch.codec),
         "crc": header.crc,
-        "isvalid": backend.crc32c(batch.data[_CHECKED_FROM:]) == header.crc,
+        "isvalid": backend.crc32c(batch.data[CRC_FROM:]) == header.crc,
     }
 
 

@@ -4,13 +4,18 @@ import struct
 from collections.abc import Iterable
 
 from kbroker.record import backend, compression
-from kbroker.record.summary import CONTROL, HEADER, LOG_APPEND_TIME, TRANSACTIONAL
+from kbroker.record.summary import (
+    CONTROL,
+    CRC_AT,
+    CRC_FROM,
+    HEADER,
+    LENGTH_END,
+    LOG_APPEND_TIME,
+    MAGIC,
+    TRANSACTIONAL,
+)
 
 _CRC = struct.Struct(">I")
-_LENGTH_END = 12
-_CRC_AT = 17
-_CRC_FROM = 21
-_MAGIC = 2
 
 NO_TIMESTAMP = -1
 HeaderPairs = Iterable[tuple[str | bytes, bytes | None]]
@@ -124,9 +129,9 @@ class BatchBuilder:
             batch,
             0,
             self.base_offset,
-            len(batch) - _LENGTH_END,
+            len(batch) - LENGTH_END,
             self.leader_epoch,
-            _MAGIC,
+            MAGIC,
             0,
             self.attributes,
             self._next_delta - 1 if last_offset_delta is None else last_offset_delta,
@@ -138,5 +143,5 @@ class BatchBuilder:
             self.record_count,
         )
         batch[HEADER.size :] = records
-        _CRC.pack_into(batch, _CRC_AT, backend.crc32c(memoryview(batch)[_CRC_FROM:]))
+        _CRC.pack_into(batch, CRC_AT, backend.crc32c(memoryview(batch)[CRC_FROM:]))
         return bytes(batch)

@@ -10,7 +10,15 @@ import struct
 from typing import NamedTuple
 
 from kbroker.record import backend
-from kbroker.record.summary import CONTROL, HEADER, TRANSACTIONAL
+from kbroker.record.summary import (
+    CONTROL,
+    CRC_AT,
+    CRC_FROM,
+    HEADER,
+    LENGTH_END,
+    MAGIC,
+    TRANSACTIONAL,
+)
 
 ABORT = 0
 COMMIT = 1
@@ -33,11 +41,7 @@ _VALUE = struct.Struct(">hi")
 # headers. Every varint takes one byte.
 _RECORD = struct.Struct(">bbbbbhhbhib")
 _RECORD_BYTES = 16
-_LENGTH_END = 12
 _CRC = struct.Struct(">I")
-_CRC_AT = 17
-_CRC_FROM = 21
-_MAGIC = 2
 NO_SEQUENCE = NO_LEADER_EPOCH = -1
 
 MARKER_BYTES = HEADER.size + _RECORD.size
@@ -59,9 +63,9 @@ def marker_batch(
         batch,
         0,
         0,
-        MARKER_BYTES - _LENGTH_END,
+        MARKER_BYTES - LENGTH_END,
         NO_LEADER_EPOCH,
-        _MAGIC,
+        MAGIC,
         0,
         TRANSACTIONAL | CONTROL,
         0,
@@ -87,7 +91,7 @@ def marker_batch(
         coordinator_epoch,
         0,
     )
-    _CRC.pack_into(batch, _CRC_AT, backend.crc32c(memoryview(batch)[_CRC_FROM:]))
+    _CRC.pack_into(batch, CRC_AT, backend.crc32c(memoryview(batch)[CRC_FROM:]))
     return batch
 
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from kbroker.record.control import ABORT, COMMIT
 from kbroker.storage.txn_index import AbortedTransaction
 
-ABORT, COMMIT, NO_RECORD = 0, 1, -1
+NO_RECORD = -1
 
 
 class CleanedTransactions:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-NO_LIMIT = (1 << 63) - 1
+from kbroker.storage.topic_settings import NO_LIMIT
+
 RELATIVE_OFFSET_MAX = (1 << 31) - 1
 # BOUND: segments put together at a time; the owner of the log renames the files of all in one turn.
 GROUP_SEGMENTS_MAX = 64

@@ -44,8 +44,6 @@ HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
 CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 
 OFFSET_DIGITS = 20
-BATCH_HEADER_BYTES = 61
-CODEC_MASK = 0x07
 NO_TIMESTAMP = -1
 # Of an offset or a time: behind every one there can be.
 LARGEST = (1 << 63) - 1

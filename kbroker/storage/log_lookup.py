@@ -11,23 +11,22 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kbroker._ext.log_scan import find_batch
 from kbroker._ext.record_batch import decode_records, read_header
-from kbroker.storage.formats import BATCH_HEADER_BYTES, CODEC_MASK, LOG_SUFFIX, NO_TIMESTAMP
+from kbroker.protocol.messages.list_offsets import (
+    EARLIEST,
+    EARLIEST_LOCAL,
+    LATEST,
+    LATEST_TIERED,
+    MAX_TIMESTAMP,
+)
+from kbroker.record.summary import CODEC_MASK, HEADER_BYTES, LOG_APPEND_TIME, MAGIC, MAGIC_AT
+from kbroker.storage.formats import LOG_SUFFIX, NO_TIMESTAMP
 
 if TYPE_CHECKING:
     from kbroker.storage.partition_log import PartitionLog
     from kbroker.storage.segment import Segment
 
-LATEST = -1
-EARLIEST = -2
-MAX_TIMESTAMP = -3
-EARLIEST_LOCAL = -4
-LATEST_TIERED = -5
-
 NO_OFFSET = -1
 NO_EPOCH = -1
-LOG_APPEND_TIME = 0x08
-FORMAT_2 = 2
-MAGIC_AT = 16
 
 
 class Found(NamedTuple):
@@ -146,12 +145,12 @@ def _next_batch(
 
 def _find_record(log: PartitionLog, batch: bytes, timestamp: int) -> Found | None:
     """The first record of ``batch`` at or after ``timestamp`` and the log start."""
-    if batch[MAGIC_AT] != FORMAT_2:
+    if batch[MAGIC_AT] != MAGIC:
         return _find_message(log, batch, timestamp)
     header = read_header(batch)
     if header.attributes & LOG_APPEND_TIME:
         return Found(max(header.base_offset, log.log_start_offset), header.max_timestamp)
-    records: bytes = batch[BATCH_HEADER_BYTES:]
+    records: bytes = batch[HEADER_BYTES:]
     codec = header.attributes & CODEC_MASK
     if codec:
         from kbroker.record.compression import decompress

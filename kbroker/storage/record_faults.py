@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from kbroker._ext.record_batch import decode_records, read_header
-from kbroker.storage.formats import BATCH_HEADER_BYTES, CODEC_MASK
+from kbroker.record.summary import CODEC_MASK, HEADER_BYTES
 
 
 def _records(batch: bytes, decompressed_max: int) -> list[tuple[int, int, bytes | None]]:
     """(index, timestamp, key) of each record of a batch that passed the append's checks."""
     header = read_header(batch)
-    records: bytes = batch[BATCH_HEADER_BYTES:]
+    records: bytes = batch[HEADER_BYTES:]
     codec = header.attributes & CODEC_MASK
     if codec:
         from kbroker.record.compression import decompress

@@ -15,6 +15,7 @@ import signal
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from kbroker.errors import EXIT_BAD_CONFIG, EXIT_CANNOT_START, EXIT_DONE
 from kbroker.ipc.process_table import (
     HEARTBEAT_NS,
     PID,
@@ -23,9 +24,6 @@ from kbroker.ipc.process_table import (
     ProcessTable,
 )
 from kbroker.supervisor.child import (
-    EXIT_BAD_CONFIG,
-    EXIT_CANNOT_START,
-    EXIT_DONE,
     Child,
     RestartPolicy,
     Verdict,

@@ -10,9 +10,8 @@ import random
 from collections.abc import Callable
 from enum import Enum
 
+from kbroker.errors import EXIT_BAD_CONFIG, EXIT_CANNOT_START
 from kbroker.ipc.process_table import Address
-
-EXIT_DONE, EXIT_CRASH, EXIT_BAD_CONFIG, EXIT_CANNOT_START = 0, 1, 2, 3
 
 RESTART_JITTER = 0.2
 # A child that lived this long was not part of a crash loop: its next restart is immediate again.

@@ -18,6 +18,7 @@ import setproctitle  # noqa: F401  imported here so that no child has to
 
 from kbroker._ext import partition_table
 from kbroker.clock import CONFIRMED_MS
+from kbroker.config.key import LONG_MAX
 from kbroker.config.loader import BrokerConfig
 from kbroker.ipc import fdpass
 from kbroker.ipc.process_table import PID, READY, STATE, Address, ProcessKind, ProcessTable
@@ -37,7 +38,6 @@ from kbroker.workers.registry import START_ORDER, ProcessRow
 log = logging.getLogger(__name__)
 
 SUPERVISOR = Address(ProcessKind.SUPERVISOR, 0)
-LONG_MAX = 2**63 - 1
 
 
 class Broker:

@@ -14,9 +14,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from kbroker import logcontext
-from kbroker.errors import ConfigError
+from kbroker.errors import EXIT_BAD_CONFIG, EXIT_CRASH, EXIT_DONE, ConfigError
 from kbroker.ipc.process_table import Address, ProcessKind
-from kbroker.supervisor.child import EXIT_BAD_CONFIG, EXIT_CRASH, EXIT_DONE
 from kbroker.supervisor.signals import SignalQueue
 from kbroker.workers.base import ProcessContext, Worker
 

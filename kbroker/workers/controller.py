@@ -22,10 +22,11 @@ from kbroker.controller.slots import NoFreeSlot, SlotBook
 from kbroker.controller.state import ClusterState
 from kbroker.controller.stored_offsets import StoredOffsets
 from kbroker.controller.topic_admin import TopicAdmin
+from kbroker.errors import EXIT_CANNOT_START
 from kbroker.ipc.process_table import READY, STATE, Address, ProcessKind
 from kbroker.metastore.embedded import FILE_NAME, EmbeddedStore
 from kbroker.metastore.store import Store, StoreFailed
-from kbroker.workers.base import EXIT_CANNOT_START, Worker
+from kbroker.workers.base import Worker
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from kbroker._ext.produce_engine import ProduceEngine
 from kbroker.clock import SystemClock
 from kbroker.cluster.image import ClusterImage, TopicImage
 from kbroker.config.topic_config import TopicConfig
-from kbroker.errors import ErrorCode, StorageError, WireError
+from kbroker.errors import EXIT_CRASH, ErrorCode, StorageError, WireError
 from kbroker.ipc.process_table import CONTROLLER, Address, ProcessKind
 from kbroker.ipc.rpc import run
 from kbroker.metrics.catalog import (
@@ -37,11 +37,12 @@ from kbroker.metrics.catalog import (
     Metric,
 )
 from kbroker.metrics.slots import Counters, Totals
+from kbroker.protocol.messages.list_offsets import READ_COMMITTED
 from kbroker.storage.log_lookup import offsets_before
 from kbroker.storage.log_manager import LogManager
 from kbroker.storage.partition_log import PartitionLog
 from kbroker.storage.recovery_threads import OpenRequest
-from kbroker.workers.base import EXIT_CRASH, Worker, now_ms, raise_failure
+from kbroker.workers.base import Worker, now_ms, raise_failure
 from kbroker.workers.coordinators import Coordinators
 from kbroker.workers.log_cleaning import LogCleaningService
 from kbroker.workers.log_moving import LogMovingService, placement_lock
@@ -52,7 +53,6 @@ log = logging.getLogger(__name__)
 # Topics by name, as they were and as they are.
 Changes = dict[str, tuple[TopicImage | None, TopicImage | None]]
 
-READ_COMMITTED = 1
 # Partitions opened before the loop runs again, so that heartbeats and clients do not wait for all
 # of them.
 OPEN_STEP = 8

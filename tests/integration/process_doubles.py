@@ -12,10 +12,10 @@ import struct
 import time
 from typing import ClassVar
 
-from kbroker.errors import ConfigError
+from kbroker.errors import EXIT_CANNOT_START, ConfigError
 from kbroker.ipc import fdpass
 from kbroker.ipc.process_table import CONNECTIONS, ProcessKind
-from kbroker.workers.base import EXIT_CANNOT_START, Worker
+from kbroker.workers.base import Worker
 from kbroker.workers.registry import START_ORDER, ProcessRow
 
 # Size, correlation id 1, pid: enough of an answer for whoever waits for one.

@@ -9,13 +9,13 @@ from doubles.kraft_dirs import drop_records, zookeeper_dir
 from kbroker._ext.producer_state import ProducerState
 from kbroker.adopt.at_start import look_at_topics
 from kbroker.config.loader import BrokerConfig
+from kbroker.errors import EXIT_CANNOT_START
 from kbroker.ipc.process_table import CONTROLLER
 from kbroker.metastore.embedded import FILE_NAME
 from kbroker.storage.partition_metadata import write_partition_metadata
 from kbroker.storage.producer_snapshots import write_snapshot
 from kbroker.supervisor import launch
 from kbroker.testing import Broker
-from kbroker.workers.base import EXIT_CANNOT_START
 
 pytestmark = pytest.mark.integration
 

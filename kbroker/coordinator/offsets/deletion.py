@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from kbroker._ext.offset_records import encode_key
 from kbroker.coordinator.group.group import CLASSIC, Group
+from kbroker.coordinator.group.subscription import CONSUMER_PROTOCOL_TYPE
 from kbroker.coordinator.machine import Call, Operation
 from kbroker.coordinator.offsets.batches import Tombstones, fits
 from kbroker.coordinator.offsets.failures import delete_failure
@@ -26,8 +27,6 @@ TIMER = "offsets.deletion"
 RETRY_MS = 1_000
 # BOUND: offsets looked up for one step; their tombstones need not all fit.
 STEP_MAX = 4_096
-
-CONSUMER_TYPE = "consumer"
 
 
 class _Job:
@@ -163,4 +162,4 @@ class Deletion:
 
 def allows_deletion(group: Group) -> bool:
     """Whether offsets may be deleted: always in groups of consumers, whose topics are known."""
-    return group.is_empty or group.kind != CLASSIC or group.protocol_type == CONSUMER_TYPE
+    return group.is_empty or group.kind != CLASSIC or group.protocol_type == CONSUMER_PROTOCOL_TYPE

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from kbroker.clock import ClockGuard
 from kbroker.coordinator.group.group import CONSUMER, Group
+from kbroker.coordinator.group.subscription import CONSUMER_PROTOCOL_TYPE
 from kbroker.coordinator.machine import Operation
 from kbroker.coordinator.offsets.batches import Tombstones
 from kbroker.errors import WireError
@@ -34,7 +35,7 @@ GROUPS_PER_STEP = 200
 STEP_DELAY_MS, RETRY_MS = 1, 1_000
 MINUTE_MS = 60_000
 
-CONSUMER_TYPE, STABLE = "consumer", "Stable"
+STABLE = "Stable"  # as every kind of group calls it
 SINCE_COMMIT = -1
 
 
@@ -137,6 +138,6 @@ def idle_since_ms(group: Group | None) -> int | None:
         return group.empty_since_ms  # None: somebody is about to join
     if group.kind == CONSUMER:
         return SINCE_COMMIT
-    if group.protocol_type == CONSUMER_TYPE and group.state == STABLE:
+    if group.protocol_type == CONSUMER_PROTOCOL_TYPE and group.state == STABLE:
         return SINCE_COMMIT
     return None

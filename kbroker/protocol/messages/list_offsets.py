@@ -8,6 +8,12 @@ log (-4, -5, -6).
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.message import Message
 
+# Timestamps that stand for a place in the log.
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL = -1, -2, -3, -4
+LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -5, -6
+
+READ_COMMITTED = 1  # isolation level
+
 
 class ListOffsetsRequest(Message, api=ApiKey.LIST_OFFSETS):
     FIELDS = """
