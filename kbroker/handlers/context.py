@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from kbroker._ext.partition_table import OFFLINE, ONLINE
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 CHANGE_MIN_MS = 1_000
 # What a call may take longer than the process at its other end.
 CALL_MARGIN_MS = 2_000
+# For topics that nobody created: a client named them, or a coordinator needs them.
+CREATION_TIMEOUT_MS = 10_000
 
 
 class RequestContext:
@@ -90,6 +93,11 @@ class RequestContext:
         """
         within_ms = max(timeout_ms, CHANGE_MIN_MS)
         return self.controller(operation, within_ms + CALL_MARGIN_MS, within_ms=within_ms, **args)
+
+    def create_automatically(self, names: Iterable[str]) -> Pending:
+        """Have the controller create topics with its defaults; one result for each."""
+        topics = [{"name": name} for name in names]
+        return self.change("create_topics", CREATION_TIMEOUT_MS, topics=topics, auto=True)
 
     def worker(
         self, slot: int, operation: str, timeout_ms: int = DEFAULT_TIMEOUT_MS, **args: Any

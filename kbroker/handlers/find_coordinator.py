@@ -22,7 +22,6 @@ from kbroker.protocol.messages.find_coordinator import (
     FindCoordinatorResponse,
 )
 
-CREATION_TIMEOUT_MS = 10_000
 NOWHERE = {"node_id": -1, "host": "", "port": -1}
 
 
@@ -84,9 +83,8 @@ async def ensure_topic(ctx: RequestContext, topic: str) -> None:
     """Have the internal topic created if there is none; COORDINATOR_NOT_AVAILABLE."""
     if topic in ctx.image.topics:
         return
-    request = [{"name": topic}]
     try:
-        results = await ctx.change("create_topics", CREATION_TIMEOUT_MS, topics=request, auto=True)
+        results = await ctx.create_automatically([topic])
     except WireError as error:
         # The controller is being restarted or is slow; the client asks again.
         raise WireError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) from error

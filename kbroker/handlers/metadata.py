@@ -21,7 +21,6 @@ from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from kbroker.protocol.primitives import NO_UUID
 
-CREATION_TIMEOUT_MS = 10_000
 # BOUND: encoded answers kept until the image changes, each of this many partitions at least.
 KEPT_ANSWERS_MAX = 8
 KEPT_PARTITIONS_MIN = 200
@@ -129,21 +128,21 @@ async def create_missing(
     allowed = request.allow_auto_topic_creation or ctx.api_version < 4
     if not (allowed and ctx.config["auto.create.topics.enable"]):
         return {}
-    topics = [
-        {"name": entry.name}
+    names = [
+        entry.name
         for entry in entries
         if entry.topic_id == NO_UUID
         and entry.name is not None
         and entry.name not in ctx.image.topics
         and is_legal(entry.name)
     ]
-    if not topics:
+    if not names:
         return {}
     try:
-        results = await ctx.change("create_topics", CREATION_TIMEOUT_MS, topics=topics, auto=True)
+        results = await ctx.create_automatically(names)
     except WireError:
         # The controller is being restarted or is slow; the client asks again.
-        return {topic["name"]: int(ErrorCode.LEADER_NOT_AVAILABLE) for topic in topics}
+        return dict.fromkeys(names, int(ErrorCode.LEADER_NOT_AVAILABLE))
     return {result["name"]: result["error"] for result in results if result["error"]}
 
 
