@@ -4,8 +4,6 @@ class OffsetStore:
     log_end: int
 
     def __len__(self) -> int: ...
-    @property
-    def group_count(self) -> int: ...
     def put_commit(
         self,
         group: str,

@@ -113,7 +113,7 @@ def test_admin_settings_of_a_topic_change_one_by_one_or_all(admin: AdminClient) 
 
 
 def test_admin_cleanup_policy_goes_by_its_older_name_too(admin: AdminClient) -> None:
-    """COMPACT-23: Kafka 0.8's text has the broker's name for the setting of a topic."""
+    """Kafka 0.8's text has the broker's name for the setting of a topic."""
     create(admin, "ck-named", log_cleanup_policy="compact")
     assert described(admin, "topic", "ck-named")["cleanup.policy"].value == "compact"
     change = ConfigEntry(

@@ -25,11 +25,7 @@ cdef enum:
 PAGE_SIZE = 1 << PAGE_SHIFT
 
 
-def block_order(int64_t capacity) -> int:
-    """The smallest order whose blocks hold ``capacity`` bytes."""
-    return order_for(capacity)
-
-
+# The smallest order whose blocks hold `capacity` bytes.
 cdef inline int order_for(int64_t capacity) noexcept nogil:
     cdef int order = 0
     while ((<int64_t>1) << (order + PAGE_SHIFT)) < capacity:

@@ -1,11 +1,12 @@
 """Message formats 0 and 1 on their way out: batches of format 2 become message sets.
 
-Runs in network processes. A batch that is compressed becomes a wrapper with the same codec, another one plain messages,
-one after the other. Headers are dropped, in format 0 timestamps too; control batches and what lies below the offset
-that was asked for are left out. Messages of formats 0 and 1 that a log of an older broker holds stay as they are, but
-for those of format 1 that a reader of format 0 asks for. A batch is checked against its checksum, as what is written gets one of its own. COPY:
-of every record, one more of those that are compressed; no Python object a record. Oracle:
-``tests/doubles/message_sets.py``. Source: protocol guide, "Message sets"; KIP-31, KIP-32, KIP-57, KIP-98.
+Runs in network processes. A compressed batch becomes a wrapper with the same codec, an uncompressed one plain messages,
+one after the other. Headers are dropped, in format 0 timestamps too; control batches and records below the requested
+offset are left out. Messages of formats 0 and 1 in a log of an older broker stay as they are, except those of format 1
+that a reader of format 0 asks for. The checksum of a batch is verified, because its messages get checksums of their own.
+COPY: of every record, one more of those that are compressed; no Python object a record.
+
+Oracle: ``tests/doubles/message_sets.py``. Source: protocol guide, "Message sets"; KIP-31, KIP-32, KIP-57, KIP-98.
 """
 
 from cpython.buffer cimport PyBUF_READ

@@ -2,9 +2,11 @@
 
 Runs in io workers, for Produce versions 0 to 2. One pass over the bytes for the checksums, one that writes the records;
 a wrapper is decompressed into at most ``decompressed_max`` bytes and its records are compressed again with the same
-codec. No Python object a message. What the client says about offsets is ignored, as the broker assigns them: clients of
-format 0 mostly send zeros. In a wrapper of format 1, where they count from it, they must rise. Oracle: ``tests/doubles/message_sets.py``. Source: protocol guide, "Message sets"; KIP-31,
-KIP-32; KIP-57 for the header checksum of LZ4 frames.
+codec. No Python object a message. The offsets that a client sends are ignored, because the broker assigns them: clients
+of format 0 mostly send zeros. In a wrapper of format 1 they must rise.
+
+Oracle: ``tests/doubles/message_sets.py``. Source: protocol guide, "Message sets"; KIP-31, KIP-32; KIP-57 for the header
+checksum of LZ4 frames.
 """
 
 from cpython.buffer cimport PyBUF_READ

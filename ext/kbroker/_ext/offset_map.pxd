@@ -1,4 +1,4 @@
-# From the hash of a key to the last offset that has it: 24 bytes an entry, no key is kept (KIP-58, COMPACT-19).
+# From the hash of a key to the last offset that has it: 24 bytes an entry, no key is kept (KIP-58).
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 

@@ -572,11 +572,6 @@ cdef class OffsetStore:
     def __len__(self) -> int:
         return self.committed_count
 
-    @property
-    def group_count(self) -> int:
-        """Groups with an offset that is committed or held back."""
-        return self.groups.count
-
     cdef object committed(self, const Entry* entry):
         if entry.extra == NULL:
             return entry.offset, entry.leader_epoch, "", None
