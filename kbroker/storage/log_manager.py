@@ -7,10 +7,8 @@ of its partitions say so, and the others continue.
 
 from __future__ import annotations
 
-import heapq
 import logging
 import mmap
-import os
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,15 +20,11 @@ from kbroker.clock import Clock, ClockGuard
 from kbroker.errors import StorageError
 from kbroker.storage.background import BackgroundDisk, OnDone
 from kbroker.storage.checkpoint import TopicPartition
+from kbroker.storage.checkpoint_writer import CheckpointWriter
 from kbroker.storage.damage import DamagedLogError
-from kbroker.storage.files import (
-    disk_bytes,
-    is_full_disk,
-    remove_if_present,
-    remove_tree,
-)
+from kbroker.storage.deletions import DelayedDeletions
+from kbroker.storage.files import disk_bytes, is_full_disk
 from kbroker.storage.formats import (
-    HIGH_WATERMARK_CHECKPOINT,
     LOG_START_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     partition_dir_name,
@@ -61,9 +55,6 @@ FAILED_ELSEWHERE = "a write or sync in it has failed since the broker was starte
 SYNC_AT_ONCE_MIN = 16
 
 RECOVERY_THREADS = "num.recovery.threads.per.data.dir"
-
-# One checkpoint's lines, by directory.
-Lines = list[tuple[LogDir, dict[TopicPartition, int]]]
 
 
 class LogManager:
@@ -112,15 +103,13 @@ class LogManager:
         # Why a slot cannot be served: the directory failed, or the log is damaged.
         self._offline: dict[int, str] = {}
         self._flush_queue: deque[PartitionLog] = deque()
-        self._deletions: list[tuple[int, int, list[str]]] = []
-        self._deletion_count = 0
+        self._deletions = DelayedDeletions(self._background)
         self._sweep: deque[PartitionLog] = deque()
         self._sweep_by_time = False
         self._sweep_retention = False
-        self._checkpoint_running = False
-        # What was last written, by file name; None when the file may say something else.
-        self._saved: dict[str, Lines | None] = {}
-        self._start_offsets_changed = False
+        self._checkpoints = CheckpointWriter(
+            self._dirs, self._logs, self._background, self.fail_log_dir
+        )
         self._changed_slots: list[int] = []
         now = clock.monotonic_ms()
         self._clock_guard = ClockGuard(clock.now_ms, clock.monotonic_ms)
@@ -312,17 +301,16 @@ class LogManager:
         self._background.collect()
         self._follow_failures()
         self._flush_due(monotonic)
-        self._delete_due(monotonic)
+        self._deletions.start_due(monotonic)
         if not self._sweep:
             self._begin_sweep(monotonic)
         if self._sweep:
             self._sweep_slice()
-        if not self._checkpoint_running:
+        if not self._checkpoints.is_running:
             due = [n for n in CHECKPOINTS if self._schedule.take(n, self.config, monotonic)]
-            if self._start_offsets_changed and LOG_START_CHECKPOINT not in due:
+            if self._checkpoints.start_was_raised and LOG_START_CHECKPOINT not in due:
                 due.append(LOG_START_CHECKPOINT)
-            if due:
-                self.checkpoint(due)
+            self.checkpoint(due)
         changed = self._changed_slots
         self._changed_slots = []
         return changed
@@ -334,22 +322,7 @@ class LogManager:
 
     def checkpoint(self, names: Collection[str] = CHECKPOINTS) -> None:
         """Write checkpoints that have something new in the background, one run at a time."""
-        if self._checkpoint_running:
-            return
-        if LOG_START_CHECKPOINT in names:
-            self._start_offsets_changed = False
-        # All lines of a file, or none: a file that was damaged is healed by the next write.
-        files = {name: self._checkpoint_lines(name) for name in names}
-        files = {name: lines for name, lines in files.items() if lines != self._saved.get(name)}
-        if not files:
-            return
-        self._checkpoint_running = True
-        self._saved.update(dict.fromkeys(files))
-
-        def on_done(result: object, _error: OSError | None) -> None:
-            self._on_checkpoint(files, result)  # type: ignore[arg-type]
-
-        self._background.submit(lambda: _write_checkpoints(files), on_done)
+        self._checkpoints.write(names)
 
     def close(self, clean: bool = True) -> bool:
         """Close every log; True when all is on disk, so that the clean-shutdown marker may be
@@ -363,9 +336,7 @@ class LogManager:
         for at in range(0, len(logs), CLOSE_STEP):
             self._close_some(logs[at : at + CLOSE_STEP], clean)
         if clean:
-            files = {name: self._checkpoint_lines(name) for name in CHECKPOINTS}
-            files = {name: lines for name, lines in files.items() if lines != self._saved.get(name)}
-            for log_dir, failure in _write_checkpoints(files):
+            for log_dir, failure in self._checkpoints.write_now():
                 log_dir.error = failure
                 log.error("checkpoints of %s not written: %s", log_dir.path, failure)
         self._logs.clear()
@@ -425,19 +396,17 @@ class LogManager:
             self._submit_flush(partition_log)
 
     def on_start_offset(self, partition_log: PartitionLog) -> None:
-        self._start_offsets_changed = True
+        self._checkpoints.start_was_raised = True
 
     def before_cut(self, partition_log: PartitionLog, end: int) -> None:
         # A flush or a checkpoint under way may still speak of what is about to go.
         self._background.wait()
         if end < partition_log.recovery_point:
             self.dir_at(partition_log.log_dir).lower_recovery_point(partition_log.key, end)
-            self._saved.pop(RECOVERY_POINT_CHECKPOINT, None)
+            self._checkpoints.forget(RECOVERY_POINT_CHECKPOINT)
 
     def delete_later(self, paths: list[str], delay_ms: int) -> None:
-        due = self.clock.monotonic_ms() + delay_ms
-        self._deletion_count += 1
-        heapq.heappush(self._deletions, (due, self._deletion_count, paths))
+        self._deletions.add(paths, self.clock.monotonic_ms() + delay_ms)
 
     def in_background(self, job: Callable[[], object], on_done: OnDone) -> None:
         """Run ``job``, which touches files only, beside the loop; ``on_done`` at a later tick."""
@@ -556,7 +525,8 @@ class LogManager:
             # A checkpoint under way may still hold the deleted log's lines.
             self._background.wait()
         log_dir.create(key, topic_id)
-        self._saved.clear()  # lines of an earlier log of this name were dropped from the files
+        # Lines of an earlier log of this name were dropped from the files.
+        self._checkpoints.forget()
         return True
 
     def _refuse(self, slot: int, key: TopicPartition, reason: str) -> None:
@@ -663,65 +633,5 @@ class LogManager:
             retention_bytes=settings.retention_bytes,
         )
         if entry.delete_old_segments(policy, now_ms):
-            self._start_offsets_changed = True
+            self._checkpoints.start_was_raised = True
             self._changed_slots.append(entry.slot)
-
-    def _delete_due(self, monotonic: int) -> None:
-        while self._deletions and self._deletions[0][0] <= monotonic:
-            _due, _order, paths = heapq.heappop(self._deletions)
-
-            def job(paths: list[str] = paths) -> None:
-                for path in paths:
-                    if os.path.isdir(path):
-                        remove_tree(path)
-                    else:
-                        remove_if_present(path)
-
-            self._background.submit(job, self._on_deleted)
-
-    def _on_deleted(self, _result: object, error: OSError | None) -> None:
-        if error is not None:
-            log.warning("a deleted file is still there, the next start removes it: %s", error)
-
-    # ---- checkpoints ----
-
-    def _checkpoint_lines(self, name: str) -> Lines:
-        """What this worker has to say in each directory's checkpoint ``name``."""
-        value = _CHECKPOINT_VALUES[name]
-        lines: dict[str, tuple[LogDir, dict[TopicPartition, int]]]
-        lines = {log_dir.path: (log_dir, {}) for log_dir in self._dirs if log_dir.error is None}
-        for entry in self._logs.values():
-            if entry.log_dir in lines:
-                lines[entry.log_dir][1][entry.key] = value(entry)
-        return list(lines.values())
-
-    def _on_checkpoint(
-        self, files: dict[str, Lines], failures: list[tuple[LogDir, OSError]]
-    ) -> None:
-        self._checkpoint_running = False
-        if not failures:
-            self._saved.update(files)
-        for log_dir, error in failures:
-            if is_full_disk(error):
-                log.warning("checkpoints of %s not written, the disk is full", log_dir.path)
-            else:
-                self.fail_log_dir(log_dir.path, error)
-
-
-_CHECKPOINT_VALUES: dict[str, Callable[[PartitionLog], int]] = {
-    RECOVERY_POINT_CHECKPOINT: lambda entry: entry.recovery_point,
-    LOG_START_CHECKPOINT: lambda entry: entry.log_start_offset,
-    HIGH_WATERMARK_CHECKPOINT: lambda entry: entry.high_watermark,
-}
-
-
-def _write_checkpoints(files: Mapping[str, Lines]) -> list[tuple[LogDir, OSError]]:
-    """Runs in the background thread; touches files only. The failures, by directory."""
-    failures = []
-    for name, lines in files.items():
-        for log_dir, values in lines:
-            try:
-                log_dir.write_checkpoint(name, values)
-            except OSError as error:
-                failures.append((log_dir, error))
-    return failures
