@@ -36,10 +36,10 @@ def adopt(
     without_remote_records: bool = False,
     missing_begin_empty: bool = False,
 ) -> None:
-    """Adopt a broker's data directories, or tell that it is done already.
+    """Adopt a broker's data directories, or say that this was done already.
 
-    broker_id: as configured, -1 if it is not; it must be that of the directories. What else may be
-    said is as for ``plan_for``. Raises Refusal, with nothing changed, and OSError.
+    broker_id: as configured, -1 if it is not; it must match the directories. The other arguments
+    are those of ``plan_for``. Raises Refusal, with nothing changed, and OSError.
     """
     with held(log_dirs):
         place = store_place(log_dirs)

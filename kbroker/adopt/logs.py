@@ -161,7 +161,7 @@ def _check_no_gaps(path: str, bases: list[int], recovery_point: int) -> None:
 
 
 def _check_no_log_is_missing(path: str, names: set[str]) -> None:
-    """Raise Refusal when an index has lost its log: brokers leave none, but where they crash."""
+    """Raise Refusal when an index has no log beside it: only a crash of a broker leaves that."""
     for name in sorted(names):
         base = base_offset_of(name)
         if base is None or not name.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)):
@@ -172,7 +172,7 @@ def _check_no_log_is_missing(path: str, names: set[str]) -> None:
 
 
 def _check_tail(path: str, base: int) -> None:
-    """Raise Refusal unless the last segment ends as a broker leaves it that is stopped in order."""
+    """Raise Refusal unless the last segment ends as a clean stop of a broker leaves it."""
     file = os.path.join(path, segment_name(base, LOG_SUFFIX))
     scan = _walk_end(path, base, os.stat(file).st_size)
     if scan.stop == DAMAGED:

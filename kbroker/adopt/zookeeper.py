@@ -118,10 +118,7 @@ def check(client: Nodes, connect: str, cluster_id: str, broker_id: int) -> None:
 
 
 def check_alone(client: Nodes, connect: str) -> None:
-    """No broker may be running there: what kbroker has would take the place of what it knows.
-
-    Raises Refusal.
-    """
+    """Raises Refusal if a broker is running there: kbroker's topics would replace what it knows."""
     running = sorted(_children(client, paths.BROKER_IDS))
     if running:
         raise Refusal(

@@ -61,14 +61,17 @@ class RecordSet(NamedTuple):
 class RangeFetch:
     """An iterator of ``RecordSet`` that holds ``[start, end)`` of one partition, in order.
 
-    While the caller works on a set, the next one is on its way. Goes on from where it was when a
-    connection fails or the leader moves; ``deadline`` (seconds, the cluster's own when None) is for
-    each set. Ends when the range is read.
+    While the caller works on a set, the next one is on its way. When a connection fails or the
+    leader moves, reading continues from where it was. ``deadline`` (seconds, the cluster's own when
+    None) is for each set. The iterator ends when the range is read.
 
-    Raises OffsetOutOfRange, never resetting to another offset; TopicChanged when the topic is not
-    the one it began with (``topic_id``: not even the one that was planned with); RefusedError when
-    there is no such topic for half a minute, or half the deadline; Timeout when the log does not
-    reach ``end``; CorruptRecords.
+    Raises
+
+    - OffsetOutOfRange; it never resets to another offset;
+    - TopicChanged when the topic is not the one it began with, or not that of ``topic_id``;
+    - RefusedError when the topic has not existed for half a minute, or for half the deadline;
+    - Timeout when the log does not reach ``end``;
+    - CorruptRecords.
     """
 
     def __init__(

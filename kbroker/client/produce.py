@@ -93,16 +93,19 @@ class _Node:
 
 
 class BatchProducer:
-    """One producer, of one thread.
+    """One producer, used by one thread.
 
-    acks: -1 (all in-sync replicas), 1 or 0. idempotent: needs acks=-1. transactional_id: makes it
-    transactional, ``begin`` and ``end`` around what is sent. identity: instead of asking for one
-    (``transactions.init_producer``); ``identity`` says which it is, for whoever ends its
-    transaction. delivery_timeout: seconds from ``send`` to the acknowledgement. buffer_bytes:
-    BOUND, ``send`` waits when more is not acknowledged yet. request_bytes: of one request.
+    acks: -1 (all in-sync replicas), 1 or 0.
+    idempotent: needs acks=-1.
+    transactional_id: makes it transactional: call ``begin`` and ``end`` around what is sent.
+    identity: use this one instead of asking for one (``transactions.init_producer``). The property
+        of that name says which one is used, for whoever ends its transaction.
+    delivery_timeout: seconds from ``send`` to the acknowledgement.
+    buffer_bytes: BOUND: ``send`` waits while more than this is not acknowledged.
+    request_bytes: the largest request.
 
-    The first error that stays ends the producer: it is raised by whatever was called, and by every
-    call after it; what was not acknowledged may or may not have been written.
+    The first permanent error ends the producer: it is raised by the call that meets it and by every
+    later one. What was not acknowledged by then may or may not have been written.
     """
 
     def __init__(

@@ -147,10 +147,10 @@ def receive_closed(sock: socket.socket) -> list[str]:
 
 
 def discard_pending(pair: tuple[socket.socket, socket.socket]) -> int:
-    """Supervisor, after a network process died: drop what its pair still carries; returns the
-    connections closed.
+    """Supervisor, after a network process died: close the connections that its pair still carries.
 
-    Their clients see a closed connection, as those do that the process had taken already.
+    Returns how many. Their clients see a closed connection, as do those whose connections the
+    process had already taken.
     """
     dropped = 0
     while fds := receive_connections(pair[1]):

@@ -67,10 +67,11 @@ def _answer(
 
 
 def offsets_before(log: PartitionLog, timestamp: int, bound: int, now_ms: int) -> list[int]:
-    """ListOffsets 0: where the segments begin that were last written to by ``timestamp``, the last
-    first, and in front of them the end of the log, if ``now_ms`` is before it, too.
+    """ListOffsets 0: first offsets of the segments that were last written by ``timestamp``, the
+    newest segment first. The end of the log comes before them if ``timestamp`` is ``now_ms`` or
+    later.
 
-    bound: no larger offset is told. Raises OSError.
+    bound: larger offsets are left out. Raises OSError.
     """
     # COMPAT: Kafka goes by the time of a segment's file, not by those of its records.
     found: list[int] = []

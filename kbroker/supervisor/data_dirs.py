@@ -160,11 +160,11 @@ def try_lock(fd: int, deadline: float = 0.0) -> bool:
 
 
 def _guard_of_clock(paths: list[str]) -> ClockGuard:
-    """A guard that trusts the wall clock from the start if that goes on where the last run left it.
+    """A guard that trusts the wall clock from the start if it continues where the last run ended.
 
-    A machine may start with a wrong clock. When the directories were last written tells it, but
-    for a broker that was away, or idle, for longer: that one waits for nothing. Where no broker has
-    run yet, nothing can be lost. Call it before anything is written.
+    A machine may start with a wrong clock; comparing it with the time at which the directories were
+    last written shows that. (A broker that was down or idle for longer waits although its clock is
+    right.) Where no broker has run yet, nothing can be lost. Call this before anything is written.
     """
     clock = SystemClock()
     last = max(filter(None, map(_last_written_ms, paths)), default=None)

@@ -38,11 +38,13 @@ def count_nothing(state: str, amount: int) -> None:
 class ClassicGroup(Group):
     """One group. Members are in the order in which they joined.
 
-    pending_joins: ids given to clients that have not joined with them yet. pending_syncs: members
-    of the present generation that have not asked for their assignment. is_initial: the rebalance
-    that is going on has begun with an empty group. has_new_member: it had one more since the delay
-    was last extended. is_stored: there is a record of it. is_unfinished: and that says, by naming
-    no leader, that a rebalance has to follow. protocol_type: empty if not known.
+    pending_joins: ids given to clients that have not joined with them yet.
+    pending_syncs: members of the present generation that have not asked for their assignment.
+    is_initial: the current rebalance began with an empty group.
+    has_new_member: a member has joined since the initial delay was last extended.
+    is_stored: there is a record of the group.
+    is_unfinished: that record names no leader, so a rebalance has to follow.
+    protocol_type: empty if not known.
     """
 
     __slots__ = (

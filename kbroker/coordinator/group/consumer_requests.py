@@ -99,7 +99,7 @@ def _is_within(reported: list[Any], owned: Owned) -> bool:
 
 
 def is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """Whether the member says everything, as it does when it is not sure what was heard of it."""
+    """Whether the heartbeat is complete, as members send it when the last answer may be lost."""
     return (
         request.rebalance_timeout_ms != -1
         and (

@@ -59,11 +59,11 @@ class Group(ABC):
         transactional: bool = False,
         partitions: Iterable[tuple[bytes | None, int]] | None = None,
     ) -> None:
-        """Raise the WireError of a commit that is not allowed; ``epoch``: generation or member's.
+        """Raise a WireError for a commit that is not allowed. It also counts as a heartbeat.
 
-        version: of OffsetCommit or TxnOffsetCommit; a commit also counts as a heartbeat.
-        partitions: what is committed, by topic id (None: no such topic); if that is not said, only
-        the present epoch will do.
+        epoch: the generation, or the member's epoch. version: of OffsetCommit or TxnOffsetCommit.
+        partitions: what is committed, by topic id (None: no such topic). Without it, only the
+        present epoch is accepted.
         """
 
     @abstractmethod
