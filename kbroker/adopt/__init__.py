@@ -1,4 +1,4 @@
 """Opens data directories of Apache Kafka in kbroker, and prepares those of kbroker for Kafka.
 
-Used by ``kbroker-adopt``, while no broker runs. docs/moving-house.md is the page for users.
+Used by ``kbroker-adopt``, while no broker runs. docs/migration.md is the page for users.
 """

@@ -67,7 +67,7 @@ def adopt(
             return
         path = register(plan, place or log_dirs[0], progress)
     say(f"Done: {len(plan.topics)} topics are registered in {path}. No file of Kafka was changed.")
-    say("Start the broker with the same log.dirs and broker.id; docs/moving-house.md goes on.")
+    say("Start the broker with the same log.dirs and broker.id; docs/migration.md goes on.")
 
 
 def _already_adopted(

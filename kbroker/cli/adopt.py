@@ -34,7 +34,7 @@ examples:
 
 exit codes: 0 done or nothing to do, 1 refused and nothing changed, 2 wrong usage,
             3 begun and not finished (--back-to): run it again
-The whole way, and the way back to Kafka: docs/moving-house.md"""
+The whole way, and the way back to Kafka: docs/migration.md"""
 
 
 def _parser() -> argparse.ArgumentParser:
