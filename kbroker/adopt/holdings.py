@@ -54,7 +54,7 @@ class Holdings:
         for path in log_dirs:
             if not os.path.exists(os.path.join(path, CLEAN_SHUTDOWN_NAME)):
                 raise Refusal(
-                    f"{path}/{CLEAN_SHUTDOWN_NAME}: missing, the broker was not stopped in order;"
+                    f"{path}/{CLEAN_SHUTDOWN_NAME}: missing, the broker was not stopped cleanly;"
                     " start kbroker and stop it (SIGTERM), so that it settles its logs"
                 )
         self.places = self._places()

@@ -52,7 +52,7 @@ def look_at(
     """Look at a partition's directory.
 
     recovery_point, log_start: as the checkpoints say, 0 without a line. gaps_allowed: the log is
-    or was compacted. was_clean: the broker was stopped in order, so that nothing is cut short.
+    or was compacted. was_clean: the broker was stopped cleanly, so that nothing is cut short.
     Raises Refusal for files that are missing or cut short, OSError.
     """
     names = set(os.listdir(path))
@@ -155,7 +155,7 @@ def _check_no_gaps(path: str, bases: list[int], recovery_point: int) -> None:
             raise Refusal(
                 f"{file}: {strict.problem} at position {strict.end_position}, as if the log had"
                 f" been compacted, but no {CLEANER_CHECKPOINT} says so, and the broker was not"
-                " stopped in order: a start would cut the log there. Copy that file, too, or name"
+                " stopped cleanly: a start would cut the log there. Copy that file, too, or name"
                 " the topic's settings with --zookeeper"
             )
 
@@ -178,7 +178,7 @@ def _check_tail(path: str, base: int) -> None:
     if scan.stop == DAMAGED:
         raise Refusal(
             f"{file}: {scan.problem} at position {scan.end_position}, although the broker was"
-            f" stopped in order; {COPY_AGAIN}"
+            f" stopped cleanly; {COPY_AGAIN}"
         )
     end = max(base, scan.next_offset)
     check_producer_snapshots(path, end, f"{file}: it", COPY_AGAIN)

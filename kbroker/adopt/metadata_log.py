@@ -29,7 +29,7 @@ SNAPSHOT_HEADER, SNAPSHOT_FOOTER = 3, 4
 def read_metadata(directory: str, *, was_clean: bool) -> MetadataImage:
     """All that the metadata log says. Raises Refusal, OSError.
 
-    was_clean: Kafka was stopped in order, so that no batch can be cut short.
+    was_clean: Kafka was stopped cleanly, so that no batch can be cut short.
     """
     snapshots, bases = _list(directory)
     image = MetadataImage()

@@ -111,7 +111,7 @@ def plan_for(
             plan.notes.append(f"{directory.path}/{name} is left alone: {reason}.")
     if not all(directory.is_clean for directory in directories):
         plan.notes.append(
-            "Kafka was not stopped in order: the first start of the broker checks the logs from"
+            "Kafka was not stopped cleanly: the first start of the broker checks the logs from"
             " their recovery points on, and cuts off what was not written in full."
         )
     return plan

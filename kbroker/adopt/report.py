@@ -26,7 +26,7 @@ def plan_lines(plan: Plan) -> Iterator[str]:
     whose = f"broker {identity.broker_id}, cluster {identity.cluster_id}"
     yield f"Data of Apache Kafka in {mode} mode, {whose}"
     for directory in plan.directories:
-        clean = "stopped in order" if directory.is_clean else "not stopped in order"
+        clean = "stopped cleanly" if directory.is_clean else "not stopped cleanly"
         yield f"  {directory.path}: {len(directory.partitions)} partitions, {clean}"
     how_much = f"{_partitions(plan.partition_count)}, {size_text(plan.size)}"
     yield f"Topics to register: {len(plan.topics)}, with {how_much}"

@@ -165,7 +165,7 @@ class Broker:
         if arbiter.stopped_cleanly(ProcessKind.IO_WORKER):
             self.data_dirs.mark_clean()
         else:
-            log.warning("io workers did not stop in order; the next start checks the logs")
+            log.warning("io workers did not stop cleanly; the next start checks the logs")
         return exit_code
 
     def _on_end(self, address: Address, incarnation: int) -> None:

@@ -3,7 +3,7 @@
     with Kafka39(tmp_path) as kafka:
         kafka.bootstrap
 
-Each is started, stopped in order or killed, and started again on what it has. The jars are Maven's,
+Each is started, stopped cleanly or killed, and started again on what it has. The jars are Maven's,
 in ``.cache``; ZooKeeper comes with those of Kafka 2.7.
 """
 

@@ -38,7 +38,7 @@ def kbroker(log_dirs: list[Path], home: Path) -> Broker:
 
 
 def filled(log_dirs: list[Path], home: Path, *, rounds: int, with_ids: bool = True) -> Seen:
-    """A kbroker was here, and was stopped in order."""
+    """A kbroker was here, and was stopped cleanly."""
     with kbroker(log_dirs, home) as broker:
         moving.fill(broker.bootstrap, broker_id=1, old_formats=False, rounds=rounds)
         join_new_group(broker.bootstrap)

@@ -255,7 +255,7 @@ def test_log_cut_short_is_refused(tmp_path, capsys):
 
 @pytest.mark.parametrize(
     ("lost", "told"),
-    [(1, "although the broker was stopped in order"), (78, "00005.snapshot was written at 5")],
+    [(1, "although the broker was stopped cleanly"), (78, "00005.snapshot was written at 5")],
 )
 def test_log_cut_short_is_refused_without_its_checkpoint(tmp_path, capsys, lost, told):
     """In the middle of a batch, and between two."""

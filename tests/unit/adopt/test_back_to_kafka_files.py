@@ -41,7 +41,7 @@ MORE = [
 
 @pytest.fixture
 def directory(tmp_path):
-    """A directory that was adopted, used by kbroker and stopped in order."""
+    """A directory that was adopted, used by kbroker and stopped cleanly."""
     path = kraft_dir(tmp_path / "data", [*ORDERS, *MORE])
     assert main(["--log-dirs", str(path)]) == 0
     return path
@@ -126,7 +126,7 @@ def test_second_run_is_refused(directory, capsys):
 def test_stop_that_was_not_in_order_is_refused(directory, capsys):
     (directory / ".kafka_cleanshutdown").unlink()
 
-    assert "was not stopped in order" in refused(capsys, directory, "kafka-3.9")
+    assert "was not stopped cleanly" in refused(capsys, directory, "kafka-3.9")
 
 
 def test_directory_of_another_cluster_is_refused(directory, capsys):

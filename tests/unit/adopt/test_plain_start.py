@@ -104,7 +104,7 @@ def older_topic_of_the_same_name(directory):
     ("damage", "told"),
     [
         (cut_short, "it ends at offset 4, but was synced up to 5"),
-        (cut_short_without_checkpoint, "although the broker was stopped in order"),
+        (cut_short_without_checkpoint, "although the broker was stopped cleanly"),
         (segment_lost, "it ends at offset 2, the next file begins at 4"),
         (log_lost, "no .log file is left"),
         (all_logs_lost, "orders-0: missing, although"),

@@ -75,7 +75,7 @@ def test_topic_of_which_all_is_here_is_taken(tmp_path):
 
 
 def test_first_file_that_is_missing_is_refused(tmp_path, capsys):
-    """Where nothing is in remote storage, and Kafka was stopped in order, it was not copied."""
+    """Where nothing is in remote storage, and Kafka was stopped cleanly, it was not copied."""
     directory = kraft_dir(tmp_path)
     first_segment_gone(directory, 1)
 

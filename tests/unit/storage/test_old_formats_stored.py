@@ -24,7 +24,7 @@ def messages(magic, count, first=0):
 
 
 def adopt(tmp_path, data, index=b""):
-    """A store that finds this log where a broker before it was stopped in order."""
+    """A store that finds this log where a broker before it was stopped cleanly."""
     store = LogStore(tmp_path)
     store.stop(clean=True)
     path = store.path()
