@@ -1,0 +1,79 @@
+"""What the pages say is there: files, packages, commands, targets of make."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.unit
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "perf/README.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
+ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+# Where a path on a page may start, and what it may leave out at its end.
+STARTS = ("", "kbroker", "ext/kbroker", "ext/kbroker/_ext", "docs")
+ENDINGS = ("", ".py", ".pyx")
+
+
+def each_page(function):
+    return pytest.mark.parametrize(
+        "page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix()
+    )(function)
+
+
+def heading_anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as they are made from the text."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.M)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def exists(path: str) -> bool:
+    return any(
+        any(ROOT.glob(f"{start}/{path}{ending}".lstrip("/")))
+        for start in STARTS
+        for ending in ENDINGS
+    )
+
+
+@each_page
+def test_link_leads_somewhere(page):
+    links = re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)", page.read_text(encoding="utf-8"))
+
+    for file, anchor in links:
+        target = page if not file else page.parent / file
+        assert target.exists(), file
+        assert not anchor or anchor in heading_anchors(target), f"{file}#{anchor}"
+
+
+@each_page
+def test_command_and_target_exist(page):
+    text = page.read_text(encoding="utf-8")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
+
+    commands = set(re.findall(r"(?:^|`)(kbroker-[a-z-]+[a-z])(?= |`|$)", text, re.M))
+    assert commands <= {*project["scripts"]}
+    assert set(re.findall(r"(?:^|`)make ([a-z-]+)", text, re.M)) <= targets
+
+
+@pytest.mark.parametrize("page", ["docs/architecture.md", "CONTRIBUTING.md", "docs/decisions"])
+def test_named_file_exists(page):
+    pages = [ROOT / page] if page.endswith(".md") else sorted((ROOT / page).glob("*.md"))
+
+    for text in (page.read_text(encoding="utf-8") for page in pages):
+        for path in re.findall(r"`([\w.]+(?:/[\w.*-]+)+)/?`", text):
+            assert exists(path), path
+
+
+def test_file_map_has_every_package_and_extension():
+    packages = [path.parent.name for path in (ROOT / "kbroker").glob("*/__init__.py")]
+    extensions = [path.stem for path in (ROOT / "ext").rglob("*.pyx")]
+
+    assert [name for name in packages if f"| `kbroker/{name}` |" not in ARCHITECTURE] == []
+    assert [name for name in extensions if f"`{name}`" not in ARCHITECTURE] == []
