@@ -9,7 +9,9 @@ from typing import Any
 from doubles.coordinator_host import CoordinatorHost, value_of
 
 from kbroker.coordinator.group.classic_protocol import ClassicProtocol
+from kbroker.coordinator.group.group import CONSUMER, Group
 from kbroker.coordinator.group.machine import GroupMachine
+from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.rpc import Pending
 from kbroker.protocol import codec
 from kbroker.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
@@ -218,3 +220,26 @@ def sync_all(clients: list[Client], joins: list[Pending]) -> list[Client]:
         assert response.error_code == 0, response
         assert response.assignment == client.member_id.encode()
     return clients
+
+
+class OtherGroup(Group):
+    """A group of the consumer protocol, as far as administrators see it."""
+
+    __slots__ = ("is_busy",)
+    kind = CONSUMER
+    state = "Reconciling"
+    protocol_type = "consumer"
+    is_empty = False
+    empty_since_ms = None
+
+    def subscribes_to(self, topic: str) -> bool:
+        return False
+
+    def check_commit(self, *args: Any, **kwargs: Any) -> None: ...
+
+    def check_fetch(self, *args: Any) -> None: ...
+
+    def check_deletion(self) -> None:
+        raise WireError(ErrorCode.NON_EMPTY_GROUP)
+
+    def delete(self, op: Any) -> None: ...

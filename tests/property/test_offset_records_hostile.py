@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from doubles.coordinator_host import Entry
-from doubles.offsets_host import OffsetsHost, make_machine
+from doubles.offsets_host import OffsetsHost, make_machine, write_segment
 from doubles.seeds import seeded
 
 from kbroker._ext import offset_records
@@ -28,7 +28,6 @@ from kbroker.coordinator.records.offsets_topic import (
 )
 from kbroker.protocol.codec import DecodeError
 from kbroker.record.builder import BatchBuilder
-from tests.property.test_offsets_model import write_segment
 
 pytestmark = pytest.mark.property
 

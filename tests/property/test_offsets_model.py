@@ -7,20 +7,15 @@ any version, other records in between. A failure prints its seed.
 
 from __future__ import annotations
 
-import os
-import struct
 from pathlib import Path
 from random import Random
-from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
-from doubles.coordinator_host import Entry
-from doubles.offsets_host import OffsetsHost, make_machine
+from doubles.offsets_host import OffsetsHost, make_machine, write_segment
 from doubles.seeds import seeded
 
 from kbroker.coordinator.loader import Loader
-from kbroker.coordinator.machine import NO_PRODUCER
 from kbroker.coordinator.offsets.offsets import Offsets
 from kbroker.coordinator.records.offsets_topic import (
     GroupMetadataKey,
@@ -30,8 +25,6 @@ from kbroker.coordinator.records.offsets_topic import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from kbroker.record.builder import BatchBuilder
-from kbroker.storage.formats import LOG_SUFFIX, segment_name
 
 pytestmark = pytest.mark.property
 
@@ -197,51 +190,6 @@ class Model:
             ours = self.host.offsets.store.timestamps(*key)
             assert machine.offsets.store.timestamps(*key) == ours
         machine.close(ValueError())
-
-
-def write_segment(random: Random, log: list[Entry], directory: Path) -> Any:
-    """A log of one segment, as far as a Loader looks at it."""
-    data = b""
-    position = 0
-    while position < len(log):
-        entry = log[position]
-        count = 1
-        if entry.commit is None:
-            limit = random.choice([1, 3, 50])
-            same = entry[:2]
-            while (
-                count < limit
-                and position + count < len(log)
-                and log[position + count].commit is None
-                and log[position + count][:2] == same
-            ):
-                count += 1
-        is_transactional = (entry.producer_id, entry.epoch) != NO_PRODUCER
-        builder = BatchBuilder(
-            random.choice([0, 0, 0, 1]),
-            base_offset=position,
-            producer_id=entry.producer_id,
-            producer_epoch=entry.epoch,
-            transactional=is_transactional,
-            control=entry.commit is not None,
-        )
-        for one in log[position : position + count]:
-            if one.commit is None:
-                builder.append(one.value, one.key, 1)
-            else:
-                builder.append(struct.pack(">hi", 0, 0), struct.pack(">hh", 0, one.commit), 1)
-        data += builder.build()
-        position += count
-    with open(os.path.join(directory, segment_name(0, LOG_SUFFIX)), "wb") as file:
-        file.write(data)
-    segment = SimpleNamespace(base_offset=0, size=len(data))
-    return SimpleNamespace(
-        path=str(directory),
-        name="__consumer_offsets-0",
-        log_start_offset=0,
-        segments=[segment],
-        segment_for=lambda offset: segment,
-    )
 
 
 @pytest.mark.parametrize("round_", range(4))

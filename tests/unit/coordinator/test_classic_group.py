@@ -10,6 +10,7 @@ from doubles.group_clients import (
     DELAY_MS,
     SESSION_MS,
     Client,
+    OtherGroup,
     classic_host,
     code_of,
     form_group,
@@ -24,7 +25,6 @@ from kbroker.coordinator.records.offsets_topic import GroupMetadataKey, GroupMet
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.rpc import Pending
 from kbroker.protocol.messages.heartbeat import HeartbeatResponse
-from tests.unit.coordinator.test_group_administration import OtherGroup
 
 pytestmark = pytest.mark.unit
 

@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 from doubles.coordinator_host import CoordinatorHost, value_of
-from doubles.group_clients import Client, classic_host, form_group
+from doubles.group_clients import Client, OtherGroup, classic_host, form_group
 
-from kbroker.coordinator.group.group import CONSUMER, Group
 from kbroker.coordinator.records.offsets_topic import GroupMetadataKey
-from kbroker.errors import ErrorCode, WireError
+from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.delete_groups import DeleteGroupsRequest
 from kbroker.protocol.messages.describe_groups import DescribeGroupsRequest
 from kbroker.protocol.messages.list_groups import ListGroupsRequest
@@ -18,29 +17,6 @@ from kbroker.protocol.messages.list_groups import ListGroupsRequest
 pytestmark = pytest.mark.unit
 
 ALL_OPERATIONS = (1 << 3) + (1 << 6) + (1 << 8) + (1 << 10) + (1 << 11)
-
-
-class OtherGroup(Group):
-    """A group of the consumer protocol, as far as administrators see it."""
-
-    __slots__ = ("is_busy",)
-    kind = CONSUMER
-    state = "Reconciling"
-    protocol_type = "consumer"
-    is_empty = False
-    empty_since_ms = None
-
-    def subscribes_to(self, topic: str) -> bool:
-        return False
-
-    def check_commit(self, *args: Any, **kwargs: Any) -> None: ...
-
-    def check_fetch(self, *args: Any) -> None: ...
-
-    def check_deletion(self) -> None:
-        raise WireError(ErrorCode.NON_EMPTY_GROUP)
-
-    def delete(self, op: Any) -> None: ...
 
 
 def host_with_groups() -> CoordinatorHost:
