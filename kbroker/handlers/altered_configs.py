@@ -19,9 +19,13 @@ TIMEOUT_MS = 10_000
 
 
 async def alter(
-    ctx: RequestContext, request: Any, operation: str, configs: Callable[[Any], list[Any]]
-) -> list[tuple[Any, int, str | None]]:
-    """(resource, error code, message) for each resource of the request.
+    ctx: RequestContext,
+    request: Any,
+    response: type,
+    operation: str,
+    configs: Callable[[Any], list[Any]],
+) -> Any:
+    """Have the controller change the settings; a ``response`` with an entry for each resource.
 
     configs: what the controller is to be told of one resource's settings.
     """
@@ -40,14 +44,32 @@ async def alter(
             refused[position] = error
     accepted = [r for n, r in enumerate(request.resources) if n not in refused]
     results = iter(await call(ctx, request.validate_only, operation, accepted, configs))
-    outcomes: list[tuple[Any, int, str | None]] = []
+    entries = []
     for position, resource in enumerate(request.resources):
         if position in refused:
-            outcomes.append((resource, int(refused[position].code), refused[position].message))
+            entries.append(_failed(response, resource, refused[position]))
         else:
             result = next(results)
-            outcomes.append((resource, result["error"], result["message"]))
-    return outcomes
+            entries.append(_entry(response, resource, result["error"], result["message"]))
+    return response(responses=entries)
+
+
+def all_failed(response: type, request: Any, error: WireError) -> Any:
+    """A ``response`` with the same error for every resource."""
+    return response(responses=[_failed(response, r, error) for r in request.resources])
+
+
+def _failed(response: Any, resource: Any, error: WireError) -> Any:
+    return _entry(response, resource, int(error.code), error.message)
+
+
+def _entry(response: Any, resource: Any, code: int, message: str | None) -> Any:
+    return response.AlterConfigsResourceResponse(
+        error_code=code,
+        error_message=message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )
 
 
 async def call(
