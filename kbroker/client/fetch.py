@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from kbroker._ext.record_cursor import end_offset
+from kbroker._ext.record_cursor import RecordsDamaged, end_offset
 from kbroker.client.cluster import NO_TOPIC_ID, Cluster, Topic
 from kbroker.client.connection import Connection, Pending
 from kbroker.client.errors import (
@@ -171,10 +171,12 @@ class RangeFetch:
         if row.error_code:
             self._refused(row, retry)
         records = row.records if row.records is not None else memoryview(b"")
-        following = end_offset(records, self.next_offset)
+        following = self._end_of(records)
         if following == self.next_offset:
             self._nothing(row, records, answer.throttle_time_ms, retry)
             return None
+        if following > row.high_watermark:
+            self._require_written(following, retry)
         first, self.next_offset = self.next_offset, following
         self._began = True
         self._empty = 0
@@ -258,6 +260,23 @@ class RangeFetch:
         return self._buffers[0]
 
     # -- what is not records
+
+    def _end_of(self, records: memoryview) -> int:
+        try:
+            return int(end_offset(records, self.next_offset))
+        except RecordsDamaged as error:
+            offset, why = error.args
+            raise CorruptRecords(self.topic, self.partition, offset, why) from error
+
+    def _require_written(self, end: int, retry: Retry) -> None:
+        """Records may have been written since the broker looked where the log ends. Otherwise the
+        first offset of a batch is wrong, and what it hides would be taken for a gap."""
+        key = self.topic, self.partition
+        left = max(retry.left(), 0.1)
+        log_end = list_offsets(self.cluster, {key: LATEST}, deadline=left)[key].offset
+        if end > log_end:
+            why = f"a batch says it ends before offset {end}, and the log at {log_end}"
+            raise CorruptRecords(*key, self.next_offset, why)
 
     def _row_of(self, answer: Any) -> Any:
         if answer.error_code:

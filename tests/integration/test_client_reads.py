@@ -18,6 +18,7 @@ from kbroker.client.arrow import read_arrow, schema_of  # noqa: E402
 from kbroker.client.cluster import Cluster  # noqa: E402
 from kbroker.client.counts import count_records  # noqa: E402
 from kbroker.client.errors import (  # noqa: E402
+    CorruptRecords,
     OffsetOutOfRange,
     RefusedError,
     SettingRefused,
@@ -146,6 +147,36 @@ def test_read_goes_on_when_the_broker_restarts():
                 broker.restart()
 
     assert found == [b"%d" % n for n in range(30_000)]
+
+
+@pytest.mark.parametrize(
+    ("number", "offset", "max_bytes", "why"),
+    [
+        (0, 1 << 50, 2 << 20, "not above those of the batch before"),
+        (0, 1 << 50, 1, "ends before offset 1125899906842628, and the log at 24"),
+        (1, 0, 2 << 20, "not above those of the batch before"),
+    ],
+    ids=["too high, with others", "too high, alone", "too low"],
+)
+def test_batch_with_a_rotten_first_offset_is_told_and_hides_nothing(number, offset, max_bytes, why):
+    """No checksum covers it, so the broker serves it as it lies."""
+    with Broker() as broker, Cluster(broker.bootstrap, deadline=30) as cluster:
+        topics.create(cluster, "rotten", segment_bytes=1 << 20)
+        with topics.ArrowProducer(cluster, topic="rotten") as producer:
+            for _ in range(6):
+                producer.write(pa.record_batch({"value": [b"v" * 100_000] * 4}))
+                producer.flush()
+        broker.stop()
+        with (broker.data_dir / "rotten-0" / f"{0:020}.log").open("r+b") as file:
+            for _ in range(number):
+                file.seek(8, os.SEEK_CUR)
+                file.seek(int.from_bytes(file.read(4), "big"), os.SEEK_CUR)
+            file.write(offset.to_bytes(8, "big"))
+        broker.start()
+
+        with pytest.raises(CorruptRecords, match=why):
+            for _ in RangeFetch(cluster, "rotten", 0, 0, 24, max_bytes=max_bytes):
+                pass
 
 
 def test_offsets_below_the_log_start_are_told_with_the_range_there_is(cluster):

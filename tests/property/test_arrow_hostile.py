@@ -40,7 +40,10 @@ def test_damaged_sets_never_crash_a_reader(whole, data):
     cut = bytes(damaged[: data.draw(st.integers(0, len(damaged)))])
     crcs = data.draw(st.booleans())
 
-    assert end_offset(cut, 0) >= 0
+    try:
+        assert end_offset(cut, 0) >= 0
+    except RecordsDamaged:
+        pass
     try:
         for one in read([(cut, [(1, 0)])], check_crcs=crcs, decompressed_max=1 << 20):
             assert one.schema.equals(schema_of(headers=True))

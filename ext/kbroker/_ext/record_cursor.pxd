@@ -42,6 +42,7 @@ cdef enum Damage:
     DAMAGE_CODEC = 6
     DAMAGE_COMPRESSED = 7
     DAMAGE_TOO_LARGE = 8
+    DAMAGE_ORDER = 9
 
 # The records of one batch, or the messages of one set of format 0 or 1.
 cdef struct Run:

@@ -52,6 +52,7 @@ WORDS = {
     DAMAGE_CODEC: "the compression is unknown",
     DAMAGE_COMPRESSED: "the records cannot be decompressed",
     DAMAGE_TOO_LARGE: "the records decompress to more than the limit",
+    DAMAGE_ORDER: "its offsets are not above those of the batch before it",
 }
 
 # liblz4's decoder of a block, NULL where the lz4 package does not show it; looked up with the first LZ4 batch.
@@ -383,14 +384,16 @@ def damage_words(int damage) -> str:
 def end_offset(records, int64_t start) -> int:
     """The offset after the last whole batch of a record set, by headers alone; ``start`` if there is none.
 
-    What is impossible ends the walk: whoever reads the records finds out what it is.
+    What is impossible in one batch ends the walk: whoever reads the records finds out what it is. Raises
+    RecordsDamaged for a batch of format 2 that does not begin above the end of the one before: no checksum covers a
+    batch's first offset, and whoever reads would take one of the two for read already, or for not wanted.
     """
     cdef:
         Py_buffer view
         const uint8_t* p
         const uint8_t* limit
         int32_t size
-        int64_t last
+        int64_t last, previous = -1
     PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
     try:
         p = <const uint8_t*>view.buf
@@ -405,7 +408,10 @@ def end_offset(records, int64_t start) -> int:
                     break
                 if last < 0 or last > INT64_MAX - 1 - load_i32(p + BATCH_LAST_OFFSET_DELTA_AT):
                     break
+                if last <= previous:
+                    raise RecordsDamaged(last, WORDS[DAMAGE_ORDER])
                 last += load_i32(p + BATCH_LAST_OFFSET_DELTA_AT)
+                previous = last
             if last < 0 or last == INT64_MAX:
                 break
             start = max(start, last + 1)

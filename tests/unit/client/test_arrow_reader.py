@@ -125,6 +125,17 @@ def test_set_that_ends_within_a_batch_gives_the_whole_ones():
         assert end_offset(data[:size], 0) == expected
 
 
+@pytest.mark.parametrize("base", [0, 4, 9])
+def test_batch_that_begins_within_the_one_before_it_is_damage(base):
+    data = batch(0, [b"v"] * 10) + batch(base, [b"w"]) + batch(11, [b"x"])
+
+    with pytest.raises(RecordsDamaged, match="not above those of the batch before") as caught:
+        end_offset(data, 0)
+
+    assert caught.value.args[0] == base
+    assert end_offset(data[: len(batch(0, [b"v"] * 10))], 5) == 10
+
+
 def test_gaps_of_compaction_are_kept():
     builder = BatchBuilder(base_offset=100)
     for delta in (2, 5, 9):
