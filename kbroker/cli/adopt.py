@@ -23,7 +23,7 @@ Take over the data directories of an Apache Kafka broker (2.x with ZooKeeper, 3.
 Kafka keeps topics in its data directories (log.dirs), and what it knows about them in ZooKeeper or
 in __cluster_metadata. This command registers the topics, their ids and settings in kbroker's own
 metadata store, one new file in the first directory. Kafka's files are not changed. Stop Kafka
-first. The plan is told before anything is done."""
+first. The command shows its plan before it changes anything."""
 
 _EPILOG = """\
 examples:
@@ -34,7 +34,7 @@ examples:
 
 exit codes: 0 done or nothing to do, 1 refused and nothing changed, 2 wrong usage,
             3 begun and not finished (--back-to): run it again
-The whole way, and the way back to Kafka: docs/migration.md"""
+docs/migration.md describes every step, in both directions."""
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -45,47 +45,47 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--log-dirs", metavar="DIR[,DIR...]", help="the broker's data directories, all of them"
+        "--log-dirs", metavar="DIR[,DIR...]", help="all data directories of the broker"
     )
     parser.add_argument(
         "-c",
         "--config",
         metavar="FILE",
-        help="a server.properties of Kafka or kbroker that names them",
+        help="a server.properties of Kafka or kbroker that names the directories",
     )
-    parser.add_argument("--dry-run", action="store_true", help="tell the plan and change nothing")
+    parser.add_argument("--dry-run", action="store_true", help="show the plan and change nothing")
     parser.add_argument(
         "--metadata-log-dir",
         metavar="DIR",
-        help="where __cluster_metadata-0 is, if in none of them (Kafka's metadata.log.dir)",
+        help="where __cluster_metadata-0 is, if not in a data directory (Kafka's metadata.log.dir)",
     )
     parser.add_argument(
         "--missing-begin-empty",
         action="store_true",
-        help="make partitions anew that are in none of the directories, instead of refusing",
+        help="let partitions that are in none of the directories begin empty, instead of refusing",
     )
     parser.add_argument(
         "--without-remote-records",
         action="store_true",
-        help="leave records behind that Kafka moved to remote storage, instead of refusing",
+        help="leave out records that Kafka moved to remote storage, instead of refusing",
     )
     settings = parser.add_mutually_exclusive_group()
     settings.add_argument(
         "--without-metadata",
         action="store_true",
-        help="__cluster_metadata-0 is lost: take the topics over without their settings",
+        help="take the topics over without their settings, when __cluster_metadata-0 is lost",
     )
     parser.add_argument(
         "--back-to",
         choices=("kafka-3.9", "kafka-2.7"),
-        help="the other way: prepare directories of kbroker for that Kafka, in KRaft mode (3.9) or"
-        " with a ZooKeeper (2.7)",
+        help="the other direction: prepare kbroker's directories for that Kafka, in KRaft mode"
+        " (3.9) or with ZooKeeper (2.7)",
     )
     settings.add_argument(
         "--zookeeper",
         metavar="HOST:PORT[/PATH]",
-        help="of Kafka 2.x: where it keeps its metadata (zookeeper.connect), to take the topics'"
-        " settings over, and to tell it with --back-to kafka-2.7",
+        help="the ZooKeeper of Kafka 2.x (zookeeper.connect), from which the topics' settings are"
+        " read; --back-to kafka-2.7 writes the topics there",
     )
     parser.add_argument("--version", action="version", version=f"kbroker {__version__}")
     return parser

@@ -28,7 +28,7 @@ examples:
   kbroker-log verify /var/lib/kbroker                  check everything; each log is read once
   kbroker-log dump /var/lib/kbroker/orders-0           batches and indexes of one partition
   kbroker-log dump --print-data-log .../00000000000000000000.log     records with their contents
-  kbroker-log dump --json FILE | jq .                  one JSON object a line
+  kbroker-log dump --json FILE | jq .                  one JSON object per line
   kbroker-log rebuild /var/lib/kbroker/orders-0        new indexes; stop the broker first
 
 exit codes: 0 nothing is wrong, 1 damage was found, 2 wrong usage (or a broker is running)"""
@@ -50,12 +50,12 @@ def _parser() -> argparse.ArgumentParser:
         metavar="PATH",
         help="a file, the directory of a partition or a log directory",
     )
-    common.add_argument("--json", action="store_true", help="print one JSON object a line")
+    common.add_argument("--json", action="store_true", help="print one JSON object per line")
     common.add_argument(
         "--progress",
         action=argparse.BooleanOptionalAction,
         default=None,
-        help="show on stderr how far the work is; by default if that is a terminal",
+        help="show progress on stderr; the default if that is a terminal",
     )
     _add_dump(commands, common)
     verify = commands.add_parser(
@@ -64,21 +64,21 @@ def _parser() -> argparse.ArgumentParser:
         help="check files against each other; changes nothing",
         description="Check every batch's checksum and offset, every index entry against its batch, "
         "aborted transactions against their markers, producer snapshots and checkpoints. "
-        "Changes nothing. A file of a segment stands for the whole segment.",
+        "Changes nothing. Naming one file of a segment checks the whole segment.",
     )
     verify.add_argument(
         "--compacted",
         action="store_true",
-        help="offsets may be missing, because the topic is compacted; known by itself where "
+        help="the topic is compacted, so offsets may be missing; not needed where "
         "cleaner-offset-checkpoint names the partition",
     )
     rebuild = commands.add_parser(
         "rebuild",
         parents=[common],
-        help="write the indexes anew from the log",
-        description="Write .index, .timeindex and .txnindex anew from the .log. Refuses while a "
+        help="write the indexes again from the log",
+        description="Write .index, .timeindex and .txnindex again from the .log. Refuses while a "
         "broker uses the log directory. A segment whose log is damaged keeps its indexes. "
-        "A file of a segment stands for the whole segment.",
+        "Naming one file of a segment rebuilds the indexes of the whole segment.",
     )
     rebuild.add_argument(
         "--index-interval-bytes",
