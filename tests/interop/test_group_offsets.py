@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from interop.conftest import GROUP_JAVA, clients
 from interop.drivers import AdminDriver, ClientError, Driver, Message
-from interop.drivers.groups import GroupAdmin, Offset
+from interop.drivers.groups import GroupAdmin, Offset, OffsetAdmin
 from interop.drivers.members import Member, Partition
 
 from kbroker.testing import wait_until
@@ -31,8 +31,8 @@ Join = Callable[..., Member]
 
 
 @pytest.fixture
-def admin(request: pytest.FixtureRequest, groups_of: Callable[[str], GroupAdmin]) -> Any:
-    return groups_of(request.param)
+def admin(request: pytest.FixtureRequest, groups_of: Callable[[str], GroupAdmin]) -> OffsetAdmin:
+    return groups_of(request.param)  # type: ignore[return-value]
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def stripped(offsets: dict[Partition, Offset]) -> dict[Partition, Offset]:
 
 @pytest.mark.parametrize("admin", OFFSET_ADMINS, indirect=True)
 def test_altered_offsets_come_back_with_their_metadata(
-    admin: Any, groups_of: Callable[[str], GroupAdmin], topic3: str, group: str
+    admin: OffsetAdmin, groups_of: Callable[[str], GroupAdmin], topic3: str, group: str
 ) -> None:
     """The group comes into being with its offsets; every client sees the same."""
     offsets = {(topic3, 0): (7, "why: ünïcode"), (topic3, 2): (1 << 40, "")}
@@ -77,7 +77,7 @@ def test_altered_offsets_come_back_with_their_metadata(
 
 
 @pytest.mark.parametrize("admin", OFFSET_ADMINS, indirect=True)
-def test_metadata_has_a_bound(admin: Any, topic3: str, group: str) -> None:
+def test_metadata_has_a_bound(admin: OffsetAdmin, topic3: str, group: str) -> None:
     longest = "m" * (METADATA_BYTES_MAX - len(admin.terminator))
     admin.alter_offsets(group, {(topic3, 0): (1, longest)})
     too_long = {(topic3, 0): (2, longest + "m")}
@@ -86,18 +86,18 @@ def test_metadata_has_a_bound(admin: Any, topic3: str, group: str) -> None:
 
 
 @pytest.mark.parametrize("admin", READERS, indirect=True)
-def test_unknown_group_has_no_offsets(admin: Any, group: str) -> None:
+def test_unknown_group_has_no_offsets(admin: OffsetAdmin, group: str) -> None:
     assert admin.offsets(group) == {}
     assert group not in admin.groups()
 
 
 @pytest.mark.parametrize("admin", OFFSET_ADMINS, indirect=True)
-def test_unknown_group_cannot_be_deleted(admin: Any, group: str) -> None:
+def test_unknown_group_cannot_be_deleted(admin: OffsetAdmin, group: str) -> None:
     assert code_of(admin.delete, group) == GROUP_ID_NOT_FOUND
 
 
 @pytest.mark.parametrize("admin", READERS, indirect=True)
-def test_unknown_group_is_dead(admin: Any, group: str) -> None:
+def test_unknown_group_is_dead(admin: OffsetAdmin, group: str) -> None:
     """Older clients are told of a dead group, those of DescribeGroups 6 of none."""
     if admin.name == "java 4.3.0":
         assert code_of(admin.describe, group) == GROUP_ID_NOT_FOUND
@@ -108,7 +108,7 @@ def test_unknown_group_is_dead(admin: Any, group: str) -> None:
 @pytest.mark.parametrize("admin", OFFSET_ADMINS, indirect=True)
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_group_with_members_is_guarded(
-    admin: Any, protocol: str, join: Join, topic3: str, group: str
+    admin: OffsetAdmin, protocol: str, join: Join, topic3: str, group: str
 ) -> None:
     """It is not deleted, and nobody else moves its offsets."""
     member = join("confluent-kafka", group, topic3, protocol=protocol)
@@ -120,7 +120,7 @@ def test_group_with_members_is_guarded(
 
 @pytest.mark.parametrize("admin", OFFSET_DELETERS, indirect=True)
 def test_single_offsets_are_deleted(
-    admin: Any, join: Join, create: Callable[..., None], topic3: str, group: str
+    admin: OffsetAdmin, join: Join, create: Callable[..., None], topic3: str, group: str
 ) -> None:
     """Not those of a topic that a member reads."""
     other = f"{topic3}-other"
@@ -159,7 +159,7 @@ def test_offsets_of_a_deleted_topic_are_gone(
     topic3: str,
     group: str,
 ) -> None:
-    admin: Any = groups_of("kafka-python")
+    admin: OffsetAdmin = groups_of("kafka-python")
     create(f"{topic3}-stays")
     admin.alter_offsets(group, {(topic3, 0): (5, ""), (f"{topic3}-stays", 0): (6, "")})
     writer.delete_topic(topic3)
