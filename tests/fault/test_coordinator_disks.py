@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from doubles.all_processes import all_pids
 from doubles.coordinator_client import AWAY, Client, Writer, answer_to_join, code_in
 from fault.disks import MIB, failing_disk, fill_up, small_disk
 
@@ -35,7 +36,7 @@ def test_full_disk_refuses_what_must_be_written_and_heals(tmp_path: Path) -> Non
         writer = Writer(client, "tx")
         writer.commit_offset(5, "other")
         filler = fill_up(disk)
-        pids = broker.pids
+        pids = all_pids(broker)
 
         refused = wait_until(lambda: client.commit_once(2, metadata="m" * 4000), 20, "it is full")
         assert refused in AWAY, refused
@@ -69,7 +70,7 @@ def test_failed_disk_ends_its_coordinators_once(tmp_path: Path) -> None:
             )
             assert client.commit(1, lost) == client.commit(1, kept) == 0
             waiting.join(group=lost_too)
-            pids = broker.pids
+            pids = all_pids(broker)
 
             disk.fail()
             refused = wait_until(lambda: client.commit_once(2, lost), 10, "the disk is noticed")

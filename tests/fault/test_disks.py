@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from doubles.all_processes import all_pids
 from doubles.pace import hold
 from fault.disks import MIB, failing_disk, fill_up, small_disk
 from fault.history import History
@@ -57,7 +58,7 @@ def test_full_disk_refuses_serves_and_heals(tmp_path: Path) -> None:
     ):
         client.create_topic(TOPIC, 2)
         filler = fill_up(disk, leave=4 * MIB)
-        pids = broker.pids
+        pids = all_pids(broker)
 
         count, text, took = produce_until_refused(client)
 
@@ -128,7 +129,7 @@ def test_disk_that_is_full_for_a_while_under_load_loses_nothing(tmp_path: Path, 
     ):
         with WireClient((broker.host, broker.port)) as client:
             client.create_topic(TOPIC, PARTITIONS)
-        pids = broker.pids
+        pids = all_pids(broker)
         with Load(broker, history, PARTITIONS, seed) as load:
             for partition in range(PARTITIONS):
                 load.raw_writer(partition)
@@ -163,7 +164,7 @@ def test_topics_cannot_be_created_on_a_full_disk_but_later(tmp_path: Path) -> No
         WireClient((broker.host, broker.port)) as client,
     ):
         client.create_topic(TOPIC)
-        pids = broker.pids
+        pids = all_pids(broker)
         filler = fill_up(disk)
         cls = CreateTopicsRequest
         topic = cls.CreatableTopic(name="later", num_partitions=4, replication_factor=1)
@@ -203,7 +204,7 @@ def test_failed_directory_takes_only_its_partitions_offline(tmp_path: Path) -> N
                     batches = {p: batch_of([b"%d" % number]) for p in range(PARTITIONS)}
                     assert not any(a.error_code for a in client.produce(TOPIC, batches).values())
                 wait_until_synced(bad_dir, bad, 20)
-                pids = broker.pids
+                pids = all_pids(broker)
 
                 disk.fail()
                 answers = wait_until(lambda: failed_answers(client, bad), 3, "the disk is noticed")

@@ -11,6 +11,7 @@ import random
 from pathlib import Path
 
 import pytest
+from doubles.all_processes import all_pids
 from fault.shim import SYNCS, FailingCall, broker_command, shimmed
 from fault.wire_client import WireClient
 
@@ -105,8 +106,7 @@ def test_failing_call_in_a_directory_takes_only_that_offline(
         command = broker_command(shimmed(bad, control=control))
         settings = {**SETTINGS, "log.dirs": f"{good},{bad}"}
         with Broker(settings, directory=directory, command=command) as broker:
-            wait_until(lambda b=broker: "processes are ready" in b.log_text, 10, "all ready")
-            pids = broker.pids
+            pids = all_pids(broker)
             with WireClient((broker.host, broker.port)) as client:
                 client.create_topic(
                     TOPIC, PARTITIONS, cleanup_policy="compact", min_cleanable_dirty_ratio=0.01
@@ -160,7 +160,7 @@ def test_directory_stays_offline_when_its_io_workers_are_restarted(
 
         # Those of the other io worker, too: the directory is offline for all of the broker.
         wait_until(refused, 20, "all partitions of the directory are refused")
-        pids = broker.pids
+        pids = all_pids(broker)
         for index in range(2):
             broker.kill("io", index)
 

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from doubles.all_processes import all_pids
 from doubles.pace import hold
 from fault.disks import MIB, fill_up, small_disk
 from fault.wire_client import WireClient
@@ -78,7 +79,7 @@ def test_full_disk_during_compaction_is_survived_and_heals(
         WireClient((broker.host, broker.port)) as client,
     ):
         client.create_topic(TOPIC, cleanup_policy="compact", min_cleanable_dirty_ratio=0.01)
-        pids = broker.pids
+        pids = all_pids(broker)
         expected = Expected(client, seed)
         for _ in range(CYCLES * scale):
             filler = fill_up(disk, leave=expected.chance.randrange(2, 6) * MIB)

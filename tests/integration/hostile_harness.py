@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import TracebackType
 
+from doubles.all_processes import all_pids
 from fault.wire_client import WireClient, batch_of
 
 from kbroker.testing import Broker, wait_until
@@ -28,9 +29,7 @@ def memory_bytes(broker: Broker) -> int:
 @contextmanager
 def nothing_dies(broker: Broker, growth_max: int = 16 * MIB) -> Iterator[None]:
     """No process ends and memory grows by at most ``growth_max`` bytes, in what is inside."""
-    # A broker answers before the last of its processes is there.
-    wait_until(lambda: "processes are ready" in broker.log_text, 60, "all processes are ready")
-    pids = broker.pids
+    pids = all_pids(broker)
     before = memory_bytes(broker)
     yield
     growth = memory_bytes(broker) - before

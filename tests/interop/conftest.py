@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from doubles.all_processes import all_pids
 from interop.drivers import ClientError, Driver
 from interop.drivers.groups import (
     AioGroups,
@@ -286,7 +287,7 @@ def made(topic: str, driver_of: Callable[[str], Driver]) -> str:
 def clean_log(broker: Broker) -> Iterator[None]:
     """No test may leave an error in the broker's log, or kill one of its processes."""
     before = len(broker.log_text)
-    pids = broker.pids
+    pids = all_pids(broker)
     yield
     bad = BAD_LINE.findall(broker.log_text[before:])
     assert not bad, f"in the broker's log:\n{broker.log_text[before:]}"
