@@ -19,6 +19,8 @@ from kbroker.spark.load.commits import LoadError
 
 # A block must hold the longest value; Arrow's reader refuses a longer one.
 _BLOCK_BYTES_MIN = 1 << 20
+# BOUND: of what is said of a bad value, which may quote it.
+_REASON_MAX = 500
 
 
 class Decoder(Protocol):
@@ -64,9 +66,10 @@ class JsonDecoder:
             return pa.array([], pa.struct(list(self.schema)))
         present = values.drop_null()
         texts = present.to_pylist()
-        if not all(map(_is_closed, texts)):
+        if not (_are_utf8(present) and all(map(_is_closed, texts))):
             # Objects would be counted for values that they are not from. And Arrow's reader (26.0)
-            # reads through a null pointer at a bare null.
+            # reads through a null pointer at a bare null, and takes strings that are not UTF-8, of
+            # which it would make a file that other readers refuse.
             return None
         if any(b"\n" in text for text in texts):
             # The reader takes one object for each line.
@@ -98,15 +101,15 @@ class JsonDecoder:
         if self._all_at_once(values) is not None:
             return [None] * len(values)
         if len(values) == 1:
-            return [self._misfit(values[0].as_py())]
+            return [_plain(self._misfit(values[0].as_py()))]
         middle = len(values) // 2
         return [*self._errors(values.slice(0, middle)), *self._errors(values.slice(middle))]
 
     def _misfit(self, text: bytes) -> str:
         """What is wrong with a bad value."""
         try:
-            found = json.loads(text)
-        except ValueError as err:
+            found = json.loads(text.decode())
+        except (ValueError, RecursionError) as err:
             return f"not JSON: {err}"
         if not isinstance(found, dict):
             return f"not a JSON object but {'null' if found is None else type(found).__name__}"
@@ -128,6 +131,19 @@ def _is_closed(text: bytes) -> bool:
     """Whether a text begins and ends as an object: what is in it cannot go on in the next one."""
     bare = text.strip(b" \t\r\n")
     return bare[:1] == b"{" and bare[-1:] == b"}"
+
+
+def _plain(reason: str) -> str:
+    """Without NUL, which PostgreSQL takes in no text."""
+    return reason[:_REASON_MAX].replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
+def _are_utf8(values: pa.Array) -> bool:
+    try:
+        values.cast(pa.string())
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def _positions(values: pa.Array) -> pa.Array:

@@ -48,7 +48,13 @@ def test_values_of_the_schema_become_a_struct() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [b"", b"{", b"\xff\xfe", b"7", b'"x"', b"[]", b"null", b'{"id":"x"}', b'{"id":1}{"id":2}'],
+    [
+        *(b"", b"{", b"\xff\xfe", b"7", b'"x"', b"[]", b"null", b'{"id":"x"}', b'{"id":1}{"id":2}'),
+        b"[" * 100_000,  # deeper than Python's parser goes
+        b'{"name":"\xff"}',  # Arrow's takes it, and readers refuse the file
+        b'{"name":"\xed\xa0\x80"}',
+    ],
+    ids=lambda wrong: repr(wrong[:20]),
 )
 def test_bad_value_is_set_aside_with_its_reason(wrong: bytes) -> None:
     good, bad = DECODER.split(with_values(b'{"id":1}', wrong, b'{"id":2}'))
@@ -62,6 +68,16 @@ def test_bad_value_is_set_aside_with_its_reason(wrong: bytes) -> None:
 
 @pytest.mark.parametrize(
     "pair", [(b" ", b'{"id":1} {"id":2}'), (b'{"id":1}{"id":2', b"}"), (b"null", b'{"id":1}{}')]
+def test_reason_quotes_little_and_nothing_that_a_database_refuses() -> None:
+    decoder = JsonDecoder(pa.schema([("at", pa.timestamp("us", "UTC"))]))
+
+    _, bad = decoder.split(with_values(b'{"at":"a\\u0000' + b"x" * 10_000 + b'"}'))
+
+    assert bad is not None
+    reason = bad.column("error")[0].as_py()
+    assert "a\ufffdx" in reason and len(reason) == 500
+
+
 )
 def test_bad_neighbours_do_not_make_up_for_each_other(pair: tuple[bytes, bytes]) -> None:
     """As many objects as values: each must still be in its own record."""
