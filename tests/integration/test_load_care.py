@@ -50,6 +50,25 @@ def test_load_from_a_commit_loads_again_what_came_after_it(
     assert main(["verify", "--dest", str(tmp_path), "--sink", sink]) == 0
 
 
+def test_load_from_a_commit_leaves_other_topics_of_the_destination_alone(
+    kbroker_broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They are on the broker as well, and were not asked for."""
+    one, other = "load-commit-one", "load-commit-other"
+    for topic in (one, other):
+        create_topic(kbroker_broker.bootstrap, topic, 1)
+        for first in (0, 100):
+            produce(kbroker_broker.bootstrap, topic, [100], first=first)
+            assert run(kbroker_broker, topic, tmp_path, "--quiet") == 0
+
+    code = run(kbroker_broker, one, tmp_path, "--from-commit", "1")
+
+    said = capsys.readouterr()
+    assert code == 0, said.err
+    assert re.match(rf"commit 5 {one}: 100 rows again,", said.out)
+    assert places_in(tmp_path, one) == places_in(tmp_path, other) == all_places([200])
+
+
 def test_log_that_is_lost_is_made_from_the_files_and_the_load_goes_on(
     kbroker_broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

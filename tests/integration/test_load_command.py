@@ -368,10 +368,24 @@ def test_following_load_brings_what_comes_in_while_it_runs(
     assert places_in(tmp_path, "load-follow") == all_places([100])
 
 
+def test_following_load_ends_at_its_limit(kbroker_broker: Broker, tmp_path: Path) -> None:
+    make_topic(kbroker_broker, "load-limit", 1)
+    produce(kbroker_broker.bootstrap, "load-limit", [50])
+
+    code = run(
+        *(kbroker_broker, "load-limit", tmp_path),
+        *("--follow", "--follow-seconds", "0.01", "--max-records", "30"),
+    )
+
+    assert code == 0
+    assert places_in(tmp_path, "load-limit") == all_places([30])
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
         (["--topics", "a", "--pattern", "b"], "not allowed with"),
+        (["--topics", "a", "--dest", ""], "it is empty: name a folder"),
         (["--topics", "a", "--max-bytes", "many"], "write 512m or 4g"),
         (["--topics", "a", "--from-timestamp", "yesterday"], "write 2026-11-21T06:00:00Z"),
         (["--topics", "a", "--from-offsets", "7"], '{"clicks": {"0": 120, "1": 80}}'),

@@ -143,6 +143,13 @@ def tell_doubts(program: str, settings: Iterable[tuple[str, str]]) -> None:
             print(f"{program}: {said}", file=sys.stderr, flush=True)
 
 
+def place_of(text: str) -> str:
+    """Where to load to; an empty variable of a shell is none, and not the current folder."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("it is empty: name a folder, or a database")
+    return text
+
+
 def names_of(text: str) -> list[str]:
     """``a,b`` as names."""
     found = [one.strip() for one in text.split(",") if one.strip()]
@@ -235,6 +242,7 @@ def _add_destination(parser: argparse.ArgumentParser, *, writes: bool = True) ->
     group.add_argument(
         "--dest",
         required=True,
+        type=place_of,
         metavar="PLACE",
         help="a folder; for --sink jdbc sqlite:PATH or postgresql://USER:PASSWORD@HOST:PORT/DB",
     )

@@ -14,7 +14,7 @@ from kbroker.client.errors import ClientError
 from kbroker.spark.direct import SparkMissing, TaskError
 from kbroker.spark.load.arguments import build_parser, check_run, tell_doubts
 from kbroker.spark.load.commits import LoadError
-from kbroker.spark.load.destination import names_database
+from kbroker.spark.load.destination import refuse_url
 
 if TYPE_CHECKING:
     from kbroker.spark.direct import Runner
@@ -74,8 +74,6 @@ def destination_of(given: argparse.Namespace) -> Destination:
         from kbroker.spark.load.database import Database
 
         return Database(given.dest, given.table, load_name(given))
-    if names_database(given.dest):
-        raise LoadError("--dest names a database and not a folder; say --sink jdbc for it")
     files = FileOptions(
         given.partition_by, given.codec, given.codec_level, given.file_bytes, given.bucket_ms
     )
@@ -85,6 +83,7 @@ def destination_of(given: argparse.Namespace) -> Destination:
 def _directory(given: argparse.Namespace, files: FileOptions | None = None) -> Directory:
     if given.sink == "jdbc":
         raise LoadError(f"{given.command} is for folders: a database looks after its tables itself")
+    refuse_url(given.dest)
     if given.sink == "delta":
         from kbroker.spark.load.delta import Delta
 
@@ -189,7 +188,15 @@ def _rewind(
         if given.from_commit is not None:
             raise LoadError(f"there is no commit {given.from_commit}: nothing is loaded yet")
         return
-    places = [(topic, partition) for topic, of in newest.ends.items() for partition in of]
+    if given.from_offsets is not None:
+        job.rewind(given.from_offsets)
+        return
+    if given.from_commit is None and given.from_timestamp is None:
+        return
+    # Of the topics asked for: a destination may have others as well.
+    present = source.bounds()
+    places = [(t, partition) for t, of in newest.ends.items() for partition in of]
+    places = [place for place in places if place in present]
     if given.from_commit is not None:
         old = destination.log.state(given.from_commit)
         # Made anew since: what is loaded of them is all of another topic.
@@ -198,14 +205,8 @@ def _rewind(
             (topic, partition): 0 if topic in anew else old.ends.get(topic, {}).get(partition, 0)
             for topic, partition in places
         }
-    elif given.from_offsets is not None:
-        starts = dict(given.from_offsets)
-    elif given.from_timestamp is not None:
-        present = source.bounds()
-        known = [place for place in places if place in present]
-        starts = source.offsets_at(known, given.from_timestamp)
     else:
-        return
+        starts = source.offsets_at(places, given.from_timestamp)
     job.rewind(starts)
 
 
@@ -218,7 +219,8 @@ def _catch_up(given: argparse.Namespace, job: Load) -> None:
             if not made and not given.quiet:
                 _say("nothing new")
             return
-        if given.max_minutes is not None and turn - begun >= given.max_minutes * 60:
+        over = given.max_minutes is not None and turn - begun >= given.max_minutes * 60
+        if over or job.is_over:
             return
         pause = given.follow_seconds if made else _IDLE_S
         time.sleep(max(0.0, pause - (time.monotonic() - turn)))

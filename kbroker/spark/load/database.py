@@ -259,6 +259,9 @@ class Database:
                 run(f"DELETE FROM {staging} WHERE load = ?", (self._load,))
         return newest
 
+    def discard(self, run: str) -> None:
+        """Left to the next run's ``recover``: the database may be what has failed."""
+
     def commit(self, commit: Commit) -> None:
         """The commit point. Raises LostRaceError."""
         removed = self._files_of(commit.removed)

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
 
+from kbroker.spark.load.commits import LoadError
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -15,9 +17,24 @@ if TYPE_CHECKING:
     from kbroker.spark.plan import OffsetRange
 
 
+_DATABASES = ("sqlite:", "jdbc:", "postgres:", "postgresql:")
+
+
 def names_database(place: str) -> bool:
     """Whether that is the URL of a database, and not a folder."""
-    return "://" in place or place.startswith(("sqlite:", "jdbc:", "postgres:", "postgresql:"))
+    return "://" in place or place.startswith(_DATABASES)
+
+
+def refuse_url(place: str) -> None:
+    """Raises LoadError where a folder is wanted. Says nothing of a URL but its kind."""
+    if place.startswith(_DATABASES):
+        raise LoadError("--dest names a database and not a folder; say --sink jdbc for it")
+    if names_database(place):
+        kind = place.partition(":")[0]
+        raise LoadError(
+            f"--dest names no folder but something of {kind}: write the path of a folder, mounted "
+            "where it is not of this machine"
+        )
 
 
 class Writer(Protocol):
@@ -74,6 +91,10 @@ class Destination(Protocol):
         fence: called with the newest commit before leftovers are removed, so that whoever left
         them cannot commit them any more.
         """
+        ...
+
+    def discard(self, run: str) -> None:
+        """Remove what a run has staged that will not commit it; what stays is for ``recover``."""
         ...
 
     def commit(self, commit: Commit) -> None:

@@ -139,6 +139,10 @@ class Directory:
             shutil.rmtree(one, ignore_errors=True)
         return newest
 
+    def discard(self, run: str) -> None:
+        """On a full disk the next run could not even take a number before it removes them."""
+        shutil.rmtree(self.root / layout.STAGING / run, ignore_errors=True)
+
     def commit(self, commit: Commit) -> None:
         """The commit point. Raises LostRaceError; LoadError when files do not fit the others."""
         for folder in {os.path.dirname(one.staged) for one in (*commit.added, *commit.errors)}:

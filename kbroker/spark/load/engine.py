@@ -151,37 +151,47 @@ class Load:
         self._clock = clock
         self.run = uuid.uuid4().hex[:12]
         self._mean: dict[str, float] = {}
+        # What ``catch_up`` has done of the run's limits, however often it is called.
+        self._begun: float | None = None
+        self._records = self._bytes = 0
 
     # -- one run
 
     def catch_up(self) -> list[Commit]:
-        """Load what is there now, within the limits; returns the commits made.
+        """Load what is there now, within what is left of the limits; returns the commits made.
 
         Raises LoadError, of which DataLossError and LostRaceError are kinds; TaskError when a task
         failed for good. Whatever it raises, the destination holds exactly its commits.
         """
         newest = self._destination.recover(self.fence)
         points.reach("recovered")
-        begun = self._clock()
+        if self._begun is None:
+            self._begun = self._clock()
         target = self._source.bounds()
         made: list[Commit] = []
-        records, size = 0, 0
-        while True:
+        while not self.is_over:
             settings = self._settings
-            if settings.seconds_max is not None and self._clock() - begun >= settings.seconds_max:
-                break
-            left = None if settings.records_max is None else settings.records_max - records
-            room = None if settings.bytes_max is None else settings.bytes_max - size
-            if (left is not None and left <= 0) or (room is not None and room <= 0):
-                break
+            left = None if settings.records_max is None else settings.records_max - self._records
+            room = None if settings.bytes_max is None else settings.bytes_max - self._bytes
             done = self._step(newest, target, left, room)
             if done is None:
                 break
             made.append(done)
             newest = done
-            records += sum(one.end - one.start for one in done.ranges)
-            size += sum(one.bytes for one in done.ranges)
+            self._records += sum(one.end - one.start for one in done.ranges)
+            self._bytes += sum(one.bytes for one in done.ranges)
         return made
+
+    @property
+    def is_over(self) -> bool:
+        """Whether a limit of the run is reached."""
+        settings = self._settings
+        since = 0.0 if self._begun is None else self._clock() - self._begun
+        return (
+            (settings.seconds_max is not None and since >= settings.seconds_max)
+            or (settings.records_max is not None and self._records >= settings.records_max)
+            or (settings.bytes_max is not None and self._bytes >= settings.bytes_max)
+        )
 
     def _step(
         self,
@@ -236,7 +246,11 @@ class Load:
             "written_ms": str(int(self._clock() * 1000)),
         }
         work = LoadWork(self._source, self._destination.task_sink(self.run, about), self._decoder)
-        return self._runner.run(tasks, work, f"kbroker-load {self._settings.load}")
+        try:
+            return self._runner.run(tasks, work, f"kbroker-load {self._settings.load}")
+        except BaseException:
+            self._destination.discard(self.run)
+            raise
 
     def _first(
         self, target: dict[TopicPartition, Bounds], ends: Ends
@@ -301,18 +315,26 @@ class Load:
             bucket_ms=self._settings.bucket_ms,
             topics={topic: one for topic, one in {**known, **ids}.items() if topic in after},
         )
-        self.conclude(made)
+        self.conclude(made, bounds)
         return made
 
-    def conclude(self, made: Commit) -> None:
-        """Commit, publish, and what comes after; the last may be repeated or left out."""
+    def conclude(self, made: Commit, bounds: Mapping[TopicPartition, Bounds]) -> None:
+        """Commit, publish, and what comes after; the last may be repeated or left out.
+
+        bounds: the partitions that this run is about. A commit has the ends of all others as well,
+        whose topics may be gone, or another cluster's.
+        """
         self._destination.commit(made)
         points.reach("committed")
         self._destination.publish(made)
         points.reach("published")
         self._destination.ended(made)
         if self._settings.group:
-            self._source.commit_group(self._settings.group, made.ends)
+            ends: Ends = {}
+            for topic, partition in bounds:
+                if partition in made.ends.get(topic, {}):
+                    ends.setdefault(topic, {})[partition] = made.ends[topic][partition]
+            self._source.commit_group(self._settings.group, ends)
 
     def fence(self, newest: Commit | None) -> Commit:
         """An empty commit that takes the next number from a run that may still be alive."""

@@ -21,6 +21,10 @@ ERRORS = f"{PRIVATE}/errors"
 LOCK = f"{PRIVATE}/lock"
 PUBLISHED = f"{PRIVATE}/published"
 
+# BOUND: names of files have 255 bytes, those of topics up to 249 characters, all ASCII. A longer
+# topic is cut in the names of its files; the folder has it whole.
+TOPIC_MAX = 150
+
 PartitionBy = Literal["hour", "day", "none"]
 # What table readers take for "no value": records whose producer gave no time, or one before 1970.
 NO_TIME = "__HIVE_DEFAULT_PARTITION__"
@@ -46,7 +50,7 @@ def folder(topic: str, partition_by: PartitionBy, unit: int | None) -> str:
 
 def file_name(topic: str, partition: int, start: int, end: int, attempt: str) -> str:
     """``attempt`` is unique for each time that anybody tries to write the range."""
-    return f"{topic}-{partition}-{start:020d}-{end:020d}-{attempt}.parquet"
+    return f"{topic[:TOPIC_MAX]}-{partition}-{start:020d}-{end:020d}-{attempt}.parquet"
 
 
 def partition_values(path: str) -> dict[str, str | None]:

@@ -191,7 +191,11 @@ def compact(
         run,
         int(time.time() * 1000),
     )
-    answers = runner.run([[batch] for batch in batches], work, f"kbroker-load {load} compact")
+    try:
+        answers = runner.run([[batch] for batch in batches], work, f"kbroker-load {load} compact")
+    except BaseException:
+        destination.discard(run)
+        raise
     added = tuple(LoadedFile(**answer) for answer in answers)
     removed = tuple(one.path for batch in batches for one in batch)
     made = _write(destination, load, run, COMPACT, newest, added, removed)

@@ -116,6 +116,22 @@ def test_unknown_database_is_refused_with_what_to_write(url: str) -> None:
         Database(url, "rows", "test")
 
 
+@pytest.mark.parametrize(
+    ("place", "says"),
+    [
+        ("postgresql://h/d", "names a database and not a folder; say --sink jdbc"),
+        ("sqlite:w.db", "names a database and not a folder; say --sink jdbc"),
+        ("hdfs://h/lake", "something of hdfs: write the path of a folder, mounted"),
+    ],
+)
+def test_url_where_a_folder_is_wanted_is_refused(
+    place: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command in ("status", "verify"):
+        assert main([command, "--dest", place]) == 1
+        assert says in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("table", ["1a", "a b", "a;b", "", "t" * 40])
 def test_name_that_no_table_can_have_is_refused(tmp_path: Path, table: str) -> None:
     with pytest.raises(LoadError, match=r"write letters, digits and _|write at most 39"):
@@ -165,7 +181,8 @@ def test_password_of_a_database_is_never_told(url: str, capsys: pytest.CaptureFi
         Database(url, "rows", "test").prepare()
     assert main(["status", "--dest", url, "--sink", "jdbc"]) == 1
     if names_database(url):
-        assert main(["status", "--dest", url]) == 1
+        for command in ("status", "verify", "recover", "compact", "expire"):
+            assert main([command, "--dest", url]) == 1
 
     said = capsys.readouterr()
     assert "hush" not in f"{raised.value} {said.err} {said.out}"

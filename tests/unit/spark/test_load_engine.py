@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from doubles.load_source import MadeUp, expected, load, rows_in
 
 from kbroker.spark.direct import InlineRunner
-from kbroker.spark.load.commits import LOAD, OPEN, RELOAD, LoadError, LostRaceError, State
+from kbroker.spark.load.commits import LOAD, OPEN, RELOAD, Ends, LoadError, LostRaceError, State
 from kbroker.spark.load.directory import BusyError, Directory
 from kbroker.spark.load.engine import Load, Settings
 from kbroker.spark.load.footers import recover
 from kbroker.spark.load.maintenance import compact, verify
 from kbroker.spark.load.positions import DataLossError
 from kbroker.spark.load.writer import FileOptions
+from kbroker.spark.plan import OffsetRange
 
 pytestmark = pytest.mark.unit
 
@@ -53,6 +57,63 @@ def test_limits_stop_a_run_and_the_next_goes_on(tmp_path: Path) -> None:
 
     assert sum(one.rows for one in first) == 300
     assert rows_in(tmp_path) == expected(source)
+
+
+def test_limits_hold_for_all_that_a_run_does(tmp_path: Path) -> None:
+    """Also where it follows: it catches up again and again."""
+    destination = Directory(tmp_path)
+    destination.prepare()
+    settings = Settings(load="test", records_max=150)
+    job = Load(MadeUp.of({"a": [100]}), destination, InlineRunner(), settings)
+    job.catch_up()
+    assert not job.is_over
+    job._source = MadeUp.of({"a": [300]})
+
+    job.catch_up()
+
+    assert job.is_over and job.catch_up() == []
+    assert rows_in(tmp_path) == expected(MadeUp.of({"a": [150]}))
+
+
+def test_topic_of_the_longest_name_is_loaded(tmp_path: Path) -> None:
+    source = MadeUp.of({"t" * 249: [300]})
+
+    load(source, Directory(tmp_path))
+
+    assert rows_in(tmp_path) == expected(source)
+    shutil.rmtree(tmp_path / "_kbroker")
+    assert recover(Directory(tmp_path), "test").rows == 300
+
+
+def test_group_gets_offsets_of_what_this_run_is_about(tmp_path: Path) -> None:
+    """The others of the destination are of topics that may be gone, or of another cluster."""
+    groups = []
+
+    class Noted(MadeUp):
+        def commit_group(self, group: str, ends: Ends) -> None:
+            groups.append(ends)
+
+    load(MadeUp.of({"gone": [10]}), Directory(tmp_path))
+    load(Noted.of({"a": [20, 30]}), Directory(tmp_path), group="g")
+
+    assert groups == [{"a": {0: 20, 1: 30}}]
+    assert Directory(tmp_path).log.state().ends == {"gone": {0: 10}, "a": {0: 20, 1: 30}}
+
+
+def test_run_whose_tasks_fail_leaves_nothing_on_the_disk(tmp_path: Path) -> None:
+    """On a full one the next run could not take its number, and so not remove it either."""
+
+    class Full(MadeUp):
+        def read(self, one: OffsetRange) -> Iterator[pa.RecordBatch]:
+            if one.partition == 1:
+                assert list((tmp_path / "_kbroker/staging").rglob("*.parquet"))
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return super().read(one)
+
+    with pytest.raises(OSError, match="No space"):
+        load(Full.of({"a": [300, 20]}), Directory(tmp_path))
+
+    assert not list((tmp_path / "_kbroker/staging").iterdir())
 
 
 def test_hour_folders_hold_the_hours_of_their_records(tmp_path: Path) -> None:
