@@ -75,7 +75,12 @@ class InlineRunner:
     parallelism = 1
 
     def run(self, tasks: Sequence[Sequence[T]], work: Work[T], label: str) -> list[Answer]:
-        return [answer for task in tasks for answer in work(task, attempt_name())]
+        from pyarrow import ArrowException
+
+        try:
+            return [answer for task in tasks for answer in work(task, attempt_name())]
+        except ArrowException as err:
+            raise TaskError(f"{type(err).__name__}: {err}") from err
 
 
 class SparkRunner:

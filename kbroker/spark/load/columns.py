@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kbroker.spark.load import layout
 from kbroker.spark.load.commits import LOAD, RELOAD, Commit, LoadedFile, LoadError, State
 
 
@@ -15,16 +16,19 @@ def check_columns(root: Path, commit: Commit, state: State, *, is_table: bool) -
     """Raises LoadError for a commit whose files other readers could not read with the others.
 
     state: before the commit. is_table: all files are of one table, whose columns are what they were
-    in the first of them; in a folder, columns may be added, and topics differ.
+    in the first of them; in a folder, columns may be added, and topics differ. The folders of a
+    topic's files are columns as well, and always the same ones.
     """
     if commit.kind not in (LOAD, RELOAD):
         return
     gone = set() if is_table else set(commit.removed)
     kept = [one for one in reversed(state.files.values()) if one.path not in gone]
     for topic, one in {file.topic: file for file in commit.added}.items():
-        old = _schema_of_any(root, (it for it in kept if is_table or it.topic == topic))
-        if old is None:
+        found = _any_there(root, (it for it in kept if is_table or it.topic == topic))
+        if found is None:
             continue
+        file, old = found
+        _check_folders(root, file, one)
         new = pq.read_schema(root / one.staged).remove_metadata()
         if (old != new) if is_table else not _fit(old.field("value").type, new.field("value").type):
             raise LoadError(
@@ -34,14 +38,30 @@ def check_columns(root: Path, commit: Commit, state: State, *, is_table: bool) -
             )
 
 
-def _schema_of_any(root: Path, files: Iterable[LoadedFile]) -> pa.Schema | None:
-    """That of the first file which was not deleted by hand."""
+def _any_there(root: Path, files: Iterable[LoadedFile]) -> tuple[LoadedFile, pa.Schema] | None:
+    """The first file which was not deleted by hand, and its schema."""
     for one in files:
         try:
-            return pq.read_schema(root / one.path).remove_metadata()
+            return one, pq.read_schema(root / one.path).remove_metadata()
         except FileNotFoundError:
             continue
+        except pa.ArrowException as err:
+            raise LoadError(
+                f"{root / one.path} cannot be read: {err}; verify names all that is wrong"
+            ) from err
     return None
+
+
+def _check_folders(root: Path, old: LoadedFile, new: LoadedFile) -> None:
+    """Readers take no folder that has files both of days and of hours."""
+    kept, wanted = (list(layout.partition_values(one.path)) for one in (old, new))
+    if kept != wanted:
+        unit = {1: "none", 2: "day", 3: "hour"}[len(kept)]
+        raise LoadError(
+            f"{root} has {new.topic} in folders by {', '.join(kept)}, and not by "
+            f"{', '.join(wanted)}; nothing is loaded. Say --partition-by {unit} as before, or load "
+            "into another folder"
+        )
 
 
 def _fit(old: pa.DataType, new: pa.DataType) -> bool:

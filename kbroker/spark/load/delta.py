@@ -90,6 +90,11 @@ class Delta(Directory):
     def task_sink(self, run: str, about: dict[str, str]) -> DirectoryTaskSink:
         """Raises LoadError when the table is partitioned otherwise."""
         table = self._table()
+        if table is not None and self._columns_of(table)[:1] != ["topic"]:
+            raise LoadError(
+                f"the table {self.root} is not of a load: it is not partitioned by topic. Load "
+                "into another folder"
+            )
         if table is not None and self._columns_of(table) != self._partition_columns():
             kept = {1: "none", 2: "day", 3: "hour"}.get(len(self._columns_of(table)), "?")
             raise LoadError(

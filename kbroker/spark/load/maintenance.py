@@ -174,7 +174,7 @@ def compact(
             continue  # deleted by hand
         if older_than_ms is None or one.max_ms < older_than_ms:
             # Files of other columns (headers switched on in between) do not mix.
-            schema = str(pq.read_schema(destination.root / one.path).remove_metadata())
+            schema = _columns_of(destination.root / one.path)
             folder = os.path.dirname(one.path)
             groups[one.topic, one.topic_id, one.partition, folder, schema].append(one)
     batches = [
@@ -202,6 +202,13 @@ def compact(
     destination.publish(made)
     destination.ended(made)
     return made
+
+
+def _columns_of(path: Path) -> str:
+    try:
+        return str(pq.read_schema(path).remove_metadata())
+    except pa.ArrowException as err:
+        raise LoadError(f"{path} cannot be read: {err}; verify names all that is wrong") from err
 
 
 def _write(

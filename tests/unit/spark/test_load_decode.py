@@ -19,7 +19,9 @@ from kbroker.spark.load.decode import JsonDecoder
 from kbroker.spark.load.directory import Directory
 from kbroker.spark.load.engine import Load, Settings
 from kbroker.spark.load.fields import schema_of
+from kbroker.spark.load.layout import PartitionBy
 from kbroker.spark.load.maintenance import verify
+from kbroker.spark.load.writer import FileOptions
 
 pytestmark = pytest.mark.unit
 
@@ -66,8 +68,6 @@ def test_bad_value_is_set_aside_with_its_reason(wrong: bytes) -> None:
     assert bad.column("error")[0].as_py()
 
 
-@pytest.mark.parametrize(
-    "pair", [(b" ", b'{"id":1} {"id":2}'), (b'{"id":1}{"id":2', b"}"), (b"null", b'{"id":1}{}')]
 def test_reason_quotes_little_and_nothing_that_a_database_refuses() -> None:
     decoder = JsonDecoder(pa.schema([("at", pa.timestamp("us", "UTC"))]))
 
@@ -78,6 +78,8 @@ def test_reason_quotes_little_and_nothing_that_a_database_refuses() -> None:
     assert "a\ufffdx" in reason and len(reason) == 500
 
 
+@pytest.mark.parametrize(
+    "pair", [(b" ", b'{"id":1} {"id":2}'), (b'{"id":1}{"id":2', b"}"), (b"null", b'{"id":1}{}')]
 )
 def test_bad_neighbours_do_not_make_up_for_each_other(pair: tuple[bytes, bytes]) -> None:
     """As many objects as values: each must still be in its own record."""
@@ -158,6 +160,20 @@ def test_values_of_another_type_are_refused_before_they_spoil_the_folder(
 
 def rows_of(root: Path) -> list[int]:
     return [pq.read_metadata(path).num_rows for path in root.glob("data/**/*.parquet")]
+
+
+@pytest.mark.parametrize(("first", "second"), [("hour", "day"), ("none", "hour"), ("day", "none")])
+def test_folders_of_another_kind_are_refused_before_they_spoil_the_others(
+    tmp_path: Path, first: PartitionBy, second: PartitionBy
+) -> None:
+    """Spark and DuckDB read no folder in which files lie at two depths."""
+    load_as(Directory(tmp_path, FileOptions(first)), 100, None)
+
+    with pytest.raises(LoadError, match=f"Say --partition-by {first} as before"):
+        load_as(Directory(tmp_path, FileOptions(second)), 200, None)
+    load_as(Directory(tmp_path, FileOptions(first)), 200, None)
+
+    assert Directory(tmp_path).log.state().rows == 200
 
 
 def test_fields_may_be_added_in_a_folder_but_not_in_a_table(tmp_path: Path) -> None:

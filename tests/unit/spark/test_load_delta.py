@@ -7,6 +7,7 @@ import shutil
 from collections import Counter
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from doubles.load_source import MadeUp, expected, load, rows_in
 
@@ -75,6 +76,13 @@ def test_table_keeps_its_partitioning(tmp_path: Path) -> None:
     assert places(tmp_path) == expected(MadeUp.of({"a": [500]}))
     assert table.metadata().partition_columns == ["topic", "dt"]
     assert "hr" not in {field.name for field in table.schema().fields}
+
+
+def test_table_of_something_else_is_refused(tmp_path: Path) -> None:
+    deltalake.write_deltalake(str(tmp_path), pa.table({"offset": [1]}))
+
+    with pytest.raises(LoadError, match="is not of a load: it is not partitioned by topic"):
+        load(MadeUp.of({"a": [10]}), Delta(tmp_path))
 
 
 def test_table_whose_log_was_made_anew_takes_new_commits(tmp_path: Path) -> None:
