@@ -211,6 +211,54 @@ def test_folders_that_were_deleted_by_hand_are_missing_from_a_count_of_files(
     ]
 
 
+def counted_by(tier: str, topic: str) -> list[bytes]:
+    """What an application of that tier tells of the first bucket."""
+    counter = AuditCounter(tier, "test")
+    counter.add(topic, FIRST_MS, IN_BUCKET)
+    return counter.take()
+
+
+def test_tiers_are_compared_in_the_topics_that_they_count(
+    audited: tuple[Broker, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A consumer of another topic has lost nothing of this one, and another topic's producer is no
+    measure of it."""
+    broker, topic = audited
+    other = f"{topic}-other"
+    create_topic(broker.bootstrap, other, 1)
+    messages = [*counted_by("producer", other), *counted_by("billing", other)]
+    tell(broker, f"{topic}-audit", messages)
+    produce(broker.bootstrap, other, [IN_BUCKET])
+
+    code = audit(broker, topic, "--topics", f"{topic},{other}", "--recount")
+    found = lines(capsys)
+    alone = audit(broker, topic, "--recount")
+
+    assert code == alone == 0
+    assert {(one["topic"], one["tier"], one["reference"], one["state"]) for one in found} == {
+        (other, "broker", "producer", "complete"),
+        (other, "billing", "producer", "complete"),
+    }
+
+
+def test_smaller_buckets_of_applications_lie_within_those_of_the_audit(
+    audited: tuple[Broker, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    broker, topic = audited
+    tell(broker, f"{topic}-audit", counted(topic, {}))
+
+    by_hours = audit(broker, topic, "--recount", "--bucket-minutes", "60")
+    found = lines(capsys)
+    by_minutes = audit(broker, topic, "--recount", "--bucket-minutes", "1")
+
+    assert by_hours == 0 and by_minutes == 1
+    assert [(one["state"], one["count"]) for one in found] == [
+        ("complete", 6 * IN_BUCKET),
+        ("complete", COUNT - 6 * IN_BUCKET),
+    ]
+    assert "say --bucket-minutes 10" in capsys.readouterr().err
+
+
 def test_audit_without_a_reference_says_what_there_is(
     audited: tuple[Broker, str], capsys: pytest.CaptureFixture[str]
 ) -> None:

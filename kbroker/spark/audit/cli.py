@@ -7,7 +7,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -32,7 +32,7 @@ from kbroker.spark.load.directory import Directory
 from kbroker.spark.load.source import BrokerSource
 
 EXIT_ALERT = 2
-BROKER_TIER = "broker"
+PRODUCER_TIER, BROKER_TIER = "producer", "broker"
 
 _ABOUT = """Compares how many records of each topic and ten minutes the tiers have seen:
 applications that send and receive (they count with kbroker.spark.audit.counter and write to the
@@ -80,7 +80,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--reference",
         metavar="TIER",
-        help="what the others are held against (producer; broker when no producer has counted)",
+        help="what the others are held against (producer; broker for topics that no producer has "
+        "counted)",
     )
     parser.add_argument(
         "--threshold", type=share_of, default=1.0, metavar="SHARE", help="how complete (1.0)"
@@ -145,9 +146,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = build_parser().parse_args(arguments)
     try:
         return _report(given)
-    except (LoadError, ClientError, SparkMissing, TaskError) as err:
+    except (LoadError, ClientError, SparkMissing, TaskError, OSError) as err:
         print(f"kbroker-audit: {err}", file=sys.stderr, flush=True)
         return 1
+    except KeyboardInterrupt:
+        return 130
 
 
 def _report(given: argparse.Namespace) -> int:
@@ -157,19 +160,12 @@ def _report(given: argparse.Namespace) -> int:
     topics = {topic for topic, _ in source.bounds()}
     runner = runner_of("kbroker-audit", given.master)
     now_ms = int(time.time() * 1000)
-    bucket_ms = int(given.bucket_minutes * 60_000)
-    found, tiers = _gathered(given, source, runner, bucket_ms, now_ms)
-    found = gather.of_topics(found, topics, given.from_ms)
-    reference = given.reference or ("producer" if "producer" in tiers else BROKER_TIER)
-    if reference not in tiers:
-        raise LoadError(
-            f"there are no counts of the tier {reference} to hold others against; "
-            f"there are {', '.join(tiers) or 'none'}. Name one with --reference, or say --recount"
-        )
+    bucket_ms = max(1, int(given.bucket_minutes * 60_000))
+    found, tiers = _gathered(given, source, topics, runner, bucket_ms, now_ms)
     lines = list(
         compared(
-            found,
-            reference=reference,
+            gather.of_topics(found, topics, given.from_ms),
+            references=_references(given, topics, tiers),
             tiers=tiers,
             bucket_ms=bucket_ms,
             threshold=given.threshold,
@@ -177,11 +173,28 @@ def _report(given: argparse.Namespace) -> int:
             now_ms=now_ms,
         )
     )
-    _print(given, lines, reference)
+    _print(given, lines)
     alerts = [one for one in lines if one.is_alert]
     if alerts and given.alert_topic:
-        _send_alerts(given, settings, alerts, reference, now_ms)
+        _send_alerts(given, settings, alerts, now_ms)
     return EXIT_ALERT if alerts else 0
+
+
+def _references(
+    given: argparse.Namespace, topics: Iterable[str], tiers: Mapping[str, Container[str]]
+) -> dict[str, str]:
+    """What the other tiers of each topic are held against. Raises LoadError."""
+    reference = given.reference or (PRODUCER_TIER if PRODUCER_TIER in tiers else BROKER_TIER)
+    if reference not in tiers:
+        raise LoadError(
+            f"there are no counts of the tier {reference} to hold others against; "
+            f"there are {', '.join(tiers) or 'none'}. Name one with --reference, or say --recount"
+        )
+    found = dict.fromkeys(topics, reference)
+    if given.reference is None and BROKER_TIER in tiers:
+        # Producers of other topics count no record of this one.
+        found |= {one: BROKER_TIER for one in topics if one not in tiers[reference]}
+    return found
 
 
 def _loaded(given: argparse.Namespace, place: str, runner: Runner, bucket_ms: int) -> list[Count]:
@@ -200,33 +213,40 @@ def _loaded(given: argparse.Namespace, place: str, runner: Runner, bucket_ms: in
 
 
 def _gathered(
-    given: argparse.Namespace, source: BrokerSource, runner: Runner, bucket_ms: int, now_ms: int
-) -> tuple[list[Count], list[str]]:
-    """All counts, and the tiers that are compared, also those that have counted nothing."""
+    given: argparse.Namespace,
+    source: BrokerSource,
+    topics: set[str],
+    runner: Runner,
+    bucket_ms: int,
+    now_ms: int,
+) -> tuple[list[Count], dict[str, set[str]]]:
+    """All counts, and the tiers that are compared with the topics that they are about, also where
+    they have counted nothing: those of applications have told of theirs."""
     found: list[Count] = []
-    tiers: list[str] = []
+    tiers: dict[str, set[str]] = {}
     if given.audit_topic:
         messages = BrokerSource(
             source.bootstrap, source.settings, pattern=_exactly(given.audit_topic)
         )
-        told, bad = gather.told(messages, runner, given.from_ms)
+        told, bad = gather.told(messages, topics, runner, bucket_ms, given.from_ms)
         found += told
-        tiers += sorted({one.tier for one in told})
+        for one in sorted(told, key=lambda each: each.tier):
+            tiers.setdefault(one.tier, set()).add(one.topic)
         if bad:
             print(f"kbroker-audit: {bad} messages of {given.audit_topic} are none", file=sys.stderr)
     for place in given.load:
         found += _loaded(given, place, runner, bucket_ms)
-        tiers.append(gather.LOAD_TIER)
-    for one in given.recount:
-        tier, _, bootstrap = one.partition("=")
+        tiers.setdefault(gather.LOAD_TIER, set()).update(topics)
+    for named in given.recount:
+        tier, _, bootstrap = named.partition("=")
         cluster = BrokerSource(
             bootstrap or source.bootstrap, source.settings, source.topics, source.pattern
         )
         found += gather.recount(
             cluster, runner, tier, bucket_ms=bucket_ms, from_ms=given.from_ms, now_ms=now_ms
         )
-        tiers.append(tier)
-    return found, list(dict.fromkeys(tiers))
+        tiers.setdefault(tier, set()).update(topics)
+    return found, tiers
 
 
 def _exactly(name: str) -> str:
@@ -236,7 +256,7 @@ def _exactly(name: str) -> str:
     return re.escape(name)
 
 
-def _print(given: argparse.Namespace, lines: list[Line], reference: str) -> None:
+def _print(given: argparse.Namespace, lines: list[Line]) -> None:
     for one in lines:
         if given.json:
             print(json.dumps(asdict(one)))
@@ -251,8 +271,8 @@ def _print(given: argparse.Namespace, lines: list[Line], reference: str) -> None
             f"({share}), lag {lag}"
         )
     if not given.json:
-        for tier in dict.fromkeys(one.tier for one in lines):
-            of_tier = [one for one in lines if one.tier == tier]
+        for tier, reference in dict.fromkeys((one.tier, one.reference) for one in lines):
+            of_tier = [o for o in lines if (o.tier, o.reference) == (tier, reference)]
             count, expected = sum(o.count for o in of_tier), sum(o.expected for o in of_tier)
             wrong = sum(one.state != "complete" for one in of_tier)
             print(
@@ -266,7 +286,6 @@ def _send_alerts(
     given: argparse.Namespace,
     settings: dict[str, str],
     alerts: list[Line],
-    reference: str,
     now_ms: int,
 ) -> None:
     import pyarrow as pa
@@ -274,10 +293,7 @@ def _send_alerts(
     from kbroker.client.arrow import ArrowProducer
     from kbroker.spark.pool import borrowed
 
-    values = [
-        json.dumps(asdict(one) | {"reference": reference, "time": now_ms}).encode()
-        for one in alerts
-    ]
+    values = [json.dumps(asdict(one) | {"time": now_ms}).encode() for one in alerts]
     rows = pa.record_batch(
         {
             "key": pa.array([one.topic.encode() for one in alerts], pa.binary()),

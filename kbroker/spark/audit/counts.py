@@ -6,13 +6,13 @@ What is read is cut into ranges that run as tasks; the driver gets counts, never
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kbroker.spark.audit.report import Count
-from kbroker.spark.load.commits import RECOVER, RELOAD, LoadedFile
+from kbroker.spark.load.commits import RECOVER, RELOAD, LoadedFile, LoadError
 from kbroker.spark.load.directory import Directory
 from kbroker.spark.load.log import CommitLog
 from kbroker.spark.load.positions import Bounds, TopicPartition
@@ -134,22 +134,31 @@ class MessagesWork:
 def _message(value: bytes | None) -> Answer:
     try:
         found = json.loads(value or b"")
+        start = int(found["bucket_start"])
         return {
             "guid": str(found["guid"]),
             "topic": str(found["topic"]),
             "tier": str(found["tier"]),
-            "bucket": int(found["bucket_start"]),
+            "bucket": start,
+            "end": int(found.get("bucket_end", start + 1)),
             "count": int(found["count"]),
             "time": int(found["time"]),
         }
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return {"bad": 1}
 
 
-def told(source: BrokerSource, runner: Runner, from_ms: int | None) -> tuple[list[Count], int]:
-    """Counts of the audit topic, each message once whatever its producer has repeated; and how many
-    messages could not be understood.
+def told(
+    source: BrokerSource,
+    topics: Container[str],
+    runner: Runner,
+    bucket_ms: int,
+    from_ms: int | None,
+) -> tuple[list[Count], int]:
+    """Counts of ``topics`` in the audit topic, each message once whatever its producer has
+    repeated; and how many messages could not be understood.
 
+    Raises LoadError for counts of buckets that do not lie within one of ``bucket_ms``.
     BOUND: the driver holds a line for each message since ``from_ms``.
     """
     bounds = source.bounds()
@@ -160,12 +169,25 @@ def told(source: BrokerSource, runner: Runner, from_ms: int | None) -> tuple[lis
     )
     tasks = pack_ranges(ranges, default_parallelism=runner.parallelism)
     answers = runner.run(tasks, MessagesWork(source), "kbroker-audit messages")
-    once = {one["guid"]: one for one in answers if "guid" in one}
+    once = {one["guid"]: one for one in answers if one.get("topic") in topics}
     counts = [
-        Count(one["topic"], one["bucket"], one["tier"], one["count"], one["time"])
+        Count(one["topic"], _within(one, bucket_ms), one["tier"], one["count"], one["time"])
         for one in once.values()
     ]
     return counts, sum(one.get("bad", 0) for one in answers)
+
+
+def _within(message: Answer, bucket_ms: int) -> int:
+    """The bucket that the message's own one lies in: applications may count by smaller ones."""
+    start, end = message["bucket"], message["end"]
+    found = start // bucket_ms * bucket_ms
+    if end > found + bucket_ms:
+        raise LoadError(
+            f"the tier {message['tier']} counts {message['topic']} by buckets of "
+            f"{(end - start) / 60_000:g} minutes, which do not lie within those of "
+            f"{bucket_ms / 60_000:g}: say --bucket-minutes {(end - start) / 60_000:g}"
+        )
+    return found
 
 
 # -- loads

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 COMPLETE, WAITING, MISSING, SURPLUS = "complete", "waiting", "missing", "surplus"
@@ -23,7 +23,7 @@ class Count:
 class Line:
     """One tier's part of one bucket.
 
-    expected: what the reference tier has. completeness: count / expected, None when nothing is
+    expected: what the tier ``reference`` has. completeness: count / expected, None when nothing is
         expected. lag_ms: from the end of the bucket to the last word of it.
     """
 
@@ -35,6 +35,7 @@ class Line:
     completeness: float | None
     lag_ms: int | None
     state: str
+    reference: str
 
     @property
     def is_alert(self) -> bool:
@@ -56,14 +57,17 @@ def summed(counts: Iterable[Count]) -> dict[tuple[str, int, str], Count]:
 def compared(
     counts: Iterable[Count],
     *,
-    reference: str,
-    tiers: Iterable[str],
+    references: Mapping[str, str],
+    tiers: Mapping[str, Container[str]],
     bucket_ms: int,
     threshold: float,
     deadline_ms: int,
     now_ms: int,
 ) -> Iterator[Line]:
-    """A line for each of ``tiers`` in each bucket that any tier has seen, in order.
+    """A line for each tier of a topic in each of its buckets that any tier has seen, in order.
+
+    references: by topic, the tier that the others are held against. tiers: and the topics that each
+    of them is about, also where it has counted nothing.
 
     MISSING: below ``threshold`` although the bucket ended ``deadline_ms`` ago; WAITING: below it,
     and there is time. SURPLUS: more than the reference tier has (records that came twice, or a
@@ -71,10 +75,11 @@ def compared(
     """
     found = summed(counts)
     for topic, bucket in sorted({(topic, bucket) for topic, bucket, _ in found}):
+        reference = references[topic]
         base = found.get((topic, bucket, reference))
         expected = base.count if base else 0
-        for tier in tiers:
-            if tier == reference:
+        for tier, topics in tiers.items():
+            if tier == reference or topic not in topics:
                 continue
             one = found.get((topic, bucket, tier))
             count = one.count if one else 0
@@ -95,4 +100,5 @@ def compared(
                 completeness,
                 max(0, one.seen_ms - end) if one else None,
                 state,
+                reference,
             )

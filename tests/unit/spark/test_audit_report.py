@@ -17,8 +17,8 @@ BUCKET = 600_000
 def states(counts: list[Count], *, now_ms: int, threshold: float = 1.0) -> dict[int, str]:
     found = compared(
         counts,
-        reference="producer",
-        tiers=["producer", "load"],
+        references={"t": "producer"},
+        tiers={"producer": {"t"}, "load": {"t"}},
         bucket_ms=BUCKET,
         threshold=threshold,
         deadline_ms=60_000,
@@ -52,8 +52,8 @@ def test_lag_is_from_the_end_of_the_bucket_to_the_last_word() -> None:
 
     (line,) = compared(
         counts,
-        reference="producer",
-        tiers=["load"],
+        references={"t": "producer"},
+        tiers={"load": {"t"}},
         bucket_ms=BUCKET,
         threshold=1.0,
         deadline_ms=0,
