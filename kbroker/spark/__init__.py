@@ -32,7 +32,8 @@ def install_kafka_alias() -> None:
     """Let ``format("kafka")`` mean kbroker in this Python process, for jobs that cannot change.
 
     Spark reserves the name, so it is the readers' and writers' ``format`` that is replaced. SQL
-    (``USING kafka``) is not reached. May be called again.
+    (``USING kafka``) is not reached. A batch that is written without a mode is appended, as by
+    Spark's connector. May be called again.
     """
     from pyspark.sql.readwriter import DataFrameReader, DataFrameWriter
     from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
@@ -43,9 +44,20 @@ def install_kafka_alias() -> None:
             owner.format = _aliased(original)  # type: ignore[method-assign]
 
 
+def _appending(writer: Any) -> Any:
+    """Spark's mode for who says none is one that no Python source has."""
+    has_none = str(writer._jwrite.curmode()) == "ErrorIfExists"
+    return writer.mode("append") if has_none else writer
+
+
 def _aliased(original: Any) -> Any:
+    from pyspark.sql.readwriter import DataFrameWriter
+
     def format_or_alias(self: Any, source: str) -> Any:
-        return original(self, FORMAT if source.lower() == _ALIAS else source)
+        if source.lower() != _ALIAS:
+            return original(self, source)
+        made = original(self, FORMAT)
+        return _appending(made) if isinstance(made, DataFrameWriter) else made
 
     format_or_alias.__doc__ = original.__doc__
     format_or_alias.of_kbroker = True  # type: ignore[attr-defined]

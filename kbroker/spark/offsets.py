@@ -107,7 +107,8 @@ class DataLossError(RuntimeError):
         """With each partition in the message, and how to go on."""
         return cls(
             f"data was lost: {_describe(lost)}. It was deleted by retention or with its topic"
-            " before it was read. To skip what is lost, write failOnDataLoss=false"
+            " before it was read, or is not written (or not committed) yet. To skip what is lost,"
+            " write failOnDataLoss=false"
         )
 
 

@@ -17,6 +17,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from kbroker.client.cluster import Cluster
+from kbroker.client.errors import SettingRefused
 from kbroker.spark.kafka_settings import doubt
 from kbroker.spark.pool import DEFAULT_LIMITS, PoolLimits
 
@@ -103,7 +105,13 @@ OPTIONS = (
         "for at most so long idle clients are kept by a Python worker",
     ),
     Option("topic", "write", "", "for every row, whatever its column `topic` says"),
-    Option("groupId", "batch stream", "", "commit offsets to this group", own=True),
+    Option(
+        "groupId",
+        "batch stream",
+        "",
+        "a stream commits its offsets to this group; of `startingOffsets=committed`",
+        own=True,
+    ),
     Option(
         "checkpointLocation",
         "stream write",
@@ -274,6 +282,7 @@ def parse_read(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     """Raises OptionError."""
     given = _Given(options)
     found = _read_common(given, streaming=streaming)
+    _check_client(found.bootstrap, found.kafka)
     given.warn_of_unknown("stream" if streaming else "batch")
     return found
 
@@ -295,9 +304,11 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
     if lost not in ("fail", "rewrite", "skip"):
         raise OptionError(f"lostTransactions is {lost!r}: write fail, rewrite or skip")
     given.boolean("includeHeaders", False)
+    bootstrap = given.bootstrap("producer")
+    _check_client(bootstrap, kafka)
     given.warn_of_unknown("write")
     return WriteOptions(
-        bootstrap=given.bootstrap("producer"),
+        bootstrap=bootstrap,
         kafka=kafka,
         topic=topic,
         keep_timestamps=given.boolean("keepTimestamps", False),
@@ -311,6 +322,14 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
             idle_s=given.seconds("spark.kafka.producer.cache.timeout", WRITER_LIMITS.idle_s)
         ),
     )
+
+
+def _check_client(bootstrap: str, kafka: Mapping[str, str]) -> None:
+    """What a task's client would refuse is refused before there is a task. Connects nowhere."""
+    try:
+        Cluster.from_options({**kafka, "bootstrap.servers": bootstrap})
+    except SettingRefused as error:
+        raise OptionError(f"{KAFKA_PREFIX}{error}") from error
 
 
 def _read_common(given: _Given, *, streaming: bool) -> ReadOptions:
@@ -558,9 +577,10 @@ class _Given:
         values = parse_offsets(text, f"{side}Offsets")
         for place, offset in values.items():
             if offset < EARLIEST:
+                earliest = " or -2 (earliest)" if side == "starting" else ""
                 raise OptionError(
                     f"{side}Offsets of {_names([place])} is {offset}: write an offset, -1 (latest)"
-                    " or -2 (earliest)"
+                    f"{earliest}"
                 )
         return Limit(LimitKind.OFFSETS, values)
 

@@ -59,6 +59,7 @@ ROW = StructType(
     ]
 )
 ROW_WITH_HEADERS = StructType([*ROW.fields, HEADERS])
+_MAY_BE_NULL = ("key", "value", "headers")
 
 
 class KbrokerDataSource(DataSource):
@@ -116,6 +117,11 @@ def check_projection(schema: StructType) -> None:
             raise OptionError(
                 f"column {one.name} of the schema is {one.dataType.simpleString()}: write"
                 f" {ours[one.name].simpleString()} and cast it in the query"
+            )
+        if not one.nullable and one.name in _MAY_BE_NULL:
+            raise OptionError(
+                f"column {one.name} of the schema is NOT NULL, and records have nulls in it: leave"
+                " that out, and filter in the query"
             )
     if not schema.fields:
         raise OptionError("the schema has no column: write one, or none at all")

@@ -7,12 +7,15 @@ import pyarrow as pa
 import pytest
 from doubles.markers import await_markers
 from doubles.topics import Record, create_topic, fill, read_topic
+from pyspark.sql.readwriter import DataFrameReader, DataFrameWriter
+from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
 from kbroker.client.arrow import ArrowProducer
 from kbroker.client.cluster import Cluster
 from kbroker.client.errors import RefusedError
 from kbroker.client.offsets import LATEST, list_offsets
 from kbroker.client.transactions import Outcome, end_transaction, outcome
+from kbroker.spark import install_kafka_alias
 from kbroker.spark.exactly_once import Attempt, intents_of
 from kbroker.spark.intents import Intents, Recorded
 from kbroker.spark.options import parse_write
@@ -125,6 +128,26 @@ def test_keys_go_where_other_clients_put_them(spark, bootstrap, topic):
 def test_what_cannot_be_written_is_refused_in_words(spark, bootstrap, query, options, mode, says):
     with pytest.raises(Exception, match=says):
         write(spark.sql(query), bootstrap, mode, **options)
+
+
+def test_batch_of_a_job_that_says_kafka_is_appended_without_a_mode(
+    spark, bootstrap, topic, monkeypatch
+):
+    """As jobs for Spark's connector write it; a mode that they say is theirs."""
+    for owner in (DataFrameReader, DataFrameWriter, DataStreamReader, DataStreamWriter):
+        monkeypatch.setattr(owner, "format", owner.format)
+    create_topic(bootstrap, topic)
+    frame = spark.sql("SELECT 'v' AS value")
+    where = {"kafka.bootstrap.servers": bootstrap, "topic": topic}
+
+    install_kafka_alias()
+    frame.write.format("kafka").options(**where).save()
+    frame.write.save(format="kafka", **where)
+    with pytest.raises(Exception, match="cannot be overwritten"):
+        frame.write.mode("overwrite").format("kafka").options(**where).save()
+
+    reader = spark.read.format("kafka").option("kafka.bootstrap.servers", bootstrap)
+    assert reader.option("subscribe", topic).load().count() == 2
 
 
 def test_exactly_once_batch_is_visible_only_when_it_is_committed(spark, bootstrap, topic):

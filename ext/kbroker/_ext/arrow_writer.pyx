@@ -261,8 +261,19 @@ cdef class ArrowWriter:
                 self._add_topic(<bytes>(<const char*>name)[:size])
             elif status == NO_MEMORY:
                 raise MemoryError
+            elif status == NO_SUCH_PARTITION:
+                raise ValueError(self._no_such_partition(&rows, row))
             else:
                 raise ValueError(f"row {row}: {REASONS[status]}")
+
+    cdef str _no_such_partition(self, RowsInput* rows, int64_t row):
+        cdef const uint8_t* name
+        cdef int32_t size = bytes_at(&rows.topic, row, &name)
+        cdef Topic* topic = self._topics[self._default_topic if size < 0 else self._find_topic(name, size)]
+        cdef int64_t partition = 0
+        number_at(&rows.partition, row, &partition)
+        of = (<const char*>topic.name)[:topic.name_size].decode()
+        return f"row {row}: topic {of} has partitions 0 to {topic.partitions - 1}, and not {partition}"
 
     cdef Added _add_rows(self, RowsInput* rows, int64_t* row) noexcept nogil:
         cdef Added status
@@ -472,8 +483,7 @@ cdef class ArrowWriter:
 
 
 cdef dict REASONS = {
-    NO_SUCH_PARTITION: "its topic has no such partition",
-    NO_TOPIC: "it names no topic, and there is no topic for all",
+    NO_TOPIC: "its topic is null, and there is no topic for all: write the option topic, or give it one",
     NO_HEADER_KEY: "a header without a key",
     TOO_LARGE: "a record of 2 GiB",
 }

@@ -225,10 +225,14 @@ def test_batch_that_cannot_be_compressed_is_tried_again(monkeypatch):
 @pytest.mark.parametrize(
     ("columns", "options", "what"),
     [
-        ({"value": [b"a"]}, {"topic": None}, "names no topic"),
+        ({"value": [b"a"]}, {"topic": None}, "its topic is null.* write the option topic"),
         ({"value": [b"a"], "topic": [""]}, {}, "topic name of 0 bytes"),
-        ({"value": [b"a"], "partition": pa.array([4], pa.int32())}, {}, "no such partition"),
-        ({"value": [b"a"], "partition": pa.array([-1], pa.int32())}, {}, "no such partition"),
+        (
+            {"value": [b"a"], "partition": pa.array([4], pa.int32())},
+            {},
+            "t has partitions 0 to 3, and not 4",
+        ),
+        ({"value": [b"a"], "partition": pa.array([-1], pa.int32())}, {}, "0 to 3, and not -1"),
         (
             {
                 "value": [b"a"],

@@ -102,5 +102,13 @@ def test_schema_of_other_columns_or_types_is_refused(ddl, says):
         check_projection(schema)
 
 
+def test_schema_that_has_no_place_for_nulls_is_refused():
+    """Spark would end the read in the generated code of its JVM, at the first null."""
+    with pytest.raises(OptionError, match="column value of the schema is NOT NULL"):
+        check_projection(StructType().add("offset", "long").add("value", "binary", nullable=False))
+
+    check_projection(StructType().add("offset", "long", nullable=False))
+
+
 def test_schema_of_some_columns_is_taken():
     check_projection(StructType().add("offset", "long").add("value", "binary"))
