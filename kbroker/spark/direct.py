@@ -9,10 +9,14 @@ does the same in the calling process.
 from __future__ import annotations
 
 import json
+import logging
 import os
+import signal
 import sys
+import threading
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -143,6 +147,33 @@ def runner_of(app: str, master: str | None) -> Runner:
     return SparkRunner(session(app, master))
 
 
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    """Py4J tells the root logger, with tracebacks, what it was doing when Ctrl-C was pressed."""
+    return Path(record.pathname).parent.name != "py4j"
+
+
+@contextmanager
+def _interrupted_after() -> Iterator[None]:
+    """Ctrl-C while a JVM starts counts once that is over: PySpark would leave a JVM that nobody
+    talks to, for ever."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    pressed: list[int] = []
+
+    def note(number: int, frame: object) -> None:
+        pressed.append(number)
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGINT) is note:  # and not that of a new SparkContext
+            signal.signal(signal.SIGINT, before)
+    if pressed:
+        raise KeyboardInterrupt
+
+
 def session(app: str, master: str | None, settings: dict[str, str] | None = None) -> SparkSession:
     """The session of an app: what spark-submit has set wins, ``local[*]`` otherwise.
 
@@ -174,8 +205,10 @@ def session(app: str, master: str | None, settings: dict[str, str] | None = None
         )
     for name, value in (settings or {}).items():
         builder = builder.config(name, value)
+    logging.getLogger().addFilter(_is_not_of_py4j)
     try:
-        spark = builder.getOrCreate()
+        with _interrupted_after():
+            spark = builder.getOrCreate()
     except (PySparkException, OSError) as err:  # OSError: there is no java at all
         why = str(err).splitlines()[0].rstrip(".")
         raise SparkMissing(
