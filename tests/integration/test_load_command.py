@@ -381,6 +381,20 @@ def test_following_load_ends_at_its_limit(kbroker_broker: Broker, tmp_path: Path
     assert places_in(tmp_path, "load-limit") == all_places([30])
 
 
+@pytest.mark.parametrize("time", ["1960-01-01", "1969-12-31T23:59:59.999Z"])
+def test_load_from_before_1970_begins_at_the_start(
+    kbroker_broker: Broker, tmp_path: Path, time: str
+) -> None:
+    """To a broker, -1 ms is the end of the log."""
+    topic = f"load-from-{time[:4]}"
+    make_topic(kbroker_broker, topic, 1)
+    produce(kbroker_broker.bootstrap, topic, [50])
+
+    assert run(kbroker_broker, topic, tmp_path, "--from-timestamp", time) == 0
+
+    assert places_in(tmp_path, topic) == all_places([50])
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -389,6 +403,7 @@ def test_following_load_ends_at_its_limit(kbroker_broker: Broker, tmp_path: Path
         (["--topics", "a", "--max-bytes", "many"], "write 512m or 4g"),
         (["--topics", "a", "--from-timestamp", "yesterday"], "write 2026-11-21T06:00:00Z"),
         (["--topics", "a", "--from-offsets", "7"], '{"clicks": {"0": 120, "1": 80}}'),
+        (["--topics", "a", "--from-offsets", '{"a": {"0": 1.7}}'], '{"clicks": {"0": 120'),
         (["--topics", "a", "--value-format", "json"], "needs --value-schema"),
         (
             ["--topics", "a", "--value-format", "json", "--value-schema", "id lang"],

@@ -71,7 +71,8 @@ def minutes_of(text: str) -> float:
 
 
 def time_of(text: str) -> int:
-    """Milliseconds since 1970, from those or from a date; a date without a zone is UTC."""
+    """Milliseconds since 1970, from those or from a date; a date without a zone is UTC. What comes
+    before is 1970: to brokers, times below 0 are names of other places (-1 is the end)."""
     if text.isdecimal():
         return int(text)
     try:
@@ -82,14 +83,14 @@ def time_of(text: str) -> int:
         ) from err
     if found.tzinfo is None:
         found = found.replace(tzinfo=UTC)
-    return int(found.timestamp() * 1000)
+    return max(0, int(found.timestamp() * 1000))
 
 
 def offsets_of(text: str) -> dict[tuple[str, int], int]:
     """``{"clicks": {"0": 120}}`` by topic and partition."""
     try:
         found = {
-            (str(topic), int(partition)): int(offset)
+            (str(topic), int(partition)): _whole(offset)
             for topic, partitions in json.loads(text).items()
             for partition, offset in partitions.items()
         }
@@ -100,6 +101,12 @@ def offsets_of(text: str) -> dict[tuple[str, int], int]:
     if any(offset < 0 for offset in found.values()):
         raise argparse.ArgumentTypeError("offsets begin at 0")
     return found
+
+
+def _whole(offset: object) -> int:
+    if isinstance(offset, bool) or not isinstance(offset, int | str):
+        raise ValueError(f"{offset!r} is no offset")
+    return int(offset)
 
 
 def level_of(text: str) -> int:
