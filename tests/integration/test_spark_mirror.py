@@ -228,6 +228,20 @@ def test_mirror_does_not_take_a_topic_made_anew_for_the_one_it_copied(
     assert len(read(target, topic, 1)[0]) == 20 + count
 
 
+def test_mirror_into_a_cluster_without_the_topic_says_which(
+    kbroker_broker: Broker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    create_topic(kbroker_broker.bootstrap, "nowhere", 1)
+    produce(kbroker_broker.bootstrap, "nowhere", [20])
+
+    with Broker({"auto.create.topics.enable": "false"}) as target:
+        code = copy(kbroker_broker, target, "nowhere")
+
+        assert code == 1
+        said = f"there is no topic nowhere at {target.bootstrap}: create it there first"
+        assert said in capsys.readouterr().err
+
+
 def test_mirror_of_a_cluster_into_itself_is_refused(
     kbroker_broker: Broker, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -22,11 +22,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kbroker._ext.crc32c import crc32c
 from kbroker.client.cluster import Cluster
-from kbroker.client.errors import CorruptRecords
+from kbroker.client.errors import CorruptRecords, RefusedError
 from kbroker.client.fetch import RangeFetch, RecordSet
 from kbroker.client.offsets import EARLIEST, LATEST, Committed, committed, list_offsets
 from kbroker.client.produce import BatchProducer
+from kbroker.errors import ErrorCode
 from kbroker.record.summary import CONTROL, DELETE_HORIZON, HEADER, LOG_APPEND_TIME, TRANSACTIONAL
+from kbroker.spark.load.commits import LoadError
 from kbroker.spark.load.positions import DataLossError
 from kbroker.spark.load.source import id_text
 from kbroker.spark.plan import OffsetRange
@@ -142,7 +144,7 @@ class PartitionCopy:
         self._source = source
         self._target = target
         self._range = one
-        counts = len(target.topic_to_write(one.topic).partitions)
+        counts = self._target_count()
         # As it is now: what was heard before may be of an older topic of the name.
         now = source.topics([one.topic]).get(one.topic) or source.topic(one.topic)
         self._topic = now
@@ -161,6 +163,18 @@ class PartitionCopy:
         self._open_bytes = 0
         self._open_until = 0.0
         self.records = self.unchanged = self.anew = 0
+
+    def _target_count(self) -> int:
+        """Partitions at the target. Raises LoadError where nothing makes the topic there."""
+        one = self._range
+        try:
+            return len(self._target.topic_to_write(one.topic).partitions)
+        except RefusedError as err:
+            if err.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            raise LoadError(
+                f"there is no topic {one.topic} at {self._work.target}: create it there first"
+            ) from err
 
     def _outside(self) -> tuple[str, tuple[str, int]]:
         one = self._range
