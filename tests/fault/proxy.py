@@ -28,10 +28,12 @@ class Proxy:
     """Listens from when it is made; ``upstream`` may be set later, but before the first client.
 
     chances: of ``twice``, ``late``, ``slow`` and ``lost``, for each request of ``REPEATED``.
+    lose_next: the key of a request whose next answer is lost; None again once it is.
     """
 
     def __init__(self, seed: int, **chances: float) -> None:
         self.upstream = ("", 0)
+        self.lose_next: int | None = None
         self.done: Counter[str] = Counter()
         self._chances = chances
         self._random = random.Random(seed)
@@ -95,6 +97,8 @@ class Proxy:
         """Whether the connection goes on."""
         (key,) = struct.unpack_from(">h", frame, 4)
         plan = self._plan() if key in REPEATED else set()
+        if key == self.lose_next:
+            plan.add("lost")
         if "slow" in plan:
             self._closing.wait(self._random.uniform(0.01, 0.1))
         upstream.settimeout(3 * TIMEOUT_S)
@@ -109,6 +113,7 @@ class Proxy:
         if "twice" in plan:
             self._repeat(frame, 0.0)
         if "lost" in plan:
+            self.lose_next = None
             return False
         client.sendall(answer)
         return True

@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from doubles.pace import hold
@@ -56,6 +57,49 @@ def test_chain_is_exactly_once_when_requests_come_twice_and_answers_are_lost(
             chain.wait_for_progress()
         chain.check()
     print(dict(proxy.done))
+
+
+def test_record_behind_an_abort_is_written_or_refused(seed: int) -> None:
+    """librdkafka 2.16 drops a record in an abort whose answer is lost, and gives its number to the
+    next one. Apache Kafka acknowledges that as a repetition, and it is gone."""
+    from confluent_kafka import KafkaException, Producer
+
+    proxy = Proxy(seed)
+    with behind(proxy) as broker:
+        with WireClient((broker.host, broker.port)) as client:
+            client.create_topic(TOPIC, PARTITIONS)
+        settings = {"bootstrap.servers": f"127.0.0.1:{proxy.port}", "transactional.id": "t"}
+        # The abort comes before librdkafka can send anything again.
+        settings |= {"reconnect.backoff.ms": 1000, "reconnect.backoff.max.ms": 1000, "log_level": 0}
+        producer = Producer(settings | {"error_cb": lambda error: None})
+        producer.init_transactions(30)
+        _write_one(producer, b"before")
+        producer.commit_transaction(30)
+        proxy.lose_next = 0
+        _write_one(producer, b"dropped")
+        wait_until(lambda: proxy.done["lost Produce"] == 1, 30, "the answer is lost")
+        producer.abort_transaction(30)
+        told: list[object] = []
+        _write_one(producer, b"behind", told)
+        try:
+            producer.commit_transaction(30)
+        except KafkaException as error:
+            assert error.args[0].fatal(), error
+        entries = read_entries(broker, (TOPIC,))[TOPIC, 0]
+
+    committed = [entry.value for entry in entries if entry.fate == "committed"]
+    assert committed == ([b"before", b"behind"] if told == [None] else [b"before"]), told
+
+
+def _write_one(producer: Any, value: bytes, told: list[object] | None = None) -> None:
+    """told: gets the error of its delivery, None without one."""
+    producer.begin_transaction()
+    producer.produce(
+        TOPIC,
+        value,
+        partition=0,
+        on_delivery=lambda error, _: None if told is None else told.append(error),
+    )
 
 
 @pytest.mark.java

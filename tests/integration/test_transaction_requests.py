@@ -237,6 +237,34 @@ def test_partition_that_was_not_added_is_refused(client, broker):
     assert old.error_code == ErrorCode.INVALID_TXN_STATE
 
 
+@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
+def test_sequences_of_an_ended_transaction_are_not_taken_for_a_repetition(client, broker, commit):
+    """The first batch arrived without its producer knowing, which uses its numbers once more."""
+    topic = f"used-numbers-{commit}"
+    client.create_topic(topic)
+    producer = Producer(client, topic)
+    producer.add(topic)
+    first = producer.produce(topic, [b"arrived"])
+    producer.sequence = 0
+    again = producer.produce(topic, [b"arrived"])
+    assert (again.error_code, again.base_offset) == (0, first.base_offset)
+    producer.end(commit=commit)
+    producer.sequence = 0
+    producer.add(topic)
+
+    refused = producer.produce(topic, [b"another"])
+
+    assert refused.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    producer.end(commit=False)
+    producer.sequence = 1
+    producer.add(topic)
+    assert producer.produce(topic, [b"next"]).error_code == 0
+    producer.end(commit=True)
+    found = [one.value for batch in client.read_batches(topic, 0) for one in batch.records()]
+    sent = (b"arrived", b"another", b"next")
+    assert [value for value in found if value in sent] == [b"arrived", b"next"]
+
+
 def test_second_protocol_adds_the_partition_by_producing(client, broker):
     client.create_topic("second")
     producer = Producer(client, "second-id")

@@ -32,6 +32,7 @@ cdef class ProducerEntry:
     # Where the first batch of the open transaction lies, or the log start if that has passed it. Segment -1: not known.
     cdef LogEnd transaction_place
     cdef void add_batch(self, int16_t epoch, const ProducerBatch* batch) noexcept nogil
+    cdef bint has_ended(self, const ProducerBatch* batch) noexcept nogil
     cdef int32_t last_sequence(self) noexcept nogil
 
 

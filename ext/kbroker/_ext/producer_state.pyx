@@ -62,6 +62,12 @@ cdef class ProducerEntry:
         self.batch_count += 1
         self.last_timestamp = batch.timestamp
 
+    # Whether the batch is of a transaction that a marker has ended.
+    cdef bint has_ended(self, const ProducerBatch* batch) noexcept nogil:
+        if self.coordinator_epoch < 0:
+            return False
+        return self.current_txn_first_offset < 0 or batch.last_offset < self.current_txn_first_offset
+
     cdef int32_t last_sequence(self) noexcept nogil:
         return self.batches[self.batch_count - 1].last_sequence if self.batch_count else -1
 
@@ -99,7 +105,10 @@ cdef class ProducerState:
         """Whether a client's batch may follow; a SequenceCheck. Changes nothing.
 
         COMPAT: a producer that is not known may start at any sequence (its records may have been deleted), a known one
-        must start over at 0 with a new epoch, and in one epoch sequences follow each other.
+        must start over at 0 with a new epoch, and in one epoch sequences follow each other. Other than for Apache
+        Kafka, what has the sequences of a transaction that has ended is no duplicate: a producer has nothing to repeat
+        when it ends one. librdkafka 2.16 gives numbers of records that it dropped in an abort, and that had arrived,
+        to those of the next transaction, which must not be told that they are written.
         """
         cdef ProducerEntry entry = self.entries.get(producer_id)
         cdef int i
@@ -115,6 +124,8 @@ cdef class ProducerState:
                 entry.batches[i].offset_delta == offset_delta
                 and sequence_before(entry.batches[i].last_sequence, offset_delta) == base_sequence
             ):
+                if entry.has_ended(&entry.batches[i]):
+                    return SEQUENCE_OUT_OF_ORDER
                 found[0] = entry.batches[i]
                 return SEQUENCE_DUPLICATE
         last = entry.last_sequence()

@@ -33,6 +33,7 @@ pytestmark = pytest.mark.unit
 
 BASE = 1000
 APPENDED, FULL = 0, 1
+DUPLICATE, OUT_OF_ORDER = 1, 2
 
 
 # ---- offset index ----
@@ -223,6 +224,24 @@ def test_snapshot_round_trip_keeps_the_last_batch_of_each_producer():
     assert again.entries[2].recent_batches == [(0, 9, 31, 40, 99)]
     assert again.first_open_transaction() == 31
     assert again.to_snapshot() == state.to_snapshot()
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_batch_of_an_ended_transaction_is_no_duplicate(restarted):
+    state = ProducerState(50)
+    state.append_batch(1, 0, 0, 0, 5, 10, True)
+    assert state.check_batch(1, 0, 0, 0) == (DUPLICATE, 5)
+    state.finish_transaction(1, 0, 3, 11)
+    if restarted:
+        state = ProducerState.from_snapshot(state.to_snapshot(), 50)
+    assert state.check_batch(1, 0, 0, 0)[0] == OUT_OF_ORDER
+
+    state.append_batch(1, 0, 1, 1, 8, 12, True)
+    if restarted:
+        state = ProducerState.from_snapshot(state.to_snapshot(), 50)
+
+    assert state.check_batch(1, 0, 0, 0)[0] == OUT_OF_ORDER
+    assert state.check_batch(1, 0, 1, 1) == (DUPLICATE, 8)
 
 
 def test_snapshot_cut_or_flipped_anywhere_is_corrupt():
