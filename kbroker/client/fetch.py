@@ -271,12 +271,16 @@ class RangeFetch:
     def _require_written(self, end: int, retry: Retry) -> None:
         """Records may have been written since the broker looked where the log ends. Otherwise the
         first offset of a batch is wrong, and what it hides would be taken for a gap."""
-        key = self.topic, self.partition
-        left = max(retry.left(), 0.1)
-        log_end = list_offsets(self.cluster, {key: LATEST}, deadline=left)[key].offset
+        log_end = self._log_bound(LATEST, retry)
         if end > log_end:
             why = f"a batch says it ends before offset {end}, and the log at {log_end}"
-            raise CorruptRecords(*key, self.next_offset, why)
+            raise CorruptRecords(self.topic, self.partition, self.next_offset, why)
+
+    def _log_bound(self, which: int, retry: Retry) -> int:
+        """EARLIEST or LATEST, as the broker says now."""
+        key = self.topic, self.partition
+        left = max(retry.left(), 0.1)
+        return list_offsets(self.cluster, {key: which}, deadline=left)[key].offset
 
     def _row_of(self, answer: Any) -> Any:
         if answer.error_code:
@@ -289,14 +293,9 @@ class RangeFetch:
 
     def _refused(self, row: Any, retry: Retry) -> None:
         if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            key = self.topic, self.partition
-            left = max(retry.deadline - time.monotonic(), 0.1)
-            start, end = (
-                list_offsets(self.cluster, {key: which}, deadline=left)[key].offset
-                for which in (EARLIEST, LATEST)
-            )
+            start, end = self._log_bound(EARLIEST, retry), self._log_bound(LATEST, retry)
             if not start <= self.next_offset <= end:
-                raise OffsetOutOfRange(*key, self.next_offset, start, end)
+                raise OffsetOutOfRange(self.topic, self.partition, self.next_offset, start, end)
             # A replica that was behind, or has just become the leader.
             raise RefusedError(ErrorCode.OFFSET_NOT_AVAILABLE, retry.what)
         raise RefusedError(row.error_code, retry.what)

@@ -19,15 +19,14 @@ from enum import Enum
 
 from kbroker.client.cluster import Cluster
 from kbroker.client.errors import SettingRefused
+from kbroker.client.offsets import EARLIEST as EARLIEST  # what callers give for an offset
+from kbroker.client.offsets import LATEST as LATEST
 from kbroker.spark.kafka_settings import doubt
 from kbroker.spark.pool import DEFAULT_LIMITS, PoolLimits
 
 log = logging.getLogger(__name__)
 
 TopicPartition = tuple[str, int]
-
-LATEST = -1
-EARLIEST = -2
 
 KAFKA_PREFIX = "kafka."
 

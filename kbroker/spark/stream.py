@@ -68,7 +68,7 @@ SIZES_TTL_S = 300.0
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Driver methods keep what they learned in ``_Progress``; ``read`` runs in tasks, to which the
+    """Driver methods keep what they learned in ``Progress``; ``read`` runs in tasks, to which the
     reader is sent before any driver method was called."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -40,30 +42,22 @@ def test_damaged_sets_never_crash_a_reader(whole, data):
     cut = bytes(damaged[: data.draw(st.integers(0, len(damaged)))])
     crcs = data.draw(st.booleans())
 
-    try:
+    with suppress(RecordsDamaged):
         assert end_offset(cut, 0) >= 0
-    except RecordsDamaged:
-        pass
-    try:
+    with suppress(RecordsDamaged):
         for one in read([(cut, [(1, 0)])], check_crcs=crcs, decompressed_max=1 << 20):
             assert one.schema.equals(schema_of(headers=True))
-    except RecordsDamaged:
-        pass
     counter = RecordCounter(0, 1 << 62, 10, decompressed_max=1 << 20, check_crcs=crcs)
-    try:
+    with suppress(RecordsDamaged):
         counter.count(cut)
-    except RecordsDamaged:
-        pass
     assert all(row[0] > 0 for row in counter.buckets().values())
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=300))
 def test_random_bytes_never_crash_a_reader(data):
-    try:
+    with suppress(RecordsDamaged):
         read([data], check_crcs=False)
-    except RecordsDamaged:
-        pass
 
 
 records = st.tuples(

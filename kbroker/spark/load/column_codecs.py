@@ -33,12 +33,10 @@ def column_codecs(table: pa.Table, codec: str, level: int | None) -> ColumnCodec
 
     level: of zstd. None: LEVEL; QUICK_LEVEL for keys or values that become as small with it.
     """
-    if codec != "zstd":
-        level = base = None
-    else:
-        base = LEVEL if level is None else level
     if codec == "none":
         return ColumnCodecs(codec, None, [])
+    is_chosen = codec == "zstd" and level is None
+    base = None if codec != "zstd" else LEVEL if is_chosen else level
     plain: list[str] = []
     quick: list[str] = []
     for name in _OPAQUE:
@@ -48,9 +46,8 @@ def column_codecs(table: pa.Table, codec: str, level: int | None) -> ColumnCodec
         packed = _packed_bytes(sample, codec, base)
         if packed > len(sample) * _DENSE:
             plain.append(name)
-        elif codec == "zstd" and level is None:
-            if _packed_bytes(sample, codec, QUICK_LEVEL) <= packed * _QUICK_SIZE:
-                quick.append(name)
+        elif is_chosen and _packed_bytes(sample, codec, QUICK_LEVEL) <= packed * _QUICK_SIZE:
+            quick.append(name)
     if not plain and not quick:
         return ColumnCodecs(codec, base, [])
     paths = [path for path in _leaves(table.schema) if path not in plain]

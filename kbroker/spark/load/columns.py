@@ -42,25 +42,28 @@ def _any_there(root: Path, files: Iterable[LoadedFile]) -> tuple[LoadedFile, pa.
     """The first file which was not deleted by hand, and its schema."""
     for one in files:
         try:
-            return one, pq.read_schema(root / one.path).remove_metadata()
+            return one, schema_of_file(root / one.path)
         except FileNotFoundError:
             continue
-        except pa.ArrowException as err:
-            raise LoadError(
-                f"{root / one.path} cannot be read: {err}; verify names all that is wrong"
-            ) from err
     return None
+
+
+def schema_of_file(path: Path) -> pa.Schema:
+    """The columns of a loaded file. Raises LoadError where it is no whole Parquet file."""
+    try:
+        return pq.read_schema(path).remove_metadata()
+    except pa.ArrowException as err:
+        raise LoadError(f"{path} cannot be read: {err}; verify names all that is wrong") from err
 
 
 def _check_folders(root: Path, old: LoadedFile, new: LoadedFile) -> None:
     """Readers take no folder that has files both of days and of hours."""
     kept, wanted = (list(layout.partition_values(one.path)) for one in (old, new))
     if kept != wanted:
-        unit = {1: "none", 2: "day", 3: "hour"}[len(kept)]
         raise LoadError(
             f"{root} has {new.topic} in folders by {', '.join(kept)}, and not by "
-            f"{', '.join(wanted)}; nothing is loaded. Say --partition-by {unit} as before, or load "
-            "into another folder"
+            f"{', '.join(wanted)}; nothing is loaded. Say --partition-by "
+            f"{layout.partitioned_by(kept)} as before, or load into another folder"
         )
 
 

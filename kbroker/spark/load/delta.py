@@ -96,7 +96,7 @@ class Delta(Directory):
                 "into another folder"
             )
         if table is not None and self._columns_of(table) != self._partition_columns():
-            kept = {1: "none", 2: "day", 3: "hour"}.get(len(self._columns_of(table)), "?")
+            kept = layout.partitioned_by(self._columns_of(table))
             raise LoadError(
                 f"the table {self.root} is partitioned by {', '.join(self._columns_of(table))}; "
                 f"a table keeps its partitioning: say --partition-by {kept}"
@@ -108,7 +108,7 @@ class Delta(Directory):
         return list(table.metadata().partition_columns)
 
     def _partition_columns(self) -> list[str]:
-        return ["topic", "dt", "hr"][: {"none": 1, "day": 2, "hour": 3}[self.files.partition_by]]
+        return list(layout.FOLDER_COLUMNS[self.files.partition_by])
 
     def _schema(self, commit: Commit, columns: list[str]) -> pa.Schema:
         """That of the commit's files, and the columns of its folders."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from kbroker.spark.load.commits import LoadError
@@ -112,3 +112,13 @@ class Destination(Protocol):
     def close(self) -> None:
         """Let go of connections."""
         ...
+
+
+@contextmanager
+def discarding(destination: Destination, run: str) -> Iterator[None]:
+    """While a run stages its files: whatever ends that too soon, they are removed."""
+    try:
+        yield
+    except BaseException:
+        destination.discard(run)
+        raise

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kbroker.spark.load import commits, points
 from kbroker.spark.load.commits import Commit, Ends, LoadedFile, LoadedRange, LoadError
+from kbroker.spark.load.destination import discarding
 from kbroker.spark.load.positions import (
     Bounds,
     TopicPartition,
@@ -246,11 +247,8 @@ class Load:
             "written_ms": str(int(self._clock() * 1000)),
         }
         work = LoadWork(self._source, self._destination.task_sink(self.run, about), self._decoder)
-        try:
+        with discarding(self._destination, self.run):
             return self._runner.run(tasks, work, f"kbroker-load {self._settings.load}")
-        except BaseException:
-            self._destination.discard(self.run)
-            raise
 
     def _first(
         self, target: dict[TopicPartition, Bounds], ends: Ends

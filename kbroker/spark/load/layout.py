@@ -12,6 +12,7 @@ Readers of tables take ``name=value`` folders as columns and skip names that beg
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Literal
 
 DATA = "data"
@@ -30,6 +31,12 @@ PartitionBy = Literal["hour", "day", "none"]
 NO_TIME = "__HIVE_DEFAULT_PARTITION__"
 HOUR_US = 3_600_000_000
 UNIT_US = {"hour": HOUR_US, "day": 24 * HOUR_US}
+# What table readers see of the folders.
+FOLDER_COLUMNS: dict[PartitionBy, tuple[str, ...]] = {
+    "none": ("topic",),
+    "day": ("topic", "dt"),
+    "hour": ("topic", "dt", "hr"),
+}
 
 
 def folder(topic: str, partition_by: PartitionBy, unit: int | None) -> str:
@@ -46,6 +53,12 @@ def folder(topic: str, partition_by: PartitionBy, unit: int | None) -> str:
     at = time.gmtime(unit * UNIT_US[partition_by] // 1_000_000)
     day = f"{at.tm_year:04d}-{at.tm_mon:02d}-{at.tm_mday:02d}"
     return f"{found}/dt={day}" + (f"/hr={at.tm_hour:02d}" if partition_by == "hour" else "")
+
+
+def partitioned_by(columns: Sequence[str]) -> str:
+    """The ``--partition-by`` whose folders make so many columns; ``?`` where none does."""
+    found = (by for by, made in FOLDER_COLUMNS.items() if len(made) == len(columns))
+    return next(found, "?")
 
 
 def file_name(topic: str, partition: int, start: int, end: int, attempt: str) -> str:

@@ -20,7 +20,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kbroker.spark.load import layout
+from kbroker.spark.load.columns import schema_of_file
 from kbroker.spark.load.commits import COMPACT, OPEN, Commit, LoadedFile, LoadError, State
+from kbroker.spark.load.destination import discarding
 from kbroker.spark.load.directory import Directory
 from kbroker.spark.load.footers import REPLACES, checksum_of, loaded_ms, replaced_names
 from kbroker.spark.load.writer import FileOptions, RangeWriter
@@ -174,7 +176,7 @@ def compact(
             continue  # deleted by hand
         if older_than_ms is None or one.max_ms < older_than_ms:
             # Files of other columns (headers switched on in between) do not mix.
-            schema = _columns_of(destination.root / one.path)
+            schema = str(schema_of_file(destination.root / one.path))
             folder = os.path.dirname(one.path)
             groups[one.topic, one.topic_id, one.partition, folder, schema].append(one)
     batches = [
@@ -191,24 +193,14 @@ def compact(
         run,
         int(time.time() * 1000),
     )
-    try:
+    with discarding(destination, run):
         answers = runner.run([[batch] for batch in batches], work, f"kbroker-load {load} compact")
-    except BaseException:
-        destination.discard(run)
-        raise
     added = tuple(LoadedFile(**answer) for answer in answers)
     removed = tuple(one.path for batch in batches for one in batch)
     made = _write(destination, load, run, COMPACT, newest, added, removed)
     destination.publish(made)
     destination.ended(made)
     return made
-
-
-def _columns_of(path: Path) -> str:
-    try:
-        return str(pq.read_schema(path).remove_metadata())
-    except pa.ArrowException as err:
-        raise LoadError(f"{path} cannot be read: {err}; verify names all that is wrong") from err
 
 
 def _write(

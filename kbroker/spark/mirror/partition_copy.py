@@ -27,7 +27,17 @@ from kbroker.client.fetch import RangeFetch, RecordSet
 from kbroker.client.offsets import EARLIEST, LATEST, Committed, committed, list_offsets
 from kbroker.client.produce import BatchProducer
 from kbroker.errors import ErrorCode
-from kbroker.record.summary import CONTROL, DELETE_HORIZON, HEADER, LOG_APPEND_TIME, TRANSACTIONAL
+from kbroker.record.summary import (
+    CONTROL,
+    CRC_AT,
+    CRC_FROM,
+    DELETE_HORIZON,
+    HEADER,
+    LENGTH_AT,
+    LENGTH_END,
+    LOG_APPEND_TIME,
+    TRANSACTIONAL,
+)
 from kbroker.spark.load.commits import LoadError
 from kbroker.spark.load.positions import DataLossError
 from kbroker.spark.load.source import id_text
@@ -44,8 +54,6 @@ TRANSACTION_BYTES = 64 << 20
 TRANSACTION_S = 15.0
 # Between the source and the id of its topic, in the metadata of an offset.
 _TOPIC_ID = " topic="
-_LENGTH_END = 12
-_CRC_AT, _CRC_FROM = 17, 21
 _ODD = LOG_APPEND_TIME | DELETE_HORIZON
 _COLUMNS = ("key", "value", "timestamp", "headers")
 
@@ -73,16 +81,18 @@ class Batch(NamedTuple):
     @property
     def is_sound(self) -> bool:
         """Whether the batch, of format 2, has the checksum that its header says."""
-        said = int.from_bytes(self.data[_CRC_AT:_CRC_FROM], "big")
-        return crc32c(self.data[_CRC_FROM:]) == said
+        said = int.from_bytes(self.data[CRC_AT:CRC_FROM], "big")
+        return crc32c(self.data[CRC_FROM:]) == said
 
 
 def batches_of(records: memoryview) -> Iterator[Batch]:
     """The whole batches of a record set; a part of another at its end is left out."""
     position = 0
-    while position + _LENGTH_END <= len(records):
+    while position + LENGTH_END <= len(records):
         base = int.from_bytes(records[position : position + 8], "big")
-        size = _LENGTH_END + int.from_bytes(records[position + 8 : position + 12], "big")
+        size = LENGTH_END + int.from_bytes(
+            records[position + LENGTH_AT : position + LENGTH_END], "big"
+        )
         if position + size > len(records):
             return
         data = records[position : position + size]
