@@ -22,6 +22,7 @@ from kbroker.testing import Broker
 pytestmark = pytest.mark.integration
 
 COUNT = 300
+MICROSECONDS_MAX = (1 << 63) - 1
 IN_BUCKET = 600_000 // STEP_MS  # 30 records in each of ten buckets
 
 
@@ -190,6 +191,38 @@ def test_load_that_was_repeated_is_counted_by_what_is_there(
     assert code == 0
     assert {(one["count"], one["state"]) for one in found} == {(IN_BUCKET, "complete")}
     assert len(found) == COUNT // IN_BUCKET
+
+
+@pytest.mark.parametrize("repeated", [False, True])
+def test_times_that_no_microseconds_can_hold_are_of_one_bucket_to_load_and_log(
+    audited: tuple[Broker, str],
+    place: list[str],
+    repeated: bool,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Counted by commits, or by files and rows; a load ends their times at the last microsecond."""
+    broker, topic = audited
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for time_ms in (MICROSECONDS_MAX // 1000, MICROSECONDS_MAX // 1000 + 1, (1 << 63) - 1):
+        producer.produce(topic, value=b"x", timestamp=time_ms)
+    assert not producer.flush(30)
+    sink, dest = place
+    run = ["run", "--bootstrap", broker.bootstrap, "--topics", topic, "--dest", dest]
+    run += ["--sink", sink, "--master", "none"]
+    assert load(run) == 0
+    if repeated:
+        assert load([*run, "--from-offsets", json.dumps({topic: {"0": 0}})]) == 0
+    capsys.readouterr()
+
+    code = audit(broker, topic, "--load", dest, "--recount")
+    found = lines(capsys)
+    where = ["--bootstrap", broker.bootstrap, "--topics", topic, "--master", "none"]
+    shown = main([*where, "--audit-topic", "", "--load", dest, "--recount", "--all"])
+
+    assert code == shown == 0, found
+    assert {one["state"] for one in found} == {"complete"}
+    assert found[-1]["count"] == found[-1]["expected"] == 3
+    assert f"{topic} 294247-01-10 04:00 load: complete, 3 of 3" in capsys.readouterr().out
 
 
 def test_folders_that_were_deleted_by_hand_are_missing_from_a_count_of_files(

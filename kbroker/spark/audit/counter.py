@@ -20,6 +20,8 @@ import uuid
 from collections.abc import Callable
 
 BUCKET_MS = 600_000
+# BOUND: a day. Whoever reads messages takes one of a larger bucket for none.
+BUCKET_MS_MAX = 86_400_000
 AUDIT_TOPIC = "kbroker-audit"
 # BOUND: of topics times buckets that wait to be taken.
 COUNTS_MAX = 10_000
@@ -30,8 +32,9 @@ log = logging.getLogger(__name__)
 class AuditCounter:
     """Thread-safe.
 
-    send: takes messages, as ``take`` returns them; called by whoever adds the count that finds
-    ``counts_max`` others waiting. Without it such a count is dropped, and counted in ``dropped``.
+    bucket_ms: ``BUCKET_MS_MAX`` at most. send: takes messages, as ``take`` returns them; called by
+    whoever adds the count that finds ``counts_max`` others waiting. Without it such a count is
+    dropped, and counted in ``dropped``.
     """
 
     def __init__(
@@ -44,6 +47,8 @@ class AuditCounter:
         counts_max: int = COUNTS_MAX,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        if not 0 < bucket_ms <= BUCKET_MS_MAX:
+            raise ValueError(f"bucket_ms is {bucket_ms}, and must be 1 to {BUCKET_MS_MAX}")
         self._about = {"tier": tier, "application": application, "host": socket.gethostname()}
         self._bucket_ms = bucket_ms
         self._send = send

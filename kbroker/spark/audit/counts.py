@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kbroker.spark.audit.counter import BUCKET_MS_MAX
 from kbroker.spark.audit.report import Count
 from kbroker.spark.load.commits import RECOVER, RELOAD, LoadedFile, LoadError
 from kbroker.spark.load.directory import Directory
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
     from kbroker.spark.direct import Answer, Runner
 
 LOAD_TIER = "load"
+# BOUND: of the numbers in a message, as of times and counts anywhere else.
+_NUMBER_MAX = 1 << 63
+# A load keeps times as microseconds in 64 bits: later ones are the last of them.
+_TIME_MS_MAX = ((1 << 63) - 1) // 1000
 
 
 def bucket_counts(times_us: pa.Array, bucket_ms: int) -> dict[int, int]:
@@ -38,6 +43,12 @@ def bucket_counts(times_us: pa.Array, bucket_ms: int) -> dict[int, int]:
     return {
         one["values"] * bucket_ms: one["counts"] for one in pc.value_counts(buckets).to_pylist()
     }
+
+
+def _bucket_of(time_ms: int, bucket_ms: int) -> int:
+    """Start of a time's bucket, as in the commits of loads: records without a time are with those
+    of 1970, and all times that microseconds cannot hold in the last bucket that they can."""
+    return min(max(0, time_ms), _TIME_MS_MAX) // bucket_ms * bucket_ms
 
 
 def _merge(into: dict[int, int], more: dict[int, int]) -> None:
@@ -73,8 +84,7 @@ class RecountWork:
                 )
                 found: dict[int, int] = {}
                 for at, count in buckets.items():
-                    # Records without a time are with those of 1970, as in the commits of loads.
-                    _merge(found, {max(0, at): count.records})
+                    _merge(found, {_bucket_of(at, self.bucket_ms): count.records})
                 answers.append({"topic": one.topic, "counts": found})
         return answers
 
@@ -135,17 +145,16 @@ def _message(value: bytes | None) -> Answer:
     try:
         found = json.loads(value or b"")
         start = int(found["bucket_start"])
-        return {
-            "guid": str(found["guid"]),
-            "topic": str(found["topic"]),
-            "tier": str(found["tier"]),
-            "bucket": start,
-            "end": int(found.get("bucket_end", start + 1)),
-            "count": int(found["count"]),
-            "time": int(found["time"]),
-        }
+        end = int(found.get("bucket_end", start + 1))
+        count, told_ms = int(found["count"]), int(found["time"])
+        names = {name: str(found[name]) for name in ("guid", "topic", "tier")}
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return {"bad": 1}
+    if not all(0 <= one < _NUMBER_MAX for one in (start, count, told_ms)):
+        return {"bad": 1}
+    if not start < end <= start + BUCKET_MS_MAX:
+        return {"bad": 1}
+    return {**names, "bucket": start, "end": end, "count": count, "time": told_ms}
 
 
 def told(
@@ -180,14 +189,13 @@ def told(
 def _within(message: Answer, bucket_ms: int) -> int:
     """The bucket that the message's own one lies in: applications may count by smaller ones."""
     start, end = message["bucket"], message["end"]
-    found = start // bucket_ms * bucket_ms
-    if end > found + bucket_ms:
+    if end > (start // bucket_ms + 1) * bucket_ms:
         raise LoadError(
             f"the tier {message['tier']} counts {message['topic']} by buckets of "
             f"{(end - start) / 60_000:g} minutes, which do not lie within those of "
             f"{bucket_ms / 60_000:g}: say --bucket-minutes {(end - start) / 60_000:g}"
         )
-    return found
+    return _bucket_of(start, bucket_ms)
 
 
 # -- loads

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
+from doubles.load_source import MadeUp
 
-from kbroker.spark.audit.counter import AuditCounter
+from kbroker.spark.audit.counter import BUCKET_MS_MAX, AuditCounter
+from kbroker.spark.audit.counts import told
 from kbroker.spark.audit.report import COMPLETE, MISSING, SURPLUS, WAITING, Count, compared
+from kbroker.spark.direct import InlineRunner
 
 pytestmark = pytest.mark.unit
 
@@ -98,3 +101,37 @@ def test_counter_tells_each_bucket_once_and_begins_anew() -> None:
     assert [(one["bucket_start"], one["count"]) for one in found] == [(0, 3), (BUCKET, 1)]
     assert len({one["guid"] for one in found}) == 2
     assert counter.take() == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"bucket_end": 10**18},
+        {"bucket_end": BUCKET_MS_MAX + 1},
+        {"bucket_end": 0},
+        {"bucket_start": 1 << 63, "bucket_end": (1 << 63) + 1},
+        {"bucket_start": -BUCKET, "bucket_end": 0},
+        {"count": -1},
+        {"count": 10**400},
+        {"time": 10**400},
+        {"time": "now"},
+    ],
+    ids=lambda wrong: str(wrong)[:40],
+)
+def test_message_of_impossible_numbers_is_none_and_ends_no_report(wrong: dict[str, object]) -> None:
+    """Whoever may write to the audit topic could keep everybody from a report."""
+    counter = AuditCounter("producer", "shop", clock=lambda: 5.0)
+    counter.add("t", 0, 7)
+    (sound,) = counter.take()
+    hostile = json.dumps(json.loads(sound) | {"guid": "another"} | wrong).encode()
+    source = MadeUp.of({"audit": [2]})
+    source = MadeUp(source.logs, values={("audit", 0): {0: hostile, 1: sound}})
+
+    counts, bad = told(source, {"t"}, InlineRunner(), BUCKET, None)  # type: ignore[arg-type]
+
+    assert (counts, bad) == ([Count("t", 0, "producer", 7, 5_000)], 1)
+
+
+def test_counter_of_buckets_that_nobody_would_read_is_refused() -> None:
+    with pytest.raises(ValueError, match="must be 1 to 86400000"):
+        AuditCounter("producer", "shop", bucket_ms=BUCKET_MS_MAX + 1)
