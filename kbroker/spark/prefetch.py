@@ -1,8 +1,10 @@
 """Small micro-batches that the driver reads itself.
 
 Behind each task that reads stand a Python worker, its start of a command and its end: more than the
-records of a small micro-batch cost. So those are read where they are planned, and go to the JVM in
-the answer to ``partitions``, as one block that one task takes without Python.
+records of a small micro-batch cost. So the driver reads those, and they go to the JVM in the answer
+to ``partitions``, as one block that one task takes without Python. The driver begins as soon as it
+knows the end of a micro-batch: Spark writes the offsets down before it asks for partitions, which
+takes longer than the reading.
 
 Spark does this for simple readers only: its runner asks ``isinstance(reader, wrapper)`` and then
 ``getCache``. A simple reader has no read limit and reports no latest offset, so ``holding`` makes a
@@ -14,6 +16,7 @@ block is lost a task reads it again, and finds the same.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -39,7 +42,8 @@ PREFETCH_DEADLINE_MS = 5_000
 
 
 class Prefetch:
-    """Reads what is small enough. Used by one thread, in the driver's Python."""
+    """Reads what is small enough. Used by one thread, in the driver's Python; what it reads ahead
+    it reads in another."""
 
     def __init__(self, options: ReadOptions, schema: pa.Schema) -> None:
         self._options = replace(
@@ -48,6 +52,7 @@ class Prefetch:
         self._schema = schema
         # Of the rows that were read last, with the columns that are read.
         self._row_bytes = float(RECORD_BYTES_GUESS)
+        self._ahead: _Ahead | None = None
 
     def fits(self, ranges: Sequence[OffsetRange]) -> bool:
         """Whether it is worth trying. Who asked for tasks gets them."""
@@ -61,11 +66,29 @@ class Prefetch:
             and count <= (options.max_records_per_partition or count)
         )
 
+    def begin(self, ranges: Sequence[OffsetRange], topic_ids: Mapping[str, bytes]) -> None:
+        """Read what ``read`` will most likely be asked for next, in the background."""
+        if self._ahead is None or not self._ahead.is_alive():
+            self._ahead = _Ahead(self, list(ranges), dict(topic_ids))
+            self._ahead.start()
+
     def read(
         self, ranges: Sequence[OffsetRange], topic_ids: Mapping[str, bytes]
     ) -> list[pa.RecordBatch] | None:
         """The rows of the ranges, in order; None where tasks are to read them. Raises DataLossError
         as a task does."""
+        ahead = self._ahead
+        if ahead is not None and ahead.wanted == (ranges, topic_ids):
+            self._ahead = None
+            ahead.join()
+            if ahead.ended:
+                return ahead.found
+        return self.read_now(ranges, topic_ids)
+
+    def read_now(
+        self, ranges: Sequence[OffsetRange], topic_ids: Mapping[str, bytes]
+    ) -> list[pa.RecordBatch] | None:
+        """As ``read``, whatever was read ahead."""
         found: list[pa.RecordBatch] = []
         rows = size = 0
         try:
@@ -81,6 +104,29 @@ class Prefetch:
         if rows:
             self._row_bytes = size / rows
         return found if size <= PREFETCH_BYTES_MAX else None
+
+
+class _Ahead(threading.Thread):
+    """Rows that nobody has asked for yet. An error of it is not told: who asks then reads again.
+
+    ended: found is what ``read`` returns.
+    """
+
+    def __init__(
+        self, prefetch: Prefetch, ranges: list[OffsetRange], topic_ids: dict[str, bytes]
+    ) -> None:
+        super().__init__(name="kbroker-prefetch", daemon=True)
+        self.wanted = (ranges, topic_ids)
+        self.found: list[pa.RecordBatch] | None = None
+        self.ended = False
+        self._prefetch = prefetch
+
+    def run(self) -> None:
+        try:
+            self.found = self._prefetch.read_now(*self.wanted)
+            self.ended = True
+        except Exception as error:
+            log.debug("reading ahead failed: %s", error)
 
 
 def holding(reader: type[T]) -> type[T] | None:

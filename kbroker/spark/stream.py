@@ -92,8 +92,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offsets_to_json(self._driver().initial())
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        limited = not isinstance(limit, ReadAllAvailable)
-        return offsets_to_json(self._driver().advance(offsets_from_json(start), limited))
+        driver, starts = self._driver(), offsets_from_json(start)
+        ends = driver.advance(starts, limited=not isinstance(limit, ReadAllAvailable))
+        ranges = driver.expected(starts, ends)
+        prefetch = self._prefetch_for(ranges)
+        if prefetch is not None:
+            prefetch.begin(ranges, driver.topic_ids())
+        return offsets_to_json(ends)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         options = self._options
@@ -115,21 +120,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.__class__ = StreamReader
         driver = self._driver()
         ranges = driver.ranges(offsets_from_json(start), offsets_from_json(end))
-        held = self._prefetched(ranges, driver.topic_ids())
+        prefetch, ids = self._prefetch_for(ranges), driver.topic_ids()
+        held = prefetch.read(ranges, ids) if prefetch is not None else None
         if held is None:
             return driver.plan(ranges)
         self._held = held
         self.__class__ = _HOLDING  # type: ignore[assignment]
-        return [RangePartition(ranges, driver.topic_ids())]
+        return [RangePartition(ranges, ids)]
 
-    def _prefetched(
-        self, ranges: list[OffsetRange], topic_ids: Mapping[str, bytes]
-    ) -> list[pa.RecordBatch] | None:
+    def _prefetch_for(self, ranges: list[OffsetRange]) -> Prefetch | None:
+        """Whoever reads these ranges here; None where tasks are to."""
         if _HOLDING is None:
             return None
         if self._prefetch is None:
             self._prefetch = Prefetch(self._options, arrow_schema(self._schema))
-        return self._prefetch.read(ranges, topic_ids) if self._prefetch.fits(ranges) else None
+        return self._prefetch if self._prefetch.fits(ranges) else None
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(self._options, partition, self._schema)
@@ -350,6 +355,19 @@ class Progress:
             return dict(ends)
         available = sum(max(0, one.count) for one in ranges)
         return share_limit(max(1, int(available * most / total)), starts, ends)
+
+    def expected(
+        self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+    ) -> list[OffsetRange]:
+        """What ``ranges`` will most likely be; nothing where partitions came, went or lost
+        records. Asks and tells nobody."""
+        if set(starts) != set(ends) or _behind(starts, ends):
+            return []
+        return [
+            OffsetRange(*key, starts[key], ends[key])
+            for key in sorted(ends)
+            if ends[key] > starts[key]
+        ]
 
     def ranges(
         self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]

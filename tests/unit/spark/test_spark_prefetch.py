@@ -2,6 +2,7 @@
 
 import io
 import json
+import threading
 from dataclasses import replace
 
 import pytest
@@ -12,6 +13,7 @@ import pyarrow as pa
 from doubles.fake_logs import FakeLogs
 from pyspark.serializers import read_int, write_with_length
 from pyspark.sql.streaming import python_streaming_source_runner as runner
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import LongType, StructField, StructType
 
 from kbroker.client.errors import Timeout
@@ -135,6 +137,57 @@ def test_fetches_of_small_ranges_ask_for_little():
     assert fetch_bytes(huge) == FETCH_BYTES_MAX
 
 
+# -- reading ahead
+
+
+def test_what_was_begun_is_not_read_again(source):
+    seen = []
+    source(lambda given, wanted, *rest: iter_closable([pa.array(seen.append(wanted) or [7])]))
+    made = Prefetch(options(), OFFSETS)
+
+    made.begin(ranges(3), {"t": b"id"})
+    assert offsets_of(made.read(ranges(3), {"t": b"id"})) == [7]
+    assert seen == [ranges(3)]
+
+    assert offsets_of(made.read(ranges(3), {"t": b"id"})) == [7]
+    assert seen == [ranges(3)] * 2
+
+
+@pytest.mark.parametrize(
+    ("wanted", "ids"), [(ranges(2), {"t": b"id"}), (ranges(3), {"t": b"another"})]
+)
+def test_what_was_begun_for_another_end_or_topic_is_not_used(source, wanted, ids):
+    seen = []
+
+    def read(given, asked, schema, topic_ids):
+        seen.append((asked, topic_ids))
+        yield pa.record_batch([pa.array([one.end for one in asked])], names=["offset"])
+
+    source(read)
+    made = Prefetch(options(), OFFSETS)
+    made.begin(ranges(3), {"t": b"id"})
+
+    assert offsets_of(made.read(wanted, ids)) == [one.end for one in wanted]
+    assert (wanted, ids) in seen
+
+
+def test_an_error_while_reading_ahead_is_told_to_who_asks(source):
+    reads = []
+
+    def read(*given):
+        reads.append(given)
+        raise DataLossError("t-0: wanted [0, ...)")
+        yield
+
+    source(read)
+    made = Prefetch(options(), OFFSETS)
+    made.begin(ranges(3), {})
+
+    with pytest.raises(DataLossError, match="wanted"):
+        made.read(ranges(3), {})
+    assert len(reads) == 2
+
+
 # -- Spark's runner
 
 
@@ -175,6 +228,27 @@ def test_runner_gets_one_partition_and_its_rows(reader):
     (one,) = partitions
     assert isinstance(one, RangePartition)
     assert [(r.partition, r.start, r.end) for r in one.value] == [(0, 3, 7), (1, 7, 10)]
+
+
+def test_rows_are_read_between_the_end_and_the_partitions(reader, source):
+    """While Spark writes the offsets down; and nothing is where there is nothing to read."""
+    read = []
+
+    def reading(given, wanted, *rest):
+        read.append((threading.current_thread() is threading.main_thread(), wanted))
+        yield pa.record_batch([pa.array(range(one.start, one.end)) for one in wanted], ["offset"])
+
+    source(reading)
+    start, limit = {"0": 93, "1": 100}, ReadAllAvailable()
+
+    assert reader.latestOffset({"t": start}, limit) == {"t": {"0": 100, "1": 100}}
+    _, _, rows = ask_partitions(reader, start, {"0": 100, "1": 100})
+    assert rows == list(range(93, 100))
+
+    reader.latestOffset({"t": {"0": 100, "1": 100}}, limit)  # nothing new
+    reader.latestOffset({"t": {"0": 100}}, limit)  # a new partition
+    reader.latestOffset({"t": {"0": 0, "1": 0}}, limit)  # too much
+    assert read == [(False, [OffsetRange("t", 0, 93, 100)])]
 
 
 def test_runner_plans_tasks_of_large_batches_and_of_none(reader):
