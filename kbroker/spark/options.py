@@ -52,7 +52,12 @@ WRITER_LIMITS = PoolLimits(idle_s=600.0)
 OPTIONS = (
     Option("kafka.bootstrap.servers", "batch stream write", "(required)", "host:port, by commas"),
     Option("assign", "batch stream", "", 'partitions: `{"topicA":[0,1]}`'),
-    Option("subscribe", "batch stream", "", "topics, by commas"),
+    Option(
+        "subscribe",
+        "batch stream",
+        "",
+        "topics, by commas; also internal ones, of which the connector reads nothing",
+    ),
     Option(
         "subscribePattern",
         "batch stream",

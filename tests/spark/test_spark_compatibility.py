@@ -10,6 +10,7 @@ from doubles.message_sets import OldMessage, set_bytes, wrapper_bytes
 from doubles.topics import WAIT_S, Record, create_topic, fill, producer, send
 
 from kbroker.client.cluster import Cluster
+from kbroker.client.offsets import commit
 from kbroker.testing import wait_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.java]
@@ -353,3 +354,17 @@ def test_message_formats_0_and_1_look_the_same(both, kafka_broker):
 
     assert len(rows) == end + 1
     assert same(both({"subscribe": name, "minPartitions": "9"}))
+
+
+def test_internal_topic_is_read_where_it_is_named_and_never_matched(both, kafka_broker):
+    """As by a consumer. The connector reads nothing of it even so, without a word."""
+    name = f"grouped-{uuid.uuid4().hex[:8]}"
+    create_topic(kafka_broker.bootstrap, name, 1)
+    with Cluster(kafka_broker.bootstrap) as cluster:
+        commit(cluster, name, {(name, 0): (0, "")})
+
+    named = [frame.count() for frame in both({"subscribe": "__consumer_offsets"})]
+    matched = [frame.count() for frame in both({"subscribePattern": "__consumer_.*"})]
+
+    assert named[0] == 0 and named[1] > 0
+    assert matched == [0, 0]
