@@ -413,6 +413,10 @@ def test_load_from_before_1970_begins_at_the_start(
         (["--pattern", "("], "is not a regular expression"),
         (["--topics", "a", "--master", "cluster"], "write local[4], spark://HOST:7077"),
         (["--topics", "a", "--codec-level", "99"], "write 1 (fast) to 22 (small)"),
+        (
+            ["--topics", "a", "--codec", "gzip", "--codec-level", "6"],
+            "--codec-level is for --codec zstd, and gzip has none here; leave one out",
+        ),
         (["--topics", "a", "--sink", "jdbc", "--codec", "none"], "--codec is for files"),
         (["--topics", "a", "--sink", "jdbc", "--file-bytes", "1m"], "--file-bytes is for files"),
         (["--topics", "a", "--table", "t"], "--table is for --sink jdbc"),
@@ -426,6 +430,23 @@ def test_wrong_argument_says_what_to_write(
 ) -> None:
     with pytest.raises(SystemExit) as left:
         main(["run", "--bootstrap", "x:1", "--dest", "/nowhere", *arguments])
+
+    assert left.value.code == 2
+    assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--partition-by", "hour"], "--partition-by is for run: compact leaves records in"),
+        (["--codec", "snappy", "--codec-level", "3"], "--codec-level is for --codec zstd"),
+    ],
+)
+def test_what_compact_would_not_do_is_refused_before_it_looks(
+    arguments: Sequence[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["compact", "--dest", str(tmp_path), "--master", "none", *arguments])
 
     assert left.value.code == 2
     assert says in capsys.readouterr().err

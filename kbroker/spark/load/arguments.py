@@ -179,7 +179,11 @@ def build_parser(version: str) -> argparse.ArgumentParser:
         "run", help="load what is new", description=_RUN_ABOUT, allow_abbrev=False
     )
     _add_source(run)
-    _add_destination(run)
+    _add_destination(run).add_argument(
+        "--partition-by",
+        choices=("hour", "day", "none"),
+        help="a folder for each hour (default) or day of the records' own time, in UTC",
+    )
     _add_again(run)
     _add_limits(run)
     _add_values(run)
@@ -199,6 +203,8 @@ def build_parser(version: str) -> argparse.ArgumentParser:
     _add_destination(recover, writes=False)
     compact = commands.add_parser("compact", help="merge the small files of each hour")
     _add_destination(compact)
+    # Refused, with words, in ``check_together``.
+    compact.add_argument("--partition-by", default=None, help=argparse.SUPPRESS)
     compact.add_argument("--master", type=master_of, metavar="URL", help="as for run")
     compact.add_argument(
         "--older-than-hours",
@@ -244,7 +250,9 @@ def _add_source(run: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_destination(parser: argparse.ArgumentParser, *, writes: bool = True) -> None:
+def _add_destination(
+    parser: argparse.ArgumentParser, *, writes: bool = True
+) -> argparse._ArgumentGroup:
     group = parser.add_argument_group("where to")
     group.add_argument(
         "--dest",
@@ -265,12 +273,7 @@ def _add_destination(parser: argparse.ArgumentParser, *, writes: bool = True) ->
     )
     group.set_defaults(bucket_ms=600_000, **_OF_FILES)
     if not writes:
-        return
-    group.add_argument(
-        "--partition-by",
-        choices=("hour", "day", "none"),
-        help="a folder for each hour (default) or day of the records' own time, in UTC",
-    )
+        return group
     group.add_argument(
         "--codec", choices=("zstd", "snappy", "gzip", "lz4", "none"), help="of the files (zstd)"
     )
@@ -283,6 +286,7 @@ def _add_destination(parser: argparse.ArgumentParser, *, writes: bool = True) ->
     group.add_argument(
         "--file-bytes", type=size_of, metavar="SIZE", help="begin another file at this size (128m)"
     )
+    return group
 
 
 def _add_again(run: argparse.ArgumentParser) -> None:
@@ -379,8 +383,22 @@ def _add_values(run: argparse.ArgumentParser) -> None:
     )
 
 
-def check_run(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
+def check_together(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
     """What single arguments cannot say; exits with 2."""
+    if given.command == "run":
+        _check_run(parser, given)
+    if given.command == "compact" and given.partition_by is not None:
+        parser.error(
+            "--partition-by is for run: compact leaves records in the folders they are in. Leave "
+            "it out; for other folders, load into another --dest"
+        )
+    if given.codec_level is not None and given.codec != "zstd":
+        parser.error(
+            f"--codec-level is for --codec zstd, and {given.codec} has none here; leave one out"
+        )
+
+
+def _check_run(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
     if given.value_format == "json" and not given.value_schema:
         parser.error("--value-format json needs --value-schema 'name type, ...'")
     if given.value_format == "raw" and (given.value_schema or given.fail_on_error):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TextIO
 from kbroker import __version__
 from kbroker.client.errors import ClientError
 from kbroker.spark.direct import SparkMissing, TaskError
-from kbroker.spark.load.arguments import build_parser, check_run, tell_doubts
+from kbroker.spark.load.arguments import build_parser, check_together, tell_doubts
 from kbroker.spark.load.commits import LoadError
 from kbroker.spark.load.destination import refuse_url
 
@@ -42,8 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "compact": _compact,
         "expire": _expire,
     }
-    if given.command == "run":
-        check_run(parser, given)
+    check_together(parser, given)
     try:
         return commands[given.command](given)
     except TaskError as err:
