@@ -73,6 +73,28 @@ def test_load_stores_the_offsets_of_its_group(kbroker_broker: Broker, tmp_path: 
     assert found[0].offset == 70
 
 
+def test_offsets_that_a_group_with_members_refuses_are_a_line_and_no_failure(
+    kbroker_broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_topic(kbroker_broker, "load-used", 1)
+    produce(kbroker_broker.bootstrap, "load-used", [70])
+    settings = {"bootstrap.servers": kbroker_broker.bootstrap, "group.id": "used"}
+    member = Consumer({**settings, "auto.offset.reset": "earliest"})
+    member.subscribe(["load-used"])
+    assert member.poll(60) is not None
+
+    code = run(kbroker_broker, "load-used", tmp_path, "--group", "used", "--quiet")
+    member.close()
+
+    said = capsys.readouterr()
+    assert (code, said.out) == (0, "")
+    assert said.err.startswith(
+        "kbroker-load: commit 1 is loaded, but its offsets are not stored for the group used"
+    )
+    assert "UNKNOWN_MEMBER_ID" in said.err and said.err.count("\n") == 1
+    assert places_in(tmp_path, "load-used") == all_places([70])
+
+
 def test_load_from_a_time_begins_there_and_again_replaces(
     kbroker_broker: Broker, tmp_path: Path
 ) -> None:

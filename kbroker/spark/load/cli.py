@@ -149,13 +149,17 @@ def _runner(given: argparse.Namespace) -> Runner:
     return runner_of(f"kbroker-load {load_name(given)}", given.master)
 
 
+def _group(given: argparse.Namespace) -> str:
+    """Whose offsets a run stores; empty: nobody's."""
+    return str(given.group) if given.group is not None else f"kbroker-load.{load_name(given)}"
+
+
 def _settings(given: argparse.Namespace) -> Settings:
     from kbroker.spark.load.engine import Settings
 
-    group = given.group if given.group is not None else f"kbroker-load.{load_name(given)}"
     return Settings(
         load=load_name(given),
-        group=group or None,
+        group=_group(given) or None,
         first=given.from_offsets or {},
         first_ms=given.from_timestamp,
         records_max=given.max_records,
@@ -226,7 +230,8 @@ def _catch_up(given: argparse.Namespace, job: Load) -> None:
 
 
 def _progress(given: argparse.Namespace) -> Callable[[Step], None]:
-    """One line for each topic of a commit, unless ``--quiet``; what is lost is told in any case."""
+    """One line for each topic of a commit, unless ``--quiet``; what is lost, or not as it was asked
+    for, is told in any case."""
     errors = f"the table {given.table}_errors" if given.sink == "jdbc" else "_kbroker/errors"
 
     def tell(step: Step) -> None:
@@ -234,6 +239,13 @@ def _progress(given: argparse.Namespace) -> Callable[[Step], None]:
             _tell(step, errors)
         for one in step.lost:
             _say(f"kbroker-load: commit {step.commit.number} skips: {one}", sys.stderr)
+        if step.not_stored:
+            _say(
+                f"kbroker-load: commit {step.commit.number} is loaded, but its offsets are not "
+                f"stored for the group {_group(given)}, which tools for lag look at: "
+                f"{step.not_stored}. Allow it, or say another --group ('' for none)",
+                sys.stderr,
+            )
 
     return tell
 

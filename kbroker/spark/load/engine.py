@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+from kbroker.client.errors import ClientError
 from kbroker.spark.load import commits, points
 from kbroker.spark.load.commits import Commit, Ends, LoadedFile, LoadedRange, LoadError
 from kbroker.spark.load.destination import discarding
@@ -57,7 +58,7 @@ class Source(Protocol):
         ...
 
     def commit_group(self, group: str, ends: Ends) -> None:
-        """Store ``ends`` as the group's offsets."""
+        """Store ``ends`` as the group's offsets. Raises ClientError."""
         ...
 
 
@@ -89,6 +90,8 @@ class Step:
     lag: dict[str, int]
     # in words, for each partition that did not go on where it was
     lost: tuple[str, ...] = ()
+    # why the group's offsets were not stored; empty where they were, or where there is no group
+    not_stored: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +239,8 @@ class Load:
         made = self._commit(newest, answers, commits.LOAD, target, gaps=gaps, ends=ends)
         self._learn(made)
         lag = _lag(target, made.ends)
-        self._report(Step(made, self._clock() - begun, lag, tuple(lost)))
+        not_stored = self._store_group(made, target)
+        self._report(Step(made, self._clock() - begun, lag, tuple(lost), not_stored))
         return made
 
     def _tasks(self, tasks: list[list[OffsetRange]], kind: str) -> list[Answer]:
@@ -313,26 +317,31 @@ class Load:
             bucket_ms=self._settings.bucket_ms,
             topics={topic: one for topic, one in {**known, **ids}.items() if topic in after},
         )
-        self.conclude(made, bounds)
-        return made
-
-    def conclude(self, made: Commit, bounds: Mapping[TopicPartition, Bounds]) -> None:
-        """Commit, publish, and what comes after; the last may be repeated or left out.
-
-        bounds: the partitions that this run is about. A commit has the ends of all others as well,
-        whose topics may be gone, or another cluster's.
-        """
         self._destination.commit(made)
         points.reach("committed")
         self._destination.publish(made)
         points.reach("published")
         self._destination.ended(made)
-        if self._settings.group:
-            ends: Ends = {}
-            for topic, partition in bounds:
-                if partition in made.ends.get(topic, {}):
-                    ends.setdefault(topic, {})[partition] = made.ends[topic][partition]
+        return made
+
+    def _store_group(self, made: Commit, bounds: Mapping[TopicPartition, Bounds]) -> str:
+        """Store the group's offsets; why that could not be. Nothing depends on them, so that a run
+        goes on without.
+
+        bounds: the partitions that this run is about. A commit has the ends of all others as well,
+        whose topics may be gone, or another cluster's.
+        """
+        if not self._settings.group:
+            return ""
+        ends: Ends = {}
+        for topic, partition in bounds:
+            if partition in made.ends.get(topic, {}):
+                ends.setdefault(topic, {})[partition] = made.ends[topic][partition]
+        try:
             self._source.commit_group(self._settings.group, ends)
+        except ClientError as err:
+            return str(err)
+        return ""
 
     def fence(self, newest: Commit | None) -> Commit:
         """An empty commit that takes the next number from a run that may still be alive."""
@@ -391,7 +400,9 @@ class Load:
             removed=[one.path for one in removed],
             ends=ends,
         )
-        self._report(Step(made, self._clock() - begun, _lag(bounds, made.ends)))
+        not_stored = self._store_group(made, bounds)
+        lag = _lag(bounds, made.ends)
+        self._report(Step(made, self._clock() - begun, lag, not_stored=not_stored))
         return made
 
 

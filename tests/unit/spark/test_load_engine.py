@@ -13,10 +13,11 @@ import pyarrow as pa
 import pytest
 from doubles.load_source import MadeUp, expected, load, rows_in
 
+from kbroker.client.errors import RefusedError
 from kbroker.spark.direct import InlineRunner
 from kbroker.spark.load.commits import LOAD, OPEN, RELOAD, Ends, LoadError, LostRaceError, State
 from kbroker.spark.load.directory import BusyError, Directory
-from kbroker.spark.load.engine import Load, Settings
+from kbroker.spark.load.engine import Load, Settings, Step
 from kbroker.spark.load.footers import recover
 from kbroker.spark.load.maintenance import compact, verify
 from kbroker.spark.load.positions import DataLossError
@@ -98,6 +99,28 @@ def test_group_gets_offsets_of_what_this_run_is_about(tmp_path: Path) -> None:
 
     assert groups == [{"a": {0: 20, 1: 30}}]
     assert Directory(tmp_path).log.state().ends == {"gone": {0: 10}, "a": {0: 20, 1: 30}}
+
+
+def test_refused_offsets_of_a_group_are_told_and_the_run_goes_on(tmp_path: Path) -> None:
+    """What they would tell of is loaded: a failed run would be repeated in vain."""
+
+    class Refusing(MadeUp):
+        def commit_group(self, group: str, ends: Ends) -> None:
+            raise RefusedError(30, f"commit offsets of {group}")
+
+    steps: list[Step] = []
+    destination = Directory(tmp_path)
+    destination.prepare()
+    settings = Settings(load="test", group="g", commit_bytes=256 * 10)
+    source = Refusing.of({"a": [20]})
+    job = Load(source, destination, InlineRunner(), settings, report=steps.append)
+
+    job.catch_up()
+    job.rewind({("a", 0): 15})
+
+    assert [one.commit.kind for one in steps] == [LOAD, LOAD, RELOAD]
+    assert all("commit offsets of g: GROUP_AUTHOR" in one.not_stored for one in steps)
+    assert rows_in(tmp_path) == expected(source)
 
 
 def test_run_whose_tasks_fail_leaves_nothing_on_the_disk(tmp_path: Path) -> None:
