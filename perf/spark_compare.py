@@ -5,7 +5,8 @@
     python -m perf.spark_compare --case read-100B --runs 9
 
 One broker (Apache Kafka 3.9.1, or kbroker with --broker kbroker), one JVM, which each case warms
-before it is measured; the two sides of a case take turns. What a case is: a function
+before it is measured; the two sides of a case take turns, and so do cases that a bound compares
+(``perf.spark_bounds``); a ratio is the median of those of the rounds. What a case is: a function
 ``(bench, side) -> Sample`` in CASES; side is ``kafka`` (the connector) or ``kbroker``. CPU seconds
 are those of this process and all below it: the JVM and Spark's Python workers, not the broker.
 """
@@ -30,7 +31,7 @@ from typing import Any
 from perf import process_tree
 from perf.brokers import Broker, KafkaBroker, KbrokerBroker
 from perf.kafka_distribution import ROOT
-from perf.spark_bounds import bound_lines
+from perf.spark_bounds import bound_lines, in_turns, median_ratio
 from perf.spark_ceilings import CEILING_CASES, client_processes
 from perf.spark_connector import connector_jars
 from perf.spark_load import LOAD_CASES, OURS, THEIRS, CommandSession
@@ -335,29 +336,33 @@ def session(place: Path) -> Any:
     return made
 
 
-def measure(bench: Bench, case: Case, runs: int) -> dict[str, list[Sample]]:
-    """The sides in turn, after WARM_RUNS of each that do not count."""
-    found: dict[str, list[Sample]] = {side: [] for side in case.sides}
+def measure(bench: Bench, cases: list[Case], runs: int) -> dict[str, dict[str, list[Sample]]]:
+    """By case and side: all in turn, after WARM_RUNS of each that do not count."""
+    found: dict[str, dict[str, list[Sample]]] = {
+        case.name: {side: [] for side in case.sides} for case in cases
+    }
     for number in range(runs + WARM_RUNS):
-        for side in case.sides:
-            sample = case.run(bench, side)
-            if number >= WARM_RUNS:
-                found[side].append(sample)
+        for case in cases:
+            for side in case.sides:
+                sample = case.run(bench, side)
+                if number >= WARM_RUNS:
+                    found[case.name][side].append(sample)
     return found
 
 
 def row_of(case: Case, found: dict[str, list[Sample]]) -> dict[str, Any]:
     """Medians and the ratio; the ratio of times is turned round, so that more is better."""
-    row: dict[str, Any] = {"case": case.name, "at_least": case.at_least}
+    runs = {side: [sample.value for sample in samples] for side, samples in found.items()}
+    row: dict[str, Any] = {"case": case.name, "at_least": case.at_least, "runs": runs}
     for side, samples in found.items():
-        row[side] = statistics.median(sample.value for sample in samples)
+        row[side] = statistics.median(runs[side])
         row[f"{side}_cpu"] = statistics.median(_cpu(sample) for sample in samples)
         row[f"{side}_python"] = statistics.median(
             sample.python_seconds / (sample.rows or 1) * 1e6 for sample in samples
         )
         row["rows"] = samples[0].rows
     if set(found) == set(SIDES):
-        ratio = row[OURS] / row[THEIRS]
+        ratio = median_ratio(runs[OURS], runs[THEIRS])
         row["ratio"] = ratio if row["rows"] else 1 / ratio
     return row
 
@@ -390,7 +395,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, help="the rows as JSON")
     given = parser.parse_args(arguments)
     runs = 1 if given.quick else given.runs
-    chosen = [case for case in CASES if not given.case or case.name in given.case]
+    chosen = {case.name: case for case in CASES if not given.case or case.name in given.case}
     make = KafkaBroker if given.broker == THEIRS else KbrokerBroker
     rows = []
     with tempfile.TemporaryDirectory(dir=given.place) as place, make(place) as broker:
@@ -399,9 +404,11 @@ def main(arguments: list[str] | None = None) -> int:
             with closing(Bench(spark, broker, Path(place), given.quick)) as bench:
                 print(f"{'case':<16}{'connector (CPU s)':>22}{'kbroker (CPU s)':>22}"
                       f"{'ratio':>8}{'wanted':>8}")  # fmt: skip
-                for case in chosen:
-                    rows.append(row_of(case, measure(bench, case, runs)))
-                    print(line_of(rows[-1]), flush=True)
+                for names in in_turns(list(chosen)):
+                    cases = [chosen[name] for name in names]
+                    for name, found in measure(bench, cases, runs).items():
+                        rows.append(row_of(chosen[name], found))
+                        print(line_of(rows[-1]), flush=True)
             print("\n".join(["", *bound_lines(rows)]))
         finally:
             spark.stop()

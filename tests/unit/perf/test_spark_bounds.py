@@ -4,11 +4,13 @@ from typing import Any
 
 import pytest
 
-from perf.spark_bounds import BOUNDS, bound_lines
+from perf.spark_bounds import BOUNDS, bound_lines, in_turns
 
 
-def rows(**figures: float) -> list[dict[str, Any]]:
-    return [{"case": name.replace("_", "-"), "kbroker": one} for name, one in figures.items()]
+def rows(**figures: float | list[float]) -> list[dict[str, Any]]:
+    """A figure stands for one round of itself."""
+    runs = {name: one if isinstance(one, list) else [one] for name, one in figures.items()}
+    return [{"case": name.replace("_", "-"), "runs": {"kbroker": r}} for name, r in runs.items()]
 
 
 @pytest.mark.unit
@@ -32,6 +34,27 @@ def test_read_is_held_against_the_slower_of_raw_and_generator() -> None:
     found = rows(read_1KB=0.7, raw_1KB=2.0, ceiling_1KB=1.0)
     (line,) = bound_lines(found)
     assert "0.70" in line and line.endswith("pass")
+
+
+@pytest.mark.unit
+def test_rounds_are_compared_with_each_other() -> None:
+    """A machine that becomes twice as fast for the last rounds of both changes nothing."""
+    (line,) = bound_lines(rows(trigger_p50=[0.4, 0.2, 0.2], trigger_empty=[0.4, 0.4, 0.2]))
+    assert " 1.00" in line
+    slower = {"raw_1KB": [2.0, 1.0, 4.0], "ceiling_1KB": [1.0, 2.0, 8.0]}
+    (line,) = bound_lines(rows(read_1KB=[0.8, 0.8, 3.2], **slower))
+    assert " 0.80" in line
+
+
+@pytest.mark.unit
+def test_cases_that_a_bound_compares_take_turns() -> None:
+    names = ["read-100B", "read-1KB", "raw-100B", "raw-1KB", "status-10k", "load-skew-100B"]
+    assert in_turns([*names, "load-100B"]) == [
+        ["read-100B", "raw-100B", "load-skew-100B", "load-100B"],
+        ["read-1KB", "raw-1KB"],
+        ["status-10k"],
+    ]
+    assert in_turns([]) == []
 
 
 @pytest.mark.unit
