@@ -105,6 +105,25 @@ def test_lost_records_are_an_alert_with_their_bucket(
     ]
 
 
+def test_alerts_that_cannot_be_written_do_not_hide_what_is_missing(
+    audited: tuple[Broker, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """1 would say that the audit failed, and whoever waits for 2 would hear of nothing."""
+    broker, topic = audited
+    tell(broker, f"{topic}-audit", counted(topic, {35: 4}))
+
+    lost = audit(broker, topic, "--recount", "--alert-topic", "no topic")
+    said = capsys.readouterr()
+    late = ["--recount", "--deadline-minutes", "99999999"]
+    nothing = audit(broker, topic, *late, "--alert-topic", "no topic")
+
+    assert (lost, nothing) == (2, 0)
+    assert [json.loads(line)["state"] for line in said.out.splitlines()].count("missing") == 1
+    assert said.err.startswith("kbroker-audit: alerts are not written to no topic: ")
+    assert "Name another topic with --alert-topic" in said.err
+    assert capsys.readouterr().err == ""
+
+
 def test_late_records_wait_for_their_deadline(
     audited: tuple[Broker, str], capsys: pytest.CaptureFixture[str]
 ) -> None:

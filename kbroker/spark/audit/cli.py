@@ -176,7 +176,16 @@ def _report(given: argparse.Namespace) -> int:
     _print(given, lines)
     alerts = [one for one in lines if one.is_alert]
     if alerts and given.alert_topic:
-        _send_alerts(given, settings, alerts, now_ms)
+        try:
+            _send_alerts(given, settings, alerts, now_ms)
+        except ClientError as err:
+            # The exit code tells of them all the same: it is what is missing that matters.
+            print(
+                f"kbroker-audit: alerts are not written to {given.alert_topic}: {err}. Name "
+                "another topic with --alert-topic; '' is none",
+                file=sys.stderr,
+                flush=True,
+            )
     return EXIT_ALERT if alerts else 0
 
 
