@@ -317,3 +317,15 @@ def test_audit_without_a_reference_says_what_there_is(
     assert audit(*audited) == 1
 
     assert "no counts of the tier broker" in capsys.readouterr().err
+
+
+def test_audit_of_a_pattern_without_a_topic_is_not_complete(
+    audited: tuple[Broker, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    broker, _ = audited
+
+    where = ["--bootstrap", broker.bootstrap, "--pattern", "nothing-like-.*"]
+    code = main([*where, "--recount", "--master", "none"])
+
+    assert code == 1
+    assert "has a name that matches nothing-like-.* as a whole" in capsys.readouterr().err

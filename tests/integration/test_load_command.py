@@ -390,6 +390,24 @@ def test_following_load_brings_what_comes_in_while_it_runs(
     assert places_in(tmp_path, "load-follow") == all_places([100])
 
 
+def test_pattern_without_a_topic_is_an_error_unless_the_load_may_wait(
+    kbroker_broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A misspelt pattern in a nightly job would load nothing, every night."""
+    where = ["--bootstrap", kbroker_broker.bootstrap, "--master", "none"]
+    command = ["run", *where, "--dest", str(tmp_path / "lake"), "--pattern", "nothing-like-.*"]
+
+    once = main(command)
+    said = capsys.readouterr()
+    assert (once, said.out) == (1, "")
+    assert "has a name that matches nothing-like-.* as a whole\n" in said.err
+    assert not (tmp_path / "lake").exists()
+
+    followed = main([*command, "--follow", "--max-minutes", "0.0001"])
+    assert followed == 0
+    assert "; waiting for one\n" in capsys.readouterr().err
+
+
 def test_following_load_ends_at_its_limit(kbroker_broker: Broker, tmp_path: Path) -> None:
     make_topic(kbroker_broker, "load-limit", 1)
     produce(kbroker_broker.bootstrap, "load-limit", [50])

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -23,6 +24,7 @@ from kbroker.spark import pool
 from kbroker.spark.direct import InlineRunner
 from kbroker.spark.load.positions import DataLossError
 from kbroker.spark.load.source import BrokerSource
+from kbroker.spark.mirror import cli as mirror_cli
 from kbroker.spark.mirror import partition_copy
 from kbroker.spark.mirror.cli import main, mirror_once
 from kbroker.spark.mirror.partition_copy import MirrorWork
@@ -253,6 +255,30 @@ def test_mirror_of_a_cluster_into_itself_is_refused(
     assert code == 1
     assert "topic itself would be copied into itself" in capsys.readouterr().err
     assert len(read(kbroker_broker, "itself", 1)[0]) == 20
+
+
+def test_mirror_of_a_pattern_without_a_topic_ends_or_waits_for_one(
+    kbroker_broker: Broker, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one that it finds tells whether both sides are one cluster."""
+    where = ["--from", kbroker_broker.bootstrap, "--to", kbroker_broker.bootstrap]
+    command = [*where, "--pattern", "late-.*", "--master", "none"]
+
+    def topic_comes(seconds: float) -> None:
+        create_topic(kbroker_broker.bootstrap, "late-one", 1)
+
+    clock = SimpleNamespace(monotonic=time.monotonic, sleep=topic_comes)
+    monkeypatch.setattr(mirror_cli, "time", clock)
+
+    once = main(command)
+    told = capsys.readouterr().err
+    followed = main([*command, "--follow"])
+    said = capsys.readouterr().err
+
+    assert (once, followed) == (1, 1)
+    assert told.endswith("has a name that matches late-.* as a whole\n")
+    assert "matches late-.* as a whole; waiting for one\n" in said
+    assert "topic late-one would be copied into itself" in said
 
 
 def test_mirror_into_another_count_of_partitions_keeps_keys_together(

@@ -24,6 +24,7 @@ from kbroker.spark.load.arguments import (
     pattern_of,
     setting_of,
     tell_doubts,
+    tell_no_match,
     time_of,
 )
 from kbroker.spark.load.commits import LoadError
@@ -158,6 +159,8 @@ def _report(given: argparse.Namespace) -> int:
     settings = dict(given.client_setting)
     source = BrokerSource(given.bootstrap, settings, tuple(given.topics), given.pattern)
     topics = {topic for topic, _ in source.bounds()}
+    if not topics:
+        tell_no_match("kbroker-audit", given, given.bootstrap, follow=False)
     runner = runner_of("kbroker-audit", given.master)
     now_ms = int(time.time() * 1000)
     bucket_ms = max(1, int(given.bucket_minutes * 60_000))

@@ -150,6 +150,17 @@ def tell_doubts(program: str, settings: Iterable[tuple[str, str]]) -> None:
             print(f"{program}: {said}", file=sys.stderr, flush=True)
 
 
+def tell_no_match(program: str, given: argparse.Namespace, bootstrap: str, follow: bool) -> None:
+    """A line on standard error where a pattern matches no topic yet; raises LoadError for a run
+    that does not wait for one."""
+    from kbroker.spark.load.commits import LoadError
+
+    said = f"no topic at {bootstrap} has a name that matches {given.pattern} as a whole"
+    if not follow:
+        raise LoadError(said)
+    print(f"{program}: {said}; waiting for one", file=sys.stderr, flush=True)
+
+
 def place_of(text: str) -> str:
     """Where to load to; an empty variable of a shell is none, and not the current folder."""
     if not text.strip():

@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, TextIO
 from kbroker import __version__
 from kbroker.client.errors import ClientError
 from kbroker.spark.direct import SparkMissing, TaskError
-from kbroker.spark.load.arguments import build_parser, check_together, tell_doubts
+from kbroker.spark.load.arguments import (
+    build_parser,
+    check_together,
+    tell_doubts,
+    tell_no_match,
+)
 from kbroker.spark.load.commits import LoadError
 from kbroker.spark.load.destination import refuse_url
 
@@ -101,7 +106,10 @@ def _run(given: argparse.Namespace) -> int:
     source = _source(given)
     destination = destination_of(given)
     # Whatever is wrong with topics or cluster shows before Spark starts.
-    _check_offsets(given, source.bounds())
+    present = source.bounds()
+    if not present:
+        tell_no_match("kbroker-load", given, given.bootstrap, given.follow)
+    _check_offsets(given, present)
     destination.prepare()
     with destination.locked():
         runner = _runner(given)

@@ -17,6 +17,7 @@ from kbroker.spark.load.arguments import (
     pattern_of,
     setting_of,
     tell_doubts,
+    tell_no_match,
 )
 from kbroker.spark.load.commits import LoadError
 from kbroker.spark.load.positions import Bounds, TopicPartition
@@ -98,7 +99,10 @@ def _run(given: argparse.Namespace) -> int:
         given.source, dict(given.from_setting), tuple(given.topics), given.pattern
     )
     # Whatever is wrong with topics or clusters shows before Spark starts.
-    _refuse_itself(given, source.bounds())
+    present = source.bounds()
+    if not present:
+        tell_no_match("kbroker-spark-mirror", given, given.source, given.follow)
+    _refuse_itself(given, present)
     runner = runner_of("kbroker-spark-mirror", given.master)
     work = MirrorWork(
         given.name,
@@ -111,6 +115,9 @@ def _run(given: argparse.Namespace) -> int:
     begun = renewed = time.monotonic()
     done: dict[tuple[str, int], tuple[str, int]] = {}
     while True:
+        if not present:
+            present = source.bounds()
+            _refuse_itself(given, present)
         if time.monotonic() - renewed > _RENEW_S:
             renewed = time.monotonic()
             done.clear()
