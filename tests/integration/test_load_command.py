@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -22,8 +21,8 @@ from doubles.topics import create_topic, delete_records, delete_topic
 
 from kbroker.client.cluster import Cluster
 from kbroker.client.errors import TopicChanged
-from kbroker.spark.load import cli
 from kbroker.spark.load.cli import main
+from kbroker.spark.load.engine import Load
 from kbroker.spark.load.source import BrokerSource
 from kbroker.spark.plan import OffsetRange
 from kbroker.testing import Broker, wait_until
@@ -377,7 +376,7 @@ def test_following_load_brings_what_comes_in_while_it_runs(
         finally:
             is_over.set()
 
-    monkeypatch.setattr(cli, "time", SimpleNamespace(monotonic=now, sleep=time.sleep))
+    monkeypatch.setitem(Load.__init__.__kwdefaults__, "clock", now)
     writer = threading.Thread(target=noted(produce_more, failures))
     writer.start()
     code = run(

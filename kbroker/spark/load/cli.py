@@ -222,7 +222,6 @@ def _rewind(
 
 
 def _catch_up(given: argparse.Namespace, job: Load) -> None:
-    begun = time.monotonic()
     while True:
         turn = time.monotonic()
         made = job.catch_up()
@@ -230,8 +229,7 @@ def _catch_up(given: argparse.Namespace, job: Load) -> None:
             if not made and not given.quiet:
                 _say("nothing new")
             return
-        over = given.max_minutes is not None and turn - begun >= given.max_minutes * 60
-        if over or job.is_over:
+        if job.is_over:
             return
         pause = given.follow_seconds if made else _IDLE_S
         time.sleep(max(0.0, pause - (time.monotonic() - turn)))

@@ -144,8 +144,9 @@ class Load:
         *,
         decoder: Decoder | None = None,
         report: Callable[[Step], None] = lambda step: None,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """clock: seconds, for how long things take; commits have the time of day."""
         self._source = source
         self._destination = destination
         self._runner = runner
@@ -248,7 +249,7 @@ class Load:
             "load": self._settings.load,
             "run": self.run,
             "kind": kind,
-            "written_ms": str(int(self._clock() * 1000)),
+            "written_ms": str(_now_ms()),
         }
         work = LoadWork(self._source, self._destination.task_sink(self.run, about), self._decoder)
         with discarding(self._destination, self.run):
@@ -306,7 +307,7 @@ class Load:
             kind=kind,
             load=self._settings.load,
             run=self.run,
-            written_ms=int(self._clock() * 1000),
+            written_ms=_now_ms(),
             ends=after,
             ranges=ranges,
             added=tuple(LoadedFile(**one) for answer in answers for one in answer["files"]),
@@ -350,7 +351,7 @@ class Load:
             kind=commits.OPEN,
             load=self._settings.load,
             run=self.run,
-            written_ms=int(self._clock() * 1000),
+            written_ms=_now_ms(),
             ends=newest.ends if newest is not None else {},
             topics=newest.topics if newest is not None else {},
         )
@@ -404,6 +405,10 @@ class Load:
         lag = _lag(bounds, made.ends)
         self._report(Step(made, self._clock() - begun, lag, not_stored=not_stored))
         return made
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
 
 
 def _answers_of(files: Sequence[LoadedFile], topic_id: str) -> list[dict[str, Any]]:

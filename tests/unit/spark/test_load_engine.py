@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -74,6 +75,25 @@ def test_limits_hold_for_all_that_a_run_does(tmp_path: Path) -> None:
 
     assert job.is_over and job.catch_up() == []
     assert rows_in(tmp_path) == expected(MadeUp.of({"a": [150]}))
+
+
+def test_time_of_a_run_is_by_a_clock_that_nobody_sets(tmp_path: Path) -> None:
+    """A wall clock that is set forward ended a following load; commits tell the time of day."""
+    begun_ms = time.time() * 1000
+    seconds = [5.0]
+    destination = Directory(tmp_path)
+    destination.prepare()
+    settings = Settings(load="test", seconds_max=60)
+    source = MadeUp.of({"a": [10]})
+    job = Load(source, destination, InlineRunner(), settings, clock=lambda: seconds[0])
+
+    (made,) = job.catch_up()
+    seconds[0] = 64.9
+    assert not job.is_over
+    seconds[0] = 65.0
+
+    assert job.is_over
+    assert int(begun_ms) <= made.written_ms <= time.time() * 1000
 
 
 def test_topic_of_the_longest_name_is_loaded(tmp_path: Path) -> None:
