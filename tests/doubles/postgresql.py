@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -13,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from perf.brokers import free_ports
 
 
 def _program(name: str) -> str | None:
@@ -39,9 +40,7 @@ def postgresql() -> Iterator[str]:
             pytest.skip("PostgreSQL does not run as root, and there is no user postgres")
         os.chown(folder, user.pw_uid, user.pw_gid)
         options = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    (port,) = free_ports(1)
     data = folder / "data"
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": folder}
     process = None

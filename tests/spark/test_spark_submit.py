@@ -23,6 +23,7 @@ from doubles.load_records import all_places, places_in, produce
 from doubles.topics import create_topic
 
 from kbroker.testing import Broker, wait_until
+from perf.brokers import free_ports
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -35,17 +36,11 @@ def spark_home() -> Path:
     return Path(pyspark.__file__).parent
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @contextmanager
 def cluster(place: Path, count: int) -> Iterator[str]:
     """The URL of a master that ``count`` workers have registered with."""
     launcher = str(spark_home() / "bin/spark-class")
-    port = free_port()
+    (port,) = free_ports(1)
     base = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment = base | {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_NO_DAEMONIZE": "1"}
     log = place / "master.log"
