@@ -3,6 +3,7 @@ from kbroker._ext.partition_table import PartitionTable
 class FetchEngine:
     network_index: int
     parked_total: int
+    registry: object  # the TopicRegistry of this process
     def __init__(
         self,
         table: PartitionTable,
@@ -20,6 +21,7 @@ class FetchEngine:
         incarnations: list[int] | None = None,
         refuses_old: bool = False,
         stores_zstd: bool = False,
+        internal: bool = False,
     ) -> None: ...
     def remove_topic(self, name: str) -> None: ...
     def handle_bytes(

@@ -20,7 +20,6 @@ from kbroker._ext.net_loop import NetLoop
 from kbroker._ext.partition_table import PartitionTable
 from kbroker._ext.produce_path import ProducePath
 from kbroker._ext.requests import RequestTable
-from kbroker._ext.topic_registry import TopicRegistry
 from kbroker.cluster.image import ClusterImage, TopicImage
 from kbroker.config.topic_keys import TOPIC_KEYS
 from kbroker.errors import ErrorCode, WireError
@@ -66,13 +65,11 @@ class NetworkWorker(Worker):
         self.io_workers = self.processes.of_kind(ProcessKind.IO_WORKER)
         self.table = PartitionTable(context.partition_table, self.config["partition.table.slots"])
         self.image = ClusterImage()
-        self.topics = TopicRegistry()
         processes = len(self.processes.of_kind(ProcessKind.NETWORK))
         frame_max = config["socket.request.max.bytes"]
         region = context.arenas[index]
         self.arena = arena = Arena(region, frame_max + 4, small_part_bytes(len(region)))
         requests = RequestTable()
-        self.produce = ProducePath(arena, self.topics, requests, len(self.io_workers))
         self.fetch = FetchEngine(
             self.table,
             index,
@@ -80,6 +77,7 @@ class NetworkWorker(Worker):
             max_sessions=-(-config["max.incremental.fetch.session.cache.slots"] // processes),
             max_bytes=config["fetch.max.bytes"],
         )
+        self.produce = ProducePath(arena, self.fetch.registry, requests, len(self.io_workers))
         self.loop = NetLoop(
             arena, requests, frame_max, self.on_close, self.produce, self.fetch, self.dispatch
         )
@@ -130,14 +128,10 @@ class NetworkWorker(Worker):
 
     def on_image(self, sender: Address, delta: dict[str, Any]) -> dict[str, Any]:
         """Take a snapshot or a delta of the controller."""
-        for name, (old, new) in self.image.apply(delta).items():
-            if old is not None:
-                self.topics.remove(name.encode())
-                if (
-                    new is None
-                ):  # else put_topic sees what changed; waiting fetches stay if nothing did
-                    self.fetch.remove_topic(name)
-            if new is not None and "broker_config" not in delta:
+        for name, (_, new) in self.image.apply(delta).items():
+            if new is None:
+                self.fetch.remove_topic(name)
+            elif "broker_config" not in delta:
                 self.put_topic(name, new)
         if "broker_config" in delta:
             self.follow_settings(self.image.broker_config)
@@ -158,7 +152,6 @@ class NetworkWorker(Worker):
     def put_topic(self, name: str, topic: TopicImage) -> None:
         slots = [partition.slot for partition in topic.partitions]
         incarnations = [partition.slot_incarnation for partition in topic.partitions]
-        self.topics.put(name.encode(), topic.topic_id, slots, incarnations, topic.internal)
         self.fetch.put_topic(
             name,
             topic.topic_id,
@@ -166,6 +159,7 @@ class NetworkWorker(Worker):
             incarnations,
             refuses_old=not self.topic_setting(topic, "message.downconversion.enable"),
             stores_zstd=self.topic_setting(topic, "compression.type") == "zstd",
+            internal=topic.internal,
         )
 
     def topic_setting(self, topic: TopicImage, name: str) -> Any:

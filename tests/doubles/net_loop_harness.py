@@ -17,7 +17,6 @@ from kbroker._ext.net_loop import NetLoop
 from kbroker._ext.partition_table import PartitionTable, region_size
 from kbroker._ext.produce_path import ProducePath
 from kbroker._ext.requests import RequestTable
-from kbroker._ext.topic_registry import TopicRegistry
 from kbroker.protocol import codec, header
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.fetch import FetchRequest
@@ -55,8 +54,6 @@ class Harness:
         self.region = mmap.mmap(-1, arena_bytes + small_bytes)
         self.arena = Arena(self.region, frame_max + 4, small_bytes)
         self.requests = requests = RequestTable()
-        self.topics = topics = TopicRegistry()
-        topics.put(b"t", TOPIC_ID, [0, 1], [7, 8])
         self.table = PartitionTable(mmap.mmap(-1, region_size(4)), 4)
         self.fetch = FetchEngine(self.table, 0, log_dirs or [], max_open_files=open_files)
         self.fetch.put_topic("t", TOPIC_ID, [0, 1], [7, 8])
@@ -65,7 +62,7 @@ class Harness:
             requests,
             frame_max,
             lambda connection, reason: self.closed.append(reason),
-            ProducePath(self.arena, topics, requests, 1),
+            ProducePath(self.arena, self.fetch.registry, requests, 1),
             self.fetch,
             lambda connection, token, frame: self.on_dispatch(connection, token, frame),
         )

@@ -14,7 +14,7 @@ from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from kbroker._ext.descriptors cimport MSG_REQUEST
 from kbroker._ext.lane cimport Lane
 from kbroker._ext.requests cimport reserve_response
-from kbroker._ext.topic_registry cimport TopicRef
+from kbroker._ext.topic_registry cimport Topic
 from kbroker._ext.wire cimport (
     READ_OK,
     Reader,
@@ -157,7 +157,7 @@ cdef class ExpressPath:
             int32_t client_id_size = 0, key_size = 0, partition, slot
             Py_ssize_t host_size = 0, body_size
             size_t entry_size
-            TopicRef topic
+            Topic topic
             ExpressBundle* bundle
             RequestHead head
             uint32_t part_size
@@ -175,9 +175,9 @@ cdef class ExpressPath:
         if key_size <= 0 or not is_ascii(key, key_size) or not is_ascii(client_id, client_id_size):
             return False
         if route.kind == OF_GROUP:
-            topic = self.topics.find_name(<const uint8_t*>b"__consumer_offsets", 18)
+            topic = self.topics.find(<const uint8_t*>b"__consumer_offsets", 18, False)
         else:
-            topic = self.topics.find_name(<const uint8_t*>b"__transaction_state", 19)
+            topic = self.topics.find(<const uint8_t*>b"__transaction_state", 19, False)
         if topic is None or topic.partition_count == 0:
             return False
         partition = partition_of(key, key_size, topic.partition_count)
@@ -196,7 +196,7 @@ cdef class ExpressPath:
         head.total = <uint32_t>body_size
         head.offset = 0
         head.slot = slot
-        head.slot_incarnation = topic.slot_incarnations[partition]
+        head.slot_incarnation = <uint32_t>topic.incarnations[partition]
         head.api_key = request.api_key
         head.version = request.api_version
         head.client_id_size = <uint16_t>client_id_size

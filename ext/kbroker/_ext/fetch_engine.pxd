@@ -6,16 +6,17 @@ from kbroker._ext.fetch_files cimport FileCache
 from kbroker._ext.fetch_parking cimport FetchTerms, ParkedFetch, ParkingLot, WaitNode
 from kbroker._ext.fetch_reader cimport PartitionReader
 from kbroker._ext.fetch_reply cimport FetchReply, ReplyPool
-from kbroker._ext.fetch_sessions cimport FetchSession, SessionCache, TopicRegistry
+from kbroker._ext.fetch_sessions cimport FetchSession, SessionCache
 from kbroker._ext.old_replies cimport OldReplies
 from kbroker._ext.partition_table cimport PartitionTable
+from kbroker._ext.topic_registry cimport TopicRegistry
 
 
 cdef class FetchEngine:
     cdef PartitionTable table
     cdef readonly int network_index
     cdef FileCache files
-    cdef TopicRegistry registry
+    cdef readonly TopicRegistry registry
     cdef SessionCache sessions
     cdef PartitionReader reader
     cdef ParkingLot lot

@@ -15,8 +15,9 @@ from kbroker._ext.fetch_parking cimport FETCH_FULL, FETCH_INCREMENTAL, FETCH_SES
 from kbroker._ext.fetch_reader cimport clear_answer
 from kbroker._ext.fetch_reply cimport PartitionAnswer, ReplyChunk
 from kbroker._ext.fetch_segments cimport FoundRange, LogFiles
-from kbroker._ext.fetch_sessions cimport FetchPartition, FetchTopic
+from kbroker._ext.fetch_sessions cimport FetchPartition
 from kbroker._ext.partition_table cimport LogEnd, SlotData
+from kbroker._ext.topic_registry cimport Topic
 
 cdef enum:
     NONE = -1
@@ -57,16 +58,17 @@ cdef class FetchEngine:
 
     def put_topic(
         self, str name not None, bytes topic_id not None, list slots not None, list incarnations=None,
-        bint refuses_old=False, bint stores_zstd=False,
+        bint refuses_old=False, bint stores_zstd=False, bint internal=False,
     ):
         """Add a topic or change it. slots: partition-table slot by partition, -1 where this broker has no replica.
 
         incarnations: what ``slot_incarnation`` of each slot must be, None for any; a slot that has another one was
         given to another replica and is answered with NOT_LEADER_OR_FOLLOWER. refuses_old: answer Fetch below version 4
         with UNSUPPORTED_VERSION instead of converting. stores_zstd: readers who do not know zstd (below 10) are refused.
+        internal: clients may not produce to it.
         Requests parked on the topic are completed when its slots or its id change: drain next_completed() afterwards.
         """
-        cdef FetchTopic known = self.registry.get(name.encode())
+        cdef Topic known = self.registry.get(name.encode())
         cdef list affected = []
         if incarnations is not None and len(incarnations) != len(slots):
             raise ValueError(f"{len(slots)} slots and {len(incarnations)} incarnations")
@@ -76,6 +78,7 @@ cdef class FetchEngine:
         if known is not None:
             known.refuses_old = refuses_old
             known.stores_zstd = stores_zstd
+            known.internal = internal
             affected = known.slot_list()
             if known.topic_id == topic_id and known.has_slots(slots, incarnations):
                 return
@@ -83,13 +86,14 @@ cdef class FetchEngine:
         known = self.registry.get(name.encode())
         known.refuses_old = refuses_old
         known.stores_zstd = stores_zstd
+        known.internal = internal
         for slot in affected:
             if slot != NONE:
                 self.recheck_slot(slot, True)
 
     def remove_topic(self, str name not None):
         """Forget a deleted topic and complete what is parked on it; no error when it is not known."""
-        cdef FetchTopic known = self.registry.get(name.encode())
+        cdef Topic known = self.registry.get(name.encode())
         if known is None:
             return
         affected = known.slot_list()
@@ -253,7 +257,7 @@ cdef class FetchEngine:
         """Write ``results``; neighbours of one topic share its entry."""
         cdef:
             FetchReply reply = self.replies.take()
-            FetchTopic topic
+            Topic topic
             void* current = NULL
             bytes key
             int32_t number, run
@@ -267,7 +271,7 @@ cdef class FetchEngine:
         reply.begin(terms.version, terms.correlation_id, error, session_id, topics)
         number = 0
         while number < self.reader.result_count:
-            topic = <FetchTopic>session.partitions[self.reader.results[number].entry].topic
+            topic = <Topic>session.partitions[self.reader.results[number].entry].topic
             run = number + 1
             while (
                 run < self.reader.result_count
@@ -458,7 +462,7 @@ cdef class FetchEngine:
 
     def log_counts(self, str name not None, int32_t partition):
         """What finding positions in a partition's files has cost, None before its first read."""
-        cdef FetchTopic topic = self.registry.get(name.encode())
+        cdef Topic topic = self.registry.get(name.encode())
         cdef LogFiles log = topic.logs[partition]
         return None if log is None else log.counts()
 

@@ -7,8 +7,9 @@ from kbroker._ext.fetch_files cimport FileCache
 from kbroker._ext.fetch_parking cimport FetchTerms
 from kbroker._ext.fetch_reply cimport PartitionAnswer
 from kbroker._ext.fetch_segments cimport FoundRange
-from kbroker._ext.fetch_sessions cimport FetchPartition, FetchSession, TopicRegistry
+from kbroker._ext.fetch_sessions cimport FetchPartition, FetchSession
 from kbroker._ext.partition_table cimport LogEnd, PartitionTable, SlotData
+from kbroker._ext.topic_registry cimport TopicRegistry
 
 
 cdef struct PartitionResult:

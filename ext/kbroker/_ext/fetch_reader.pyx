@@ -16,8 +16,8 @@ from kbroker._ext.fetch_segments cimport (
     FindStatus,
     LogFiles,
 )
-from kbroker._ext.fetch_sessions cimport FetchTopic
 from kbroker._ext.partition_table cimport SLOT_FREE, SLOT_OFFLINE, SLOT_ONLINE, SLOT_SWAPPING
+from kbroker._ext.topic_registry cimport Topic
 
 cdef enum:
     NONE = -1
@@ -119,10 +119,10 @@ cdef class PartitionReader:
                 entry, terms.isolation_level, min(<int64_t>entry.bytes_max, left),
                 total == 0 or terms.version < FIRST_OF_WHOLE_BATCHES, answer
             )
-            if terms.version < FIRST_OF_FORMAT_2 and answer.error == 0 and (<FetchTopic>entry.topic).refuses_old:
+            if terms.version < FIRST_OF_FORMAT_2 and answer.error == 0 and (<Topic>entry.topic).refuses_old:
                 answer.size = 0
                 answer.error = UNSUPPORTED_VERSION
-            elif terms.version < FIRST_OF_ZSTD and answer.error == 0 and (<FetchTopic>entry.topic).stores_zstd:
+            elif terms.version < FIRST_OF_ZSTD and answer.error == 0 and (<Topic>entry.topic).stores_zstd:
                 answer.size = 0
                 answer.error = UNSUPPORTED_COMPRESSION_TYPE
             if answer.error != 0:
@@ -188,7 +188,7 @@ cdef class PartitionReader:
         self, FetchPartition* entry, SlotData* slot, LogEnd* end, int64_t bytes_max, bint at_least_one,
         FoundRange* found,
     ) except *:
-        cdef FetchTopic topic = <FetchTopic>entry.topic
+        cdef Topic topic = <Topic>entry.topic
         cdef LogFiles log = topic.log_of(entry.index, slot.log_dir_index, self.log_dirs, self.files)
         cdef FindStatus status
         cdef SlotData now
@@ -230,7 +230,7 @@ cdef class PartitionReader:
     ) except *:
         """Add the aborted transactions among the records of *found. Without a word on them the records do not go out."""
         cdef:
-            FetchTopic topic = <FetchTopic>entry.topic
+            Topic topic = <Topic>entry.topic
             LogFiles log = topic.log_of(entry.index, slot.log_dir_index, self.log_dirs, self.files)
             int32_t start = self.aborted.count
             bint was_read = False

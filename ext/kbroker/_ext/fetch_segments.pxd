@@ -50,7 +50,7 @@ cdef struct FoundRange:
 cdef class LogFiles:
     cdef FileCache cache
     cdef readonly str directory
-    cdef int32_t log_dir_index       # which log directory that is in; kept for FetchTopic
+    cdef int32_t log_dir_index       # which log directory that is in; kept for Topic
     cdef Segment* segments
     cdef readonly int32_t segment_count
     cdef bint loaded

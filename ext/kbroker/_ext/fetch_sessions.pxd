@@ -1,35 +1,13 @@
-# Topics a network process knows, the partitions of one fetch in their order, and the incremental sessions (KIP-227).
+# The partitions of one fetch in their order, and the incremental sessions (KIP-227).
 from cpython.ref cimport PyObject
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t
 
 from kbroker._ext.fetch_decode cimport FetchRequest, RequestPartition, RequestTopic
-from kbroker._ext.fetch_files cimport FileCache
-from kbroker._ext.fetch_segments cimport LogFiles
-
-
-cdef class FetchTopic:
-    cdef readonly bytes name          # UTF-8; None when only an unknown id was given
-    cdef readonly bytes topic_id      # 16 bytes; None when only an unknown name was given
-    cdef readonly bint alive          # False: unknown or deleted; sessions look it up again when topics change
-    cdef int32_t* slots
-    cdef int64_t* incarnations        # that each slot must have, -1: any
-    cdef readonly int32_t partition_count
-    cdef public bint refuses_old      # nothing is converted for readers of formats 0 and 1
-    cdef public bint stores_zstd      # every batch is stored so
-    cdef list logs                    # LogFiles or None by partition
-    cdef int close_logs(self, list logs) except -1
-    cdef LogFiles log_of(self, int32_t index, int32_t log_dir_index, list log_dirs, FileCache cache)
-
-
-cdef class TopicRegistry:
-    cdef dict by_name
-    cdef dict by_id
-    cdef readonly uint64_t version    # changes with every change of topics
-    cdef FetchTopic find(self, const uint8_t* key, int32_t key_size, bint by_id)
+from kbroker._ext.topic_registry cimport Topic, TopicRegistry
 
 
 cdef struct FetchPartition:
-    PyObject* topic                   # a FetchTopic; each used entry owns a reference
+    PyObject* topic                   # a Topic; each used entry owns a reference
     int32_t index
     int32_t slot                      # -1: see error
     int64_t slot_incarnation          # that the slot must have, -1: any
@@ -61,15 +39,15 @@ cdef class FetchSession:
     cdef int32_t last
     cdef int32_t free_head
     cdef uint64_t registry_version
-    cdef dict placeholders            # key -> FetchTopic of topics nobody knows, else None
+    cdef dict placeholders            # key -> Topic of topics nobody knows, else None
     cdef int32_t* buckets             # (topic, partition) -> entry, open addressing; NULL until it is a session
     cdef uint32_t bucket_mask
     cdef int fill(self, FetchRequest request, TopicRegistry registry) except -1
     cdef int update(self, FetchRequest request, TopicRegistry registry) except -1
     cdef int resolve(self, TopicRegistry registry) except -1
     cdef int resolve_entry(self, FetchPartition* entry, TopicRegistry registry) except -1
-    cdef FetchTopic topic_for(self, const RequestTopic* wanted, TopicRegistry registry)
-    cdef int32_t add(self, FetchTopic topic, const RequestPartition* wanted) except -1
+    cdef Topic topic_for(self, const RequestTopic* wanted, TopicRegistry registry)
+    cdef int32_t add(self, Topic topic, const RequestPartition* wanted) except -1
     cdef void remove(self, int32_t entry) noexcept
     cdef void move_to_end(self, int32_t entry) noexcept
     cdef void clear(self) noexcept

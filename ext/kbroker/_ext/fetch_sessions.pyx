@@ -1,4 +1,4 @@
-"""Topics, the partitions of a fetch, and incremental fetch sessions (KIP-227) of one network process.
+"""The partitions of a fetch, and incremental fetch sessions (KIP-227) of one network process.
 
 A FetchSession is the list of partitions a fetch is about. A full or sessionless request fills one for itself; one that
 is admitted to the SessionCache lives on, and the requests that follow name only what changed. Entries are C structs in
@@ -15,6 +15,7 @@ from libc.string cimport memset
 from kbroker._ext.fetch_decode import FetchDecodeError
 
 from kbroker._ext.fetch_decode cimport FETCH_PARTITIONS_MAX
+from kbroker._ext.topic_registry cimport Topic, TopicRegistry
 
 cdef enum:
     NO_ENTRY = -1
@@ -27,128 +28,6 @@ cdef enum:
     IDLE_EVICTION_MS = 120000    # a session used within this time is not evicted for a new one
     NETWORK_INDEX_BITS = 6       # of a session id, so that no other process of the broker knows it
     EPOCH_MAX = 0x7FFFFFFF
-
-
-cdef class FetchTopic:
-    """A topic and the partition-table slots of its partitions here; or one nobody knows (``alive`` False)."""
-
-    def __cinit__(self, bytes name, bytes topic_id, list slots, list incarnations):
-        self.name = name
-        self.topic_id = topic_id
-        self.logs = []
-        if slots is not None:
-            self.set_slots(slots, incarnations)
-
-    def __dealloc__(self):
-        free(self.slots)
-        free(self.incarnations)
-
-    def set_slots(self, list slots not None, list incarnations):
-        """Slot by partition, -1 where this broker has no replica. The files of a changed slot are found anew."""
-        cdef int32_t count = <int32_t>len(slots)
-        cdef int32_t index, slot
-        cdef int32_t* fresh = <int32_t*>malloc(<size_t>max(count, 1) * sizeof(int32_t))
-        cdef list logs = [None] * count
-        cdef list dropped = self.logs
-        cdef int64_t* wanted = <int64_t*>malloc(<size_t>max(count, 1) * sizeof(int64_t))
-        if fresh == NULL or wanted == NULL:
-            free(fresh)
-            free(wanted)
-            raise MemoryError
-        for index in range(count):
-            slot = slots[index]
-            fresh[index] = slot
-            wanted[index] = -1 if incarnations is None else incarnations[index]
-            if index < self.partition_count and self.slots[index] == slot:
-                logs[index] = dropped[index]
-                dropped[index] = None
-        self.close_logs(dropped)
-        free(self.slots)
-        free(self.incarnations)
-        self.slots = fresh
-        self.incarnations = wanted
-        self.partition_count = count
-        self.logs = logs
-        self.alive = True
-
-    def retire(self):
-        """The topic is deleted, or was created anew under its name."""
-        self.alive = False
-        self.close_logs(self.logs)
-        self.logs = [None] * self.partition_count
-
-    cdef int close_logs(self, list logs) except -1:
-        cdef LogFiles log
-        for log in logs:
-            if log is not None:
-                log.close()
-        return 0
-
-    def slot_list(self) -> list:
-        """Slot by partition."""
-        cdef int32_t index
-        return [self.slots[index] for index in range(self.partition_count)]
-
-    def has_slots(self, list slots, list incarnations) -> bool:
-        """Whether set_slots() would change nothing."""
-        cdef int32_t index
-        return self.slot_list() == slots and (incarnations or [-1] * len(slots)) == [
-            self.incarnations[index] for index in range(self.partition_count)
-        ]
-
-    cdef LogFiles log_of(self, int32_t index, int32_t log_dir_index, list log_dirs, FileCache cache):
-        """The files of a partition in that log directory, or None when there is no such directory."""
-        cdef LogFiles log = self.logs[index]
-        cdef str directory
-        if log_dir_index < 0 or log_dir_index >= len(log_dirs):
-            return None
-        if log is None or log.log_dir_index != log_dir_index:
-            directory = f"{log_dirs[log_dir_index]}/{self.name.decode()}-{index}"
-            if log is not None:
-                log.close()
-            log = LogFiles(directory, cache)
-            log.log_dir_index = log_dir_index
-            self.logs[index] = log
-        return log
-
-
-cdef class TopicRegistry:
-    """Every topic of the cluster image, by name and by id."""
-
-    def __cinit__(self):
-        self.by_name = {}
-        self.by_id = {}
-        self.version = 1
-
-    def put(self, bytes name not None, bytes topic_id not None, list slots not None, list incarnations=None):
-        """Add a topic or change its slots; a new id under a known name is another topic."""
-        cdef FetchTopic known = self.by_name.get(name)
-        if len(topic_id) != 16:
-            raise ValueError(f"topic id of {len(topic_id)} bytes")
-        if known is not None and known.topic_id == topic_id:
-            known.set_slots(slots, incarnations)
-        else:
-            self.remove(name)
-            known = FetchTopic(name, topic_id, slots, incarnations)
-            self.by_name[name] = known
-            self.by_id[topic_id] = known
-        self.version += 1
-
-    def remove(self, bytes name not None):
-        """Forget a topic; no error if it is not known."""
-        cdef FetchTopic known = self.by_name.pop(name, None)
-        if known is not None:
-            self.by_id.pop(known.topic_id, None)
-            known.retire()
-            self.version += 1
-
-    def get(self, bytes name not None):
-        """The topic of that name, or None."""
-        return self.by_name.get(name)
-
-    cdef FetchTopic find(self, const uint8_t* key, int32_t key_size, bint by_id):
-        cdef bytes name = PyBytes_FromStringAndSize(<const char*>key, key_size)
-        return (self.by_id if by_id else self.by_name).get(name)
 
 
 cdef class FetchSession:
@@ -168,7 +47,7 @@ cdef class FetchSession:
         cdef:
             int32_t position, number
             RequestTopic* wanted
-            FetchTopic topic
+            Topic topic
         self.by_id = request.version >= 13
         self.registry_version = registry.version
         for position in range(request.topic_count):
@@ -183,7 +62,7 @@ cdef class FetchSession:
         cdef:
             int32_t position, number, entry
             RequestTopic* wanted
-            FetchTopic topic
+            Topic topic
         self.resolve(registry)
         for position in range(request.topic_count):
             wanted = &request.topics[position]
@@ -223,8 +102,8 @@ cdef class FetchSession:
         return 0
 
     cdef int resolve_entry(self, FetchPartition* entry, TopicRegistry registry) except -1:
-        cdef FetchTopic topic = <FetchTopic>entry.topic
-        cdef FetchTopic fresh
+        cdef Topic topic = <Topic>entry.topic
+        cdef Topic fresh
         cdef bytes key
         if not topic.alive:
             key = topic.topic_id if self.by_id else topic.name
@@ -254,9 +133,9 @@ cdef class FetchSession:
                 entry.error = NOT_LEADER_OR_FOLLOWER
         return 0
 
-    cdef FetchTopic topic_for(self, const RequestTopic* wanted, TopicRegistry registry):
+    cdef Topic topic_for(self, const RequestTopic* wanted, TopicRegistry registry):
         """The topic a request names; one that nobody knows gets one object in this session."""
-        cdef FetchTopic topic = registry.find(wanted.key, wanted.key_size, self.by_id)
+        cdef Topic topic = registry.find(wanted.key, wanted.key_size, self.by_id)
         cdef bytes key
         if topic is not None:
             return topic
@@ -270,11 +149,11 @@ cdef class FetchSession:
                     key.decode()
                 except UnicodeDecodeError as error:
                     raise FetchDecodeError(f"malformed Fetch request: a topic name is not UTF-8: {error}") from error
-            topic = FetchTopic(None if self.by_id else key, key if self.by_id else None, None, None)
+            topic = Topic(None if self.by_id else key, key if self.by_id else None, None, None)
             self.placeholders[key] = topic
         return topic
 
-    cdef int32_t add(self, FetchTopic topic, const RequestPartition* wanted) except -1:
+    cdef int32_t add(self, Topic topic, const RequestPartition* wanted) except -1:
         """Append an entry; it must not be there yet (a full request may name one twice: both are answered)."""
         cdef int32_t number = self.free_head
         cdef int32_t capacity

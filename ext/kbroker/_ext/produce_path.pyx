@@ -17,7 +17,7 @@ from kbroker._ext.requests cimport (
     reserve_response,
     token_of,
 )
-from kbroker._ext.topic_registry cimport TopicRef
+from kbroker._ext.topic_registry cimport Topic
 from kbroker._ext.wire cimport (
     READ_OK,
     ReadStatus,
@@ -132,7 +132,7 @@ cdef class ProducePath:
             int32_t topic_count = 0, part_count = 0, i, j
             ReadStatus status
             ProduceTopic* topic
-            TopicRef ref
+            Topic ref
             int16_t error_code
         status = read_compact_array_count(r, 2, &topic_count) if flexible else read_array_count(r, 6, &topic_count)
         if status != READ_OK or topic_count < 0:
@@ -145,7 +145,7 @@ cdef class ProducePath:
             if request.api_version >= FIRST_WITH_TOPIC_ID:
                 if read_raw(r, 16, &topic.topic_id) != READ_OK:
                     raise ProduceDecodeError("truncated topic id")
-                ref = self.topics.find_id(topic.topic_id)
+                ref = self.topics.find(topic.topic_id, 16, True)
                 if ref is None and error_code == ERROR_NONE:
                     error_code = ERROR_UNKNOWN_TOPIC_ID
             else:
@@ -156,7 +156,7 @@ cdef class ProducePath:
                 )
                 if status != READ_OK or topic.name_size < 0:
                     raise ProduceDecodeError("bad topic name")
-                ref = self.topics.find_name(topic.name, topic.name_size)
+                ref = self.topics.find(topic.name, topic.name_size, False)
                 if ref is None and error_code == ERROR_NONE:
                     error_code = ERROR_UNKNOWN_TOPIC_OR_PARTITION
             if ref is not None and ref.internal and not self.may_write_internal and error_code == ERROR_NONE:
@@ -181,7 +181,7 @@ cdef class ProducePath:
         cdef:
             bint flexible = request.api_version >= FIRST_FLEXIBLE
             ProducePart* part = add_part(request)
-            TopicRef ref = topic
+            Topic ref = topic
             const uint8_t* records = NULL
             int32_t size = 0
             ReadStatus status
@@ -211,7 +211,7 @@ cdef class ProducePath:
         descriptor.request = token_of(request)
         descriptor.ordinal = <uint32_t>(request.part_count - 1)
         descriptor.slot = part.slot
-        descriptor.slot_incarnation = ref.slot_incarnations[part.partition]
+        descriptor.slot_incarnation = <uint32_t>ref.incarnations[part.partition]
         descriptor.timeout_ms = timeout_ms
         descriptor.arena_offset = <uint64_t>(records - self.arena.base)
         descriptor.size = <uint32_t>size

@@ -23,7 +23,7 @@ from kbroker.protocol.messages.offset_commit import OffsetCommitRequest
 pytestmark = pytest.mark.unit
 
 MSG_REQUEST, MSG_ANSWER = 6, 7
-SLOTS = [10, 11, 12]
+SLOTS = [0, 1, 2]
 
 
 class Bench(Harness):
@@ -31,8 +31,8 @@ class Bench(Harness):
 
     def __init__(self) -> None:
         super().__init__(arena_bytes=1 << 23)
-        self.topics.put(b"__consumer_offsets", b"o" * 16, SLOTS, [1, 2, 3], True)
-        self.topics.put(b"__transaction_state", b"x" * 16, [13], [4], True)
+        self.fetch.put_topic("__consumer_offsets", b"o" * 16, SLOTS, [1, 2, 3])
+        self.fetch.put_topic("__transaction_state", b"x" * 16, [3], [4])
         self.refused: list[tuple[int, bytes, int, bytes]] = []
         self.others: list[bytes] = []
         self.loop.on_refused = lambda c, *rest: self.refused.append(rest)
@@ -134,7 +134,7 @@ def test_transactional_id_finds_the_other_topic(bench: Bench) -> None:
     request = EndTxnRequest(transactional_id="tx", producer_id=1, producer_epoch=0, committed=True)
     client.send(frame(request, 3))
     bench.turn()
-    assert [r.slot for r in bench.asked()] == [13]
+    assert [r.slot for r in bench.asked()] == [3]
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_no_client_id_is_an_empty_one(bench: Bench) -> None:
 
 
 def test_topic_that_is_not_there_goes_through_its_handler(bench: Bench) -> None:
-    bench.topics.remove(b"__consumer_offsets")
+    bench.fetch.remove_topic("__consumer_offsets")
     bench.connect().send(frame(heartbeat(), 3))
     bench.turn()
     assert len(bench.dispatched) == 1

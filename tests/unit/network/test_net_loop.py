@@ -299,7 +299,7 @@ def test_full_arena_stops_reading_and_goes_on_when_bytes_are_freed():
     [("me", 17), ("__admin_client", 0), ("__admin_clienT", 17), ("", 17), (None, 17)],
 )
 def test_produce_to_a_topic_of_the_coordinators_is_for_the_admin_client(harness, client_id, code):
-    harness.topics.put(b"__t", bytes(16), [0], [7], True)
+    harness.fetch.put_topic("__t", bytes(16), [0], [7], internal=True)
     client = harness.connect()
     client.send(produce(9, topic="__t", client_id=client_id))
     harness.turn()
