@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from kbroker.adopt.plan import Plan, TopicPlan
 from kbroker.uuids import uuid_text
+from kbroker.wording import counted
 
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -27,8 +28,8 @@ def plan_lines(plan: Plan) -> Iterator[str]:
     yield f"Data of Apache Kafka in {mode} mode, {whose}"
     for directory in plan.directories:
         clean = "stopped cleanly" if directory.is_clean else "not stopped cleanly"
-        yield f"  {directory.path}: {len(directory.partitions)} partitions, {clean}"
-    how_much = f"{_partitions(plan.partition_count)}, {size_text(plan.size)}"
+        yield f"  {directory.path}: {counted(len(directory.partitions), 'partition')}, {clean}"
+    how_much = f"{counted(plan.partition_count, 'partition')}, {size_text(plan.size)}"
     yield f"Topics to register: {len(plan.topics)}, with {how_much}"
     width = max((len(topic.name) for topic in plan.topics), default=0)
     for topic in plan.topics:
@@ -45,14 +46,10 @@ def plan_lines(plan: Plan) -> Iterator[str]:
             yield f"  - {note}"
 
 
-def _partitions(count: int) -> str:
-    return f"{count} partition{'' if count == 1 else 's'}"
-
-
 def _topic_text(topic: TopicPlan) -> str:
     records = sum(log.end_offset - log.start_offset for log in topic.logs.values())
     parts = [
-        _partitions(topic.partition_count),
+        counted(topic.partition_count, "partition"),
         size_text(topic.size),
         f"{records} offsets",
         f"id {uuid_text(topic.topic_id)}",

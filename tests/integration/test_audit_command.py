@@ -83,7 +83,7 @@ def test_complete_topic_is_complete_in_every_tier_and_repeats_count_once(
         ("load", IN_BUCKET, IN_BUCKET),
         ("broker", IN_BUCKET, IN_BUCKET),
     }
-    assert "1 messages of" in said.err
+    assert "kbroker-audit: 1 message of" in said.err
 
 
 def test_lost_records_are_an_alert_with_their_bucket(

@@ -107,4 +107,4 @@ def test_verify_of_a_damaged_file_names_it_and_ends_with_3(
     assert codes == [3, 3]
     said = capsys.readouterr().out
     name = path.relative_to(tmp_path)
-    assert said.count(f"{name}: its checksum") == 2 and said.count(", 1 findings") == 2
+    assert said.count(f"{name}: its checksum") == 2 and said.count(", 1 finding\n") == 2

@@ -74,7 +74,7 @@ def test_load_goes_on_where_it_ended_and_status_tells_where(
     assert second.startswith("commit 2 load-pg: 100 rows")
     assert third == "nothing new\n"
     told = capsys.readouterr().out
-    assert told.startswith("load load-clicks: commit 2 of ") and "630 rows" in told
+    assert told.startswith("load-clicks: commit 2 of ") and "630 rows" in told
     assert "load-pg partition 0: loaded up to offset 600" in told
     assert "load-pg partition 1: loaded up to offset 30" in told
     assert places_in(url, "clicks", "load-pg") == all_places([600, 30])

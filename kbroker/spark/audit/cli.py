@@ -31,6 +31,7 @@ from kbroker.spark.load.commits import LoadError
 from kbroker.spark.load.destination import names_database
 from kbroker.spark.load.directory import Directory
 from kbroker.spark.load.source import BrokerSource
+from kbroker.wording import counted
 
 EXIT_ALERT = 2
 PRODUCER_TIER, BROKER_TIER = "producer", "broker"
@@ -245,7 +246,8 @@ def _gathered(
         for one in sorted(told, key=lambda each: each.tier):
             tiers.setdefault(one.tier, set()).add(one.topic)
         if bad:
-            print(f"kbroker-audit: {bad} messages of {given.audit_topic} are none", file=sys.stderr)
+            left_out = f"{counted(bad, 'message')} of {given.audit_topic} left out"
+            print(f"kbroker-audit: {left_out}: no counts of records", file=sys.stderr)
     for place in given.load:
         found += _loaded(given, place, runner, bucket_ms)
         tiers.setdefault(gather.LOAD_TIER, set()).update(topics)
@@ -288,8 +290,8 @@ def _print(given: argparse.Namespace, lines: list[Line]) -> None:
             count, expected = sum(o.count for o in of_tier), sum(o.expected for o in of_tier)
             wrong = sum(one.state != "complete" for one in of_tier)
             print(
-                f"{tier}: {count:,} of {expected:,} that {reference} has, in {len(of_tier):,} "
-                f"buckets, {wrong:,} of them not complete",
+                f"{tier}: {count:,} of {expected:,} that {reference} has, in "
+                f"{counted(len(of_tier), 'bucket')}, {wrong:,} of them not complete",
                 flush=True,
             )
 

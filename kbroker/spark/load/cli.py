@@ -20,6 +20,7 @@ from kbroker.spark.load.arguments import (
 )
 from kbroker.spark.load.commits import LoadError
 from kbroker.spark.load.destination import refuse_url
+from kbroker.wording import counted
 
 if TYPE_CHECKING:
     from kbroker.spark.direct import Runner
@@ -272,10 +273,10 @@ def _tell(step: Step, errors: str) -> None:
     for topic in sorted({*rows, *skipped}):
         bad = sum(one.rows for one in step.commit.errors if one.topic == topic)
         _say(
-            f"commit {step.commit.number} {topic}: {rows.get(topic, 0):,} rows{again}, "
+            f"commit {step.commit.number} {topic}: {counted(rows.get(topic, 0), 'row')}{again}, "
             f"{size.get(topic, 0) / seconds / 1e6:.1f} MB/s, lag {step.lag.get(topic, 0):,}"
             + (f", {bad:,} bad in {errors}" if bad else "")
-            + (f", {skipped[topic]:,} offsets skipped" if topic in skipped else "")
+            + (f", {counted(skipped[topic], 'offset')} skipped" if topic in skipped else "")
         )
 
 
@@ -293,17 +294,17 @@ def _status(given: argparse.Namespace) -> int:
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(state.written_ms / 1000))
     skipped = sum(sum(of_topic.values()) for of_topic in state.skipped.values())
     _say(
-        f"load {state.load}: commit {state.number} of {when} UTC, {state.rows:,} rows in "
-        f"{len(state.files):,} files"
-        + (f", {state.bad_rows:,} bad rows" if state.bad_rows else "")
-        + (f", {skipped:,} offsets skipped" if skipped else "")
+        f"{state.load}: commit {state.number} of {when} UTC, {counted(state.rows, 'row')} in "
+        f"{counted(len(state.files), 'file')}"
+        + (f", {counted(state.bad_rows, 'bad row')}" if state.bad_rows else "")
+        + (f", {counted(skipped, 'offset')} skipped" if skipped else "")
     )
     for topic, of_topic in sorted(state.ends.items()):
         for partition, end in sorted(of_topic.items()):
             gone = state.skipped.get(topic, {}).get(partition, 0)
             _say(
                 f"{topic} partition {partition}: loaded up to offset {end}"
-                + (f", {gone:,} offsets skipped" if gone else "")
+                + (f", {counted(gone, 'offset')} skipped" if gone else "")
             )
     if given.files:
         for path in state.files:
@@ -322,7 +323,10 @@ def _verify(given: argparse.Namespace) -> int:
         findings += 1
         _say(line)
     state = destination.log.state()
-    _say(f"{len(state.files):,} files, {state.rows:,} rows, {findings} findings")
+    _say(
+        f"{counted(len(state.files), 'file')}, {counted(state.rows, 'row')}, "
+        f"{counted(findings, 'finding')}"
+    )
     return EXIT_FOUND if findings else 0
 
 
@@ -330,7 +334,7 @@ def _recover(given: argparse.Namespace) -> int:
     from kbroker.spark.load.footers import recover
 
     made = recover(_directory(given), load_name(given))
-    _say(f"a log of {len(made.added):,} files and {made.rows:,} rows")
+    _say(f"a log of {counted(len(made.added), 'file')} and {counted(made.rows, 'row')}")
     for gap in made.gaps:
         _say(
             f"{gap.topic} partition {gap.partition}: no file has offsets {gap.start} to {gap.end}; "
@@ -359,7 +363,8 @@ def _compact(given: argparse.Namespace) -> int:
     if made is None:
         _say("nothing to merge")
     else:
-        _say(f"commit {made.number}: {len(made.removed):,} files became {len(made.added):,}")
+        merged = counted(len(made.removed), "file")
+        _say(f"commit {made.number}: {merged} became {len(made.added):,}")
     return 0
 
 
@@ -372,14 +377,14 @@ def _expire(given: argparse.Namespace) -> int:
             # Files that the table does not know yet would be taken for replaced ones below.
             _directory(given).publish_newest()
         dropped = destination.log.expire(before)
-    _say(f"{dropped:,} commits are forgotten; what they loaded stays")
+    _say(f"{counted(dropped, 'commit')} forgotten; what was loaded stays")
     if given.sink == "delta":
         from deltalake import DeltaTable
 
         gone = DeltaTable(given.dest).vacuum(
             int(given.days * 24), dry_run=False, enforce_retention_duration=False
         )
-        _say(f"{len(gone):,} replaced files are removed")
+        _say(f"{counted(len(gone), 'replaced file')} removed")
     return 0
 
 

@@ -31,6 +31,7 @@ from kbroker.spark.load.positions import (
     within,
 )
 from kbroker.spark.plan import OffsetRange, pack_ranges, plan_ranges, with_sizes
+from kbroker.wording import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -295,7 +296,7 @@ class Load:
             bad = sum(one.rows for one in errors)
             first = errors[0]
             raise LoadError(
-                f"{bad} records cannot be decoded, nothing was loaded; the first is in "
+                f"{counted(bad, 'record')} cannot be decoded, nothing was loaded; the first is in "
                 f"{first.topic} partition {first.partition} at offset {first.first_offset}. "
                 "Without --fail-on-error they are set aside and the rest is loaded"
             )

@@ -25,6 +25,7 @@ from kbroker.spark.load.source import BrokerSource, id_text
 from kbroker.spark.mirror.partition_copy import MirrorWork
 from kbroker.spark.plan import OffsetRange, plan_ranges, with_sizes
 from kbroker.spark.pool import borrowed
+from kbroker.wording import counted
 
 # A follower renews the offsets of partitions in which nothing happens this often, long before they
 # expire at the target (offsets.retention.minutes, a week unless set).
@@ -181,8 +182,8 @@ def mirror_once(
     seconds = max(time.monotonic() - begun, 0.001)
     for topic, (records, unchanged, anew) in sorted(rows.items()):
         print(
-            f"{topic}: {records:,} records, {records / seconds:,.0f} a second, {unchanged:,} "
-            f"batches unchanged, {anew:,} written anew",
+            f"{topic}: {counted(records, 'record')}, {records / seconds:,.0f} a second, "
+            f"{counted(unchanged, 'batch', 'es')} unchanged, {anew:,} written anew",
             flush=True,
         )
     return sum(counts[0] for counts in rows.values())
