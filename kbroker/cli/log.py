@@ -72,6 +72,11 @@ def _parser() -> argparse.ArgumentParser:
         help="the topic is compacted, so offsets may be missing; not needed where "
         "cleaner-offset-checkpoint names the partition",
     )
+    verify.add_argument(
+        "--verbose",
+        action="store_true",
+        help="a line for the empty partitions of a log directory, too",
+    )
     rebuild = commands.add_parser(
         "rebuild",
         parents=[common],
@@ -150,7 +155,7 @@ def _run(found: argparse.Namespace, out: Output) -> None:
         return
     from kbroker.logtool.verify_dir import verify
 
-    verify(found.paths, out, compacted=found.compacted)
+    verify(found.paths, out, compacted=found.compacted, verbose=found.verbose)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

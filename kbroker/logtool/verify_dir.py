@@ -37,13 +37,15 @@ from kbroker.storage.formats import (
 from kbroker.storage.partition_metadata import CorruptMetadataError, read_partition_metadata
 from kbroker.storage.producer_snapshots import list_snapshots, snapshot_path
 from kbroker.storage.txn_recovery import parse_sums
+from kbroker.wording import counted
 
 Epochs = list[tuple[int, int]]
 _MIB = 1 << 20
 
 
-def verify(paths: list[str], out: Output, *, compacted: bool) -> None:
-    """Check what ``paths`` stand for. compacted: offsets may be missing. Raises UsageError."""
+def verify(paths: list[str], out: Output, *, compacted: bool, verbose: bool = False) -> None:
+    """Check what ``paths`` stand for. compacted: offsets may be missing. verbose: tell of empty
+    partitions of a log directory, too. Raises UsageError."""
     kinds = [targets.kind_of(path) for path in paths]
     for path in paths:
         if path.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)):
@@ -52,7 +54,7 @@ def verify(paths: list[str], out: Output, *, compacted: bool) -> None:
     for path, kind in zip(paths, kinds, strict=True):
         try:
             if kind == targets.LOG_DIR:
-                verify_log_dir(path, out, compacted=compacted)
+                verify_log_dir(path, out, compacted=compacted, verbose=verbose)
             elif kind == targets.PARTITION:
                 PartitionCheck(path, out, compacted=compacted).run()
             else:
@@ -83,21 +85,50 @@ def _verify_file(path: str, kind: str, out: Output, *, compacted: bool) -> None:
         out.finding(path, OK, "nothing is wrong with it")
 
 
-def verify_log_dir(path: str, out: Output, *, compacted: bool) -> None:
+def verify_log_dir(path: str, out: Output, *, compacted: bool, verbose: bool) -> None:
     """Check every partition of a log directory, then its checkpoints. Raises OSError."""
     ends: dict[TopicPartition, int | None] = {}
+    total = _Total()
+    before = out.damage_count
     for directory in targets.partition_dirs(path):
         check = PartitionCheck(directory, out, compacted=compacted)
+        damage_count = out.damage_count
         try:
-            check.run()
+            check.run(tell_empty=verbose)
         except OSError as error:
             name = error.filename or directory
             out.finding(name, DAMAGE, f"it cannot be read: {error.strerror}")
         key = parse_partition_dir(os.path.basename(directory))
         if key is not None:
             ends[key] = check.end_offset
+        total.add(check, is_damaged=out.damage_count > damage_count)
     for name in targets.OFFSET_CHECKPOINTS:
         _check_offsets(path, name, ends, out)
+    out.finding(path, OK if out.damage_count == before else NOTE, total.text())
+
+
+class _Total:
+    """What the partitions of a log directory come to."""
+
+    __slots__ = ("_batches", "_damaged", "_empty", "_partitions", "_size")
+
+    def __init__(self) -> None:
+        self._partitions = self._empty = self._damaged = self._batches = self._size = 0
+
+    def add(self, check: PartitionCheck, *, is_damaged: bool) -> None:
+        self._partitions += 1
+        self._damaged += is_damaged
+        self._empty += not is_damaged and not check.batches
+        self._batches += check.batches
+        self._size += check.size
+
+    def text(self) -> str:
+        return (
+            f"{counted(self._partitions, 'partition')}"
+            + (f", {self._damaged:,} damaged" if self._damaged else "")
+            + (f", {self._empty:,} empty" if self._empty else "")
+            + f"; {counted(self._batches, 'batch', 'es')}, {self._size / _MIB:.1f} MiB"
+        )
 
 
 def _read_checkpoint(directory: str, name: str, out: Output) -> dict[TopicPartition, int]:
@@ -134,35 +165,36 @@ class PartitionCheck:
     damaged.
     """
 
-    __slots__ = ("_compacted", "_directory", "_out", "end_offset")
+    __slots__ = ("_compacted", "_directory", "_out", "batches", "end_offset", "size")
 
     def __init__(self, directory: str, out: Output, *, compacted: bool) -> None:
         self._directory = directory
         self._out = out
         self._compacted = compacted or walk.was_compacted(directory)
         self.end_offset: int | None = None
+        self.batches = self.size = 0
 
-    def run(self) -> None:
-        """Check everything in the directory. Raises OSError."""
+    def run(self, *, tell_empty: bool = True) -> None:
+        """Check everything in the directory. tell_empty: say that it is sound also where it holds
+        nothing. Raises OSError."""
         out = self._out
         before = out.damage_count
         bases = targets.segment_bases(self._directory)
         if bases:
-            scanned, size, batches = self._check_segments(bases)
+            scanned, self.size, self.batches = self._check_segments(bases)
             self._check_epochs(scanned)
         else:
-            size = batches = 0
             self.read_epochs()
         for offset in list_snapshots(self._directory):
             self.check_snapshot(offset, self.end_offset)
         self.check_sums()
         self.check_metadata()
         self._note_leftovers(bases)
-        if out.damage_count == before:
+        if out.damage_count == before and (self.batches or tell_empty):
             first = bases[0] if bases else 0
             text = (
-                f"{len(bases)} segments, {batches} batches, {size / _MIB:.1f} MiB, "
-                f"offsets {first} up to {self.end_offset}"
+                f"{counted(len(bases), 'segment')}, {counted(self.batches, 'batch', 'es')}, "
+                f"{self.size / _MIB:.1f} MiB, offsets {first} up to {self.end_offset}"
                 if bases
                 else "no segment yet"
             )

@@ -48,8 +48,33 @@ def test_verify_sound_directory_finds_nothing_and_changes_nothing(partition):
     code, lines = run_json("verify", partition.parent)
 
     assert code == 0
-    assert [line["level"] for line in lines] == ["ok"]
+    assert [(line["file"], line["level"]) for line in lines] == [
+        (str(partition), "ok"), (str(partition.parent), "ok"),
+    ]  # fmt: skip
     assert snapshot_of(partition.parent) == before
+
+
+def test_verify_of_a_log_directory_counts_its_empty_partitions(partition):
+    """A broker has fifty of them for the offsets of groups."""
+    logs = partition.parent
+    for number in range(3):
+        (logs / f"empty-{number}").mkdir()
+        (logs / f"empty-{number}" / segment_name(0, ".log")).touch()
+        assert run("rebuild", logs / f"empty-{number}")[0] == 0
+
+    said = run("verify", logs)[1].splitlines()
+    at_length = run("verify", "--verbose", logs)[1].splitlines()
+    alone = run("verify", logs / "empty-0")[1].splitlines()
+    snapshot = partition / segment_name(0, ".snapshot")
+    snapshot.write_bytes(b"\x00\x01")
+    damaged = run("verify", logs)
+
+    assert [line.split(": ")[0] for line in said] == [str(partition), str(logs)]
+    assert said[-1].startswith(f"{logs}: ok: 4 partitions, 3 empty; ")
+    assert len(at_length) == 5
+    assert alone == [f"{logs}/empty-0: ok: 1 segment, 0 batches, 0.0 MiB, offsets 0 up to 0"]
+    assert damaged[0] == 1
+    assert f"{logs}: note: 4 partitions, 1 damaged, 3 empty; " in damaged[1]
 
 
 def test_verify_sound_segment_alone_finds_nothing(partition):
