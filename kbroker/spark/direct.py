@@ -118,6 +118,27 @@ class SparkRunner:
             context.setJobDescription("")
 
 
+class LateRunner:
+    """Starts Spark for the first job, which a run that finds nothing to do never comes to. What
+    starts it may raise SparkMissing there."""
+
+    def __init__(self, start: Callable[[], SparkSession]) -> None:
+        self._start = start
+        self._runner: SparkRunner | None = None
+
+    @property
+    def parallelism(self) -> int:
+        return self._started().parallelism
+
+    def run(self, tasks: Sequence[Sequence[T]], work: Work[T], label: str) -> list[Answer]:
+        return self._started().run(tasks, work, label) if tasks else []
+
+    def _started(self) -> SparkRunner:
+        if self._runner is None:
+            self._runner = SparkRunner(self._start())
+        return self._runner
+
+
 def _reason(err: Exception) -> str:
     """The last line of the Python traceback that a failed job carries, or what there is."""
     text = str(err)
@@ -140,11 +161,19 @@ def _names_error(line: str) -> bool:
 def runner_of(app: str, master: str | None) -> Runner:
     """What a command runs its tasks on. master: ``none`` for the calling process.
 
-    Raises SparkMissing.
+    Raises SparkMissing, now or at the first job.
     """
     if master == "none":
         return InlineRunner()
-    return SparkRunner(session(app, master))
+    if _is_submitted():
+        # A cluster manager counts an app that ends without a context as failed.
+        return SparkRunner(session(app, master))
+    return LateRunner(lambda: session(app, master))
+
+
+def _is_submitted() -> bool:
+    """Whether spark-submit has started this process, and with it a JVM."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:
@@ -190,7 +219,7 @@ def session(app: str, master: str | None, settings: dict[str, str] | None = None
         ) from err
 
     builder = SparkSession.builder.appName(app)
-    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    submitted = _is_submitted()
     if master is not None or not submitted:
         builder = builder.master(master or "local[*,4]")
     if not submitted:

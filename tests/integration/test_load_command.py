@@ -225,21 +225,37 @@ def test_misspelt_client_setting_is_told(
     assert "no client knows the setting sasl.user; did you mean sasl.username?" in said
 
 
-def test_spark_that_does_not_start_is_one_line_with_a_way_out(
-    kbroker_broker: Broker, tmp_path: Path
-) -> None:
-    make_topic(kbroker_broker, "load-no-java", 1)
-    where = ["--topics", "load-no-java", "--dest", str(tmp_path / "d")]
-    command = ["run", "--bootstrap", kbroker_broker.bootstrap, *where]
-    empty = {"PATH": str(tmp_path), "JAVA_HOME": str(tmp_path)}
-
-    done = subprocess.run(
+def run_without_java(broker: Broker, topic: str, place: Path) -> subprocess.CompletedProcess[str]:
+    """``kbroker-load run`` as a cron job has it, where no JVM can be had."""
+    where = ["--topics", topic, "--dest", str(place / "d")]
+    command = ["run", "--bootstrap", broker.bootstrap, *where]
+    empty = {"PATH": str(place), "JAVA_HOME": str(place)}
+    return subprocess.run(
         [sys.executable, "-m", "kbroker.spark.load.cli", *command],
         env={name: value for name, value in os.environ.items() if "SPARK" not in name} | empty,
         capture_output=True,
         text=True,
         check=False,
     )
+
+
+def test_load_with_nothing_to_do_starts_no_spark(kbroker_broker: Broker, tmp_path: Path) -> None:
+    make_topic(kbroker_broker, "load-idle", 1)
+    produce(kbroker_broker.bootstrap, "load-idle", [5])
+    assert run(kbroker_broker, "load-idle", tmp_path / "d") == 0
+
+    done = run_without_java(kbroker_broker, "load-idle", tmp_path)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "nothing new\n", "")
+
+
+def test_spark_that_does_not_start_is_one_line_with_a_way_out(
+    kbroker_broker: Broker, tmp_path: Path
+) -> None:
+    make_topic(kbroker_broker, "load-no-java", 1)
+    produce(kbroker_broker.bootstrap, "load-no-java", [5])
+
+    done = run_without_java(kbroker_broker, "load-no-java", tmp_path)
 
     assert done.returncode == 1
     assert "Traceback" not in done.stderr

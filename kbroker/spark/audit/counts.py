@@ -6,7 +6,7 @@ What is read is cut into ranges that run as tasks; the driver gets counts, never
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +18,14 @@ from kbroker.spark.load.directory import Directory
 from kbroker.spark.load.log import CommitLog
 from kbroker.spark.load.positions import Bounds, TopicPartition
 from kbroker.spark.load.source import BrokerSource
-from kbroker.spark.plan import OffsetRange, pack_ranges, plan_ranges, with_sizes
+from kbroker.spark.plan import (
+    TASKS_PER_CORE,
+    OffsetRange,
+    pack_ranges,
+    plan_ranges,
+    shares,
+    with_sizes,
+)
 from kbroker.spark.pool import borrowed
 
 if TYPE_CHECKING:
@@ -233,7 +240,8 @@ def loaded(destination: Directory, runner: Runner, *, bucket_ms: int) -> list[Co
         return told
     state = destination.log.state()
     work = FilesWork(str(destination.root), bucket_ms)
-    tasks = [[files] for files in _shares(list(state.files.values()), runner.parallelism * 3)]
+    wanted = runner.parallelism * TASKS_PER_CORE
+    tasks = [[files] for files in shares(list(state.files.values()), wanted)]
     return [
         Count(answer["topic"], int(bucket), LOAD_TIER, count, state.written_ms)
         for answer in runner.run(tasks, work, "kbroker-audit files")
@@ -257,11 +265,6 @@ def of_commits(log: CommitLog, bucket_ms: int) -> list[Count] | None:
         for topic, buckets in one.counts.items()
         for bucket, count in buckets.items()
     ]
-
-
-def _shares(files: list[LoadedFile], count: int) -> Iterator[list[LoadedFile]]:
-    for first in range(min(count, len(files))):
-        yield files[first::count]
 
 
 def of_topics(counts: Iterable[Count], topics: set[str], from_ms: int | None) -> list[Count]:

@@ -207,7 +207,6 @@ class Load:
         size: int | None,
     ) -> Commit | None:
         """One commit's worth; None when everything up to ``target`` is loaded."""
-        begun = self._clock()
         ends = newest.ends if newest is not None else {}
         anew = made_anew(newest.topics, target) if newest is not None else set()
         wanted, gaps, lost = wanted_ranges(
@@ -224,15 +223,15 @@ class Load:
         chosen = within(sized, records=records, size_bytes=limit)
         if not chosen and not gaps:
             return None
+        parallelism = self._runner.parallelism  # may start Spark, which is not the commit's time
+        begun = self._clock()
         planned = plan_ranges(
-            chosen,
-            default_parallelism=self._runner.parallelism,
-            by_partition=self._settings.by_partition,
+            chosen, default_parallelism=parallelism, by_partition=self._settings.by_partition
         )
         tasks: list[list[OffsetRange]] = (
             [[one] for one in planned]
             if self._settings.by_partition
-            else pack_ranges(planned, default_parallelism=self._runner.parallelism)
+            else pack_ranges(planned, default_parallelism=parallelism)
         )
         points.reach("planned")
         answers = self._tasks(tasks, commits.LOAD)

@@ -26,6 +26,7 @@ from kbroker.spark.load.destination import discarding
 from kbroker.spark.load.directory import Directory
 from kbroker.spark.load.footers import REPLACES, checksum_of, loaded_ms, replaced_names
 from kbroker.spark.load.writer import FileOptions, RangeWriter
+from kbroker.spark.plan import TASK_BYTES_MAX, TASKS_PER_CORE, shares
 
 if TYPE_CHECKING:
     from kbroker.spark.direct import Answer, Runner
@@ -194,13 +195,25 @@ def compact(
         int(time.time() * 1000),
     )
     with discarding(destination, run):
-        answers = runner.run([[batch] for batch in batches], work, f"kbroker-load {load} compact")
+        answers = runner.run(
+            _tasks(batches, runner.parallelism), work, f"kbroker-load {load} compact"
+        )
     added = tuple(LoadedFile(**answer) for answer in answers)
     removed = tuple(one.path for batch in batches for one in batch)
     made = _write(destination, load, run, COMPACT, newest, added, removed)
     destination.publish(made)
     destination.ended(made)
     return made
+
+
+def _tasks(batches: list[list[LoadedFile]], parallelism: int) -> list[list[list[LoadedFile]]]:
+    """A few batches for each core, as many small ones would cost less than their tasks."""
+
+    def size(batch: list[LoadedFile]) -> int:
+        return sum(one.bytes for one in batch)
+
+    count = max(parallelism * TASKS_PER_CORE, sum(map(size, batches)) // TASK_BYTES_MAX)
+    return shares(sorted(batches, key=size, reverse=True), count)
 
 
 def _write(

@@ -165,11 +165,11 @@ def mirror_once(
         if log.end != last or topic_id != log.topic_id:
             goes_on = topic_id == log.topic_id and last < log.end
             wanted.append(OffsetRange(*key, last if goes_on else log.start, log.end))
+    if not any(one.count > 0 for one in wanted):
+        return 0
     ranges = plan_ranges(
         with_sizes(wanted, sizes), default_parallelism=runner.parallelism, by_partition=True
     )
-    if not ranges:
-        return 0
     begun = time.monotonic()
     answers = runner.run([[one] for one in ranges], work, f"kbroker-spark-mirror {work.name}")
     rows: dict[str, list[int]] = {}

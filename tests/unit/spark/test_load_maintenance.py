@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from doubles.load_source import MadeUp, expected, load, rows_in
 
-from kbroker.spark.direct import InlineRunner
+from kbroker.spark.direct import Answer, InlineRunner, T, Work
 from kbroker.spark.load.commits import (
     LOAD,
     Commit,
@@ -78,6 +79,32 @@ def test_compact_merges_each_hour_and_keeps_every_record(tmp_path: Path) -> None
     assert rows_in(tmp_path) == expected(SOURCE)
     assert list(verify(destination)) == []
     assert compact(destination, "test", InlineRunner(), file_bytes=1 << 30) is None
+
+
+class Counting(InlineRunner):
+    """Notes of how many batches each task is."""
+
+    def __init__(self) -> None:
+        self.tasks: list[int] = []
+
+    def run(self, tasks: Sequence[Sequence[T]], work: Work[T], label: str) -> list[Answer]:
+        self.tasks += map(len, tasks)
+        return super().run(tasks, work, label)
+
+
+def test_many_small_merges_share_a_few_tasks(tmp_path: Path) -> None:
+    """A task of Spark costs more than a merge of small files."""
+    source = MadeUp.of({"a": [40] * 20})
+    for records in (400, None):
+        load(source, Directory(tmp_path), records_max=records)
+    runner = Counting()
+
+    made = compact(Directory(tmp_path), "test", runner, file_bytes=1 << 30)
+
+    assert made is not None
+    assert sum(runner.tasks) == len(made.added) > 3
+    assert len(runner.tasks) == 3
+    assert rows_in(tmp_path) == expected(source)
 
 
 def test_rewind_into_a_compacted_file_begins_where_that_begins(tmp_path: Path) -> None:
