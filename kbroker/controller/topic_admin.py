@@ -26,6 +26,7 @@ from kbroker.controller.topics import (
 from kbroker.errors import ErrorCode, WireError
 from kbroker.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from kbroker.ipc.rpc import Pending, Rpc, run
+from kbroker.logcontext import RateLimit
 from kbroker.metastore.store import Store, StoreFailed
 from kbroker.uuids import new_uuid
 
@@ -66,6 +67,7 @@ class TopicAdmin:
         self._validate_config = validate_config
         self._is_cordoned = is_cordoned
         self._deletions: dict[str, list[Pending]] = {}
+        self._not_created = RateLimit()
 
     # -- creation ----------------------------------------------------------------------------
 
@@ -97,6 +99,8 @@ class TopicAdmin:
                 results.append(created_result(new))
             except WireError as error:
                 results.append(failure(request["name"], error))
+                if auto and error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                    self._say_not_created(request["name"], error)
         if validate_only:
             return results
         refused = self._write_topics(created)
@@ -113,6 +117,13 @@ class TopicAdmin:
                 late = {new.name for new, _ in created}
                 return [timed_out(r["name"]) if r["name"] in late else r for r in results]
         return [self._existing_result(r) if auto else r for r in results]
+
+    def _say_not_created(self, name: str, error: WireError) -> None:
+        """Clients that merely need a topic are told a code at most, and ask again in silence."""
+        count = self._not_created.due(name)
+        if count:
+            times = f" ({count} times)" if count > 1 else ""
+            log.warning("topic %s is not created%s: %s", name, times, error)
 
     def _automatic(self, name: str) -> dict[str, Any]:
         """The request for a topic that somebody merely mentioned, or that a coordinator needs."""

@@ -70,3 +70,21 @@ def test_internal_topics_need_no_automatic_creation(auto_create: str) -> None:
     with Broker(settings) as broker, WireClient((broker.host, broker.port)) as client:
         assert client.call(FindCoordinatorRequest(key="k"), 1).error_code == 0
         assert list(topics_of(client)) == [OFFSETS]
+
+
+def test_topic_that_is_not_created_by_itself_is_in_the_log_with_the_reason() -> None:
+    """Metadata has no text for it, and clients ask for a coordinator again in silence."""
+    settings = {**SETTINGS, "partition.table.slots": 2, "default.replication.factor": 3}
+    with Broker(settings) as broker, WireClient((broker.host, broker.port)) as client:
+        for _ in range(2):
+            answer = client.call(FindCoordinatorRequest(key="k"), 1)
+            assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+            asked = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="plain")])
+            (topic,) = client.call(asked, 9).topics
+            assert topic.error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+        said = [line for line in broker.log_text.splitlines() if "is not created" in line]
+
+    internal, plain = said  # once each, for clients ask many times a second
+    assert f"WARNING [controller-0] topic {OFFSETS} is not created" in internal
+    assert "partition.table.slots" in internal
+    assert "topic plain is not created" in plain and "Replication factor 3" in plain
