@@ -52,6 +52,8 @@ _INSTEAD = {
     "zookeeper.connect": "the broker keeps its metadata in its own data directory",
     "process.roles": "there is no KRaft here, the broker keeps its metadata in its own data "
     "directory",
+    "controller.quorum.voters": "there is no KRaft here",
+    "controller.quorum.bootstrap.servers": "there is no KRaft here",
     "controller.listener.names": "these listeners are not opened",
 }
 
