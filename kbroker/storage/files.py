@@ -118,9 +118,10 @@ def read_if_present(path: str) -> bytes | None:
 
 def remove_tree(path: str) -> None:
     """Remove a directory and what is in it, which is files only. Raises OSError."""
-    for name in os.listdir(path):
-        remove_if_present(os.path.join(path, name))
-    os.rmdir(path)
+    with suppress(FileNotFoundError):  # somebody else was faster
+        for name in os.listdir(path):
+            remove_if_present(os.path.join(path, name))
+        os.rmdir(path)
 
 
 def disk_bytes(path: str) -> tuple[int, int]:
