@@ -35,8 +35,8 @@ T = TypeVar("T")
 
 # BOUND: the driver's Python, its socket to the JVM and a block of the JVM hold so much.
 PREFETCH_BYTES_MAX = 1 << 20
-# BOUND: ranges are read one after the other; tasks read more of them sooner.
-PREFETCH_RANGES_MAX = 32
+# BOUND: ranges are read one after the other, a round trip each; a task costs several milliseconds.
+PREFETCH_RANGES_MAX = 256
 # What takes longer than this is for tasks, which are tried again and may run elsewhere.
 PREFETCH_DEADLINE_MS = 5_000
 
