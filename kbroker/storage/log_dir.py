@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from kbroker.storage.checkpoint import CorruptCheckpointError, OffsetCheckpoint, TopicPartition
 from kbroker.storage.damage import DamagedLogError
@@ -216,7 +216,7 @@ class LogDir:
         """
         known = self._recovery_points
         if key in self._dead or known is None or key in known or key in self._start_offsets:
-            self._drop_lines(key)
+            self._drop_lines([key])
         self._dead.discard(key)
         self._start_offsets.pop(key, None)
         if known is not None:
@@ -228,18 +228,22 @@ class LogDir:
         """Whether the partition was deleted since the start, and not made again."""
         return key in self._dead
 
-    def set_deleted_aside(self, key: TopicPartition) -> str:
-        """Rename a deleted partition's directory so that it means nothing; the new path.
+    def set_deleted_aside(self, keys: Collection[TopicPartition]) -> list[str]:
+        """Rename deleted partitions' directories so that they mean nothing; the new paths.
 
         Raises OSError.
         """
-        path = self.partition_path(key)
-        doomed = f"{path}.{os.urandom(16).hex()}{DELETE_DIR_SUFFIX}"
-        self._dead.add(key)
-        os.rename(path, doomed)
+        doomed = []
+        for key in keys:
+            self._dead.add(key)
+            doomed.append(self._doomed_path(key))
+            os.rename(self.partition_path(key), doomed[-1])
         sync_directory(self.path)
-        self._drop_lines(key)
+        self._drop_lines(keys)
         return doomed
+
+    def _doomed_path(self, key: TopicPartition) -> str:
+        return f"{self.partition_path(key)}.{os.urandom(16).hex()}{DELETE_DIR_SUFFIX}"
 
     # ---- moves from one log directory to another ----
 
@@ -269,9 +273,8 @@ class LogDir:
         ``forget`` is due then. Raises OSError.
         """
         self._dead.add(key)
-        path = self.partition_path(key)
-        doomed = f"{path}.{os.urandom(16).hex()}{DELETE_DIR_SUFFIX}"
-        os.rename(path, doomed)
+        doomed = self._doomed_path(key)
+        os.rename(self.partition_path(key), doomed)
         return doomed
 
     def forget(self, key: TopicPartition) -> None:
@@ -282,7 +285,7 @@ class LogDir:
         """
         sync_directory(self.path)
         if not self.holds(key):
-            self._drop_lines(key)
+            self._drop_lines([key])
 
     def has_moved_here(self, key: TopicPartition) -> bool:
         """Whether the partition's directory takes precedence over one in another log directory."""
@@ -292,10 +295,11 @@ class LogDir:
         """The one it was moved from is gone, durably. Raises OSError."""
         remove_if_present(os.path.join(self.partition_path(key), MOVED_MARKER))
 
-    def _drop_lines(self, key: TopicPartition) -> None:
+    def _drop_lines(self, keys: Collection[TopicPartition]) -> None:
+        """Each file is read and written as a whole, so many keys are dropped at once."""
         for name in (*CHECKPOINTS, CLEANER_CHECKPOINT):
             if name != CLEANER_CHECKPOINT or os.path.exists(self._checkpoint(name).path):
-                self._checkpoint(name).merge({}, [key])
+                self._checkpoint(name).merge({}, keys)
 
     # ---- quarantine ----
 

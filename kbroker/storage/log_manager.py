@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import mmap
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -199,27 +199,39 @@ class LogManager:
         if found is not None:
             found.configure(self._settings(topic_config))
 
-    def remove_partition(self, slot: int) -> None:
-        """The topic was deleted: free the slot and set the directory aside.
+    def remove_partitions(self, slots: Iterable[int]) -> None:
+        """Their topics were deleted: free the slots and set the directories aside.
 
-        It is removed after file.delete.delay.ms. The directory of a partition that is offline
+        These are removed after file.delete.delay.ms. The directory of a partition that is offline
         stays: nobody can tell what is still worth in it.
         """
-        found = self._logs.pop(slot, None)
-        if found is None and self._offline.pop(slot, None) is None:
+        gone: dict[str, list[PartitionLog]] = {}
+        for slot in slots:
+            found = self._logs.pop(slot, None)
+            if found is None and self._offline.pop(slot, None) is None:
+                continue
+            self.table.reset(slot, state=FREE)
+            if found is not None:
+                self.moves.cancel(slot)
+                gone.setdefault(found.log_dir, []).append(found)
+        for path, logs in gone.items():
+            for entry in logs:
+                try:
+                    entry.close()
+                except OSError as error:
+                    self.fail_log_dir(path, error)
+            self._set_deleted_aside(self.dir_at(path), logs)
+
+    def _set_deleted_aside(self, log_dir: LogDir, logs: list[PartitionLog]) -> None:
+        if log_dir.error is not None:
             return
-        self.table.reset(slot, state=FREE)
-        if found is None:
-            return
-        self.moves.cancel(slot)
-        log_dir = self.dir_at(found.log_dir)
         try:
-            found.close()
-            if log_dir.error is None:
-                doomed = log_dir.set_deleted_aside(found.key)
-                self.delete_later([doomed], found.settings.file_delete_delay_ms)
+            doomed = log_dir.set_deleted_aside([entry.key for entry in logs])
         except OSError as error:
             self.fail_log_dir(log_dir.path, error)
+            return
+        for path, entry in zip(doomed, logs, strict=True):
+            self.delete_later([path], entry.settings.file_delete_delay_ms)
 
     def describe(self) -> list[dict[str, Any]]:
         """This worker's part of DescribeLogDirs: one entry per directory, sizes in bytes."""

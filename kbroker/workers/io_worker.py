@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -187,13 +187,15 @@ class IoWorker(Worker):
         if "broker_config" in delta:
             self.take_settings()
             self.reconfigure_all()
+        deleted = []
         for old, new in changed.values():
             if old is None:
                 continue
             if new is None or new.topic_id != old.topic_id:
-                self.remove_topic(old)
+                deleted.append(old)
             elif new.config != old.config:
                 self.reconfigure_topic(new)
+        self.remove_topics(deleted)
         errors = await self.open_logs(changed)
         self.coordinators.on_image(changed)
         return {"errors": errors}
@@ -241,12 +243,17 @@ class IoWorker(Worker):
             return False
         return self.logs.log(topic.partitions[partition].slot) is None
 
-    def remove_topic(self, topic: TopicImage) -> None:
-        for partition, image in enumerate(topic.partitions):
-            if self.owns(topic, partition):
-                self.coordinators.close(image.slot)
-                self.engine.remove(image.slot)
-                self.logs.remove_partition(image.slot)
+    def remove_topics(self, topics: Iterable[TopicImage]) -> None:
+        slots = [
+            image.slot
+            for topic in topics
+            for partition, image in enumerate(topic.partitions)
+            if self.owns(topic, partition)
+        ]
+        for slot in slots:
+            self.coordinators.close(slot)
+            self.engine.remove(slot)
+        self.logs.remove_partitions(slots)
 
     def reconfigure(self, topic: TopicImage, slot: int) -> None:
         config = self.topic_config(topic)

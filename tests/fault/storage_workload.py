@@ -174,7 +174,7 @@ class Workload:
         if self.others:
             name = self.random.choice(sorted(self.others))
             self.mark(removing=f"{name}-0")
-            self.store.manager.remove_partition(self.others.pop(name))
+            self.store.manager.remove_partitions([self.others.pop(name)])
             self.mark(removed=f"{name}-0")
 
     def move(self) -> None:

@@ -8,6 +8,7 @@ import pytest
 from doubles.log_store import NOW_MS, TOPIC_ID, LogStore, append, batch, stored_values
 
 from kbroker._ext.partition_table import CLOSED, FREE
+from kbroker.storage import checkpoint as checkpoint_module
 from kbroker.storage import files, log_manager
 from kbroker.storage.log_dir import LogDir
 from kbroker.storage.log_lookup import offsets_before
@@ -80,7 +81,7 @@ def test_checkpoint_keeps_the_line_of_a_partition_that_another_worker_has_now(tm
     key, name = ("t", 0), "recovery-point-offset-checkpoint"
     first, second = LogDir(0, str(tmp_path)), LogDir(0, str(tmp_path))
     first.create(key, bytes(16))
-    first.set_deleted_aside(key)
+    first.set_deleted_aside([key])
     second.create(key, TOPIC_ID)
     second.write_checkpoint(name, {key: 7})
 
@@ -311,7 +312,7 @@ def test_removed_partition_is_set_aside_and_deleted_later(store):
     log = store.open(**{"file.delete.delay.ms": 1000})
     append(log, batch())
 
-    store.manager.remove_partition(0)
+    store.manager.remove_partitions([0])
 
     assert store.slot()["state"] == FREE
     assert store.manager.log(0) is None
@@ -322,12 +323,32 @@ def test_removed_partition_is_set_aside_and_deleted_later(store):
     assert not doomed.exists()
 
 
+def test_deleted_partitions_cost_one_write_of_each_checkpoint(store, monkeypatch):
+    """One for each partition held up the io worker of thousands until it was taken for stuck."""
+    for partition in range(10):
+        append(store.open("t", partition, slot=partition), batch())
+    store.manager.checkpoint()
+    assert "t 9 " in checkpoint(store, "replication-offset-checkpoint")
+    written = []
+    monkeypatch.setattr(
+        checkpoint_module,
+        "replace_file",
+        lambda path, data: written.append(path) or files.replace_file(path, data),
+    )
+
+    store.manager.remove_partitions(range(9))
+
+    assert written and len(written) == len(set(written)), written
+    lines = checkpoint(store, "replication-offset-checkpoint").splitlines()
+    assert [line.split()[:2] for line in lines[2:]] == [["t", "9"]]
+
+
 def test_recreated_partition_does_not_inherit_a_recovery_point(store):
     log = store.open()
     append(log, batch(5))
     log.flush()
     store.manager.checkpoint()
-    store.manager.remove_partition(0)
+    store.manager.remove_partitions([0])
     store.open(topic_id=bytes(16))
 
     log = store.restart(clean=False, topic_id=bytes(16))
@@ -337,7 +358,7 @@ def test_recreated_partition_does_not_inherit_a_recovery_point(store):
 
 def test_interrupted_deletion_is_finished_by_the_next_start(store):
     store.open()
-    store.manager.remove_partition(0)
+    store.manager.remove_partitions([0])
     store.stop(clean=True)
 
     store.start()

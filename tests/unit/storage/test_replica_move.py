@@ -277,7 +277,7 @@ def test_move_that_is_given_up_leaves_no_line_in_checkpoints(store):
     target = prepared(store, log)
     assert (line(target, LOG_START_CHECKPOINT), line(target, RECOVERY_POINT_CHECKPOINT)) == (1, 2)
 
-    store.manager.remove_partition(0)
+    store.manager.remove_partitions([0])
     turns(store)
 
     assert line(target, LOG_START_CHECKPOINT) is None
@@ -367,7 +367,7 @@ def test_removed_partition_takes_its_future_along(store):
     store.manager.moves.turn(1)
     assert names(target)
 
-    store.manager.remove_partition(0)
+    store.manager.remove_partitions([0])
     turns(store)
 
     assert names(target) == []
