@@ -1,5 +1,5 @@
 # Reads the partitions of one fetch: errors, offsets, and where their bytes lie.
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint64_t
 from libc.string cimport memset
 
 from kbroker._ext.fetch_aborted cimport AbortedList
@@ -40,6 +40,7 @@ cdef class PartitionReader:
     cdef int32_t result_count
     cdef int32_t result_capacity
     cdef AbortedList aborted          # of the results
+    cdef uint64_t starved_total       # evaluations that found no bytes because every place of `files` is in flight
     cdef int make_results(self, int32_t count) except -1
     cdef int64_t evaluate(self, FetchSession session, FetchTerms* terms, bint* failed) except -1
     cdef int drop_results(self) except -1

@@ -4,7 +4,7 @@ One slot read per partition; a system call only where there are bytes to find. T
 is used again for the next request.
 """
 
-from libc.stdint cimport uint32_t
+from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 
 from kbroker._ext.fetch_aborted cimport find_aborted
@@ -104,6 +104,7 @@ cdef class PartitionReader:
             int64_t left = terms.bytes_max
             int64_t total = 0
             int32_t number
+            uint64_t denied = self.files.denied_total
         self.aborted.count = 0
         session.resolve(self.registry)
         self.make_results(session.count)
@@ -136,6 +137,8 @@ cdef class PartitionReader:
                 answer.aborted_count = self.aborted.count - self.results[self.result_count].aborted_start
             self.result_count += 1
             number = entry.next
+        if total == 0 and self.files.denied_total != denied:
+            self.starved_total += 1
         if self.aborted.count > 0:  # the list may have moved while it grew
             for number in range(self.result_count):
                 self.results[number].answer.aborted = self.aborted.items + self.results[number].aborted_start

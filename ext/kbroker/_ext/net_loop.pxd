@@ -23,7 +23,7 @@ cdef class NetLoop(ConnectionLoop):
     # on_answer(io worker index, message): takes a MSG_ANSWER, a coordinator's part of an answer.
     cdef public object on_answer
     cdef int64_t _api_requests[96]
-    cdef uint64_t _denied_seen        # fetch.files.denied_total when files were freed last
+    cdef uint64_t _starved_seen       # fetch.reader.starved_total when files were freed last
 
     cdef int read_lane(self, Lane lane) except -1
     cdef int take_answers(self, int worker, const uint8_t* body, Py_ssize_t size) except -1

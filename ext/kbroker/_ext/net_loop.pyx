@@ -363,6 +363,7 @@ cdef class NetLoop(ConnectionLoop):
     cdef int finish_fetch(self, Request* request, FetchReply reply) except -1:
         cdef int copied = copy_small(request, reply)
         request.parked = False
+        request.started_ns = self.now_ms * 1000000
         if copied == 0:
             Py_INCREF(reply)
             request.fetch_reply = <void*>reply
@@ -460,14 +461,15 @@ cdef class NetLoop(ConnectionLoop):
     # -- scarce files ---
 
     def relieve(self, int64_t now_ms):
-        """Also free descriptors of segments when a fetch got none because all are in flight.
+        """Also free descriptors of segments when a fetch got no bytes because all are in flight.
 
         Connections are closed that have been sent an answer from files and have read nothing for RELIEF_AFTER_MS, those
-        that stopped reading first go first. If there is none, the one goes whose request is the oldest.
+        that stopped reading first go first. If there is none, the one goes whose answer has been on its way for longest,
+        and for as long at least.
         """
         ConnectionLoop.relieve(self, now_ms)
-        if self.fetch.files.denied_total != self._denied_seen:
-            self._denied_seen = self.fetch.files.denied_total
+        if self.fetch.reader.starved_total != self._starved_seen:
+            self._starved_seen = self.fetch.reader.starved_total
             self.relieve_files()
 
     cdef int relieve_files(self) except -1:
@@ -480,7 +482,7 @@ cdef class NetLoop(ConnectionLoop):
             count = (<FetchReply>c.first.fetch_reply).file_count()
             if count and 0 <= c.blocked_since_ms <= self.now_ms - RELIEF_AFTER_MS:
                 deaf.append((c.blocked_since_ms, c.fd, count))
-            elif count:
+            elif count and c.first.started_ns <= (self.now_ms - RELIEF_AFTER_MS) * 1000000:
                 slow.append((c.first.started_ns, c.fd, count))
         if not deaf and slow:
             deaf = [min(slow)]

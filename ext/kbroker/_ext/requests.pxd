@@ -43,7 +43,7 @@ cdef struct Request:
     int16_t api_key
     int16_t api_version
     int32_t correlation_id
-    int64_t started_ns
+    int64_t started_ns         # of a fetch whose answer is on its way: since when it is
     Block* block               # arena bytes this request refers to, or NULL
     # produce
     int32_t timeout_ms         # the client's

@@ -20,11 +20,15 @@ BATCHES, BATCH_BYTES = 15, 100_000
 LOG_BYTES = BATCHES * BATCH_BYTES
 
 
-def fetch(partition: int, offset: int) -> bytes:
-    wanted = FetchRequest.FetchPartition(
-        partition=partition, fetch_offset=offset, partition_max_bytes=LOG_BYTES
-    )
-    topic = FetchRequest.FetchTopic(topic="t", partitions=[wanted])
+def fetch(*wanted: tuple[int, int]) -> bytes:
+    """A Fetch of these partitions from these offsets."""
+    partitions = [
+        FetchRequest.FetchPartition(
+            partition=partition, fetch_offset=offset, partition_max_bytes=LOG_BYTES
+        )
+        for partition, offset in wanted
+    ]
+    topic = FetchRequest.FetchTopic(topic="t", partitions=partitions)
     request = FetchRequest(replica_id=-1, max_wait_ms=0, min_bytes=1, topics=[topic])
     head = header.encode_request_header(ApiKey.FETCH, 4, 1, "me")
     return framed(head + codec.encode(request, 4))
@@ -51,7 +55,7 @@ def harness(tmp_path: Path) -> Harness:
 
 
 def ask(harness: Harness, client, partition: int, offset: int) -> None:
-    client.send(fetch(partition, offset))
+    client.send(fetch((partition, offset)))
     harness.turn()
 
 
@@ -81,3 +85,20 @@ def test_client_that_reads_nothing_stays_while_nobody_needs_its_file(harness):
     ask(harness, deaf, 0, 0)
     ask(harness, deaf_too, 1, 0)
     assert relieve(harness, 30) == []
+
+
+def test_client_that_lacks_files_because_of_its_own_is_not_closed(harness):
+    """A reader of more partitions than there are descriptors gets the others next time."""
+    greedy, deaf = harness.connect(), harness.connect()
+    ask(harness, deaf, 0, BATCHES)
+    greedy.send(fetch((0, 0), (1, 0)))
+    harness.turn()
+    assert relieve(harness, 1) == []
+
+
+def test_client_whose_answer_has_just_begun_keeps_its_files(harness):
+    reads, reads_too, late = (harness.connect() for _ in range(3))
+    ask(harness, reads, 0, 0)
+    ask(harness, reads_too, 1, 0)
+    ask(harness, late, 0, BATCHES)
+    assert relieve(harness, 0.1) == []
