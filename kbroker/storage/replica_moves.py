@@ -186,12 +186,15 @@ class ReplicaMoves:
     # ---- paced ----
 
     def turn(self, now_ms: int) -> list[int]:
-        """Go on; the slots whose logs are in another directory now. now_ms: monotonic."""
+        """Go on; the slots whose logs are in another directory now. now_ms: monotonic.
+
+        One switch at the most: each blocks for syncs, and what else the loop serves waits for it.
+        """
         self._disk.collect()
         moved: list[int] = []
         for _ in range(len(self._order)):
             # A directory that fails ends all its moves.
-            if not self._order or self._is_copying or now_ms < self._free_at_ms:
+            if moved or not self._order or self._is_copying or now_ms < self._free_at_ms:
                 break
             slot = self._order[0]
             self._order.rotate(-1)

@@ -299,6 +299,24 @@ def test_lines_of_the_moved_log_are_there_when_it_is(store):
     assert (line(target, LOG_START_CHECKPOINT), line(target, RECOVERY_POINT_CHECKPOINT)) == (1, 2)
 
 
+def test_loop_has_a_turn_between_two_switches(store):
+    """Hundreds of small logs are ready for theirs at the same time."""
+    moves = store.manager.moves
+    for number in range(4):
+        store.manager.placement.prefer(("t", number), store.dirs[0])
+    logs = [store.open("t", number, slot=number) for number in range(4)]
+    moves.is_held = lambda slot: True
+    for log in logs:
+        assert moves.request(log.key, log.slot, store.dirs[1]) == ErrorCode.NONE
+    turns(store, 100)
+    assert all(moves.get(log.slot).is_prepared for log in logs)
+    moves.is_held = lambda slot: False
+
+    assert [len(turns(store, 1)) for _ in range(6)] == [1, 1, 1, 1, 0, 0]
+
+    assert {log.log_dir for log in logs} == {store.dirs[1]}
+
+
 # ---- answers ----
 
 
