@@ -12,6 +12,7 @@ import heapq
 import json
 import logging
 import types
+from collections import Counter
 from collections.abc import Callable, Coroutine, Generator
 from itertools import count
 from typing import Any
@@ -88,6 +89,8 @@ class Rpc:
         self._now_ms = now_ms
         self._ids = count(1)
         self._calls: dict[int, tuple[Address, int, Pending]] = {}
+        # How many of them each incarnation of a callee has. There may be thousands for a handful.
+        self._callees: Counter[tuple[Address, int]] = Counter()
         self._deadlines: list[tuple[int, int]] = []
         self._sleepers: list[tuple[int, int, Pending]] = []
         self._operations: dict[str, Callable[..., Any]] = {}
@@ -108,6 +111,7 @@ class Rpc:
             pending.resolve(error=unavailable(to))
             return pending
         self._calls[number] = (to, incarnation, pending)
+        self._callees[to, incarnation] += 1
         heapq.heappush(self._deadlines, (self._now_ms() + timeout_ms, number))
         return pending
 
@@ -121,7 +125,7 @@ class Rpc:
         """Take a MSG_CALL or MSG_REPLY."""
         document = json.loads(memoryview(message.data)[ENVELOPE.size :].tobytes())
         if message.kind == MSG_REPLY:
-            known = self._calls.pop(document["id"], None)
+            known = self._take(document["id"])
             if known is None:
                 return
             error = document.get("error")
@@ -172,21 +176,32 @@ class Rpc:
             heapq.heappop(self._sleepers)[2].resolve()
         while self._deadlines and self._deadlines[0][0] <= now_ms:
             _, number = heapq.heappop(self._deadlines)
-            known = self._calls.pop(number, None)
+            known = self._take(number)
             if known is not None:
                 text = f"{known[0].title} did not answer in time"
                 known[2].resolve(error=WireError(ErrorCode.REQUEST_TIMED_OUT, text))
-        if not self._calls:
-            return
-        gone = [
-            (number, to)
-            for number, (to, incarnation, _) in self._calls.items()
+        gone = {
+            (to, incarnation)
+            for to, incarnation in self._callees
             if self._processes.incarnation(to) != incarnation
-        ]
-        for number, to in gone:
-            known = self._calls.pop(number, None)
-            if known is not None:
-                known[2].resolve(error=unavailable(to))
+        }
+        if not gone:
+            return
+        for number, (to, incarnation, _) in list(self._calls.items()):
+            if (to, incarnation) in gone:
+                known = self._take(number)
+                if known is not None:
+                    known[2].resolve(error=unavailable(to))
+
+    def _take(self, number: int) -> tuple[Address, int, Pending] | None:
+        """A call that ends now; None when it has ended already."""
+        known = self._calls.pop(number, None)
+        if known is not None:
+            callee = known[:2]
+            self._callees[callee] -= 1
+            if not self._callees[callee]:
+                del self._callees[callee]
+        return known
 
     def next_deadline_ms(self) -> int | None:
         """When ``tick`` has something to do next."""

@@ -12,10 +12,14 @@ CALLEE = Address(ProcessKind.IO_WORKER, 0)
 
 
 class FakeProcesses:
+    """looks: how often somebody asked."""
+
     def __init__(self):
         self.now = 1
+        self.looks = 0
 
     def incarnation(self, address):
+        self.looks += 1
         return self.now
 
 
@@ -44,3 +48,19 @@ def test_call_of_a_process_that_restarts_ends_with_a_retriable_error(at_once):
         processes.now += 1
     rpc.tick(1)
     assert call.error.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def test_turn_looks_once_at_a_callee_however_many_calls_it_has():
+    """Else a request for thousands of partitions costs the square of them."""
+    processes = FakeProcesses()
+    rpc = Rpc(FakeMailbox(processes, restarts=False), processes, lambda: 0)
+    calls = [rpc.call(CALLEE, "delete_records", 60_000) for _ in range(1000)]
+    processes.looks = 0
+    rpc.tick(1)
+    assert processes.looks == 1
+    processes.now += 1
+    rpc.tick(1)
+    assert {call.error.code for call in calls} == {ErrorCode.COORDINATOR_NOT_AVAILABLE}
+    processes.looks = 0
+    rpc.tick(1)
+    assert processes.looks == 0
