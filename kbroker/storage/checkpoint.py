@@ -17,6 +17,8 @@ from kbroker.storage.files import read_if_present, replace_file
 TopicPartition = tuple[str, int]
 
 VERSION = 0
+# Of more keys than that, reading every line of a file costs less than looking for each.
+FEW_KEYS = 8
 
 
 class CorruptCheckpointError(ValueError):
@@ -113,6 +115,8 @@ class OffsetCheckpoint:
         Blocks on disk. ``skipped`` is looked at only once the file is locked. Raises OSError.
         """
         with _locked(self.directory):
+            if not values and self._has_none_of(removed):
+                return
             try:
                 entries = self.read() or {}
             except CorruptCheckpointError:
@@ -123,3 +127,16 @@ class OffsetCheckpoint:
                 entries.pop(key, None)
             if entries != before or not os.path.exists(self.path):
                 replace_file(self.path, format_checkpoint(entries))
+
+    def _has_none_of(self, keys: Collection[TopicPartition]) -> bool:
+        """Whether an intact file has no line of these; cheap, for one is asked for at a time.
+
+        False when it cannot be told without reading every line.
+        """
+        data = read_if_present(self.path)
+        if data is None or len(keys) > FEW_KEYS:
+            return False
+        lines = data.count(b"\n") - 2
+        return data.startswith(b"%d\n%d\n" % (VERSION, lines)) and not any(
+            f"\n{topic} {partition} ".encode() in data for topic, partition in keys
+        )

@@ -10,6 +10,7 @@ from doubles.log_store import NOW_MS, TOPIC_ID, LogStore, append, batch, stored_
 from kbroker._ext.partition_table import CLOSED, FREE
 from kbroker.storage import checkpoint as checkpoint_module
 from kbroker.storage import files, log_manager
+from kbroker.storage.checkpoint import OffsetCheckpoint, parse_checkpoint
 from kbroker.storage.log_dir import LogDir
 from kbroker.storage.log_lookup import offsets_before
 
@@ -341,6 +342,29 @@ def test_deleted_partitions_cost_one_write_of_each_checkpoint(store, monkeypatch
     assert written and len(written) == len(set(written)), written
     lines = checkpoint(store, "replication-offset-checkpoint").splitlines()
     assert [line.split()[:2] for line in lines[2:]] == [["t", "9"]]
+
+
+def test_recreated_partitions_do_not_read_every_line_of_the_others(store, monkeypatch):
+    """A topic of thousands of partitions, deleted and made again, cost the square of them."""
+    for partition in range(10):
+        append(store.open("t", partition, slot=partition), batch())
+    append(store.open("other", 0, slot=10), batch())
+    store.manager.checkpoint()
+    store.manager.remove_partitions(range(10))
+    assert checkpoint(store) == "0\n1\nother 0 0\n"
+    parsed = []
+    monkeypatch.setattr(
+        checkpoint_module,
+        "parse_checkpoint",
+        lambda data, path: parsed.append(path) or parse_checkpoint(data, path),
+    )
+
+    for partition in range(10):
+        store.open("t", partition, slot=partition)
+
+    assert parsed == []
+    OffsetCheckpoint(store.dirs[0], "recovery-point-offset-checkpoint").merge({}, [("other", 0)])
+    assert checkpoint(store) == "0\n0\n"
 
 
 def test_recreated_partition_does_not_inherit_a_recovery_point(store):
