@@ -46,9 +46,13 @@ async def handle_describe_configs(
 ) -> DescribeConfigsResponse:
     """Describe each resource by itself."""
     response = DescribeConfigsResponse()
+    alike: dict[Any, list[Any]] = {}
     for resource in request.resources:
         try:
-            entries = settings(ctx, resource)
+            kind = kind_of(ctx, resource)
+            if kind not in alike:
+                entries = settings(ctx, resource)
+                alike[kind] = [describe(ctx, request, entry) for entry in entries]
         except WireError as error:
             response.results.append(failed(resource, error))
             continue
@@ -57,10 +61,23 @@ async def handle_describe_configs(
                 error_message=None,
                 resource_type=resource.resource_type,
                 resource_name=resource.resource_name,
-                configs=[describe(ctx, request, entry) for entry in entries],
+                configs=alike[kind],
             )
         )
     return response
+
+
+def kind_of(ctx: RequestContext, resource: Any) -> Any:
+    """Resources of one kind have the same settings: thousands of topics are of few kinds."""
+    if resource.resource_type != TOPIC:
+        return resource.resource_type, resource.resource_name, keys_of(resource)
+    own = existing_topic(ctx, resource.resource_name).config
+    return TOPIC, tuple(sorted(own.items())), keys_of(resource)
+
+
+def keys_of(resource: Any) -> tuple[str, ...] | None:
+    keys = resource.configuration_keys
+    return None if keys is None else tuple(keys)
 
 
 def settings(ctx: RequestContext, resource: Any) -> list[ConfigEntry]:

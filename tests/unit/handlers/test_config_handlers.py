@@ -8,9 +8,11 @@ import pytest
 from doubles.network_process import NetworkProcess
 
 from kbroker.config.broker_keys import BROKER_KEYS
+from kbroker.config.describe import describe_topic
 from kbroker.config.group_config import GROUP_KEYS
 from kbroker.config.topic_keys import TOPIC_KEYS
 from kbroker.errors import ErrorCode, WireError
+from kbroker.handlers import describe_configs
 from kbroker.protocol.messages.alter_configs import AlterConfigsRequest
 from kbroker.protocol.messages.describe_configs import DescribeConfigsRequest
 from kbroker.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
@@ -65,6 +67,32 @@ class TestDescribeConfigs:
         if version >= 3:
             assert own.documentation is None
             assert own.config_type == 5
+
+    def test_describe_configs_looks_once_at_settings_that_topics_share(
+        self, process: NetworkProcess, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A request for thousands of topics held up all other clients of the process."""
+        for number in range(20):
+            config = {"retention.ms": str(number % 2)}
+            process.add_topic(f"t{number}", bytes([number]) * 16, [0], config=config)
+        looks = []
+        monkeypatch.setattr(
+            describe_configs,
+            "describe_topic",
+            lambda *args: looks.append(args) or describe_topic(*args),
+        )
+        resource = DescribeConfigsRequest.DescribeConfigsResource
+        resources = [
+            resource(resource_type=TOPIC, resource_name=name, configuration_keys=keys)
+            for keys in (["retention.ms"], ["segment.bytes"])
+            for name in [f"t{number}" for number in range(20)]
+        ]
+        results = process.ask(DescribeConfigsRequest(resources=resources), 1).results
+        assert len(looks) == 4
+        assert [[(c.name, c.value) for c in found.configs] for found in results] == [
+            *([("retention.ms", str(number % 2))] for number in range(20)),
+            *([("segment.bytes", "2000000")] for _ in range(20)),
+        ]
 
     @pytest.mark.parametrize("version", [1, 3, 4])
     def test_describe_configs_synonyms_and_documentation_when_asked(

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from doubles.network_process import NetworkProcess
 
+from kbroker.config.describe import describe_topic
 from kbroker.errors import ErrorCode, WireError
+from kbroker.handlers import create_topics
 from kbroker.ipc.process_table import CONTROLLER
 from kbroker.protocol.messages.create_partitions import CreatePartitionsRequest
 from kbroker.protocol.messages.create_topics import CreateTopicsRequest
@@ -59,6 +61,25 @@ class TestCreateTopics:
             ],
             **values,
         )
+
+    def test_create_topics_looks_once_at_settings_that_topics_share(
+        self, process: NetworkProcess, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A request for thousands of topics held up all other clients of the process."""
+        looks = []
+        monkeypatch.setattr(
+            create_topics,
+            "describe_topic",
+            lambda *args: looks.append(args) or describe_topic(*args),
+        )
+        names = [f"t{number}" for number in range(20)]
+        process.answers("create_topics", lambda to, **args: [result(name) for name in names])
+        request = self.request(*names)
+        request.topics[7].configs[0].value = "7"
+        topics = process.ask(request, 5).topics
+        assert len(looks) == 2
+        found = [{c.name: c.value for c in topic.configs}["retention.ms"] for topic in topics]
+        assert found == ["1000"] * 7 + ["7"] + ["1000"] * 12
 
     @pytest.mark.parametrize("version", range(8))
     def test_create_topics_is_told_to_the_controller_and_answered(
