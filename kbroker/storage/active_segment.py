@@ -129,12 +129,14 @@ class ActiveSegment:
 
         Nothing may be appended after it. in_place: no other process reads the indexes any more.
         """
-        if appender.max_timestamp >= 0:
-            self.times.append_entry(
-                appender.max_timestamp, appender.max_timestamp_offset, final=True
-            )
+        newest, newest_offset = appender.max_timestamp, appender.max_timestamp_offset
         self.offsets.seal(in_place=in_place)
-        self.times.seal(in_place=in_place)
+        if in_place:
+            self.times.seal_in_place(newest, newest_offset)
+        else:
+            if newest >= 0:
+                self.times.append_entry(newest, newest_offset, final=True)
+            self.times.seal()
         if self._preallocated:
             # Log files are read with pread and sendfile, never mapped, and nobody reads past the
             # published end.

@@ -76,15 +76,22 @@ def sync_file(path: str) -> None:
         os.close(fd)
 
 
-def replace_file(path: str, data: bytes, *, sync: bool = True) -> None:
+def replace_file(path: str, data: bytes, *, sync: bool = True, spare: str | None = None) -> None:
     """Write ``data`` to ``path`` so that a crash leaves the old file or the new one, never a
     mixture.
 
     sync: durable when this returns. Without it the caller syncs the file and directory later.
         Raises OSError; the old file is then still there.
+    spare: an empty file to use up, if it is there: making a new one can cost ten times as much.
     """
-    temporary = path + TEMPORARY_SUFFIX
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    temporary, fd = path + TEMPORARY_SUFFIX, -1
+    if spare is not None:
+        with suppress(FileNotFoundError):
+            # Not O_TRUNC, which has ext4 begin to write the file when it is closed.
+            fd = os.open(spare, os.O_WRONLY | os.O_CLOEXEC)
+            temporary = spare
+    if fd < 0:
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
     try:
         try:
             view = memoryview(data)

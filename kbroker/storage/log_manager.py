@@ -45,8 +45,6 @@ log = logging.getLogger(__name__)
 
 # BOUND: one tick spends about this long on retention and expiry before requests run again.
 SLICE_MS = 5
-# BOUND: logs closed at a time; each that was written to needs one more descriptor while it is.
-CLOSE_STEP = 512
 # In failed_flags: a sync has failed, of which the loop of the worker does not know yet; it does.
 FAILING, FAILED = 2, 1
 # Why a directory is offline that failed in another io worker, or in an earlier life of this one.
@@ -103,6 +101,8 @@ class LogManager:
         # Why a slot cannot be served: the directory failed, or the log is damaged.
         self._offline: dict[int, str] = {}
         self._flush_queue: deque[PartitionLog] = deque()
+        # Set by a clean stop, which syncs everything itself: flushes that wait need not run.
+        self._is_closing = False
         self._deletions = DelayedDeletions(self._background)
         self._sweep: deque[PartitionLog] = deque()
         self._sweep_by_time = False
@@ -120,9 +120,11 @@ class LogManager:
             if state.error is not None:
                 log.error("log directory %s is offline: %s", state.path, state.error)
             elif worker_index == 0:
-                # The first worker finishes the deletions of the last run.
+                # The first worker finishes the deletions of the last run. If it is only this worker
+                # that was started again, they may be others', whose delay is not over.
+                delay_ms = config["log.segment.delete.delay.ms"]
                 for path in scan_deleted(state.path):
-                    self.delete_later([path], 0)
+                    self.delete_later([path], delay_ms)
 
     # ---- partitions ----
 
@@ -343,10 +345,9 @@ class LogManager:
         clean: sync, write snapshots and checkpoints. Without it only descriptors are closed.
         """
         self.moves.close()
+        self._is_closing = clean
         self._background.close()
-        logs = list(self._logs.values())
-        for at in range(0, len(logs), CLOSE_STEP):
-            self._close_some(logs[at : at + CLOSE_STEP], clean)
+        self._close_logs(list(self._logs.values()), clean)
         if clean:
             for log_dir, failure in self._checkpoints.write_now():
                 log_dir.error = failure
@@ -356,7 +357,7 @@ class LogManager:
             log_dir.close()
         return clean and all(log_dir.error is None for log_dir in self._dirs)
 
-    def _close_some(self, logs: list[PartitionLog], clean: bool) -> None:
+    def _close_logs(self, logs: list[PartitionLog], clean: bool) -> None:
         jobs: dict[int, FlushJob] = {}
         for entry in logs if clean else ():
             try:
@@ -579,11 +580,16 @@ class LogManager:
 
     def _submit_flush(self, entry: PartitionLog) -> None:
         job = entry.begin_flush()
+        finished: list[FlushJob] = []
         log_dir = self.dir_at(entry.log_dir)
 
         def run() -> None:
+            if self._is_closing:
+                job.give_up()
+                return
             try:
                 job.run(log_dir.sync_everything)
+                finished.append(job)
             except OSError:
                 # Should this process die before its loop hears of it, the next one must know.
                 failed = self._failed_flags
@@ -591,7 +597,8 @@ class LogManager:
                 raise
 
         def on_done(_result: object, error: OSError | None) -> None:
-            self._on_flushed(entry, job, error)
+            if error is not None or finished:
+                self._on_flushed(entry, job, error)
 
         self._background.submit(run, on_done)
 

@@ -48,6 +48,7 @@ class PartitionLog:
     __slots__ = (
         "_active",
         "_clean_end",
+        "_has_spare",
         "_host",
         "_segments",
         "_table",
@@ -101,6 +102,8 @@ class PartitionLog:
         self.cuts = 0
         # How often segments were exchanged for cleaned ones.
         self.exchanges = 0
+        # Whether a flush has made a file for the snapshot of a clean stop.
+        self._has_spare = False
         self._host = host
         self._table = table
         self._segments = loaded.segments
@@ -331,15 +334,15 @@ class PartitionLog:
 
     # ---- flushing ----
 
-    def begin_flush(self, *, with_active: bool = True) -> FlushJob:
+    def begin_flush(self) -> FlushJob:
         """A job that syncs what is in the log; ``finish_flush`` when it has run. One at a time."""
         self.flush_running = True
         self.first_unflushed_ms = None
         job = self._unsynced.job(
-            self.log_end_offset,
-            self.appender.unflushed_messages,
-            self._active.fd if with_active else None,
+            self.log_end_offset, self.appender.unflushed_messages, self._active.fd
         )
+        if not self._has_spare:
+            job.spare_in = self.path
         return self._with_txn_index(job)
 
     def _with_txn_index(self, job: FlushJob) -> FlushJob:
@@ -351,6 +354,7 @@ class PartitionLog:
     def finish_flush(self, job: FlushJob) -> None:
         """The job has run without an error."""
         self.flush_running = False
+        self._has_spare |= job.spare_in == self.path
         self._unsynced.settle(job, job.end_offset)
         self._note_unsynced()
         self.appender.mark_flushed(job.end_offset, job.messages)
@@ -541,6 +545,7 @@ class PartitionLog:
         self._segments = segments
         self._active, self._txn_index, self.epochs = active, txn_index, epochs
         self._unsynced = Unsynced(path, log_dir)
+        self._has_spare = False
         active.take_over(self.appender)
         self.appender.mark_flushed(self.log_end_offset, self.appender.unflushed_messages)
         self.cuts += 1
@@ -632,10 +637,19 @@ class PartitionLog:
         if self.log_end_offset == self._clean_end:
             return None
         self._active.trim(self.appender, in_place=True)
-        snapshot = producer_snapshots.write_snapshot(self.path, self.appender.producers)
+        snapshot = producer_snapshots.write_snapshot(
+            self.path, self.appender.producers, uses_spare=self._has_spare
+        )
         self._unsynced.names_changed()
         is_synced = self.log_end_offset == self.recovery_point
-        job = self.begin_flush(with_active=not is_synced)
+        job = self._with_txn_index(
+            self._unsynced.job(
+                self.log_end_offset,
+                self.appender.unflushed_messages,
+                None if is_synced else self._active.fd,
+                lends=True,
+            )
+        )
         job.files += [
             self.active.path(suffix)
             for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)

@@ -1,15 +1,28 @@
-"""The ``.snapshot`` files of a partition: producer state as of the offset in the file's name."""
+"""The ``.snapshot`` files of a partition: producer state as of the offset in the file's name.
+
+A clean stop writes one for every log that has changed, and has two seconds for all of them. Making
+a file is most of that, so a spare one is made in the background when a log is first flushed.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
+from contextlib import suppress
 
 from kbroker._ext.producer_state import CorruptSnapshotError, ProducerState
 from kbroker.storage.files import is_full_disk, remove_if_present, replace_file
-from kbroker.storage.formats import SNAPSHOT_SUFFIX, base_offset_of, segment_name
+from kbroker.storage.formats import (
+    SNAPSHOT_SUFFIX,
+    TEMPORARY_SUFFIX,
+    base_offset_of,
+    segment_name,
+)
 
 log = logging.getLogger(__name__)
+
+# Empty until a stop gives it a snapshot's name; a start after any other end removes it.
+SPARE = "spare" + SNAPSHOT_SUFFIX + TEMPORARY_SUFFIX
 
 
 def snapshot_path(directory: str, offset: int) -> str:
@@ -46,13 +59,25 @@ def load_newest(directory: str, offset_max: int, log_start_offset: int) -> Produ
     return ProducerState(log_start_offset)
 
 
-def write_snapshot(directory: str, producers: ProducerState, *, sync: bool = False) -> str | None:
+def make_spare(directory: str) -> None:
+    """Make the file that ``write_snapshot`` may use up. Without one it makes its own."""
+    with suppress(OSError):
+        path = os.path.join(directory, SPARE)
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644))
+
+
+def write_snapshot(
+    directory: str, producers: ProducerState, *, sync: bool = False, uses_spare: bool = False
+) -> str | None:
     """Write the state as of its end offset; the path, or None when the disk is full. Raises
     OSError.
+
+    uses_spare: ``make_spare`` has run, and is not running.
     """
     path = snapshot_path(directory, producers.end_offset)
     try:
-        replace_file(path, producers.to_snapshot(), sync=sync)
+        spare = os.path.join(directory, SPARE) if uses_spare else None
+        replace_file(path, producers.to_snapshot(), sync=sync, spare=spare)
     except OSError as error:
         if not is_full_disk(error):
             raise

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from kbroker.storage.files import FILES_SYNCED_SINGLY, sync_directory, sync_file
 from kbroker.storage.formats import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
-from kbroker.storage.producer_snapshots import snapshot_path
+from kbroker.storage.producer_snapshots import make_spare, snapshot_path
 from kbroker.storage.segment import Segment
 
 
@@ -17,13 +17,26 @@ class FlushJob:
     thread.
     """
 
-    __slots__ = ("directories", "end_offset", "fds", "files", "messages", "names_version")
+    __slots__ = (
+        "directories",
+        "end_offset",
+        "fds",
+        "files",
+        "lent_fds",
+        "messages",
+        "names_version",
+        "spare_in",
+    )
 
     def __init__(self, end_offset: int, messages: int, names_version: int = 0) -> None:
         self.end_offset = end_offset
         self.messages = messages
         self.names_version = names_version
+        # Closed when the job is done; those lent to it are their owner's to close.
         self.fds: list[int] = []
+        self.lent_fds: list[int] = []
+        # The partition's directory when a spare file is wanted there (``producer_snapshots``).
+        self.spare_in: str | None = None
         self.files: list[str] = []
         self.directories: list[str] = []
 
@@ -36,6 +49,7 @@ class FlushJob:
         self.directories = []
         if tells_failures:
             self._close()
+            self.lent_fds = []
 
     def run(self, sync_everything: Callable[[], bool] | None = None) -> None:
         """Sync. Raises OSError, after which nothing there may be synced again.
@@ -46,7 +60,7 @@ class FlushJob:
         try:
             if sync_everything is not None and len(self.files) > FILES_SYNCED_SINGLY:
                 self.file_system_synced(tells_failures=sync_everything())
-            for fd in self.fds:
+            for fd in (*self.lent_fds, *self.fds):
                 os.fdatasync(fd)
             for path in self.files:
                 sync_file(path)
@@ -54,8 +68,14 @@ class FlushJob:
                 # The partition may have been deleted since, its directory renamed.
                 with suppress(FileNotFoundError):
                     sync_directory(directory)
+            if self.spare_in is not None:
+                make_spare(self.spare_in)
         finally:
             self._close()
+
+    def give_up(self) -> None:
+        """Instead of ``run``: somebody else syncs what is in it."""
+        self._close()
 
     def _close(self) -> None:
         for fd in self.fds:
@@ -100,15 +120,24 @@ class Unsynced:
             os.close(entry[0])
             self._sealed.remove(entry)
 
-    def job(self, end_offset: int, messages: int, active_fd: int | None = None) -> FlushJob:
-        """A job for everything here, and for the active segment."""
+    def job(
+        self, end_offset: int, messages: int, active_fd: int | None = None, *, lends: bool = False
+    ) -> FlushJob:
+        """A job for everything here, and for the active segment.
+
+        lends: nothing is closed before the job has run, nor synced after it.
+        """
         job = FlushJob(end_offset, messages, self._names_version)
         # The originals may be closed while the job runs. Not duplicates, which share the open file:
         # the kernel reports a failed write-back once to each, and if the job is told of it, a sync
         # of the writer's that comes later must be told, too.
-        job.fds = [_opened_anew(fd) for fd, _ in self._sealed]
+        fds = [fd for fd, _ in self._sealed]
         if active_fd is not None:
-            job.fds.append(_opened_anew(active_fd))
+            fds.append(active_fd)
+        if lends:
+            job.lent_fds = fds
+        else:
+            job.fds = [_opened_anew(fd) for fd in fds]
         for _, segment in self._sealed:
             job.files += [
                 segment.path(suffix)

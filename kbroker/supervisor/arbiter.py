@@ -5,7 +5,8 @@ enqueue. Processes and time are reached through ``System``, so the decisions are
 either.
 
 Shutdown follows ``STOP_ORDER``: whoever depends on a process stops before it, and the exporter is
-last. Each step has its share of the budget; what has not left by then is killed.
+last. Each step has its share of the budget; what has not left by then is killed. Io workers, whose
+end decides on the clean-shutdown marker, may use part of the time that is kept for the killed.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ log = logging.getLogger(__name__)
 
 STOP_RESERVE_S = 0.1  # kept for each step that follows
 KILL_WAIT_S = 0.5
+# Of it, io workers may use so much for their logs: killed in a sync, they do not end before it.
+LOGS_GRACE_S = 0.3
 STOP_ORDER = (
     ProcessKind.ACCEPTOR,
     ProcessKind.NETWORK,
@@ -240,13 +243,16 @@ class Arbiter:
                 continue
             step_started_at = self._system.now()
             steps_left = len(STOP_ORDER) - 1 - position
-            self._stop_group(group, deadline - STOP_RESERVE_S * steps_left)
+            # Whatever the steps before took, each has its reserve.
+            due = max(deadline - STOP_RESERVE_S * steps_left, step_started_at + STOP_RESERVE_S)
+            self._stop_group(group, due, LOGS_GRACE_S if kind is ProcessKind.IO_WORKER else 0.0)
             elapsed_ms = (self._system.now() - step_started_at) * 1000
             log.debug("stopped %d %s in %d ms", len(group), kind.name.lower(), elapsed_ms)
         elapsed_ms = (self._system.now() - started_at) * 1000
         log.info("all processes have stopped after %d ms", elapsed_ms)
 
-    def _stop_group(self, group: list[Child], deadline: float) -> None:
+    def _stop_group(self, group: list[Child], deadline: float, grace_s: float) -> None:
+        deadline += grace_s
         for child in group:
             self._system.kill(child.pid, signal.SIGTERM)
         while any(child.pid for child in group):
@@ -261,8 +267,8 @@ class Arbiter:
                 self._system.kill(child.pid, signal.SIGKILL)
         # A process in an uninterruptible system call dies when that returns; its locks are held
         # until then.
-        killed_at = self._system.now()
-        while any(child.pid for child in group) and self._system.now() < killed_at + KILL_WAIT_S:
+        give_up_at = self._system.now() + KILL_WAIT_S - grace_s
+        while any(child.pid for child in group) and self._system.now() < give_up_at:
             self._system.wait_signals(0.05)
             self.reap()
 

@@ -52,6 +52,7 @@ BROKER_DEFAULTS: dict[str, Any] = {
     "log.flush.offset.checkpoint.interval.ms": 60_000,
     "log.flush.start.offset.checkpoint.interval.ms": 60_000,
     "log.initial.task.delay.ms": 30_000,
+    "log.segment.delete.delay.ms": 60_000,
     "producer.id.expiration.check.interval.ms": 600_000,
     "replica.high.watermark.checkpoint.interval.ms": 5_000,
     "log.retention.check.interval.ms": 300_000,

@@ -367,6 +367,28 @@ cdef class TimeIndex(MappedIndex):
             raise ValueError(f"{self.path}: offset {offset} does not fit")
         return self.maybe_append(timestamp, offset, final)
 
+    def seal_in_place(self, int64_t timestamp, int64_t offset) -> None:
+        """The last entry of a clean stop, if it says something new, then ``seal``; nobody else has the file mapped."""
+        cdef int fd
+        cdef uint8_t[TIME_ENTRY] entry
+        if self.data != NULL:
+            if timestamp > self.last_timestamp:
+                self.append_entry(timestamp, offset, True)
+        elif timestamp > self.last_timestamp:
+            # An empty file: to map a step of it for one entry and cut that again is slower.
+            store_i64(entry, timestamp)
+            store_i32(entry + 8, <int32_t>(offset - self.base_offset))
+            fd = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                if os.write(fd, PyBytes_FromStringAndSize(<char*>entry, TIME_ENTRY)) != TIME_ENTRY:
+                    os.ftruncate(fd, 0)
+            except OSError as error:
+                if error.errno != ENOSPC and error.errno != EDQUOT:
+                    raise
+            finally:
+                os.close(fd)
+        self.seal(in_place=True)
+
     @property
     def last_entry(self) -> tuple[int, int]:
         """(timestamp, offset) of the last entry, (-1, base_offset) when empty."""

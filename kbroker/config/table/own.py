@@ -39,7 +39,8 @@ KBROKER_S_OWN = (
         doc="Longest such pause."),
     Key("shutdown.timeout.ms", INT, 1500, LOW, low=1,
         doc="How long the processes have for a clean stop before they are killed. A third of it is "
-            "for answers to what producers have sent."),
+            "for answers to what producers have sent. Io workers that still sync logs have 300 ms "
+            "more."),
 )
 
 SECTIONS = (

@@ -10,6 +10,7 @@ from doubles.log_store import NOW_MS, TOPIC_ID, LogStore, append, batch, stored_
 from kbroker._ext.partition_table import CLOSED, FREE
 from kbroker.storage import checkpoint as checkpoint_module
 from kbroker.storage import files, log_manager
+from kbroker.storage.background import BackgroundDisk
 from kbroker.storage.checkpoint import OffsetCheckpoint, parse_checkpoint
 from kbroker.storage.log_dir import LogDir
 from kbroker.storage.log_lookup import offsets_before
@@ -380,12 +381,17 @@ def test_recreated_partition_does_not_inherit_a_recovery_point(store):
     assert log.log_end_offset == 0
 
 
-def test_interrupted_deletion_is_finished_by_the_next_start(store):
+def test_interrupted_deletion_is_finished_by_the_next_start_after_the_delay(store):
+    """If only io worker 0 was started again, another worker's readers may be at the files."""
     store.open()
     store.manager.remove_partitions([0])
     store.stop(clean=True)
 
     store.start()
+    store.clock.advance(59_999)
+    store.manager.tick()
+    assert list(Path(store.dirs[0]).glob("*-delete"))
+    store.clock.advance(1)
     store.manager.tick()
 
     assert not list(Path(store.dirs[0]).glob("*-delete"))
@@ -654,6 +660,85 @@ def test_stop_of_many_logs_syncs_the_file_system_and_no_single_file(many, monkey
     assert calls == []
     assert "t 19 1\n" in checkpoint(many)
     assert not [p for p in many.path("", partition=3).iterdir() if p.stat().st_size > 4000]
+
+
+def test_stop_of_any_number_of_logs_syncs_the_file_system_once(tmp_path, monkeypatch):
+    store = LogStore(tmp_path, slots=600)
+    for number in range(600):
+        append(store.open("t", number, slot=number), batch())
+    syncs = []
+    monkeypatch.setattr(LogDir, "sync_everything", lambda self: not syncs.append(self.path))
+
+    assert store.manager.close(clean=True)
+
+    assert syncs == store.dirs
+
+
+def test_stop_makes_no_file_in_logs_that_were_flushed(many, monkeypatch):
+    for log in many.manager.logs():
+        log.flush()
+    made = []
+    real = os.open
+
+    def note(path, flags, *mode):
+        if flags & os.O_CREAT and "/t-" in path:
+            made.append(path)
+        return real(path, flags, *mode)
+
+    monkeypatch.setattr(os, "open", note)
+
+    assert many.manager.close(clean=True)
+
+    assert made == []
+    for number in range(20):
+        names = {path.name for path in many.path(partition=number).iterdir()}
+        assert f"{1:020d}.snapshot" in names and not [n for n in names if n.endswith(".tmp")]
+    many.start(clean=True)
+    assert stored_values(many.open("t", 3, slot=3)) == [(0, b"v" * 10)]
+
+
+def test_file_kept_for_a_stop_is_removed_by_a_start_after_a_kill(store):
+    log = store.open()
+    append(log, batch())
+    log.flush()
+    assert list(store.path().glob("*.tmp"))
+
+    store.restart(clean=False)
+
+    assert not list(store.path().glob("*.tmp"))
+
+
+class Backlog(BackgroundDisk):
+    """Runs its jobs when it is closed, as a slow disk does."""
+
+    def __init__(self):
+        super().__init__()
+        self.waiting = []
+
+    def submit(self, job, on_done):
+        self.waiting.append((job, on_done))
+
+    def close(self):
+        for job, on_done in self.waiting:
+            on_done(job(), None)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_clean_stop_does_not_wait_for_flushes_that_it_does_itself(tmp_path, monkeypatch, clean):
+    monkeypatch.setattr(LogStore, "make_background", lambda self: Backlog())
+    store = LogStore(tmp_path, slots=20)
+    for number in range(20):
+        append(store.open("t", number, slot=number), batch())
+    for log in store.manager.logs():
+        store.manager.on_sealed(log)
+    monkeypatch.setattr(LogDir, "sync_everything", lambda self: True)
+    calls = count_calls(monkeypatch, "fdatasync")
+
+    assert store.manager.close(clean=clean) == clean
+
+    assert len(calls) == (0 if clean else 20)
+    if clean:
+        assert "t 19 1\n" in checkpoint(store)
 
 
 def test_stop_asks_each_file_where_the_kernel_does_not_tell_of_failures(many, monkeypatch):

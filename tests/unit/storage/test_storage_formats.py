@@ -172,6 +172,27 @@ def test_time_index_golden_bytes_leave_out_what_is_not_newer(tmp_path):
     assert path.read_bytes() == bytes.fromhex("010203040506070800000003 010203040506070900010203")
 
 
+@pytest.mark.parametrize("entries", [[], [(100, 5)], [(100, 5), (200, 9)]])
+def test_time_index_of_a_clean_stop_ends_with_the_newest_record(tmp_path, entries):
+    path = tmp_path / "t"
+    index = TimeIndex(path, BASE, 8192)
+    for timestamp, offset in entries:
+        index.append_entry(timestamp, BASE + offset)
+
+    index.seal_in_place(200, BASE + 9)
+
+    expected = [entry for entry in entries if entry[0] < 200] + [(200, 9)]
+    assert path.read_bytes() == b"".join(struct.pack(">qi", *entry) for entry in expected)
+
+
+def test_time_index_of_a_log_without_timestamps_stays_empty(tmp_path):
+    index = TimeIndex(tmp_path / "t", BASE, 8192)
+
+    index.seal_in_place(-1, BASE)
+
+    assert (tmp_path / "t").read_bytes() == b""
+
+
 def test_time_index_keeps_its_last_place_for_the_seal(tmp_path):
     index = TimeIndex(tmp_path / "t", BASE, 36)
     assert index.append_entry(1, BASE) == APPENDED
