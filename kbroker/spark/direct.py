@@ -8,6 +8,7 @@ does the same in the calling process.
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import os
@@ -124,19 +125,17 @@ class LateRunner:
 
     def __init__(self, start: Callable[[], SparkSession]) -> None:
         self._start = start
-        self._runner: SparkRunner | None = None
+
+    @functools.cached_property
+    def _runner(self) -> SparkRunner:
+        return SparkRunner(self._start())
 
     @property
     def parallelism(self) -> int:
-        return self._started().parallelism
+        return self._runner.parallelism
 
     def run(self, tasks: Sequence[Sequence[T]], work: Work[T], label: str) -> list[Answer]:
-        return self._started().run(tasks, work, label) if tasks else []
-
-    def _started(self) -> SparkRunner:
-        if self._runner is None:
-            self._runner = SparkRunner(self._start())
-        return self._runner
+        return self._runner.run(tasks, work, label) if tasks else []
 
 
 def _reason(err: Exception) -> str:

@@ -158,7 +158,7 @@ def pack_ranges(
 
 
 def shares(items: Sequence[T], count: int) -> list[list[T]]:
-    """At most ``count`` lists of every so-manieth item; none is empty."""
+    """The items dealt out in turn to ``count`` lists, or to fewer: none is empty."""
     return [list(items[first::count]) for first in range(min(count, len(items)))]
 
 
