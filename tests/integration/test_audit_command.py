@@ -60,8 +60,15 @@ def audit(broker: Broker, topic: str, *more: str) -> int:
     return main([*where, *sides, *more])
 
 
+def lines_and_errors(
+    capsys: pytest.CaptureFixture[str],
+) -> tuple[list[dict], str]:  # type: ignore[type-arg]
+    said = capsys.readouterr()
+    return [json.loads(line) for line in said.out.splitlines() if line[0] == "{"], said.err
+
+
 def lines(capsys: pytest.CaptureFixture[str]) -> list[dict]:  # type: ignore[type-arg]
-    return [json.loads(line) for line in capsys.readouterr().out.splitlines() if line[0] == "{"]
+    return lines_and_errors(capsys)[0]
 
 
 def test_complete_topic_is_complete_in_every_tier_and_repeats_count_once(
@@ -308,7 +315,44 @@ def test_smaller_buckets_of_applications_lie_within_those_of_the_audit(
         ("complete", 6 * IN_BUCKET),
         ("complete", COUNT - 6 * IN_BUCKET),
     ]
-    assert "say --bucket-minutes 10" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "the tier producer has told of nothing but buckets that do not lie within those" in said
+    assert "say --bucket-minutes 10" in said
+
+
+def test_buckets_that_do_not_fit_are_left_out_and_told(
+    audited: tuple[Broker, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One message kept everybody from a report."""
+    broker, topic = audited
+    messages = counted(topic, {})
+    other = json.loads(messages[0]) | {"guid": "another"}
+    shifted = {"bucket_start": FIRST_MS + 1, "bucket_end": FIRST_MS + 600_001}
+    hours = {"bucket_start": 0, "bucket_end": 3_600_000}
+    tell(broker, f"{topic}-audit", [*messages, json.dumps(other | shifted).encode()])
+
+    first = audit(broker, topic, "--recount")
+    found, said = lines_and_errors(capsys)
+    by_hours = [json.dumps(other | hours | {"guid": f"{n}", "tier": "shop"}) for n in range(2)]
+    tell(broker, f"{topic}-audit", [one.encode() for one in by_hours])
+    second = audit(broker, topic, "--recount")
+    again, told = lines_and_errors(capsys)
+
+    assert first == second == 0
+    for report in (found, again):
+        assert len(report) == COUNT // IN_BUCKET
+        assert {(one["tier"], one["count"], one["reference"], one["state"]) for one in report} == {
+            ("broker", IN_BUCKET, "producer", "complete")
+        }
+    left_out = f"of {topic}-audit left out: buckets that do not lie within those of 10 minutes"
+    assert said == (
+        f"kbroker-audit: 1 message {left_out}, such as those of 10 minutes from the tier producer "
+        f"for {topic}\n"
+    )
+    assert told == (
+        f"kbroker-audit: 3 messages {left_out}, such as those of 60 minutes from the tier shop "
+        f"for {topic}; say --bucket-minutes 60 to count by those\n"
+    )
 
 
 def test_audit_without_a_reference_says_what_there_is(

@@ -7,6 +7,7 @@ import argparse
 import json
 import sys
 import time
+from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -15,6 +16,7 @@ from kbroker import __version__
 from kbroker.client.errors import ClientError
 from kbroker.spark.audit import counts as gather
 from kbroker.spark.audit.counter import AUDIT_TOPIC
+from kbroker.spark.audit.counts import Misfit, Told
 from kbroker.spark.audit.report import Count, Line, compared
 from kbroker.spark.direct import Runner, SparkMissing, TaskError, runner_of
 from kbroker.spark.load.arguments import (
@@ -241,13 +243,11 @@ def _gathered(
         messages = BrokerSource(
             source.bootstrap, source.settings, pattern=_exactly(given.audit_topic)
         )
-        told, bad = gather.told(messages, topics, runner, bucket_ms, given.from_ms)
-        found += told
-        for one in sorted(told, key=lambda each: each.tier):
+        told = gather.told(messages, topics, runner, bucket_ms, given.from_ms)
+        found += told.counts
+        for one in sorted(told.counts, key=lambda each: each.tier):
             tiers.setdefault(one.tier, set()).add(one.topic)
-        if bad:
-            left_out = f"{counted(bad, 'message')} of {given.audit_topic} left out"
-            print(f"kbroker-audit: {left_out}: no counts of records", file=sys.stderr)
+        _tell_left_out(given, told, bucket_ms)
     for place in given.load:
         found += _loaded(given, place, runner, bucket_ms)
         tiers.setdefault(gather.LOAD_TIER, set()).update(topics)
@@ -261,6 +261,41 @@ def _gathered(
         )
         tiers.setdefault(tier, set()).update(topics)
     return found, tiers
+
+
+def _tell_left_out(given: argparse.Namespace, told: Told, bucket_ms: int) -> None:
+    """What of the audit topic is in no count. Raises LoadError."""
+    if told.bad:
+        left_out = f"{counted(told.bad, 'message')} of {given.audit_topic} left out"
+        print(f"kbroker-audit: {left_out}: no counts of records", file=sys.stderr)
+    _require_reference(given, told, bucket_ms)
+    if told.misfits:
+        left_out = f"{counted(len(told.misfits), 'message')} of {given.audit_topic} left out"
+        print(f"kbroker-audit: {left_out}: {_misfitting(told.misfits, bucket_ms)}", file=sys.stderr)
+
+
+def _misfitting(misfits: Iterable[Misfit], bucket_ms: int) -> str:
+    """What is wrong with them, and what counts the most of them."""
+    kinds = Counter((one.tier, one.topic, one.size_ms, one.is_aligned) for one in misfits)
+    ((tier, topic, size_ms, is_aligned), _) = kinds.most_common(1)[0]
+    minutes = f"{size_ms / 60_000:g}"
+    instead = f"; say --bucket-minutes {minutes} to count by those" if is_aligned else ""
+    return (
+        f"buckets that do not lie within those of {bucket_ms / 60_000:g} minutes, such as those of "
+        f"{minutes} minutes from the tier {tier} for {topic}{instead}"
+    )
+
+
+def _require_reference(given: argparse.Namespace, told: Told, bucket_ms: int) -> None:
+    """Raises LoadError where no message of the reference fits: it is the report that does not fit
+    then, and another reference would hide what is missing."""
+    reference = given.reference or PRODUCER_TIER
+    uncounted = [one for one in told.misfits if one.tier == reference]
+    if uncounted and not any(one.tier == reference for one in told.counts):
+        raise LoadError(
+            f"the tier {reference} has told of nothing but {_misfitting(uncounted, bucket_ms)}; or "
+            "name another tier with --reference"
+        )
 
 
 def _exactly(name: str) -> str:

@@ -9,11 +9,11 @@ import json
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kbroker.spark.audit.counter import BUCKET_MS_MAX
 from kbroker.spark.audit.report import Count
-from kbroker.spark.load.commits import RECOVER, RELOAD, LoadedFile, LoadError
+from kbroker.spark.load.commits import RECOVER, RELOAD, LoadedFile
 from kbroker.spark.load.directory import Directory
 from kbroker.spark.load.log import CommitLog
 from kbroker.spark.load.positions import Bounds, TopicPartition
@@ -164,17 +164,43 @@ def _message(value: bytes | None) -> Answer:
     return {**names, "bucket": start, "end": end, "count": count, "time": told_ms}
 
 
+class Misfit(NamedTuple):
+    """A message whose bucket, ``[start_ms, end_ms)``, does not lie within one of the report's."""
+
+    tier: str
+    topic: str
+    start_ms: int
+    end_ms: int
+
+    @property
+    def size_ms(self) -> int:
+        return self.end_ms - self.start_ms
+
+    @property
+    def is_aligned(self) -> bool:
+        """Whether buckets of its own size have it."""
+        return self.start_ms % self.size_ms == 0
+
+
+class Told(NamedTuple):
+    """bad: how many messages could not be understood. misfits: those that could be, and are not
+    among the counts either."""
+
+    counts: list[Count]
+    bad: int
+    misfits: list[Misfit]
+
+
 def told(
     source: BrokerSource,
     topics: Container[str],
     runner: Runner,
     bucket_ms: int,
     from_ms: int | None,
-) -> tuple[list[Count], int]:
+) -> Told:
     """Counts of ``topics`` in the audit topic, each message once whatever its producer has
-    repeated; and how many messages could not be understood.
+    repeated.
 
-    Raises LoadError for counts of buckets that do not lie within one of ``bucket_ms``.
     BOUND: the driver holds a line for each message since ``from_ms``.
     """
     bounds = source.bounds()
@@ -185,24 +211,27 @@ def told(
     )
     tasks = pack_ranges(ranges, default_parallelism=runner.parallelism)
     answers = runner.run(tasks, MessagesWork(source), "kbroker-audit messages")
-    once = {one["guid"]: one for one in answers if one.get("topic") in topics}
+    once: dict[str, Answer] = {}
+    misfits: dict[str, Misfit] = {}
+    for one in answers:
+        if one.get("topic") not in topics:
+            continue
+        if one["end"] <= (one["bucket"] // bucket_ms + 1) * bucket_ms:
+            once[one["guid"]] = one
+        else:
+            misfits[one["guid"]] = Misfit(one["tier"], one["topic"], one["bucket"], one["end"])
+    # Applications may count by smaller buckets: theirs are parts of the report's.
     counts = [
-        Count(one["topic"], _within(one, bucket_ms), one["tier"], one["count"], one["time"])
+        Count(
+            one["topic"],
+            _bucket_of(one["bucket"], bucket_ms),
+            one["tier"],
+            one["count"],
+            one["time"],
+        )
         for one in once.values()
     ]
-    return counts, sum(one.get("bad", 0) for one in answers)
-
-
-def _within(message: Answer, bucket_ms: int) -> int:
-    """The bucket that the message's own one lies in: applications may count by smaller ones."""
-    start, end = message["bucket"], message["end"]
-    if end > (start // bucket_ms + 1) * bucket_ms:
-        raise LoadError(
-            f"the tier {message['tier']} counts {message['topic']} by buckets of "
-            f"{(end - start) / 60_000:g} minutes, which do not lie within those of "
-            f"{bucket_ms / 60_000:g}: say --bucket-minutes {(end - start) / 60_000:g}"
-        )
-    return _bucket_of(start, bucket_ms)
+    return Told(counts, sum(one.get("bad", 0) for one in answers), list(misfits.values()))
 
 
 # -- loads

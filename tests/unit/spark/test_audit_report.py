@@ -8,7 +8,7 @@ import pytest
 from doubles.load_source import MadeUp
 
 from kbroker.spark.audit.counter import BUCKET_MS_MAX, AuditCounter
-from kbroker.spark.audit.counts import told
+from kbroker.spark.audit.counts import Misfit, told
 from kbroker.spark.audit.report import COMPLETE, MISSING, SURPLUS, WAITING, Count, compared
 from kbroker.spark.direct import InlineRunner
 
@@ -127,9 +127,39 @@ def test_message_of_impossible_numbers_is_none_and_ends_no_report(wrong: dict[st
     source = MadeUp.of({"audit": [2]})
     source = MadeUp(source.logs, values={("audit", 0): {0: hostile, 1: sound}})
 
-    counts, bad = told(source, {"t"}, InlineRunner(), BUCKET, None)  # type: ignore[arg-type]
+    found = told(source, {"t"}, InlineRunner(), BUCKET, None)  # type: ignore[arg-type]
 
-    assert (counts, bad) == ([Count("t", 0, "producer", 7, 5_000)], 1)
+    assert found == ([Count("t", 0, "producer", 7, 5_000)], 1, [])
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "is_aligned"),
+    [
+        (0, 6 * BUCKET, True),
+        (BUCKET // 2, BUCKET + BUCKET // 2, False),
+        (BUCKET - 1, BUCKET + 1, False),
+        (0, BUCKET + 1, True),
+    ],
+)
+def test_message_of_a_bucket_that_does_not_fit_is_left_out_and_ends_no_report(
+    start: int, end: int, is_aligned: bool
+) -> None:
+    """Also one that calls itself a repetition of a sound one."""
+    counter = AuditCounter("producer", "shop", clock=lambda: 5.0)
+    counter.add("t", 0, 7)
+    (sound,) = counter.take()
+    other = json.dumps(json.loads(sound) | {"bucket_start": start, "bucket_end": end}).encode()
+    source = MadeUp.of({"audit": [3]})
+    source = MadeUp(source.logs, values={("audit", 0): {0: other, 1: sound, 2: other}})
+
+    found = told(source, {"t"}, InlineRunner(), BUCKET, None)  # type: ignore[arg-type]
+
+    assert found == (
+        [Count("t", 0, "producer", 7, 5_000)],
+        0,
+        [Misfit("producer", "t", start, end)],
+    )
+    assert found.misfits[0].is_aligned == is_aligned
 
 
 def test_counter_of_buckets_that_nobody_would_read_is_refused() -> None:
