@@ -7,9 +7,10 @@ gaps; it removes the line together with the partition.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from kbroker.storage.checkpoint import CorruptCheckpointError, OffsetCheckpoint, TopicPartition
+from kbroker.storage.files import is_full_disk
 from kbroker.storage.formats import CLEANER_CHECKPOINT
 
 log = logging.getLogger(__name__)
@@ -21,7 +22,9 @@ class CleanerCheckpoints:
     def __init__(self, log_dirs: Iterable[str]) -> None:
         """Raises nothing: what cannot be read is cleaned again from the start."""
         self._files = {path: OffsetCheckpoint(path, CLEANER_CHECKPOINT) for path in log_dirs}
+        # As of now; what of it the file does not say yet.
         self._offsets: dict[str, dict[TopicPartition, int]] = {}
+        self._unwritten: dict[str, set[TopicPartition]] = {path: set() for path in self._files}
         for path, file in self._files.items():
             try:
                 self._offsets[path] = file.read() or {}
@@ -40,14 +43,46 @@ class CleanerCheckpoints:
         return next((found[key] for found in self._offsets.values() if key in found), None)
 
     def put(self, log_dir: str, key: TopicPartition, offset: int) -> None:
-        """Write one line, durably. Raises OSError."""
-        if self._offsets[log_dir].get(key) != offset:
-            self._files[log_dir].merge({key: offset})
-            self._offsets[log_dir][key] = offset
+        """Write one line, durably, unless the file has it. Raises OSError."""
+        self.put_all(log_dir, {key: offset})
 
-    def remove(self, keys: Iterable[TopicPartition]) -> None:
+    def put_all(self, log_dir: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Write lines, durably, but for those that the file has. Raises OSError."""
+        known, unwritten = self._offsets[log_dir], self._unwritten[log_dir]
+        news = {
+            key: offset
+            for key, offset in offsets.items()
+            if known.get(key) != offset or key in unwritten
+        }
+        if news:
+            self._files[log_dir].merge(news)
+            known.update(news)
+            unwritten.difference_update(news)
+
+    def put_later(self, log_dir: str, key: TopicPartition, offset: int) -> None:
+        """Have the line in the file with the next ``write``; until then a kill loses it."""
+        if self._offsets[log_dir].get(key) != offset:
+            self._offsets[log_dir][key] = offset
+            self._unwritten[log_dir].add(key)
+
+    def write(self) -> None:
+        """Write what was left for later, with one write for each directory. Raises nothing."""
+        for log_dir, unwritten in self._unwritten.items():
+            if not unwritten:
+                continue
+            known = self._offsets[log_dir]
+            try:
+                self._files[log_dir].merge({key: known[key] for key in unwritten})
+            except OSError as error:
+                if is_full_disk(error):
+                    continue  # it has time
+                log.error("%s not written: %s", self._files[log_dir].path, error)
+            unwritten.clear()
+
+    def remove(self, keys: Collection[TopicPartition]) -> None:
         """Drop lines of logs that are gone. Raises OSError."""
         for log_dir, offsets in self._offsets.items():
+            self._unwritten[log_dir].difference_update(keys)
             gone = [key for key in keys if offsets.pop(key, None) is not None]
             if gone:
                 self._files[log_dir].merge({}, gone)

@@ -14,9 +14,9 @@ import threading
 from functools import partial
 from typing import Any
 
-from kbroker._ext.partition_table import ONLINE, PartitionTable
+from kbroker._ext.partition_table import PartitionTable
 from kbroker.clock import CONFIRMED_MS, ClockGuard, SystemClock
-from kbroker.cluster.image import ClusterImage, TopicImage
+from kbroker.cluster.image import ClusterImage
 from kbroker.config.topic_config import TopicConfig
 from kbroker.ipc.process_table import CONTROLLER, Address, ProcessKind
 from kbroker.ipc.rpc import Pending, run
@@ -25,38 +25,22 @@ from kbroker.metrics.slots import Counters
 from kbroker.storage.checkpoint import TopicPartition
 from kbroker.storage.cleaner import CleaningStats
 from kbroker.storage.cleaner_checkpoints import CleanerCheckpoints
-from kbroker.storage.cleaner_policy import CompactionRules, DirtyRange
+from kbroker.storage.cleaner_policy import DirtyRange
 from kbroker.storage.formats import partition_dir_name
 from kbroker.storage.throttle import Throttle
 from kbroker.workers.base import Worker, now_ms, raise_failure
+from kbroker.workers.cleaner_choice import Chosen, CompactedLog, LogChooser
 from kbroker.workers.cleaner_pass import CleanerPass, PassFailed, PassPostponed
 from kbroker.workers.cleaner_threads import CleanerThreads
-from kbroker.workers.cleaner_views import LogView, LogViews
+from kbroker.workers.cleaner_views import LogViews
 
 log = logging.getLogger(__name__)
 
 # A log that was busy or changed under the cleaner is looked at again after this long.
 POSTPONED_MS = 1000
 STOP_TIMEOUT_S = 0.5
-
-
-class CompactedLog:
-    """A partition of this broker that is to be compacted, with the settings of its topic."""
-
-    __slots__ = ("config", "key", "rules", "slot", "slot_incarnation", "topic_id")
-
-    def __init__(self, topic: TopicImage, partition: int, config: TopicConfig) -> None:
-        image = topic.partitions[partition]
-        self.key: TopicPartition = (topic.name, partition)
-        self.topic_id = topic.topic_id
-        self.slot = image.slot
-        self.slot_incarnation = image.slot_incarnation
-        self.config = config
-        self.rules = CompactionRules(
-            config["min.cleanable.dirty.ratio"],
-            config["min.compaction.lag.ms"],
-            config["max.compaction.lag.ms"],
-        )
+# The ends of passes are written together, this often; a log whose end is lost is compacted again.
+CHECKPOINT_MS = 1000
 
 
 class CleanerWorker(Worker):
@@ -79,6 +63,15 @@ class CleanerWorker(Worker):
         self.io_workers = self.processes.of_kind(ProcessKind.IO_WORKER)
         self.checkpoints = CleanerCheckpoints(self.config.log_dirs)
         self.views = LogViews(self.rpc, self.io_worker)
+        self.chooser = LogChooser(
+            self.table,
+            self.views,
+            self.checkpoints,
+            self.clock,
+            compacted_logs=self.compacted_logs,
+            is_left_alone=self._is_left_alone,
+            sleep=self.rpc.sleep,
+        )
         self.stop_event = threading.Event()
         self.throttle = Throttle(
             self.config["log.cleaner.io.max.bytes.per.second"], self.stop_event.wait
@@ -92,7 +85,7 @@ class CleanerWorker(Worker):
         self._uncleanable: dict[TopicPartition, int] = {}
         self._postponed: dict[TopicPartition, int] = {}
         self._last_stats: dict[int, CleaningStats] = {}
-        self._last_run_ms = now_ms()
+        self._last_run_ms = self._checkpoints_due_ms = now_ms()
         self.rpc.serve("image", self.serve_image)
         run(self.join()).then(raise_failure)
 
@@ -137,6 +130,11 @@ class CleanerWorker(Worker):
             if key in self._passes:
                 self._passes[key].cancelled = True
 
+    def write_checkpoints(self) -> None:
+        """Write what is not written yet of the passes that have ended."""
+        self._checkpoints_due_ms = now_ms() + CHECKPOINT_MS
+        self.checkpoints.write()
+
     def _drop_checkpoints(self, keys: list[TopicPartition]) -> None:
         try:
             self.checkpoints.remove(keys)
@@ -171,6 +169,7 @@ class CleanerWorker(Worker):
         while thread < self.config["log.cleaner.threads"]:
             if not await self.clean_dirtiest(thread):
                 await self.rpc.sleep(max(1, self.config["log.cleaner.backoff.ms"]))
+            await self.chooser.rest()
         self._loops.discard(thread)
         self._last_stats.pop(thread, None)
 
@@ -179,6 +178,7 @@ class CleanerWorker(Worker):
         self._last_run_ms = now_ms()
         chosen = await self.choose()
         if chosen is None:
+            self.write_checkpoints()
             return False
         entry, view, section = chosen
         work = CleanerPass(self, entry, view, section, thread)
@@ -198,43 +198,14 @@ class CleanerWorker(Worker):
         self._record(thread, stats)
         return True
 
-    async def choose(self) -> tuple[CompactedLog, LogView, DirtyRange] | None:
-        """The log with the largest dirty share among those that are due."""
+    async def choose(self) -> Chosen | None:
+        """The log that needs it most."""
         if not self._may_use_clock():
             return None
-        entries = self.compacted_logs()
-        states = {}
-        for entry in entries:
-            state = self.table.read(entry.slot)
-            if (
-                state is not None
-                and state["state"] == ONLINE
-                and state["slot_incarnation"] == entry.slot_incarnation
-            ):
-                states[entry.slot] = state
-        await self.views.refresh(
-            [entry for entry in entries if entry.slot in states],
-            {slot: state["segment_version"] for slot, state in states.items()},
-        )
-        found: tuple[CompactedLog, LogView, DirtyRange] | None = None
-        dirtiest, delay_ms, wall_ms = 0.0, 0, self.clock.now_ms()
-        for entry in entries:
-            view = self.views.get(entry.slot)
-            if view is None or entry.slot not in states or self._is_left_alone(entry.key):
-                continue
-            section = view.dirty_range(
-                self.checkpoints.get(view.log_dir, entry.key),
-                entry.rules,
-                wall_ms,
-                states[entry.slot],
-            )
-            dirtiest = max(dirtiest, section.ratio)
-            delay_ms = max(delay_ms, section.delay_ms)
-            if section.is_due(entry.rules) and (found is None or section.ratio > found[2].ratio):
-                found = (entry, view, section)
-        self.counters.set(catalog.CLEANER_MAX_DIRTY, int(100 * dirtiest))
-        self.counters.set(catalog.CLEANER_MAX_DELAY, delay_ms // 1000)
-        return found
+        chosen = await self.chooser.choose()
+        self.counters.set(catalog.CLEANER_MAX_DIRTY, int(100 * self.chooser.dirtiest))
+        self.counters.set(catalog.CLEANER_MAX_DELAY, self.chooser.delay_ms // 1000)
+        return chosen
 
     def _may_use_clock(self) -> bool:
         """Whether tombstones and min.compaction.lag.ms may be judged by the wall clock."""
@@ -285,9 +256,12 @@ class CleanerWorker(Worker):
         counters.set(catalog.CLEANER_LAST_RUN, now - self._last_run_ms)
         counters.set(catalog.CLEANER_UNCLEANABLE, len(self._uncleanable))
         counters.set(catalog.CLEANER_UNCLEANABLE_BYTES, sum(self._uncleanable.values()))
+        if now >= self._checkpoints_due_ms:
+            self.write_checkpoints()
 
     def shutdown(self) -> None:
         self.stop_event.set()
         for entry in self._passes.values():
             entry.cancelled = True
+        self.write_checkpoints()
         self.threads.close(STOP_TIMEOUT_S)

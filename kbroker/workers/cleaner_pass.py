@@ -24,7 +24,8 @@ from kbroker.storage.txn_index import CorruptTxnIndexError
 from kbroker.workers.cleaner_views import LogView
 
 if TYPE_CHECKING:
-    from kbroker.workers.cleaner import CleanerWorker, CompactedLog
+    from kbroker.workers.cleaner import CleanerWorker
+    from kbroker.workers.cleaner_choice import CompactedLog
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +102,7 @@ class CleanerPass:
         for group in groups:
             await self._clean(job, group)
         self._ensure_wanted()
-        worker.checkpoints.put(view.log_dir, entry.key, end)
+        worker.checkpoints.put_later(view.log_dir, entry.key, end)
         stats: CleaningStats = job.finish()
         self._report(stats, end)
         return stats
