@@ -11,10 +11,17 @@ from typing import Any, NamedTuple
 
 from kbroker.client.cluster import GROUP, Cluster
 from kbroker.client.connection import Connection
-from kbroker.client.errors import ClientError, ConnectionLost, RefusedError, Timeout
+from kbroker.client.errors import (
+    ClientError,
+    ConnectionLost,
+    RefusedError,
+    Timeout,
+    UnsupportedByBroker,
+)
 from kbroker.client.retry import Retry
 from kbroker.errors import ErrorCode
 from kbroker.protocol.api import ApiKey
+from kbroker.protocol.messages.describe_configs import DescribeConfigsRequest
 from kbroker.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from kbroker.protocol.messages.list_offsets import EARLIEST as EARLIEST  # what callers ask for
 from kbroker.protocol.messages.list_offsets import LATEST as LATEST
@@ -24,6 +31,8 @@ from kbroker.protocol.messages.offset_fetch import OffsetFetchRequest
 
 NO_OFFSET = -1
 _FIRST_STABLE = 7  # version of OffsetFetch
+_BROKER = 4  # a type of resources
+_RETENTION_MINUTES = "offsets.retention.minutes"
 
 TopicPartition = tuple[str, int]
 
@@ -196,10 +205,12 @@ def committed(
     group: str,
     partitions: Iterable[TopicPartition] | None = None,
     *,
+    stable: bool = True,
     deadline: float | None = None,
 ) -> dict[TopicPartition, Committed]:
     """What a group has committed, of all partitions without ``partitions``; those without an
-    offset are left out. Waits until offsets of open transactions are decided (KIP-447)."""
+    offset are left out. Waits until offsets of open transactions are decided (KIP-447), unless
+    ``stable`` is False: then they are those of before."""
     by_topic: dict[str, list[int]] | None = None
     if partitions is not None:
         by_topic = defaultdict(list)
@@ -213,8 +224,8 @@ def committed(
             OffsetFetchRequest.OffsetFetchRequestTopic(name=name, partition_indexes=indexes)
             for name, indexes in by_topic.items()
         ]
-        stable = connection.version_of(ApiKey.OFFSET_FETCH) >= _FIRST_STABLE
-        return OffsetFetchRequest(group_id=group, topics=topics, require_stable=stable)
+        waits = stable and connection.version_of(ApiKey.OFFSET_FETCH) >= _FIRST_STABLE
+        return OffsetFetchRequest(group_id=group, topics=topics, require_stable=waits)
 
     answer = _ask_group(cluster, group, request, _fetch_error, "read offsets", deadline)
     return {
@@ -259,6 +270,39 @@ def commit(
         ],
     )
     _ask_group(cluster, group, request, first_partition_error, "commit offsets", deadline)
+
+
+def retention_of(cluster: Cluster, group: str, *, deadline: float | None = None) -> float | None:
+    """For how many seconds the offsets of a group without members are kept; None where its
+    coordinator does not tell (before Kafka 0.11, or without the right to ask)."""
+    retry = cluster.retry("how long offsets are kept", deadline)
+    while True:
+        try:
+            node = cluster.coordinator(group, GROUP, retry)
+            break
+        except ClientError as error:
+            retry.pause(error)
+    request = DescribeConfigsRequest(
+        resources=[
+            DescribeConfigsRequest.DescribeConfigsResource(
+                resource_type=_BROKER,
+                resource_name=str(node),
+                configuration_keys=[_RETENTION_MINUTES],
+            )
+        ]
+    )
+    try:
+        answer = cluster.call(node, request, what="how long offsets are kept", deadline=deadline)
+    except UnsupportedByBroker:
+        return None
+    values = [
+        row.value
+        for result in answer.results
+        if not result.error_code
+        for row in result.configs
+        if row.name == _RETENTION_MINUTES and row.value
+    ]
+    return int(values[0]) * 60.0 if values else None
 
 
 def first_partition_error(answer: Any) -> int:

@@ -25,7 +25,7 @@ from kbroker.client.errors import (  # noqa: E402
     RefusedError,
     Timeout,
 )
-from kbroker.client.offsets import commit, committed, log_dir_sizes  # noqa: E402
+from kbroker.client.offsets import commit, committed, log_dir_sizes, retention_of  # noqa: E402
 from kbroker.client.security import Security  # noqa: E402
 from kbroker.protocol.messages.alter_user_scram_credentials import (  # noqa: E402
     AlterUserScramCredentialsRequest,
@@ -160,6 +160,7 @@ def test_transactions_end_as_told_and_offsets_count_with_them(cluster):
     assert committed(cluster, "g")["txn", 0][:2] == (44, "m")
     commit(cluster, "g", {("txn", 0): (45, "")})
     assert committed(cluster, "g", [("txn", 0)])["txn", 0].offset == 45
+    assert retention_of(cluster, "g") == 7 * 86_400
 
 
 def test_driver_ends_what_a_task_began(cluster):

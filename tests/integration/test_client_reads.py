@@ -34,6 +34,7 @@ from kbroker.client.offsets import (  # noqa: E402
     committed,
     list_offsets,
     log_dir_sizes,
+    retention_of,
 )
 from kbroker.testing import Broker, wait_until  # noqa: E402
 
@@ -92,6 +93,7 @@ def test_committed_offsets_are_read_back(cluster):
     assert committed(cluster, "job")["consumed", 0][:2] == (5, "note")
     assert list(committed(cluster, "job", [("consumed", 0), ("consumed", 1)])) == [("consumed", 0)]
     assert committed(cluster, "other") == {}
+    assert retention_of(cluster, "job") == 7 * 86_400
 
 
 def test_sizes_of_logs_are_those_of_the_disk(cluster):

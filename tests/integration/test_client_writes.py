@@ -294,6 +294,7 @@ def test_offsets_of_a_group_count_when_the_transaction_is_committed(cluster, imp
         producer.write(topics.numbered(0, 3))
         producer.flush()
         transactions.commit_offsets(cluster, begun, f"g-{name}", {(name, 0): (number, "")})
+        assert committed(cluster, f"g-{name}", stable=False) == {}
         producer.end(commit=commit)
         found = committed(cluster, f"g-{name}")
         assert [one.offset for one in found.values()] == ([7] if commit else [])

@@ -25,7 +25,7 @@ from kbroker.spark.direct import InlineRunner
 from kbroker.spark.load.positions import DataLossError
 from kbroker.spark.load.source import BrokerSource
 from kbroker.spark.mirror import cli as mirror_cli
-from kbroker.spark.mirror import partition_copy
+from kbroker.spark.mirror import partition_copy, places
 from kbroker.spark.mirror.cli import main, mirror_once
 from kbroker.spark.mirror.partition_copy import MirrorWork
 from kbroker.testing import Broker, wait_until
@@ -142,26 +142,129 @@ def test_mirror_into_a_topic_that_grew_goes_on_where_it_was(
     assert sum(map(len, read(target, "grows", 2))) == 10
 
 
-def test_mirror_that_finds_nothing_new_renews_its_offset(
-    kbroker_broker: Broker, target: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Offsets of a group without members expire by the time they were committed at."""
-    for broker in (kbroker_broker, target):
-        create_topic(broker.bootstrap, "quiet", 1)
-    produce(kbroker_broker.bootstrap, "quiet", [5])
-    copy(kbroker_broker, target, "quiet")
-    stored: list[int] = []
+class Counting(InlineRunner):
+    """tasks: how many there were."""
+
+    def __init__(self) -> None:
+        self.tasks = 0
+
+    def run(self, tasks, work, label):  # type: ignore[no-untyped-def]
+        self.tasks += len(tasks)
+        return super().run(tasks, work, label)
+
+
+def mirror_of(source: Broker, target: Broker, topic: str) -> tuple[BrokerSource, MirrorWork]:
+    work = MirrorWork("mirror", source.bootstrap, {}, target.bootstrap, {})
+    return BrokerSource(source.bootstrap, {}, (topic,)), work
+
+
+@pytest.fixture
+def stored(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Offsets that mirrors commit from now on."""
+    found: list[int] = []
     commit = transactions.commit_offsets
 
     def watched(cluster, identity, group, offsets):  # type: ignore[no-untyped-def]
         commit(cluster, identity, group, offsets)
-        stored.append(offsets["quiet", 0][0])
+        found.extend(offset for offset, _ in offsets.values())
 
     monkeypatch.setattr(transactions, "commit_offsets", watched)
-    copy(kbroker_broker, target, "quiet")
+    return found
 
-    assert stored == [5]
-    assert len(read(target, "quiet", 1)[0]) == 5
+
+@pytest.mark.parametrize(("source_count", "target_count"), [(4, 4), (4, 2)])
+def test_mirror_that_finds_nothing_new_begins_no_task_and_no_transaction(
+    kbroker_broker: Broker, target: Broker, stored: list[int], source_count: int, target_count: int
+) -> None:
+    """A thousand partitions took 20 s each time, and a start of Spark."""
+    topic = f"quiet-{source_count}-{target_count}"
+    create_topic(kbroker_broker.bootstrap, topic, source_count)
+    create_topic(target.bootstrap, topic, target_count)
+    produce(kbroker_broker.bootstrap, topic, [5] * source_count)
+    source, work = mirror_of(kbroker_broker, target, topic)
+
+    counts, tasks = [], []
+    for news in ([], [], [3, 1]):
+        produce(kbroker_broker.bootstrap, topic, news, first=5)
+        runner = Counting()
+        counts.append(mirror_once(source, runner, work))
+        tasks.append(runner.tasks)
+
+    assert (counts, tasks) == ([5 * source_count, 0, 4], [source_count, 0, 2])
+    assert sorted(stored) == [5] * source_count + [6, 8]
+    assert sum(map(len, read(target, topic, target_count))) == 5 * source_count + 4
+
+
+def test_mirror_without_anything_new_says_so(
+    kbroker_broker: Broker, target: Broker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for broker in (kbroker_broker, target):
+        create_topic(broker.bootstrap, "calm", 1)
+    produce(kbroker_broker.bootstrap, "calm", [5])
+
+    copy(kbroker_broker, target, "calm")
+    first = capsys.readouterr().out
+    copy(kbroker_broker, target, "calm")
+
+    assert first.startswith("calm: 5 records, ") and "nothing new" not in first
+    assert capsys.readouterr().out == "nothing new\n"
+
+
+@pytest.mark.parametrize(
+    ("kept_minutes", "age_s", "renews"),
+    [(10080, 3600, False), (10080, 7 * 3600, True), (60, 600, False), (60, 1200, True)],
+)
+def test_mirror_renews_an_offset_long_before_it_expires(
+    kbroker_broker: Broker,
+    stored: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+    kept_minutes: int,
+    age_s: int,
+    renews: bool,
+) -> None:
+    """Offsets of a group without members expire by the time they were committed at, and a partition
+    without one is copied again from its beginning."""
+    topic = f"aged-{kept_minutes}-{age_s}"
+    create_topic(kbroker_broker.bootstrap, topic, 1)
+    produce(kbroker_broker.bootstrap, topic, [5])
+    with Broker({"offsets.retention.minutes": kept_minutes}) as target:
+        create_topic(target.bootstrap, topic, 1)
+        then = SimpleNamespace(time_ns=lambda: time.time_ns() - age_s * 10**9)
+        monkeypatch.setattr(places, "time", then)
+        copy(kbroker_broker, target, topic)
+        monkeypatch.setattr(places, "time", time)
+
+        codes = [copy(kbroker_broker, target, topic) for _ in range(2)]
+
+        assert codes == [0, 0]
+        assert stored == ([5, 5] if renews else [5])
+        assert len(read(target, topic, 1)[0]) == 5
+
+
+@pytest.mark.parametrize("pending", [5, 9])
+def test_mirror_neither_waits_for_an_offset_that_is_undecided_nor_takes_it_for_its_own(
+    kbroker_broker: Broker, target: Broker, pending: int
+) -> None:
+    """Of one that was killed just before its commit: the task of the partition aborts it."""
+    topic = f"undecided-{pending}"
+    for broker in (kbroker_broker, target):
+        create_topic(broker.bootstrap, topic, 1)
+    produce(kbroker_broker.bootstrap, topic, [5])
+    assert copy(kbroker_broker, target, topic) == 0
+    produce(kbroker_broker.bootstrap, topic, [pending - 5], first=5)
+    source, work = mirror_of(kbroker_broker, target, topic)
+    bounds = source.bounds()
+    topic_id = bounds[topic, 0].topic_id
+    with Cluster(target.bootstrap, deadline=20) as cluster:
+        killed = transactions.init_producer(cluster, f"kbroker-mirror.mirror.{topic}.0")
+        offset = (pending, places.metadata_of(work.source, topic_id))
+        transactions.commit_offsets(cluster, killed, "kbroker-mirror.mirror", {(topic, 0): offset})
+
+        same = places.up_to_date(cluster, "mirror", bounds)
+
+    assert same == ({(topic, 0)} if pending == 5 else set())
+    assert mirror_once(source, InlineRunner(), work) == pending - 5
+    assert len(read(target, topic, 1)[0]) == pending
 
 
 def test_mirror_gives_damage_no_new_checksum(
@@ -190,8 +293,7 @@ def test_follower_refuses_a_topic_that_was_made_anew(
     for broker in (kbroker_broker, target):
         create_topic(broker.bootstrap, "anew", 1)
     produce(kbroker_broker.bootstrap, "anew", [20])
-    source = BrokerSource(kbroker_broker.bootstrap, {}, ("anew",))
-    work = MirrorWork("mirror", kbroker_broker.bootstrap, {}, target.bootstrap, {})
+    source, work = mirror_of(kbroker_broker, target, "anew")
     done: dict[tuple[str, int], tuple[str, int]] = {}
     assert mirror_once(source, InlineRunner(), work, done) == 20
     delete_topic(kbroker_broker.bootstrap, "anew")

@@ -23,13 +23,14 @@ from kbroker.spark.load.commits import LoadError
 from kbroker.spark.load.positions import Bounds, TopicPartition
 from kbroker.spark.load.source import BrokerSource, id_text
 from kbroker.spark.mirror.partition_copy import MirrorWork
+from kbroker.spark.mirror.places import up_to_date
 from kbroker.spark.plan import OffsetRange, plan_ranges, with_sizes
 from kbroker.spark.pool import borrowed
 from kbroker.wording import counted
 
-# A follower renews the offsets of partitions in which nothing happens this often, long before they
-# expire at the target (offsets.retention.minutes, a week unless set).
-_RENEW_S = 6 * 3600.0
+# A follower looks this often whether offsets of partitions in which nothing happens are to be
+# renewed at the target.
+_LOOK_S = 600.0
 
 _ABOUT = """\
 Copies topics of a Kafka cluster (kbroker or Apache Kafka) into another, each record once, also when
@@ -40,7 +41,10 @@ stay the same where both clusters have as many. The topics must exist at the tar
 
 Where it is, the target knows: the offsets of the source are kept there, as those of the group
 kbroker-mirror.NAME, in the transactions that write the records. Consumers that must not see records
-of a transaction that was aborted read with isolation.level=read_committed."""
+of a transaction that was aborted read with isolation.level=read_committed.
+
+The target forgets these offsets when no mirror has run for offsets.retention.minutes (a week unless
+set there), and everything would be copied again: run it every few days at least."""
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -113,18 +117,20 @@ def _run(given: argparse.Namespace) -> int:
         dict(given.to_setting),
         given.allow_data_loss,
     )
-    begun = renewed = time.monotonic()
+    begun = looked = time.monotonic()
     done: dict[tuple[str, int], tuple[str, int]] = {}
     while True:
         if not present:
             present = source.bounds()
             _refuse_itself(given, present)
-        if time.monotonic() - renewed > _RENEW_S:
-            renewed = time.monotonic()
+        if time.monotonic() - looked > _LOOK_S:
+            looked = time.monotonic()
             done.clear()
         copied = mirror_once(source, runner, work, done)
         over = given.max_minutes is not None and time.monotonic() - begun > given.max_minutes * 60
         if not given.follow or over:
+            if not given.follow and not copied:
+                print("nothing new", flush=True)
             return 0
         if not copied:
             time.sleep(1.0)
@@ -154,10 +160,11 @@ def mirror_once(
 
     done: topic ids and ends of partitions by the caller's last call, which is kept up to date: what
     ends there still is left alone. One of another id, or that ends before (it was made anew), is
-    looked at, and refused.
+    looked at, and refused. Of the others the target is asked, all together, where it is.
     """
     reached = done if done is not None else {}
     bounds = source.bounds()
+    reached |= _at_target(work, {one: log for one, log in bounds.items() if one not in reached})
     sizes = {key: (one.size_bytes, one.end - one.start) for key, one in bounds.items()}
     wanted = []
     for key, log in bounds.items():
@@ -181,12 +188,26 @@ def mirror_once(
             counts[place] += one[name]
     seconds = max(time.monotonic() - begun, 0.001)
     for topic, (records, unchanged, anew) in sorted(rows.items()):
+        if not records:
+            continue
         print(
             f"{topic}: {counted(records, 'record')}, {records / seconds:,.0f} a second, "
             f"{counted(unchanged, 'batch', 'es')} unchanged, {anew:,} written anew",
             flush=True,
         )
     return sum(counts[0] for counts in rows.values())
+
+
+def _at_target(
+    work: MirrorWork, bounds: Mapping[TopicPartition, Bounds]
+) -> dict[TopicPartition, tuple[str, int]]:
+    """Topic ids and ends of the partitions that the target has everything of."""
+    looked_at = {one: log for one, log in bounds.items() if log.end > log.start}
+    if not looked_at:
+        return {}
+    with borrowed(work.target, work.target_settings) as target:
+        same = up_to_date(target, work.name, looked_at)
+    return {one: (bounds[one].topic_id, bounds[one].end) for one in same}
 
 
 if __name__ == "__main__":

@@ -4,8 +4,7 @@ Each transaction writes batches to the target and, in the same step, the source'
 an offset of the group ``kbroker-mirror.NAME`` on the target. The transactional id belongs to the
 source partition, so a second copier fences the first, and what a dead one left open is aborted:
 wherever it is killed, the next one reads the group's offset and goes on with the record after the
-last that counts. The offset's metadata names the source and the id of its topic, so that a topic
-which was deleted and made anew is not taken for the one that was copied.
+last that counts (``places`` has what is kept there).
 
 Batches travel as they are, compressed and unread; only their header's producer and checksum change,
 and the checksum they came with is verified before that: damage must not get a new one.
@@ -24,7 +23,7 @@ from kbroker._ext.crc32c import crc32c
 from kbroker.client.cluster import Cluster
 from kbroker.client.errors import CorruptRecords, RefusedError
 from kbroker.client.fetch import RangeFetch, RecordSet
-from kbroker.client.offsets import EARLIEST, LATEST, Committed, committed, list_offsets
+from kbroker.client.offsets import EARLIEST, LATEST, committed, list_offsets
 from kbroker.client.produce import BatchProducer
 from kbroker.errors import ErrorCode
 from kbroker.record.summary import (
@@ -41,6 +40,7 @@ from kbroker.record.summary import (
 from kbroker.spark.load.commits import LoadError
 from kbroker.spark.load.positions import DataLossError
 from kbroker.spark.load.source import id_text
+from kbroker.spark.mirror.places import Kept, kept, metadata_of, place_of
 from kbroker.spark.plan import OffsetRange
 from kbroker.spark.pool import borrowed
 
@@ -52,8 +52,6 @@ if TYPE_CHECKING:
 # must arrive before the transaction's timeout, which is a minute.
 TRANSACTION_BYTES = 64 << 20
 TRANSACTION_S = 15.0
-# Between the source and the id of its topic, in the metadata of an offset.
-_TOPIC_ID = " topic="
 _ODD = LOG_APPEND_TIME | DELETE_HORIZON
 _COLUMNS = ("key", "value", "timestamp", "headers")
 
@@ -159,16 +157,12 @@ class PartitionCopy:
         now = source.topics([one.topic]).get(one.topic) or source.topic(one.topic)
         self._topic = now
         self._same_partition = len(now.partitions) == counts
-        # Offsets of a partition that the target does not have are kept by a group of their own.
-        self._inside = one.partition < counts
-        self._group = f"kbroker-mirror.{work.name}"
-        self._place = (one.topic, one.partition)
-        if not self._inside:
-            self._group, self._place = self._outside()
+        key = (one.topic, one.partition)
+        self._group, self._place = place_of(work.name, key, counts)
+        # The target may have had fewer partitions when this one was copied last.
+        self._before = place_of(work.name, key, 0)
         self._producer: BatchProducer
         self._arrow: ArrowProducer
-        topic_id = id_text(now)
-        self._about = work.source + (_TOPIC_ID + topic_id if topic_id else "")
         self._is_open = False  # a transaction
         self._open_bytes = 0
         self._open_until = 0.0
@@ -185,10 +179,6 @@ class PartitionCopy:
             raise LoadError(
                 f"there is no topic {one.topic} at {self._work.target}: create it there first"
             ) from err
-
-    def _outside(self) -> tuple[str, tuple[str, int]]:
-        one = self._range
-        return f"kbroker-mirror.{self._work.name}.{one.partition}", (one.topic, 0)
 
     def run(self) -> Answer:
         """Everything between the target's offset and the end of the range."""
@@ -221,8 +211,7 @@ class PartitionCopy:
                     self._open_bytes += len(found.records)
                     if self._is_due():
                         self._commit(position)
-            # Also where nothing was new: a group's offset that is not renewed expires, and without
-            # it the partition would be copied again from its beginning.
+            # Also where nothing was new, or the offset would expire.
             self._commit(max(start, one.end))
         finally:
             self._producer.close()
@@ -239,14 +228,13 @@ class PartitionCopy:
     def _start(self) -> int:
         one = self._range
         key = (one.topic, one.partition)
-        found = self._committed()
+        found = self._kept()
         first = list_offsets(self._source, {key: EARLIEST})[key].offset
         if found is None:
             return max(first, one.start)
         last = list_offsets(self._source, {key: LATEST})[key].offset
-        copied = found.metadata.partition(_TOPIC_ID)[2]
         now = id_text(self._topic)
-        is_anew = bool(copied and now) and copied != now
+        is_anew = bool(found.topic_id and now) and found.topic_id != now
         if first <= found.offset <= last and not is_anew:
             return found.offset
         if not self._work.allow_loss:
@@ -258,13 +246,12 @@ class PartitionCopy:
             )
         return first
 
-    def _committed(self) -> Committed | None:
-        found = committed(self._target, self._group, [self._place]).get(self._place)
-        if found is None and self._inside:
-            # The target may have had fewer partitions when this one was copied last.
-            group, place = self._outside()
+    def _kept(self) -> Kept | None:
+        for group, place in dict.fromkeys([(self._group, self._place), self._before]):
             found = committed(self._target, group, [place]).get(place)
-        return found
+            if found is not None:
+                return kept(found)
+        return None
 
     def _begin(self) -> None:
         if not self._is_open:
@@ -281,7 +268,8 @@ class PartitionCopy:
         """Everything written so far and the offset, both or neither."""
         self._begin()
         self._producer.flush()
-        self._producer.commit_offsets(self._group, {self._place: (position, self._about)})
+        about = metadata_of(self._work.source, id_text(self._topic))
+        self._producer.commit_offsets(self._group, {self._place: (position, about)})
         self._producer.end(commit=True)
         self._is_open = False
         self._open_bytes = 0

@@ -1,0 +1,100 @@
+"""Where a mirror is: the source's next offset of each partition, which the target keeps.
+
+It is an offset that the group ``kbroker-mirror.NAME`` has committed there. Its metadata names the
+source, when it was committed and the id of the source's topic: a topic that was deleted and made
+anew is not taken for the one that was copied.
+
+Offsets of a group without members expire at the target some time after their commit, and without
+its offset a partition would be copied again from its beginning. So they are renewed, though not in
+each pass over a thousand partitions in which nothing happens: only once they are of some age.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from kbroker.client.cluster import Cluster
+from kbroker.client.offsets import Committed, committed, retention_of
+from kbroker.spark.load.positions import Bounds, TopicPartition
+
+# Offsets of this age are renewed, or of a share of what the target keeps them for, where that is
+# less: brokers before Kafka 2.0 keep them for a day, and not all tell.
+RENEW_S = 6 * 3600.0
+_RENEW_SHARE = 0.25
+_ABOUT = re.compile(r"(?: at=(\d{1,18}))?(?: topic=(\S+))?\Z")
+
+
+class Kept(NamedTuple):
+    """The offset of a partition. topic_id: of the source's topic, empty where it has none. at_ms:
+    when it was committed, 0 where that is not told."""
+
+    offset: int
+    topic_id: str
+    at_ms: int
+
+
+def place_of(name: str, one: TopicPartition, count: int) -> tuple[str, TopicPartition]:
+    """The group and partition that an offset is kept by. count: partitions of the target's topic.
+
+    Offsets of partitions that the target does not have are kept by a group of their own.
+    """
+    topic, partition = one
+    if partition < count:
+        return f"kbroker-mirror.{name}", one
+    return f"kbroker-mirror.{name}.{partition}", (topic, 0)
+
+
+def metadata_of(source: str, topic_id: str) -> str:
+    """Of an offset that is committed now."""
+    return f"{source} at={time.time_ns() // 1_000_000}" + (f" topic={topic_id}" if topic_id else "")
+
+
+def kept(found: Committed) -> Kept:
+    """Mirrors before this one have not told when."""
+    told = _ABOUT.search(found.metadata)
+    assert told is not None  # if only at the end
+    at_ms, topic_id = told.groups()
+    return Kept(found.offset, topic_id or "", int(at_ms or 0))
+
+
+def up_to_date(
+    target: Cluster, name: str, bounds: Mapping[TopicPartition, Bounds]
+) -> set[TopicPartition]:
+    """Partitions whose end at the source is the offset that the target keeps, and has not kept for
+    long: nothing is to be copied, and nothing to be renewed.
+
+    Takes no part in any transaction and fences nobody: what an offset becomes meanwhile is that of
+    whoever copies. An offset that is not decided yet does not count, and is not waited for.
+    """
+    counts = {
+        topic: len(one.partitions)
+        for topic, one in target.topics(sorted({topic for topic, _ in bounds})).items()
+    }
+    groups: dict[str, dict[TopicPartition, TopicPartition]] = defaultdict(dict)
+    for one in bounds:
+        if one[0] in counts:
+            group, place = place_of(name, one, counts[one[0]])
+            groups[group][place] = one
+    found = {
+        places[place]: kept(offset)
+        for group, places in groups.items()
+        for place, offset in committed(target, group, places, stable=False).items()
+    }
+    same = {
+        one: at.at_ms
+        for one, at in found.items()
+        if (at.offset, at.topic_id) == (bounds[one].end, bounds[one].topic_id)
+    }
+    if not same:
+        return set()
+    now_ms, renew_ms = time.time_ns() // 1_000_000, _renew_s(target, name) * 1000
+    return {one for one, at_ms in same.items() if 0 <= now_ms - at_ms < renew_ms}
+
+
+def _renew_s(target: Cluster, name: str) -> float:
+    kept_s = retention_of(target, place_of(name, ("", 0), 1)[0])
+    return RENEW_S if kept_s is None else min(RENEW_S, kept_s * _RENEW_SHARE)
