@@ -2,11 +2,13 @@
 
 ``WireError`` ends as a code in an answer, ``StorageError`` takes a log directory offline,
 ``ConfigError`` stops the start, ``InvariantError`` ends the process. Expected outcomes are return
-values, not exceptions.
+values, not exceptions. ``ShortageError`` is an OSError that says nothing against the disk.
 """
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -280,6 +282,29 @@ class StorageError(Exception):
 
     def __reduce__(self) -> tuple[type[StorageError], tuple[str, object]]:
         return type(self), (self.log_dir, self.cause)
+
+
+# What a process that cannot open or map a file has run out of, and what to do about it.
+SHORTAGES = {
+    errno.EMFILE: "raise the limit of open files (ulimit -n, LimitNOFILE= of a systemd service)",
+    errno.ENFILE: "raise the system's limit of open files (fs.file-max)",
+    errno.ENOMEM: "free memory, or raise the limit of memory maps (vm.max_map_count)",
+}
+
+
+class ShortageError(OSError):
+    """A file could not be opened or mapped for want of a descriptor, a map or memory.
+
+    The disk is well and the file as it was: one request fails, and may be tried again. Only for
+    calls that open or map. A write or sync with the same errno has failed like any other.
+    """
+
+    def __init__(self, code: int, path: object = None) -> None:
+        text = f"{os.strerror(code)}; {SHORTAGES[code]}"
+        super().__init__(*((code, text) if path is None else (code, text, path)))
+
+    def __reduce__(self) -> tuple[type[ShortageError], tuple[object, ...]]:
+        return type(self), (self.errno, self.filename)
 
 
 class ConfigError(Exception):

@@ -20,6 +20,7 @@ from kbroker.record.batch import Record, RecordBatch
 from kbroker.record.control import ABORT, COMMIT
 from kbroker.record.errors import CorruptBatchError
 from kbroker.record.summary import HEADER_BYTES, LENGTH_AT, LENGTH_END, MAGIC, MAGIC_AT
+from kbroker.storage.files import opening
 from kbroker.storage.formats import LOG_SUFFIX, segment_name
 
 if TYPE_CHECKING:
@@ -67,7 +68,10 @@ class Loader:
 
     def _load_segment(self, base_offset: int) -> Iterator[None]:
         name = segment_name(base_offset, LOG_SUFFIX)
-        with open(os.path.join(self._log.path, name), "rb", buffering=0) as file:
+        path = os.path.join(self._log.path, name)
+        with opening(path):
+            file = open(path, "rb", buffering=0)
+        with file:
             position, want = 0, self._chunk_bytes
             while (left := self._size_of(base_offset) - position) > 0:
                 data = os.pread(file.fileno(), min(want, left), position)

@@ -19,7 +19,7 @@ from kbroker.coordinator.loader import Loader
 from kbroker.coordinator.machine import NO_PRODUCER, Call, Machine, Operation
 from kbroker.coordinator.partitioner import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from kbroker.coordinator.timers import Timers
-from kbroker.errors import ErrorCode, StorageError, WireError
+from kbroker.errors import ErrorCode, ShortageError, StorageError, WireError
 from kbroker.ipc.rpc import Pending, run
 from kbroker.metrics.catalog import COORDINATOR_LOAD_TIME, COORDINATOR_LOADS
 from kbroker.record.builder import BatchBuilder
@@ -262,7 +262,7 @@ class Shard:
         """
         if self.state == CLOSED:
             return  # the log directory went offline with the write
-        log.error("%s: could not write (%s), loading again", self._log.name, error)
+        log.error("%s: could not go on (%s), loading again", self._log.name, error)
         self.state = LOADING
         self._drop(told or error)
         self.machine = self._make_machine(self)
@@ -270,7 +270,9 @@ class Shard:
 
     def on_loaded(self, outcome: Pending) -> None:
         """What ``load`` came to; a partition that cannot be read has no coordinator."""
-        if outcome.error is not None:
+        if isinstance(outcome.error, ShortageError):
+            self._reload(WireError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, str(outcome.error)))
+        elif outcome.error is not None:
             log.error("%s: cannot be loaded: %s", self._log.name, outcome.error)
             self.close()
 

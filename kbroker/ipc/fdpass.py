@@ -13,11 +13,17 @@ carry descriptors, so these messages do not use a mailbox.
 from __future__ import annotations
 
 import array
+import errno
 import logging
+import resource
 import socket
 import struct
 
+from kbroker.errors import SHORTAGES
+from kbroker.logcontext import RateLimit
+
 log = logging.getLogger(__name__)
+_dropped = RateLimit()
 
 _HEADER = struct.Struct("=I")
 _FD_SIZE = array.array("i").itemsize
@@ -55,8 +61,11 @@ def send_connection(sock: socket.socket, fd: int, listener_index: int, peer_host
     return True
 
 
-def receive_connections(sock: socket.socket) -> list[tuple[int, int, str]]:
+def receive_connections(sock: socket.socket, reserved: int = 0) -> list[tuple[int, int, str]]:
     """Network process: the (descriptor, listener index, peer host) of connections that arrived.
+
+    reserved: the last descriptors below the process's limit, a quarter of them at the most, that
+    are no connection's.
 
     The caller owns the descriptors, and reports the end of each with ``send_closed`` and its host.
 
@@ -64,6 +73,8 @@ def receive_connections(sock: socket.socket) -> list[tuple[int, int, str]]:
     did not fit this process's table is closed by the kernel, and reported as closed.
     """
     found: list[tuple[int, int, str]] = []
+    fd_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    fd_limit -= min(reserved, fd_limit // 4)
     for _ in range(_RECEIVE_MAX):
         try:
             body, ancillary, _, _ = sock.recvmsg(
@@ -75,10 +86,15 @@ def receive_connections(sock: socket.socket) -> list[tuple[int, int, str]]:
             break
         fd = _descriptor_of(ancillary)
         peer_host = body[_HEADER.size :].decode(errors="replace")
+        # The system gives out the lowest that is free: those below are all in use.
+        if fd is not None and fd >= fd_limit:
+            socket.close(fd)
+            fd = None
         if fd is None:
-            log.warning(
-                "out of file descriptors, dropped a connection; raise the limit (ulimit -n)"
-            )
+            dropped = _dropped.due()
+            if dropped:
+                log.error("out of file descriptors, dropped %d connections; %s",
+                          dropped, SHORTAGES[errno.EMFILE])  # fmt: skip
             send_closed(sock, [peer_host])
             continue
         found.append((fd, _HEADER.unpack_from(body)[0], peer_host))

@@ -17,9 +17,10 @@ from collections.abc import Callable, Coroutine, Generator
 from itertools import count
 from typing import Any
 
-from kbroker.errors import ErrorCode, WireError
+from kbroker.errors import ErrorCode, ShortageError, WireError
 from kbroker.ipc.mailbox import ENVELOPE, MSG_CALL, MSG_REPLY, Mailbox, Message
 from kbroker.ipc.process_table import Address, ProcessTable
+from kbroker.logcontext import RateLimit
 
 log = logging.getLogger(__name__)
 
@@ -94,6 +95,7 @@ class Rpc:
         self._deadlines: list[tuple[int, int]] = []
         self._sleepers: list[tuple[int, int, Pending]] = []
         self._operations: dict[str, Callable[..., Any]] = {}
+        self._shortages = RateLimit()
 
     def serve(self, operation: str, function: Callable[..., Any]) -> None:
         """Answer calls of ``operation`` with ``function(sender, **args)``, plain or async."""
@@ -162,6 +164,11 @@ class Rpc:
     def _reply_error(self, sender: Address, number: int, error: BaseException) -> None:
         if isinstance(error, WireError):
             code, text = error.code, error.message
+        elif isinstance(error, ShortageError):
+            times = self._shortages.due(error.errno)
+            if times:
+                log.error("refused a call of %s (%d times): %s", sender.title, times, error)
+            code, text = ErrorCode.KAFKA_STORAGE_ERROR, str(error)
         else:
             log.error("call from %s failed", sender.title, exc_info=error)
             code, text = ErrorCode.UNKNOWN_SERVER_ERROR, str(error)

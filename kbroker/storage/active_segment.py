@@ -9,6 +9,7 @@ from kbroker._ext.log_append import LogAppender
 from kbroker._ext.log_scan import find_batch
 from kbroker._ext.offset_index import CorruptIndexError, OffsetIndex, TimeIndex
 from kbroker.storage import index_lookup
+from kbroker.storage.files import open_file
 from kbroker.storage.formats import INDEX_SUFFIX, LOG_SUFFIX, NO_TIMESTAMP, TIME_INDEX_SUFFIX
 from kbroker.storage.segment import Segment
 from kbroker.storage.topic_settings import TopicSettings
@@ -23,8 +24,7 @@ class ActiveSegment:
 
     def __init__(self, segment: Segment, settings: TopicSettings) -> None:
         """Open the files, creating or emptying them for a segment of size 0. Raises OSError."""
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-        self.fd = os.open(segment.path(LOG_SUFFIX), flags, 0o644)
+        self.fd = open_file(segment.path(LOG_SUFFIX), os.O_RDWR | os.O_CREAT)
         self._preallocated = settings.preallocate and segment.size == 0
         limit = settings.segment_index_bytes
         try:

@@ -12,7 +12,7 @@ import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 
-from kbroker.storage.files import read_if_present, replace_file
+from kbroker.storage.files import open_directory, read_if_present, replace_file
 
 TopicPartition = tuple[str, int]
 
@@ -82,7 +82,7 @@ def _int(text: str, path: str) -> int:
 
 @contextmanager
 def _locked(directory: str) -> Iterator[None]:
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fd = open_directory(directory)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
         yield

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from kbroker.storage.background import BackgroundDisk
 from kbroker.storage.checkpoint import TopicPartition
-from kbroker.storage.files import is_full_disk
+from kbroker.storage.files import may_do_without
 from kbroker.storage.formats import (
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_CHECKPOINT,
@@ -100,8 +100,8 @@ class CheckpointWriter:
         if not failures:
             self._saved.update(files)
         for log_dir, error in failures:
-            if is_full_disk(error):
-                log.warning("checkpoints of %s not written, the disk is full", log_dir.path)
+            if may_do_without(error):
+                log.warning("checkpoints of %s not written, for now: %s", log_dir.path, error)
             else:
                 self._on_failure(log_dir.path, error)
 

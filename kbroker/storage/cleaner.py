@@ -20,7 +20,14 @@ from kbroker._ext.offset_index import OffsetIndex, TimeIndex
 from kbroker._ext.offset_map import OffsetMap
 from kbroker.storage.cleaned_transactions import CleanedTransactions
 from kbroker.storage.cleaner_policy import CleanableSegment
-from kbroker.storage.files import read_if_present, remove_if_present, sync_directory, sync_file
+from kbroker.storage.files import (
+    list_directory,
+    open_file,
+    read_if_present,
+    remove_if_present,
+    sync_directory,
+    sync_file,
+)
 from kbroker.storage.formats import (
     CLEANED_SUFFIX,
     INDEX_SUFFIX,
@@ -180,7 +187,7 @@ class LogCleaning:
     ) -> bool:
         """Hand the segment over in pieces; False when ``take`` answered -1."""
         path = os.path.join(self._directory, segment_name(segment.base_offset, LOG_SUFFIX))
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = open_file(path)
         position = 0
         try:
             while position < segment.size:
@@ -236,7 +243,7 @@ class LogCleaning:
         self._transactions.kept_aborts.clear()
         before = (cleaner.messages_read, cleaner.messages_kept, cleaner.keyless)
         size = 0
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        fd = open_file(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         try:
 
             def take(data: memoryview) -> int:
@@ -337,7 +344,7 @@ def remove_cleaned(directory: str, base: int | None = None) -> None:
     if base is not None:
         names = [segment_name(base, suffix) + CLEANED_SUFFIX for suffix in SEGMENT_SUFFIXES]
     else:
-        names = [name for name in os.listdir(directory) if name.endswith(CLEANED_SUFFIX)]
+        names = [name for name in list_directory(directory) if name.endswith(CLEANED_SUFFIX)]
     for name in names:
         remove_if_present(os.path.join(directory, name))
 

@@ -6,8 +6,10 @@ import ctypes
 import errno
 import os
 import re
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
+from kbroker.errors import SHORTAGES, ShortageError
 from kbroker.storage.formats import TEMPORARY_SUFFIX
 
 # Above it one sync of the whole file system takes the place of one for each file: a disk may take
@@ -23,9 +25,46 @@ def is_full_disk(error: OSError) -> bool:
     return error.errno in FULL_DISK_ERRNOS
 
 
+def may_do_without(error: OSError) -> bool:
+    """Whether a file that only helps may stay unwritten, for want of room or of a descriptor."""
+    return is_full_disk(error) or isinstance(error, ShortageError)
+
+
+@contextmanager
+def opening(path: str) -> Iterator[None]:
+    """Around calls that open or map a file, and do nothing else: raises ShortageError."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in SHORTAGES and not isinstance(error, ShortageError):
+            raise ShortageError(error.errno, path) from error
+        raise
+
+
+def open_file(path: str, flags: int = os.O_RDONLY, mode: int = 0o644) -> int:
+    """A descriptor, which the caller closes. Raises ShortageError, OSError."""
+    try:
+        return os.open(path, flags | os.O_CLOEXEC, mode)
+    except OSError as error:
+        if error.errno in SHORTAGES:
+            raise ShortageError(error.errno, path) from error
+        raise
+
+
+def open_directory(path: str) -> int:
+    """A descriptor to sync or lock a directory with. Raises ShortageError, OSError."""
+    return open_file(path, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def list_directory(path: str) -> list[str]:
+    """Names in a directory. Raises ShortageError, OSError."""
+    with opening(path):
+        return os.listdir(path)
+
+
 def sync_directory(path: str) -> None:
     """Make the names in a directory durable."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fd = open_directory(path)
     try:
         os.fsync(fd)
     finally:
@@ -67,7 +106,7 @@ def linux_version() -> tuple[int, int]:
 def sync_file(path: str) -> None:
     """Make a file's bytes durable; nothing to do when it is gone."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = open_file(path)
     except FileNotFoundError:
         return
     try:
@@ -84,14 +123,25 @@ def replace_file(path: str, data: bytes, *, sync: bool = True, spare: str | None
         Raises OSError; the old file is then still there.
     spare: an empty file to use up, if it is there: making a new one can cost ten times as much.
     """
+    directory = open_directory(os.path.dirname(path)) if sync else -1
+    try:
+        _write_and_rename(path, data, sync=sync, spare=spare)
+        if sync:
+            os.fsync(directory)
+    finally:
+        if sync:
+            os.close(directory)
+
+
+def _write_and_rename(path: str, data: bytes, *, sync: bool, spare: str | None) -> None:
     temporary, fd = path + TEMPORARY_SUFFIX, -1
     if spare is not None:
         with suppress(FileNotFoundError):
             # Not O_TRUNC, which has ext4 begin to write the file when it is closed.
-            fd = os.open(spare, os.O_WRONLY | os.O_CLOEXEC)
+            fd = open_file(spare, os.O_WRONLY)
             temporary = spare
     if fd < 0:
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        fd = open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
         try:
             view = memoryview(data)
@@ -105,8 +155,6 @@ def replace_file(path: str, data: bytes, *, sync: bool = True, spare: str | None
     except OSError:
         remove_if_present(temporary)
         raise
-    if sync:
-        sync_directory(os.path.dirname(path))
 
 
 def remove_if_present(path: str) -> None:
@@ -117,16 +165,18 @@ def remove_if_present(path: str) -> None:
 def read_if_present(path: str) -> bytes | None:
     """The whole file, None when there is none."""
     try:
-        with open(path, "rb") as file:
-            return file.read()
+        with opening(path):
+            file = open(path, "rb")
     except FileNotFoundError:
         return None
+    with file:
+        return file.read()
 
 
 def remove_tree(path: str) -> None:
     """Remove a directory and what is in it, which is files only. Raises OSError."""
     with suppress(FileNotFoundError):  # somebody else was faster
-        for name in os.listdir(path):
+        for name in list_directory(path):
             remove_if_present(os.path.join(path, name))
         os.rmdir(path)
 

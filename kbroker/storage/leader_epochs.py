@@ -11,7 +11,7 @@ from collections.abc import Collection
 from itertools import pairwise
 
 from kbroker.storage.checkpoint import CorruptCheckpointError, format_epochs, parse_epochs
-from kbroker.storage.files import is_full_disk, read_if_present, replace_file
+from kbroker.storage.files import may_do_without, read_if_present, replace_file
 from kbroker.storage.formats import LEADER_EPOCH_CHECKPOINT
 
 log = logging.getLogger(__name__)
@@ -134,12 +134,12 @@ class LeaderEpochs:
         return True
 
     def write(self, *, sync: bool = False) -> None:
-        """Rewrite the file. On a full disk memory alone knows; the next change tries again. Raises
-        OSError.
+        """Rewrite the file. On a full disk, or without a descriptor, memory alone knows; the next
+        change tries again. Raises OSError.
         """
         try:
             replace_file(self._path, format_epochs(self._entries), sync=sync)
         except OSError as error:
-            if not is_full_disk(error):
+            if not may_do_without(error):
                 raise
-            log.warning("%s: not written, the disk is full", self._path)
+            log.warning("%s: not written: %s", self._path, error)

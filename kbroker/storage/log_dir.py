@@ -10,9 +10,13 @@ import logging
 import os
 from collections.abc import Collection, Mapping
 
+from kbroker.errors import ShortageError
 from kbroker.storage.checkpoint import CorruptCheckpointError, OffsetCheckpoint, TopicPartition
 from kbroker.storage.damage import DamagedLogError
 from kbroker.storage.files import (
+    list_directory,
+    open_directory,
+    opening,
     remove_if_present,
     replace_file,
     sync_directory,
@@ -80,13 +84,15 @@ def holds_segments(directory: str) -> bool:
     """Whether a partition's directory has a log file. Raises OSError."""
     return any(
         (base := base_offset_of(name)) is not None and name == segment_name(base, LOG_SUFFIX)
-        for name in os.listdir(directory)
+        for name in list_directory(directory)
     )
 
 
 def _holds_records(directory: str) -> bool:
     """Whether a partition's directory has a log file that is not empty. Raises OSError."""
-    with os.scandir(directory) as entries:
+    with opening(directory):
+        entries = os.scandir(directory)
+    with entries:
         return any(
             entry.name.endswith(LOG_SUFFIX) and entry.stat().st_size > 0 for entry in entries
         )
@@ -127,7 +133,7 @@ class LogDir:
         # Open for as long as the directory is in use: syncfs tells of what has failed since.
         self._sync_fd = -1
         try:
-            self._sync_fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            self._sync_fd = open_directory(path)
             self.futures = scan_futures(path)
             self._recovery_points = self._read(RECOVERY_POINT_CHECKPOINT)
             self._start_offsets = self._read(LOG_START_CHECKPOINT) or {}
@@ -238,8 +244,12 @@ class LogDir:
             self._dead.add(key)
             doomed.append(self._doomed_path(key))
             os.rename(self.partition_path(key), doomed[-1])
-        sync_directory(self.path)
-        self._drop_lines(keys)
+        try:
+            sync_directory(self.path)
+            self._drop_lines(keys)
+        except ShortageError as error:
+            # Before a partition of that name is made again, its lines are dropped anyway.
+            log.error("%s: deleted partitions may be back after a power cut: %s", self.path, error)
         return doomed
 
     def _doomed_path(self, key: TopicPartition) -> str:

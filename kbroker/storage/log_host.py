@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from kbroker.errors import ShortageError
+
 if TYPE_CHECKING:
     from kbroker.storage.partition_log import PartitionLog
 
@@ -16,6 +18,12 @@ class LogHost(Protocol):
 
     def on_sealed(self, partition_log: PartitionLog) -> None:
         """A segment was sealed and is not synced yet."""
+
+    def on_shortage(self, error: ShortageError) -> None:
+        """A file could not be opened; the request is refused, and it is to be said why."""
+
+    def sync_everything(self, partition_log: PartitionLog) -> bool:
+        """``LogDir.sync_everything`` of the log's directory. Raises OSError."""
 
     def on_start_offset(self, partition_log: PartitionLog) -> None:
         """The log start was raised; a checkpoint soon is wanted."""

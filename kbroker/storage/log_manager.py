@@ -2,7 +2,8 @@
 
 Runs in the io worker's loop. ``tick`` does a small piece of work; syncs, removals and checkpoints
 go to a background thread. A log directory whose write or sync failed is offline for good: the slots
-of its partitions say so, and the others continue.
+of its partitions say so, and the others continue. A file that could not be opened for want of
+descriptors refuses what needed it, nothing else (``shortages``).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 from kbroker._ext.log_append import LogAppender
 from kbroker._ext.partition_table import CLOSED, FREE, LOADING, OFFLINE, ONLINE, PartitionTable
 from kbroker.clock import Clock, ClockGuard
-from kbroker.errors import StorageError
+from kbroker.errors import ShortageError, StorageError
 from kbroker.storage.background import BackgroundDisk, OnDone
 from kbroker.storage.checkpoint import TopicPartition
 from kbroker.storage.checkpoint_writer import CheckpointWriter
@@ -38,6 +39,7 @@ from kbroker.storage.recovery_threads import OpenRequest, PlacedLog, loading, th
 from kbroker.storage.replica_moves import ReplicaMoves
 from kbroker.storage.retention import RetentionPolicy
 from kbroker.storage.schedule import INTERVAL_KEYS, PRODUCER_EXPIRY, RETENTION, Schedule
+from kbroker.storage.shortages import Shortages
 from kbroker.storage.topic_settings import Settings, TopicConfig, TopicSettings
 from kbroker.storage.unsynced import FlushJob
 
@@ -100,6 +102,7 @@ class LogManager:
         self._placed: dict[int, PlacedLog | None] = {}
         # Why a slot cannot be served: the directory failed, or the log is damaged.
         self._offline: dict[int, str] = {}
+        self.shortages = Shortages(clock.monotonic_ms)
         self._flush_queue: deque[PartitionLog] = deque()
         # Set by a clean stop, which syncs everything itself: flushes that wait need not run.
         self._is_closing = False
@@ -209,6 +212,7 @@ class LogManager:
         """
         gone: dict[str, list[PartitionLog]] = {}
         for slot in slots:
+            self.shortages.forget(slot)
             found = self._logs.pop(slot, None)
             if found is None and self._offline.pop(slot, None) is None:
                 continue
@@ -408,6 +412,12 @@ class LogManager:
         if not self._may_not_flush(partition_log):
             self._submit_flush(partition_log)
 
+    def on_shortage(self, error: ShortageError) -> None:
+        self.shortages.report(error)
+
+    def sync_everything(self, partition_log: PartitionLog) -> bool:
+        return self.dir_at(partition_log.log_dir).sync_everything()
+
     def on_start_offset(self, partition_log: PartitionLog) -> None:
         self._checkpoints.start_was_raised = True
 
@@ -436,7 +446,9 @@ class LogManager:
         used.
         """
         key, slot = request.key, request.slot
+        self.shortages.forget(slot)
         try:
+            self.shortages.ensure_room()
             with self.placement.choosing():
                 log_dir = self.placement.find(key, request.topic_id)
                 if log_dir is None and (request.is_new or self.placement.all_online):
@@ -448,6 +460,9 @@ class LogManager:
                     leader_epoch=request.leader_epoch,
                     log_dir_index=log_dir.index if log_dir is not None else 0,
                 )
+        except ShortageError as error:
+            self._wait_to_open(request, 0, error)
+            return None
         except OSError as error:
             self._refuse(slot, key, f"its log directory cannot be told: {error}")
             return None
@@ -522,9 +537,25 @@ class LogManager:
         return opened
 
     def _fail_opening(self, log_dir: LogDir, request: OpenRequest, error: OSError) -> None:
+        if isinstance(error, ShortageError):
+            self._wait_to_open(request, log_dir.index, error)
+            return
         if not is_full_disk(error):
             self.fail_log_dir(log_dir.path, error)
         self._refuse(request.slot, request.key, str(error))
+
+    def _wait_to_open(self, request: OpenRequest, log_dir_index: int, error: ShortageError) -> None:
+        """Whatever was done of it is what a start finds after a kill."""
+        self.shortages.report(error)
+        self.shortages.wait(request.slot)
+        self.table.reset(
+            request.slot,
+            state=OFFLINE,
+            slot_incarnation=request.slot_incarnation,
+            leader_epoch=request.leader_epoch,
+            log_dir_index=log_dir_index,
+        )
+        self._offline[request.slot] = str(error)
 
     def _ensure_created(
         self, log_dir: LogDir, key: TopicPartition, topic_id: bytes, *, is_new: bool
@@ -579,7 +610,13 @@ class LogManager:
         return entry.flush_running or self.moves.holds_flushes(entry.slot)
 
     def _submit_flush(self, entry: PartitionLog) -> None:
-        job = entry.begin_flush()
+        try:
+            job = entry.begin_flush()
+        except ShortageError as error:
+            self.shortages.report(error)
+            entry.first_unflushed_ms = None
+            self.on_first_unflushed(entry)
+            return
         finished: list[FlushJob] = []
         log_dir = self.dir_at(entry.log_dir)
 
@@ -634,6 +671,8 @@ class LogManager:
                 self._sweep_log(entry, self._clock_guard.wall_ms)
             except StorageError as error:
                 self.fail_log_dir(entry.log_dir, error.cause)
+            except ShortageError as error:
+                self.shortages.report(error)
             except OSError as error:
                 if not is_full_disk(error):
                     self.fail_log_dir(entry.log_dir, error)

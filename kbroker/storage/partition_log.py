@@ -13,16 +13,17 @@ from __future__ import annotations
 
 import logging
 import os
+from functools import partial
 
 from kbroker._ext.log_append import LogAppender
 from kbroker._ext.log_scan import find_batch
 from kbroker._ext.partition_table import PartitionTable
 from kbroker._ext.producer_state import ProducerEntry
-from kbroker.errors import InvariantError, StorageError
+from kbroker.errors import InvariantError, ShortageError, StorageError
 from kbroker.internal_topics import INTERNAL_TOPICS
 from kbroker.storage import log_lookup, producer_snapshots, txn_recovery
 from kbroker.storage.active_segment import ActiveSegment
-from kbroker.storage.files import free_space, is_full_disk
+from kbroker.storage.files import free_space, may_do_without
 from kbroker.storage.formats import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -247,6 +248,13 @@ class PartitionLog:
         """Words for a produce that found no room."""
         return f"the disk of log directory {self.log_dir} is full ({free_space(self.log_dir)})"
 
+    def _refusal_text(self, error: OSError) -> str:
+        """Words for what found no room, or no descriptor."""
+        if isinstance(error, ShortageError):
+            self._host.on_shortage(error)
+            return str(error)
+        return self.full_disk_text()
+
     def fail(self, cause: OSError | ValueError) -> StorageError:
         """Refuse everything from now on; the error to raise."""
         self.failure = cause
@@ -266,7 +274,7 @@ class PartitionLog:
     ) -> str | None:
         """Note an aborted transaction whose marker goes to the active segment.
 
-        A text when the disk has no room for it. Raises StorageError.
+        A text when there is no room for it, or no descriptor. Raises StorageError.
         """
         is_new = self._txn_index.is_empty
         try:
@@ -274,8 +282,8 @@ class PartitionLog:
                 AbortedTransaction(producer_id, first_offset, last_offset, last_stable_offset)
             )
         except OSError as error:
-            if is_full_disk(error):
-                return self.full_disk_text()
+            if may_do_without(error):
+                return self._refusal_text(error)
             raise self.fail(error) from error
         if is_new:
             self._names_changed()
@@ -283,7 +291,8 @@ class PartitionLog:
         return None
 
     def roll(self, now_ms: int) -> str | None:
-        """Seal the active segment and go on in a new one; a text when the disk has no room for it.
+        """Seal the active segment and go on in a new one; a text when the disk has no room for it,
+        or the process no descriptor.
 
         Nothing is synced here; the host is told. Raises StorageError.
         """
@@ -292,9 +301,11 @@ class PartitionLog:
         try:
             opened = ActiveSegment(following, self.settings)
         except OSError as error:
-            if is_full_disk(error):
-                return self.full_disk_text()
-            raise self.fail(error) from error
+            if not may_do_without(error):
+                raise self.fail(error) from error
+            if following.base_offset != self._segments[-1].base_offset:
+                following.remove_files()  # a smaller batch may still go where this segment begins
+            return self._refusal_text(error)
         try:
             self._active.trim(self.appender)
             producer_snapshots.write_snapshot(self.path, self.appender.producers)
@@ -326,7 +337,7 @@ class PartitionLog:
         """
         try:
             job = self._with_txn_index(self._unsynced.job(0, 0))
-            job.run()
+            job.run(partial(self._host.sync_everything, self))
         except OSError as error:
             raise self.fail(error) from error
         self._unsynced.settle(job, self._segments[-1].base_offset)
@@ -335,20 +346,30 @@ class PartitionLog:
     # ---- flushing ----
 
     def begin_flush(self) -> FlushJob:
-        """A job that syncs what is in the log; ``finish_flush`` when it has run. One at a time."""
-        self.flush_running = True
-        self.first_unflushed_ms = None
-        job = self._unsynced.job(
-            self.log_end_offset, self.appender.unflushed_messages, self._active.fd
+        """A job that syncs what is in the log; ``finish_flush`` when it has run. One at a
+        time. Raises ShortageError; then none is begun.
+        """
+        job = self._with_txn_index(
+            self._unsynced.job(
+                self.log_end_offset, self.appender.unflushed_messages, self._active.fd
+            )
         )
         if not self._has_spare:
             job.spare_in = self.path
-        return self._with_txn_index(job)
+        self.flush_running = True
+        self.first_unflushed_ms = None
+        return job
 
     def _with_txn_index(self, job: FlushJob) -> FlushJob:
-        fd = self._txn_index.duplicate_to_sync()
-        if fd is not None:
-            job.fds.append(fd)
+        try:
+            fd = self._txn_index.duplicate_to_sync()
+        except ShortageError:
+            if not job.go_without_descriptors():
+                raise
+            self._txn_index.unsynced = False
+        else:
+            if fd is not None:
+                job.fds.append(fd)
         return job
 
     def finish_flush(self, job: FlushJob) -> None:
@@ -367,7 +388,7 @@ class PartitionLog:
             raise StorageError(self.log_dir, "the log is closed")
         job = self.begin_flush()
         try:
-            job.run()
+            job.run(partial(self._host.sync_everything, self))
         except OSError as error:
             raise self.fail(error) from error
         self.finish_flush(job)
@@ -422,6 +443,8 @@ class PartitionLog:
         if offset >= self.log_end_offset:
             return self.active, self.appender.position
         segment = self.segment_for(offset)
+        if offset == segment.base_offset and segment.size > 0:
+            return segment, 0
         position = self.start_position(segment, offset)
         fd = segment.open_log()
         try:
@@ -438,10 +461,12 @@ class PartitionLog:
     def delete_records(self, offset: int) -> int:
         """Raise the log start to ``offset`` (at most the high watermark) and return it.
 
-        Raises StorageError.
+        Raises StorageError; ShortageError, then nothing has changed.
         """
         start = min(offset, self.high_watermark)
         if start > self.log_start_offset:
+            if self.last_stable_offset < self.high_watermark:
+                self.locate(start)  # a transaction may be open there: ``place_of`` must not fail
             self.appender.set_log_start_offset(start)
             self.publish()
             below = [s for s in self._segments[:-1] if s.next_offset <= start]
@@ -667,7 +692,7 @@ class PartitionLog:
         """
         try:
             if job is not None:
-                job.run()
+                job.run(partial(self._host.sync_everything, self))
                 self.appender.mark_flushed(job.end_offset, job.messages)
         finally:
             self._active.close()

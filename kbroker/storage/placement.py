@@ -19,6 +19,7 @@ from kbroker._ext.log_scan import scan_segment
 from kbroker._ext.partition_table import PartitionTable
 from kbroker.config.checks import ALL_CORDONED
 from kbroker.storage.checkpoint import TopicPartition
+from kbroker.storage.files import list_directory, open_file
 from kbroker.storage.formats import LOG_SUFFIX, base_offset_of, segment_name
 from kbroker.storage.log_dir import LogDir
 from kbroker.storage.partition_metadata import names_another_topic
@@ -100,7 +101,7 @@ class Placement:
         if self.lock_path is None or len(self.dirs) < 2:
             yield
             return
-        fd = os.open(self.lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = open_file(self.lock_path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
             yield
@@ -142,13 +143,13 @@ def log_end_in(path: str) -> int:
     """The end offset of the log whose files are in ``path``, by headers alone. Raises OSError."""
     bases = [
         base
-        for name in os.listdir(path)
+        for name in list_directory(path)
         if (base := base_offset_of(name)) is not None and name == segment_name(base, LOG_SUFFIX)
     ]
     if not bases:
         return 0
     base = max(bases)
-    fd = os.open(os.path.join(path, segment_name(base, LOG_SUFFIX)), os.O_RDONLY | os.O_CLOEXEC)
+    fd = open_file(os.path.join(path, segment_name(base, LOG_SUFFIX)))
     try:
         size = os.fstat(fd).st_size
         found: int = scan_segment(fd, base, size, verify=False).next_offset

@@ -11,7 +11,13 @@ import os
 from contextlib import suppress
 
 from kbroker._ext.producer_state import CorruptSnapshotError, ProducerState
-from kbroker.storage.files import is_full_disk, remove_if_present, replace_file
+from kbroker.storage.files import (
+    list_directory,
+    may_do_without,
+    opening,
+    remove_if_present,
+    replace_file,
+)
 from kbroker.storage.formats import (
     SNAPSHOT_SUFFIX,
     TEMPORARY_SUFFIX,
@@ -32,7 +38,7 @@ def snapshot_path(directory: str, offset: int) -> str:
 def list_snapshots(directory: str) -> list[int]:
     """Offsets of the snapshots in ``directory``, rising. Raises OSError."""
     found = []
-    for name in os.listdir(directory):
+    for name in list_directory(directory):
         offset = base_offset_of(name)
         if offset is not None and name == segment_name(offset, SNAPSHOT_SUFFIX):
             found.append(offset)
@@ -51,7 +57,9 @@ def load_newest(directory: str, offset_max: int, log_start_offset: int) -> Produ
             continue
         path = snapshot_path(directory, offset)
         try:
-            with open(path, "rb") as file:
+            with opening(path):
+                file = open(path, "rb")
+            with file:
                 return ProducerState.from_snapshot(file.read(), offset)
         except CorruptSnapshotError as error:
             log.warning("%s is not readable (%s); replaying the log instead", path, error)
@@ -69,7 +77,7 @@ def make_spare(directory: str) -> None:
 def write_snapshot(
     directory: str, producers: ProducerState, *, sync: bool = False, uses_spare: bool = False
 ) -> str | None:
-    """Write the state as of its end offset; the path, or None when the disk is full. Raises
+    """Write the state as of its end offset; the path, or None when there is no room for it. Raises
     OSError.
 
     uses_spare: ``make_spare`` has run, and is not running.
@@ -79,9 +87,9 @@ def write_snapshot(
         spare = os.path.join(directory, SPARE) if uses_spare else None
         replace_file(path, producers.to_snapshot(), sync=sync, spare=spare)
     except OSError as error:
-        if not is_full_disk(error):
+        if not may_do_without(error):
             raise
-        log.warning("%s: not written, the disk is full; the next start replays more", path)
+        log.warning("%s: not written, the next start replays more: %s", path, error)
         return None
     return path
 

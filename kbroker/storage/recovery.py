@@ -22,7 +22,7 @@ from kbroker._ext.offset_index import CorruptIndexError, OffsetIndex, TimeIndex
 from kbroker._ext.producer_state import ProducerState
 from kbroker.storage import producer_snapshots, swap, txn_recovery
 from kbroker.storage.damage import DamagedLogError
-from kbroker.storage.files import remove_if_present
+from kbroker.storage.files import list_directory, remove_if_present
 from kbroker.storage.formats import (
     INDEX_SUFFIX,
     LARGEST,
@@ -182,7 +182,7 @@ def _start_anew(loaded: LoadedLog, directory: str, offset: int) -> LoadedLog:
 
 
 def _list_segments(directory: str) -> list[Segment]:
-    names = os.listdir(directory)
+    names = list_directory(directory)
     bases = sorted(
         base
         for name in names

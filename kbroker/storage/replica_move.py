@@ -17,7 +17,14 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from kbroker.storage.files import remove_if_present, remove_tree, replace_file, sync_directory
+from kbroker.errors import ShortageError
+from kbroker.storage.files import (
+    list_directory,
+    remove_if_present,
+    remove_tree,
+    replace_file,
+    sync_directory,
+)
 from kbroker.storage.formats import (
     CLEANER_CHECKPOINT,
     INDEX_SUFFIX,
@@ -148,7 +155,7 @@ class ReplicaMove:
                 parts.append(Part(copy, end, is_sealed))
                 if end < size or bytes_max == 0 or len(parts) == SLICE_SEGMENTS:
                     break
-        except SourceError:
+        except (ShortageError, SourceError):
             for part in parts:
                 part.close()
             raise
@@ -183,7 +190,7 @@ class ReplicaMove:
             write_partition_metadata(self.path, self.log.topic_id)
         self._drop(
             base
-            for name in os.listdir(self.path)
+            for name in list_directory(self.path)
             if (base := base_offset_of(name)) is not None and base not in known
         )
         sync_directory(self.target.path)

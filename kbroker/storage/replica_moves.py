@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from kbroker.errors import ErrorCode
 from kbroker.storage.background import BackgroundDisk
 from kbroker.storage.checkpoint import TopicPartition
-from kbroker.storage.files import is_full_disk
+from kbroker.storage.files import is_full_disk, may_do_without
 from kbroker.storage.log_dir import LogDir
 from kbroker.storage.partition_metadata import names_another_topic
 from kbroker.storage.replica_move import SLICE_BYTES, ReplicaMove, future_name_is_too_long
@@ -260,9 +260,11 @@ class ReplicaMoves:
         if isinstance(error, SourceError):
             log.error("%s is not moved to %s: %s", move.log.name, move.target.path, error)
             self.cancel(slot)
-        elif is_full_disk(error):
+        elif may_do_without(error):
             if not move.waits_for_room:
-                log.warning("%s: the move waits for room in %s", move.log.name, move.target.path)
+                log.warning(
+                    "%s: the move waits for room in %s: %s", move.log.name, move.target.path, error
+                )
             move.waits_for_room = True
             move.holds_flushes_until_ms = 0
             self._due_ms[slot] = self._manager.clock.monotonic_ms() + FULL_DISK_PAUSE_MS
@@ -289,7 +291,7 @@ class ReplicaMoves:
             target.end_move(entry.key)
 
         def on_settled(_result: object, error: OSError | None) -> None:
-            if error is not None and not is_full_disk(error):
+            if error is not None and not may_do_without(error):
                 self.on_failed_dir(source, error)
 
         self._manager.in_background(settle, on_settled)

@@ -15,7 +15,7 @@ from kbroker._ext.log_scan import Scan, scan_segment
 from kbroker._ext.offset_index import CorruptIndexError, OffsetIndex, TimeIndex
 from kbroker._ext.producer_state import ProducerState
 from kbroker.storage import index_lookup
-from kbroker.storage.files import remove_if_present
+from kbroker.storage.files import open_file, remove_if_present
 from kbroker.storage.formats import (
     DELETED_SUFFIX,
     INDEX_SUFFIX,
@@ -125,7 +125,7 @@ class Segment:
 
     def open_log(self) -> int:
         """A descriptor for reading; the caller closes it."""
-        return os.open(self.path(LOG_SUFFIX), os.O_RDONLY | os.O_CLOEXEC)
+        return open_file(self.path(LOG_SUFFIX))
 
     def _open_verified(self) -> tuple[OffsetIndex, TimeIndex]:
         missing = not os.path.exists(self.path(INDEX_SUFFIX))
@@ -154,12 +154,12 @@ class Segment:
         has the old ones mapped keeps them. Raises OSError.
         """
         offsets_path, times_path = self.path(INDEX_SUFFIX), self.path(TIME_INDEX_SUFFIX)
-        remove_if_present(offsets_path)
-        remove_if_present(times_path)
-        offsets = OffsetIndex(offsets_path, self.base_offset, index_bytes_max)
-        times = TimeIndex(times_path, self.base_offset, index_bytes_max)
         fd = self.open_log()
         try:
+            remove_if_present(offsets_path)
+            remove_if_present(times_path)
+            offsets = OffsetIndex(offsets_path, self.base_offset, index_bytes_max)
+            times = TimeIndex(times_path, self.base_offset, index_bytes_max)
             scan = scan_segment(
                 fd,
                 self.base_offset,
@@ -181,6 +181,11 @@ class Segment:
         offsets.seal(in_place=True)
         times.seal(in_place=True)
         return scan
+
+    def remove_files(self) -> None:
+        """Remove what there is of a segment that nothing was written to. Raises OSError."""
+        for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            remove_if_present(self.path(suffix))
 
     def mark_deleted(self) -> list[str]:
         """Rename every file of the segment to ``.deleted`` and return the new names. Raises

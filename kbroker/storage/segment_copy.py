@@ -13,8 +13,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from kbroker._ext.log_scan import END, scan_segment
+from kbroker.errors import ShortageError
 from kbroker.storage.files import (
     FILES_SYNCED_SINGLY,
+    open_file,
     read_if_present,
     remove_if_present,
     replace_file,
@@ -63,6 +65,8 @@ class FutureFiles:
         """Copy a small file whole; it goes when there is none. Raises OSError, SourceError."""
         try:
             data = read_if_present(os.path.join(source_dir, name))
+        except ShortageError:
+            raise
         except OSError as error:
             raise SourceError(str(error)) from error
         path = self.path_of(name)
@@ -103,8 +107,7 @@ class SegmentCopy:
     def copy_bytes(self, files: FutureFiles, source: int, end: int) -> None:
         """Raises OSError for the target, SourceError."""
         name = segment_name(self.segment.base_offset, LOG_SUFFIX)
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-        target = os.open(files.path_of(name), flags, 0o644)
+        target = open_file(files.path_of(name), os.O_RDWR | os.O_CREAT)
         files.wrote(name)
         try:
             at = self.done
@@ -128,7 +131,7 @@ class SegmentCopy:
         """
         base_offset = self.segment.base_offset
         path = files.path_of(segment_name(base_offset, LOG_SUFFIX))
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        fd = open_file(path, os.O_RDWR)
         try:
             if done == size < os.fstat(fd).st_size:
                 os.ftruncate(fd, size)
@@ -149,7 +152,7 @@ class Part:
     __slots__ = ("_checked", "copy", "end", "end_offset", "is_sealed", "size", "source", "start")
 
     def __init__(self, copy: SegmentCopy, end: int, is_sealed: bool) -> None:
-        """Raises SourceError."""
+        """Raises ShortageError, SourceError."""
         segment = copy.segment
         self.copy = copy
         self.start = copy.done
@@ -161,6 +164,8 @@ class Part:
         try:
             # Opened now: a moment later another file may have the name.
             self.source = segment.open_log()
+        except ShortageError:
+            raise
         except OSError as error:
             raise SourceError(str(error)) from error
 
@@ -223,5 +228,7 @@ def syncing() -> Iterator[None]:
     """A sync that found no room has failed like any other: the next one could lie."""
     try:
         yield
+    except ShortageError:
+        raise  # nothing was synced yet, or all that was without an error
     except OSError as error:
         raise OSError(errno.EIO, f"not synced: {error}") from error

@@ -13,7 +13,7 @@ import os
 
 from kbroker._ext.log_scan import END, scan_segment
 from kbroker.storage.damage import DamagedLogError
-from kbroker.storage.files import remove_if_present
+from kbroker.storage.files import list_directory, open_file, remove_if_present
 from kbroker.storage.formats import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 def finish_interrupted_work(directory: str) -> None:
     """Leave only files with a meaning of their own. Raises OSError, DamagedLogError."""
-    names = os.listdir(directory)
+    names = list_directory(directory)
     cleaned = [
         base
         for name in names
@@ -56,7 +56,7 @@ def finish_interrupted_work(directory: str) -> None:
             _finish_swap(directory, base, names)
     # What was set aside stays until its successor is in place, and indexes whose log is not there
     # any more go.
-    _remove(directory, os.listdir(directory), SWAP_SUFFIX, DELETED_SUFFIX)
+    _remove(directory, list_directory(directory), SWAP_SUFFIX, DELETED_SUFFIX)
 
 
 def _remove(directory: str, names: list[str], *suffixes: str) -> None:
@@ -72,7 +72,7 @@ def _remove_swap(directory: str, base: int) -> None:
 
 def _finish_swap(directory: str, base: int, names: list[str]) -> None:
     path = os.path.join(directory, segment_name(base, LOG_SUFFIX) + SWAP_SUFFIX)
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    fd = open_file(path)
     try:
         size = os.fstat(fd).st_size
         scan = scan_segment(fd, base, size)

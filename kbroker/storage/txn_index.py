@@ -12,7 +12,13 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from kbroker.storage.files import read_if_present, remove_if_present, replace_file
+from kbroker.storage.files import (
+    open_file,
+    opening,
+    read_if_present,
+    remove_if_present,
+    replace_file,
+)
 from kbroker.storage.formats import LARGEST
 
 _ENTRY = struct.Struct(">hqqqq")
@@ -109,7 +115,7 @@ class TxnIndexWriter:
     def append(self, entry: AbortedTransaction) -> None:
         """Write one entry, whole or not at all. Raises OSError."""
         if self._fd < 0:
-            self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._fd = open_file(self._path, os.O_RDWR | os.O_CREAT)
         data = entry.to_bytes()
         done = 0
         try:
@@ -123,11 +129,16 @@ class TxnIndexWriter:
         self.unsynced = True
 
     def duplicate_to_sync(self) -> int | None:
-        """A descriptor to sync and close if there is something to sync; settles ``unsynced``."""
+        """A descriptor to sync and close if there is something to sync; settles ``unsynced``.
+
+        Raises ShortageError, after which nothing is settled.
+        """
         if not self.unsynced:
             return None
+        with opening(self._path):
+            fd = os.dup(self._fd)
         self.unsynced = False
-        return os.dup(self._fd)
+        return fd
 
     def close(self) -> None:
         """Safe to call twice; nothing is synced."""

@@ -11,13 +11,20 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from kbroker._ext.crc32c import crc32c
 from kbroker._ext.log_scan import DAMAGED, Scan, scan_segment
 from kbroker.storage import producer_snapshots
 from kbroker.storage.damage import DamagedLogError
-from kbroker.storage.files import is_full_disk, read_if_present, remove_if_present, replace_file
+from kbroker.storage.files import (
+    list_directory,
+    may_do_without,
+    read_if_present,
+    remove_if_present,
+    replace_file,
+)
 from kbroker.storage.formats import (
     LOG_SUFFIX,
     TXN_INDEX_CHECKPOINT,
@@ -49,7 +56,7 @@ def check_indexes(directory: str, segments: Sequence[Segment]) -> bool:
 
     Raises OSError, DamagedLogError.
     """
-    names = os.listdir(directory)
+    names = list_directory(directory)
     present = {base_offset_of(name) for name in names if name.endswith(TXN_INDEX_SUFFIX)}
     known = _load_sums(directory) if TXN_INDEX_CHECKPOINT in names else {}
     sums: Sums = {}
@@ -72,27 +79,41 @@ def remember(directory: str, segments: Sequence[Segment]) -> str:
 
     Raises OSError.
     """
-    sums = _load_sums(directory)
-    found = _sum_of(segments[-1])
-    if found is not None and sums.get(segments[-1].base_offset) != found:
-        bases = {segment.base_offset for segment in segments}
-        sums[segments[-1].base_offset] = found
-        _save_sums(directory, {base: sums[base] for base in sorted(bases & sums.keys())})
-    return os.path.join(directory, TXN_INDEX_CHECKPOINT)
+    path = os.path.join(directory, TXN_INDEX_CHECKPOINT)
+    with _checksums_may_wait(path):
+        sums = _load_sums(directory)
+        found = _sum_of(segments[-1])
+        if found is not None and sums.get(segments[-1].base_offset) != found:
+            bases = {segment.base_offset for segment in segments}
+            sums[segments[-1].base_offset] = found
+            _save_sums(directory, {base: sums[base] for base in sorted(bases & sums.keys())})
+    return path
 
 
 def remember_replaced(directory: str, segments: Sequence[Segment], new: Segment) -> None:
     """A cleaned segment is in the log: its index counts now. Raises OSError."""
-    sums = _load_sums(directory)
-    bases = {segment.base_offset for segment in segments}
-    kept = {base: found for base, found in sums.items() if base in bases}
-    found = _sum_of(new)
-    if found is None:
-        kept.pop(new.base_offset, None)
-    else:
-        kept[new.base_offset] = found
-    if kept != sums:
-        _save_sums(directory, {base: kept[base] for base in sorted(kept)})
+    with _checksums_may_wait(os.path.join(directory, TXN_INDEX_CHECKPOINT)):
+        sums = _load_sums(directory)
+        bases = {segment.base_offset for segment in segments}
+        kept = {base: found for base, found in sums.items() if base in bases}
+        found = _sum_of(new)
+        if found is None:
+            kept.pop(new.base_offset, None)
+        else:
+            kept[new.base_offset] = found
+        if kept != sums:
+            _save_sums(directory, {base: kept[base] for base in sorted(kept)})
+
+
+@contextmanager
+def _checksums_may_wait(path: str) -> Iterator[None]:
+    """An index without its checksum, or with a former one, is compared with its segment."""
+    try:
+        yield
+    except OSError as error:
+        if not may_do_without(error):
+            raise
+        log.warning("%s not written, the next start walks a segment more: %s", path, error)
 
 
 def rebuild(directory: str, segments: Sequence[Segment], at: int) -> list[AbortedTransaction]:
@@ -192,9 +213,5 @@ def _save_sums(directory: str, sums: Sums) -> None:
         return
     lines = [f"{base} {size} {checksum}" for base, (size, checksum) in sums.items()]
     text = "\n".join([str(VERSION), str(len(lines)), *lines, ""])
-    try:
+    with _checksums_may_wait(path):
         replace_file(path, text.encode(), sync=False)
-    except OSError as error:
-        if not is_full_disk(error):
-            raise
-        log.warning("%s not written, the disk is full; the next start walks a segment more", path)

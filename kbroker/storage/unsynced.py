@@ -6,7 +6,15 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 
-from kbroker.storage.files import FILES_SYNCED_SINGLY, sync_directory, sync_file
+from kbroker.errors import ShortageError
+from kbroker.storage.files import (
+    FILES_SYNCED_SINGLY,
+    SYNCFS_TELLS,
+    linux_version,
+    open_file,
+    sync_directory,
+    sync_file,
+)
 from kbroker.storage.formats import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
 from kbroker.storage.producer_snapshots import make_spare, snapshot_path
 from kbroker.storage.segment import Segment
@@ -26,6 +34,7 @@ class FlushJob:
         "messages",
         "names_version",
         "spare_in",
+        "whole_file_system",
     )
 
     def __init__(self, end_offset: int, messages: int, names_version: int = 0) -> None:
@@ -37,8 +46,19 @@ class FlushJob:
         self.lent_fds: list[int] = []
         # The partition's directory when a spare file is wanted there (``producer_snapshots``).
         self.spare_in: str | None = None
+        # There were no descriptors for the job: only a sync of everything covers what is written.
+        self.whole_file_system = False
         self.files: list[str] = []
         self.directories: list[str] = []
+
+    def go_without_descriptors(self) -> bool:
+        """Leave everything to a sync of the whole file system, for which a descriptor is kept.
+
+        False, and the job is void, where that sync does not tell of every failure.
+        """
+        self._close()
+        self.whole_file_system = linux_version() >= SYNCFS_TELLS
+        return self.whole_file_system
 
     def file_system_synced(self, *, tells_failures: bool) -> None:
         """Leave out what a sync of the whole file system has done.
@@ -47,31 +67,40 @@ class FlushJob:
         """
         self.files = []
         self.directories = []
+        self.whole_file_system = False
         if tells_failures:
             self._close()
             self.lent_fds = []
 
-    def run(self, sync_everything: Callable[[], bool] | None = None) -> None:
+    def run(self, sync_everything: Callable[[], bool]) -> None:
         """Sync. Raises OSError, after which nothing there may be synced again.
 
-        sync_everything: ``LogDir.sync_everything``, which takes the place of many syncs. A slow
-        disk would otherwise fall behind a busy log, and further with every segment.
+        sync_everything: ``LogDir.sync_everything``, which takes the place of many syncs, and of
+        those that find no descriptor. A slow disk would otherwise fall behind a busy log, and
+        further with every segment.
         """
         try:
-            if sync_everything is not None and len(self.files) > FILES_SYNCED_SINGLY:
+            if self.whole_file_system or len(self.files) > FILES_SYNCED_SINGLY:
                 self.file_system_synced(tells_failures=sync_everything())
             for fd in (*self.lent_fds, *self.fds):
                 os.fdatasync(fd)
-            for path in self.files:
-                sync_file(path)
-            for directory in self.directories:
-                # The partition may have been deleted since, its directory renamed.
-                with suppress(FileNotFoundError):
-                    sync_directory(directory)
+            try:
+                self._sync_names()
+            except ShortageError:
+                # Log data is synced; names and what helps to find it do without being told.
+                sync_everything()
             if self.spare_in is not None:
                 make_spare(self.spare_in)
         finally:
             self._close()
+
+    def _sync_names(self) -> None:
+        for path in self.files:
+            sync_file(path)
+        for directory in self.directories:
+            # The partition may have been deleted since, its directory renamed.
+            with suppress(FileNotFoundError):
+                sync_directory(directory)
 
     def give_up(self) -> None:
         """Instead of ``run``: somebody else syncs what is in it."""
@@ -125,7 +154,7 @@ class Unsynced:
     ) -> FlushJob:
         """A job for everything here, and for the active segment.
 
-        lends: nothing is closed before the job has run, nor synced after it.
+        lends: nothing is closed before the job has run, nor synced after it. Raises ShortageError.
         """
         job = FlushJob(end_offset, messages, self._names_version)
         # The originals may be closed while the job runs. Not duplicates, which share the open file:
@@ -136,8 +165,6 @@ class Unsynced:
             fds.append(active_fd)
         if lends:
             job.lent_fds = fds
-        else:
-            job.fds = [_opened_anew(fd) for fd in fds]
         for _, segment in self._sealed:
             job.files += [
                 segment.path(suffix)
@@ -148,6 +175,12 @@ class Unsynced:
             job.directories.append(self._path)
             if self._path_is_new:
                 job.directories.append(self._log_dir)
+        try:
+            for fd in () if lends else fds:
+                job.fds.append(_opened_anew(fd))
+        except ShortageError:
+            if not job.go_without_descriptors():
+                raise
         return job
 
     def settle(self, job: FlushJob, synced_to: int) -> None:
@@ -168,4 +201,4 @@ class Unsynced:
 
 def _opened_anew(fd: int) -> int:
     """Another open file of the same inode, whatever its name is by now. Raises OSError."""
-    return os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
+    return open_file(f"/proc/self/fd/{fd}")

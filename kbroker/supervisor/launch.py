@@ -20,6 +20,7 @@ from kbroker._ext import partition_table
 from kbroker.clock import CONFIRMED_MS
 from kbroker.config.key import LONG_MAX
 from kbroker.config.loader import BrokerConfig
+from kbroker.errors import ConfigError
 from kbroker.ipc import fdpass
 from kbroker.ipc.process_table import PID, READY, STATE, Address, ProcessKind, ProcessTable
 from kbroker.ipc.regions import SharedRegions, arena_size
@@ -36,6 +37,9 @@ from kbroker.workers.base import ProcessContext, set_title
 from kbroker.workers.registry import START_ORDER, ProcessRow
 
 log = logging.getLogger(__name__)
+
+# Of a process, beside the links between processes: shared regions, mailboxes, files of a moment.
+OPEN_FILES_MIN = 100
 
 SUPERVISOR = Address(ProcessKind.SUPERVISOR, 0)
 
@@ -195,6 +199,7 @@ def launch(
     started_at = time.monotonic()
     set_title("kbroker: supervisor")
     raise_descriptor_limit()
+    check_descriptor_limit(config)
     broker = Broker(config, config_path, overrides)
     try:
         log.info("bootstrap address %s", broker.bootstrap)
@@ -225,3 +230,15 @@ def raise_descriptor_limit() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def check_descriptor_limit(config: BrokerConfig) -> None:
+    """Raises ConfigError below what the processes need among themselves, without any partition.
+
+    Whether it is enough for the partitions, each io worker says.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    networks, io_workers = config["num.network.threads"], config["num.io.threads"]
+    fewest = OPEN_FILES_MIN + 2 * networks * (io_workers + 1)
+    if limit < fewest:
+        raise ConfigError("ulimit -n", limit, f"{fewest} or more (LimitNOFILE= of systemd)")

@@ -18,7 +18,7 @@ from kbroker.storage.cleaner import (
     remove_cleaned,
 )
 from kbroker.storage.cleaner_policy import CleanableSegment, DirtyRange, group_segments
-from kbroker.storage.files import is_full_disk
+from kbroker.storage.files import may_do_without
 from kbroker.storage.formats import partition_dir_name
 from kbroker.storage.txn_index import CorruptTxnIndexError
 from kbroker.workers.cleaner_views import LogView
@@ -76,7 +76,7 @@ class CleanerPass:
         except (CleaningStopped, WireError) as error:
             raise PassPostponed(str(error) or "stopped") from error
         except OSError as error:
-            if is_full_disk(error) or error.errno in (ENOENT, ENOTDIR):
+            if may_do_without(error) or error.errno in (ENOENT, ENOTDIR):
                 raise PassPostponed(str(error)) from error
             raise PassFailed(str(error)) from error
         except Exception as error:  # a mistake of ours must not end the compaction of other logs

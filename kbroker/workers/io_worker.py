@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -44,6 +44,7 @@ from kbroker.storage.partition_log import PartitionLog
 from kbroker.storage.recovery_threads import OpenRequest
 from kbroker.workers.base import Worker, now_ms, raise_failure
 from kbroker.workers.coordinators import Coordinators
+from kbroker.workers.descriptor_limit import DescriptorLimit
 from kbroker.workers.log_cleaning import LogCleaningService
 from kbroker.workers.log_moving import LogMovingService, placement_lock
 from kbroker.workers.transaction_log import TransactionLog
@@ -102,6 +103,7 @@ class IoWorker(Worker):
             placement_lock=placement_lock(context.runtime_dir),
         )
         self.moving = LogMovingService(self)
+        self.descriptors = DescriptorLimit()
         for operation in (
             "hello",
             "image",
@@ -224,6 +226,7 @@ class IoWorker(Worker):
             if self.is_to_be_opened(topic, partition)
         )
         errors: dict[str, int] = {}
+        self.descriptors.check(len(self.logs.logs()) + len(waiting))
         step = OPEN_STEP * self.logs.recoveries_at_once
         while waiting:
             some = [waiting.popleft() for _ in range(min(step, len(waiting)))]
@@ -237,6 +240,16 @@ class IoWorker(Worker):
             if waiting:
                 await self.rpc.sleep(0)
         return errors
+
+    async def open_again(self, slots: Collection[int]) -> None:
+        """Open logs for which there were no descriptors before."""
+        changed: Changes = {
+            name: (topic, topic)
+            for name, topic in self.image.topics.items()
+            if any(partition.slot in slots for partition in topic.partitions)
+        }
+        await self.open_logs(changed)
+        self.coordinators.on_image(changed)
 
     def is_to_be_opened(self, topic: TopicImage, partition: int) -> bool:
         if self.image.topics.get(topic.name) is not topic or not self.owns(topic, partition):
@@ -382,6 +395,9 @@ class IoWorker(Worker):
         self.totals.publish()
         for slot in self.logs.tick():
             self.engine.wake(slot)
+        due = self.logs.shortages.due()
+        if due:
+            run(self.open_again(due)).then(raise_failure)
         self.transaction_log.tick()
 
     def shutdown(self) -> None:

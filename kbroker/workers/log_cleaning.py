@@ -11,7 +11,7 @@ import logging
 from errno import ENOENT
 from typing import TYPE_CHECKING, Any
 
-from kbroker.errors import ErrorCode, StorageError, WireError
+from kbroker.errors import ErrorCode, ShortageError, StorageError, WireError
 from kbroker.ipc.process_table import Address
 from kbroker.ipc.rpc import Pending
 from kbroker.storage.files import is_full_disk
@@ -80,6 +80,9 @@ class LogCleaningService:
         except SwapRefused as refused:
             self._abandon(entry, request)
             return {"refused": str(refused)}
+        except ShortageError as error:
+            self._abandon(entry, request)
+            return {"refused": str(error)}
         except OSError as error:
             self._abandon(entry, request)
             if error.errno == ENOENT or is_full_disk(error):

@@ -52,6 +52,8 @@ SWEEP_MS = 1000
 # shutdown.timeout.ms. What stays unanswered may be refused when it comes again, for a snapshot
 # knows the last batch of a producer only.
 DRAIN_SHARE = 3
+# Kept for log files while connections have taken all others: the clients that are connected go on.
+RESERVED_DESCRIPTORS = 64
 
 
 class NetworkWorker(Worker):
@@ -171,7 +173,9 @@ class NetworkWorker(Worker):
 
     def take_connections(self) -> None:
         """Accept what the acceptor has handed over."""
-        for fd, listener_index, peer_host in receive_connections(self.handoff):
+        for fd, listener_index, peer_host in receive_connections(
+            self.handoff, RESERVED_DESCRIPTORS
+        ):
             connection_socket = socket.socket(fileno=fd)
             try:
                 connection_socket.setblocking(False)

@@ -1,6 +1,7 @@
 # The aborted transactions that a reader of committed records is told of, from the .txnindex files of a partition.
 from libc.stdint cimport int32_t, int64_t, uint32_t
 
+from kbroker._ext.fetch_files cimport FileCache
 from kbroker._ext.fetch_reply cimport AbortedTransaction
 from kbroker._ext.fetch_segments cimport FindStatus, FoundRange, LogFiles
 from kbroker._ext.partition_table cimport LogEnd, SlotData
@@ -22,7 +23,7 @@ cdef class AbortedIndex:
     cdef bint complete             # nothing went wrong
     cdef uint32_t version          # `aborted_version` of the slot, before it was read
     cdef int reserve(self, int64_t more) except -1
-    cdef FindStatus read(self, str directory, int64_t base_offset) except *
+    cdef FindStatus read(self, str directory, int64_t base_offset, FileCache cache) except *
     cdef FindStatus parse(self, int fd, const char* path, int64_t base_offset) except *
     cdef int32_t first_at(self, int64_t offset) noexcept nogil
 

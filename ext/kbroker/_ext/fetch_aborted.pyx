@@ -17,6 +17,7 @@ from posix.fcntl cimport O_CLOEXEC, O_RDONLY, open as open_file
 from posix.stat cimport fstat, struct_stat
 from posix.unistd cimport close as close_file, pread
 
+from kbroker._ext.fetch_files cimport FileCache
 from kbroker._ext.fetch_segments cimport (
     FIND_CORRUPT,
     FIND_IO_ERROR,
@@ -27,6 +28,8 @@ from kbroker._ext.fetch_segments cimport (
     Segment,
 )
 from kbroker._ext.wire cimport load_i16, load_i32, load_i64
+
+from kbroker._ext.fetch_segments import report_shortage
 
 log = logging.getLogger(__name__)
 
@@ -68,13 +71,16 @@ cdef class AbortedIndex:
             self.capacity = <int32_t>capacity
         return 0
 
-    cdef FindStatus read(self, str directory, int64_t base_offset) except *:
+    cdef FindStatus read(self, str directory, int64_t base_offset, FileCache cache) except *:
         cdef bytes path = os.fsencode(f"{directory}/{base_offset:020d}.txnindex")
         cdef int fd = open_file(path, O_RDONLY | O_CLOEXEC)
+        while fd < 0 and cache.make_room(errno):
+            fd = open_file(path, O_RDONLY | O_CLOEXEC)
         if fd < 0:
             if errno == ENOENT and self.count == 0:
                 return FIND_OK  # nothing was aborted in this segment, unless the segment is gone
             if errno == EMFILE or errno == ENFILE:
+                report_shortage(errno)
                 return FIND_NO_PLACE
             return FIND_MISSING if errno == ENOENT or errno == ENOTDIR else FIND_IO_ERROR
         try:
@@ -188,7 +194,7 @@ cdef FindStatus load(
         log_files.aborted_reads += 1
         index.version = slot.aborted_version
         log_files.aborted_cached -= index.count
-        status = index.read(log_files.directory, log_files.segments[number].base_offset)
+        status = index.read(log_files.directory, log_files.segments[number].base_offset, log_files.cache)
         log_files.aborted_cached += index.count
         index.complete = status == FIND_OK
         if status != FIND_OK:

@@ -30,6 +30,9 @@ cdef class FileCache:
     cdef int32_t newest
     cdef int32_t oldest
     cdef int32_t free_head
+    # Whether a descriptor is free now that none was: the file used least recently, and not in flight, is closed for it.
+    cdef bint make_room(self, int code) noexcept
+    cdef bint close_oldest(self) noexcept
     # Index of the open file, -errno on failure (-ENFILE when every place is in flight). Raises nothing.
     cdef int32_t open(self, const char* path, FileHandle* handle) noexcept
     cdef int32_t find(self, FileHandle handle) noexcept

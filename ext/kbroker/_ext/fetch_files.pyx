@@ -1,10 +1,11 @@
 """Descriptors of log and index files in one network process, kept open from fetch to fetch.
 
 INVARIANT: a place whose ``references`` is above 0 keeps its descriptor, whatever happens to the file's name or to the
-handle that led to it. BOUND: ``capacity`` descriptors; when all of them are in flight, open() fails with -ENFILE.
+handle that led to it. BOUND: ``capacity`` descriptors, or fewer if the process has no more; when all of them are in
+flight, open() fails with -ENFILE.
 """
 
-from libc.errno cimport ENFILE, errno
+from libc.errno cimport EMFILE, ENFILE, errno
 from libc.stdlib cimport calloc, free
 from posix.fcntl cimport O_CLOEXEC, O_RDONLY, open as posix_open
 from posix.stat cimport fstat, struct_stat
@@ -48,15 +49,12 @@ cdef class FileCache:
             int32_t index
             int fd
         handle.index = NO_PLACE
-        if self.free_head == NO_PLACE:
-            index = self.oldest
-            while index != NO_PLACE and self.files[index].references > 0:
-                index = self.files[index].newer
-            if index == NO_PLACE:
-                self.denied_total += 1
-                return -ENFILE
-            self.close_place(index)
+        if self.free_head == NO_PLACE and not self.close_oldest():
+            self.denied_total += 1
+            return -ENFILE
         fd = posix_open(path, O_RDONLY | O_CLOEXEC)
+        while fd < 0 and self.make_room(errno):
+            fd = posix_open(path, O_RDONLY | O_CLOEXEC)
         if fd < 0:
             return -errno
         if fstat(fd, &status) < 0:
@@ -77,6 +75,19 @@ cdef class FileCache:
         handle.index = index
         handle.generation = file.generation
         return index
+
+    cdef bint make_room(self, int code) noexcept:
+        return (code == EMFILE or code == ENFILE) and self.close_oldest()
+
+    cdef bint close_oldest(self) noexcept:
+        """Close the file used least recently of those that are not in flight; False when all are."""
+        cdef int32_t index = self.oldest
+        while index != NO_PLACE and self.files[index].references > 0:
+            index = self.files[index].newer
+        if index == NO_PLACE:
+            return False
+        self.close_place(index)
+        return True
 
     cdef int32_t find(self, FileHandle handle) noexcept:
         """Index of the file if it is still open, else -1; counts as a use."""

@@ -9,6 +9,7 @@ INVARIANT: the owner of the log changes ``segment_version`` whenever it adds, re
 file; positions remembered here are good until then.
 """
 
+import logging
 import os
 
 from libc.errno cimport EINTR, EMFILE, ENFILE, ENOENT, ENOTDIR, errno
@@ -19,6 +20,9 @@ from posix.types cimport off_t
 from posix.unistd cimport pread
 
 from kbroker._ext.wire cimport load_i32, load_i64
+
+from kbroker.errors import ShortageError
+from kbroker.logcontext import RateLimit
 
 cdef enum:
     INDEX_ENTRY_SIZE = 8
@@ -35,6 +39,16 @@ cdef enum:
 
 # COPY: scratch for headers and index entries, never for records. One per process: nothing here is re-entrant.
 cdef uint8_t[WALK_CHUNK_LONG] scratch
+
+
+log = logging.getLogger(__name__)
+lines = RateLimit()
+
+
+def report_shortage(int code) -> None:
+    times = lines.due(code)
+    if times:
+        log.error("a fetch finds nothing, for now (%d times): %s", times, ShortageError(code))
 
 
 cdef Py_ssize_t read_at(int fd, uint8_t* into, Py_ssize_t size, int64_t position) noexcept:
@@ -182,6 +196,8 @@ cdef class LogFiles:
         if file < 0:
             if file == -ENOENT or file == -ENOTDIR:
                 return FIND_MISSING
+            if file == -EMFILE:
+                report_shortage(EMFILE)
             return FIND_NO_PLACE if file == -ENFILE or file == -EMFILE else FIND_IO_ERROR
         fd = self.cache.files[file].fd
         if segment.base_offset != end.segment_base_offset:
@@ -370,15 +386,22 @@ cdef class LogFiles:
         self.refreshes += 1
         for number in range(HINT_COUNT):
             self.hints[number].offset = -1
-        try:
-            with os.scandir(self.directory) as entries:
-                for entry in entries:
-                    name = entry.name
-                    if len(name) == 24 and name.endswith(".log") and name.isascii() and name[:20].isdigit():
-                        if name <= "09223372036854775807.log":
-                            found.append((int(name[:20]), entry.inode()))
-        except OSError as error:
-            return FIND_MISSING if error.errno in (ENOENT, ENOTDIR) else FIND_IO_ERROR
+        while True:
+            try:
+                with os.scandir(self.directory) as entries:
+                    for entry in entries:
+                        name = entry.name
+                        if len(name) == 24 and name.endswith(".log") and name.isascii() and name[:20].isdigit():
+                            if name <= "09223372036854775807.log":
+                                found.append((int(name[:20]), entry.inode()))
+                break
+            except OSError as error:
+                if self.cache.make_room(error.errno):
+                    continue
+                if error.errno in (EMFILE, ENFILE):
+                    report_shortage(error.errno)
+                    return FIND_NO_PLACE
+                return FIND_MISSING if error.errno in (ENOENT, ENOTDIR) else FIND_IO_ERROR
         found.sort()
         fresh = <Segment*>calloc(<size_t>max(len(found), 1), sizeof(Segment))
         if fresh == NULL:

@@ -8,10 +8,13 @@ An index is redundant: whatever looks wrong with it, it is rebuilt from the log.
 import os
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.errno cimport EDQUOT, ENOSPC, errno
+from libc.errno cimport ENOMEM, ENOSPC, errno
 from libc.string cimport memset
 
 from kbroker._ext.wire cimport load_i32, load_i64, store_i32, store_i64
+
+from kbroker.errors import ShortageError
+from kbroker.storage.files import may_do_without, open_file
 
 
 cdef extern from "<sys/mman.h>" nogil:
@@ -59,6 +62,8 @@ cdef void* map_file(int fd, Py_ssize_t size, bint writable) except NULL:
 cdef void* map_as(int fd, Py_ssize_t size, int protection, int flags) except NULL:
     cdef void* address = mmap(NULL, <size_t>size, protection, flags, fd, 0)
     if address == MAP_FAILED:
+        if errno == ENOMEM:
+            raise ShortageError(ENOMEM, "mmap")
         raise OSError(errno, "mmap: " + os.strerror(errno))
     return address
 
@@ -110,7 +115,7 @@ cdef class MappedIndex:
         cdef bint look_only = bytes_max == 0  # LOOK_ONLY
         self.entry_size = entry_size
         self.bytes_max = bytes_max - bytes_max % entry_size
-        fd = os.open(self.path, os.O_CLOEXEC | (os.O_RDONLY if look_only else os.O_RDWR | os.O_CREAT), 0o644)
+        fd = open_file(self.path, os.O_RDONLY if look_only else os.O_RDWR | os.O_CREAT)
         try:
             size = os.fstat(fd).st_size
             if size % entry_size:
@@ -127,7 +132,9 @@ cdef class MappedIndex:
         return (self.entry_count + 1) * self.entry_size > self.bytes_max
 
     cdef int reserve(self) except -1:
-        """Make room for one more entry. INDEX_NO_ROOM leaves everything as it was."""
+        """Make room for one more entry. INDEX_NO_ROOM leaves everything as it was: the disk is full, or the process out
+        of descriptors or maps.
+        """
         cdef Py_ssize_t wanted
         if (self.entry_count + 1) * self.entry_size <= self.mapped_bytes:
             return INDEX_APPENDED
@@ -143,24 +150,26 @@ cdef class MappedIndex:
     cdef int grow(self, Py_ssize_t size) except -1:
         cdef int fd
         cdef void* moved
-        fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         try:
+            fd = open_file(self.path, os.O_RDWR)
             try:
                 os.posix_fallocate(fd, 0, size)
-            except OSError as error:
-                if error.errno == ENOSPC or error.errno == EDQUOT:
-                    return INDEX_NO_ROOM
-                raise
-            if self.data == NULL:
-                self.data = <uint8_t*>map_file(fd, size, True)
-            else:
-                moved = mremap(self.data, <size_t>self.mapped_bytes, <size_t>size, MREMAP_MAYMOVE)
-                if moved == MAP_FAILED:
-                    raise OSError(errno, "mremap: " + os.strerror(errno))
-                self.data = <uint8_t*>moved
-            self.mapped_bytes = size
-        finally:
-            os.close(fd)
+                if self.data == NULL:
+                    self.data = <uint8_t*>map_file(fd, size, True)
+                else:
+                    moved = mremap(self.data, <size_t>self.mapped_bytes, <size_t>size, MREMAP_MAYMOVE)
+                    if moved == MAP_FAILED:
+                        if errno == ENOMEM:
+                            raise ShortageError(ENOMEM, "mremap")
+                        raise OSError(errno, "mremap: " + os.strerror(errno))
+                    self.data = <uint8_t*>moved
+                self.mapped_bytes = size
+            finally:
+                os.close(fd)
+        except OSError as error:
+            if may_do_without(error):
+                return INDEX_NO_ROOM
+            raise
         return INDEX_APPENDED
 
     @property
@@ -191,7 +200,7 @@ cdef class MappedIndex:
         elif is_long:
             temporary = self.path + ".tmp"
             try:
-                fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+                fd = open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
                 try:
                     data = self.raw_entries()
                     if os.write(fd, data) != size:
@@ -203,7 +212,7 @@ cdef class MappedIndex:
                 os.rename(temporary, self.path)
             except OSError as error:
                 # On a full disk the zeros stay at the end of the file; every reader stops at them.
-                if error.errno != ENOSPC and error.errno != EDQUOT:
+                if not may_do_without(error):
                     raise
                 try:
                     os.unlink(temporary)
@@ -378,15 +387,17 @@ cdef class TimeIndex(MappedIndex):
             # An empty file: to map a step of it for one entry and cut that again is slower.
             store_i64(entry, timestamp)
             store_i32(entry + 8, <int32_t>(offset - self.base_offset))
-            fd = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
+            fd = -1
             try:
+                fd = open_file(self.path, os.O_WRONLY)
                 if os.write(fd, PyBytes_FromStringAndSize(<char*>entry, TIME_ENTRY)) != TIME_ENTRY:
                     os.ftruncate(fd, 0)
             except OSError as error:
-                if error.errno != ENOSPC and error.errno != EDQUOT:
+                if not may_do_without(error):
                     raise
             finally:
-                os.close(fd)
+                if fd >= 0:
+                    os.close(fd)
         self.seal(in_place=True)
 
     @property
@@ -461,7 +472,7 @@ cdef class OffsetIndexReader:
         cdef int fd
         cdef Py_ssize_t size
         try:
-            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = open_file(self.path)
         except FileNotFoundError:
             return
         try:

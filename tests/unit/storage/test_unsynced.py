@@ -23,7 +23,7 @@ def test_job_of_a_log_deleted_meanwhile_is_no_failure_of_the_disk(tmp_path):
     job = unsynced.job(10, 10)
 
     path.rename(tmp_path / "t-0.0123-delete")
-    job.run()
+    job.run(lambda: True)
 
     assert job.end_offset == 10
     unsynced.close()
@@ -35,7 +35,7 @@ def test_job_that_cannot_sync_fails(tmp_path):
     job = unsynced.job(1, 1, active_fd=writer)
 
     with pytest.raises(OSError):
-        job.run()
+        job.run(lambda: True)
 
     os.close(reader)
     os.close(writer)

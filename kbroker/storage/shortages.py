@@ -1,0 +1,69 @@
+"""What an io worker could not open for want of descriptors, maps or memory: said, and tried again.
+
+Nothing is wrong with the disk then, so no log directory goes offline. What could not be opened is
+refused until there is room; an operator hears of it, now and then, with what to do.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import resource
+from collections.abc import Callable
+
+from kbroker.errors import ShortageError
+from kbroker.logcontext import RateLimit
+from kbroker.storage.files import open_file
+
+log = logging.getLogger(__name__)
+
+# How long a partition that could not be opened waits for the next try.
+RETRY_MS = 5_000
+# Descriptors that no log is opened with.
+RESERVED = 64
+
+
+class Shortages:
+    """Made by the LogManager. Slots wait here whose logs could not be opened."""
+
+    def __init__(self, monotonic_ms: Callable[[], int]) -> None:
+        self._monotonic_ms = monotonic_ms
+        self._lines = RateLimit()
+        self._slots: set[int] = set()
+        self._due_ms = 0
+
+    def report(self, error: ShortageError) -> None:
+        """Something was refused because of it."""
+        count = self._lines.due(error.errno)
+        if count:
+            log.error("refused, for now (%d times): %s", count, error)
+
+    def ensure_room(self) -> None:
+        """Raises ShortageError when another log would take what those that are open need at times.
+
+        They are synced, rolled, looked up and checkpointed with descriptors of a moment.
+        """
+        fd = open_file(os.devnull)
+        os.close(fd)
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        # The system gives out the lowest that is free: those below are all in use.
+        if fd >= limit - min(RESERVED, limit // 4):
+            raise ShortageError(errno.EMFILE)
+
+    def wait(self, slot: int) -> None:
+        """The log of this slot is to be opened later."""
+        if not self._slots:
+            self._due_ms = self._monotonic_ms() + RETRY_MS
+        self._slots.add(slot)
+
+    def forget(self, slot: int) -> None:
+        """It is open, gone, or offline for another reason."""
+        self._slots.discard(slot)
+
+    def due(self) -> set[int]:
+        """The slots whose logs are to be tried again now; each waits again if that fails."""
+        if not self._slots or self._monotonic_ms() < self._due_ms:
+            return set()
+        found, self._slots = self._slots, set()
+        return found

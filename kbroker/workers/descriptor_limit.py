@@ -1,0 +1,34 @@
+"""Whether an io worker may open as many files as its partitions need."""
+
+from __future__ import annotations
+
+import logging
+import resource
+
+log = logging.getLogger(__name__)
+
+# An open log keeps its active segment open. More are needed for links to other processes, and now
+# and then: for what is synced, looked up, or a transaction's.
+OTHERS_MIN = 200
+# What the log asks for, so that it need not ask soon again.
+PER_LOG, SPARE = 2, 1000
+
+
+class DescriptorLimit:
+    """One for each io worker. Says it again only for twice as many logs."""
+
+    def __init__(self) -> None:
+        self._said_of = 0
+
+    def check(self, log_count: int) -> None:
+        """So many logs are open, or about to be."""
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if log_count + OTHERS_MIN <= limit or log_count < 2 * self._said_of:
+            return
+        self._said_of = log_count
+        text = (
+            "%d partitions of this io worker need more open files than the limit of %d: those that"
+        )
+        text += " find none are offline; raise it to %d or more (ulimit -n, LimitNOFILE= of a"
+        text += " systemd service), or have more io workers (num.io.threads)"
+        log.error(text, log_count, limit, log_count * PER_LOG + SPARE)
