@@ -97,6 +97,8 @@ class CheckpointWriter:
 
     def _on_written(self, files: dict[str, Lines], failures: list[tuple[LogDir, OSError]]) -> None:
         self.is_running = False
+        for log_dir in self._dirs:
+            log_dir.no_checkpoint_is_under_way()
         if not failures:
             self._saved.update(files)
         for log_dir, error in failures:

@@ -104,6 +104,7 @@ class LogDir:
     __slots__ = (
         "_dead",
         "_gaps_known",
+        "_moved_away",
         "_recovery_points",
         "_start_offsets",
         "_sync_fd",
@@ -127,9 +128,11 @@ class LogDir:
         self._recovery_points: dict[TopicPartition, int] | None = None
         self._start_offsets: dict[TopicPartition, int] = {}
         self._gaps_known: frozenset[TopicPartition] = frozenset()
-        # Partitions that were here and are gone since the start: no checkpoint of this worker may
-        # bring their lines back. They may be here again, as another worker's.
+        # Partitions that were here and are gone: no checkpoint of this worker under way may bring
+        # their lines back. They may be here again, as another worker's.
         self._dead: set[TopicPartition] = set()
+        # Those of them whose lines may still be there.
+        self._moved_away: set[TopicPartition] = set()
         # Open for as long as the directory is in use: syncfs tells of what has failed since.
         self._sync_fd = -1
         try:
@@ -223,7 +226,7 @@ class LogDir:
         known = self._recovery_points
         if key in self._dead or known is None or key in known or key in self._start_offsets:
             self._drop_lines([key])
-        self._dead.discard(key)
+        self.arrived(key)
         self._start_offsets.pop(key, None)
         if known is not None:
             known.pop(key, None)
@@ -231,7 +234,7 @@ class LogDir:
         write_partition_metadata(self.partition_path(key), topic_id)
 
     def died(self, key: TopicPartition) -> bool:
-        """Whether the partition was deleted since the start, and not made again."""
+        """Whether a checkpoint under way may speak of an earlier log of this name."""
         return key in self._dead
 
     def set_deleted_aside(self, keys: Collection[TopicPartition]) -> list[str]:
@@ -272,17 +275,19 @@ class LogDir:
     def arrived(self, key: TopicPartition) -> None:
         """The partition is in this directory, or on its way: its lines in checkpoints count."""
         self._dead.discard(key)
+        self._moved_away.discard(key)
 
     def given_up(self, key: TopicPartition) -> None:
         """The partition does not come. ``forget`` is due once its files are gone."""
         self._dead.add(key)
+        self._moved_away.add(key)
 
     def leave(self, key: TopicPartition) -> str:
         """The partition is in another directory from now on: set this one's aside; its new path.
 
         ``forget`` is due then. Raises OSError.
         """
-        self._dead.add(key)
+        self.given_up(key)
         doomed = self._doomed_path(key)
         os.rename(self.partition_path(key), doomed)
         return doomed
@@ -339,3 +344,7 @@ class LogDir:
         Raises OSError.
         """
         self._checkpoint(name).merge(values, skipped=self._dead)
+
+    def no_checkpoint_is_under_way(self) -> None:
+        """What was deleted until now is in no lines that are still to be written."""
+        self._dead &= self._moved_away

@@ -345,6 +345,22 @@ def test_deleted_partitions_cost_one_write_of_each_checkpoint(store, monkeypatch
     assert [line.split()[:2] for line in lines[2:]] == [["t", "9"]]
 
 
+def test_deleted_partition_is_remembered_until_no_checkpoint_can_speak_of_it(store):
+    """A worker that remembers each grows with every topic that was ever made."""
+    store.open("t", 0, slot=0)
+    store.open("other", 0, slot=1)
+    log_dir = store.manager.dir_at(store.dirs[0])
+    log_dir.given_up(("moved", 0))  # its lines go once its files have gone
+    store.manager.remove_partitions([0])
+    assert log_dir.died(("t", 0))
+
+    store.manager.checkpoint()
+    store.manager.tick()
+
+    assert not log_dir.died(("t", 0))
+    assert log_dir.died(("moved", 0))
+
+
 def test_recreated_partitions_do_not_read_every_line_of_the_others(store, monkeypatch):
     """A topic of thousands of partitions, deleted and made again, cost the square of them."""
     for partition in range(10):
