@@ -35,7 +35,7 @@ _NAMED_MAX = 5
 
 
 class Attempt(NamedTuple):
-    """name: of no other attempt at the batch."""
+    """name: of no other attempt at the batch; empty where it is not known."""
 
     write: str
     batch: int
@@ -77,7 +77,7 @@ def abort_attempt(
 
     silent: the partitions of tasks that told nothing: they failed, were killed, still run, or have
     yet to begin. Who has got his transactional id before this is fenced; who gets it later finds
-    the mark, as he looks for it after that.
+    the mark, as he looks for it after that. (An attempt of which no name is known is not marked.)
     """
     intents = intents_of(cluster, options)
     if intents.find(attempt.write, attempt.batch) is not None:
@@ -88,7 +88,8 @@ def abort_attempt(
                 end_transaction(cluster, identity, commit=False)
             except RefusedError as error:
                 log.warning("%s was not aborted: %s", identity.transactional_id, error)
-        intents.mark_aborted(attempt.write, attempt.name)  # before the first is fenced
+        if attempt.name:
+            intents.mark_aborted(attempt.write, attempt.name)  # before the first is fenced
         for partition in silent:
             _fence(cluster, transactional_id(options, attempt.write, attempt.batch, partition))
     except ClientError as error:

@@ -9,16 +9,12 @@ as the committed offsets of ``groupId``; whoever comes second takes what the fir
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import uuid
 from collections.abc import Callable, Mapping
 from hashlib import sha256
-from pathlib import Path
-from typing import Any, Protocol
-from urllib.parse import unquote, urlparse
+from typing import Protocol
 
+from kbroker.spark.checkpoint import checkpoint_files
 from kbroker.spark.offsets import LogView, assigned_partitions, resolve
 from kbroker.spark.options import (
     EARLIEST,
@@ -33,8 +29,6 @@ from kbroker.spark.options import (
 from kbroker.uuids import parse_uuid, uuid_text
 
 FORMAT = 1
-# A text that is to take the place of another one, where that cannot be done at once.
-_NEW = ".new"
 
 
 class Keeper(Protocol):
@@ -102,11 +96,7 @@ class GroupKeeper:
 
 
 class FileKeeper:
-    """Kept in ``<checkpointLocation>/kbroker/first-offsets-<subscription>.json``, written once.
-
-    Local paths are linked into place, so that of two writers one wins; on other file systems
-    (hdfs://, s3://, ... through pyarrow) the file is moved there if there is none.
-    """
+    """Kept in ``<checkpointLocation>/kbroker/first-offsets-<subscription>.json``, written once."""
 
     def __init__(self, options: ReadOptions, view: LogView) -> None:
         self._view = view
@@ -168,114 +158,3 @@ def kept_topics(text: str | None) -> dict[str, bytes]:
         return {str(name): parse_uuid(one) for name, one in found.items()}
     except (ValueError, AttributeError, TypeError):
         return {}  # a damaged file is told by who reads its offsets
-
-
-# -- places
-
-
-class _LocalFiles:
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def describe(self, name: str) -> str:
-        return str(self._folder / name)
-
-    def read(self, name: str) -> str | None:
-        try:
-            return (self._folder / name).read_text(encoding="utf-8")
-        except FileNotFoundError:
-            return None
-
-    def put_if_absent(self, name: str, text: str) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        temporary = self._written(name, text)
-        try:
-            with contextlib.suppress(FileExistsError):
-                os.link(temporary, self._folder / name)
-        finally:
-            temporary.unlink()
-        self._sync()
-
-    def replace(self, name: str, text: str) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        self._written(name, text).replace(self._folder / name)
-        self._sync()
-
-    def _written(self, name: str, text: str) -> Path:
-        temporary = self._folder / f".{name}.{uuid.uuid4().hex}"
-        with open(temporary, "x", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        return temporary
-
-    def _sync(self) -> None:
-        folder = os.open(self._folder, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-
-
-class _OtherFiles:
-    def __init__(self, location: str) -> None:
-        from pyarrow import fs
-
-        self._filesystem: Any
-        self._filesystem, path = fs.FileSystem.from_uri(location)
-        self._folder = f"{path.rstrip('/')}/kbroker"
-        self._location = location
-
-    def describe(self, name: str) -> str:
-        return f"{self._location}/kbroker/{name}"
-
-    def read(self, name: str) -> str | None:
-        for place in (name, f"{name}{_NEW}"):
-            with contextlib.suppress(FileNotFoundError):
-                with self._filesystem.open_input_stream(f"{self._folder}/{place}") as stream:
-                    return str(stream.read().decode())
-        return None
-
-    def put_if_absent(self, name: str, text: str) -> None:
-        temporary, place = self._written(name, text), f"{self._folder}/{name}"
-        if self._is_there(place):
-            self._filesystem.delete_file(temporary)
-        else:
-            self._filesystem.move(temporary, place)
-
-    def replace(self, name: str, text: str) -> None:
-        """HDFS moves onto no file that is there. A crash leaves the older text, or only the new
-        one, which ``read`` finds."""
-        temporary, place = self._written(name, text), f"{self._folder}/{name}"
-        for target in (f"{place}{_NEW}", place):
-            if self._is_there(target):
-                self._filesystem.delete_file(target)
-            self._filesystem.move(temporary, target)
-            temporary = target
-
-    def _is_there(self, place: str) -> bool:
-        from pyarrow import fs
-
-        return bool(self._filesystem.get_file_info(place).type != fs.FileType.NotFound)
-
-    def _written(self, name: str, text: str) -> str:
-        self._filesystem.create_dir(self._folder, recursive=True)
-        temporary = f"{self._folder}/.{name}.{uuid.uuid4().hex}"
-        with self._filesystem.open_output_stream(temporary) as stream:
-            stream.write(text.encode())
-        return temporary
-
-
-def checkpoint_files(location: str) -> _LocalFiles | _OtherFiles:
-    """The folder ``kbroker`` in a checkpoint. Raises OptionError where Python cannot reach it."""
-    parsed = urlparse(location)
-    if parsed.scheme in ("", "file") or len(parsed.scheme) == 1:
-        path = unquote(parsed.path) if parsed.scheme == "file" else location
-        return _LocalFiles(Path(path) / "kbroker")
-    try:
-        return _OtherFiles(location)
-    except (ImportError, OSError, ValueError) as error:
-        raise OptionError(
-            f"checkpointLocation {location} of the reader cannot be reached from Python ({error}):"
-            " write a path or URI that pyarrow opens, or groupId instead"
-        ) from error

@@ -120,7 +120,7 @@ OPTIONS = (
         "checkpointLocation",
         "stream write",
         "",
-        "on the reader too: where the first offsets are kept",
+        "of the query; on the reader too: where the first offsets are kept",
         own=True,
     ),
     Option(
@@ -276,6 +276,7 @@ class WriteOptions:
     lost_transactions: str = "fail"
     write_id: str | None = None
     write_batch: int = 0
+    checkpoint_location: str | None = None
     pool: PoolLimits = WRITER_LIMITS
 
 
@@ -322,6 +323,7 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
         lost_transactions=lost,
         write_id=given.text("writeId"),
         write_batch=given.integer("writeBatch", 0) or 0,
+        checkpoint_location=given.text("checkpointLocation"),
         pool=PoolLimits(
             idle_s=given.seconds("spark.kafka.producer.cache.timeout", WRITER_LIMITS.idle_s)
         ),

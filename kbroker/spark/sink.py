@@ -29,6 +29,7 @@ from pyspark.sql.types import StructType
 from kbroker.client.errors import ClientError
 from kbroker.client.transactions import ProducerIdentity
 from kbroker.record.compression import CODEC_NAMES
+from kbroker.spark.checkpoint import query_id
 from kbroker.spark.exactly_once import (
     Attempt,
     abort_attempt,
@@ -269,11 +270,20 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         self._commit(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Without any message nothing says of which query this is, and so which of the
-        transactions that are open are of this batch: a restart of the query aborts them."""
-        told = next((one for one in messages if isinstance(one, Written)), None)
-        if told is not None:
-            self._abort(messages, told.attempt)
+        """Without any message, only the checkpoint says of which query this is, and so which of
+        the transactions that are open are of this batch; no task's attempt is known then. Where it
+        does not say so, a restart of the query aborts them."""
+        told = next((one.attempt for one in messages if isinstance(one, Written)), None)
+        attempt = told or self._attempt_of_checkpoint(batchId)
+        if attempt is not None:
+            self._abort(messages, attempt)
+
+    def _attempt_of_checkpoint(self, batch: int) -> Attempt | None:
+        options = self._options
+        if not options.exactly_once or options.checkpoint_location is None:
+            return None
+        query = query_id(options.checkpoint_location)
+        return None if query is None else Attempt(query, batch, "")
 
 
 def producer_settings(kafka: Mapping[str, str]) -> dict[str, Any]:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 
-from kbroker.spark.first_offsets import FORMAT, checkpoint_files, first_offsets_name, kept_topics
+from kbroker.spark.checkpoint import checkpoint_files
+from kbroker.spark.first_offsets import FORMAT, first_offsets_name, kept_topics
 from kbroker.spark.options import OptionError, ReadOptions, TopicPartition
 from kbroker.uuids import parse_uuid, uuid_text
 

@@ -54,6 +54,25 @@ class DyingWriter(StreamWriter):
         super().commit(messages, batchId)
 
 
+class LosingSource(KbrokerDataSource):
+    """Whose tasks are all killed, each with its transaction open."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "kbroker-losing"
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> Any:
+        made = super().streamWriter(schema, overwrite)
+        made.__class__ = LosingWriter
+        return made
+
+
+class LosingWriter(StreamWriter):
+    def write(self, iterator: Any) -> Any:
+        assert super().write(iterator).identity is not None
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 def _arm() -> None:
     """In the process that commits, which is another one than the driver's."""
 

@@ -6,7 +6,9 @@ import uuid
 import pyarrow as pa
 import pytest
 from doubles.markers import await_markers
+from doubles.stream_kills import LosingSource
 from doubles.topics import Record, create_topic, fill, read_topic
+from pyspark.errors import StreamingQueryException
 from pyspark.sql.readwriter import DataFrameReader, DataFrameWriter
 from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
@@ -15,7 +17,9 @@ from kbroker.client.cluster import Cluster
 from kbroker.client.errors import RefusedError
 from kbroker.client.offsets import LATEST, list_offsets
 from kbroker.client.transactions import Outcome, end_transaction, outcome
+from kbroker.protocol.messages.list_transactions import ListTransactionsRequest
 from kbroker.spark import install_kafka_alias
+from kbroker.spark.checkpoint import query_id
 from kbroker.spark.exactly_once import Attempt, intents_of
 from kbroker.spark.intents import Intents, Recorded
 from kbroker.spark.options import parse_write
@@ -185,12 +189,12 @@ class Copy:
         self.spark, self.bootstrap, self.place = spark, bootstrap, place
         self.source, self.target, self.options = source, target, options
 
-    def run(self):
+    def run(self, into="kbroker"):
         reader = self.spark.readStream.format("kbroker").option("subscribe", self.source)
         reader = reader.option("kafka.bootstrap.servers", self.bootstrap)
         reader = reader.option("startingOffsets", "earliest")
         writer = reader.option("maxOffsetsPerTrigger", "30").load().select("value").writeStream
-        writer = writer.format("kbroker").option("kafka.bootstrap.servers", self.bootstrap)
+        writer = writer.format(into).option("kafka.bootstrap.servers", self.bootstrap)
         for name, value in self.options.items():
             writer = writer.option(name, value)
         query = (
@@ -434,15 +438,73 @@ def test_abort_ends_what_is_open_and_what_tasks_without_a_message_left(bootstrap
     assert values(bootstrap, topic) == [b"after"], "nothing is open before it"
 
 
-def test_abort_without_any_message_fences_what_a_batch_left(bootstrap, topic):
+@pytest.mark.parametrize("kind", [StreamWriter, BatchWriter])
+def test_abort_without_any_message_fences_what_a_batch_left(bootstrap, topic, tmp_path, kind):
+    """Which query a stream is of, its checkpoint says."""
     create_topic(bootstrap, topic)
-    writer = BatchWriter(_exactly_once(bootstrap, topic), ["value"])
-    _task(writer, writer._write_id, 0, [b"x"])
+    (tmp_path / "metadata").write_text(json.dumps({"id": topic}))
+    options = _exactly_once(bootstrap, topic, checkpointLocation=str(tmp_path))
+    writer = kind(options, ["value"])
+    for partition in range(2):
+        _task(writer, getattr(writer, "_write_id", topic), partition, [b"x"])
 
-    writer.abort([None])
+    _abort(kind(options, ["value"]) if kind is StreamWriter else writer, [None, None])
 
     fill(bootstrap, topic, [Record(None, b"after")])
     assert values(bootstrap, topic) == [b"after"], "nothing is open before it"
+
+
+@pytest.mark.parametrize("metadata", [None, "", "{}", "[]"])
+def test_abort_of_a_stream_without_a_query_leaves_it_to_the_next_run(
+    bootstrap, topic, tmp_path, caplog, metadata
+):
+    """It may not hide why the batch has failed."""
+    if metadata is not None:
+        (tmp_path / "metadata").write_text(metadata)
+    options = _exactly_once(bootstrap, topic, checkpointLocation=str(tmp_path))
+
+    StreamWriter(options, ["value"]).abort([None], 0)
+    StreamWriter(_exactly_once(bootstrap, topic), ["value"]).abort([None], 0)
+
+    assert caplog.text.count(f"the query of checkpointLocation {tmp_path} is not known: ") == 1
+
+
+def test_abort_without_any_message_leaves_a_batch_that_is_recorded(bootstrap, topic, tmp_path):
+    """The tasks of a repetition were killed: the batch is to be committed all the same."""
+    crashed = Crashed(bootstrap, topic)
+    (tmp_path / "metadata").write_text(json.dumps({"id": crashed.query}))
+    options = crashed.options(checkpointLocation=str(tmp_path))
+
+    StreamWriter(options, ["value"]).abort([None, None], 0)
+
+    assert crashed.again() == [True, True]
+    assert values(bootstrap, topic) == [b"a", b"b", b"c"]
+
+
+def test_stream_whose_tasks_are_all_killed_leaves_nothing_open(spark, bootstrap, topic, tmp_path):
+    """Readers of committed records would wait until the query is started again."""
+    source, target = f"{topic}-a", f"{topic}-b"
+    for name in (source, target):
+        create_topic(bootstrap, name, 2)
+    rows = [Record(None, b"%03d" % n, n % 2) for n in range(20)]
+    fill(bootstrap, source, rows)
+    spark.dataSource.register(LosingSource)
+    copy = Copy(spark, bootstrap, source, target, tmp_path / "c", delivery="exactly-once")
+
+    with pytest.raises(StreamingQueryException, match="EOFException"):
+        copy.run(into="kbroker-losing")
+
+    prefix = f"kbroker-spark.{query_id(str(tmp_path / 'c'))}."
+    with Cluster(bootstrap) as cluster:
+        answer = cluster.call(cluster.nodes()[0], ListTransactionsRequest(), what="transactions")
+        states = {
+            one.transaction_state
+            for one in answer.transaction_states
+            if one.transactional_id.startswith(prefix)
+        }
+    assert states == {"Empty"}, "aborted, and of a new producer"
+    copy.run()
+    assert values(bootstrap, target) == [one.value for one in rows]
 
 
 @pytest.mark.parametrize("kind", [StreamWriter, BatchWriter])

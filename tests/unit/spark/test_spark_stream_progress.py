@@ -10,7 +10,7 @@ from doubles.fake_logs import FakeLogs
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from kbroker.spark import stream as stream_module
-from kbroker.spark.first_offsets import checkpoint_files
+from kbroker.spark.checkpoint import checkpoint_files
 from kbroker.spark.offsets import DataLossError
 from kbroker.spark.options import OptionError, parse_read
 from kbroker.spark.source import ROW

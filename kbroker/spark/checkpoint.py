@@ -1,0 +1,149 @@
+"""The checkpoint of a streaming query: what is kept there by us, and what Spark has noted.
+
+Local paths are linked into place, so that of two writers one wins; on other file systems (hdfs://,
+s3://, ... through pyarrow) a file is moved there if there is none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import uuid
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+from kbroker.spark.options import OptionError
+
+log = logging.getLogger(__name__)
+
+# A text that is to take the place of another one, where that cannot be done at once.
+_NEW = ".new"
+
+
+class _LocalFiles:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def describe(self, name: str) -> str:
+        return str(self._folder / name)
+
+    def read(self, name: str) -> str | None:
+        try:
+            return (self._folder / name).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+
+    def put_if_absent(self, name: str, text: str) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        temporary = self._written(name, text)
+        try:
+            with contextlib.suppress(FileExistsError):
+                os.link(temporary, self._folder / name)
+        finally:
+            temporary.unlink()
+        self._sync()
+
+    def replace(self, name: str, text: str) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._written(name, text).replace(self._folder / name)
+        self._sync()
+
+    def _written(self, name: str, text: str) -> Path:
+        temporary = self._folder / f".{name}.{uuid.uuid4().hex}"
+        with open(temporary, "x", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        return temporary
+
+    def _sync(self) -> None:
+        folder = os.open(self._folder, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+class _OtherFiles:
+    def __init__(self, location: str, folder: str) -> None:
+        from pyarrow import fs
+
+        self._filesystem: Any
+        self._filesystem, path = fs.FileSystem.from_uri(location)
+        self._folder = f"{path.rstrip('/')}{folder}"
+        self._location = f"{location}{folder}"
+
+    def describe(self, name: str) -> str:
+        return f"{self._location}/{name}"
+
+    def read(self, name: str) -> str | None:
+        for place in (name, f"{name}{_NEW}"):
+            with contextlib.suppress(FileNotFoundError):
+                with self._filesystem.open_input_stream(f"{self._folder}/{place}") as stream:
+                    return str(stream.read().decode())
+        return None
+
+    def put_if_absent(self, name: str, text: str) -> None:
+        temporary, place = self._written(name, text), f"{self._folder}/{name}"
+        if self._is_there(place):
+            self._filesystem.delete_file(temporary)
+        else:
+            self._filesystem.move(temporary, place)
+
+    def replace(self, name: str, text: str) -> None:
+        """HDFS moves onto no file that is there. A crash leaves the older text, or only the new
+        one, which ``read`` finds."""
+        temporary, place = self._written(name, text), f"{self._folder}/{name}"
+        for target in (f"{place}{_NEW}", place):
+            if self._is_there(target):
+                self._filesystem.delete_file(target)
+            self._filesystem.move(temporary, target)
+            temporary = target
+
+    def _is_there(self, place: str) -> bool:
+        from pyarrow import fs
+
+        return bool(self._filesystem.get_file_info(place).type != fs.FileType.NotFound)
+
+    def _written(self, name: str, text: str) -> str:
+        self._filesystem.create_dir(self._folder, recursive=True)
+        temporary = f"{self._folder}/.{name}.{uuid.uuid4().hex}"
+        with self._filesystem.open_output_stream(temporary) as stream:
+            stream.write(text.encode())
+        return temporary
+
+
+def checkpoint_files(location: str) -> _LocalFiles | _OtherFiles:
+    """The folder ``kbroker`` in a checkpoint. Raises OptionError where Python cannot reach it."""
+    try:
+        return _files(location, "/kbroker")
+    except (ImportError, OSError, ValueError) as error:
+        raise OptionError(
+            f"checkpointLocation {location} of the reader cannot be reached from Python ({error}):"
+            " write a path or URI that pyarrow opens, or groupId instead"
+        ) from error
+
+
+def query_id(location: str) -> str | None:
+    """Of the query whose checkpoint it is, as Spark has noted it; None where that cannot be read
+    from Python."""
+    try:
+        files = _files(location, "")
+        text = files.read("metadata")
+        if text is None:
+            raise FileNotFoundError(f"there is no {files.describe('metadata')}")
+        return str(json.loads(text)["id"])
+    except (ImportError, OSError, ValueError, KeyError, TypeError) as error:
+        log.warning("the query of checkpointLocation %s is not known: %s", location, error)
+        return None
+
+
+def _files(location: str, folder: str) -> _LocalFiles | _OtherFiles:
+    parsed = urlparse(location)
+    if parsed.scheme in ("", "file") or len(parsed.scheme) == 1:
+        path = unquote(parsed.path) if parsed.scheme == "file" else location
+        return _LocalFiles(Path(f"{path}{folder}"))
+    return _OtherFiles(location, folder)
