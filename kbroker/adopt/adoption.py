@@ -19,6 +19,7 @@ from kbroker.adopt.register import (
 from kbroker.metastore import paths
 from kbroker.metastore.embedded import FILE_NAME
 from kbroker.metastore.store import Store
+from kbroker.wording import counted
 
 Say = Callable[[str], None]
 
@@ -66,7 +67,8 @@ def adopt(
             say("Nothing was changed (--dry-run).")
             return
         path = register(plan, place or log_dirs[0], progress)
-    say(f"Done: {len(plan.topics)} topics are registered in {path}. No file of Kafka was changed.")
+    topics = counted(len(plan.topics), "topic")
+    say(f"Done: {topics} registered in {path}. No file of Kafka was changed.")
     say("Start the broker with the same log.dirs and broker.id; docs/migration.md goes on.")
 
 
@@ -94,7 +96,7 @@ def _already_adopted(
                 " Kafka's topics and settings of today, move that file away and run this again"
             )
     unknown = {key[0] for one in directories for key in one.partitions} - known
-    say(f"Nothing to do: {len(known)} topics are registered in {file}.")
+    say(f"Nothing to do: {counted(len(known), 'topic')} registered in {file}.")
     for name in sorted(unknown):
         say(f"  {name} is on disk and not among them: it is not served.")
 

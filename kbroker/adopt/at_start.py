@@ -26,6 +26,7 @@ from kbroker.metastore.embedded import FILE_NAME as STORE_NAME
 from kbroker.storage.checkpoint import CorruptCheckpointError, OffsetCheckpoint
 from kbroker.storage.formats import RECOVERY_POINT_CHECKPOINT
 from kbroker.storage.log_dir import holds_segments, scan_partitions
+from kbroker.wording import counted
 
 log = logging.getLogger(__name__)
 
@@ -72,10 +73,10 @@ def topics_to_serve(plan: Plan) -> list[Adopted]:
     replicas = [plan.identity.broker_id]
     for topic in plan.topics:
         log.warning(
-            "topic %s with %d partitions was found on disk and is served again; its settings are"
+            "topic %s with %s was found on disk and is served again; its settings are"
             " not known, so nothing of it is deleted: set those it had with kafka-configs",
             topic.name,
-            topic.partition_count,
+            counted(topic.partition_count, "partition"),
         )
         assignment = dict.fromkeys(range(topic.partition_count), replicas)
         new = NewTopic(topic.name, topic.topic_id, assignment, topic.config)

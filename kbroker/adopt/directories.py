@@ -230,7 +230,7 @@ def _checkpoint(path: str, name: str) -> Mapping[TopicPartition, int]:
 
 
 def _and_others(missing: Sequence[object]) -> str:
-    return f" and {len(missing) - 1} more that are missing" if len(missing) > 1 else ""
+    return f", and {len(missing) - 1:,} more" if len(missing) > 1 else ""
 
 
 # ---- locks ----

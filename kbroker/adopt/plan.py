@@ -20,6 +20,7 @@ from kbroker.storage.partition_metadata import (
     read_partition_metadata,
 )
 from kbroker.uuids import new_uuid, uuid_text
+from kbroker.wording import counted
 
 # KRaft's word for "this directory was not told yet" and others that name none (KIP-858).
 _RESERVED_IDS = 100
@@ -186,7 +187,7 @@ def _look_at_logs(
             )
             starts.check(key, directory, log)
             done += 1
-            progress(f"looked at {done} of {total} partitions, {path}")
+            progress(f"looked at {done:,} of {counted(total, 'partition')}, {path}")
     return found
 
 
@@ -262,11 +263,12 @@ def _plan_from_metadata(plan: Plan, metadata: MetadataImage, found: Found) -> No
         count = len(getattr(metadata, kind))
         if count:
             plan.notes.append(
-                f"{count} {what}{'s' if count > 1 else ''} of the cluster cannot be kept: kbroker"
-                " does not have them yet."
+                f"{counted(count, what)} of the cluster cannot be kept: kbroker does not have them"
+                " yet."
             )
     for number, count in sorted(metadata.unknown.items()):
-        plan.notes.append(f"{count} metadata records of type {number} are not known here.")
+        unknown = counted(count, "metadata record")
+        plan.notes.append(f"Not known here: {unknown} of type {number}.")
 
 
 def _check_topic(plan: Plan, image: TopicImage, here: Mapping[int, logs.FoundLog]) -> None:
@@ -284,7 +286,7 @@ def _check_topic(plan: Plan, image: TopicImage, here: Mapping[int, logs.FoundLog
     if others:
         plan.notes.append(
             f"Topic {image.name}: replicas on other brokers end here, in {len(others)} of"
-            f" {len(image.partitions)} partitions; this broker stands alone."
+            f" {counted(len(image.partitions), 'partition')}; this broker stands alone."
         )
     behind = sorted(
         number

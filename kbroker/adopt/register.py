@@ -19,6 +19,7 @@ from kbroker.metastore import paths
 from kbroker.metastore.embedded import FILE_NAME, EmbeddedStore
 from kbroker.metastore.store import Store, StoreError, StoreFailed, Transaction
 from kbroker.storage.files import free_space, sync_directory
+from kbroker.wording import counted
 
 ADOPTED = "/kbroker-adopted"
 FEATURES = "/feature"
@@ -122,7 +123,7 @@ def _fill(store: Store, plan: Plan, progress: Progress) -> None:
             _add_topic(transaction, topic, plan.identity.broker_id)
         transaction.commit()
         done = min(at + _TOPICS_AT_ONCE, len(plan.topics))
-        progress(f"registered {done} of {len(plan.topics)} topics")
+        progress(f"registered {done:,} of {counted(len(plan.topics), 'topic')}")
 
 
 def _add_topic(transaction: Transaction, topic: TopicPlan, broker_id: int) -> None:

@@ -14,6 +14,7 @@ from kbroker.adopt.register import store_place
 from kbroker.metastore.embedded import FILE_NAME
 from kbroker.storage.files import sync_directory
 from kbroker.storage.log_dir import scan_futures
+from kbroker.wording import counted
 
 KRAFT, ZOOKEEPER = "kafka-3.9", "kafka-2.7"
 
@@ -82,25 +83,26 @@ def _check_whole(holdings: Holdings, missing_begin_empty: bool) -> None:
             )
     if not holdings.missing:
         return
-    text = f"{len(holdings.missing)} partitions are in none of the directories"
+    text = f"{counted(len(holdings.missing), 'partition')} in none of the directories"
     if not missing_begin_empty:
         raise Refusal(
-            f"{holdings.missing[0]}: missing, {text}; name all directories of log.dirs, or say"
+            f"{holdings.missing[0]}: missing ({text}); name all directories of log.dirs, or say"
             " --missing-begin-empty to have Kafka make such partitions anew"
         )
-    holdings.notes.append(f"{text} and begin empty: {', '.join(holdings.missing)}.")
+    holdings.notes.append(f"{text}, to begin empty: {', '.join(holdings.missing)}.")
 
 
 def plan_lines(holdings: Holdings, target: str) -> list[str]:
     partitions = sum(len(topic.epochs) for topic in holdings.topics)
+    what = (
+        f"{target} will be told of {counted(len(holdings.topics), 'topic')} with"
+        f" {counted(partitions, 'partition')}, their ids and settings. No log is touched"
+    )
     lines = [
         f"Data of kbroker, broker {holdings.broker_id}, cluster {holdings.cluster_id}",
-        f"{target} will be told of {len(holdings.topics)} topics with {partitions} partitions,"
-        " their ids and settings. No log is touched but those of coordinators, where that Kafka"
-        " does not know a record."
+        f"{what} but those of coordinators, where that Kafka does not know a record."
         if target == ZOOKEEPER
-        else f"{target} will be told of {len(holdings.topics)} topics with {partitions} partitions,"
-        " their ids and settings. No log is touched.",
+        else f"{what}.",
     ]
     if holdings.notes:
         lines.append("Take note:")

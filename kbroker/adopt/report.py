@@ -51,7 +51,7 @@ def _topic_text(topic: TopicPlan) -> str:
     parts = [
         counted(topic.partition_count, "partition"),
         size_text(topic.size),
-        f"{records} offsets",
+        counted(records, "offset"),
         f"id {uuid_text(topic.topic_id)}",
     ]
     if topic.config:

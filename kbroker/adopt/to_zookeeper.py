@@ -18,6 +18,7 @@ from kbroker.controller.persistence import PRODUCER_ID_BLOCK_SIZE
 from kbroker.metastore import paths
 from kbroker.storage.files import replace_file
 from kbroker.storage.formats import META_NAME
+from kbroker.wording import counted
 
 CHANGES = "/config/changes"
 
@@ -37,7 +38,7 @@ def give_back(holdings: Holdings, connect: str, say: Say, *, dry_run: bool) -> l
         check_alone(client, connect)
         changes = older_records.find(holdings)
         for path, count in changes.items():
-            say(f"{path}: {count} records of coordinators are rewritten for Kafka 2.7.")
+            say(f"{path}: {counted(count, 'record')} of coordinators rewritten for Kafka 2.7.")
         if not dry_run:
             holdings.is_begun = True
             older_records.rewrite(changes, say)
@@ -45,7 +46,7 @@ def give_back(holdings: Holdings, connect: str, say: Say, *, dry_run: bool) -> l
                 set_metadata_log_aside(log_dir, say)
                 _write_meta(holdings, log_dir)
             _tell(client, holdings)
-            say(f"ZooKeeper {connect} is told of {len(holdings.topics)} topics.")
+            say(f"ZooKeeper {connect} is told of {counted(len(holdings.topics), 'topic')}.")
     return [
         "Start Kafka with these settings:",
         f"  broker.id={holdings.broker_id}",

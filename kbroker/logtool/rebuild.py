@@ -38,6 +38,7 @@ from kbroker.storage.txn_index import (
     write_anew,
 )
 from kbroker.supervisor.data_dirs import try_lock
+from kbroker.wording import counted
 
 _OFFSET_ENTRY_BYTES, _TIME_ENTRY_BYTES = 8, 12
 # The smallest entry of a log: a message of format 0 without key and value.
@@ -134,7 +135,7 @@ def rebuild_segments(directory: str, bases: list[int], out: Output, interval: in
             rebuilt += 1
     sync_directory(directory)
     if rebuilt:
-        out.finding(directory, OK, f"indexes of {rebuilt} segments rebuilt")
+        out.finding(directory, OK, f"indexes of {counted(rebuilt, 'segment')} rebuilt")
 
 
 def _rebuild_segment(

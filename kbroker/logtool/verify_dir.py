@@ -325,5 +325,5 @@ class PartitionCheck:
                 self._out.finding(path, NOTE, text)
         if passing:
             suffixes = ", ".join((DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX, TEMPORARY_SUFFIX))
-            text = f"{passing} files left over ({suffixes}); the next start settles them"
+            text = f"{counted(passing, 'file')} left over ({suffixes}), settled by the next start"
             self._out.finding(self._directory, NOTE, text)

@@ -121,7 +121,7 @@ def test_gaps_of_a_broker_that_was_stopped_in_order_are_served(tmp_path):
     drop_records(directory, 2, 4)
 
     with Broker({"log.dirs": str(directory), "broker.id": 1}, directory=tmp_path / "run") as broker:
-        assert "topic orders with 1 partitions was found on disk" in broker.log_text
+        assert "topic orders with 1 partition was found on disk" in broker.log_text
 
 
 def test_second_controller_of_a_first_start_judges_as_the_first(tmp_path):

@@ -153,7 +153,7 @@ def test_second_run_says_nothing_to_do(tmp_path, capsys):
 
     assert adopt(directory) == 0
 
-    assert "Nothing to do: 1 topics" in capsys.readouterr().out
+    assert "Nothing to do: 1 topic registered in " in capsys.readouterr().out
     assert all_files(directory) == before
 
 

@@ -99,7 +99,7 @@ def test_dry_run_changes_nothing(directory, capsys):
     assert back(directory, "kafka-3.9", "--dry-run") == 0
 
     assert all_files(directory) == before
-    assert "1 topics with 1 partitions" in capsys.readouterr().out
+    assert "1 topic with 1 partition, " in capsys.readouterr().out
 
 
 def test_interrupted_run_is_done_by_the_next(directory, monkeypatch):
