@@ -14,6 +14,8 @@ from interop.drivers import WAIT_S
 from interop.drivers.java import Java
 from interop.drivers.members import CLOSE_MARGIN_S, Move, Partition, Subscription, Taken
 
+from kbroker.testing import wait_until
+
 ASSIGNORS = {
     "range": "org.apache.kafka.clients.consumer.RangeAssignor",
     "roundrobin": "org.apache.kafka.clients.consumer.RoundRobinAssignor",
@@ -99,7 +101,7 @@ class JavaMember:
 
 
 class KcatMember:
-    """``kcat -G``. It commits what it printed when it ends, and every second."""
+    """``kcat -G``. It commits what it printed when it ends, and five times a second."""
 
     name = "kcat"
 
@@ -109,7 +111,7 @@ class KcatMember:
             "heartbeat.interval.ms": wanted.heartbeat_ms,
             "partition.assignment.strategy": wanted.assignor,
             "auto.offset.reset": "earliest",
-            "auto.commit.interval.ms": 1000,
+            "auto.commit.interval.ms": 200,
             "isolation.level": wanted.isolation,
             "fetch.wait.max.ms": 100,
             **({"group.instance.id": wanted.instance} if wanted.instance else {}),
@@ -119,6 +121,7 @@ class KcatMember:
         for name, value in settings.items():
             command += ["-X", f"{name}={value}"]
         command += [f"^{wanted.pattern}"] if wanted.pattern else list(wanted.topics)
+        self._bootstrap, self._group = bootstrap, wanted.group
         self._owned: frozenset[Partition] = frozenset()
         self._moves: list[Move] = []
         self._taken: list[Taken] = []
@@ -163,7 +166,20 @@ class KcatMember:
         return list(self._taken)
 
     def commit(self) -> None:
-        time.sleep(1.2)  # it does so by itself
+        """It does so by itself; the group knows when it has."""
+        from confluent_kafka import Consumer, TopicPartition
+
+        ends = {one.where: one.offset + 1 for one in self.taken if one.where in self.owned}
+        asker = Consumer({"bootstrap.servers": self._bootstrap, "group.id": self._group})
+
+        def committed() -> bool:
+            found = asker.committed([TopicPartition(*where) for where in ends], WAIT_S)
+            return all(one.offset >= ends[one.topic, one.partition] for one in found)
+
+        try:
+            wait_until(committed, WAIT_S, f"{self.name} has committed {ends}")
+        finally:
+            asker.close()
 
     def close(self) -> None:
         self._process.send_signal(signal.SIGINT)
