@@ -7,6 +7,7 @@ from typing import Any
 from kbroker.config.topic_config import TopicConfig
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import CALL_MARGIN_MS, RequestContext, partition_error
+from kbroker.handlers.owner_calls import OwnerCalls
 from kbroker.handlers.registry import api
 from kbroker.ipc.rpc import Pending
 from kbroker.protocol.api import ApiKey
@@ -36,13 +37,15 @@ async def handle_delete_records(
 ) -> DeleteRecordsResponse:
     """Have the owners move the starts of their logs; the calls run side by side."""
     timeout_ms = max(0, request.timeout_ms) + CALL_MARGIN_MS
+    owners = OwnerCalls(ctx, "delete_records", timeout_ms)
     started = [
         (
             topic.name,
-            [(p.partition_index, start(ctx, topic.name, p, timeout_ms)) for p in topic.partitions],
+            [(p.partition_index, start(ctx, topic.name, p, owners)) for p in topic.partitions],
         )
         for topic in request.topics
     ]
+    owners.send()
     response = DeleteRecordsResponse()
     entry = DeleteRecordsResponse.DeleteRecordsTopicResult
     for name, partitions in started:
@@ -51,7 +54,9 @@ async def handle_delete_records(
     return response
 
 
-def start(ctx: RequestContext, topic: str, partition: Any, timeout_ms: int) -> Pending | WireError:
+def start(
+    ctx: RequestContext, topic: str, partition: Any, owners: OwnerCalls
+) -> Pending | WireError:
     """Start with one partition."""
     try:
         image, slot = ctx.led_partition(topic, partition.partition_index)
@@ -62,7 +67,7 @@ def start(ctx: RequestContext, topic: str, partition: Any, timeout_ms: int) -> P
             raise WireError(ErrorCode.OFFSET_OUT_OF_RANGE)
     except WireError as error:
         return error
-    return ctx.worker(image.slot, "delete_records", timeout_ms, offset=offset)
+    return owners.ask(image.slot, offset)
 
 
 def check_topic(ctx: RequestContext, name: str) -> None:

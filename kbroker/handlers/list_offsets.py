@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from kbroker.cluster.image import PartitionImage
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext, partition_error
+from kbroker.handlers.owner_calls import OwnerCalls
 from kbroker.handlers.registry import api
 from kbroker.ipc.rpc import Pending
 from kbroker.protocol.api import NEVER, ApiKey
@@ -71,13 +72,23 @@ async def handle_list_offsets(
     """Look up every partition; calls to io workers run side by side."""
     seen: set[tuple[str, int]] = set()
     started = []
+    if ctx.api_version == 0:
+        owners = OwnerCalls(ctx, "offsets_before")
+    else:
+        owners = OwnerCalls(ctx, "list_offsets", isolation=request.isolation_level)
     for topic in request.topics:
         partitions = []
         for partition in topic.partitions:
             place = topic.name, partition.partition_index
-            partitions.append((partition, look_up(ctx, request, *place, partition, place in seen)))
+            looked_up: Lookup | WireError
+            if place in seen:
+                looked_up = WireError(ErrorCode.INVALID_REQUEST)
+            else:
+                looked_up = look_up(ctx, request, *place, partition, owners)
+            partitions.append((partition, looked_up))
             seen.add(place)
         started.append((topic.name, partitions))
+    owners.send()
     response = ListOffsetsResponse()
     entry = ListOffsetsResponse.ListOffsetsTopicResponse
     for name, partitions in started:
@@ -92,12 +103,10 @@ def look_up(
     topic: str,
     number: int,
     partition: Any,
-    is_repeated: bool,
+    owners: OwnerCalls,
 ) -> Lookup | WireError:
-    """Start with one partition."""
+    """Start with one partition. owners: to be asked what the slot does not say."""
     timestamp = partition.timestamp
-    if is_repeated:
-        return WireError(ErrorCode.INVALID_REQUEST)
     if timestamp < 0 and ctx.api_version < FIRST_VERSIONS.get(timestamp, NEVER):
         return WireError(ErrorCode.UNSUPPORTED_VERSION)
     try:
@@ -108,7 +117,7 @@ def look_up(
     bound = visible_end(request, slot)
     outcome: dict[str, Any] | Pending
     if ctx.api_version == 0:
-        outcome = look_up_old(ctx, image.slot, partition, log_start, bound)
+        outcome = look_up_old(owners, image.slot, partition, log_start, bound)
     elif timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         outcome = found(NO_OFFSET, NO_EPOCH)
     elif timestamp == LATEST:
@@ -118,21 +127,19 @@ def look_up(
     else:
         # A timestamp; or the start of a log with several epochs: its owner knows which it is of.
         asked = EARLIEST if timestamp == EARLIEST_LOCAL else timestamp
-        outcome = ctx.worker(
-            image.slot, "list_offsets", timestamp=asked, isolation=request.isolation_level
-        )
+        outcome = owners.ask(image.slot, asked)
     return Lookup(image, outcome, bound)
 
 
 def look_up_old(
-    ctx: RequestContext, slot: int, partition: Any, log_start: int, bound: int
+    owners: OwnerCalls, slot: int, partition: Any, log_start: int, bound: int
 ) -> dict[str, Any] | Pending:
     """Version 0: ``offsets``, the last first. What most clients ask for needs no call."""
     if partition.timestamp == EARLIEST:
         return {"offsets": [log_start]}
     if partition.timestamp == LATEST and partition.max_num_offsets <= 1:
         return {"offsets": [bound]}
-    return ctx.worker(slot, "offsets_before", timestamp=partition.timestamp, bound=bound)
+    return owners.ask(slot, partition.timestamp, bound)
 
 
 def visible_end(request: ListOffsetsRequest, slot: dict[str, Any]) -> int:

@@ -6,6 +6,7 @@ from typing import Any
 
 from kbroker.errors import WireError
 from kbroker.handlers.context import RequestContext, partition_error
+from kbroker.handlers.owner_calls import OwnerCalls
 from kbroker.handlers.registry import api
 from kbroker.ipc.rpc import Pending
 from kbroker.protocol.api import ApiKey
@@ -33,10 +34,12 @@ async def handle_offset_for_leader_epoch(
     ctx: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
     """Ask every partition's owner; the calls run side by side."""
+    owners = OwnerCalls(ctx, "offset_for_leader_epoch")
     started = [
-        (topic.topic, [(p.partition, ask(ctx, topic.topic, p)) for p in topic.partitions])
+        (topic.topic, [(p.partition, ask(ctx, topic.topic, p, owners)) for p in topic.partitions])
         for topic in request.topics
     ]
+    owners.send()
     response = OffsetForLeaderEpochResponse()
     entry = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
     for name, partitions in started:
@@ -45,13 +48,13 @@ async def handle_offset_for_leader_epoch(
     return response
 
 
-def ask(ctx: RequestContext, topic: str, partition: Any) -> Pending | WireError:
+def ask(ctx: RequestContext, topic: str, partition: Any, owners: OwnerCalls) -> Pending | WireError:
     """Start with one partition."""
     try:
         image, _ = ctx.led_partition(topic, partition.partition, partition.current_leader_epoch)
     except WireError as error:
         return error
-    return ctx.worker(image.slot, "offset_for_leader_epoch", leader_epoch=partition.leader_epoch)
+    return owners.ask(image.slot, partition.leader_epoch)
 
 
 async def answer(number: int, asked: Pending | WireError) -> Any:

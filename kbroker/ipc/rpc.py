@@ -162,17 +162,20 @@ class Rpc:
             self._reply(sender, {"id": number, "result": outcome.value})
 
     def _reply_error(self, sender: Address, number: int, error: BaseException) -> None:
+        code, text = self.refusal(sender, error)
+        self._reply(sender, {"id": number, "error": int(code), "message": text})
+
+    def refusal(self, sender: Address, error: BaseException) -> tuple[ErrorCode, str]:
+        """The code and words for ``error``; logged if nobody expected it."""
         if isinstance(error, WireError):
-            code, text = error.code, error.message
-        elif isinstance(error, ShortageError):
+            return error.code, error.message
+        if isinstance(error, ShortageError):
             times = self._shortages.due(error.errno)
             if times:
                 log.error("refused a call of %s (%d times): %s", sender.title, times, error)
-            code, text = ErrorCode.KAFKA_STORAGE_ERROR, str(error)
-        else:
-            log.error("call from %s failed", sender.title, exc_info=error)
-            code, text = ErrorCode.UNKNOWN_SERVER_ERROR, str(error)
-        self._reply(sender, {"id": number, "error": int(code), "message": text})
+            return ErrorCode.KAFKA_STORAGE_ERROR, str(error)
+        log.error("call from %s failed", sender.title, exc_info=error)
+        return ErrorCode.UNKNOWN_SERVER_ERROR, str(error)
 
     def _reply(self, sender: Address, document: dict[str, Any]) -> None:
         self._mailbox.send(sender, MSG_REPLY, json.dumps(document).encode())

@@ -117,21 +117,28 @@ class LeaderEpochs:
                 self.assign(epoch, start, write=False)
         self.assign(leader_epoch, end_offset, write=False)
         self._forget_start(log_start_offset)
-        if self._entries != before:
-            self.write()
+        self._write_if_news(before)
 
     def truncate_from_start(self, start_offset: int) -> None:
         """Forget epochs that ended at or below ``start_offset``; the one around it begins there."""
-        if self._forget_start(start_offset):
-            self.write()
+        before = self._entries
+        self._forget_start(start_offset)
+        self._write_if_news(before)
 
-    def _forget_start(self, start_offset: int) -> bool:
+    def _forget_start(self, start_offset: int) -> None:
         below = [entry for entry in self._entries if entry[1] <= start_offset]
-        if not below or (len(below) == 1 and below[0][1] == start_offset):
-            return False
-        kept = [entry for entry in self._entries if entry[1] > start_offset]
-        self._entries = [(below[-1][0], start_offset), *kept]
-        return True
+        if below:
+            kept = [entry for entry in self._entries if entry[1] > start_offset]
+            self._entries = [(below[-1][0], start_offset), *kept]
+
+    def _write_if_news(self, before: list[tuple[int, int]]) -> None:
+        """Not for the start of the first epoch alone, which moves with that of the log: whoever
+        loads the log raises it, Kafka too. It would be a file for each partition of DeleteRecords.
+        """
+        now = self._entries
+        epochs, known = ([epoch for epoch, _ in entries] for entries in (now, before))
+        if epochs != known or now[1:] != before[1:] or now[:1] < before[:1]:
+            self.write()
 
     def write(self, *, sync: bool = False) -> None:
         """Rewrite the file. On a full disk, or without a descriptor, memory alone knows; the next

@@ -37,8 +37,6 @@ from kbroker.metrics.catalog import (
     Metric,
 )
 from kbroker.metrics.slots import Counters, Totals
-from kbroker.protocol.messages.list_offsets import READ_COMMITTED
-from kbroker.storage.log_lookup import offsets_before
 from kbroker.storage.log_manager import LogManager
 from kbroker.storage.partition_log import PartitionLog
 from kbroker.storage.recovery_threads import OpenRequest
@@ -47,6 +45,7 @@ from kbroker.workers.coordinators import Coordinators
 from kbroker.workers.descriptor_limit import DescriptorLimit
 from kbroker.workers.log_cleaning import LogCleaningService
 from kbroker.workers.log_moving import LogMovingService, placement_lock
+from kbroker.workers.partition_calls import PartitionCalls
 from kbroker.workers.transaction_log import TransactionLog
 
 log = logging.getLogger(__name__)
@@ -103,14 +102,11 @@ class IoWorker(Worker):
             placement_lock=placement_lock(context.runtime_dir),
         )
         self.moving = LogMovingService(self)
+        self.partition_calls = PartitionCalls(self)
         self.descriptors = DescriptorLimit()
         for operation in (
             "hello",
             "image",
-            "list_offsets",
-            "offsets_before",
-            "offset_for_leader_epoch",
-            "delete_records",
             "describe_log_dirs",
         ):
             self.rpc.serve(operation, getattr(self, f"serve_{operation}"))
@@ -299,28 +295,6 @@ class IoWorker(Worker):
         if found is None:
             raise WireError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition is not open here")
         return found
-
-    def serve_list_offsets(
-        self, sender: Address, slot: int, timestamp: int, leader_epoch: int = -1, isolation: int = 0
-    ) -> dict[str, int]:
-        return self.log_of(slot).list_offsets(timestamp, committed=isolation == READ_COMMITTED)
-
-    def serve_offsets_before(
-        self, sender: Address, slot: int, timestamp: int, bound: int
-    ) -> dict[str, list[int]]:
-        log = self.log_of(slot)
-        return {"offsets": offsets_before(log, timestamp, bound, self.clock.now_ms())}
-
-    def serve_offset_for_leader_epoch(
-        self, sender: Address, slot: int, leader_epoch: int
-    ) -> dict[str, int]:
-        epoch, end_offset = self.log_of(slot).end_offset_for_epoch(leader_epoch)
-        return {"leader_epoch": epoch, "end_offset": end_offset}
-
-    def serve_delete_records(self, sender: Address, slot: int, offset: int) -> dict[str, int]:
-        low_watermark = self.log_of(slot).delete_records(offset)
-        self.engine.wake(slot)
-        return {"low_watermark": low_watermark}
 
     def serve_describe_log_dirs(self, sender: Address) -> list[dict[str, Any]]:
         return self.logs.describe()

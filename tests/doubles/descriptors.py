@@ -11,13 +11,18 @@ from contextlib import contextmanager
 @contextmanager
 def no_descriptors(left: int = 0) -> Iterator[None]:
     """Within it this process can open ``left`` files at a time, and no more."""
-    taken = [os.open(os.devnull, os.O_RDONLY) for _ in range(left + 1)]
+    highest = max(map(int, os.listdir("/proc/self/fd")))
+    taken = [os.open(os.devnull, os.O_RDONLY)]
+    while taken[-1] < highest + left:
+        taken.append(os.open(os.devnull, os.O_RDONLY))
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    # The highest of them is the lowest that was free: below the limit all are in use but these.
-    resource.setrlimit(resource.RLIMIT_NOFILE, (taken[-1], hard))
-    for fd in taken:
-        os.close(fd)
+    # Below the limit all are in use then but the last ``left``.
+    resource.setrlimit(resource.RLIMIT_NOFILE, (taken[-1] + 1, hard))
+    for _ in range(left):
+        os.close(taken.pop())
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for fd in taken:
+            os.close(fd)

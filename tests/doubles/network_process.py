@@ -193,6 +193,26 @@ class NetworkProcess:
         """Have calls of the operation answered by ``answer(address, **args)``."""
         self.rpc.answers[operation] = answer
 
+    def answers_each(self, operation: str, answer: Answer) -> None:
+        """Have each partition of ``OwnerCalls`` answered by ``answer(address, *asked, **common)``;
+        a WireError is that partition's.
+        """
+
+        def answer_all(to: Address, asked: list[Any], **common: Any) -> list[Any]:
+            answered = []
+            for args in asked:
+                try:
+                    answered.append(answer(to, *args, **common))
+                except WireError as error:
+                    answered.append({"error": int(error.code), "message": error.message})
+            return answered
+
+        self.rpc.answers[operation] = answer_all
+
+    def asked(self, operation: str) -> list[Any]:
+        """What ``OwnerCalls`` asked about each partition, in the order of the calls."""
+        return [args for call in self.calls(operation) for args in call["asked"]]
+
     def calls(self, operation: str) -> list[dict[str, Any]]:
         """The arguments of every call of the operation."""
         return [args for _, name, _, args in self.rpc.calls if name == operation]

@@ -88,11 +88,11 @@ def busy_process(random: Random) -> NetworkProcess:
             lambda to, resources, **args: [{"error": 0, "message": None}] * len(resources),
         )
     found = {"offset": 3, "timestamp": 5, "leader_epoch": 0}
-    process.answers("list_offsets", lambda to, **args: found)
-    process.answers(
-        "offset_for_leader_epoch", lambda to, **args: {"end_offset": 3, "leader_epoch": 0}
+    process.answers_each("list_offsets", lambda to, *args, **common: found)
+    process.answers_each(
+        "offset_for_leader_epoch", lambda to, *args: {"end_offset": 3, "leader_epoch": 0}
     )
-    process.answers("delete_records", lambda to, **args: {"low_watermark": 3})
+    process.answers_each("delete_records", lambda to, *args: {"low_watermark": 3})
     process.answers("describe_log_dirs", lambda to: [])
     process.answers("alter_replica_log_dirs", lambda to, replicas: [0] * len(replicas))
     process.answers("commit_stored_offsets", lambda to, **args: None)

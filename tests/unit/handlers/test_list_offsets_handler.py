@@ -86,17 +86,17 @@ def test_list_offsets_asked_by_a_follower_is_the_log_end(process: NetworkProcess
 @pytest.mark.parametrize("version", range(1, 12))
 def test_list_offsets_by_timestamp_asks_the_owner(process: NetworkProcess, version: int) -> None:
     answer = {"offset": 7, "timestamp": 1001, "leader_epoch": 0}
-    process.answers("list_offsets", lambda to, **args: answer)
+    process.answers_each("list_offsets", lambda to, *args, **common: answer)
     (found,) = ask(process, version, (0, 1000))
     assert (found.error_code, found.offset, found.timestamp) == (0, 7, 1001)
     to, _, _, args = process.rpc.calls[0]
     assert to == Address(ProcessKind.IO_WORKER, 3 % IO_WORKERS)
-    assert args == {"slot": 3, "timestamp": 1000, "isolation": 0}
+    assert args == {"asked": [(3, 1000)], "isolation": 0}
 
 
 def test_list_offsets_nothing_that_new_is_minus_one(process: NetworkProcess) -> None:
     nothing = {"offset": -1, "timestamp": -1, "leader_epoch": -1}
-    process.answers("list_offsets", lambda to, **args: nothing)
+    process.answers_each("list_offsets", lambda to, *args, **common: nothing)
     (found,) = ask(process, 5, (0, 1000))
     assert (found.error_code, found.offset, found.leader_epoch) == (0, -1, -1)
 
@@ -105,7 +105,7 @@ def test_list_offsets_record_that_the_client_may_not_see_is_not_found(
     process: NetworkProcess,
 ) -> None:
     answer = {"offset": 15, "timestamp": 1001, "leader_epoch": 0}
-    process.answers("list_offsets", lambda to, **args: answer)
+    process.answers_each("list_offsets", lambda to, *args, **common: answer)
     assert ask(process, 5, (0, 1000))[0].offset == 15
     hidden = ask(process, 5, (0, 1000), isolation_level=1)[0]
     assert (hidden.offset, hidden.timestamp) == (-1, -1)
@@ -119,7 +119,7 @@ def test_list_offsets_special_timestamps_exist_from_their_version_on(
     process: NetworkProcess, timestamp: int, first_version: int
 ) -> None:
     answer = {"offset": 9, "timestamp": 5000, "leader_epoch": 0}
-    process.answers("list_offsets", lambda to, **args: answer)
+    process.answers_each("list_offsets", lambda to, *args, **common: answer)
     (refused,) = ask(process, first_version - 1, (0, timestamp))
     assert refused.error_code == ErrorCode.UNSUPPORTED_VERSION
     (served,) = ask(process, first_version, (0, timestamp))
@@ -137,9 +137,9 @@ def test_list_offsets_earliest_of_a_log_with_epochs_asks_the_owner(
 ) -> None:
     process.add_topic("t", b"t" * 16, [3], leader_epoch=4)
     answer = {"offset": 5, "timestamp": -1, "leader_epoch": 2}
-    process.answers("list_offsets", lambda to, **args: answer)
+    process.answers_each("list_offsets", lambda to, *args, **common: answer)
     assert ask(process, 8, (0, EARLIEST_LOCAL))[0].leader_epoch == 2
-    assert process.calls("list_offsets") == [{"slot": 3, "timestamp": EARLIEST, "isolation": 0}]
+    assert process.asked("list_offsets") == [(3, EARLIEST)]
 
 
 @pytest.mark.parametrize(
@@ -216,8 +216,36 @@ def test_list_offsets_owner_restarting_is_a_retriable_error(process: NetworkProc
 def test_list_offsets_version_0_lists_offsets_before_a_time(
     process: NetworkProcess, timestamp: int, maximum: int, offsets: list[int], asks: bool
 ) -> None:
-    process.answers("offsets_before", lambda to, **args: {"offsets": [20, 9, 7, 5]})
+    process.answers_each("offsets_before", lambda to, *args: {"offsets": [20, 9, 7, 5]})
     (listed,) = ask(process, 0, (0, timestamp), max_num_offsets=maximum)
     assert (listed.error_code, listed.old_style_offsets) == (0, offsets)
-    asked = [{"slot": 3, "timestamp": timestamp, "bound": 20}] if asks else []
-    assert process.calls("offsets_before") == asked
+    asked = [(3, timestamp, 20)] if asks else []
+    assert process.asked("offsets_before") == asked
+
+
+def test_list_offsets_of_many_partitions_is_few_calls(process: NetworkProcess) -> None:
+    """A call for each would cost both ends more than the answers."""
+    slots = [slot % 4 for slot in range(450)]
+    process.add_topic("many", b"m" * 16, slots)
+    for slot in set(slots):
+        process.put_log(slot, 0, 1000)
+
+    def answer(to: Address, slot: int, timestamp: int, isolation: int) -> Any:
+        if timestamp == 77:
+            raise WireError(ErrorCode.KAFKA_STORAGE_ERROR)
+        return {"offset": timestamp, "timestamp": timestamp, "leader_epoch": slot}
+
+    process.answers_each("list_offsets", answer)
+
+    found = ask(process, 5, *[(n, n) for n in range(450)], topic="many", isolation_level=1)
+
+    assert [p.error_code for p in found if p.error_code] == [ErrorCode.KAFKA_STORAGE_ERROR]
+    assert found[77].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert all(p.offset == n and p.leader_epoch == n % 4 for n, p in enumerate(found) if n != 77)
+    sizes = [len(args["asked"]) for _, _, _, args in process.rpc.calls]
+    assert sizes == [100, 100, 25] * IO_WORKERS
+    assert all(
+        slot % IO_WORKERS == to.index
+        for to, _, _, args in process.rpc.calls
+        for slot, _ in args["asked"]
+    )

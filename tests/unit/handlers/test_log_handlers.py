@@ -52,16 +52,12 @@ class TestDeleteRecords:
     def test_delete_records_tells_the_owner_and_answers_the_low_watermark(
         self, process: NetworkProcess, version: int
     ) -> None:
-        process.answers(
+        process.answers_each(
             "delete_records", lambda to, slot, offset: {"low_watermark": max(offset, 5)}
         )
         answered = self.ask(process, version, (0, 7), (1, -1), (0, 3))
         assert answered == [(0, 7), (0, 10), (0, 5)]
-        assert process.calls("delete_records") == [
-            {"slot": 2, "offset": 7},
-            {"slot": 3, "offset": 10},
-            {"slot": 2, "offset": 3},
-        ]
+        assert process.asked("delete_records") == [(2, 7), (2, 3), (3, 10)]
         assert process.rpc.calls[0][0] == Address(ProcessKind.IO_WORKER, 0)
         assert process.rpc.calls[1][0] == Address(ProcessKind.IO_WORKER, 1)
 
@@ -94,7 +90,7 @@ class TestDeleteRecords:
                 raise WireError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
             return {"low_watermark": offset}
 
-        process.answers("delete_records", only_io_1)
+        process.answers_each("delete_records", only_io_1)
         assert self.ask(process, 1, (0, 7), (1, 7)) == [
             (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1),
             (0, 7),
@@ -129,11 +125,11 @@ class TestOffsetForLeaderEpoch:
         self, process: NetworkProcess, version: int
     ) -> None:
         answer = {"leader_epoch": 2, "end_offset": 13}
-        process.answers("offset_for_leader_epoch", lambda to, **args: answer)
+        process.answers_each("offset_for_leader_epoch", lambda to, *args: answer)
         found = self.ask(process, version, 1)
         assert (found.error_code, found.end_offset) == (0, 13)
         assert found.leader_epoch == (2 if version >= 1 else -1)
-        assert process.calls("offset_for_leader_epoch") == [{"slot": 3, "leader_epoch": 3}]
+        assert process.asked("offset_for_leader_epoch") == [(3, 3)]
 
     @pytest.mark.parametrize("version", [2, 3, 4])
     @pytest.mark.parametrize(

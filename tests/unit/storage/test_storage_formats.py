@@ -327,10 +327,29 @@ def test_leader_epochs_assign_truncate_and_survive(tmp_path):
     epochs.truncate_from_end(9)
     epochs.truncate_from_start(3)
 
-    assert LeaderEpochs(str(tmp_path)).entries == [(1, 3), (4, 5)]
+    assert epochs.entries == [(1, 3), (4, 5)]
     assert epochs.epoch_for(2) is None
     assert epochs.epoch_for(4) == 1
     assert epochs.epoch_for(5) == 4
+    epochs.truncate_from_start(6)
+    assert LeaderEpochs(str(tmp_path)).entries == epochs.entries == [(4, 6)]
+
+
+def test_leader_epochs_whose_first_start_alone_moves_are_not_written(tmp_path):
+    """DeleteRecords of thousands of partitions would write a file for each."""
+    epochs = LeaderEpochs(str(tmp_path))
+    epochs.assign(1, 0)
+    epochs.assign(4, 5)
+    before = os.stat(tmp_path / "leader-epoch-checkpoint").st_ino
+
+    epochs.truncate_from_start(3)
+    loaded = LeaderEpochs(str(tmp_path))
+    loaded.settle(4, 3, 20, [])
+
+    assert loaded.entries == epochs.entries == [(1, 3), (4, 5)]
+    assert os.stat(tmp_path / "leader-epoch-checkpoint").st_ino == before
+    loaded.settle(4, 3, 2, [])
+    assert LeaderEpochs(str(tmp_path)).entries == [(4, 3)]
 
 
 def test_leader_epochs_damaged_file_is_ignored(tmp_path):

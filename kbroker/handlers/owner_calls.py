@@ -1,0 +1,72 @@
+"""Questions about many partitions, put to their owners in few calls.
+
+A request may name thousands of partitions. A call for each costs both ends more than most answers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kbroker.errors import ErrorCode, WireError
+from kbroker.handlers.context import RequestContext
+from kbroker.ipc.process_table import Address
+from kbroker.ipc.rpc import DEFAULT_TIMEOUT_MS, Pending
+
+# BOUND: partitions of one call. What was answered before a timeout or a restart stays answered.
+CALL_PARTITIONS_MAX = 100
+
+
+class OwnerCalls:
+    """Collects what one request asks with one operation; nothing is sent before ``send``.
+
+    The other end is ``workers/partition_calls``. common: what is the same for all partitions.
+    """
+
+    def __init__(
+        self,
+        ctx: RequestContext,
+        operation: str,
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+        **common: Any,
+    ) -> None:
+        self._ctx = ctx
+        self._operation = operation
+        self._timeout_ms = timeout_ms
+        self._common = common
+        self._asked: dict[Address, list[tuple[tuple[Any, ...], Pending]]] = {}
+
+    def ask(self, slot: int, *args: Any) -> Pending:
+        """The partition's answer, or the WireError of its owner."""
+        io_workers = self._ctx.io_workers
+        pending = Pending()
+        owner = io_workers[slot % len(io_workers)]
+        self._asked.setdefault(owner, []).append(((slot, *args), pending))
+        return pending
+
+    def send(self) -> None:
+        """Ask; the owners work side by side."""
+        for owner, asked in self._asked.items():
+            for first in range(0, len(asked), CALL_PARTITIONS_MAX):
+                self._call(owner, asked[first : first + CALL_PARTITIONS_MAX])
+        self._asked = {}
+
+    def _call(self, owner: Address, asked: list[tuple[tuple[Any, ...], Pending]]) -> None:
+        def on_answer(outcome: Pending) -> None:
+            if outcome.error is not None:
+                for _, pending in asked:
+                    pending.resolve(error=outcome.error)
+                return
+            for (_, pending), answer in zip(asked, outcome.value, strict=True):
+                error = answer.get("error")
+                if error is None:
+                    pending.resolve(answer)
+                else:
+                    pending.resolve(error=WireError(ErrorCode(error), answer["message"]))
+
+        self._ctx.io_worker(
+            owner,
+            self._operation,
+            timeout_ms=self._timeout_ms,
+            asked=[args for args, _ in asked],
+            **self._common,
+        ).then(on_answer)

@@ -1,0 +1,89 @@
+"""Answers questions about many partitions of an io worker that come in one call.
+
+The other end is ``handlers/owner_calls``. Each partition is answered by itself: an error stays with
+it. A long call gives way to whatever else the worker serves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from kbroker.errors import ErrorCode, StorageError, WireError
+from kbroker.ipc.process_table import Address
+from kbroker.protocol.messages.list_offsets import READ_COMMITTED
+from kbroker.storage.log_lookup import offsets_before
+from kbroker.workers.base import now_ms
+
+if TYPE_CHECKING:
+    from kbroker.workers.io_worker import IoWorker
+
+# BOUND: a call goes on in another turn after about as long.
+SLICE_MS = 5
+
+Answer = dict[str, Any]
+
+
+class PartitionCalls:
+    """Made by the io worker, after its LogManager."""
+
+    def __init__(self, worker: IoWorker) -> None:
+        self._worker = worker
+        self.serve("list_offsets", self.list_offsets)
+        self.serve("offsets_before", self.offsets_before)
+        self.serve("offset_for_leader_epoch", self.offset_for_leader_epoch)
+        self.serve("delete_records", self.delete_records)
+
+    def serve(self, operation: str, function: Callable[..., Answer]) -> None:
+        """Answer calls of ``operation`` with ``function(slot, ...)`` for each partition."""
+        self._worker.rpc.serve(operation, partial(self._answer_all, function))
+
+    async def _answer_all(
+        self,
+        function: Callable[..., Answer],
+        sender: Address,
+        asked: Sequence[Sequence[Any]],
+        **common: Any,
+    ) -> list[Answer]:
+        """asked: the arguments of each partition; ``error`` and ``message`` where it failed."""
+        rpc = self._worker.rpc
+        answers = []
+        began_ms = now_ms()
+        for args in asked:
+            if now_ms() - began_ms >= SLICE_MS:
+                await rpc.sleep(0)
+                began_ms = now_ms()
+            try:
+                answers.append(function(*args, **common))
+            except Exception as error:
+                code, text = rpc.refusal(sender, error)
+                answers.append({"error": int(code), "message": text})
+        return answers
+
+    # -- of one partition --
+
+    def list_offsets(self, slot: int, timestamp: int, *, isolation: int = 0) -> Answer:
+        """An offset by timestamp, or one of the special ones."""
+        log = self._worker.log_of(slot)
+        return log.list_offsets(timestamp, committed=isolation == READ_COMMITTED)
+
+    def offsets_before(self, slot: int, timestamp: int, bound: int) -> Answer:
+        """As version 0 of ListOffsets asks."""
+        now = self._worker.clock.now_ms()
+        return {"offsets": offsets_before(self._worker.log_of(slot), timestamp, bound, now)}
+
+    def offset_for_leader_epoch(self, slot: int, leader_epoch: int) -> Answer:
+        """The end of an epoch."""
+        epoch, end_offset = self._worker.log_of(slot).end_offset_for_epoch(leader_epoch)
+        return {"leader_epoch": epoch, "end_offset": end_offset}
+
+    def delete_records(self, slot: int, offset: int) -> Answer:
+        """Raise the log start; where it is now."""
+        try:
+            low_watermark = self._worker.log_of(slot).delete_records(offset)
+        except StorageError as error:
+            self._worker.on_storage_failure(slot)
+            raise WireError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        self._worker.engine.wake(slot)
+        return {"low_watermark": low_watermark}

@@ -1,0 +1,150 @@
+"""Questions about many partitions in one call: each answered by itself, none holds the worker."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from doubles.descriptors import no_descriptors
+from doubles.log_store import NOW_MS, LogStore, append, batch
+
+from kbroker.errors import ErrorCode, WireError
+from kbroker.ipc.process_table import Address, ProcessKind
+from kbroker.ipc.rpc import Pending, Rpc, run
+from kbroker.storage.leader_epochs import LeaderEpochs
+from kbroker.workers import partition_calls
+from kbroker.workers.partition_calls import SLICE_MS, PartitionCalls
+
+pytestmark = pytest.mark.unit
+
+CALLER = Address(ProcessKind.NETWORK, 0)
+
+
+class Worker:
+    """What PartitionCalls needs of an io worker, over real logs: 0 and 2 in one directory."""
+
+    def __init__(self, path: Path) -> None:
+        self.store = LogStore(path, dirs=2)
+        self.logs = self.store.manager
+        self.clock = self.store.clock
+        nobody: Any = None
+        self.rpc = Rpc(nobody, nobody, self.clock.monotonic_ms)
+        self.engine = SimpleNamespace(wake=lambda slot: None)
+        for slot in range(3):
+            log = self.store.open(partition=slot, slot=slot, **{"segment.bytes": len(batch())})
+            for _ in range(slot + 2):
+                append(log, batch())
+        PartitionCalls(self)  # type: ignore[arg-type]
+
+    def log_of(self, slot: int) -> Any:
+        found = self.logs.log(slot)
+        if found is None:
+            raise WireError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return found
+
+    def on_storage_failure(self, slot: int) -> None:
+        self.logs.fail_directory_of(slot)
+
+    def call(self, operation: str, *asked: Any, **common: Any) -> Pending:
+        return run(self.rpc._operations[operation](CALLER, asked=asked, **common))
+
+
+@pytest.fixture
+def worker(tmp_path: Path) -> Iterator[Worker]:
+    made = Worker(tmp_path)
+    yield made
+    made.store.stop(clean=False)
+
+
+def codes(outcome: Pending) -> list[int]:
+    assert outcome.done
+    return [answer.get("error", 0) for answer in outcome.value]
+
+
+def test_partitions_are_answered_in_the_order_asked(worker: Worker) -> None:
+    found = worker.call("list_offsets", (2, -1), (0, -1), (1, NOW_MS), isolation=1).value
+
+    assert [answer["offset"] for answer in found] == [4, 2, 0]
+    before = worker.call("offsets_before", (1, -1, 3), (0, -2, 2)).value
+    assert before == [{"offsets": [3, 2, 1, 0]}, {"offsets": []}]
+    epochs = worker.call("offset_for_leader_epoch", (0, 0), (1, 5)).value
+    assert [answer["end_offset"] for answer in epochs] == [2, -1]
+
+
+def test_error_of_a_partition_stays_with_it(
+    worker: Worker, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(timestamp: int, *, committed: bool) -> Any:
+        raise ValueError("damaged")
+
+    damaged = worker.log_of(1)
+    worker.log_of = lambda slot, real=worker.log_of: (  # type: ignore[method-assign]
+        SimpleNamespace(list_offsets=fails) if slot == 1 else real(slot)
+    )
+
+    outcome = worker.call("list_offsets", (9, -1), (1, -1), (0, -1))
+
+    assert codes(outcome) == [
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        0,
+    ]
+    assert "damaged" in caplog.text
+    assert not damaged.appender.closed
+
+
+def test_long_call_lets_others_be_served(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow() -> int:
+        worker.clock.advance(SLICE_MS)
+        return worker.clock.monotonic_ms()
+
+    monkeypatch.setattr(partition_calls, "now_ms", slow)
+
+    outcome = worker.call("delete_records", (0, 1), (1, 1), (2, 1))
+
+    for done in range(4):
+        assert [worker.log_of(slot).log_start_offset for slot in range(3)].count(1) == done
+        assert outcome.done == (done == 3)
+        worker.rpc.tick(worker.clock.monotonic_ms())
+    assert outcome.value == [{"low_watermark": 1}] * 3
+
+
+def test_failed_deletion_takes_the_directory_offline_and_the_others_are_done(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would have refused produces only, and said that nobody expected it."""
+    failing = worker.log_of(0)
+    truncate = LeaderEpochs.truncate_from_start
+
+    def fails(epochs: LeaderEpochs, offset: int) -> None:
+        if epochs is failing.epochs:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        truncate(epochs, offset)
+
+    monkeypatch.setattr(LeaderEpochs, "truncate_from_start", fails)
+
+    outcome = worker.call("delete_records", (0, 1), (1, 1), (2, 1))
+
+    assert codes(outcome) == [
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        0,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,  # it was in the same directory
+    ]
+    assert list(worker.logs.failed_dirs()) == [failing.log_dir]
+
+
+def test_lookup_without_descriptors_is_refused_and_the_directory_stays_online(
+    worker: Worker, caplog: pytest.LogCaptureFixture
+) -> None:
+    with no_descriptors():
+        outcome = worker.call("list_offsets", (0, NOW_MS), (1, -1))
+
+    assert codes(outcome) == [ErrorCode.KAFKA_STORAGE_ERROR, 0]
+    assert "raise the limit of open files" in outcome.value[0]["message"]
+    assert caplog.text.count("raise the limit of open files") == 1
+    assert worker.logs.failed_dirs() == {}
