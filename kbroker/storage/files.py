@@ -94,6 +94,11 @@ def sync_file_system(fd: int) -> bool:
     if libc.syncfs(fd) != 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
+    return syncfs_tells_failures()
+
+
+def syncfs_tells_failures() -> bool:
+    """Whether this kernel's ``sync_file_system`` tells of every write that failed."""
     return linux_version() >= SYNCFS_TELLS
 
 

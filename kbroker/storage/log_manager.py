@@ -25,6 +25,7 @@ from kbroker.storage.checkpoint_writer import CheckpointWriter
 from kbroker.storage.damage import DamagedLogError
 from kbroker.storage.deletions import DelayedDeletions
 from kbroker.storage.files import disk_bytes, is_full_disk
+from kbroker.storage.flusher import Flusher
 from kbroker.storage.formats import (
     LOG_START_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
@@ -47,8 +48,8 @@ log = logging.getLogger(__name__)
 
 # BOUND: one tick spends about this long on retention and expiry before requests run again.
 SLICE_MS = 5
-# In failed_flags: a sync has failed, of which the loop of the worker does not know yet; it does.
-FAILING, FAILED = 2, 1
+# In failed_flags: a directory has failed. (``flusher.FAILING``: the loop does not know of it yet.)
+FAILED = 1
 # Why a directory is offline that failed in another io worker, or in an earlier life of this one.
 FAILED_ELSEWHERE = "a write or sync in it has failed since the broker was started"
 # From so many logs on it is faster to sync the whole file system first.
@@ -103,9 +104,16 @@ class LogManager:
         # Why a slot cannot be served: the directory failed, or the log is damaged.
         self._offline: dict[int, str] = {}
         self.shortages = Shortages(clock.monotonic_ms)
-        self._flush_queue: deque[PartitionLog] = deque()
-        # Set by a clean stop, which syncs everything itself: flushes that wait need not run.
-        self._is_closing = False
+        self._flusher = Flusher(
+            self._background,
+            self._failed_flags,
+            clock.monotonic_ms,
+            dir_at=self.dir_at,
+            is_held=lambda entry: self.moves.holds_flushes(entry.slot),
+            is_open=lambda entry: self._logs.get(entry.slot) is entry,
+            on_failure=self.fail_log_dir,
+            on_shortage=self.on_shortage,
+        )
         self._deletions = DelayedDeletions(self._background)
         self._sweep: deque[PartitionLog] = deque()
         self._sweep_by_time = False
@@ -114,9 +122,8 @@ class LogManager:
             self._dirs, self._logs, self._background, self.fail_log_dir
         )
         self._changed_slots: list[int] = []
-        now = clock.monotonic_ms()
         self._clock_guard = ClockGuard(clock.now_ms, clock.monotonic_ms)
-        self._schedule = Schedule(config, now)
+        self._schedule = Schedule(config, clock.monotonic_ms())
         for state in self._dirs:
             if state.error is None and self._failed_flags[state.index]:
                 state.error = FAILED_ELSEWHERE
@@ -318,7 +325,7 @@ class LogManager:
         monotonic = self.clock.monotonic_ms()
         self._background.collect()
         self._follow_failures()
-        self._flush_due(monotonic)
+        self._flusher.start_due()
         self._deletions.start_due(monotonic)
         if not self._sweep:
             self._begin_sweep(monotonic)
@@ -336,7 +343,7 @@ class LogManager:
     @property
     def has_unflushed(self) -> bool:
         """Whether a flush by time is due within its interval."""
-        return bool(self._flush_queue)
+        return self._flusher.has_unflushed
 
     def checkpoint(self, names: Collection[str] = CHECKPOINTS) -> None:
         """Write checkpoints that have something new in the background, one run at a time."""
@@ -349,7 +356,7 @@ class LogManager:
         clean: sync, write snapshots and checkpoints. Without it only descriptors are closed.
         """
         self.moves.close()
-        self._is_closing = clean
+        self._flusher.is_closing = clean
         self._background.close()
         self._close_logs(list(self._logs.values()), clean)
         if clean:
@@ -403,14 +410,11 @@ class LogManager:
     # ---- LogHost ----
 
     def on_first_unflushed(self, partition_log: PartitionLog) -> None:
-        if partition_log.first_unflushed_ms is None:
-            partition_log.first_unflushed_ms = self.clock.monotonic_ms()
-            self._flush_queue.append(partition_log)
+        self._flusher.on_first_unflushed(partition_log)
 
     def on_sealed(self, partition_log: PartitionLog) -> None:
         """A sealed segment is synced at once, so that the recovery point gets past it."""
-        if not self._may_not_flush(partition_log):
-            self._submit_flush(partition_log)
+        self._flusher.start(partition_log)
 
     def on_shortage(self, error: ShortageError) -> None:
         self.shortages.report(error)
@@ -590,60 +594,6 @@ class LogManager:
 
     def dir_at(self, path: str) -> LogDir:
         return next(log_dir for log_dir in self._dirs if log_dir.path == path)
-
-    # ---- flushing ----
-
-    def _flush_due(self, monotonic: int) -> None:
-        """Submit a flush for each log whose oldest unflushed append is flush.ms old."""
-        for _ in range(len(self._flush_queue)):
-            entry = self._flush_queue.popleft()
-            if entry.appender.closed or entry.first_unflushed_ms is None:
-                entry.first_unflushed_ms = None
-                continue
-            due = entry.first_unflushed_ms + entry.settings.flush_ms
-            if due > monotonic or self._may_not_flush(entry):
-                self._flush_queue.append(entry)
-            else:
-                self._submit_flush(entry)
-
-    def _may_not_flush(self, entry: PartitionLog) -> bool:
-        return entry.flush_running or self.moves.holds_flushes(entry.slot)
-
-    def _submit_flush(self, entry: PartitionLog) -> None:
-        try:
-            job = entry.begin_flush()
-        except ShortageError as error:
-            self.shortages.report(error)
-            entry.first_unflushed_ms = None
-            self.on_first_unflushed(entry)
-            return
-        finished: list[FlushJob] = []
-        log_dir = self.dir_at(entry.log_dir)
-
-        def run() -> None:
-            if self._is_closing:
-                job.give_up()
-                return
-            try:
-                job.run(log_dir.sync_everything)
-                finished.append(job)
-            except OSError:
-                # Should this process die before its loop hears of it, the next one must know.
-                failed = self._failed_flags
-                failed[log_dir.index] = failed[log_dir.index] or FAILING
-                raise
-
-        def on_done(_result: object, error: OSError | None) -> None:
-            if error is not None or finished:
-                self._on_flushed(entry, job, error)
-
-        self._background.submit(run, on_done)
-
-    def _on_flushed(self, entry: PartitionLog, job: FlushJob, error: OSError | None) -> None:
-        if error is not None:
-            self.fail_log_dir(entry.log_dir, error)
-        elif self._logs.get(entry.slot) is entry:
-            entry.finish_flush(job)
 
     # ---- retention, expiry, deletion ----
 

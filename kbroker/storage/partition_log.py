@@ -345,15 +345,18 @@ class PartitionLog:
 
     # ---- flushing ----
 
-    def begin_flush(self) -> FlushJob:
-        """A job that syncs what is in the log; ``finish_flush`` when it has run. One at a
-        time. Raises ShortageError; then none is begun.
+    def begin_flush(self, *, by_file: bool = True) -> FlushJob:
+        """A job that syncs what is in the log; ``finish_flush`` when it has run. One at a time.
+
+        by_file: without it the job is one for a sync of the whole file system. Raises
+        ShortageError; then none is begun.
         """
-        job = self._with_txn_index(
-            self._unsynced.job(
-                self.log_end_offset, self.appender.unflushed_messages, self._active.fd
-            )
-        )
+        end_offset, messages = self.log_end_offset, self.appender.unflushed_messages
+        if by_file:
+            job = self._with_txn_index(self._unsynced.job(end_offset, messages, self._active.fd))
+        else:
+            job = self._unsynced.whole_job(end_offset, messages)
+            self._txn_index.unsynced = False
         if not self._has_spare:
             job.spare_in = self.path
         self.flush_running = True

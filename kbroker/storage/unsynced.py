@@ -9,11 +9,10 @@ from contextlib import suppress
 from kbroker.errors import ShortageError
 from kbroker.storage.files import (
     FILES_SYNCED_SINGLY,
-    SYNCFS_TELLS,
-    linux_version,
     open_file,
     sync_directory,
     sync_file,
+    syncfs_tells_failures,
 )
 from kbroker.storage.formats import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
 from kbroker.storage.producer_snapshots import make_spare, snapshot_path
@@ -46,7 +45,8 @@ class FlushJob:
         self.lent_fds: list[int] = []
         # The partition's directory when a spare file is wanted there (``producer_snapshots``).
         self.spare_in: str | None = None
-        # There were no descriptors for the job: only a sync of everything covers what is written.
+        # There were no descriptors for the job, or it is one of many: only a sync of everything
+        # covers what is written.
         self.whole_file_system = False
         self.files: list[str] = []
         self.directories: list[str] = []
@@ -57,7 +57,7 @@ class FlushJob:
         False, and the job is void, where that sync does not tell of every failure.
         """
         self._close()
-        self.whole_file_system = linux_version() >= SYNCFS_TELLS
+        self.whole_file_system = syncfs_tells_failures()
         return self.whole_file_system
 
     def file_system_synced(self, *, tells_failures: bool) -> None:
@@ -181,6 +181,12 @@ class Unsynced:
         except ShortageError:
             if not job.go_without_descriptors():
                 raise
+        return job
+
+    def whole_job(self, end_offset: int, messages: int) -> FlushJob:
+        """The same without a descriptor, where ``syncfs_tells_failures``."""
+        job = FlushJob(end_offset, messages, self._names_version)
+        job.whole_file_system = True
         return job
 
     def settle(self, job: FlushJob, synced_to: int) -> None:

@@ -230,7 +230,7 @@ def test_failed_sync_counts_even_if_its_worker_dies_at_once(tmp_path):
     append(log, batch())
     break_file(log)
     store.clock.advance(1000)
-    store.manager._on_flushed = lambda *_: None  # killed before it hears of it
+    store.manager._flusher._on_flushed = lambda *_: None  # killed before it hears of it
     store.manager.tick()
     assert store.manager.failed_dirs() == {}
 

@@ -150,7 +150,7 @@ def test_flush_without_descriptors_syncs_the_file_system(store, monkeypatch):
 
 
 def test_flush_waits_where_a_sync_of_the_file_system_tells_nothing(store, monkeypatch):
-    monkeypatch.setattr(kbroker.storage.unsynced, "linux_version", lambda: (5, 7))
+    monkeypatch.setattr(kbroker.storage.unsynced, "syncfs_tells_failures", lambda: False)
     log = store.open(**{"flush.ms": 500})
     append(log, sent(7, 0))
     end_transaction(log, 7, commit=False)

@@ -1,0 +1,153 @@
+"""Flushes the logs of an io worker: sealed segments at once, everything when it is flush.ms old.
+
+Runs in the worker's loop; the background thread syncs. What waits for it when its turn comes is
+synced together: many logs that are due at once cost one sync of the file system, and a slow disk
+falls behind by one sync, not by one for each log.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from kbroker.errors import ShortageError
+from kbroker.storage.background import BackgroundDisk
+from kbroker.storage.files import syncfs_tells_failures
+from kbroker.storage.log_dir import LogDir
+from kbroker.storage.partition_log import PartitionLog
+from kbroker.storage.unsynced import FlushJob
+
+# In the flags of failed directories: a sync has failed, of which the loop does not know yet.
+FAILING = 2
+# From so many logs on the file system is synced. With fewer it would cost less than it may have to
+# write of other programs' files; one by one, even a slow disk is done with them within a second.
+FLUSH_AT_ONCE_MIN = 64
+
+Flush = tuple[PartitionLog, FlushJob]
+
+
+class Flusher:
+    """Made by the log manager, one for all log directories."""
+
+    def __init__(
+        self,
+        background: BackgroundDisk,
+        failed_flags: mmap.mmap | bytearray,
+        monotonic_ms: Callable[[], int],
+        *,
+        dir_at: Callable[[str], LogDir],
+        is_held: Callable[[PartitionLog], bool],
+        is_open: Callable[[PartitionLog], bool],
+        on_failure: Callable[[str, OSError], object],
+        on_shortage: Callable[[ShortageError], object],
+    ) -> None:
+        """failed_flags: a byte for each directory. is_held: a flush has to wait. on_failure: told
+        of a directory whose sync failed. on_shortage: told of a flush that has to be tried again.
+        """
+        self._background = background
+        self._failed_flags = failed_flags
+        self._monotonic_ms = monotonic_ms
+        self._dir_at = dir_at
+        self._is_held = is_held
+        self._is_open = is_open
+        self._on_failure = on_failure
+        self._on_shortage = on_shortage
+        # Logs with something that is not flushed, by the age of the oldest of it.
+        self._unflushed: deque[PartitionLog] = deque()
+        # By directory: what the next job of it takes. The loop appends, the thread takes away.
+        self._waiting: dict[str, deque[Flush]] = {}
+        # Set by a clean stop, which syncs everything itself: flushes that wait need not run.
+        self.is_closing = False
+
+    @property
+    def has_unflushed(self) -> bool:
+        """Whether a flush by time is due within its interval."""
+        return bool(self._unflushed)
+
+    def on_first_unflushed(self, entry: PartitionLog) -> None:
+        """Something was appended since the last flush."""
+        if entry.first_unflushed_ms is None:
+            entry.first_unflushed_ms = self._monotonic_ms()
+            self._unflushed.append(entry)
+
+    def start_due(self) -> None:
+        """Begin a flush of each log whose oldest unflushed append is flush.ms old."""
+        now_ms = self._monotonic_ms()
+        due: dict[str, list[PartitionLog]] = {}
+        for _ in range(len(self._unflushed)):
+            entry = self._unflushed.popleft()
+            if entry.appender.closed or entry.first_unflushed_ms is None:
+                entry.first_unflushed_ms = None
+                continue
+            due_ms = entry.first_unflushed_ms + entry.settings.flush_ms
+            if due_ms > now_ms or self._may_not_flush(entry):
+                self._unflushed.append(entry)
+            else:
+                due.setdefault(entry.log_dir, []).append(entry)
+        for path, entries in due.items():
+            self._start(path, entries)
+
+    def start(self, entry: PartitionLog) -> None:
+        """Begin a flush of a log now, unless one is under way or has to wait."""
+        if not self._may_not_flush(entry):
+            self._start(entry.log_dir, [entry])
+
+    def _may_not_flush(self, entry: PartitionLog) -> bool:
+        return entry.flush_running or self._is_held(entry)
+
+    def _start(self, path: str, entries: list[PartitionLog]) -> None:
+        by_file = len(entries) < FLUSH_AT_ONCE_MIN or not syncfs_tells_failures()
+        waiting = self._waiting.setdefault(path, deque())
+        for entry in entries:
+            try:
+                waiting.append((entry, entry.begin_flush(by_file=by_file)))
+            except ShortageError as error:
+                self._on_shortage(error)
+                entry.first_unflushed_ms = None
+                self.on_first_unflushed(entry)
+        log_dir, finished = self._dir_at(path), list[Flush]()
+
+        def on_done(_result: object, error: OSError | None) -> None:
+            self._on_flushed(path, finished, error)
+
+        self._background.submit(lambda: self._run(log_dir, waiting, finished), on_done)
+
+    def _run(self, log_dir: LogDir, waiting: deque[Flush], finished: list[Flush]) -> None:
+        """In the background thread: touches files only. Raises OSError."""
+        taken = list(_taken_from(waiting))
+        jobs = [job for _, job in taken]
+        try:
+            if self.is_closing:
+                return
+            if len(jobs) >= FLUSH_AT_ONCE_MIN or any(job.whole_file_system for job in jobs):
+                tells_failures = log_dir.sync_everything()
+                for job in jobs:
+                    job.file_system_synced(tells_failures=tells_failures)
+            for flush in taken:
+                if self.is_closing:
+                    return
+                flush[1].run(log_dir.sync_everything)
+                finished.append(flush)
+        except OSError:
+            # Should this process die before its loop hears of it, the next one must know.
+            flags = self._failed_flags
+            flags[log_dir.index] = flags[log_dir.index] or FAILING
+            raise
+        finally:
+            for job in jobs[len(finished) :]:
+                job.give_up()
+
+    def _on_flushed(self, path: str, finished: list[Flush], error: OSError | None) -> None:
+        if error is not None:
+            self._on_failure(path, error)
+            return
+        for entry, job in finished:
+            if self._is_open(entry):
+                entry.finish_flush(job)
+
+
+def _taken_from(waiting: deque[Flush]) -> Iterator[Flush]:
+    """What is there now or comes meanwhile."""
+    while waiting:
+        yield waiting.popleft()
