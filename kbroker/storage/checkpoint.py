@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from kbroker.storage.files import open_directory, read_if_present, replace_file
 
@@ -19,6 +21,8 @@ TopicPartition = tuple[str, int]
 VERSION = 0
 # Of more keys than that, reading every line of a file costs less than looking for each.
 FEW_KEYS = 8
+# A file of which every line is one. Whether they are as many as it says is for the caller.
+_SOUND = re.compile(rb"%d\n\d++\n(?:[!-~]++ \d++ -?\d++\n)*+" % VERSION)
 
 
 class CorruptCheckpointError(ValueError):
@@ -80,6 +84,71 @@ def _int(text: str, path: str) -> int:
     return int(text)
 
 
+class _Line(NamedTuple):
+    """Where a line is in a file's bytes: the line, and the offset in it. Falsy: nowhere."""
+
+    at: int
+    start: int
+    end: int
+
+    def __bool__(self) -> bool:
+        return self.at >= 0
+
+
+_NO_LINE = _Line(-1, -1, -1)
+
+
+def _sound_lines(data: bytes) -> bytes | None:
+    """The lines of a file, each behind a newline; None when anything is wrong with it."""
+    if not _SOUND.fullmatch(data):
+        return None
+    _version, count, body = data.split(b"\n", 2)
+    return b"\n" + body if int(count) == body.count(b"\n") else None
+
+
+def _find(data: bytes, key: TopicPartition) -> _Line | None:
+    """The line of a partition in sound lines; None when it has several."""
+    prefix = f"\n{key[0]} {key[1]} ".encode()
+    at = data.find(prefix)
+    if at < 0:
+        return _NO_LINE
+    start = at + len(prefix)
+    if data.find(prefix, start - 1) >= 0:
+        return None
+    return _Line(at + 1, start, data.index(b"\n", start))
+
+
+def _edited(
+    data: bytes, values: Mapping[TopicPartition, int], removed: Collection[TopicPartition]
+) -> bytes | None:
+    """The bytes with a few lines changed; None for a file that must be read line by line.
+
+    To look for a line costs a fraction of reading all of them, and so does leaving them as they
+    are.
+    """
+    text = _sound_lines(data)
+    if text is None:
+        return None
+    lines = text.count(b"\n") - 1
+    for key, value in values.items():
+        found = _find(text, key)
+        if found is None:
+            return None
+        if found:
+            text = b"%b%d%b" % (text[: found.start], value, text[found.end :])
+        else:
+            text += f"{key[0]} {key[1]} {value}\n".encode()
+            lines += 1
+    for key in removed:
+        found = _find(text, key)
+        if found is None:
+            return None
+        if found:
+            text = text[: found.at] + text[found.end + 1 :]
+            lines -= 1
+    return b"%d\n%d%b" % (VERSION, lines, text)
+
+
 @contextmanager
 def _locked(directory: str) -> Iterator[None]:
     fd = open_directory(directory)
@@ -104,6 +173,17 @@ class OffsetCheckpoint:
         data = read_if_present(self.path)
         return None if data is None else parse_checkpoint(data, self.path)
 
+    def line(self, key: TopicPartition) -> int | None:
+        """The offset of one partition, None when it has no line. Raises as ``read``."""
+        data = read_if_present(self.path)
+        if data is None:
+            return None
+        text = _sound_lines(data)
+        found = None if text is None else _find(text, key)
+        if text is None or found is None:
+            return parse_checkpoint(data, self.path).get(key)
+        return int(text[found.start : found.end]) if found else None
+
     def merge(
         self,
         values: Mapping[TopicPartition, int],
@@ -115,28 +195,28 @@ class OffsetCheckpoint:
         Blocks on disk. ``skipped`` is looked at only once the file is locked. Raises OSError.
         """
         with _locked(self.directory):
-            if not values and self._has_none_of(removed):
-                return
-            try:
-                entries = self.read() or {}
-            except CorruptCheckpointError:
-                entries = {}  # its readers have reported it; this write heals it
-            before = dict(entries)
-            entries.update((key, value) for key, value in values.items() if key not in skipped)
-            for key in removed:
-                entries.pop(key, None)
-            if entries != before or not os.path.exists(self.path):
-                replace_file(self.path, format_checkpoint(entries))
+            data = read_if_present(self.path)
+            wanted = {key: value for key, value in values.items() if key not in skipped}
+            merged = None
+            if data is not None and len(wanted) + len(removed) <= FEW_KEYS:
+                merged = _edited(data, wanted, removed)
+            if merged is None:
+                merged = self._rewritten(data, wanted, removed)
+            if merged != data:
+                replace_file(self.path, merged)
 
-    def _has_none_of(self, keys: Collection[TopicPartition]) -> bool:
-        """Whether an intact file has no line of these; cheap, for one is asked for at a time.
-
-        False when it cannot be told without reading every line.
-        """
-        data = read_if_present(self.path)
-        if data is None or len(keys) > FEW_KEYS:
-            return False
-        lines = data.count(b"\n") - 2
-        return data.startswith(b"%d\n%d\n" % (VERSION, lines)) and not any(
-            f"\n{topic} {partition} ".encode() in data for topic, partition in keys
-        )
+    def _rewritten(
+        self,
+        data: bytes | None,
+        values: Mapping[TopicPartition, int],
+        removed: Collection[TopicPartition],
+    ) -> bytes:
+        try:
+            entries = parse_checkpoint(data or b"", self.path)
+        except CorruptCheckpointError:
+            entries = {}  # its readers have reported it; this write heals it
+        before = dict(entries)
+        entries.update(values)
+        for key in removed:
+            entries.pop(key, None)
+        return data if data is not None and entries == before else format_checkpoint(entries)

@@ -270,7 +270,11 @@ class LogDir:
 
     def line(self, name: str, key: TopicPartition) -> int | None:
         """The partition's line in a checkpoint, as the file is now. Raises OSError."""
-        return (self._read(name) or {}).get(key)
+        try:
+            return self._checkpoint(name).line(key)
+        except CorruptCheckpointError as error:
+            log.error("%s; going on without it", error)
+            return None
 
     def arrived(self, key: TopicPartition) -> None:
         """The partition is in this directory, or on its way: its lines in checkpoints count."""

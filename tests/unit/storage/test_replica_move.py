@@ -17,6 +17,7 @@ from doubles.log_store import (
 )
 
 from kbroker.errors import ErrorCode
+from kbroker.storage import checkpoint as checkpoint_module
 from kbroker.storage import replica_move, replica_moves, segment_copy
 from kbroker.storage.checkpoint import OffsetCheckpoint
 from kbroker.storage.formats import (
@@ -744,3 +745,23 @@ def test_slices_that_end_inside_a_batch_are_checked_all_the_same(store, monkeypa
 
     assert log.log_dir == target
     assert [offset for offset, _ in stored_values(log)] == list(range(9))
+
+
+def test_move_reads_no_checkpoint_line_by_line(store, monkeypatch):
+    """There may be thousands of lines, and thousands of moves."""
+    log = store.open()
+    append(log, batch())
+    store.manager.checkpoint()
+    parsed = []
+    parse = checkpoint_module.parse_checkpoint
+    monkeypatch.setattr(
+        checkpoint_module,
+        "parse_checkpoint",
+        lambda data, path: (data and parsed.append(path), parse(data, path))[1],
+    )
+
+    move(store, log)
+    assert turns(store) == [0]
+
+    assert parsed == []
+    assert OffsetCheckpoint(log.log_dir, RECOVERY_POINT_CHECKPOINT).line(KEY) is not None
