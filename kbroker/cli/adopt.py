@@ -117,6 +117,7 @@ def _run(found: argparse.Namespace, lines: _Lines) -> None:
     from kbroker.adopt.adoption import adopt
     from kbroker.adopt.source import source_of
 
+    _check_together(found)
     source = source_of(found.config, found.log_dirs, found.metadata_log_dir)
     if found.back_to:
         from kbroker.adopt.release import release
@@ -143,6 +144,17 @@ def _run(found: argparse.Namespace, lines: _Lines) -> None:
         without_remote_records=found.without_remote_records,
         missing_begin_empty=found.missing_begin_empty,
     )
+
+
+def _check_together(found: argparse.Namespace) -> None:
+    """Raises Usage for options that would have no effect."""
+    from kbroker.adopt.errors import Usage
+
+    if found.back_to and (found.without_metadata or found.without_remote_records):
+        name = "--without-metadata" if found.without_metadata else "--without-remote-records"
+        raise Usage(f"{name} is for data of Kafka; leave it out with --back-to")
+    if found.back_to == "kafka-3.9" and found.zookeeper:
+        raise Usage("--zookeeper is for Kafka 2.x; leave it out with --back-to kafka-3.9")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -290,10 +290,13 @@ def test_tiers_are_compared_in_the_topics_that_they_count(
     produce(broker.bootstrap, other, [IN_BUCKET])
 
     code = audit(broker, topic, "--topics", f"{topic},{other}", "--recount")
-    found = lines(capsys)
+    found, errors = lines_and_errors(capsys)
     alone = audit(broker, topic, "--recount")
+    nothing, said = lines_and_errors(capsys)
 
     assert code == alone == 0
+    assert (nothing, errors) == ([], "")
+    assert "nothing is compared: there are counts of broker alone. Name a --load" in said
     assert {(one["topic"], one["tier"], one["reference"], one["state"]) for one in found} == {
         (other, "broker", "producer", "complete"),
         (other, "billing", "producer", "complete"),

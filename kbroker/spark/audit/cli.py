@@ -24,6 +24,8 @@ from kbroker.spark.load.arguments import (
     minutes_of,
     names_of,
     pattern_of,
+    place_of,
+    refuse_uncommitted,
     setting_of,
     tell_doubts,
     tell_no_match,
@@ -60,6 +62,17 @@ def share_of(text: str) -> float:
     return found
 
 
+def recount_of(text: str) -> tuple[str, str]:
+    """``mirror=other:9092`` as the tier and its brokers."""
+    tier, _, bootstrap = text.partition("=")
+    if not tier or not bootstrap:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not TIER=HOST:PORT; write mirror=other:9092, or nothing for the log of "
+            "--bootstrap"
+        )
+    return tier, bootstrap
+
+
 def build_parser() -> argparse.ArgumentParser:
     """All arguments."""
     parser = argparse.ArgumentParser(
@@ -70,8 +83,12 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"kbroker {__version__}")
     parser.add_argument("--bootstrap", required=True, metavar="HOST:PORT", help="brokers to ask")
     topics = parser.add_mutually_exclusive_group(required=True)
-    topics.add_argument("--topics", type=names_of, default=[], metavar="A,B")
-    topics.add_argument("--pattern", type=pattern_of, metavar="REGEX", help="of whole names")
+    topics.add_argument(
+        "--topics", type=names_of, default=[], metavar="A,B", help="names of topics"
+    )
+    topics.add_argument(
+        "--pattern", type=pattern_of, metavar="REGEX", help="all topics whose whole name matches"
+    )
     parser.add_argument(
         "--client-setting",
         action="append",
@@ -88,7 +105,11 @@ def build_parser() -> argparse.ArgumentParser:
         "counted)",
     )
     parser.add_argument(
-        "--threshold", type=share_of, default=1.0, metavar="SHARE", help="how complete (1.0)"
+        "--threshold",
+        type=share_of,
+        default=1.0,
+        metavar="SHARE",
+        help="a tier that has less of the reference is an alert, such as 0.999 (1.0)",
     )
     parser.add_argument(
         "--deadline-minutes",
@@ -97,19 +118,37 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="N",
         help="how long after a bucket's end a tier may take (30)",
     )
-    parser.add_argument("--from", dest="from_ms", type=time_of, metavar="TIME", help="buckets from")
+    parser.add_argument(
+        "--from",
+        dest="from_ms",
+        type=time_of,
+        metavar="TIME",
+        help="only buckets that begin then or later: 2026-11-21T06:00:00Z, or milliseconds since "
+        "1970",
+    )
     parser.add_argument(
         "--bucket-minutes", type=minutes_of, default=10.0, metavar="N", help="size of a bucket (10)"
     )
-    parser.add_argument(
-        "--alert-topic", default="kbroker-audit-alerts", help="for alerts; '' for none"
-    )
-    parser.add_argument("--json", action="store_true", help="a JSON object for each line")
-    parser.add_argument("--all", action="store_true", help="show complete buckets, too")
+    _add_output(parser)
     parser.add_argument(
         "--master", type=master_of, metavar="URL", help="Spark to use; 'none' for this process"
     )
     return parser
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    """Where the report goes."""
+    parser.add_argument(
+        "--alert-topic",
+        default="kbroker-audit-alerts",
+        help="where alerts are written (kbroker-audit-alerts); '' for none",
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="a JSON object for each bucket and tier"
+    )
+    parser.add_argument(
+        "--all", action="store_true", help="show complete buckets, too, as --json always does"
+    )
 
 
 def _add_tiers(parser: argparse.ArgumentParser) -> None:
@@ -122,6 +161,7 @@ def _add_tiers(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--load",
         action="append",
+        type=place_of,
         default=[],
         metavar="PLACE",
         help="the --dest of a kbroker-load, as the tier 'load': a folder, a Delta table, "
@@ -137,17 +177,20 @@ def _add_tiers(parser: argparse.ArgumentParser) -> None:
         "--recount",
         action="append",
         nargs="?",
-        const=BROKER_TIER,
+        type=recount_of,
+        const=(BROKER_TIER, ""),
         default=[],
         metavar="TIER=HOST:PORT",
         help="count the log itself, as the tier 'broker'; or that of another cluster by a name of "
-        "its own, such as mirror=other:9092",
+        "its own, such as mirror=other:9092, with the same --client-setting; may be repeated",
     )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Report; see the module for the exit codes."""
-    given = build_parser().parse_args(arguments)
+    parser = build_parser()
+    given = parser.parse_args(arguments)
+    _check_together(parser, given)
     try:
         return _report(given)
     except (LoadError, ClientError, SparkMissing, TaskError, OSError) as err:
@@ -155,6 +198,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+
+
+def _check_together(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
+    """What single arguments cannot say; exits with 2."""
+    refuse_uncommitted(parser, "--client-setting", given.client_setting)
+    places = [one if names_database(one) else str(Path(one).resolve()) for one in given.load]
+    if len(set(places)) < len(places):
+        parser.error("a --load is named twice, and would count twice")
+    tiers = [tier for tier, _ in given.recount] + [gather.LOAD_TIER] * bool(given.load)
+    if len(set(tiers)) < len(tiers):
+        parser.error(f"two --recount or --load are of one tier; they are {', '.join(tiers)}")
+    if given.name and not any(map(names_database, given.load)):
+        parser.error("--name is of loads in a database; leave it out")
 
 
 def _report(given: argparse.Namespace) -> int:
@@ -168,10 +224,12 @@ def _report(given: argparse.Namespace) -> int:
     now_ms = int(time.time() * 1000)
     bucket_ms = max(1, int(given.bucket_minutes * 60_000))
     found, tiers = _gathered(given, source, topics, runner, bucket_ms, now_ms)
+    references = _references(given, topics, tiers)
+    _tell_alone(references, tiers)
     lines = list(
         compared(
             gather.of_topics(found, topics, given.from_ms),
-            references=_references(given, topics, tiers),
+            references=references,
             tiers=tiers,
             bucket_ms=bucket_ms,
             threshold=given.threshold,
@@ -210,6 +268,23 @@ def _references(
         # Producers of other topics count no record of this one.
         found |= {one: BROKER_TIER for one in topics if one not in tiers[reference]}
     return found
+
+
+def _tell_alone(references: Mapping[str, str], tiers: Mapping[str, Container[str]]) -> None:
+    """A line on standard error where nothing is held against the reference, so that no report is
+    not taken for one without a loss."""
+    compared = any(
+        topic in about and tier != reference
+        for topic, reference in references.items()
+        for tier, about in tiers.items()
+    )
+    if not compared:
+        print(
+            f"kbroker-audit: nothing is compared: there are counts of {', '.join(tiers)} alone. "
+            "Name a --load, say --recount, or have applications count",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def _loaded(given: argparse.Namespace, place: str, runner: Runner, bucket_ms: int) -> list[Count]:
@@ -251,8 +326,7 @@ def _gathered(
     for place in given.load:
         found += _loaded(given, place, runner, bucket_ms)
         tiers.setdefault(gather.LOAD_TIER, set()).update(topics)
-    for named in given.recount:
-        tier, _, bootstrap = named.partition("=")
+    for tier, bootstrap in given.recount:
         cluster = BrokerSource(
             bootstrap or source.bootstrap, source.settings, source.topics, source.pattern
         )

@@ -41,6 +41,10 @@ _SETTING_INSTEAD = {
 _OF_FILES = {"partition_by": "hour", "codec": "zstd", "codec_level": None, "file_bytes": 128 << 20}
 _TABLE = "records"
 
+# BOUND: of milliseconds in a request.
+_TIME_MAX = 1 << 63
+_TIME_DIGITS = len(str(_TIME_MAX))
+
 _SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
@@ -73,7 +77,7 @@ def minutes_of(text: str) -> float:
 def time_of(text: str) -> int:
     """Milliseconds since 1970, from those or from a date; a date without a zone is UTC. What comes
     before is 1970: to brokers, times below 0 are names of other places (-1 is the end)."""
-    if text.isdecimal():
+    if text.isdecimal() and len(text) <= _TIME_DIGITS and int(text) < _TIME_MAX:
         return int(text)
     try:
         found = datetime.fromisoformat(text)
@@ -141,6 +145,16 @@ def setting_of(text: str) -> tuple[str, str]:
     if not separator or not name:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
     return name.strip().removeprefix("kafka."), value
+
+
+def refuse_uncommitted(
+    parser: argparse.ArgumentParser, option: str, settings: Iterable[tuple[str, str]]
+) -> None:
+    """Exits with 2 where a command that goes by committed records is told to take others."""
+    if any(name == "isolation.level" and value != "read_committed" for name, value in settings):
+        parser.error(
+            f"{option} isolation.level has no effect: committed records count; leave it out"
+        )
 
 
 def tell_doubts(program: str, settings: Iterable[tuple[str, str]]) -> None:
@@ -341,9 +355,8 @@ def _add_limits(run: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--follow-seconds",
         type=minutes_of,
-        default=10.0,
         metavar="N",
-        help="at least so long from commit to commit: fewer and larger files (10)",
+        help="with --follow: at least so long from commit to commit: fewer and larger files (10)",
     )
     group.add_argument(
         "--commit-bytes",
@@ -410,6 +423,8 @@ def check_together(parser: argparse.ArgumentParser, given: argparse.Namespace) -
 
 
 def _check_run(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
+    if given.follow_seconds is not None and not given.follow:
+        parser.error("--follow-seconds is for --follow; leave it out")
     if given.value_format == "json" and not given.value_schema:
         parser.error("--value-format json needs --value-schema 'name type, ...'")
     if given.value_format == "raw" and (given.value_schema or given.fail_on_error):

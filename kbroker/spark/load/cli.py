@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 EXIT_FAILED, EXIT_USAGE, EXIT_FOUND = 1, 2, 3
 # A follower looks for new records this often when there were none.
 _IDLE_S = 1.0
+_FOLLOW_S = 10.0  # from commit to commit, unless --follow-seconds says otherwise
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -232,7 +233,7 @@ def _catch_up(given: argparse.Namespace, job: Load) -> None:
             return
         if job.is_over:
             return
-        pause = given.follow_seconds if made else _IDLE_S
+        pause = (given.follow_seconds or _FOLLOW_S) if made else _IDLE_S
         time.sleep(max(0.0, pause - (time.monotonic() - turn)))
 
 

@@ -15,6 +15,7 @@ from kbroker.spark.load.arguments import (
     minutes_of,
     names_of,
     pattern_of,
+    refuse_uncommitted,
     setting_of,
     tell_doubts,
     tell_no_match,
@@ -55,12 +56,24 @@ def build_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"kbroker {__version__}")
-    parser.add_argument("--from", dest="source", required=True, metavar="HOST:PORT")
-    parser.add_argument("--to", dest="target", required=True, metavar="HOST:PORT")
+    parser.add_argument(
+        "--from", dest="source", required=True, metavar="HOST:PORT", help="brokers of the source"
+    )
+    parser.add_argument(
+        "--to", dest="target", required=True, metavar="HOST:PORT", help="brokers of the target"
+    )
     topics = parser.add_mutually_exclusive_group(required=True)
-    topics.add_argument("--topics", type=names_of, default=[], metavar="A,B")
-    topics.add_argument("--pattern", type=pattern_of, metavar="REGEX", help="of whole names")
-    parser.add_argument("--name", default="mirror", help="tells mirrors apart (mirror)")
+    topics.add_argument(
+        "--topics", type=names_of, default=[], metavar="A,B", help="names of topics"
+    )
+    topics.add_argument(
+        "--pattern", type=pattern_of, metavar="REGEX", help="all topics whose whole name matches"
+    )
+    parser.add_argument(
+        "--name",
+        default="mirror",
+        help="tells mirrors apart; under another name everything is copied again (mirror)",
+    )
     for side in ("from", "to"):
         parser.add_argument(
             f"--{side}-setting",
@@ -71,11 +84,14 @@ def build_parser() -> argparse.ArgumentParser:
             help=f"a client setting for --{side}, such as security.protocol=SASL_SSL",
         )
     parser.add_argument("--follow", action="store_true", help="do not end: copy what comes in")
-    parser.add_argument("--max-minutes", type=minutes_of, metavar="N")
+    parser.add_argument(
+        "--max-minutes", type=minutes_of, metavar="N", help="with --follow: begin nothing new then"
+    )
     parser.add_argument(
         "--allow-data-loss",
         action="store_true",
-        help="go on when records were deleted at the source before they were copied",
+        help="go on when records were deleted at the source before they were copied, or a topic "
+        "was deleted and made anew",
     )
     parser.add_argument(
         "--master",
@@ -88,7 +104,11 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit codes: 0 done, 1 failed, 2 wrong arguments."""
-    given = build_parser().parse_args(arguments)
+    parser = build_parser()
+    given = parser.parse_args(arguments)
+    if given.max_minutes is not None and not given.follow:
+        parser.error("--max-minutes is for --follow; leave it out")
+    refuse_uncommitted(parser, "--from-setting", given.from_setting)
     try:
         return _run(given)
     except (LoadError, ClientError, SparkMissing, TaskError) as err:

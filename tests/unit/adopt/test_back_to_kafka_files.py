@@ -142,6 +142,23 @@ def test_zookeeper_must_be_named(directory, capsys):
     assert "--zookeeper HOST:PORT" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["kafka-3.9", "--without-metadata"], "--without-metadata is for data of Kafka"),
+        (["kafka-3.9", "--without-remote-records"], "--without-remote-records is for data of"),
+        (["kafka-3.9", "--zookeeper", "z:2181"], "--zookeeper is for Kafka 2.x; leave it out"),
+    ],
+)
+def test_option_without_effect_is_wrong_usage(directory, capsys, options, says):
+    before = all_files(directory)
+
+    assert back(directory, *options) == EXIT_USAGE
+
+    assert says in capsys.readouterr().err
+    assert all_files(directory) == before
+
+
 def test_stray_directory_is_refused_where_kafka_would_not_start(directory, capsys):
     (directory / f"t-0.{'0' * 32}-stray").mkdir()
 

@@ -1,0 +1,62 @@
+"""Arguments of the jobs that would have no effect, or another one than they seem to have."""
+
+from __future__ import annotations
+
+import pytest
+
+from kbroker.spark.audit.cli import main as audit
+from kbroker.spark.load.cli import main as load
+from kbroker.spark.mirror.cli import main as mirror
+
+pytestmark = pytest.mark.unit
+
+SHORT = "default.api.timeout.ms=100"  # nobody serves these addresses
+AUDIT = ["--bootstrap", "127.0.0.1:1", "--topics", "t", "--client-setting", SHORT]
+LOAD = ["run", *AUDIT, "--dest", "/none", "--master", "none"]
+MIRROR = ["--from", "127.0.0.1:1", "--to", "127.0.0.1:2", "--topics", "t", "--from-setting", SHORT]
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "says"),
+    [
+        (
+            "audit",
+            ["--recount", "other:9092"],
+            "write mirror=other:9092, or nothing for the log of",
+        ),
+        ("audit", ["--recount", "mirror="], "'mirror=' is not TIER=HOST:PORT"),
+        ("audit", ["--recount", "--recount"], "are of one tier; they are broker, broker"),
+        ("audit", ["--load", "a", "--recount", "load=b:1"], "of one tier; they are load, load"),
+        ("audit", ["--load", "a", "--load", "./a/"], "named twice, and would count twice"),
+        ("audit", ["--load", ""], "it is empty: name a folder"),
+        ("audit", ["--load", "a", "--name", "x"], "--name is of loads in a database; leave it out"),
+        ("audit", ["--from", "9" * 19], "is not a time; write 2026-"),
+        ("audit", ["--from", "9" * 5000], "is not a time; write 2026-"),
+        (
+            "audit",
+            ["--client-setting", "isolation.level=read_uncommitted"],
+            "--client-setting isolation.level has no effect: committed records count",
+        ),
+        ("load", ["--from-timestamp", str(1 << 63)], "is not a time; write 2026-"),
+        ("load", ["--follow-seconds", "5"], "--follow-seconds is for --follow; leave it out"),
+        ("mirror", ["--max-minutes", "5"], "--max-minutes is for --follow; leave it out"),
+        (
+            "mirror",
+            ["--from-setting", "isolation.level=read_uncommitted"],
+            "--from-setting isolation.level has no effect",
+        ),
+    ],
+    ids=lambda one: str(one)[:40],  # one of them is very long
+)
+def test_argument_that_would_mislead_is_refused_before_anything_is_asked(
+    command, arguments, says, capsys
+):
+    main, needed = {"audit": (audit, AUDIT), "load": (load, LOAD), "mirror": (mirror, MIRROR)}[
+        command
+    ]
+
+    with pytest.raises(SystemExit) as ended:
+        main([*needed, *arguments])
+
+    assert ended.value.code == 2
+    assert says in capsys.readouterr().err
