@@ -43,6 +43,11 @@ def parse_pairs(pairs: list[str]) -> dict[str, str]:
     return found
 
 
+def is_plaintext(settings: dict[str, str]) -> bool:
+    """Whether the client sends its requests without TLS and without signing in."""
+    return settings.get("security.protocol", "plaintext").lower() == "plaintext"
+
+
 def for_librdkafka(settings: dict[str, str]) -> dict[str, str]:
     """Java's names and units in librdkafka's; what it does not know it will name itself."""
     out: dict[str, str] = {}

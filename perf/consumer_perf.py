@@ -25,7 +25,8 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from perf.client_config import for_librdkafka, read_properties
+from perf.client_config import for_librdkafka, is_plaintext, read_properties
+from perf.raw_client import require_broker
 
 MEBIBYTE = 1 << 20
 BATCH_RECORDS = 10_000
@@ -200,6 +201,11 @@ def run(options: argparse.Namespace, say: Callable[[str], None] | None = None) -
 
 def main(arguments: list[str] | None = None) -> int:
     options = parse_arguments(arguments)
+    require_broker(
+        "consumer_perf",
+        options.settings["bootstrap.servers"],
+        plaintext=is_plaintext(options.settings),
+    )
     if not options.hide_header:
         print(DETAILED_HEADER if options.show_detailed_stats else HEADER)
     try:

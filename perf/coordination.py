@@ -21,9 +21,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from kbroker._ext.load_generator import LoadGenerator
+from kbroker._ext.load_generator import LoadError, LoadGenerator
 from perf.percentiles import histogram_percentile
-from perf.raw_client import RawClient, parse_address
+from perf.raw_client import RawClient, parse_address, require_broker
 from perf.topics import create_topic, delete_topic, fresh_name
 
 OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 8, 9, 10
@@ -375,19 +375,25 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--warmup", type=float, default=1.0)
     chosen = parser.parse_args(arguments)
-    found: Any
-    if chosen.part == "commits":
-        found = measure_commits(chosen.bootstrap, chosen.sockets, chosen.seconds, chosen.warmup)
-    elif chosen.part == "transactions":
-        found = measure_transactions(chosen.bootstrap, chosen.producers, chosen.seconds)
-    elif chosen.part == "group":
-        found = measure_group(chosen.bootstrap, chosen.members)
-    else:
-        began = time.monotonic()
-        fill(chosen.bootstrap, chosen.groups, chosen.partitions)
-        found = {"seconds": time.monotonic() - began}
-    print(json.dumps(found))
+    require_broker("coordination", chosen.bootstrap)
+    try:
+        print(json.dumps(_measure(chosen)))
+    except (LoadError, OSError, RuntimeError) as error:
+        print(f"coordination: {error}", file=sys.stderr)
+        return 1
     return 0
+
+
+def _measure(chosen: argparse.Namespace) -> Any:
+    if chosen.part == "commits":
+        return measure_commits(chosen.bootstrap, chosen.sockets, chosen.seconds, chosen.warmup)
+    if chosen.part == "transactions":
+        return measure_transactions(chosen.bootstrap, chosen.producers, chosen.seconds)
+    if chosen.part == "group":
+        return measure_group(chosen.bootstrap, chosen.members)
+    began = time.monotonic()
+    fill(chosen.bootstrap, chosen.groups, chosen.partitions)
+    return {"seconds": time.monotonic() - began}
 
 
 if __name__ == "__main__":

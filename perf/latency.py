@@ -20,6 +20,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from perf.percentiles import percentile
+from perf.raw_client import require_broker
 
 HEADER = struct.Struct(">qq")
 ARRIVAL_TIMEOUT_S = 10.0
@@ -186,6 +187,7 @@ def manage_topic(action: str, bootstrap: str, topic: str) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     options = parse_arguments(arguments)
+    require_broker("latency", options.bootstrap)
     topic = options.topic or f"latency-{time.time_ns():x}"
     try:
         if options.topic is None:

@@ -17,9 +17,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from perf.client_config import for_librdkafka, parse_pairs, read_properties
+from perf.client_config import for_librdkafka, is_plaintext, parse_pairs, read_properties
 from perf.frames import random_values, text_values
 from perf.percentiles import bucket_of, histogram_percentile
+from perf.raw_client import require_broker
 
 MEBIBYTE = 1 << 20
 REPORT_SECONDS = 5.0
@@ -253,6 +254,11 @@ def run(options: argparse.Namespace, say: Callable[[str], None] = print) -> dict
 
 def main(arguments: list[str] | None = None) -> int:
     options = parse_arguments(arguments)
+    require_broker(
+        "producer_perf",
+        options.settings["bootstrap.servers"],
+        plaintext=is_plaintext(options.settings),
+    )
     try:
         print(total_line(run(options)))
     except (RuntimeError, ValueError, TimeoutError) as error:

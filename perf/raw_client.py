@@ -2,6 +2,7 @@
 
 import socket
 import struct
+import sys
 import time
 from types import TracebackType
 
@@ -16,11 +17,17 @@ from perf.frames import (
 
 # BOUND: a metadata answer about one topic of some thousand partitions is below this.
 MAX_ANSWER_BYTES = 4 << 20
+# Metadata is asked about it, only to see that somebody answers; it is not created.
+_NO_TOPIC = "perf-is-there-a-broker"
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """host:port, the first one of a comma-separated list; [::1]:port for IPv6."""
-    host, colon, port = text.split(",")[0].strip().rpartition(":")
+    """host:port, the first one of a comma-separated list; [::1]:port for IPv6.
+
+    A scheme in front, as librdkafka takes it, is left out. Raises ValueError.
+    """
+    address = text.split(",")[0].strip().rpartition("://")[2]
+    host, colon, port = address.rpartition(":")
     if not colon or not port.isdigit():
         raise ValueError(f"{text!r} is not host:port")
     return host.strip("[]"), int(port)
@@ -72,6 +79,24 @@ class RawClient:
             raise ConnectionError(f"not an answer about {topic}-{partition}: {answer[:64]!r}")
         (code,) = struct.unpack_from(">h", answer, 4 + len(prefix))
         return int(code)
+
+
+def require_broker(tool: str, bootstrap: str, *, plaintext: bool = True) -> None:
+    """End the tool with one line and exit code 1 unless one of the addresses answers.
+
+    A client would try for minutes and print a line for each attempt. plaintext: what takes the
+    connection must also answer a request; with TLS or SASL that is left to the client.
+    """
+    tried = []
+    for entry in filter(None, map(str.strip, bootstrap.split(","))):
+        try:
+            with RawClient(parse_address(entry)) as client:
+                if plaintext:
+                    client.metadata(_NO_TOPIC)
+            return
+        except (OSError, ValueError, struct.error) as error:
+            tried.append(f"{entry}: {error}")
+    sys.exit(f"{tool}: no broker can be reached: {'; '.join(tried) or repr(bootstrap)}")
 
 
 def wait_for_leaders(

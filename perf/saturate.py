@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from confluent_kafka import KafkaException
+
 from kbroker._ext.load_generator import LoadError, LoadGenerator
 from perf.frames import (
     PRODUCE_VERSIONS,
@@ -25,7 +27,12 @@ from perf.frames import (
     records_for,
 )
 from perf.percentiles import histogram_percentile
-from perf.raw_client import parse_address, wait_for_leaders, wait_until_writable
+from perf.raw_client import (
+    parse_address,
+    require_broker,
+    wait_for_leaders,
+    wait_until_writable,
+)
 from perf.topics import count_records, create_topic, delete_topic, fresh_name
 
 if TYPE_CHECKING:
@@ -167,17 +174,22 @@ def lines(figures: dict[str, Any]) -> list[str]:
 def main(arguments: list[str] | None = None) -> int:
     """0 if every answer was without error."""
     options = parse_arguments(arguments)
+    require_broker("saturate", options.bootstrap)
     topic = options.topic or fresh_name("saturate")
-    if options.create == "admin":
-        leaders = create_topic(options.bootstrap, topic, options.partitions)
-    else:
-        leaders = wait_for_leaders(parse_address(options.bootstrap), topic, auto_create=True)
     try:
-        wait_until_writable(leaders, topic)
-        figures = saturate(options, topic, leaders)
-    finally:
-        if options.topic is None and options.create == "admin":
-            delete_topic(options.bootstrap, topic)
+        if options.create == "admin":
+            leaders = create_topic(options.bootstrap, topic, options.partitions)
+        else:
+            leaders = wait_for_leaders(parse_address(options.bootstrap), topic, auto_create=True)
+        try:
+            wait_until_writable(leaders, topic)
+            figures = saturate(options, topic, leaders)
+        finally:
+            if options.topic is None and options.create == "admin":
+                delete_topic(options.bootstrap, topic)
+    except (LoadError, KafkaException, OSError, ValueError) as error:
+        print(f"saturate: {error}", file=sys.stderr)
+        return 1
     print(json.dumps(figures) if options.json else "\n".join(lines(figures)))
     return 1 if figures["errors"] else 0
 

@@ -1,5 +1,6 @@
 """Topics of one run: created with as many partitions as asked for, deleted soon after."""
 
+import sys
 import time
 import uuid
 from collections.abc import Iterable
@@ -7,7 +8,7 @@ from collections.abc import Iterable
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from perf.raw_client import parse_address, wait_for_leaders
+from perf.raw_client import RawClient, parse_address, wait_for_leaders
 
 QUIET = {"log_level": 3, "socket.keepalive.enable": True}
 
@@ -56,5 +57,11 @@ def count_records(bootstrap: str, name: str, partitions: Iterable[int]) -> int:
 
 
 def delete_topic(bootstrap: str, name: str) -> None:
+    """Delete the topic, unless the broker has gone: what stopped the run is then told by others."""
+    try:
+        RawClient(parse_address(bootstrap)).socket.close()
+    except OSError as error:
+        print(f"the topic {name} is not deleted: {error}", file=sys.stderr)
+        return
     admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
     admin.delete_topics([name], operation_timeout=30)[name].result(timeout=30)

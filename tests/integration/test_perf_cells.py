@@ -6,7 +6,8 @@ import pytest
 
 pytest.importorskip("confluent_kafka")
 
-from perf import saturate, storage
+from kbroker._ext.load_generator import LoadGenerator
+from perf import coordination, saturate, storage
 from perf.brokers import KbrokerBroker
 from perf.cells import CELLS, Size
 
@@ -51,3 +52,26 @@ def test_storage_part_at_toy_size_yields_its_figures(tmp_path, capsys, part):
     figures = json.loads(capsys.readouterr().out)[part]["kbroker"]
     assert figures.keys() >= storage.BARS[part].keys()
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("tool", [saturate, coordination], ids=lambda tool: tool.__name__)
+def test_broker_that_goes_away_in_the_middle_ends_the_tool_with_one_reason(
+    tool, tmp_path, capsys, monkeypatch
+):
+    """Deleting the topic waited half a minute and hid the reason behind its own traceback."""
+    part = [] if tool is saturate else ["commits"]
+    with KbrokerBroker(tmp_path) as broker:
+
+        def end_broker(*arguments):
+            broker.stop()
+            return LoadGenerator(*arguments)
+
+        monkeypatch.setattr(tool, "LoadGenerator", end_broker)
+        code = tool.main([*part, "--bootstrap", broker.bootstrap, "--warmup=0"])
+
+    said = capsys.readouterr().err.splitlines()
+    assert code == 1
+    assert [line.split(":")[0].split("-")[0] for line in said] == [
+        f"the topic {'saturate' if tool is saturate else 'commits'}",
+        tool.__name__.removeprefix("perf."),
+    ]

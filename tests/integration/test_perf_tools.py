@@ -1,12 +1,13 @@
 """The client-driven benchmarks at toy size, against the mock cluster inside librdkafka."""
 
 import json
+import socket
 
 import pytest
 
 librdkafka = pytest.importorskip("perf.librdkafka")
 
-from perf import consumer_perf, producer_perf  # noqa: E402
+from perf import consumer_perf, coordination, latency, producer_perf, saturate  # noqa: E402
 
 pytestmark = pytest.mark.integration
 
@@ -81,3 +82,33 @@ def test_messages_that_never_come_leave_the_run_incomplete(cluster, capsys):
     assert header == consumer_perf.HEADER
     assert warning.startswith("WARNING: Exiting before consuming the expected number")
     assert line.split(", ")[4] == "2500"
+
+
+@pytest.mark.parametrize(
+    ("main", "arguments"),
+    [
+        (saturate.main, ["--bootstrap", "HERE"]),
+        (latency.main, ["--bootstrap", "HERE"]),
+        (coordination.main, ["commits", "--bootstrap", "HERE"]),
+        (
+            producer_perf.main,
+            [
+                *("--topic=t", "--num-records=1", "--record-size=1", "--throughput=-1"),
+                *("--producer-props", "bootstrap.servers=HERE"),
+            ],
+        ),
+        (consumer_perf.main, ["--bootstrap-server=HERE", "--topic=t", "--messages=1"]),
+    ],
+)
+def test_tool_whose_broker_is_not_there_says_so_in_one_line(main, arguments, capfd):
+    """Clients try for minutes, with a line for each attempt, and end in a traceback."""
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # it does not listen
+        here = f"127.0.0.1:{nobody.getsockname()[1]}"
+
+        with pytest.raises(SystemExit) as ended:
+            main([argument.replace("HERE", here) for argument in arguments])
+
+    tool = main.__module__.removeprefix("perf.")
+    assert str(ended.value).startswith(f"{tool}: no broker can be reached: {here}: ")
+    assert capfd.readouterr() == ("", "")
