@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 
 from kbroker.client.errors import ClientError, Timeout, UnreachableError
+from kbroker.logcontext import RateLimit
+
+log = logging.getLogger(__name__)
 
 FIRST_PAUSE_S = 0.02
 PAUSE_MAX_S = 1.0
 PAUSES_AT_LEAST = 8
 """No pause is longer than this part of the deadline: what the broker says late is still heard."""
+TELL_AFTER_S = 5.0
+"""Who waits for a deadline learns after so long what for: a wrong port looks like a slow broker."""
+_told = RateLimit(30.0)  # many calls wait for the same broker
 
 
 class Retry:
     """Pauses grow from 20 ms to a second, each with jitter; ``progress`` starts them anew.
+
+    What still fails after ``TELL_AFTER_S`` is a warning in the log, once.
 
     what: what the call is for, in words. seconds: until its deadline.
     """
@@ -27,6 +36,7 @@ class Retry:
         self._pause_s = FIRST_PAUSE_S
         self._pause_max_s = min(PAUSE_MAX_S, seconds / PAUSES_AT_LEAST)
         self._last: Exception | None = None
+        self._tell_at = self.deadline - seconds + TELL_AFTER_S
 
     def step(self, request_timeout: float) -> float:
         """The deadline of one request."""
@@ -57,13 +67,21 @@ class Retry:
                 raise UnreachableError(tried, self.seconds) from error
             last = f"{earlier}, then {error}" if earlier is not None else str(error)
             raise Timeout(self.what, self.seconds, last) from error
+        self._maybe_tell(error)
         time.sleep(pause_s)
+
+    def _maybe_tell(self, error: Exception) -> None:
+        if time.monotonic() >= self._tell_at:
+            self._tell_at = float("inf")
+            if _told.due(str(error)):
+                log.warning("%s: %s; trying for %.0f s more", self.what, error, self.left())
 
     def progress(self) -> None:
         """Something was achieved: the deadline is as far away as at the start."""
         self.deadline = time.monotonic() + self.seconds
         self._pause_s = FIRST_PAUSE_S
         self._last = None
+        self._tell_at = self.deadline - self.seconds + TELL_AFTER_S
         self.attempts = 0
 
 

@@ -161,6 +161,23 @@ def test_records_that_came_twice_are_a_surplus(
     ]
 
 
+def test_summary_calls_a_surplus_by_its_name(
+    audited: tuple[Broker, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was counted among what is not complete."""
+    broker, topic = audited
+    tell(broker, f"{topic}-audit", counted(topic, {}))
+    again = Producer({"bootstrap.servers": broker.bootstrap})
+    again.produce(topic, value=b"x", timestamp=FIRST_MS)
+    again.flush(30)
+    where = ["--bootstrap", broker.bootstrap, "--topics", topic, "--master", "none"]
+
+    main([*where, "--audit-topic", f"{topic}-audit", "--recount"])
+
+    said = capsys.readouterr().out
+    assert ", 0 of them not complete, 1 with a surplus\n" in said
+
+
 @pytest.fixture(params=["dir", "delta", "sqlite", "postgresql"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[str]]:
     """``--sink`` and ``--dest`` of a load."""

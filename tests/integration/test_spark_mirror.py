@@ -383,6 +383,32 @@ def test_mirror_of_a_pattern_without_a_topic_ends_or_waits_for_one(
     assert "topic late-one would be copied into itself" in said
 
 
+def test_mirror_without_a_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """An empty variable of a shell made another mirror, which copied everything once more."""
+    with pytest.raises(SystemExit) as ended:
+        main(["--from", "a:1", "--to", "b:1", "--topics", "t", "--name", ""])
+
+    assert ended.value.code == 2
+    assert "argument --name: it is empty" in capsys.readouterr().err
+
+
+def test_mirror_into_a_cluster_that_creates_the_topic_tells_that_partitions_change(
+    kbroker_broker: Broker, target: Broker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    create_topic(kbroker_broker.bootstrap, "narrower", 3)
+    produce(kbroker_broker.bootstrap, "narrower", [20, 20, 20])
+
+    codes = copy(kbroker_broker, target, "narrower"), copy(kbroker_broker, target, "narrower")
+
+    said = capsys.readouterr().err.splitlines()
+    assert codes == (0, 0)
+    assert [line.split("topic narrower ")[1] for line in said] == [
+        f"is not at {target.bootstrap}, which may create it with another number of partitions",
+        f"has 1 partition at {target.bootstrap} and 3 at {kbroker_broker.bootstrap}: records go by "
+        "their keys",
+    ]
+
+
 def test_mirror_into_another_count_of_partitions_keeps_keys_together(
     kbroker_broker: Broker, target: Broker
 ) -> None:

@@ -17,7 +17,7 @@ from kbroker.client.errors import ClientError
 from kbroker.spark.audit import counts as gather
 from kbroker.spark.audit.counter import AUDIT_TOPIC
 from kbroker.spark.audit.counts import Misfit, Told
-from kbroker.spark.audit.report import Count, Line, compared
+from kbroker.spark.audit.report import COMPLETE, SURPLUS, Count, Line, compared
 from kbroker.spark.direct import Runner, SparkMissing, TaskError, runner_of
 from kbroker.spark.load.arguments import (
     master_of,
@@ -397,10 +397,12 @@ def _print(given: argparse.Namespace, lines: list[Line]) -> None:
         for tier, reference in dict.fromkeys((one.tier, one.reference) for one in lines):
             of_tier = [o for o in lines if (o.tier, o.reference) == (tier, reference)]
             count, expected = sum(o.count for o in of_tier), sum(o.expected for o in of_tier)
-            wrong = sum(one.state != "complete" for one in of_tier)
+            surplus = sum(one.state == SURPLUS for one in of_tier)
+            wrong = sum(one.state != COMPLETE for one in of_tier) - surplus
             print(
                 f"{tier}: {count:,} of {expected:,} that {reference} has, in "
-                f"{counted(len(of_tier), 'bucket')}, {wrong:,} of them not complete",
+                f"{counted(len(of_tier), 'bucket')}, {wrong:,} of them not complete"
+                + (f", {surplus:,} with a surplus" if surplus else ""),
                 flush=True,
             )
 

@@ -182,6 +182,13 @@ def place_of(text: str) -> str:
     return text
 
 
+def name_of(text: str) -> str:
+    """What tells jobs apart; an empty variable of a shell is no name."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("it is empty")
+    return text
+
+
 def names_of(text: str) -> list[str]:
     """``a,b`` as names."""
     found = [one.strip() for one in text.split(",") if one.strip()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from kbroker import __version__
@@ -13,6 +14,7 @@ from kbroker.spark.direct import Runner, SparkMissing, TaskError, runner_of
 from kbroker.spark.load.arguments import (
     master_of,
     minutes_of,
+    name_of,
     names_of,
     pattern_of,
     refuse_uncommitted,
@@ -36,7 +38,8 @@ _LOOK_S = 600.0
 _ABOUT = """\
 Copies topics of a Kafka cluster (kbroker or Apache Kafka) into another, each record once, also when
 the mirror is killed and started again. Batches are copied as they are, still compressed; partitions
-stay the same where both clusters have as many. The topics must exist at the target.
+stay the same where both clusters have as many, else records go by their keys. Create the topics at
+the target first; one that creates topics by itself gives them its own number of partitions.
 
   kbroker-spark-mirror --from source:9092 --to target:9092 --topics clicks,orders
 
@@ -71,6 +74,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--name",
+        type=name_of,
         default="mirror",
         help="tells mirrors apart; under another name everything is copied again (mirror)",
     )
@@ -127,7 +131,7 @@ def _run(given: argparse.Namespace) -> int:
     present = source.bounds()
     if not present:
         tell_no_match("kbroker-spark-mirror", given, given.source, given.follow)
-    _refuse_itself(given, present)
+    _check_target(given, present)
     runner = runner_of("kbroker-spark-mirror", given.master)
     work = MirrorWork(
         given.name,
@@ -142,7 +146,7 @@ def _run(given: argparse.Namespace) -> int:
     while True:
         if not present:
             present = source.bounds()
-            _refuse_itself(given, present)
+            _check_target(given, present)
         if time.monotonic() - looked > _LOOK_S:
             looked = time.monotonic()
             done.clear()
@@ -156,8 +160,9 @@ def _run(given: argparse.Namespace) -> int:
             time.sleep(1.0)
 
 
-def _refuse_itself(given: argparse.Namespace, present: Mapping[TopicPartition, Bounds]) -> None:
-    """Raises LoadError when both sides are one cluster: a follower would never end."""
+def _check_target(given: argparse.Namespace, present: Mapping[TopicPartition, Bounds]) -> None:
+    """Tell which topics do not keep their partitions; raises LoadError when both sides are one
+    cluster: a follower would never end."""
     ids = {topic: one.topic_id for (topic, _), one in present.items()}
     with borrowed(given.target, dict(given.to_setting)) as target:
         found = target.topics(sorted(ids))
@@ -168,6 +173,19 @@ def _refuse_itself(given: argparse.Namespace, present: Mapping[TopicPartition, B
         raise LoadError(
             f"--from and --to are the same cluster: topic {same[0]} would be copied into itself"
         )
+    for name, count in sorted(Counter(topic for topic, _ in present).items()):
+        if name not in found:
+            said = (
+                f"is not at {given.target}, which may create it with another number of partitions"
+            )
+        elif (there := len(found[name].partitions)) != count:
+            said = (
+                f"has {counted(there, 'partition')} at {given.target} and {count:,} at "
+                f"{given.source}: records go by their keys"
+            )
+        else:
+            continue
+        print(f"kbroker-spark-mirror: topic {name} {said}", file=sys.stderr, flush=True)
 
 
 def mirror_once(

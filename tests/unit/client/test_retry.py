@@ -10,6 +10,7 @@ from kbroker.client import retry as subject
 from kbroker.client.errors import ConnectionLost, RefusedError, Timeout, UnreachableError
 from kbroker.client.retry import Retry
 from kbroker.errors import ErrorCode
+from kbroker.logcontext import RateLimit
 
 CUT = Timeout("a:1: connect", 0.0)
 REFUSED = RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "t-0")
@@ -22,6 +23,7 @@ def clock(request, monkeypatch):
     monkeypatch.setattr(subject.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(subject.time, "sleep", lambda seconds: now.append(now.pop() + seconds))
     monkeypatch.setattr(subject.random, "uniform", lambda low, high: request.param)
+    monkeypatch.setattr(subject, "_told", RateLimit(30.0, subject.time.monotonic))
     return now
 
 
@@ -84,3 +86,32 @@ def test_trouble_before_some_progress_is_not_told(clock: list[float]) -> None:
 
     with pytest.raises(Timeout, match=r"last: the deadline passed"):
         call.pause(CUT)
+
+
+def test_broker_that_stays_away_is_told_once_and_long_before_the_deadline(
+    clock: list[float], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A command with a wrong port said nothing for a minute."""
+    began, told_at = clock[0], 0.0
+    calls = Retry("metadata", 60.0), Retry("offsets", 60.0)
+    with pytest.raises(UnreachableError):
+        while True:
+            for call in calls:
+                call.pause(UnreachableError({"a:1": "refused"}))
+            told_at = told_at or (clock[0] - began if caplog.records else 0.0)
+
+    assert 5 <= told_at < 9
+    assert len(caplog.messages) == 1
+    assert ": no broker could be reached: a:1: refused; trying for 5" in caplog.text
+
+
+def test_trouble_that_is_soon_over_is_not_in_the_log(
+    clock: list[float], caplog: pytest.LogCaptureFixture
+) -> None:
+    call = Retry("offsets", 60.0)
+    for _ in range(3):
+        call.pause(REFUSED)
+        clock[0] += 4
+        call.progress()
+
+    assert not caplog.records
