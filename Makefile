@@ -91,9 +91,10 @@ bench: $(VENV)/.dev build
 docs: $(VENV)/.run
 	$(BIN)/python tools/gen_docs.py
 
-dist: $(VENV)/.dev
+dist: $(VENV)/.run
+	$(PIP) 'build>=1.2'
 	rm -rf dist
-	$(BIN)/python -m build --outdir dist $(ARGS)
+	KBROKER_BUILD_JOBS=$(JOBS) $(BIN)/python -m build --outdir dist $(ARGS)
 
 clean:
 	rm -rf build dist .hypothesis .ruff_cache *.egg-info

@@ -55,6 +55,18 @@ def setup(process: str, debug_areas: tuple[str, ...] = (), level: int = logging.
         logging.getLogger(name).setLevel(logging.DEBUG)
 
 
+def is_area(area: str) -> bool:
+    """Whether ``setup`` would find something below ``kbroker`` by that name."""
+    import importlib.util  # only where somebody asks for areas
+
+    if area == ALL_AREAS:
+        return True
+    try:
+        return importlib.util.find_spec(f"{ROOT}.{area}") is not None
+    except ImportError:  # what is above it does not exist, or is no package
+        return False
+
+
 def name_process(process: str) -> None:
     """Put another process name into the lines from here on; called in a child after the fork."""
     for handler in logging.getLogger().handlers:

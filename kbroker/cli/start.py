@@ -52,14 +52,17 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     if found.config and found.positional_config:
         parser.error("the configuration file is named twice")
     found.config = found.config or found.positional_config
+    found.areas = tuple(area.strip() for area in found.debug.split(",") if area.strip())
+    for area in found.areas:
+        if not logcontext.is_area(area):
+            parser.error(f"argument --debug: kbroker has no package or module {area!r}")
     return found
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     found = parse_arguments(arguments)
-    areas = tuple(area.strip() for area in found.debug.split(",") if area.strip())
-    logcontext.setup("supervisor", areas)
+    logcontext.setup("supervisor", found.areas)
     # After the arguments, so that --help and --version answer at once. Importing makes no garbage;
     # each process turns its collector on again after the fork.
     gc.disable()

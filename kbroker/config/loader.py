@@ -29,6 +29,7 @@ __all__ = [
     "Listener",
     "PropertiesError",
     "Source",
+    "check_name",
     "load",
     "load_properties",
     "parse_overrides",
@@ -138,7 +139,9 @@ class BrokerConfig:
     @property
     def log_dirs(self) -> list[str]:
         """Absolute paths of the data directories, each once, in order."""
-        text = self._values["log.dirs"] or self._values["log.dir"]
+        text = self._values["log.dirs"]
+        if text is None:  # an empty one, of a variable that is not set, names no directory
+            text = self._values["log.dir"]
         return list(dict.fromkeys(os.path.abspath(path) for path in split_list(text) if path))
 
     @property
@@ -279,12 +282,21 @@ def _known_name(name: str, text: str, warnings: list[str]) -> str | None:
     elif name.startswith(PLUGIN_PREFIXES):
         warnings.append(f"{name} has no effect: plug-ins are never loaded")
     else:
-        import difflib  # only for a mistake; it would cost every start some milliseconds
-
-        near = difflib.get_close_matches(name, [*BROKER_KEYS, *ALIASES], n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        warnings.append(f"unknown setting {name!r} is ignored{hint}")
+        warnings.append(f"unknown setting {name!r} is ignored{_hint(name)}")
     return None
+
+
+def check_name(name: str) -> None:
+    """Raises ValueError for a setting that a start would ignore as unknown."""
+    if find_key(name) is None and not name.startswith(PLUGIN_PREFIXES):
+        raise ValueError(f"unknown setting {name!r}{_hint(name)}")
+
+
+def _hint(name: str) -> str:
+    import difflib  # only for a mistake; it would cost every start some milliseconds
+
+    near = difflib.get_close_matches(name, [*BROKER_KEYS, *ALIASES], n=1)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def _warn_without_effect(config: BrokerConfig, name: str, warnings: list[str]) -> None:

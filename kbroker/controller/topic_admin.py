@@ -29,6 +29,7 @@ from kbroker.ipc.rpc import Pending, Rpc, run
 from kbroker.logcontext import RateLimit
 from kbroker.metastore.store import Store, StoreFailed
 from kbroker.uuids import new_uuid
+from kbroker.wording import counted
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +110,7 @@ class TopicAdmin:
             return [failure(r["name"], refused) if r["name"] in names else r for r in results]
         for new, partitions in created:
             self._state.add_topic(TopicState(new.name, new.topic_id, partitions, new.config))
-            log.info("created topic %s with %d partitions", new.name, len(partitions))
+            log.info("created topic %s with %s", new.name, counted(len(partitions), "partition"))
         if created or auto:
             # With auto the topic may have been created, but not published, by somebody else.
             done = self._publisher.publish(new.name for new, _ in created)

@@ -7,6 +7,7 @@ is left.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import logging
 import os
@@ -84,7 +85,9 @@ class DataDirs:
                 make_directories(path)
                 fd = os.open(os.path.join(path, LOCK_NAME), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
             except OSError as error:
-                reason = os.strerror(error.errno or 0).lower()
+                # A file in its place, or above it.
+                code = errno.ENOTDIR if error.errno == errno.EEXIST else error.errno or 0
+                reason = os.strerror(code).lower()
                 log.error("data directory %s is left out: %s", path, reason)
                 continue
             lock_fds.append(fd)

@@ -197,10 +197,11 @@ def launch(
     Raises ConfigError before anything runs.
     """
     started_at = time.monotonic()
-    set_title("kbroker: supervisor")
     raise_descriptor_limit()
     check_descriptor_limit(config)
     broker = Broker(config, config_path, overrides)
+    # Which of several brokers it is; a title hides the command line.
+    set_title(f"kbroker: supervisor {broker.bootstrap} {broker.data_dirs.paths[0]}")
     try:
         log.info("bootstrap address %s", broker.bootstrap)
         for path, clean in broker.data_dirs.clean_start.items():

@@ -24,6 +24,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from kbroker.config.loader import check_name
+from kbroker.ipc.process_table import KIND_TITLES, ProcessKind
 from kbroker.testing import processes
 from kbroker.testing.waiting import wait_until
 
@@ -37,6 +39,9 @@ DEFAULTS = {
     # A stop takes a tenth of a second; a machine that stands still for two makes none disorderly.
     "shutdown.timeout.ms": "20000",
 }
+
+# Kinds of its processes, as their titles begin.
+KINDS = sorted(set(KIND_TITLES.values()) - {KIND_TITLES[ProcessKind.SUPERVISOR]})
 
 POLL_S = 0.002
 # What a stop may take beyond shutdown.timeout.ms.
@@ -65,7 +70,9 @@ class Broker:
         command: list[str] | None = None,
         **settings: object,
     ) -> None:
-        """directory: where data and log go and stay; without one a temporary directory that
+        """Raises ValueError for a setting that does not exist, which a broker would only warn of.
+
+        directory: where data and log go and stay; without one a temporary directory that
         ``close`` removes. start_timeout: seconds the broker has to answer. command: runs instead of
         ``kbroker-supervisor``."""
         self.config: dict[str, str] = dict(DEFAULTS)
@@ -73,6 +80,8 @@ class Broker:
             self.config[name] = _text(value)
         for name, value in settings.items():
             self.config[name.replace("_", ".")] = _text(value)
+        for name in self.config:
+            check_name(name)
         self._keeps_directory = directory is not None
         self.directory = Path(directory or tempfile.mkdtemp(prefix="kbroker-test-"))
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -273,10 +282,19 @@ class Broker:
         """Send a signal to one process, ``kill("io", 1)``; returns its pid.
 
         It is waited for to be there first: one that died often rests for up to
-        ``worker.restart.backoff.max.ms`` before it runs again.
+        ``worker.restart.backoff.max.ms`` before it runs again. Raises ValueError for a kind that
+        does not exist.
         """
+        if kind not in KINDS:
+            raise ValueError(f"no process is of the kind {kind!r}; there are {', '.join(KINDS)}")
         title = f"{kind}-{index}"
-        pid = wait_until(lambda: self.pids.get(title, 0), timeout, f"{title} runs")
+
+        def running() -> int:
+            pids = self.pids
+            assert title in pids, f"running: {', '.join(pids)}"
+            return pids[title]
+
+        pid = wait_until(running, timeout, f"{title} runs")
         os.kill(pid, signal_number)
         return pid
 

@@ -51,7 +51,8 @@ def all_ready(broker: Broker) -> bool:
 
 def test_start_with_defaults_runs_every_kind_under_its_title(broker: Broker) -> None:
     assert set(broker.pids) == ALL
-    assert Path(f"/proc/{broker.pid}/cmdline").read_bytes().startswith(b"kbroker: supervisor")
+    title = Path(f"/proc/{broker.pid}/cmdline").read_text().rstrip("\0 ")
+    assert title == f"kbroker: supervisor {broker.bootstrap} {broker.data_dir}"
 
 
 def test_start_announces_address_directory_and_durability(broker: Broker) -> None:

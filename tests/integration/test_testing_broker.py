@@ -85,6 +85,19 @@ def test_given_directory_stays(tmp_path: Path) -> None:
     assert (tmp_path / "kept" / "data" / ".kafka_cleanshutdown").exists()
 
 
+def test_setting_that_does_not_exist_is_refused() -> None:
+    """The broker would only warn of it, where nobody looks, and the test be of something else."""
+    with pytest.raises(ValueError, match=r"log\.segment\.byts.*did you mean log\.segment\.bytes"):
+        Broker(log_segment_byts=4096)
+
+
+def test_process_that_does_not_exist_is_not_waited_for_or_named(kbroker_broker: Broker) -> None:
+    with pytest.raises(ValueError, match="no process is of the kind 'oi'; there are acceptor, "):
+        kbroker_broker.kill("oi", 0)
+    with pytest.raises(AssertionError, match=r"io-7 runs; running: .*io-1"):
+        kbroker_broker.kill("io", 7, timeout=0)
+
+
 def test_broker_that_cannot_start_says_why() -> None:
     with (
         pytest.raises(BrokerFailed, match=r"exited with 2:[\s\S]*num\.io\.threads.*none"),

@@ -317,6 +317,13 @@ def test_log_dirs_are_absolute_and_each_once(tmp_path, monkeypatch):
     assert load_text("log.dir=/x\nlog.dirs=/y")[0].log_dirs == ["/y"]
 
 
+@pytest.mark.parametrize("text", ["log.dirs=", "log.dir=", "log.dirs= , ", "log.dirs=\nlog.dir=/x"])
+def test_log_dirs_that_name_none_are_refused(text):
+    """They became /tmp/kafka-logs: ``--override log.dirs=$DATA``, and the variable was not set."""
+    with pytest.raises(ConfigError, match="at least one directory"):
+        load_text(text)
+
+
 def test_queued_bytes_hold_at_least_one_request():
     assert config().queued_max_request_bytes == 256 << 20
     assert load_text("queued.max.request.bytes=-1")[0].queued_max_request_bytes == 256 << 20

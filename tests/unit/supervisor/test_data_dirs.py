@@ -142,8 +142,9 @@ def test_unusable_directory_that_has_the_metadata_is_not_left_out(tmp_path: Path
 def test_no_usable_directory_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
-    with pytest.raises(ConfigError, match=r"log\.dirs"):
-        DataDirs.open(config(tmp_path / "file"))
+    for path in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(ConfigError, match=r"log\.dirs=.*\(not a directory\)"):
+            DataDirs.open(config(path))
 
 
 def test_marker_is_taken_once_and_only_a_clean_stop_leaves_it(tmp_path: Path) -> None:

@@ -65,3 +65,20 @@ def test_override_without_equals_exits_2(
     assert "key=value" in error
     assert "--override: 'nonsense'" in error
     assert "innocent" not in error
+
+
+@pytest.mark.parametrize("area", ["all", "storage", "ipc.rpc", "supervisor,ipc.rpc", ""])
+def test_debug_takes_packages_and_modules(area: str) -> None:
+    assert ",".join(parse_arguments(["--debug", area]).areas) == area
+
+
+@pytest.mark.parametrize("area", ["storrage", "ipc.rcp", "ipc.rpc.more", "nothing.at.all", "a b"])
+def test_debug_of_what_is_not_there_is_an_error(
+    area: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The broker started, and nothing more was in its log."""
+    with pytest.raises(SystemExit) as raised:
+        parse_arguments(["--debug", area])
+
+    assert raised.value.code == 2
+    assert f"kbroker has no package or module {area!r}" in capsys.readouterr().err
