@@ -323,9 +323,10 @@ class Cluster:
                 if known is not None and known.partitions:
                     return known
                 error = RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name}")
-                if retry.left() < _CREATION_S / 10:
-                    raise error
-                retry.pause(error)
+                try:
+                    retry.pause(error)
+                except Timeout:
+                    raise error from None
             except (ConnectionLost, Timeout, UnreachableError) as trouble:
                 retry.pause(trouble)
 
