@@ -111,6 +111,10 @@ class ActiveSegment:
             log.error("%s; searching from the start of the segment until it is rolled", error)
             return 0
 
+    def border_before(self, position: int, size: int) -> int:
+        """As ``Segment.border_before``; the file's start if the index is wrong. Raises OSError."""
+        return self.start_position(index_lookup.offset_before(self.offsets, position), size)
+
     def time_floor(self, timestamp: int, size: int) -> tuple[int, int]:
         """As ``Segment.time_floor``."""
         try:

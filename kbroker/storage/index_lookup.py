@@ -6,6 +6,8 @@ make sure; CorruptIndexError otherwise.
 
 from __future__ import annotations
 
+from bisect import bisect_right
+
 from kbroker._ext.log_scan import find_batch
 from kbroker._ext.offset_index import CorruptIndexError, OffsetIndex, TimeIndex
 from kbroker.storage.formats import LARGEST, NO_TIMESTAMP
@@ -26,6 +28,12 @@ def start_position(fd: int, offsets: OffsetIndex, offset: int, end: int) -> int:
     if found is None or not leads_to(found, entry_offset):
         raise CorruptIndexError(f"{offsets.path}: no batch ends with {entry_offset} at {position}")
     return position
+
+
+def offset_before(offsets: OffsetIndex, position: int) -> int:
+    """The offset of the last entry at or before ``position``; the base offset without one."""
+    count = bisect_right(range(offsets.entry_count), position, key=lambda at: offsets.entry(at)[1])
+    return offsets.entry(count - 1)[0] if count else offsets.base_offset
 
 
 def leads_to(found: tuple[int, int, int, int, int], entry_offset: int) -> bool:

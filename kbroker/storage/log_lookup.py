@@ -20,8 +20,10 @@ from kbroker.protocol.messages.list_offsets import (
 )
 from kbroker.record.summary import CODEC_MASK, HEADER_BYTES, LOG_APPEND_TIME, MAGIC, MAGIC_AT
 from kbroker.storage.formats import LOG_SUFFIX, NO_TIMESTAMP
+from kbroker.storage.recovery import replay_segment
 
 if TYPE_CHECKING:
+    from kbroker._ext.producer_state import ProducerState
     from kbroker.storage.partition_log import PartitionLog
     from kbroker.storage.segment import Segment
 
@@ -54,6 +56,21 @@ def list_offsets(log: PartitionLog, timestamp: int, *, committed: bool = False) 
     if found is None or found.offset >= bound:
         return _answer(log, NO_OFFSET, NO_TIMESTAMP, None)
     return _answer(log, found.offset, found.timestamp, log.epochs.epoch_for(found.offset))
+
+
+def walk_end(log: PartitionLog, size: int, producers: ProducerState) -> None:
+    """Feed ``producers`` with the headers of at least the last ``size`` bytes, or of all.
+
+    Raises OSError, ValueError on a damaged log.
+    """
+    segments: list[tuple[Segment, int]] = []
+    for segment in reversed(log.segments):
+        segments.append((segment, max(segment.size - size, 0)))
+        size -= segment.size
+        if size <= 0:
+            break
+    for segment, position in reversed(segments):
+        replay_segment(segment, producers, log.border_before(segment, position))
 
 
 def _answer(

@@ -18,7 +18,7 @@ from functools import partial
 from kbroker._ext.log_append import LogAppender
 from kbroker._ext.log_scan import find_batch
 from kbroker._ext.partition_table import PartitionTable
-from kbroker._ext.producer_state import ProducerEntry
+from kbroker._ext.producer_state import ProducerEntry, ProducerState
 from kbroker.errors import InvariantError, ShortageError, StorageError
 from kbroker.internal_topics import INTERNAL_TOPICS
 from kbroker.storage import log_lookup, producer_snapshots, txn_recovery
@@ -41,6 +41,10 @@ from kbroker.storage.txn_index import AbortedTransaction, TxnIndexWriter
 from kbroker.storage.unsynced import FlushJob, Unsynced
 
 log = logging.getLogger(__name__)
+
+# BOUND: how much of a log's end is walked for batches that are sent again after a start. A client
+# has five at most in flight, of 1 MB as a rule, and others write to the partition too.
+RECALLED_BYTES = 8 << 20
 
 
 class PartitionLog:
@@ -186,6 +190,12 @@ class PartitionLog:
         """Bytes of all segments."""
         return sum(segment.size for segment in self.segments)
 
+    def border_before(self, segment: Segment, position: int) -> int:
+        """Where a batch of ``segment`` begins, at or before ``position``."""
+        if segment is self._segments[-1]:
+            return self._active.border_before(position, self.appender.position)
+        return segment.border_before(position)
+
     def start_position(self, segment: Segment, offset: int) -> int:
         """A position in ``segment`` at or before the batch that ends at or after ``offset``."""
         if segment is self._segments[-1]:
@@ -268,6 +278,21 @@ class PartitionLog:
         except (OSError, ValueError) as error:
             raise self.fail(error) from error
         return offset, segment.base_offset, position
+
+    def recall_batches(self) -> str | None:
+        """Look up which batches the producers sent last: a snapshot has but one of each.
+
+        A text when there is no descriptor to do it with. Raises StorageError.
+        """
+        walked = ProducerState()
+        try:
+            log_lookup.walk_end(self, RECALLED_BYTES, walked)
+        except ShortageError as error:
+            return self._refusal_text(error)
+        except (OSError, ValueError) as error:
+            raise self.fail(error) from error
+        self.appender.producers.complete(walked)
+        return None
 
     def add_aborted(
         self, producer_id: int, first_offset: int, last_offset: int, last_stable_offset: int

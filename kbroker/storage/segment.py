@@ -91,6 +91,15 @@ class Segment:
 
         return self._look_up(find)
 
+    def border_before(self, position: int) -> int:
+        """Where a batch begins, at or before ``position``. Raises OSError."""
+
+        def find(fd: int, offsets: OffsetIndex, _times: TimeIndex) -> int:
+            offset = index_lookup.offset_before(offsets, position)
+            return index_lookup.start_position(fd, offsets, offset, self.size)
+
+        return self._look_up(find)
+
     def time_floor(self, timestamp: int) -> tuple[int, int]:
         """(timestamp, offset): all records in front of that offset are at most that new.
 

@@ -12,7 +12,7 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from kbroker._ext.batch_repack cimport repacked_batch
 from kbroker._ext.down_convert cimport DownConverter
 from kbroker._ext.legacy_records cimport batch_of_message_set
-from kbroker._ext.log_transactions cimport DUPLICATE_SEQUENCE_NUMBER, NO_QUESTION
+from kbroker._ext.log_transactions cimport DUPLICATE_SEQUENCE_NUMBER, NO_QUESTION, OUT_OF_ORDER_SEQUENCE_NUMBER
 from kbroker._ext.producer_state cimport ProducerBatch, ProducerEntry
 from kbroker._ext.record_batch cimport (
     ATTRIBUTE_CODEC_MASK,
@@ -212,6 +212,12 @@ cdef class LogAppender(LogTail):
             return 0
         if info.producer_id >= 0:
             code = self.transactions.check_batch(info, verification, &earlier)
+            if code == OUT_OF_ORDER_SEQUENCE_NUMBER and self.transactions.producers.abridged:
+                # It may repeat one from before the broker was started.
+                text = self.log.recall_batches()
+                if text is not None:
+                    return self.refuse(result, KAFKA_STORAGE_ERROR, -1, text)
+                code = self.transactions.check_batch(info, verification, &earlier)
             if code == DUPLICATE_SEQUENCE_NUMBER:
                 result.base_offset = earlier.last_offset - earlier.offset_delta
                 if self.log_append_time:

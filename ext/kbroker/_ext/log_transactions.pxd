@@ -11,6 +11,7 @@ cdef enum:
     NOT_ASKED = 0                # not at all: its transaction must be open in this log already
     NO_QUESTION = -1             # verification is switched off, or the caller has seen to it
 
+    OUT_OF_ORDER_SEQUENCE_NUMBER = 45
     DUPLICATE_SEQUENCE_NUMBER = 46
 
 

@@ -39,6 +39,7 @@ cdef class ProducerEntry:
 cdef class ProducerState:
     cdef readonly dict entries                       # producer id -> ProducerEntry
     cdef readonly int64_t end_offset                 # first offset this state knows nothing of
+    cdef readonly bint abridged                      # of a snapshot: earlier batches of its producers may be in the log
     cdef dict open_transactions                      # producer id -> ProducerEntry, in order of their first offsets
     cdef int check(
         self, int64_t producer_id, int16_t epoch, int32_t base_sequence, int32_t offset_delta, ProducerBatch* found

@@ -193,6 +193,25 @@ cdef class ProducerState:
     def set_end_offset(self, int64_t end_offset) -> None:
         self.end_offset = end_offset
 
+    def complete(self, ProducerState walked not None) -> None:
+        """Take over the batches of each producer that a walk up to the end of the log has met. Done once."""
+        cdef ProducerEntry entry, met
+        cdef int i
+        self.abridged = False
+        for met in walked.entries.values():
+            entry = self.entries.get(met.producer_id)
+            if (
+                entry is None
+                or entry.producer_epoch != met.producer_epoch
+                or entry.batch_count >= met.batch_count
+                or entry.batch_count == 0
+                or entry.batches[entry.batch_count - 1].last_offset != met.batches[met.batch_count - 1].last_offset
+            ):
+                continue
+            for i in range(met.batch_count):
+                entry.batches[i] = met.batches[i]
+            entry.batch_count = met.batch_count
+
     def expire(self, int64_t now_ms, int64_t expiration_ms) -> int:
         """Forget producers without a batch for ``producer.id.expiration.ms``; returns how many.
 
@@ -298,6 +317,7 @@ cdef class ProducerState:
         if load_u32(start + 2) != crc32c(start + CRC_FROM, <size_t>(size - CRC_FROM)):
             raise CorruptSnapshotError("wrong checksum")
         count = load_i32(start + CRC_FROM)
+        state.abridged = count > 0
         if count < 0 or <int64_t>count * ENTRY_BYTES != size - HEADER_BYTES:
             raise CorruptSnapshotError(f"{count} entries do not fit {size} bytes")
         for i in range(count):
