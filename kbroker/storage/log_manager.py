@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import logging
 import mmap
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from kbroker._ext.log_append import LogAppender
 from kbroker._ext.partition_table import CLOSED, FREE, LOADING, OFFLINE, ONLINE, PartitionTable
-from kbroker.clock import Clock, ClockGuard
+from kbroker.clock import Clock
 from kbroker.errors import ShortageError, StorageError
 from kbroker.storage.background import BackgroundDisk, OnDone
 from kbroker.storage.checkpoint import TopicPartition
@@ -38,16 +37,14 @@ from kbroker.storage.placement import Placement
 from kbroker.storage.recovery import LoadOptions, load_epochs
 from kbroker.storage.recovery_threads import OpenRequest, PlacedLog, loading, threads_per_dir
 from kbroker.storage.replica_moves import ReplicaMoves
-from kbroker.storage.retention import RetentionPolicy
-from kbroker.storage.schedule import INTERVAL_KEYS, PRODUCER_EXPIRY, RETENTION, Schedule
+from kbroker.storage.schedule import Schedule
 from kbroker.storage.shortages import Shortages
+from kbroker.storage.sweep import Sweep
 from kbroker.storage.topic_settings import Settings, TopicConfig, TopicSettings
 from kbroker.storage.unsynced import FlushJob
 
 log = logging.getLogger(__name__)
 
-# BOUND: one tick spends about this long on retention and expiry before requests run again.
-SLICE_MS = 5
 # In failed_flags: a directory has failed. (``flusher.FAILING``: the loop does not know of it yet.)
 FAILED = 1
 # Why a directory is offline that failed in another io worker, or in an earlier life of this one.
@@ -115,14 +112,11 @@ class LogManager:
             on_shortage=self.on_shortage,
         )
         self._deletions = DelayedDeletions(self._background)
-        self._sweep: deque[PartitionLog] = deque()
-        self._sweep_by_time = False
-        self._sweep_retention = False
+        self._sweep = Sweep(clock, self._logs, self._not_swept)
         self._checkpoints = CheckpointWriter(
             self._dirs, self._logs, self._background, self.fail_log_dir
         )
         self._changed_slots: list[int] = []
-        self._clock_guard = ClockGuard(clock.now_ms, clock.monotonic_ms)
         self._schedule = Schedule(config, clock.monotonic_ms())
         for state in self._dirs:
             if state.error is None and self._failed_flags[state.index]:
@@ -327,18 +321,42 @@ class LogManager:
         self._follow_failures()
         self._flusher.start_due()
         self._deletions.start_due(monotonic)
-        if not self._sweep:
-            self._begin_sweep(monotonic)
-        if self._sweep:
-            self._sweep_slice()
+        self._sweep.begin_if_due(self._schedule, self.config)
+        self._changed_slots += self._sweep.do_slice(self.config)
+        self._checkpoint_due(monotonic)
+        return self._take_changed()
+
+    def turn(self) -> list[int]:
+        """Between ticks: go on with retention, if it is time; the slots whose waiters have news."""
+        due_ms = self._sweep.next_slice_ms
+        if due_ms is None or self.clock.monotonic_ms() < due_ms:
+            return []
+        self._changed_slots += self._sweep.do_slice(self.config)
+        return self._take_changed()
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """When ``turn`` has something to do, on the monotonic clock."""
+        return self._sweep.next_slice_ms
+
+    def _take_changed(self) -> list[int]:
+        changed, self._changed_slots = self._changed_slots, []
+        return changed
+
+    def _not_swept(self, entry: PartitionLog, error: StorageError | OSError) -> None:
+        if isinstance(error, StorageError):
+            self.fail_log_dir(entry.log_dir, error.cause)
+        elif isinstance(error, ShortageError):
+            self.shortages.report(error)
+        elif not is_full_disk(error):
+            self.fail_log_dir(entry.log_dir, error)
+
+    def _checkpoint_due(self, monotonic: int) -> None:
         if not self._checkpoints.is_running:
             due = [n for n in CHECKPOINTS if self._schedule.take(n, self.config, monotonic)]
             if self._checkpoints.start_was_raised and LOG_START_CHECKPOINT not in due:
                 due.append(LOG_START_CHECKPOINT)
             self.checkpoint(due)
-        changed = self._changed_slots
-        self._changed_slots = []
-        return changed
 
     @property
     def has_unflushed(self) -> bool:
@@ -594,52 +612,3 @@ class LogManager:
 
     def dir_at(self, path: str) -> LogDir:
         return next(log_dir for log_dir in self._dirs if log_dir.path == path)
-
-    # ---- retention, expiry, deletion ----
-
-    def _begin_sweep(self, monotonic: int) -> None:
-        """Queue every log when retention or the expiry of producers is due."""
-        retention = self._schedule.take(RETENTION, self.config, monotonic)
-        if not self._schedule.take(PRODUCER_EXPIRY, self.config, monotonic) and not retention:
-            return
-        self._sweep_retention = retention
-        keys = (INTERVAL_KEYS[RETENTION], INTERVAL_KEYS[PRODUCER_EXPIRY])
-        trusted = self._clock_guard.is_trusted(min(self.config[key] for key in keys))
-        if self._sweep_by_time and not trusted:
-            log.warning("the wall clock jumped; retention by time waits until it is steady")
-        self._sweep_by_time = trusted
-        self._sweep.extend(self._logs.values())
-
-    def _sweep_slice(self) -> None:
-        deadline = self.clock.monotonic_ms() + SLICE_MS
-        while self._sweep:
-            entry = self._sweep.popleft()
-            if self._logs.get(entry.slot) is not entry:
-                continue
-            try:
-                # The clock may jump before the last log's turn comes.
-                self._sweep_log(entry, self._clock_guard.wall_ms)
-            except StorageError as error:
-                self.fail_log_dir(entry.log_dir, error.cause)
-            except ShortageError as error:
-                self.shortages.report(error)
-            except OSError as error:
-                if not is_full_disk(error):
-                    self.fail_log_dir(entry.log_dir, error)
-            if self.clock.monotonic_ms() >= deadline:
-                break
-
-    def _sweep_log(self, entry: PartitionLog, now_ms: int) -> None:
-        if self._sweep_by_time:
-            entry.appender.expire_producers(now_ms, self.config["producer.id.expiration.ms"])
-        if not self._sweep_retention:
-            return
-        settings = entry.settings
-        policy = RetentionPolicy(
-            delete=settings.delete,
-            retention_ms=settings.retention_ms if self._sweep_by_time else None,
-            retention_bytes=settings.retention_bytes,
-        )
-        if entry.delete_old_segments(policy, now_ms):
-            self._checkpoints.start_was_raised = True
-            self._changed_slots.append(entry.slot)

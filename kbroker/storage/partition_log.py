@@ -315,11 +315,12 @@ class PartitionLog:
         self._note_unsynced()
         return None
 
-    def roll(self, now_ms: int) -> str | None:
+    def roll(self, now_ms: int, *, is_kept: bool = True) -> str | None:
         """Seal the active segment and go on in a new one; a text when the disk has no room for it,
         or the process no descriptor.
 
-        Nothing is synced here; the host is told. Raises StorageError.
+        Nothing is synced here; the host is told. is_kept: without it the old segment is deleted in
+        this turn of the loop, and nothing more is done for it. Raises StorageError.
         """
         base_offset = self.log_end_offset
         following = Segment(self.path, base_offset, 0, base_offset)
@@ -332,9 +333,10 @@ class PartitionLog:
                 following.remove_files()  # a smaller batch may still go where this segment begins
             return self._refusal_text(error)
         try:
-            self._active.trim(self.appender)
+            if is_kept:
+                self._active.trim(self.appender)
             producer_snapshots.write_snapshot(self.path, self.appender.producers)
-            if not self._txn_index.is_empty:
+            if is_kept and not self._txn_index.is_empty:
                 txn_recovery.remember(self.path, self._segments)
         except OSError as error:
             opened.close()
@@ -344,15 +346,20 @@ class PartitionLog:
         self._segments[-1] = Segment(
             self.path, sealed.base_offset, sealed.size, base_offset, newest if newest >= 0 else None
         )
-        self._unsynced.add(self._active.fd, self._segments[-1])
+        if is_kept:
+            self._unsynced.add(self._active.fd, self._segments[-1])
+        old, self._active = self._active, opened
         self._segments.append(following)
-        self._active = opened
         # The sealed one is synced by its name, with the segment's other files.
         self._txn_index.close()
         self._txn_index = TxnIndexWriter(following.path(TXN_INDEX_SUFFIX))
         opened.attach(self.appender, following, base_offset, now_ms)
         self._names_changed()
-        self._host.on_sealed(self)
+        if is_kept:
+            self._host.on_sealed(self)
+        else:
+            old.close()
+            self._host.on_first_unflushed(self)
         return None
 
     def sync_sealed(self) -> None:
@@ -523,7 +530,7 @@ class PartitionLog:
             log_start_offset=self.log_start_offset,
             high_watermark=self.high_watermark,
         )
-        if count == len(self._segments) and self.roll(now_ms) is not None:
+        if count == len(self._segments) and self.roll(now_ms, is_kept=False) is not None:
             count -= 1
         return self._delete_oldest(count)
 

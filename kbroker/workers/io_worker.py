@@ -319,6 +319,8 @@ class IoWorker(Worker):
         self.lane_is_full |= self.transaction_log.end_turn()
         self.lane_is_full |= self.coordinators.end_turn()
         self.moving.end_turn()
+        for slot in self.logs.turn():
+            self.engine.wake(slot)
         if self.engine.has_news and not self.lane_is_full:
             # What a coordinator said has let held batches in, or ended transactions.
             self.lane_is_full = self.engine.end_turn()
@@ -349,7 +351,11 @@ class IoWorker(Worker):
 
     def next_deadline_ms(self) -> int | None:
         deadline = self.coordinators.next_deadline_ms
-        for other in (self.cleaning.next_deadline_ms(), self.moving.next_deadline_ms()):
+        for other in (
+            self.cleaning.next_deadline_ms(),
+            self.moving.next_deadline_ms(),
+            self.logs.next_deadline_ms,
+        ):
             if other is not None:
                 deadline = min(other, deadline)
         return min(now_ms() + 1, deadline) if self.lane_is_full else deadline

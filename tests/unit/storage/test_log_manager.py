@@ -1,4 +1,4 @@
-"""What time brings to logs: flushes, retention, checkpoints, deletion; and where partitions go."""
+"""What time brings to logs: flushes, checkpoints, deletion; and where partitions go."""
 
 import errno
 import os
@@ -9,16 +9,13 @@ from doubles.log_store import NOW_MS, TOPIC_ID, LogStore, append, batch, stored_
 
 from kbroker._ext.partition_table import CLOSED, FREE
 from kbroker.storage import checkpoint as checkpoint_module
-from kbroker.storage import files, log_manager
+from kbroker.storage import files
 from kbroker.storage.background import BackgroundDisk
 from kbroker.storage.checkpoint import OffsetCheckpoint, parse_checkpoint
 from kbroker.storage.log_dir import LogDir
 from kbroker.storage.log_lookup import offsets_before
 
 pytestmark = pytest.mark.unit
-
-DAY_MS = 86_400_000
-HOUR_MS = 3_600_000
 
 
 @pytest.fixture
@@ -105,151 +102,7 @@ def test_checkpoint_keeps_lines_of_other_workers(store):
     assert sorted(path.read_text().splitlines()[2:]) == ["other 3 77", "t 0 1"]
 
 
-# ---- retention ----
-
-
-def sweep(store, minutes=5):
-    store.clock.advance(minutes * 60_000)
-    return store.manager.tick()
-
-
-def test_retention_by_time_goes_by_the_newest_record(store):
-    log = store.open(**small(**{"retention.ms": HOUR_MS}))
-    for age in (3 * HOUR_MS, 2 * HOUR_MS, 0, 5 * HOUR_MS):
-        append(log, batch(timestamp=NOW_MS - age))
-
-    changed = sweep(store)
-
-    assert changed == [0]
-    assert log.log_start_offset == 2  # the fourth is older, but the third in front of it stays
-    assert store.slot()["log_start_offset"] == 2
-
-
-def test_retention_rolls_an_active_segment_that_is_due(store):
-    log = store.open(**{"retention.ms": HOUR_MS})
-    append(log, batch(timestamp=NOW_MS - 2 * HOUR_MS))
-
-    sweep(store)
-
-    assert log.log_start_offset == log.log_end_offset == 1
-    assert [segment.base_offset for segment in log.segments] == [1]
-
-
-def test_retention_keeps_a_segment_from_the_future(store):
-    log = store.open(**small(**{"retention.ms": HOUR_MS}))
-    for timestamp in (NOW_MS + 100 * DAY_MS, NOW_MS - 2 * HOUR_MS, NOW_MS):
-        append(log, batch(timestamp=timestamp))
-
-    sweep(store)
-
-    assert log.log_start_offset == 0
-
-
-def test_retention_by_size_keeps_at_least_the_limit(store):
-    size = len(batch())
-    log = store.open(**small(**{"retention.bytes": 2 * size + 1}))
-    for _ in range(5):
-        append(log, batch())
-
-    sweep(store)
-
-    assert log.size == 3 * size
-    assert log.log_start_offset == 2
-
-
-@pytest.mark.parametrize("jump", [2 * HOUR_MS, -2 * HOUR_MS, 3650 * DAY_MS])
-def test_retention_waits_an_interval_after_a_clock_jump(store, jump):
-    log = store.open(**small(**{"retention.ms": HOUR_MS}))
-    append(log, batch(timestamp=NOW_MS))
-    append(log, batch(timestamp=NOW_MS))
-    store.clock.jump(jump)
-
-    sweep(store)
-    assert log.log_start_offset == 0
-
-    store.clock.jump(-jump)
-    sweep(store)
-    assert log.log_start_offset == 0
-
-    sweep(store)
-    assert log.log_start_offset == 0
-
-
-def test_clock_that_jumps_while_logs_are_looked_at_deletes_nothing(store, monkeypatch):
-    """Many logs take several turns; the time that was believed counts for all of them."""
-    monkeypatch.setattr(log_manager, "SLICE_MS", 0)
-    logs = [store.open("t", number, number, **{"retention.ms": HOUR_MS}) for number in range(3)]
-    for log in logs:
-        append(log, batch(timestamp=NOW_MS))
-    append(logs[2], batch(timestamp=NOW_MS))
-    sweep(store, minutes=5)
-    for _ in logs:
-        store.manager.tick()
-    store.clock.advance(5 * 60_000)
-    store.manager.tick()  # the first log's
-
-    store.clock.jump(3650 * DAY_MS)
-    for _ in logs:
-        store.manager.tick()
-
-    assert [log.log_start_offset for log in logs] == [0, 0, 0]
-
-
-def test_retention_does_not_believe_the_clock_of_a_start_at_once(store):
-    log = store.open(**small(**{"retention.ms": HOUR_MS}))
-    append(log, batch(timestamp=NOW_MS))
-    store.stop(clean=True)
-    store.clock.jump(3650 * DAY_MS)
-    store.start(clean=True)
-    log = store.open(**small(**{"retention.ms": HOUR_MS}))
-
-    sweep(store, minutes=1)
-    store.clock.jump(-3650 * DAY_MS)
-    for _ in range(3):
-        sweep(store)
-
-    assert log.log_start_offset == 0
-
-
-def test_record_from_the_future_keeps_its_segment_and_those_behind_it(store):
-    log = store.open(**small(**{"retention.ms": HOUR_MS}))
-    for timestamp in (NOW_MS - DAY_MS, NOW_MS + 3650 * DAY_MS, NOW_MS - DAY_MS):
-        append(log, batch(timestamp=timestamp))
-
-    sweep(store)
-
-    assert log.log_start_offset == 1
-
-
-def test_clock_that_steps_back_all_the_time_deletes_nothing(store):
-    log = store.open(**small(**{"retention.ms": HOUR_MS}))
-    append(log, batch(timestamp=NOW_MS))
-    for _ in range(60):
-        store.clock.jump(-5_000)
-        sweep(store, minutes=1)
-
-    assert log.log_start_offset == 0
-
-
-def test_retention_follows_a_clock_that_stays(store):
-    log = store.open(**small(**{"retention.ms": HOUR_MS}))
-    append(log, batch(timestamp=NOW_MS))
-    store.clock.jump(2 * HOUR_MS)
-    sweep(store)
-
-    sweep(store)
-
-    assert log.log_start_offset == 1
-
-
-def test_compacted_topic_is_not_deleted_by_age(store):
-    log = store.open(**small(**{"retention.ms": HOUR_MS, "cleanup.policy": ("compact",)}))
-    for _ in range(3):
-        append(log, batch(timestamp=NOW_MS - DAY_MS))
-
-    sweep(store)
-
-    assert log.log_start_offset == 0
+# ---- deletion ----
 
 
 def test_deleted_segment_stays_readable_for_the_delay(store):
@@ -491,20 +344,6 @@ def test_describe_names_directories_logs_and_sizes(store):
     assert described["error"] is None
     assert described["logs"] == [{"topic": "t", "partition": 0, "size": len(batch())}]
     assert described["total_bytes"] > described["usable_bytes"] > 0
-
-
-def test_idle_producer_is_forgotten(store):
-    log = store.open()
-    append(log, batch(producer_id=4, producer_epoch=0, base_sequence=0))
-    sweep(store)
-    assert 4 in log.appender.producers.entries
-
-    sweep(store, minutes=24 * 60)
-
-    assert 4 not in log.appender.producers.entries
-
-
-# ---- roles ----
 
 
 def test_high_watermark_is_published_at_its_batch(store):
