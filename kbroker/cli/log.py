@@ -148,8 +148,8 @@ def _run(found: argparse.Namespace, out: Output) -> None:
 
     for log_dir in sorted({targets.log_dir_of(path) for path in found.paths}):
         if in_use(log_dir):
-            text = f"kbroker-log: {log_dir}: a broker is using it; what it is writing looks damaged"
-            print(text, file=sys.stderr)
+            text = "a broker is using it; what it is just writing may look damaged"
+            print(f"kbroker-log: {log_dir}: {text}", file=sys.stderr)
     if found.command == "dump":
         _dump(found, out)
         return

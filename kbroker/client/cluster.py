@@ -41,6 +41,7 @@ _IDLE_MAX = 4
 _METADATA_AGE_S = 300.0
 # How long a topic that is written to may take to be created.
 _CREATION_S = 5.0
+_NOT_THERE = frozenset({3, 17})  # UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION
 _MOVED = frozenset({15, 16})  # COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR
 
 
@@ -245,6 +246,7 @@ class Cluster:
         version = connection.version_of(ApiKey.METADATA)
         if wanted is None and version == 0:
             wanted = []
+        writes = create
         # COMPAT: brokers before 0.11 cannot be told not to create what they are asked for.
         create = create or version < _FIRST_NOT_TO_CREATE
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=create)
@@ -255,7 +257,9 @@ class Cluster:
             self._adopt({row.node_id: (row.host, row.port) for row in answer.brokers})
         found = {}
         for row in answer.topics:
-            if row.error_code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 17):
+            if row.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION and writes:
+                raise RefusedError(row.error_code, f"topic {row.name}")
+            if row.error_code in _NOT_THERE:
                 self._topics.pop(row.name, None)
                 continue
             if row.error_code and row.error_code != ErrorCode.LEADER_NOT_AVAILABLE:
@@ -311,24 +315,26 @@ class Cluster:
 
     def topic_to_write(self, name: str) -> Topic:
         """The same for a producer: brokers with auto.create.topics.enable create what is not there,
-        which is waited for a little."""
+        which is waited for a little, once a broker has answered."""
         known = self.known(name)
         if known is not None and known.partitions:
             return known
-        retry = self.retry(f"topic {name}", min(self.deadline, _CREATION_S))
+        retry, creation = self.retry(f"topic {name}"), None
         wanted = [MetadataRequest.MetadataRequestTopic(name=name)]
         while True:
             try:
                 known = self._ask_metadata(wanted, retry, create=True).get(name)
-                if known is not None and known.partitions:
-                    return known
-                error = RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name}")
-                try:
-                    retry.pause(error)
-                except Timeout:
-                    raise error from None
             except (ConnectionLost, Timeout, UnreachableError) as trouble:
                 retry.pause(trouble)
+                continue
+            if known is not None and known.partitions:
+                return known
+            creation = creation or self.retry(f"topic {name}", min(self.deadline, _CREATION_S))
+            error = RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name}")
+            try:
+                creation.pause(error)
+            except Timeout:
+                raise error from None
 
     def known(self, name: str) -> Topic | None:
         """A topic as last heard of, None when that was too long ago."""

@@ -18,6 +18,7 @@ from kbroker.record.errors import CorruptBatchError, DecompressionError
 from kbroker.record.legacy import LegacyMessage, read_message
 from kbroker.record.summary import CRC_FROM, MAGIC_AT
 from kbroker.storage.formats import base_offset_of
+from kbroker.uuids import uuid_text
 
 _SEQUENCES = 1 << 31
 _INDENT = "| "
@@ -193,7 +194,10 @@ def _content(key: bytes | None, value: bytes | None, options: DumpOptions) -> Ro
 
 def fields_of(struct: Struct) -> dict[str, Any]:
     """A decoded message as plain values."""
-    return {name: _plain(getattr(struct, name)) for name in type(struct).__slots__}
+    found = {name: _plain(getattr(struct, name)) for name in type(struct).__slots__}
+    if isinstance(topic_id := found.get("topic_id"), bytes):
+        found["topic_id"] = uuid_text(topic_id)
+    return found
 
 
 def _plain(value: Any) -> Any:

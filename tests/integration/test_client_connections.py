@@ -35,6 +35,7 @@ from kbroker.protocol.messages.list_offsets import ListOffsetsResponse
 from kbroker.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from kbroker.protocol.messages.offset_fetch import OffsetFetchResponse
 from kbroker.record.builder import BatchBuilder
+from kbroker.testing import Broker
 
 pytestmark = pytest.mark.integration
 
@@ -272,3 +273,18 @@ def test_partitions_that_were_added_are_heard_of_in_time(monkeypatch):
         assert len(cluster.topic_to_write("t").partitions) == 1
         monkeypatch.setattr(cluster_module, "_METADATA_AGE_S", 0.0)
         assert len(cluster.topic_to_write("t").partitions) == 2
+
+
+def test_name_that_no_topic_may_have_is_refused_at_once_and_for_that(
+    kbroker_broker: Broker,
+) -> None:
+    """It was waited for, and then not known."""
+    began = time.monotonic()
+
+    with (
+        Cluster(kbroker_broker.bootstrap) as cluster,
+        pytest.raises(RefusedError, match="topic x y: INVALID_TOPIC_EXCEPTION"),
+    ):
+        cluster.topic_to_write("x y")
+
+    assert time.monotonic() - began < 4

@@ -7,24 +7,47 @@ import random
 import pytest
 
 from kbroker.client import retry as subject
-from kbroker.client.cluster import Cluster
-from kbroker.client.errors import RefusedError
+from kbroker.client.cluster import Cluster, Partition, Topic
+from kbroker.client.errors import RefusedError, UnreachableError
 
 pytestmark = pytest.mark.unit
 
 
-@pytest.mark.parametrize("seed", range(50))
-def test_topic_that_nobody_creates_is_refused_whatever_the_jitter(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In 6 of 50 the last pause went past the deadline, and a timeout was told instead."""
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """A clock that only pauses advance."""
     now = [100.0]
     monkeypatch.setattr(subject.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(subject.time, "sleep", lambda seconds: now.append(now.pop() + seconds))
+    return now
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_topic_that_nobody_creates_is_refused_whatever_the_jitter(
+    seed: int, clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In 6 of 50 the last pause went past the deadline, and a timeout was told instead."""
     monkeypatch.setattr(subject.random, "uniform", random.Random(seed).uniform)
     monkeypatch.setattr(Cluster, "_ask_metadata", lambda *_, **__: {})
 
     with Cluster("127.0.0.1:1") as cluster, pytest.raises(RefusedError):
         cluster.topic_to_write("nowhere")
 
-    assert now[0] < 105
+    assert clock[0] < 105
+
+
+def test_broker_that_is_away_for_longer_than_a_creation_takes_is_waited_for(
+    clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that was started again took a write of Spark with it after five seconds."""
+    topic = Topic("t", bytes(16), {0: Partition(0, 0)}, internal=False)
+
+    def answer(*_: object, **__: object) -> dict[str, Topic]:
+        if clock[0] < 130:
+            raise UnreachableError({"a:1": "refused"})
+        return {"t": topic} if clock[0] > 133 else {}
+
+    monkeypatch.setattr(Cluster, "_ask_metadata", answer)
+
+    with Cluster("127.0.0.1:1") as cluster:
+        assert cluster.topic_to_write("t") is topic

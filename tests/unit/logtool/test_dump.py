@@ -131,6 +131,7 @@ def test_dump_offsets_decoder_shows_commits(tmp_path):
 
     assert commit["key"] == {"type": "OffsetCommitKey", "group": "g", "topic": "t", "partition": 3}
     assert commit["payload"]["offset"] == 42
+    assert commit["payload"]["topic_id"] == "A" * 22
     assert tombstone["payload"] is None
 
 
