@@ -217,7 +217,8 @@ class LogManager:
             found = self._logs.pop(slot, None)
             if found is None and self._offline.pop(slot, None) is None:
                 continue
-            self.table.reset(slot, state=FREE)
+            slot_incarnation = (self.table.read(slot) or {}).get("slot_incarnation", 0)
+            self.table.reset(slot, state=FREE, slot_incarnation=slot_incarnation)
             if found is not None:
                 self.moves.cancel(slot)
                 gone.setdefault(found.log_dir, []).append(found)

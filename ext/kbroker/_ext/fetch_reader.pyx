@@ -53,7 +53,8 @@ cdef int16_t epoch_error(int32_t asked, int32_t current) noexcept:
 
 
 cdef bint is_anothers(const SlotData* slot, const FetchPartition* entry) noexcept:
-    # The slot was given to another replica: what this process knows of topics is older than the table.
+    # The slot was given to another replica: what this process knows of topics is older than the table. Or it has not been
+    # given to this one yet, in a broker that has just been started.
     return entry.slot_incarnation >= 0 and entry.slot_incarnation != <int64_t>slot.slot_incarnation
 
 
@@ -158,9 +159,7 @@ cdef class PartitionReader:
             return entry.error
         if not self.table.read_slot(entry.slot, &slot):
             return NOT_LEADER_OR_FOLLOWER  # its owner died while writing; the next one repairs it
-        error = state_error(slot.state)
-        if error == 0 and is_anothers(&slot, entry):
-            error = NOT_LEADER_OR_FOLLOWER
+        error = NOT_LEADER_OR_FOLLOWER if is_anothers(&slot, entry) else state_error(slot.state)
         if error == 0:
             error = epoch_error(entry.current_leader_epoch, slot.leader_epoch)
         if error != 0:

@@ -32,6 +32,7 @@ from kbroker._ext.lane cimport LANE_ITEMS_MAX, LANE_TEXTS_MAX, Lane
 from kbroker._ext.log_append cimport AppendResult, LogAppender
 from kbroker._ext.log_transactions cimport NO_QUESTION, NOT_ASKED, Verification
 from kbroker._ext.partition_table cimport (
+    SLOT_FREE,
     SLOT_OFFLINE,
     SLOT_ONLINE,
     PartitionTable,
@@ -544,8 +545,10 @@ cdef class ProduceEngine:
             raise ValueError(f"a transactional id {d.transactional_id_back} bytes before {d.arena_offset} is not")
         if not self._table.read_slot(d.slot, &slot):
             return ERROR_NOT_LEADER_OR_FOLLOWER
-        if slot.slot_incarnation != d.slot_incarnation:
-            return ERROR_UNKNOWN_TOPIC_OR_PARTITION
+        if slot.slot_incarnation < d.slot_incarnation:
+            return ERROR_NOT_LEADER_OR_FOLLOWER  # the broker has just been started, and its log is not opened yet
+        if slot.slot_incarnation > d.slot_incarnation or slot.state == SLOT_FREE:
+            return ERROR_UNKNOWN_TOPIC_OR_PARTITION  # its topic was deleted
         if slot.state == SLOT_OFFLINE:
             return ERROR_KAFKA_STORAGE_ERROR
         if slot.state != SLOT_ONLINE or d.slot not in self._appenders:

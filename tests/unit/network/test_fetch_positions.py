@@ -407,6 +407,21 @@ def test_current_leader_epoch_is_checked(bench, asked, code):
     assert partition.error_code == code
 
 
+def test_slot_that_its_owner_has_not_taken_yet_answers_a_retriable_error(bench):
+    """The topic is known before its log is opened at a start; clients must not take it for gone."""
+    from kbroker._ext import partition_table
+
+    log = bench.log()
+    log.append()
+    bench.engine.put_topic("t", bench.ids["t"], bench.slots["t"], [1])
+    bench.table.reset(log.slot, state=partition_table.FREE)
+
+    assert error(bench, 0) == NOT_LEADER
+
+    bench.table.reset(log.slot, state=partition_table.FREE, slot_incarnation=1)
+    assert error(bench, 0) == UNKNOWN, "it was deleted"
+
+
 @pytest.mark.parametrize(("incarnation", "code"), [(1, 0), (2, NOT_LEADER)])
 def test_slot_given_to_another_replica_is_not_read(bench, incarnation, code):
     bench.log().append()

@@ -21,7 +21,7 @@ from doubles.net_loop_harness import (
 )
 
 from kbroker._ext.lane import Lane
-from kbroker._ext.partition_table import ONLINE, PartitionTable, region_size
+from kbroker._ext.partition_table import FREE, LOADING, ONLINE, PartitionTable, region_size
 from kbroker._ext.produce_engine import ProduceEngine
 from kbroker.protocol import codec, header
 from kbroker.protocol.api import ApiKey
@@ -30,6 +30,7 @@ from kbroker.protocol.messages.fetch import FetchRequest
 pytestmark = pytest.mark.unit
 
 MSG_PRODUCE, MSG_PRODUCE_RESULT = 3, 4
+UNKNOWN_TOPIC, NOT_LEADER = 3, 6
 LONG_MS = 60_000
 
 
@@ -88,19 +89,23 @@ def test_network_turns_end_when_a_reader_was_called():
 
 
 @pytest.fixture
-def io_side():
+def io_table():
+    return PartitionTable(mmap.mmap(-1, region_size(4)), 4)
+
+
+@pytest.fixture
+def io_side(io_table):
     """(engine, epoll, the network process's end): a produce engine with one lane."""
     ours, network = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     network.setblocking(False)
     cells = memoryview(mmap.mmap(-1, 4096)).cast("q")
     cells[0] = 3
     lane = Lane(ours.fileno(), (IO_WORKER, 0, 5), 0, cells, 0)
-    table = PartitionTable(mmap.mmap(-1, region_size(4)), 4)
     epoll = select.epoll()
     epoll.register(ours.fileno(), select.EPOLLIN)
     with ours, network, epoll:
         yield (
-            ProduceEngine(table, [mmap.mmap(-1, 4096)], [lane], lambda slot: None),
+            ProduceEngine(io_table, [mmap.mmap(-1, 4096)], [lane], lambda slot: None),
             epoll,
             network,
         )
@@ -119,6 +124,28 @@ def test_io_turns_answer_a_lane_and_wait_for_the_rest_of_their_time(io_side):
     answer = network.recv(1 << 16)
     assert ENVELOPE.unpack_from(answer)[0] == MSG_PRODUCE_RESULT
     assert RESULT.unpack_from(answer, ENVELOPE.size)[0] == 9
+
+
+@pytest.mark.parametrize(
+    ("slot_incarnation", "state", "code"),
+    [
+        (0, FREE, NOT_LEADER),  # a broker that has just been started, and the log not opened yet
+        (1, LOADING, NOT_LEADER),
+        (1, FREE, UNKNOWN_TOPIC),  # the topic was deleted
+        (2, ONLINE, UNKNOWN_TOPIC),  # and its slot given to another
+    ],
+)
+def test_io_refuses_a_slot_that_is_not_this_replicas_yet_or_no_longer(
+    io_side, io_table, slot_incarnation, state, code
+):
+    engine, epoll, network = io_side
+    io_table.reset(0, state=state, slot_incarnation=slot_incarnation)
+    descriptor = DESCRIPTOR.pack(9, 0, 0, 1, 1000, 0, 8, 1, 9, 0, 0)
+    network.send(ENVELOPE.pack(MSG_PRODUCE, NETWORK, 0, 3, 5, 1) + descriptor)
+
+    engine.turns(epoll.fileno(), 50)
+
+    assert RESULT.unpack_from(network.recv(1 << 16), ENVELOPE.size)[2] == code
 
 
 def test_io_turns_end_with_a_descriptor_that_is_no_lane(io_side):

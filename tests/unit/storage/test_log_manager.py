@@ -169,7 +169,7 @@ def test_removed_partition_is_set_aside_and_deleted_later(store):
 
     store.manager.remove_partitions([0])
 
-    assert store.slot()["state"] == FREE
+    assert (store.slot()["state"], store.slot()["slot_incarnation"]) == (FREE, 1)
     assert store.manager.log(0) is None
     assert not store.path().exists()
     (doomed,) = Path(store.dirs[0]).glob("t-0.*-delete")
