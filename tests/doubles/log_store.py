@@ -86,6 +86,11 @@ def batch(
     return builder.build()
 
 
+def small(**changes: Any) -> dict[str, Any]:
+    """A topic's settings with which every batch gets a segment of its own."""
+    return {"segment.bytes": len(batch()), **changes}
+
+
 def sent(
     producer_id: int, sequence: int, values: list[bytes] | int = 1, *, epoch: int = 0, **more: Any
 ) -> bytes:

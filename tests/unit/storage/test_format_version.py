@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from doubles.log_store import NOW_MS, LogStore, append, append_error, batch, end_transaction, sent
+from doubles.log_store import NOW_MS, append, append_error, batch, end_transaction, sent
 from doubles.message_sets import CODECS, LOG_APPEND_TIME, OldMessage, messages_in, set_bytes
 
 from kbroker.record.builder import BatchBuilder
@@ -15,13 +15,6 @@ pytestmark = pytest.mark.unit
 RECORD_LIST_TOO_LARGE, UNSUPPORTED_FOR_MESSAGE_FORMAT, UNSUPPORTED_COMPRESSION_TYPE = 18, 43, 76
 VERSIONS = {0: "0.9.0", 1: "0.10.2"}
 KEY = "message.format.version"
-
-
-@pytest.fixture
-def store(tmp_path):
-    made = LogStore(tmp_path)
-    yield made
-    made.stop(clean=False)
 
 
 def rows(magic, count, first=0):

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
-from doubles.log_store import NOW_MS, TOPIC_ID, LogStore, append, batch, stored_values
+from doubles.log_store import NOW_MS, TOPIC_ID, LogStore, append, batch, small, stored_values
 
 from kbroker._ext.partition_table import CLOSED, FREE
 from kbroker.storage import checkpoint as checkpoint_module
@@ -16,18 +16,6 @@ from kbroker.storage.log_dir import LogDir
 from kbroker.storage.log_lookup import offsets_before
 
 pytestmark = pytest.mark.unit
-
-
-@pytest.fixture
-def store(tmp_path):
-    made = LogStore(tmp_path)
-    yield made
-    made.stop(clean=False)
-
-
-def small(**changes):
-    """Every batch gets a segment of its own."""
-    return {"segment.bytes": len(batch()), **changes}
 
 
 def checkpoint(store, name="recovery-point-offset-checkpoint"):

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from doubles.log_store import (
     NOW_MS,
-    LogStore,
     append,
     append_error,
     batch,
@@ -26,13 +25,6 @@ INVALID_TXN_STATE = 48
 TRANSACTION_COORDINATOR_FENCED = 52
 KAFKA_STORAGE_ERROR = 56
 INVALID_RECORD = 87
-
-
-@pytest.fixture
-def store(tmp_path):
-    made = LogStore(tmp_path)
-    yield made
-    made.stop(clean=False)
 
 
 def entries(log):

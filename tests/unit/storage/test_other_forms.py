@@ -1,7 +1,7 @@
 """Appending what is stored in another form than it was sent: message sets, and other codecs."""
 
 import pytest
-from doubles.log_store import NOW_MS, LogStore, append, append_error, batch
+from doubles.log_store import NOW_MS, append, append_error, batch
 from doubles.message_sets import CODECS, OldMessage, message_bytes, set_bytes, wrapper_bytes
 
 from kbroker.record.batch import RecordBatch
@@ -11,13 +11,6 @@ pytestmark = pytest.mark.unit
 
 CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, INVALID_TIMESTAMP, INVALID_RECORD = 2, 10, 32, 87
 MESSAGES = [OldMessage(n, NOW_MS + n, b"k%d" % n, b"v" * 30) for n in range(5)]
-
-
-@pytest.fixture
-def store(tmp_path):
-    made = LogStore(tmp_path)
-    yield made
-    made.stop(clean=False)
 
 
 def stored(store):

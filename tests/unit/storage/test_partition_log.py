@@ -5,7 +5,6 @@ import struct
 import pytest
 from doubles.log_store import (
     NOW_MS,
-    LogStore,
     append,
     append_error,
     batch,
@@ -26,13 +25,6 @@ INVALID_TIMESTAMP = 32
 OUT_OF_ORDER_SEQUENCE_NUMBER = 45
 INVALID_PRODUCER_EPOCH = 47
 INVALID_RECORD = 87
-
-
-@pytest.fixture
-def store(tmp_path):
-    made = LogStore(tmp_path)
-    yield made
-    made.stop(clean=False)
 
 
 def test_log_new_publishes_an_online_slot_at_offset_0(store):

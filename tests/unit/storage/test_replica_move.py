@@ -13,6 +13,7 @@ from doubles.log_store import (
     break_file,
     end_transaction,
     sent,
+    small,
     stored_values,
 )
 
@@ -40,11 +41,6 @@ def store(tmp_path):
     made = LogStore(tmp_path, dirs=2)
     yield made
     made.stop(clean=False)
-
-
-def small(**changes):
-    """Every batch gets a segment of its own."""
-    return {"segment.bytes": len(batch()), **changes}
 
 
 def other_dir(store, log):

@@ -9,7 +9,6 @@ import pytest
 from doubles.descriptors import no_descriptors
 from doubles.log_store import (
     NOW_MS,
-    LogStore,
     append,
     append_error,
     batch,
@@ -33,13 +32,6 @@ HOUR_MS = 3_600_000
 def all_are_for_logs(monkeypatch):
     """A log is opened with the last descriptor, so that it may be the one that is missing."""
     monkeypatch.setattr(shortages, "RESERVED", 0)
-
-
-@pytest.fixture
-def store(tmp_path):
-    made = LogStore(tmp_path)
-    yield made
-    made.stop(clean=False)
 
 
 def small(**changes):

@@ -11,6 +11,7 @@ from doubles.log_store import (
     batch,
     end_transaction,
     sent,
+    small,
     stored_values,
 )
 
@@ -22,18 +23,6 @@ pytestmark = pytest.mark.unit
 
 DAY_MS = 86_400_000
 HOUR_MS = 3_600_000
-
-
-@pytest.fixture
-def store(tmp_path):
-    made = LogStore(tmp_path)
-    yield made
-    made.stop(clean=False)
-
-
-def small(**changes):
-    """Every batch gets a segment of its own."""
-    return {"segment.bytes": len(batch()), **changes}
 
 
 def sweep(store, minutes=5):

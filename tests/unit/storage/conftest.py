@@ -1,0 +1,11 @@
+"""What most tests of storage begin with."""
+
+import pytest
+from doubles.log_store import LogStore
+
+
+@pytest.fixture
+def store(tmp_path):
+    made = LogStore(tmp_path)
+    yield made
+    made.stop(clean=False)
