@@ -22,6 +22,9 @@ class LogHost(Protocol):
     def on_shortage(self, error: ShortageError) -> None:
         """A file could not be opened; the request is refused, and it is to be said why."""
 
+    def on_full_disk(self, log_dir: str, text: str) -> None:
+        """An append is refused for want of room; it is to be said."""
+
     def sync_everything(self, partition_log: PartitionLog) -> bool:
         """``LogDir.sync_everything`` of the log's directory. Raises OSError."""
 

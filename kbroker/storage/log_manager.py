@@ -438,6 +438,9 @@ class LogManager:
     def on_shortage(self, error: ShortageError) -> None:
         self.shortages.report(error)
 
+    def on_full_disk(self, log_dir: str, text: str) -> None:
+        self.shortages.report_full_disk(log_dir, text)
+
     def sync_everything(self, partition_log: PartitionLog) -> bool:
         return self.dir_at(partition_log.log_dir).sync_everything()
 

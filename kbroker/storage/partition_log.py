@@ -255,8 +255,10 @@ class PartitionLog:
         self._host.on_first_unflushed(self)
 
     def full_disk_text(self) -> str:
-        """Words for a produce that found no room."""
-        return f"the disk of log directory {self.log_dir} is full ({free_space(self.log_dir)})"
+        """Words for a produce that found no room; the host is told."""
+        text = f"the disk of log directory {self.log_dir} is full ({free_space(self.log_dir)})"
+        self._host.on_full_disk(self.log_dir, text)
+        return text
 
     def _refusal_text(self, error: OSError) -> str:
         """Words for what found no room, or no descriptor."""

@@ -1,4 +1,5 @@
 """What an io worker could not open for want of descriptors, maps or memory: said, and tried again.
+What it could not write to a full disk is said here as well.
 
 Nothing is wrong with the disk then, so no log directory goes offline. What could not be opened is
 refused until there is room; an operator hears of it, now and then, with what to do.
@@ -15,6 +16,7 @@ from collections.abc import Callable
 from kbroker.errors import ShortageError
 from kbroker.logcontext import RateLimit
 from kbroker.storage.files import open_file
+from kbroker.wording import counted
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +40,12 @@ class Shortages:
         count = self._lines.due(error.errno)
         if count:
             log.error("refused, for now (%d times): %s", count, error)
+
+    def report_full_disk(self, log_dir: str, text: str) -> None:
+        """An append found no room; the producer is told, but who looks after the disk is here."""
+        count = self._lines.due(log_dir)
+        if count:
+            log.error("refused until there is room (%s): %s", counted(count, "time"), text)
 
     def ensure_room(self) -> None:
         """Raises ShortageError when another log would take what those that are open need at times.
