@@ -55,8 +55,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except TaskError as err:
         _say(f"kbroker-load: a task failed: {err}", sys.stderr)
         return EXIT_FAILED
-    except (LoadError, ClientError, SparkMissing, OSError) as err:
+    except (LoadError, ClientError, SparkMissing) as err:
         _say(f"kbroker-load: {err}", sys.stderr)
+        return EXIT_FAILED
+    except OSError as err:
+        # A full disk has no name. The place of a database may hold a password.
+        named = err.filename is not None or given.sink == "jdbc"
+        _say(f"kbroker-load: {err}" + ("" if named else f": {given.dest}"), sys.stderr)
         return EXIT_FAILED
     except KeyboardInterrupt:
         _say("kbroker-load: stopped; what is committed is complete", sys.stderr)

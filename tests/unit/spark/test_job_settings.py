@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from kbroker.spark.audit.cli import main as audit
+from kbroker.spark.load import cli as load_cli
 from kbroker.spark.load.cli import main as load
 from kbroker.spark.mirror.cli import main as mirror
 
@@ -41,3 +43,27 @@ def test_misspelt_setting_is_told_with_the_likely_one(
     assert code == 1
     assert f"no client knows the setting {MISSPELT[:-4]}; did you mean default.api.timeout" in said
     assert f"no broker could be reached within 0.3 s: {NOWHERE}" in said
+
+
+@pytest.mark.parametrize(
+    ("sink", "dest", "where"),
+    [("dir", "/data/lake", ": /data/lake"), ("jdbc", "postgresql://me:hush@db/x", "")],
+)
+def test_full_disk_is_told_with_the_folder_and_without_a_password(
+    sink: str,
+    dest: str,
+    where: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fill(given: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(load_cli, "_run", fill)
+    arguments = ["--bootstrap", NOWHERE, "--topics", "t", "--dest", dest, "--sink", sink]
+
+    code = load(["run", *arguments])
+
+    assert code == 1
+    said = f"kbroker-load: [Errno 28] No space left on device{where}\n"
+    assert capsys.readouterr().err == said
