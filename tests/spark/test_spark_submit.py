@@ -108,7 +108,10 @@ def test_load_by_spark_submit_on_two_workers_has_every_record_once(
     (script,) = env.glob("lib/python*/site-packages/kbroker/spark/load/cli.py")
     lake = tmp_path / "lake"
     base = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    base.pop("PYSPARK_DRIVER_PYTHON", None)
+    for name in ("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON", "SPARK_HOME"):
+        base.pop(name, None)
+    # The executors find ./env, which is nowhere where the command is typed.
+    (tmp_path / "elsewhere").mkdir()
 
     with cluster(tmp_path, 2) as master:
         done = subprocess.run(
@@ -116,6 +119,7 @@ def test_load_by_spark_submit_on_two_workers_has_every_record_once(
                 str(spark_home() / "bin/spark-submit"),
                 *("--master", master),
                 *("--archives", f"{archive}#env"),
+                *("--conf", "spark.pyspark.python=./env/bin/python"),
                 *("--conf", f"spark.pyspark.driver.python={env}/bin/python"),
                 *("--conf", "spark.executor.memory=512m"),
                 *("--conf", "spark.driver.host=127.0.0.1"),
@@ -123,8 +127,8 @@ def test_load_by_spark_submit_on_two_workers_has_every_record_once(
                 *("--bootstrap", kbroker_broker.bootstrap),
                 *("--topics", topic, "--dest", str(lake), "--split", "partition"),
             ],
-            env=base | {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": "./env/bin/python"},
-            cwd=tmp_path,
+            env=base | {"SPARK_LOCAL_IP": "127.0.0.1"},
+            cwd=tmp_path / "elsewhere",
             capture_output=True,
             text=True,
             timeout=400,
