@@ -291,8 +291,10 @@ class PartitionLog:
             log_lookup.walk_end(self, RECALLED_BYTES, walked)
         except ShortageError as error:
             return self._refusal_text(error)
-        except (OSError, ValueError) as error:
+        except OSError as error:
             raise self.fail(error) from error
+        except ValueError as error:
+            log.error("%s: batches of before the start are not known: %s", self.name, error)
         self.appender.producers.complete(walked)
         return None
 

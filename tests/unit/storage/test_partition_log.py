@@ -229,6 +229,22 @@ def test_idempotent_duplicates_of_a_former_run_are_looked_for_once_in_the_end_of
     assert len(walks) == 1
 
 
+def test_damage_among_batches_of_a_former_run_takes_nothing_offline(store, monkeypatch):
+    log = store.open()
+    for sequence in range(3):
+        produce(log, sequence)
+    log = store.restart(clean=True)
+
+    def walk_end(*_args):
+        raise ValueError("no batch begins there")
+
+    monkeypatch.setattr(log_lookup, "walk_end", walk_end)
+
+    assert produce(log, 0)[0] == OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert produce(log, 3) == (0, 3)
+    assert store.slot()["state"] == ONLINE
+
+
 def test_idempotent_gap_is_out_of_order(store):
     log = store.open()
     assert produce(log, 0, records=3) == (0, 0)
