@@ -10,7 +10,7 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 
 from kbroker.storage.checkpoint import CorruptCheckpointError, OffsetCheckpoint, TopicPartition
-from kbroker.storage.files import is_full_disk
+from kbroker.storage.files import may_do_without
 from kbroker.storage.formats import CLEANER_CHECKPOINT
 
 log = logging.getLogger(__name__)
@@ -74,7 +74,7 @@ class CleanerCheckpoints:
             try:
                 self._files[log_dir].merge({key: known[key] for key in unwritten})
             except OSError as error:
-                if is_full_disk(error):
+                if may_do_without(error):
                     continue  # it has time
                 log.error("%s not written: %s", self._files[log_dir].path, error)
             unwritten.clear()

@@ -104,7 +104,7 @@ class LogDir:
     __slots__ = (
         "_dead",
         "_gaps_known",
-        "_moved_away",
+        "_lines_left",
         "_recovery_points",
         "_start_offsets",
         "_sync_fd",
@@ -132,7 +132,7 @@ class LogDir:
         # their lines back. They may be here again, as another worker's.
         self._dead: set[TopicPartition] = set()
         # Those of them whose lines may still be there.
-        self._moved_away: set[TopicPartition] = set()
+        self._lines_left: set[TopicPartition] = set()
         # Open for as long as the directory is in use: syncfs tells of what has failed since.
         self._sync_fd = -1
         try:
@@ -251,7 +251,8 @@ class LogDir:
             sync_directory(self.path)
             self._drop_lines(keys)
         except ShortageError as error:
-            # Before a partition of that name is made again, its lines are dropped anyway.
+            # Before a partition of that name is made again, its lines are dropped.
+            self._lines_left.update(keys)
             log.error("%s: deleted partitions may be back after a power cut: %s", self.path, error)
         return doomed
 
@@ -279,12 +280,12 @@ class LogDir:
     def arrived(self, key: TopicPartition) -> None:
         """The partition is in this directory, or on its way: its lines in checkpoints count."""
         self._dead.discard(key)
-        self._moved_away.discard(key)
+        self._lines_left.discard(key)
 
     def given_up(self, key: TopicPartition) -> None:
         """The partition does not come. ``forget`` is due once its files are gone."""
         self._dead.add(key)
-        self._moved_away.add(key)
+        self._lines_left.add(key)
 
     def leave(self, key: TopicPartition) -> str:
         """The partition is in another directory from now on: set this one's aside; its new path.
@@ -351,4 +352,4 @@ class LogDir:
 
     def no_checkpoint_is_under_way(self) -> None:
         """What was deleted until now is in no lines that are still to be written."""
-        self._dead &= self._moved_away
+        self._dead &= self._lines_left

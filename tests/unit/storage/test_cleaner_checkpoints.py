@@ -7,6 +7,7 @@ from errno import EIO, ENOSPC
 from pathlib import Path
 
 import pytest
+from doubles.descriptors import no_descriptors
 
 from kbroker.storage.checkpoint import OffsetCheckpoint, TopicPartition
 from kbroker.storage.cleaner_checkpoints import CleanerCheckpoints
@@ -61,6 +62,18 @@ def test_removed_line_is_not_written_later(tmp_path):
     checkpoints.write()
 
     assert stored(tmp_path) == {B: 7}
+
+
+def test_write_that_found_no_descriptor_is_repeated(tmp_path):
+    checkpoints = CleanerCheckpoints([str(tmp_path)])
+    checkpoints.put(str(tmp_path), A, 3)
+    checkpoints.put_later(str(tmp_path), A, 5)
+
+    with no_descriptors():
+        checkpoints.write()
+    checkpoints.write()
+
+    assert stored(tmp_path) == {A: 5}
 
 
 @pytest.mark.parametrize(("error", "written"), [(ENOSPC, {A: 5}), (EIO, {A: 3})])

@@ -21,6 +21,7 @@ import kbroker.storage.unsynced
 from kbroker._ext.partition_table import OFFLINE, ONLINE
 from kbroker.errors import ErrorCode, ShortageError
 from kbroker.storage import files, shortages
+from kbroker.storage.checkpoint import OffsetCheckpoint
 from kbroker.storage.shortages import RETRY_MS
 
 pytestmark = pytest.mark.unit
@@ -324,6 +325,23 @@ def test_deletion_of_partitions_without_descriptors_goes_on(store):
     assert store.manager.failed_dirs() == {}
     assert not store.path().exists()
     assert store.open(topic_id=bytes(16)).log_end_offset == 0
+
+
+def test_lines_that_a_shortage_left_behind_are_dropped_before_the_partition_is_made_again(store):
+    """Also when checkpoints were written since: a new log must not begin with a former one's."""
+    append(store.open(), batch(5))
+    store.manager.checkpoint()
+    store.open("other", 0, slot=1)
+    with no_descriptors():
+        store.manager.remove_partitions([0])
+    store.manager.checkpoint()
+    store.manager.tick()
+    left = OffsetCheckpoint(store.dirs[0], "replication-offset-checkpoint")
+    assert ("t", 0) in left.read()
+
+    store.open(topic_id=bytes(16))
+
+    assert ("t", 0) not in left.read()
 
 
 def test_stop_without_descriptors_is_clean_or_says_that_it_is_not(store):
