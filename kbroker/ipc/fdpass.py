@@ -15,10 +15,10 @@ from __future__ import annotations
 import array
 import errno
 import logging
-import resource
 import socket
 import struct
 
+from kbroker.descriptors import first_kept
 from kbroker.errors import SHORTAGES
 from kbroker.logcontext import RateLimit
 
@@ -73,8 +73,7 @@ def receive_connections(sock: socket.socket, reserved: int = 0) -> list[tuple[in
     did not fit this process's table is closed by the kernel, and reported as closed.
     """
     found: list[tuple[int, int, str]] = []
-    fd_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    fd_limit -= min(reserved, fd_limit // 4)
+    kept = first_kept(reserved)
     for _ in range(_RECEIVE_MAX):
         try:
             body, ancillary, _, _ = sock.recvmsg(
@@ -86,8 +85,7 @@ def receive_connections(sock: socket.socket, reserved: int = 0) -> list[tuple[in
             break
         fd = _descriptor_of(ancillary)
         peer_host = body[_HEADER.size :].decode(errors="replace")
-        # The system gives out the lowest that is free: those below are all in use.
-        if fd is not None and fd >= fd_limit:
+        if fd is not None and fd >= kept:
             socket.close(fd)
             fd = None
         if fd is None:

@@ -43,12 +43,8 @@ def opening(path: str) -> Iterator[None]:
 
 def open_file(path: str, flags: int = os.O_RDONLY, mode: int = 0o644) -> int:
     """A descriptor, which the caller closes. Raises ShortageError, OSError."""
-    try:
+    with opening(path):
         return os.open(path, flags | os.O_CLOEXEC, mode)
-    except OSError as error:
-        if error.errno in SHORTAGES:
-            raise ShortageError(error.errno, path) from error
-        raise
 
 
 def open_directory(path: str) -> int:

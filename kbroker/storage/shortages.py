@@ -10,9 +10,9 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import resource
 from collections.abc import Callable
 
+from kbroker.descriptors import first_kept
 from kbroker.errors import ShortageError
 from kbroker.logcontext import RateLimit
 from kbroker.storage.files import open_file
@@ -54,9 +54,7 @@ class Shortages:
         """
         fd = open_file(os.devnull)
         os.close(fd)
-        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        # The system gives out the lowest that is free: those below are all in use.
-        if fd >= limit - min(RESERVED, limit // 4):
+        if fd >= first_kept(RESERVED):
             raise ShortageError(errno.EMFILE)
 
     def wait(self, slot: int) -> None:

@@ -70,7 +70,8 @@ def check_indexes(directory: str, segments: Sequence[Segment]) -> bool:
         if found is not None:
             sums[segment.base_offset] = found
     if sums != known:
-        _save_sums(directory, sums)
+        with _checksums_may_wait(os.path.join(directory, TXN_INDEX_CHECKPOINT)):
+            _save_sums(directory, sums)
     return bool(sums)
 
 
@@ -213,5 +214,4 @@ def _save_sums(directory: str, sums: Sums) -> None:
         return
     lines = [f"{base} {size} {checksum}" for base, (size, checksum) in sums.items()]
     text = "\n".join([str(VERSION), str(len(lines)), *lines, ""])
-    with _checksums_may_wait(path):
-        replace_file(path, text.encode(), sync=False)
+    replace_file(path, text.encode(), sync=False)

@@ -11,10 +11,10 @@ import logging
 from errno import ENOENT
 from typing import TYPE_CHECKING, Any
 
-from kbroker.errors import ErrorCode, ShortageError, StorageError, WireError
+from kbroker.errors import ErrorCode, StorageError, WireError
 from kbroker.ipc.process_table import Address
 from kbroker.ipc.rpc import Pending
-from kbroker.storage.files import is_full_disk
+from kbroker.storage.files import may_do_without
 from kbroker.storage.partition_log import PartitionLog
 from kbroker.storage.segment_swap import SegmentSwap, SwapRefused
 from kbroker.workers.base import now_ms
@@ -80,12 +80,9 @@ class LogCleaningService:
         except SwapRefused as refused:
             self._abandon(entry, request)
             return {"refused": str(refused)}
-        except ShortageError as error:
-            self._abandon(entry, request)
-            return {"refused": str(error)}
         except OSError as error:
             self._abandon(entry, request)
-            if error.errno == ENOENT or is_full_disk(error):
+            if error.errno == ENOENT or may_do_without(error):
                 return {"refused": str(error)}
             # A sync has failed: what was written since may be lost.
             entry.fail(error)

@@ -143,14 +143,19 @@ def test_late_records_wait_for_their_deadline(
     assert [one["state"] for one in lines(capsys) if one["state"] != "complete"] == ["waiting"]
 
 
-def test_records_that_came_twice_are_a_surplus(
-    audited: tuple[Broker, str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    broker, topic = audited
+def write_one_more(broker: Broker, topic: str) -> None:
+    """A record that the producers' counts do not have."""
     tell(broker, f"{topic}-audit", counted(topic, {}))
     again = Producer({"bootstrap.servers": broker.bootstrap})
     again.produce(topic, value=b"x", timestamp=FIRST_MS)
     again.flush(30)
+
+
+def test_records_that_came_twice_are_a_surplus(
+    audited: tuple[Broker, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    broker, topic = audited
+    write_one_more(broker, topic)
 
     code = audit(broker, topic, "--recount")
 
@@ -166,10 +171,7 @@ def test_summary_calls_a_surplus_by_its_name(
 ) -> None:
     """It was counted among what is not complete."""
     broker, topic = audited
-    tell(broker, f"{topic}-audit", counted(topic, {}))
-    again = Producer({"bootstrap.servers": broker.bootstrap})
-    again.produce(topic, value=b"x", timestamp=FIRST_MS)
-    again.flush(30)
+    write_one_more(broker, topic)
     where = ["--bootstrap", broker.bootstrap, "--topics", topic, "--master", "none"]
 
     main([*where, "--audit-topic", f"{topic}-audit", "--recount"])

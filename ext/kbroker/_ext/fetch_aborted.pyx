@@ -13,7 +13,6 @@ import os
 from libc.errno cimport EINTR, EMFILE, ENFILE, ENOENT, ENOTDIR, errno
 from libc.stdint cimport uint8_t
 from libc.stdlib cimport free, malloc, realloc
-from posix.fcntl cimport O_CLOEXEC, O_RDONLY, open as open_file
 from posix.stat cimport fstat, struct_stat
 from posix.unistd cimport close as close_file, pread
 
@@ -73,16 +72,14 @@ cdef class AbortedIndex:
 
     cdef FindStatus read(self, str directory, int64_t base_offset, FileCache cache) except *:
         cdef bytes path = os.fsencode(f"{directory}/{base_offset:020d}.txnindex")
-        cdef int fd = open_file(path, O_RDONLY | O_CLOEXEC)
-        while fd < 0 and cache.make_room(errno):
-            fd = open_file(path, O_RDONLY | O_CLOEXEC)
+        cdef int fd = cache.open_path(path)
         if fd < 0:
-            if errno == ENOENT and self.count == 0:
+            if fd == -ENOENT and self.count == 0:
                 return FIND_OK  # nothing was aborted in this segment, unless the segment is gone
-            if errno == EMFILE or errno == ENFILE:
-                report_shortage(errno)
+            if fd == -EMFILE or fd == -ENFILE:
+                report_shortage(-fd)
                 return FIND_NO_PLACE
-            return FIND_MISSING if errno == ENOENT or errno == ENOTDIR else FIND_IO_ERROR
+            return FIND_MISSING if fd == -ENOENT or fd == -ENOTDIR else FIND_IO_ERROR
         try:
             return self.parse(fd, path, base_offset)
         finally:

@@ -33,6 +33,8 @@ cdef class FileCache:
     # Whether a descriptor is free now that none was: the file used least recently, and not in flight, is closed for it.
     cdef bint make_room(self, int code) noexcept
     cdef bint close_oldest(self) noexcept
+    # A descriptor to read the file with, which the caller closes; -errno on failure. Makes room for it.
+    cdef int open_path(self, const char* path) noexcept
     # Index of the open file, -errno on failure (-ENFILE when every place is in flight). Raises nothing.
     cdef int32_t open(self, const char* path, FileHandle* handle) noexcept
     cdef int32_t find(self, FileHandle handle) noexcept

@@ -52,11 +52,9 @@ cdef class FileCache:
         if self.free_head == NO_PLACE and not self.close_oldest():
             self.denied_total += 1
             return -ENFILE
-        fd = posix_open(path, O_RDONLY | O_CLOEXEC)
-        while fd < 0 and self.make_room(errno):
-            fd = posix_open(path, O_RDONLY | O_CLOEXEC)
+        fd = self.open_path(path)
         if fd < 0:
-            return -errno
+            return fd
         if fstat(fd, &status) < 0:
             close(fd)
             return -errno
@@ -75,6 +73,12 @@ cdef class FileCache:
         handle.index = index
         handle.generation = file.generation
         return index
+
+    cdef int open_path(self, const char* path) noexcept:
+        cdef int fd = posix_open(path, O_RDONLY | O_CLOEXEC)
+        while fd < 0 and self.make_room(errno):
+            fd = posix_open(path, O_RDONLY | O_CLOEXEC)
+        return fd if fd >= 0 else -errno
 
     cdef bint make_room(self, int code) noexcept:
         return (code == EMFILE or code == ENFILE) and self.close_oldest()

@@ -20,10 +20,9 @@ from kbroker.spark.audit.counts import Misfit, Told
 from kbroker.spark.audit.report import COMPLETE, SURPLUS, Count, Line, compared
 from kbroker.spark.direct import Runner, SparkMissing, TaskError, runner_of
 from kbroker.spark.load.arguments import (
+    add_topics,
     master_of,
     minutes_of,
-    names_of,
-    pattern_of,
     place_of,
     refuse_uncommitted,
     setting_of,
@@ -82,13 +81,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"kbroker {__version__}")
     parser.add_argument("--bootstrap", required=True, metavar="HOST:PORT", help="brokers to ask")
-    topics = parser.add_mutually_exclusive_group(required=True)
-    topics.add_argument(
-        "--topics", type=names_of, default=[], metavar="A,B", help="names of topics"
-    )
-    topics.add_argument(
-        "--pattern", type=pattern_of, metavar="REGEX", help="all topics whose whole name matches"
-    )
+    add_topics(parser)
     parser.add_argument(
         "--client-setting",
         action="append",

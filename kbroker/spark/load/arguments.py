@@ -252,16 +252,21 @@ def build_parser(version: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _add_source(run: argparse.ArgumentParser) -> None:
-    group = run.add_argument_group("what to load")
-    group.add_argument("--bootstrap", required=True, metavar="HOST:PORT", help="brokers to ask")
-    topics = group.add_mutually_exclusive_group(required=True)
+def add_topics(arguments: argparse._ActionsContainer) -> None:
+    """Which topics the command is about: ``topics`` or ``pattern``."""
+    topics = arguments.add_mutually_exclusive_group(required=True)
     topics.add_argument(
         "--topics", type=names_of, default=[], metavar="A,B", help="names of topics"
     )
     topics.add_argument(
         "--pattern", type=pattern_of, metavar="REGEX", help="all topics whose whole name matches"
     )
+
+
+def _add_source(run: argparse.ArgumentParser) -> None:
+    group = run.add_argument_group("what to load")
+    group.add_argument("--bootstrap", required=True, metavar="HOST:PORT", help="brokers to ask")
+    add_topics(group)
     group.add_argument(
         "--client-setting",
         action="append",

@@ -12,11 +12,10 @@ from kbroker import __version__
 from kbroker.client.errors import ClientError
 from kbroker.spark.direct import Runner, SparkMissing, TaskError, runner_of
 from kbroker.spark.load.arguments import (
+    add_topics,
     master_of,
     minutes_of,
     name_of,
-    names_of,
-    pattern_of,
     refuse_uncommitted,
     setting_of,
     tell_doubts,
@@ -65,13 +64,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--to", dest="target", required=True, metavar="HOST:PORT", help="brokers of the target"
     )
-    topics = parser.add_mutually_exclusive_group(required=True)
-    topics.add_argument(
-        "--topics", type=names_of, default=[], metavar="A,B", help="names of topics"
-    )
-    topics.add_argument(
-        "--pattern", type=pattern_of, metavar="REGEX", help="all topics whose whole name matches"
-    )
+    add_topics(parser)
     parser.add_argument(
         "--name",
         type=name_of,
