@@ -8,6 +8,7 @@ it has the image and every io worker has answered its hello (docs/architecture.m
 from __future__ import annotations
 
 import logging
+import re
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -28,6 +29,7 @@ from kbroker.ipc.fdpass import host_of, receive_connections, send_closed, send_m
 from kbroker.ipc.process_table import CONNECTIONS, CONTROLLER, Address, ProcessKind
 from kbroker.ipc.regions import small_part_bytes
 from kbroker.ipc.rpc import Pending, run
+from kbroker.logcontext import RateLimit
 from kbroker.metrics.catalog import (
     ARENA_FULL,
     ARENA_USED,
@@ -54,6 +56,7 @@ SWEEP_MS = 1000
 DRAIN_SHARE = 3
 # Kept for log files while connections have taken all others: the clients that are connected go on.
 RESERVED_DESCRIPTORS = 64
+_NUMBERS = re.compile(r"\d+")
 
 
 class NetworkWorker(Worker):
@@ -111,6 +114,7 @@ class NetworkWorker(Worker):
         self.totals = Totals(self.counters, self.metric_rows())
         self.handoff = self.context.handoffs[self.address.index][1]
         self.closed_peers: list[str] = []
+        self.closing_lines = RateLimit()
         self.next_sweep_ms = 0
         self.dispatcher = Dispatcher(self)
         self.rpc.serve("image", self.on_image)
@@ -217,14 +221,19 @@ class NetworkWorker(Worker):
 
     def on_close(self, connection: Connection, reason: str | None) -> None:
         """A connection is closed; a reason means that we refused to go on."""
-        if reason is not None:
+        host, port = connection.peer_host, connection.peer_port
+        times = 0 if reason is None else self.closing_lines.due((host, kind_of(reason)))
+        if times > 1:
             log.warning(
-                "closed the connection of %s:%d: %s",
-                connection.peer_host,
-                connection.peer_port,
+                "closed the connection of %s:%d: %s (%d times from there)",
+                host,
+                port,
                 reason,
+                times,
             )
-        self.closed_peers.append(connection.peer_host)
+        elif times:
+            log.warning("closed the connection of %s:%d: %s", host, port, reason)
+        self.closed_peers.append(host)
 
     def publish_count(self) -> None:
         self.processes.set(self.address, CONNECTIONS, self.loop.connection_count)
@@ -303,3 +312,10 @@ class NetworkWorker(Worker):
         while self.loop.produces_in_flight() and now_ms() < give_up_at:
             self.wait(10)
         self.loop.close_all()
+
+
+def kind_of(reason: str) -> str:
+    """What reasons for closing have in common that a client could otherwise vary without end: its
+    numbers, and what follows a colon, are left out.
+    """
+    return _NUMBERS.sub("", reason.partition(":")[0])

@@ -35,9 +35,13 @@ class WireClient:
     """Requests on one connection. Any trouble with it is an OSError, TimeoutError among them."""
 
     def __init__(
-        self, address: tuple[str, int], timeout: float = TIMEOUT_S, client_id: str = "fault"
+        self,
+        address: tuple[str, int],
+        timeout: float = TIMEOUT_S,
+        client_id: str = "fault",
+        from_host: str = "",
     ) -> None:
-        self.socket = socket.create_connection(address, timeout=timeout)
+        self.socket = socket.create_connection(address, timeout, (from_host, 0))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.client_id = client_id
         self.timeout = timeout

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import TracebackType
@@ -24,6 +25,14 @@ def memory_bytes(broker: Broker) -> int:
         with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as file:
             total += next(int(line.split()[1]) for line in file if line.startswith("Pss:"))
     return total * 1024
+
+
+def refused_count(broker: Broker) -> int:
+    """Connections that were closed for what came on them, or did not."""
+    with urllib.request.urlopen(f"{broker.metrics_url}/metrics", timeout=30) as answer:
+        lines = answer.read().decode().splitlines()
+    name = "kbroker_invalid_requests_total"
+    return sum(int(line.split()[-1]) for line in lines if line.startswith(name))
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from contextlib import ExitStack, suppress
 import pytest
 from doubles.pace import hold
 from fault.wire_client import WireClient, batch_of, produce_request, request_frame
-from hostile_harness import MIB, GoodClient, nothing_dies
+from hostile_harness import MIB, GoodClient, nothing_dies, refused_count
 
 from kbroker.protocol.messages.api_versions import ApiVersionsRequest
 from kbroker.protocol.messages.fetch import FetchRequest
@@ -20,13 +20,18 @@ from kbroker.testing import Broker, wait_until
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
 CONNECTIONS = 200
+NETWORK_PROCESSES = 2
 ANNOUNCED = 100 * MIB
 TOPIC = "good"
 
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
-    settings = {"connection.first.request.timeout.ms": 3000}
+    settings = {
+        "connection.first.request.timeout.ms": 3000,
+        "num.network.threads": NETWORK_PROCESSES,
+        "auto.create.topics.enable": "false",
+    }
     with Broker(settings) as started:
         with WireClient((started.host, started.port)) as client:
             client.create_topic(TOPIC)
@@ -89,6 +94,7 @@ def flood(sockets: list[socket.socket], data: bytes, seconds: float) -> None:
 
 def test_slow_first_request_is_closed_in_time(broker: Broker) -> None:
     request = request_frame(ApiVersionsRequest(), 0, 1, None)
+    refused = refused_count(broker)
     began = time.monotonic()
     with nothing_dies(broker), GoodClient(broker, TOPIC), ExitStack() as stack:
         sockets = connect_many(stack, broker, CONNECTIONS)
@@ -103,10 +109,28 @@ def test_slow_first_request_is_closed_in_time(broker: Broker) -> None:
                 assert sock.recv(1) == b""
     assert 2.5 < time.monotonic() - began < 20, "without the setting it is 30 s"
     wait_until(
-        lambda: broker.log_text.count("no request within 3000 ms") >= CONNECTIONS,
-        30,
-        "a reason for each",
+        lambda: refused_count(broker) - refused >= CONNECTIONS, 30, "each was closed for a reason"
     )
+    assert "no request within 3000 ms" in broker.log_text
+
+
+def test_repeated_offence_is_a_line_in_the_log_not_one_each(broker: Broker) -> None:
+    """A client that repeats a failing produce without acks, whose only answer is a closed
+    connection, fills no disk with lines.
+    """
+    reason = "a produce without acks failed"
+    request = produce_request("absent", {0: batch_of([b"x"])}, acks=0)
+    refused = refused_count(broker)
+    began = time.monotonic()
+    with nothing_dies(broker):
+        for _ in range(CONNECTIONS):
+            with WireClient((broker.host, broker.port)) as client:
+                client.send(request, 8)
+                assert client.is_closed(30)
+
+    wait_until(lambda: refused_count(broker) - refused >= CONNECTIONS, 30, "all are counted")
+    lines_max = NETWORK_PROCESSES * (2 + (time.monotonic() - began) / 10)
+    assert 1 <= broker.log_text.count(reason) <= lines_max
 
 
 def test_clients_that_never_read_delay_nobody(broker: Broker) -> None:
