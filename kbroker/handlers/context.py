@@ -9,7 +9,7 @@ from kbroker._ext.partition_table import OFFLINE, ONLINE
 from kbroker.cluster.image import NO_SLOT, BrokerImage, ClusterImage, Endpoint, PartitionImage
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.process_table import CONTROLLER, Address
-from kbroker.ipc.rpc import DEFAULT_TIMEOUT_MS, Pending
+from kbroker.ipc.rpc import Pending
 from kbroker.protocol.header import RequestHeader
 
 if TYPE_CHECKING:
@@ -98,14 +98,6 @@ class RequestContext:
         """Have the controller create topics with its defaults; one result for each."""
         topics = [{"name": name} for name in names]
         return self.change("create_topics", CREATION_TIMEOUT_MS, topics=topics, auto=True)
-
-    def worker(
-        self, slot: int, operation: str, timeout_ms: int = DEFAULT_TIMEOUT_MS, **args: Any
-    ) -> Pending:
-        """Call the io worker that owns the slot."""
-        io_workers = self.process.io_workers
-        to = io_workers[slot % len(io_workers)]
-        return self.process.rpc.call(to, operation, timeout_ms, slot=slot, **args)
 
     def io_worker(self, to: Address, operation: str, **args: Any) -> Pending:
         """Call one io worker, whatever it owns."""

@@ -6,6 +6,7 @@ from typing import Any
 
 from kbroker.errors import WireError
 from kbroker.handlers.context import RequestContext, partition_error
+from kbroker.handlers.owner_calls import OwnerCalls
 from kbroker.handlers.registry import api
 from kbroker.ipc.rpc import Pending
 from kbroker.protocol.api import ApiKey
@@ -13,6 +14,9 @@ from kbroker.protocol.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
 )
+
+# BOUND: partitions of one call: each may answer with thousands of producers, a microsecond each.
+CALL_PARTITIONS_MAX = 10
 
 
 def fail(ctx: RequestContext, request: DescribeProducersRequest, error: WireError) -> Any:
@@ -34,10 +38,12 @@ async def handle_describe_producers(
     ctx: RequestContext, request: DescribeProducersRequest
 ) -> DescribeProducersResponse:
     """Ask every partition's owner; the calls run side by side."""
+    owners = OwnerCalls(ctx, "describe_producers", call_partitions_max=CALL_PARTITIONS_MAX)
     started = [
-        (topic.name, [(n, ask(ctx, topic.name, n)) for n in topic.partition_indexes])
+        (topic.name, [(n, ask(ctx, topic.name, n, owners)) for n in topic.partition_indexes])
         for topic in request.topics
     ]
+    owners.send()
     response = DescribeProducersResponse()
     entry = DescribeProducersResponse.TopicResponse
     for name, partitions in started:
@@ -46,13 +52,13 @@ async def handle_describe_producers(
     return response
 
 
-def ask(ctx: RequestContext, topic: str, number: int) -> Pending | WireError:
+def ask(ctx: RequestContext, topic: str, number: int, owners: OwnerCalls) -> Pending | WireError:
     """Start with one partition."""
     try:
         image, _ = ctx.led_partition(topic, number)
     except WireError as error:
         return error
-    return ctx.worker(image.slot, "describe_producers")
+    return owners.ask(image.slot)
 
 
 async def answer(number: int, asked: Pending | WireError) -> Any:
@@ -65,7 +71,7 @@ async def answer(number: int, asked: Pending | WireError) -> Any:
         return failed(number, error)
     producer = DescribeProducersResponse.ProducerState
     return DescribeProducersResponse.PartitionResponse(
-        partition_index=number, active_producers=[producer(**each) for each in found]
+        partition_index=number, active_producers=[producer(**each) for each in found["producers"]]
     )
 
 

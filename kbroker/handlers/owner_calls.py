@@ -20,6 +20,7 @@ class OwnerCalls:
     """Collects what one request asks with one operation; nothing is sent before ``send``.
 
     The other end is ``workers/partition_calls``. common: what is the same for all partitions.
+    call_partitions_max: less than usual where one answer may be long.
     """
 
     def __init__(
@@ -27,11 +28,13 @@ class OwnerCalls:
         ctx: RequestContext,
         operation: str,
         timeout_ms: int = DEFAULT_TIMEOUT_MS,
+        call_partitions_max: int = CALL_PARTITIONS_MAX,
         **common: Any,
     ) -> None:
         self._ctx = ctx
         self._operation = operation
         self._timeout_ms = timeout_ms
+        self._call_partitions_max = call_partitions_max
         self._common = common
         self._asked: dict[Address, list[tuple[tuple[Any, ...], Pending]]] = {}
 
@@ -46,8 +49,8 @@ class OwnerCalls:
     def send(self) -> None:
         """Ask; the owners work side by side."""
         for owner, asked in self._asked.items():
-            for first in range(0, len(asked), CALL_PARTITIONS_MAX):
-                self._call(owner, asked[first : first + CALL_PARTITIONS_MAX])
+            for first in range(0, len(asked), self._call_partitions_max):
+                self._call(owner, asked[first : first + self._call_partitions_max])
         self._asked = {}
 
     def _call(self, owner: Address, asked: list[tuple[tuple[Any, ...], Pending]]) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from kbroker._ext.producer_state import ProducerEntry
 from kbroker.errors import ErrorCode, StorageError, WireError
 from kbroker.ipc.process_table import Address
 from kbroker.protocol.messages.list_offsets import READ_COMMITTED
@@ -34,6 +35,7 @@ class PartitionCalls:
         self.serve("offsets_before", self.offsets_before)
         self.serve("offset_for_leader_epoch", self.offset_for_leader_epoch)
         self.serve("delete_records", self.delete_records)
+        self.serve("describe_producers", self.describe_producers)
 
     def serve(self, operation: str, function: Callable[..., Answer]) -> None:
         """Answer calls of ``operation`` with ``function(slot, ...)`` for each partition."""
@@ -87,3 +89,19 @@ class PartitionCalls:
             raise WireError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         self._worker.engine.wake(slot)
         return {"low_watermark": low_watermark}
+
+    def describe_producers(self, slot: int) -> Answer:
+        """Every producer the log remembers, as DescribeProducers has them."""
+        return {"producers": list(map(describe, self._worker.log_of(slot).producers()))}
+
+
+def describe(entry: ProducerEntry) -> dict[str, int]:
+    """The fields of a DescribeProducers answer."""
+    return {
+        "producer_id": entry.producer_id,
+        "producer_epoch": entry.producer_epoch,
+        "last_sequence": entry.last_sequence_number,
+        "last_timestamp": entry.last_timestamp,
+        "coordinator_epoch": entry.coordinator_epoch,
+        "current_txn_start_offset": entry.current_txn_first_offset,
+    }

@@ -1,4 +1,4 @@
-"""The log side of transactions in an io worker: markers, and what a log remembers of producers.
+"""The log side of transactions in an io worker: markers, and transactions that nobody ends.
 
 Coordinators of any io worker have their markers appended here, by the owner of the partition. The
 answer is given after the slot is published: when a coordinator calls a transaction complete,
@@ -11,7 +11,6 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kbroker._ext.producer_state import ProducerEntry
 from kbroker.errors import ErrorCode, StorageError
 from kbroker.ipc.process_table import Address
 from kbroker.ipc.rpc import Pending
@@ -60,7 +59,6 @@ class TransactionLog:
         self._late: set[tuple[int, int, int, int]] = set()
         self._late_check_ms = 0
         worker.rpc.serve("write_markers", self.serve_write_markers)
-        worker.rpc.serve("describe_producers", self.serve_describe_producers)
 
     async def serve_write_markers(self, sender: Address, markers: Iterable[Marker]) -> list[int]:
         """Append the markers; an error code for each, in order."""
@@ -148,19 +146,3 @@ class TransactionLog:
         if late != self._late:
             self._worker.counters.add(TRANSACTIONS_HANGING, len(late) - len(self._late))
             self._late = late
-
-    def serve_describe_producers(self, sender: Address, slot: int) -> list[dict[str, int]]:
-        """Every producer the log remembers, as DescribeProducers has them."""
-        return [describe(entry) for entry in self._worker.log_of(slot).producers()]
-
-
-def describe(entry: ProducerEntry) -> dict[str, int]:
-    """The fields of a DescribeProducers answer."""
-    return {
-        "producer_id": entry.producer_id,
-        "producer_epoch": entry.producer_epoch,
-        "last_sequence": entry.last_sequence_number,
-        "last_timestamp": entry.last_timestamp,
-        "coordinator_epoch": entry.coordinator_epoch,
-        "current_txn_start_offset": entry.current_txn_first_offset,
-    }

@@ -98,7 +98,7 @@ def busy_process(random: Random) -> NetworkProcess:
     process.answers("commit_stored_offsets", lambda to, **args: None)
     process.answers("fetch_stored_offsets", lambda to, group, partitions: [None] * len(partitions))
     process.answers("write_markers", lambda to, markers: [0] * len(markers))
-    process.answers("describe_producers", lambda to, slot: [])
+    process.answers_each("describe_producers", lambda to, slot: {"producers": []})
     process.answers("commit_stored_offsets", lambda to, **args: None)
     process.answers("fetch_stored_offsets", lambda to, group, partitions: [None] * len(partitions))
     process.answers("write_markers", lambda to, markers: [0] * len(markers))

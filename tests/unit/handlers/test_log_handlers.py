@@ -240,7 +240,7 @@ class TestDescribeProducers:
         self, process: NetworkProcess
     ) -> None:
         answers = {2: [self.PRODUCER], 3: []}
-        process.answers("describe_producers", lambda to, slot: answers[slot])
+        process.answers_each("describe_producers", lambda to, slot: {"producers": answers[slot]})
 
         first, second = self.ask(process, "t", 0, 1)
 
@@ -253,7 +253,7 @@ class TestDescribeProducers:
         self, process: NetworkProcess
     ) -> None:
         process.put_log(2, 0, 0, state=OFFLINE)
-        process.answers("describe_producers", lambda to, slot: [])
+        process.answers_each("describe_producers", lambda to, slot: {"producers": []})
 
         offline, known, unknown = self.ask(process, "t", 0, 1, 9)
 
@@ -261,3 +261,15 @@ class TestDescribeProducers:
         assert known.error_code == 0
         assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert unknown.error_message
+
+    def test_describe_producers_of_many_partitions_takes_few_calls(
+        self, process: NetworkProcess
+    ) -> None:
+        """A call for each would fill the owners' queues, one for all give a very long answer."""
+        process.answers_each("describe_producers", lambda to, slot: {"producers": []})
+
+        answered = self.ask(process, "t", *[0, 1] * 25)
+
+        assert all(partition.error_code == 0 for partition in answered)
+        sizes = [len(call["asked"]) for call in process.calls("describe_producers")]
+        assert sizes == [10, 10, 5, 10, 10, 5]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from doubles.descriptors import no_descriptors
-from doubles.log_store import NOW_MS, LogStore, append, batch
+from doubles.log_store import NOW_MS, LogStore, append, batch, sent
 
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.process_table import Address, ProcessKind
@@ -55,8 +55,9 @@ class Worker:
 
 
 @pytest.fixture
-def worker(tmp_path: Path) -> Iterator[Worker]:
+def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
     made = Worker(tmp_path)
+    monkeypatch.setattr(partition_calls, "now_ms", made.clock.monotonic_ms)
     yield made
     made.store.stop(clean=False)
 
@@ -148,3 +149,16 @@ def test_lookup_without_descriptors_is_refused_and_the_directory_stays_online(
     assert "raise the limit of open files" in outcome.value[0]["message"]
     assert caplog.text.count("raise the limit of open files") == 1
     assert worker.logs.failed_dirs() == {}
+
+
+def test_producers_of_logs_are_described_in_one_call(worker: Worker) -> None:
+    append(worker.log_of(0), sent(7, 0, 2, epoch=1))
+    append(worker.log_of(0), batch(producer_id=8, producer_epoch=0, base_sequence=4))
+    worker.log_of(0).appender.append_marker(9, 3, True, 6, NOW_MS)
+
+    outcome = worker.call("describe_producers", (0,), (9,), (1,))
+
+    assert codes(outcome) == [0, ErrorCode.NOT_LEADER_OR_FOLLOWER, 0]
+    rows = [tuple(row.values()) for row in outcome.value[0]["producers"]]
+    assert rows == [(7, 1, 1, NOW_MS, -1, 2), (8, 0, 4, NOW_MS, -1, -1), (9, 3, -1, NOW_MS, 6, -1)]
+    assert outcome.value[2] == {"producers": []}

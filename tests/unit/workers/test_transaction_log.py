@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from doubles.log_store import NOW_MS, LogStore, append, batch, sent
+from doubles.log_store import LogStore, append, batch, sent
 
 from kbroker._ext.produce_engine import ProduceEngine
 from kbroker.errors import ErrorCode
@@ -125,20 +125,6 @@ def test_abort_whose_index_cannot_be_written_takes_the_directory_offline(worker,
     assert call.value == [ErrorCode.KAFKA_STORAGE_ERROR]
     assert worker.failed == [0, 1]
     assert worker.store.slot(0)["last_stable"] == stable
-
-
-def test_producers_of_a_log_are_described(worker):
-    transactions = TransactionLog(worker)
-    append(worker.log_of(0), batch(3))
-    append(worker.log_of(0), sent(7, 0, 2, epoch=1))
-    append(worker.log_of(0), batch(producer_id=8, producer_epoch=0, base_sequence=4))
-    worker.log_of(0).appender.append_marker(9, 3, True, 6, NOW_MS)
-
-    described = worker.served["describe_producers"](None, 0)
-
-    rows = [tuple(row.values()) for row in described]
-    assert rows == [(7, 1, 1, NOW_MS, -1, 3), (8, 0, 4, NOW_MS, -1, -1), (9, 3, -1, NOW_MS, 6, -1)]
-    assert worker.served["write_markers"] == transactions.serve_write_markers
 
 
 def test_verifier_follows_the_setting(worker):
