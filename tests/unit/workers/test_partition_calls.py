@@ -152,7 +152,7 @@ def test_lookup_without_descriptors_is_refused_and_the_directory_stays_online(
 
 
 def test_producers_of_logs_are_described_in_one_call(worker: Worker) -> None:
-    append(worker.log_of(0), sent(7, 0, 2, epoch=1))
+    append(worker.log_of(0), sent(7, 0, epoch=1))
     append(worker.log_of(0), batch(producer_id=8, producer_epoch=0, base_sequence=4))
     worker.log_of(0).appender.append_marker(9, 3, True, 6, NOW_MS)
 
@@ -160,5 +160,5 @@ def test_producers_of_logs_are_described_in_one_call(worker: Worker) -> None:
 
     assert codes(outcome) == [0, ErrorCode.NOT_LEADER_OR_FOLLOWER, 0]
     rows = [tuple(row.values()) for row in outcome.value[0]["producers"]]
-    assert rows == [(7, 1, 1, NOW_MS, -1, 2), (8, 0, 4, NOW_MS, -1, -1), (9, 3, -1, NOW_MS, 6, -1)]
+    assert rows == [(7, 1, 0, NOW_MS, -1, 2), (8, 0, 4, NOW_MS, -1, -1), (9, 3, -1, NOW_MS, 6, -1)]
     assert outcome.value[2] == {"producers": []}
