@@ -41,9 +41,10 @@ _SETTING_INSTEAD = {
 _OF_FILES = {"partition_by": "hour", "codec": "zstd", "codec_level": None, "file_bytes": 128 << 20}
 _TABLE = "records"
 
-# BOUND: of milliseconds in a request.
-_TIME_MAX = 1 << 63
-_TIME_DIGITS = len(str(_TIME_MAX))
+# A number of this many digits is milliseconds: 1973 to 5138. With fewer they would be in 1970, and
+# somebody means seconds; with more, microseconds. Eight digits are a date, as in ISO 8601.
+_TIME_DIGITS = range(12, 15)
+_DATE_DIGITS = 8
 
 _SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
@@ -77,13 +78,16 @@ def minutes_of(text: str) -> float:
 def time_of(text: str) -> int:
     """Milliseconds since 1970, from those or from a date; a date without a zone is UTC. What comes
     before is 1970: to brokers, times below 0 are names of other places (-1 is the end)."""
-    if text.isdecimal() and len(text) <= _TIME_DIGITS and int(text) < _TIME_MAX:
+    if text == "0" or (text.isdecimal() and len(text) in _TIME_DIGITS):
         return int(text)
     try:
+        if text.isdecimal() and len(text) != _DATE_DIGITS:
+            raise ValueError(text)  # fromisoformat lets any character be between date and time
         found = datetime.fromisoformat(text)
     except ValueError as err:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not a time; write 2026-11-21T06:00:00Z or milliseconds since 1970"
+            f"{text!r} is not a time; write 2026-11-21T06:00:00Z or milliseconds since 1970, which "
+            "are 13 digits"
         ) from err
     if found.tzinfo is None:
         found = found.replace(tzinfo=UTC)

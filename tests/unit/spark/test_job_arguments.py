@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kbroker.spark.audit.cli import main as audit
+from kbroker.spark.load.arguments import time_of
 from kbroker.spark.load.cli import main as load
 from kbroker.spark.mirror.cli import main as mirror
 
@@ -32,6 +33,10 @@ MIRROR = ["--from", "127.0.0.1:1", "--to", "127.0.0.1:2", "--topics", "t", "--fr
         ("audit", ["--load", "a", "--name", "x"], "--name is of loads in a database; leave it out"),
         ("audit", ["--from", "9" * 19], "is not a time; write 2026-"),
         ("audit", ["--from", "9" * 5000], "is not a time; write 2026-"),
+        ("audit", ["--from", "1795000000"], "since 1970, which are 13 digits"),
+        ("load", ["--from-timestamp", "2026"], "since 1970, which are 13 digits"),
+        ("load", ["--from-timestamp", "20261121006"], "since 1970, which are 13 digits"),
+        ("load", ["--from-timestamp", "20261321"], "'20261321' is not a time"),
         (
             "audit",
             ["--client-setting", "isolation.level=read_uncommitted"],
@@ -60,3 +65,19 @@ def test_argument_that_would_mislead_is_refused_before_anything_is_asked(
 
     assert ended.value.code == 2
     assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "millis"),
+    [
+        ("20261121", 1_795_219_200_000),
+        ("2026-11-21", 1_795_219_200_000),
+        ("20261121T060000Z", 1_795_240_800_000),
+        ("1795219200000", 1_795_219_200_000),
+        ("0", 0),
+        ("1969-12-31", 0),
+    ],
+)
+def test_time_of_eight_digits_is_a_date(text: str, millis: int) -> None:
+    """It was read as milliseconds, which are half past five on the first of January 1970."""
+    assert time_of(text) == millis
