@@ -214,6 +214,24 @@ def test_offsets_of_what_is_not_loaded_are_refused(
     assert not (tmp_path / "d").exists()
 
 
+def test_offsets_beyond_the_end_are_refused_with_those_that_exist(
+    kbroker_broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It said "nothing new", and the next run without them would have begun at the start."""
+    make_topic(kbroker_broker, "load-beyond", 2)
+    produce(kbroker_broker.bootstrap, "load-beyond", [30, 20])
+    arguments = ["load-beyond", tmp_path / "d", "--from-offsets"]
+
+    beyond = run(kbroker_broker, *arguments, '{"load-beyond": {"0": 30, "1": 5000}}')
+
+    said = "wants offset 5000 of load-beyond partition 1, the broker has 0 to 20\n"
+    assert capsys.readouterr().err.endswith(said)
+    assert beyond == 1
+    assert not (tmp_path / "d").exists()
+    assert run(kbroker_broker, *arguments, '{"load-beyond": {"0": 30, "1": 15}}') == 0
+    assert len(places_in(tmp_path / "d", "load-beyond")) == 5
+
+
 def test_misspelt_client_setting_is_told(
     kbroker_broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from kbroker import __version__
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kbroker.spark.load.destination import Destination
     from kbroker.spark.load.directory import Directory
     from kbroker.spark.load.engine import Load, Settings, Step
+    from kbroker.spark.load.positions import Bounds
     from kbroker.spark.load.source import BrokerSource
     from kbroker.spark.load.writer import FileOptions
 
@@ -136,12 +137,21 @@ def _run(given: argparse.Namespace) -> int:
     return 0
 
 
-def _check_offsets(given: argparse.Namespace, present: Collection[tuple[str, int]]) -> None:
-    """Raises LoadError for ``--from-offsets`` of what is not loaded."""
-    unknown = sorted(set(given.from_offsets or ()) - set(present))
+def _check_offsets(given: argparse.Namespace, present: Mapping[tuple[str, int], Bounds]) -> None:
+    """Raises LoadError for ``--from-offsets`` of what is not loaded, or not written yet."""
+    wanted: dict[tuple[str, int], int] = given.from_offsets or {}
+    unknown = sorted(set(wanted) - set(present))
     if unknown:
         names = ", ".join(f"{topic} partition {partition}" for topic, partition in unknown)
         raise LoadError(f"--from-offsets names {names}, which is not among what is loaded")
+    beyond = [
+        f"offset {offset} of {topic} partition {partition}, the broker has "
+        f"{present[topic, partition].start} to {present[topic, partition].end}"
+        for (topic, partition), offset in sorted(wanted.items())
+        if offset > present[topic, partition].end
+    ]
+    if beyond:
+        raise LoadError(f"--from-offsets wants {'; '.join(beyond)}")
 
 
 def _source(given: argparse.Namespace) -> BrokerSource:

@@ -70,7 +70,8 @@ def wanted_ranges(
     """Everything between what is loaded and what the broker has, and what is lost in between: as
     offsets where it is known how many, and in words for each partition that goes on elsewhere.
 
-    first: where to begin in partitions that have no entry in ``ends``; without one, at their start.
+    first: where to begin in partitions that have no entry in ``ends``; without one, or with 0, at
+    their start.
     anew: topics that are not those of ``ends`` any more, whatever their offsets say.
 
     Raises DataLossError, which names every partition that lost something, unless ``allow_loss``.
@@ -91,9 +92,10 @@ def wanted_ranges(
             begin = bounds.start
         elif bounds.start <= wanted <= bounds.end:
             begin = wanted
-        elif known is None:
-            # A first position outside the log is taken to its nearest end, as clients do.
-            begin = min(max(wanted, bounds.start), bounds.end)
+        elif known is None and wanted == 0:
+            begin = bounds.start  # nobody says otherwise where logs begin
+        elif known is None and wanted > bounds.end:
+            begin = bounds.end  # of a time: the log has grown since its bounds were asked for
         else:
             lost.append(
                 f"{topic} partition {partition}: offset {wanted} is wanted, "

@@ -181,6 +181,20 @@ def test_retention_that_overtook_the_load_is_an_error_with_all_offsets(tmp_path:
     assert len(rows_in(tmp_path)) == 250
 
 
+def test_first_offset_that_retention_has_taken_is_an_error_and_0_is_the_start(
+    tmp_path: Path,
+) -> None:
+    source = MadeUp({"a": [(150, 300)]})
+
+    with pytest.raises(DataLossError, match=r"a partition 0: offset 100 .* 150 to 300"):
+        load(source, Directory(tmp_path / "1"), first={("a", 0): 100})
+    (allowed,) = load(source, Directory(tmp_path / "1"), first={("a", 0): 100}, allow_loss=True)
+    (from_start,) = load(source, Directory(tmp_path / "2"), first={("a", 0): 0})
+
+    assert [(one.start, one.end) for one in allowed.gaps] == [(100, 150)]
+    assert (allowed.rows, from_start.rows, from_start.gaps) == (150, 150, ())
+
+
 def test_skipped_offsets_are_counted_in_the_log_also_once_commits_have_expired(
     tmp_path: Path,
 ) -> None:
