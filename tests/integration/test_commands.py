@@ -1,0 +1,58 @@
+"""The installed commands: what Ctrl-C does before they have begun."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+
+SCRIPTS = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"][
+    "scripts"
+]
+# As pip writes it, with a Ctrl-C when the module is looked for; "" is the first of kbroker's.
+PROGRAM = """
+import os, signal, sys
+module, function, where = sys.argv[1:4]
+del sys.argv[1:4]
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == where or not where and name.startswith("kbroker.") and name != module:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupt())
+if "ignored" in sys.argv:
+    sys.argv.remove("ignored")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+command = getattr(__import__(module, fromlist=["_"]), function)
+sys.exit(command())
+"""
+
+
+def run(name: str, where: str, *arguments: str) -> tuple[int, str, str]:
+    """Exit code and output of a command that is interrupted."""
+    module, _, function = SCRIPTS[name].partition(":")
+    words = [sys.executable, "-c", PROGRAM, module, function, where, *arguments]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_interrupted_while_it_is_imported_a_command_ends_quietly(name: str) -> None:
+    assert run(name, "") == (130, "", "")
+
+
+def test_interrupted_in_its_first_lines_a_broker_ends_quietly() -> None:
+    """It handles signals itself once it has its settings."""
+    assert run("kbroker-supervisor", "kbroker.supervisor.launch") == (130, "", "")
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_interrupt_that_the_shell_has_switched_off_stays_off(name: str) -> None:
+    code, said, _ = run(name, "", "--help", "ignored")
+
+    assert code == 0
+    assert said.startswith(f"usage: {name}")
