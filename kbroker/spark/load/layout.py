@@ -25,6 +25,8 @@ PUBLISHED = f"{PRIVATE}/published"
 # BOUND: names of files have 255 bytes, those of topics up to 249 characters, all ASCII. A longer
 # topic is cut in the names of its files; the folder has it whole.
 TOPIC_MAX = 150
+# Readers of tables take files for hidden that begin with one of these, as topics may.
+_HIDING = "_."
 
 PartitionBy = Literal["hour", "day", "none"]
 # What table readers take for "no value": records whose producer gave no time, or one before 1970.
@@ -63,7 +65,8 @@ def partitioned_by(columns: Sequence[str]) -> str:
 
 def file_name(topic: str, partition: int, start: int, end: int, attempt: str) -> str:
     """``attempt`` is unique for each time that anybody tries to write the range."""
-    return f"{topic[:TOPIC_MAX]}-{partition}-{start:020d}-{end:020d}-{attempt}.parquet"
+    shown = topic.lstrip(_HIDING) or "topic"
+    return f"{shown[:TOPIC_MAX]}-{partition}-{start:020d}-{end:020d}-{attempt}.parquet"
 
 
 def partition_values(path: str) -> dict[str, str | None]:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from doubles.load_source import MadeUp, expected, load, rows_in
+from pyarrow.dataset import dataset
 
 from kbroker.client.errors import RefusedError
 from kbroker.spark.direct import InlineRunner
@@ -104,6 +105,17 @@ def test_topic_of_the_longest_name_is_loaded(tmp_path: Path) -> None:
     assert rows_in(tmp_path) == expected(source)
     shutil.rmtree(tmp_path / "_kbroker")
     assert recover(Directory(tmp_path), "test").rows == 300
+
+
+@pytest.mark.parametrize("topic", ["_events", ".events", "__", "a_b.c"])
+def test_no_file_of_a_topic_is_hidden_from_readers_of_tables(tmp_path: Path, topic: str) -> None:
+    """Spark, Hive and Arrow pass over files that begin with ``_`` or ``.``: no row, no error."""
+    load(MadeUp.of({topic: [300]}), Directory(tmp_path))
+
+    assert dataset(tmp_path / "data", partitioning="hive").count_rows() == 300
+    shutil.rmtree(tmp_path / "_kbroker")
+    assert recover(Directory(tmp_path), "test").rows == 300
+    assert not list(verify(Directory(tmp_path)))
 
 
 def test_group_gets_offsets_of_what_this_run_is_about(tmp_path: Path) -> None:
