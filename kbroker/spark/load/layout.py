@@ -29,8 +29,11 @@ TOPIC_MAX = 150
 _HIDING = "_."
 
 PartitionBy = Literal["hour", "day", "none"]
-# What table readers take for "no value": records whose producer gave no time, or one before 1970.
+# What table readers take for "no value": records whose producer gave no time, or none of 1970 to
+# 9999. Spark would read all days as texts for one beyond, and microseconds given as milliseconds
+# are hours apart, each with a folder of its own.
 NO_TIME = "__HIVE_DEFAULT_PARTITION__"
+TIME_END_US = 253_402_300_800_000_000
 HOUR_US = 3_600_000_000
 UNIT_US = {"hour": HOUR_US, "day": 24 * HOUR_US}
 # What table readers see of the folders.

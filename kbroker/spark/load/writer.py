@@ -178,10 +178,11 @@ class RangeWriter:
             self._add(None, batch, low, high)
             return
         unit_us = layout.UNIT_US[self._options.partition_by]
-        if low >= 0 and low // unit_us == high // unit_us:
+        if 0 <= low and high < layout.TIME_END_US and low // unit_us == high // unit_us:
             self._add(low // unit_us, batch, low, high)
             return
-        units = pc.if_else(pc.less(times, 0), -1, pc.divide(times, unit_us))
+        has_none = pc.or_(pc.less(times, 0), pc.greater_equal(times, layout.TIME_END_US))
+        units = pc.if_else(has_none, -1, pc.divide(times, unit_us))
         for unit in pc.unique(units).to_pylist():
             mask = pc.equal(units, unit)
             bounds = pc.min_max(times.filter(mask))

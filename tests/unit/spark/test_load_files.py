@@ -129,3 +129,23 @@ writer.finish()
 assert "pandas" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
+
+
+def test_times_that_are_no_dates_share_a_folder(tmp_path: Path) -> None:
+    """One day of six digits makes all days texts to Spark; a producer that gives microseconds as
+    milliseconds makes a folder, and a file, for each second or so."""
+    last, beyond = 253_402_300_799_999_999, 253_402_300_800_000_000
+    rows = batch([b"k"] * 9, [b"v"] * 9)
+    times = [-1000, 0, last, beyond, *(1_700_000_000_000_000_000 + 10**10 * n for n in range(5))]
+    at = rows.schema.get_field_index("timestamp")
+    rows = rows.set_column(at, FIELDS["timestamp"], pa.array(times, FIELDS["timestamp"].type))
+    writer = RangeWriter(tmp_path, "staging", ("t", 0, 0, 9), "a", FileOptions())
+    writer.write(rows)
+
+    found = {one.path.rpartition("/")[0]: one.rows for one in writer.finish().files}
+
+    assert found == {
+        "data/topic=t/dt=__HIVE_DEFAULT_PARTITION__/hr=__HIVE_DEFAULT_PARTITION__": 7,
+        "data/topic=t/dt=1970-01-01/hr=00": 1,
+        "data/topic=t/dt=9999-12-31/hr=23": 1,
+    }
