@@ -188,12 +188,11 @@ def _headers_text(headers: list[dict[str, Any]] | None) -> str | None:
     """Headers as JSON; a value that is not UTF-8 shows its bytes escaped."""
     if headers is None:
         return None
-    return json.dumps(
-        [
-            [one["key"], None if one["value"] is None else one["value"].decode(errors="replace")]
-            for one in headers
-        ]
-    )
+    return json.dumps([[one["key"], _text_of(one["value"])] for one in headers])
+
+
+def _text_of(value: bytes | None) -> str | None:
+    return None if value is None else value.decode(errors="backslashreplace")
 
 
 class Database:
@@ -221,7 +220,8 @@ class Database:
         self.log = CommitLog(DatabaseStore(self._dialect, load))
 
     def prepare(self) -> None:
-        """Make the tables. Raises LoadError when one that is there has not the columns."""
+        """Make the tables. Raises LoadError when one that is there has not the columns, or the load
+        has its rows in another."""
         self._dialect.make_tables(self._table)
         # SQLite takes a name alone that it does not know for a text.
         names = ", ".join(f'{self._table}."{name}"' for name, _ in COLUMNS)
@@ -233,6 +233,14 @@ class Database:
                 f"the table {self._table} cannot take the rows of a load, which are {columns}; "
                 f"name another with --table ({err})"
             ) from err
+        kept = sorted({table_of(one) for one in self.log.state().files.values()})
+        # Names of tables are not told apart by their case.
+        if kept and self._table.lower() not in map(str.lower, kept):
+            raise LoadError(
+                f"the load {self._load} of {self._dialect} has its rows in the table {kept[0]}, "
+                f"and would only go on in {self._table}: say --table {kept[0]}, or another --name, "
+                "which begins anew"
+            )
 
     def require(self) -> None:
         """Raises LoadError when nothing was ever loaded here."""

@@ -69,7 +69,8 @@ class _Reader:
             name = self.take().strip("`")
             if nested and self.peek() == ":":
                 self.take(":")
-            if any(one.name == name for one in found):
+            # Spark and DuckDB do not tell upper from lower case.
+            if any(one.name.lower() == name.lower() for one in found):
                 raise LoadError(f"--value-schema: {name} is there twice")
             found.append(pa.field(name, self.type()))
             if self.peek() != ",":

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from doubles.load_source import MadeUp, load, row
+from doubles.load_source import MadeUp, batch, load, row
 
 from kbroker.spark.direct import InlineRunner
 from kbroker.spark.load.cli import main
@@ -16,6 +17,7 @@ from kbroker.spark.load.database import Database
 from kbroker.spark.load.decode import JsonDecoder
 from kbroker.spark.load.destination import names_database
 from kbroker.spark.load.engine import Load, Settings
+from kbroker.spark.plan import OffsetRange
 
 pytestmark = pytest.mark.unit
 
@@ -150,6 +152,32 @@ def test_table_of_other_columns_is_refused_before_anything_is_loaded(tmp_path: P
 
     with pytest.raises(LoadError, match=r"rows cannot take the rows of a load.*--table"):
         at(tmp_path).prepare()
+
+
+def test_load_that_is_in_another_table_is_refused(tmp_path: Path) -> None:
+    """It would go on there: what is loaded already would be in neither log nor table."""
+    load(MadeUp.of({"a": [30]}), at(tmp_path))
+    url = f"sqlite:{tmp_path}/warehouse.db"
+
+    with pytest.raises(LoadError, match=r"in the table rows.*say --table rows, or another --name"):
+        Database(url, "others", "test").prepare()
+
+    Database(url, "ROWS", "test").prepare()
+    Database(url, "others", "another").prepare()
+
+
+def test_headers_are_json_in_which_no_byte_is_lost(tmp_path: Path) -> None:
+    destination = at(tmp_path)
+    destination.prepare()
+    given = [[("a", b"\xc3\xa9"), ("b", b"\xff\x00\xfe"), ("c", None), ("c", b"")]]
+    headers = pa.array([[{"key": k, "value": v} for k, v in one] for one in given])
+    writer = destination.task_sink("run", {}).open(OffsetRange("a", 0, 0, 1), "try")
+
+    writer.write(batch("a", 0, [0]).append_column("headers", headers))
+    writer.finish()
+
+    ((text,),) = ask(tmp_path, "SELECT headers FROM kbroker_staging_rows")
+    assert json.loads(str(text)) == [["a", "é"], ["b", "\\xff\0\\xfe"], ["c", None], ["c", ""]]
 
 
 def test_file_that_is_no_database_is_refused(tmp_path: Path) -> None:

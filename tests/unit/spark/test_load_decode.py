@@ -53,6 +53,7 @@ def test_values_of_the_schema_become_a_struct() -> None:
     [
         *(b"", b"{", b"\xff\xfe", b"7", b'"x"', b"[]", b"null", b'{"id":"x"}', b'{"id":1}{"id":2}'),
         b"[" * 100_000,  # deeper than Python's parser goes
+        b'{"name":"a\nb"}',  # a line end would become a blank
         b'{"name":"\xff"}',  # Arrow's takes it, and readers refuse the file
         b'{"name":"\xed\xa0\x80"}',
     ],
@@ -136,6 +137,13 @@ def load_as(destination: Directory, end: int, decoder: JsonDecoder | None) -> No
     destination.prepare()
     source = MadeUp({"t": [(0, end)]})
     Load(source, destination, InlineRunner(), Settings(load="test"), decoder=decoder).catch_up()
+
+
+@pytest.mark.parametrize("text", ["id long, ID string", "s struct<a: int, A: int>"])
+def test_fields_that_readers_take_for_the_same_are_refused(text: str) -> None:
+    """Spark and DuckDB tell neither name from the other, and read neither."""
+    with pytest.raises(LoadError, match=r"is there twice"):
+        schema_of(text)
 
 
 NARROW = JsonDecoder(schema_of("id long"))
