@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
     from kbroker.spark.load.writer import FileOptions
 
+_REWRITTEN = "not in the Delta table any more: another writer has rewritten or deleted its rows"
 _MISSING = "the sink delta needs deltalake: pip install 'kbroker[delta]'"
 
 
@@ -52,7 +55,45 @@ class Delta(Directory):
                 "load into another folder"
             )
 
+    def commit(self, commit: Commit) -> None:
+        """Raises LoadError, too, for what the table would not take once it is committed."""
+        replaced = {path for path in commit.removed if path.startswith(f"{layout.DATA}/")}
+        if replaced and commit.kind != RECOVER:
+            self._require_replaceable(replaced)
+        super().commit(commit)
+
+    def _require_replaceable(self, paths: set[str]) -> None:
+        """Other writers may use the table: what they put in a file's place would stay beside the
+        rows that are to come in its place here."""
+        table = self._table()
+        if table is None:
+            return
+        if table.metadata().configuration.get("delta.appendOnly") == "true":
+            raise LoadError(
+                f"the table {self.root} takes only additions (delta.appendOnly), and files of it "
+                "are to be replaced; nothing is changed. Unset that, or load into another folder"
+            )
+        rewritten = sorted(paths - _paths_in(table))
+        if rewritten:
+            raise LoadError(
+                f"{rewritten[0]} and its rows cannot be replaced, nothing is changed: it is "
+                f"{_REWRITTEN}. Begin behind it (status --files), or load into another folder"
+            )
+
+    def out_of_place(self, files: Iterable[LoadedFile]) -> dict[str, str]:
+        found = list(files)
+        table = self._table()
+        known = _paths_in(table) if table is not None else set()
+        return {one.path: _REWRITTEN for one in found if one.path not in known} | (
+            super().out_of_place(found)
+        )
+
     def publish(self, commit: Commit) -> None:
+        """Raises LoadError, too, when the table does not take it; then the next run tries again."""
+        with self._told(commit):
+            self._publish(commit)
+
+    def _publish(self, commit: Commit) -> None:
         self._put_in_place(commit)
         if commit.added or commit.removed:
             table = self._table()
@@ -60,6 +101,18 @@ class Delta(Directory):
                 told = commit if commit.kind != RECOVER else self._difference(table, commit)
                 self._write_version(table, told)
         self._note_published(commit)
+
+    @contextmanager
+    def _told(self, commit: Commit) -> Iterator[None]:
+        from deltalake.exceptions import DeltaError
+
+        try:
+            yield
+        except DeltaError as err:
+            raise LoadError(
+                f"the Delta table {self.root} does not take commit {commit.number}, which is "
+                f"written; the next run brings it there: {str(err).splitlines()[0]}"
+            ) from err
 
     def _version_in(self, table: DeltaTable | None, load: str) -> int:
         """The newest commit that the table has; 0 without any."""
@@ -72,11 +125,7 @@ class Delta(Directory):
     @staticmethod
     def _difference(table: DeltaTable | None, commit: Commit) -> Commit:
         """What makes the table what the commit says; replaced files stay for older versions."""
-        import pyarrow as pa
-
-        listed: set[str] = set()
-        if table is not None:
-            listed = set(pa.table(table.get_add_actions()).column("path").to_pylist())
+        listed = _paths_in(table) if table is not None else set()
         present = {one.path for one in commit.added}
         added = tuple(one for one in commit.added if one.path not in listed)
         return replace(commit, added=added, removed=tuple(sorted(listed - present)))
@@ -151,6 +200,12 @@ class Delta(Directory):
         table.create_write_transaction(
             actions, "append", schema, partition_by=columns, commit_properties=properties
         )
+
+
+def _paths_in(table: DeltaTable) -> set[str]:
+    import pyarrow as pa
+
+    return set(pa.table(table.get_add_actions()).column("path").to_pylist())
 
 
 def _add(one: LoadedFile, written_ms: int, data_change: bool) -> object:

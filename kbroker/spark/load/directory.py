@@ -17,7 +17,7 @@ import fcntl
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -224,6 +224,11 @@ class Directory:
     def _is_listed(self, path: str) -> bool:
         state = self.log.state()
         return path in state.files or path in state.errors
+
+    def out_of_place(self, files: Iterable[LoadedFile]) -> dict[str, str]:
+        """By path, what is wrong with files that readers do not see any more. No file of a commit
+        that is not published yet may be among them."""
+        return {one.path: "missing" for one in files if not (self.root / one.path).exists()}
 
     def ended(self, commit: Commit) -> None:
         """After a commit is published: empty folders go, the log is summed up when it is time."""

@@ -385,7 +385,7 @@ class Load:
             for partition, offset in of_topic.items()
             if offset != newest.ends[topic][partition]
         }
-        wanted = again_ranges(ends, newest.ends, again, newest.topics)
+        wanted = again_ranges(ends, newest.ends, again, newest.topics, removed)
         begun = self._clock()
         planned = plan_ranges(with_sizes(wanted), default_parallelism=self._runner.parallelism)
         tasks = pack_ranges(planned, default_parallelism=self._runner.parallelism)

@@ -41,8 +41,12 @@ def verify(destination: Directory, *, deep: bool = True) -> Iterator[str]:
     deep: also read every row's offset; without it sizes and checksums have to do.
     """
     state = destination.log.state()
+    gone = destination.out_of_place(state.files.values())
     for one in state.files.values():
-        yield from _verify_file(destination.root, one, deep)
+        if one.path in gone:
+            yield f"{one.path}: {gone[one.path]}"
+        else:
+            yield from _verify_file(destination.root, one, deep)
     present = {
         path.relative_to(destination.root).as_posix()
         for path in (destination.root / layout.DATA).rglob("*.parquet")
@@ -55,11 +59,7 @@ def verify(destination: Directory, *, deep: bool = True) -> Iterator[str]:
 
 def _verify_file(root: Path, one: LoadedFile, deep: bool) -> Iterator[str]:
     path = root / one.path
-    try:
-        size = path.stat().st_size
-    except FileNotFoundError:
-        yield f"{one.path}: missing"
-        return
+    size = path.stat().st_size
     if size != one.bytes:
         yield f"{one.path}: {size} bytes, the log says {one.bytes}"
         return
@@ -172,9 +172,11 @@ def compact(
     if newest is None:
         return None
     groups: dict[tuple[str, str, int, str, str], list[LoadedFile]] = defaultdict(list)
-    for one in destination.log.state().files.values():
-        if not (destination.root / one.path).exists():
-            continue  # deleted by hand
+    files = destination.log.state().files
+    gone = destination.out_of_place(files.values())  # deleted by hand, or rewritten by others
+    for one in files.values():
+        if one.path in gone:
+            continue
         if older_than_ms is None or one.max_ms < older_than_ms:
             # Files of other columns (headers switched on in between) do not mix.
             schema = str(schema_of_file(destination.root / one.path))

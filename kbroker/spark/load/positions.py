@@ -196,8 +196,12 @@ def again_ranges(
     loaded: Ends,
     available: Mapping[TopicPartition, Bounds],
     topics: Mapping[str, str],
+    removed: Iterable[LoadedFile] = (),
 ) -> list[OffsetRange]:
-    """Everything from ``ends`` on, of the partitions in ``available``.
+    """Everything from ``ends`` on, of the partitions in ``available``; from their start on, where
+    nothing before it was loaded.
+
+    removed: the files that this replaces.
 
     Raises DataLossError when something of it, up to ``loaded``, is not on the broker any more, or
     the topic is another than that of ``topics``.
@@ -205,9 +209,15 @@ def again_ranges(
     found: list[OffsetRange] = []
     lost: list[str] = []
     anew = made_anew(topics, available)
+    begins: dict[TopicPartition, int] = {}
+    for one in removed:
+        key = (one.topic, one.partition)
+        begins[key] = min(one.start, begins.get(key, one.start))
     for (topic, partition), bounds in sorted(available.items()):
         start = ends[topic][partition]
         end = loaded[topic][partition]
+        if bounds.start <= begins.get((topic, partition), end):
+            start = max(start, bounds.start)
         if topic in anew:
             lost.append(f"{topic} partition {partition}: the topic was deleted and made anew since")
         elif start < bounds.start or bounds.end < end:

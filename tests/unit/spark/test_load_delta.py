@@ -85,6 +85,69 @@ def test_table_of_something_else_is_refused(tmp_path: Path) -> None:
         load(MadeUp.of({"a": [10]}), Delta(tmp_path))
 
 
+@pytest.mark.parametrize("change", ["optimize", "delete"])
+def test_files_that_another_writer_has_rewritten_are_not_replaced(
+    tmp_path: Path, change: str
+) -> None:
+    """Their rows are in files that no commit lists, or nowhere: they would be there twice, or come
+    back."""
+    source = MadeUp.of({"a": [300]})
+    load(source, Delta(tmp_path), records_max=100)
+    load(source, Delta(tmp_path))
+    table = deltalake.DeltaTable(str(tmp_path))
+    if change == "optimize":
+        table.optimize.compact()
+    else:
+        table.delete('"offset" % 7 = 3')
+    left = places(tmp_path)
+
+    job = Load(source, Delta(tmp_path), InlineRunner(), Settings(load="test"))
+    with pytest.raises(LoadError, match=r"cannot be replaced.*another writer has rewritten"):
+        job.rewind({("a", 0): 10})
+    compact(Delta(tmp_path), "test", InlineRunner(), file_bytes=1 << 30)
+    found = list(verify(Delta(tmp_path)))
+    load(MadeUp.of({"a": [500]}), Delta(tmp_path))
+
+    new = expected(MadeUp.of({"a": [500]})) - expected(source)
+    assert places(tmp_path) == left + new
+    assert found and all("another writer has rewritten" in line for line in found)
+
+
+def test_table_that_takes_only_additions_is_asked_for_no_other(tmp_path: Path) -> None:
+    """A commit that the table can never take would stop every run after it."""
+    for end in (300, 500):
+        load(MadeUp.of({"a": [end]}), Delta(tmp_path))
+    table = deltalake.DeltaTable(str(tmp_path))
+    table.alter.set_table_properties({"delta.appendOnly": "true"})
+
+    source = MadeUp.of({"a": [700]})
+    job = Load(source, Delta(tmp_path), InlineRunner(), Settings(load="test"))
+    with pytest.raises(LoadError, match="takes only additions"):
+        job.rewind({("a", 0): 10})
+    with pytest.raises(LoadError, match="takes only additions"):
+        compact(Delta(tmp_path), "test", InlineRunner(), file_bytes=1 << 30)
+    load(source, Delta(tmp_path))
+
+    assert places(tmp_path) == expected(source)
+
+
+def test_commit_that_the_table_refuses_is_told_and_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: object, **named: object) -> None:
+        raise deltalake.exceptions.CommitFailedError("no\nmore")
+
+    load(MadeUp.of({"a": [300]}), Delta(tmp_path))
+    with monkeypatch.context() as patch:
+        patch.setattr(deltalake.DeltaTable, "create_write_transaction", refuse)
+        with pytest.raises(LoadError, match=r"does not take commit 2.*the next run.*: no$"):
+            load(MadeUp.of({"a": [500]}), Delta(tmp_path))
+
+    load(MadeUp.of({"a": [500]}), Delta(tmp_path))
+
+    assert places(tmp_path) == expected(MadeUp.of({"a": [500]}))
+
+
 def test_table_whose_log_was_made_anew_takes_new_commits(tmp_path: Path) -> None:
     """The table has the numbers of the lost log, and would take new commits for old ones."""
     for end in (300, 500, 700):

@@ -263,6 +263,21 @@ OLD = MadeUp.of({"a": [300, 20]}, {"a": "old"})
 NEW = MadeUp.of({"a": [400]}, {"a": "new"})
 
 
+def test_rewind_to_before_all_that_was_ever_loaded_begins_with_what_there_is(
+    tmp_path: Path,
+) -> None:
+    """Retention had taken the beginning before the first load, so there is nothing to lose. The
+    command asks for offset 0 of what a commit did not have yet (--from-commit)."""
+    source = MadeUp({"a": [(150, 300)]})
+    load(source, Directory(tmp_path))
+
+    job = Load(source, Directory(tmp_path), InlineRunner(), Settings(load="test"))
+    made = job.rewind({("a", 0): 0})
+
+    assert made is not None and made.kind == RELOAD and made.rows == 150
+    assert rows_in(tmp_path) == expected(source)
+
+
 def test_topic_made_anew_is_refused_however_long_it_is(tmp_path: Path) -> None:
     load(OLD, Directory(tmp_path))
 
