@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
+from kbroker.config.broker_keys import BROKER_KEYS
 from kbroker.config.loader import BrokerConfig, Source
 from kbroker.errors import ConfigError
 
@@ -19,18 +20,52 @@ def effective_config(started_with: BrokerConfig, layers: Layers, broker_id: int)
     """What counts now.
 
     layers: ``broker_config`` of the image. ``file`` is the whole file as it is since it was read
-    again, without what takes a restart. The controller has checked them; if another version of
-    kbroker did and they are not usable here, the broker goes on with what it started with.
+    again, without what takes a restart. The controller has checked the others, but perhaps with
+    another file, or in another version of kbroker: one that does not go with this broker is left
+    out, and all others count.
     """
     static = layers.get(FILE)
     if static is None:
         static = dict(started_with.layers())[Source.STATIC_BROKER]
+    default, own = dict(layers.get(DEFAULT, {})), dict(layers.get(str(broker_id), {}))
+    while True:
+        refusal = _refusal(static, default, own)
+        if refusal is None:
+            return BrokerConfig(static, dynamic_default=default, dynamic_broker=own)
+        name = _culprit(static, default, own, refusal)
+        if name is None:
+            log.error("the stored settings of the broker are not used: %s", refusal)
+            return started_with
+        log.error("the stored setting %s of the broker is not used: %s", name, refusal)
+        del (own if name in own else default)[name]
+
+
+def _refusal(
+    static: Mapping[str, str], default: Mapping[str, str], own: Mapping[str, str]
+) -> ConfigError | None:
+    """Why these layers make no configuration."""
+    for name in (*own, *default):
+        if name not in BROKER_KEYS:
+            return ConfigError(name, "?", "a known setting")
     try:
-        return BrokerConfig(
-            static,
-            dynamic_default=layers.get(DEFAULT, {}),
-            dynamic_broker=layers.get(str(broker_id), {}),
-        )
-    except (ConfigError, KeyError) as error:
-        log.error("the stored settings of the broker are not used: %s", error)
-        return started_with
+        BrokerConfig(static, dynamic_default=default, dynamic_broker=own)
+    except ConfigError as error:
+        return error
+    return None
+
+
+def _culprit(
+    static: Mapping[str, str],
+    default: Mapping[str, str],
+    own: Mapping[str, str],
+    refusal: ConfigError,
+) -> str | None:
+    """The stored setting to leave out: that which is refused, or one that it does not go with."""
+    if refusal.key in own or refusal.key in default:
+        return refusal.key
+    for name in sorted({*own, *default}):
+        without = [{k: v for k, v in layer.items() if k != name} for layer in (default, own)]
+        left = _refusal(static, *without)
+        if left is None or left.key != refusal.key:
+            return name
+    return None

@@ -23,6 +23,7 @@ def check_limits(config: BrokerConfig) -> None:
     _check_identity(config)
     _check_times(config)
     _check_places(config)
+    _check_connections(config)
     _check_replication(config)
 
 
@@ -95,6 +96,16 @@ def _check_places(config: BrokerConfig) -> None:
     for name in ("socket.send.buffer.bytes", "socket.receive.buffer.bytes"):
         if config[name] < -1 or config[name] == 0:
             _refuse(config, name, "at least 1, or -1 for the operating system's choice")
+
+
+def _check_connections(config: BrokerConfig) -> None:
+    # Nobody could connect any more, and so nobody could change it back.
+    for name in ("max.connections", "max.connection.creation.rate"):
+        if config[name] == 0:
+            _refuse(config, name, "at least 1")
+    name = "max.connections.per.ip"
+    if config[name] == 0 and not config.max_connections_per_ip_overrides:
+        _refuse(config, name, "at least 1, unless max.connections.per.ip.overrides names addresses")
 
 
 def _check_replication(config: BrokerConfig) -> None:

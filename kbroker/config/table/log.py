@@ -115,9 +115,11 @@ RECORDS = (
         one_of=("CreateTime", "LogAppendTime"), dynamic=CLUSTER_WIDE,
         doc='"CreateTime" keeps the producer\'s timestamps, "LogAppendTime" overwrites them with '
             "the broker's clock."),
-    Key("log.message.timestamp.difference.max.ms", LONG, LONG_MAX, MEDIUM, dynamic=CLUSTER_WIDE,
+    Key("log.message.timestamp.difference.max.ms", LONG, LONG_MAX, MEDIUM, low=0,
+        dynamic=CLUSTER_WIDE,
         doc="Older form of the next two together: how far a CreateTime may be from the broker's "
-            "clock in either direction."),
+            "clock in either direction.",
+        deviation="not negative"),
     Key("log.message.timestamp.before.max.ms", LONG, LONG_MAX, MEDIUM, low=0, dynamic=CLUSTER_WIDE,
         doc="A record whose CreateTime lies further back than this is refused."),
     Key("log.message.timestamp.after.max.ms", LONG, LONG_MAX, MEDIUM, low=0, dynamic=CLUSTER_WIDE,

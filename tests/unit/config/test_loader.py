@@ -441,6 +441,10 @@ def test_advertised_listeners_are_empty_unless_configured(text, told):
         ("log.dirs=,", "log.dirs"),
         ("socket.send.buffer.bytes=0", "socket.send.buffer.bytes"),
         ("connections.max.idle.ms=0", "connections.max.idle.ms"),
+        ("max.connections=0", "max.connections"),
+        ("max.connections.per.ip=0", "max.connections.per.ip"),
+        ("max.connection.creation.rate=0", "max.connection.creation.rate"),
+        ("log.message.timestamp.difference.max.ms=-1", "log.message.timestamp.difference.max.ms"),
         ("replica.fetch.wait.max.ms=40000", "replica.fetch.wait.max.ms"),
         ("replica.lag.time.max.ms=100", "replica.fetch.wait.max.ms"),
         ("offsets.commit.required.acks=4", "offsets.commit.required.acks"),
@@ -468,6 +472,8 @@ def test_limits_hold_at_their_edge():
     assert load_text("broker.id=1000")[0].broker_id == 1000
     assert load_text("node.id=5000")[0].broker_id == 5000
     assert load_text("reserved.broker.max.id=2000\nbroker.id=1500")[0].broker_id == 1500
+    only_local = "max.connections.per.ip=0\nmax.connections.per.ip.overrides=127.0.0.1:5"
+    assert load_text(only_local)[0]["max.connections.per.ip"] == 0
 
 
 def test_more_processes_than_cores_are_advised_against():

@@ -1,0 +1,56 @@
+"""What counts of the settings that are stored, when some of them do not go with the broker."""
+
+from __future__ import annotations
+
+import pytest
+
+from kbroker.cluster.settings import effective_config
+from kbroker.config.loader import BrokerConfig
+
+pytestmark = pytest.mark.unit
+
+FOREVER = {"log.retention.ms": "-1"}
+STARTED_WITH = BrokerConfig({"log.dirs": "/d1", "log.cleaner.dedupe.buffer.size": "10000000"})
+
+
+def effective(default: dict[str, str], own: dict[str, str] | None = None) -> BrokerConfig:
+    return effective_config(STARTED_WITH, {"default": default, "3": own or {}}, 3)
+
+
+@pytest.mark.parametrize(
+    "unusable",
+    [
+        {"cordoned.log.dirs": "/d1,/d2"},  # its disk was emptied and is not in log.dirs any more
+        {"max.connections": "0"},
+        {"log.segment.bytes": "many"},
+        {"a.setting.of.another.version": "1"},
+        {"log.cleaner.threads": "20"},  # what is refused for it is a setting of the file
+        {"log.cleaner.threads": "20", "max.connections": "0", "compression.type": "brotli"},
+    ],
+    ids=lambda settings: "+".join(settings),
+)
+def test_stored_setting_that_is_not_usable_leaves_the_others_in_force(unusable):
+    """Without log.retention.ms=-1 the broker would delete what it was told to keep for ever."""
+    for config in (
+        effective({**unusable, **FOREVER}),
+        effective(FOREVER, unusable),
+        effective(unusable, FOREVER),
+    ):
+        assert config["log.retention.ms"] == -1
+        for name in unusable.keys() - {"a.setting.of.another.version"}:
+            assert config[name] == STARTED_WITH[name]
+
+
+def test_unusable_setting_of_one_broker_leaves_that_of_all_brokers_in_force():
+    config = effective({"max.connections": "7", **FOREVER}, {"max.connections": "0"})
+
+    assert config["max.connections"] == 7
+    assert config["log.retention.ms"] == -1
+
+
+def test_settings_that_go_together_only_are_kept_together():
+    config = effective(
+        {"log.cleaner.min.compaction.lag.ms": "50", "log.cleaner.max.compaction.lag.ms": "60"}
+    )
+
+    assert config["log.cleaner.max.compaction.lag.ms"] == 60
