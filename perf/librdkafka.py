@@ -21,7 +21,7 @@ TYPE_PRODUCER = 0
 EVENT_DR = 0x1
 EVENT_ERROR = 0x8
 EVENT_STATS = 0x40
-LOG_ERRORS = 3
+LOG_NOTHING_BUT_PANIC = 0
 QUEUE_FULL = -184
 
 
@@ -121,7 +121,8 @@ class BatchProducer:
         if not handle:
             self.library.rd_kafka_conf_destroy(conf)
             raise ValueError(error.value.decode())
-        self.library.rd_kafka_set_log_level(handle, LOG_ERRORS)
+        # It would write a line for each attempt to connect; errors are in last_error_text.
+        self.library.rd_kafka_set_log_level(handle, LOG_NOTHING_BUT_PANIC)
         return int(handle)
 
     def __enter__(self) -> "BatchProducer":

@@ -5,7 +5,8 @@
 
 --client librdkafka (the default) hands over ready-made records by the thousand, --client confluent
 goes through confluent-kafka's Python producer, which then is the limit. Either way a record counts
-as sent when its delivery report came without error, and one with an error fails the run.
+as sent when its delivery report came without error, and one with an error ends the run: where a
+broker goes away, after delivery.timeout.ms (120000).
 """
 
 import argparse
@@ -27,12 +28,14 @@ REPORT_SECONDS = 5.0
 DISTINCT_VALUES = 10_000
 BATCH_RECORDS = 1_000
 HISTOGRAM_BUCKETS = 4_000
-DELIVERY_TIMEOUT_S = 120.0
+# Reports come within the client's own timeout. This much later it is the client that hangs.
+HANG_S = 30.0
 # As large as the client's memory allows, so that it waits for the broker and not for its own queue.
 DEFAULTS = {
     "queue.buffering.max.messages": "1000000",
     "queue.buffering.max.kbytes": "1048576",
     "linger.ms": "5",
+    "delivery.timeout.ms": "120000",  # as in Java; librdkafka has 300000
 }
 
 
@@ -115,8 +118,9 @@ class ConfluentProducer:
 
         if not hasattr(Producer, "produce_batch"):
             raise RuntimeError("this confluent-kafka has no produce_batch; use --client librdkafka")
-        self.last_stats = ""
-        self.producer = Producer({**settings, "log_level": 3, "stats_cb": self._keep_stats})
+        self.last_stats = self.last_error_text = ""
+        calls = {"stats_cb": self._keep_stats, "error_cb": self._keep_error}
+        self.producer = Producer({**settings, "log_level": 0, **calls})
         self.topic, self.values, self._next = topic, values, 0
         self.delivered = self.failed = 0
         self.last_error = 0
@@ -134,6 +138,9 @@ class ConfluentProducer:
 
     def _keep_stats(self, text: str) -> None:
         self.last_stats = text
+
+    def _keep_error(self, error: Any) -> None:
+        self.last_error_text = str(error.str())
 
     def _delivered(self, error: Any, message: Any) -> None:
         if error is not None:
@@ -185,16 +192,28 @@ def make_producer(options: argparse.Namespace, values: list[bytes]) -> Any:
     return BatchProducer(options.settings, options.topic, values)
 
 
+def delivery_timeout_s(settings: dict[str, str]) -> float:
+    """How long a record may take, of settings that the client has accepted."""
+    given = settings.get("message.timeout.ms", settings["delivery.timeout.ms"])
+    return int(given) / 1000 or float("inf")
+
+
 def produce_all(
-    options: argparse.Namespace, producer: Any, size: int, say: Callable[[str], None]
+    options: argparse.Namespace,
+    producer: Any,
+    size: int,
+    say: Callable[[str], None],
+    warn: Callable[[str], None],
 ) -> float:
     """Send every record and wait for every report; seconds from the first call to the last report.
 
-    Raises TimeoutError when reports stop coming.
+    Ends before that when a record has failed. Raises TimeoutError when reports stop coming.
     """
     rate = options.throughput
+    timeout_s = delivery_timeout_s(options.settings)
     batch = BATCH_RECORDS if rate <= 0 else max(1, min(BATCH_RECORDS, int(rate / 100)))
     started_at = window_at = moved_at = time.monotonic()
+    warned_at = -REPORT_SECONDS
     queued, left = 0, 0
     while queued < options.num_records or left > 0:
         allowed = options.num_records - queued
@@ -209,21 +228,36 @@ def produce_all(
         now = time.monotonic()
         if got > 0 or left != before:
             moved_at = now
-        elif now - moved_at > DELIVERY_TIMEOUT_S:
+        elif now - moved_at > timeout_s + HANG_S:
             raise TimeoutError(f"{left} records without delivery report")
+        if producer.last_error_text and now - warned_at >= REPORT_SECONDS:
+            text = f"{left} records wait, none longer than {timeout_s:g} s"
+            warn(f"{producer.last_error_text}; {text}")
+            producer.last_error_text, warned_at = "", now
         if now - window_at >= REPORT_SECONDS:
             count, sum_us, max_us = producer.counter.take_window()
             say(window_line(count, now - window_at, size, sum_us / 1e3, max_us / 1e3))
             window_at = now
+            if producer.counter.totals()[1]:
+                break
     return time.monotonic() - started_at
 
 
-def run(options: argparse.Namespace, say: Callable[[str], None] = print) -> dict[str, Any]:
+def tell(line: str) -> None:
+    """A line beside the figures."""
+    print(f"producer_perf: {line}", file=sys.stderr, flush=True)
+
+
+def run(
+    options: argparse.Namespace,
+    say: Callable[[str], None] = print,
+    warn: Callable[[str], None] = tell,
+) -> dict[str, Any]:
     """Send all records; the figures of the last line. RuntimeError if one was not delivered."""
     values = load_values(options)
     size = sum(map(len, values)) / len(values)
     with make_producer(options, values) as producer:
-        seconds = produce_all(options, producer, round(size), say)
+        seconds = produce_all(options, producer, round(size), say, warn)
         delivered, failed, code, sum_us, max_us, counts = producer.counter.totals()
         if failed or delivered != options.num_records:
             raise RuntimeError(
@@ -262,7 +296,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         print(total_line(run(options)))
     except (RuntimeError, ValueError, TimeoutError) as error:
-        print(f"producer_perf: {error}", file=sys.stderr)
+        tell(str(error))
         return 1
     return 0
 

@@ -2,6 +2,7 @@
 
 import json
 import socket
+from contextlib import contextmanager
 
 import pytest
 
@@ -12,9 +13,9 @@ from perf import consumer_perf, coordination, latency, producer_perf, saturate  
 pytestmark = pytest.mark.integration
 
 
-@pytest.fixture
-def cluster():
-    """The bootstrap address of a mock cluster with one broker."""
+@contextmanager
+def mock_cluster():
+    """A mock cluster with one broker: its bootstrap address, and a call that ends it."""
     library = librdkafka.load_library()
     for name in ("handle_mock_cluster", "mock_cluster_bootstraps"):
         function = getattr(library, f"rd_kafka_{name}")
@@ -22,7 +23,13 @@ def cluster():
         function.argtypes = [librdkafka.POINTER]
     with librdkafka.BatchProducer({"test.mock.num.brokers": "1"}, "unused", [b"x"]) as owner:
         mock = library.rd_kafka_handle_mock_cluster(owner._handle)
-        yield library.rd_kafka_mock_cluster_bootstraps(mock).decode()
+        yield library.rd_kafka_mock_cluster_bootstraps(mock).decode(), owner.close
+
+
+@pytest.fixture
+def cluster():
+    with mock_cluster() as (bootstrap, _):
+        yield bootstrap
 
 
 def producer_options(cluster, *more):
@@ -70,6 +77,24 @@ def test_settings_the_client_does_not_know_are_named(cluster):
 
     with pytest.raises(ValueError, match=r"no\.such\.setting"):
         producer_perf.run(options, lambda line: None)
+
+
+@pytest.mark.parametrize("client", ["librdkafka", "confluent"])
+def test_broker_that_goes_away_is_told_and_ends_the_run_in_its_time(client, monkeypatch, capfd):
+    """It was a line for each attempt to connect, for minutes, or until all records had failed."""
+    monkeypatch.setattr(producer_perf, "REPORT_SECONDS", 0.2)
+    warned = []
+    with mock_cluster() as (bootstrap, end):
+        options = producer_options(bootstrap, "--client", client)
+        options.throughput, options.num_records = 500, 10_000
+        options.settings["delivery.timeout.ms"] = "2000"
+
+        with pytest.raises(RuntimeError, match=r"failed, .*timed out"):
+            producer_perf.run(options, lambda line: end(), warned.append)
+
+    assert warned[0].endswith(" wait, none longer than 2 s")
+    assert any("Connection refused" in line for line in warned)
+    assert "|FAIL|" not in capfd.readouterr().err
 
 
 def test_messages_that_never_come_leave_the_run_incomplete(cluster, capsys):
