@@ -166,7 +166,7 @@ class _DecoderWriter:
         self.line(f"if end > limit or n > {MAX_INT16}:" if short else "if end > limit:")
         self.line(f"    fail_length({path!r}, n, limit - pos)")
         if short:
-            self.line(f"{target} = str(buf[pos:end], 'utf-8')")
+            self.line(f"{target} = str(buf[pos:end], 'utf-8', {primitives.FOREIGN_TEXT!r})")
         elif field.type == "records":
             self.names["view"] = True
             self.line(f"{target} = view[pos:end]")

@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 
 from kbroker.protocol.api import ApiKey, find
-from kbroker.protocol.primitives import Buffer, DecodeError, skip_tagged_fields
+from kbroker.protocol.primitives import FOREIGN_TEXT, Buffer, DecodeError, skip_tagged_fields
 
 _FIXED = struct.Struct(">hhi")
 _WITH_CLIENT_ID = struct.Struct(">hhih")
@@ -114,7 +114,8 @@ def _decode_client_id(buffer: Buffer, position: int, limit: int) -> tuple[str | 
     if length < 0 or length > limit - position:
         raise DecodeError(f"client id of {length} bytes, {limit - position} are left")
     try:
-        return str(buffer[position : position + length], "utf-8"), position + length
+        end = position + length
+        return str(buffer[position:end], "utf-8", FOREIGN_TEXT), end
     except UnicodeDecodeError as err:
         raise DecodeError(f"client id is not UTF-8: {err}") from err
 

@@ -7,12 +7,16 @@ Source: Kafka protocol guide, "Protocol Primitive Types"; KIP-482 for the compac
 
 from __future__ import annotations
 
+import codecs
 from typing import Any, NoReturn
 
 Buffer = bytes | memoryview
 
 MAX_INT16 = 0x7FFF
 NO_UUID = bytes(16)
+# COMPAT: how to decode bytes that are no UTF-8. Clients send other encodings in their client id, in
+# group ids and in the metadata of commits; Kafka reads U+FFFD there and serves them.
+FOREIGN_TEXT = "kbroker.foreign_text"
 
 
 class DecodeError(ValueError):
@@ -21,6 +25,16 @@ class DecodeError(ValueError):
 
 class EncodeError(ValueError):
     """A message cannot be written in the version asked for; our own mistake, not a client's."""
+
+
+def _replace_foreign_text(error: UnicodeError) -> tuple[str, int]:
+    """Decode the rest of the string, unless all of it could then be too long to be sent back."""
+    if not isinstance(error, UnicodeDecodeError) or 3 * len(error.object) > MAX_INT16:
+        raise error
+    return error.object[error.start :].decode("utf-8", "replace"), len(error.object)
+
+
+codecs.register_error(FOREIGN_TEXT, _replace_foreign_text)
 
 
 class Primitive:

@@ -182,7 +182,7 @@ def test_broken_requests_of_every_version_harm_nobody(
         (struct.pack(">ihhihb", 11, 3, 99, 1, -1, 0), "Metadata version 99 is not served"),
         (struct.pack(">ihhihb", 11, 0, 99, 1, -1, 0), "Produce version 99 is not served"),
         (struct.pack(">ihhihb", 11, 1, 99, 1, -1, 0), "Fetch version 99 is not served"),
-        (struct.pack(">ihhih", 12, 3, 1, 1, 2) + b"\xff\xfe", "UTF-8"),
+        (struct.pack(">ihhih", 10933, 3, 1, 1, 10923) + b"\xff" * 10923, "UTF-8"),
     ],
 )
 def test_foreign_protocol_or_length_is_closed_with_its_reason(

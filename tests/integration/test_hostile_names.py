@@ -6,19 +6,25 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from fault.wire_client import WireClient, batch_of
+from fault.wire_client import WireClient, batch_of, request_frame
 from hostile_harness import MIB, GoodClient, nothing_dies
 
 from kbroker.errors import ErrorCode
+from kbroker.protocol import codec
+from kbroker.protocol.api import response_class
+from kbroker.protocol.message import Message
 from kbroker.protocol.messages.api_versions import ApiVersionsRequest
 from kbroker.protocol.messages.create_topics import CreateTopicsRequest
 from kbroker.protocol.messages.delete_topics import DeleteTopicsRequest
 from kbroker.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from kbroker.protocol.messages.metadata import MetadataRequest
-from kbroker.testing import Broker
+from kbroker.protocol.messages.offset_commit import OffsetCommitRequest
+from kbroker.protocol.messages.offset_fetch import OffsetFetchRequest
+from kbroker.testing import Broker, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
@@ -142,6 +148,37 @@ def test_client_id_forges_no_log_line(broker: Broker, name: str) -> None:
             client.socket.sendall(b"\0\0\0\x0e\0\x03\0\x09\0\0\0\1\x7f\xff" + b"a\nb\n")
             assert client.is_closed(30)
 
+    assert_log_is_not_forged(broker)
+
+
+def test_client_of_another_encoding_commits_and_reads_its_metadata(
+    broker: Broker, client: WireClient
+) -> None:
+    """Latin-1 in ids and metadata is served, as by Kafka; what cannot be read comes as U+FFFD."""
+
+    def call(request: Message, version: int) -> Any:
+        assert request.API_KEY is not None
+        frame = request_frame(request, version, 1, "caf~").replace(b"~", b"\xe9")
+        client.socket.sendall(frame)
+        answer = client.receive()
+        return codec.decode_exact(response_class(request.API_KEY), version, answer, 4)
+
+    fetch, commit = OffsetFetchRequest, OffsetCommitRequest
+    part = commit.OffsetCommitRequestPartition(committed_offset=5, committed_metadata="~t~")
+    asked = commit(
+        group_id="th~",
+        topics=[commit.OffsetCommitRequestTopic(name="good", partitions=[part])],
+    )
+
+    def committed() -> bool:
+        return bool(call(asked, 2).topics[0].partitions[0].error_code == 0)
+
+    call(FindCoordinatorRequest(key="th~"), 0)
+    wait_until(committed, 30, "the offset is committed")
+    topic = fetch.OffsetFetchRequestTopic(name="good", partition_indexes=[0])
+    found = call(fetch(group_id="th~", topics=[topic]), 1).topics[0].partitions[0]
+
+    assert (found.committed_offset, found.metadata) == (5, "\ufffdt\ufffd")
     assert_log_is_not_forged(broker)
 
 

@@ -107,9 +107,25 @@ def test_negative_length_or_forbidden_null_is_refused(cls, version, data):
         codec.decode(cls, version, data)
 
 
-def test_string_that_is_not_utf8_is_refused():
-    with pytest.raises(DecodeError, match="UTF-8"):
-        codec.decode(MetadataRequest, 0, b"\0\0\0\1" + b"\0\2" + b"\xc3\x28")
+@pytest.mark.parametrize("view", [bytes, memoryview])
+def test_string_in_another_encoding_is_read_as_kafka_reads_it(view):
+    """Clients send Latin-1, and Java replaces what it cannot read."""
+    data = view(b"\0\0\0\1" + b"\0\6" + b"\xc3(\xe9\xc3\xa9\xff")
+
+    request = codec.decode_exact(MetadataRequest, 0, data)
+
+    assert request.topics[0].name == "\ufffd(\ufffd\xe9\ufffd"
+
+
+def test_string_in_another_encoding_that_would_grow_too_long_is_refused():
+    for size, legal in ((10922, True), (10923, False)):
+        data = b"\0\0\0\1" + struct.pack(">h", size) + b"\xff" * size
+        if legal:
+            request = codec.decode_exact(MetadataRequest, 0, data)
+            assert codec.decode(MetadataRequest, 0, codec.encode(request, 0))[0] == request
+        else:
+            with pytest.raises(DecodeError, match="UTF-8"):
+                codec.decode(MetadataRequest, 0, data)
 
 
 def test_compact_string_longer_than_32767_bytes_is_refused():
@@ -181,7 +197,7 @@ def test_request_header_cut_short_is_refused(cut):
     [
         (struct.pack(">hhih", 3, 1, 7, -2), "client id of -2"),
         (struct.pack(">hhih", 3, 1, 7, 5) + b"abcd", "client id of 5"),
-        (struct.pack(">hhih", 3, 1, 7, 2) + b"\xff\xff", "UTF-8"),
+        (struct.pack(">hhih", 3, 1, 7, 10923) + b"\xff" * 10923, "UTF-8"),
         (struct.pack(">hhih", 999, 1, 7, 0), "key 999"),
         (struct.pack(">hhih", -1, 1, 7, 0), "key -1"),
         (struct.pack(">hhih", 3, -1, 7, 0), "negative"),

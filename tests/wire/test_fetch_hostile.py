@@ -152,5 +152,9 @@ def test_topic_names_nobody_may_have_are_unknown(bench, name):
     assert (topic.topic, topic.partitions[0].error_code) == (name, 3)
 
 
-def test_topic_name_that_is_not_utf_8_is_refused(bench):
-    assert not handle(bench, request_for(b"\xff\xfe"), 4)
+def test_topic_name_that_is_not_utf_8_is_unknown(bench):
+    assert handle(bench, request_for(b"\xff\xfe"), 4)
+
+    reply = bench.engine.handle_bytes(request_for(b"\xff\xfe"), 4, 7004)
+    topic = bench.response(reply, 4).responses[0]
+    assert (topic.topic, topic.partitions[0].error_code) == ("\ufffd\ufffd", 3)

@@ -144,11 +144,6 @@ cdef class FetchSession:
             self.placeholders = {}
         topic = self.placeholders.get(key)
         if topic is None:
-            if not self.by_id:
-                try:
-                    key.decode()
-                except UnicodeDecodeError as error:
-                    raise FetchDecodeError(f"malformed Fetch request: a topic name is not UTF-8: {error}") from error
             topic = Topic(None if self.by_id else key, key if self.by_id else None, None, None)
             self.placeholders[key] = topic
         return topic
