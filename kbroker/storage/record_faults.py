@@ -1,4 +1,4 @@
-"""Names the record that makes a batch unacceptable; called only for a batch that is refused."""
+"""Names the records that make a batch unacceptable; called only for a batch that is refused."""
 
 from __future__ import annotations
 
@@ -21,13 +21,15 @@ def _records(batch: bytes, decompressed_max: int) -> list[tuple[int, int, bytes 
     return [(index, timestamp, key) for index, timestamp, key, _value, _headers in decoded]
 
 
-def first_keyless(batch: bytes, decompressed_max: int, _limit: int) -> int:
-    """Index of the first record without a key, -1 if there is none."""
-    return next((i for i, _, key in _records(batch, decompressed_max) if key is None), -1)
+def keyless(batch: bytes, decompressed_max: int) -> list[int]:
+    """Indexes of the records without a key."""
+    return [index for index, _, key in _records(batch, decompressed_max) if key is None]
 
 
-def first_older_than(batch: bytes, decompressed_max: int, limit: int) -> int:
-    """Index of the first record whose timestamp is below ``limit`` ms, -1 if there is none."""
-    return next(
-        (i for i, ts, _ in _records(batch, decompressed_max) if ts != -1 and ts < limit), -1
-    )
+def outside(batch: bytes, decompressed_max: int, earliest: int, latest: int) -> list[int]:
+    """Indexes of the records with a timestamp that is not within [earliest, latest]."""
+    return [
+        index
+        for index, timestamp, _ in _records(batch, decompressed_max)
+        if timestamp != -1 and not earliest <= timestamp <= latest
+    ]

@@ -120,9 +120,10 @@ def result(
     base_offset: int = 0,
     text: bytes = b"",
     bad_record: int = -1,
+    more: int = 0,
 ) -> tuple[Any, ...]:
     """A ProduceResult for a descriptor."""
-    return (descriptor[0], descriptor[1], error, len(text), base_offset, -1, 0, bad_record, 0)
+    return (descriptor[0], descriptor[1], error, len(text), base_offset, -1, 0, bad_record, more)
 
 
 def framed(payload: bytes) -> bytes:

@@ -17,9 +17,11 @@ from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.fetch import FetchRequest
 from kbroker.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from kbroker.protocol.messages.list_offsets import ListOffsetsRequest
+from kbroker.protocol.messages.metadata import MetadataRequest
+from kbroker.protocol.messages.produce import ProduceRequest
 from kbroker.record.batch import RecordBatch
 from kbroker.record.builder import BatchBuilder
-from kbroker.record.compression import GZIP, LZ4, SNAPPY, ZSTD, compress
+from kbroker.record.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, compress
 from kbroker.testing import Broker, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
@@ -71,6 +73,54 @@ def test_record_without_key_is_refused_by_a_compacted_topic(
         assert "key" in answer.error_message
     answer = produce(client, name, records_of(version, with_keys), version)
     assert (answer.error_code, answer.base_offset) == (0, 0)
+
+
+@pytest.mark.parametrize("version", [8, 13])
+@pytest.mark.parametrize("codec", [NONE, LZ4])
+def test_all_records_at_fault_are_named_up_to_a_thousand(
+    client: WireClient, request: pytest.FixtureRequest, version: int, codec: int
+) -> None:
+    """A producer sends the records again that were not named, without those that were (KIP-467)."""
+    name = f"t{zlib.crc32(request.node.nodeid.encode())}"
+    client.create_topic(name, 2, cleanup_policy="compact")
+    cls = ProduceRequest
+    builders = [BatchBuilder(codec), BatchBuilder(codec)]
+    for index in range(3000):
+        builders[0].append(b"v", b"k" if index % 2 else None, TIME)
+        builders[1].append(b"v", None if index in (7, 2999) else b"k", TIME)
+    parts = [
+        cls.PartitionProduceData(index=index, records=builder.build())
+        for index, builder in enumerate(builders)
+    ]
+    topic_id = client.call(
+        MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=name)]), 12
+    )
+    data = cls.TopicProduceData(
+        name=name, topic_id=topic_id.topics[0].topic_id, partition_data=parts
+    )
+
+    answer = client.call(cls(acks=1, timeout_ms=10_000, topic_data=[data]), version)
+
+    many, two = answer.responses[0].partition_responses
+    assert (many.error_code, two.error_code) == (ErrorCode.INVALID_RECORD,) * 2
+    assert [error.batch_index for error in many.record_errors] == list(range(0, 2000, 2))
+    assert [error.batch_index for error in two.record_errors] == [7, 2999]
+    assert {error.batch_index_error_message for error in two.record_errors} == {two.error_message}
+
+
+@pytest.mark.parametrize("version", range(3, 9))
+def test_zstd_is_refused_by_a_produce_older_than_it(
+    client: WireClient, topic: str, version: int
+) -> None:
+    builder = BatchBuilder(ZSTD)
+    builder.append(b"v", b"k", TIME)
+
+    answer = produce(client, topic, builder.build(), version)
+
+    old = version < 7
+    assert answer.error_code == (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE if old else 0)
+    if version == 8:
+        assert answer.base_offset == 0 and answer.error_message is None
 
 
 def records_of(version: int, messages: list[OldMessage]) -> bytes:

@@ -7,7 +7,7 @@ cdef enum MessageKind:
     MSG_CALL = 1            # JSON request
     MSG_REPLY = 2           # JSON answer
     MSG_PRODUCE = 3         # count x ProduceDescriptor
-    MSG_PRODUCE_RESULT = 4  # count x ProduceResult, then count-less error texts (see error_text_*)
+    MSG_PRODUCE_RESULT = 4  # count x ProduceResult, then what each has behind the structs, in their order
     MSG_WAKE = 5            # count x int32 slot
     MSG_REQUEST = 6         # a part of a request to a coordinator (ipc/lane_calls.py)
     MSG_ANSWER = 7          # a part of its answer
@@ -42,9 +42,9 @@ cdef struct ProduceResult:
     uint64_t request
     uint32_t ordinal
     int16_t error_code
-    uint16_t error_text_size       # UTF-8 bytes of this result in the texts that follow the structs
+    uint16_t error_text_size       # UTF-8 bytes of this result behind the structs
     int64_t base_offset
     int64_t log_append_time_ms
     int64_t log_start_offset
-    int32_t bad_record_index       # -1, or the record that made the batch invalid (KIP-467)
-    uint32_t unused
+    int32_t bad_record_index       # -1, or the first record that made the batch invalid (KIP-467)
+    uint32_t more_bad_records      # int32 indexes of the others, behind the text

@@ -16,6 +16,7 @@ cdef struct AppendResult:
 
 cdef class LogAppender(LogTail):
     cdef readonly object error_text  # str of the last failed append, else None
+    cdef readonly list more_bad_records  # indexes after its bad_record_index, or None
 
     # Limits, from the topic's configuration, beside those of the tail.
     cdef int64_t message_bytes_max
@@ -47,7 +48,7 @@ cdef class LogAppender(LogTail):
     cdef int check_timestamps(
         self, const uint8_t* batch, Py_ssize_t size, const BatchInfo* info, int64_t now_ms, AppendResult* result
     ) except -1
-    cdef int32_t find_record(self, const uint8_t* batch, Py_ssize_t size, find, int64_t limit) except? -2
+    cdef int refuse_records(self, AppendResult* result, int code, list found, object text) except -1
     cdef int refuse_unread(self, Py_ssize_t size, AppendResult* result) except -1
     cdef int append_made(
         self, bytearray batch, const BatchInfo* info, int64_t now_ms, AppendResult* result, int64_t verification

@@ -49,7 +49,7 @@ from kbroker._ext.wire cimport load_i32
 
 from kbroker._ext.legacy_records import MessageSetRefused
 from kbroker.record.control import marker_batch
-from kbroker.storage.record_faults import first_keyless, first_older_than
+from kbroker.storage.record_faults import keyless, outside
 
 
 cdef enum:
@@ -61,6 +61,9 @@ cdef enum:
     KAFKA_STORAGE_ERROR = 56
     UNSUPPORTED_COMPRESSION_TYPE = 76
     INVALID_RECORD = 87
+
+    # BOUND: records that an answer names, so that their indexes fit into a message of a lane.
+    BAD_RECORDS_MAX = 1000
 
 cdef int64_t NO_LIMIT = 0x7FFFFFFFFFFFFFFF
 
@@ -179,6 +182,7 @@ cdef class LogAppender(LogTail):
         result.log_append_time_ms = -1
         result.log_start_offset = self.log_start_offset
         self.error_text = None
+        self.more_bad_records = None
         if self.fd < 0:
             self.refuse(result, KAFKA_STORAGE_ERROR, -1, "the log is closed: its log directory failed")
         elif size > self.message_bytes_max:
@@ -199,9 +203,9 @@ cdef class LogAppender(LogTail):
                 result, RECORD_LIST_TOO_LARGE, -1,
                 f"the record batch is {size} bytes, segment.bytes of the topic is {self.segment_bytes}")
         if self.compacted and info.keyless_count > 0:
-            return self.refuse(
-                result, INVALID_RECORD, self.find_record(batch, size, first_keyless, 0),
-                "a compacted topic needs a key on every record")
+            found = keyless(PyBytes_FromStringAndSize(<const char*>batch, size), self.decompressed_bytes_max)
+            return self.refuse_records(
+                result, INVALID_RECORD, found, "a compacted topic needs a key on every record")
         if info.attributes & ATTRIBUTE_TRANSACTIONAL and info.producer_id < 0:
             return self.refuse(result, INVALID_RECORD, -1, "a transactional batch needs a producer id")
         if self.stored_magic < 2 and info.producer_id >= 0:
@@ -295,38 +299,33 @@ cdef class LogAppender(LogTail):
         self, const uint8_t* batch, Py_ssize_t size, const BatchInfo* info, int64_t now_ms, AppendResult* result
     ) except -1:
         """1 when a record's create time is too far from now. -1 ("no timestamp") is always accepted."""
-        if (
-            self.timestamp_after_max_ms != NO_LIMIT
-            and info.walked_max_timestamp > now_ms
-            and info.walked_max_timestamp - now_ms > self.timestamp_after_max_ms
+        cdef int64_t earliest = now_ms - self.timestamp_before_max_ms
+        cdef int64_t latest = NO_LIMIT
+        if self.timestamp_after_max_ms < NO_LIMIT - now_ms:
+            latest = now_ms + self.timestamp_after_max_ms
+        if info.walked_max_timestamp <= latest and (
+            info.walked_min_timestamp == -1 or info.walked_min_timestamp >= earliest
         ):
-            self.refuse(
-                result, INVALID_TIMESTAMP, <int32_t>info.walked_max_timestamp_offset_delta,
-                f"timestamp {info.walked_max_timestamp} is more than message.timestamp.after.max.ms "
-                f"({self.timestamp_after_max_ms}) after the broker's {now_ms}")
-            return 1
-        if (
-            self.timestamp_before_max_ms != NO_LIMIT
-            and info.walked_min_timestamp != -1
-            and info.walked_min_timestamp < now_ms - self.timestamp_before_max_ms
-        ):
-            self.refuse(
-                result, INVALID_TIMESTAMP,
-                self.find_record(batch, size, first_older_than, now_ms - self.timestamp_before_max_ms),
-                f"timestamp {info.walked_min_timestamp} is more than message.timestamp.before.max.ms "
-                f"({self.timestamp_before_max_ms}) before the broker's {now_ms}")
-            return 1
-        return 0
-
-    cdef int32_t find_record(self, const uint8_t* batch, Py_ssize_t size, find, int64_t limit) except? -2:
-        # Only for a batch that is refused and passed the walk: name the record at fault.
-        return find(PyBytes_FromStringAndSize(<const char*>batch, size), self.decompressed_bytes_max, limit)
+            return 0
+        found = outside(
+            PyBytes_FromStringAndSize(<const char*>batch, size), self.decompressed_bytes_max, earliest, latest)
+        self.refuse_records(
+            result, INVALID_TIMESTAMP, found,
+            f"the timestamp is not within [{earliest}, {latest}], which message.timestamp.before.max.ms and "
+            "message.timestamp.after.max.ms allow")
+        return 1
 
     cdef int refuse(self, AppendResult* result, int code, int32_t bad_index, object text) except -1:
         result.error_code = <int16_t>code
         result.bad_record_index = bad_index
         result.base_offset = -1
         self.error_text = text
+        return 0
+
+    cdef int refuse_records(self, AppendResult* result, int code, list found, object text) except -1:
+        """Refuse the batch because of these records of it (KIP-467)."""
+        self.refuse(result, code, found[0] if found else -1, text)
+        self.more_bad_records = found[1:BAD_RECORDS_MAX]
         return 0
 
     cdef int refuse_status(

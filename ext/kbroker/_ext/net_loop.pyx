@@ -274,18 +274,20 @@ cdef class NetLoop(ConnectionLoop):
         return self.answered(request)
 
     cdef int take_results(self, const uint8_t* body, Py_ssize_t size, uint32_t count) except -1:
-        """A PRODUCE_RESULT message: ``count`` structs, then the error texts in order."""
+        """A PRODUCE_RESULT message: ``count`` structs, then the error text and the indexes of each in order."""
         cdef:
             const ProduceResult* results = <const ProduceResult*>body
             const uint8_t* text = body + count * sizeof(ProduceResult)
             const uint8_t* end = body + size
             Request* request
+            Py_ssize_t behind
             uint32_t i
         assert <Py_ssize_t>(count * sizeof(ProduceResult)) <= size, (count, size)
         for i in range(count):
-            assert results[i].error_text_size <= end - text
+            behind = results[i].error_text_size + sizeof(int32_t) * <Py_ssize_t>results[i].more_bad_records
+            assert behind <= end - text
             request = self.produce.take_result(&results[i], text)
-            text += results[i].error_text_size
+            text += behind
             if request != NULL:
                 self.all_parts_done(request)
         return 0

@@ -10,6 +10,7 @@ to the transaction (KIP-890); what follows it from the same producer waits behin
 network process keeps them until there is a result, and what it held is dropped here when it dies.
 """
 import logging
+import struct
 
 from libc.errno cimport EINTR, errno
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
@@ -40,6 +41,7 @@ from kbroker._ext.partition_table cimport (
 )
 from kbroker._ext.producer_state cimport ProducerEntry
 from kbroker._ext.record_batch cimport (
+    ATTRIBUTE_CODEC_MASK,
     ATTRIBUTE_TRANSACTIONAL,
     BATCH_ATTRIBUTES_AT,
     BATCH_BASE_SEQUENCE_AT,
@@ -48,6 +50,7 @@ from kbroker._ext.record_batch cimport (
     BATCH_MAGIC_AT,
     BATCH_PRODUCER_EPOCH_AT,
     BATCH_PRODUCER_ID_AT,
+    CODEC_ZSTD,
 )
 from kbroker._ext.socket_api cimport epoll_event, epoll_wait, monotonic_ns
 from kbroker._ext.wire cimport load_i16, load_i32, load_i64, load_u32
@@ -73,6 +76,7 @@ cdef enum:
     ERROR_CONCURRENT_TRANSACTIONS = 51
     ERROR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
     ERROR_KAFKA_STORAGE_ERROR = 56
+    ERROR_UNSUPPORTED_COMPRESSION_TYPE = 76
     ERROR_PRODUCER_FENCED = 90
     ERROR_TRANSACTION_ABORTABLE = 120
     ERROR_TEXT_MAX = 1000
@@ -85,6 +89,7 @@ cdef enum:
     HELD_MIN_MS = 1000
     HELD_MAX_MS = 60000
     FIRST_OF_BATCHES = 3     # Produce versions that carry format 2 and nothing else
+    FIRST_WITH_ZSTD = 7
     FIRST_ABORTABLE = 11     # Produce versions whose clients know TRANSACTION_ABORTABLE,
     FIRST_ADDING = 12        # and those that add the partition to the transaction (KIP-890, part 2)
     EVENTS_MAX = 64
@@ -348,7 +353,11 @@ cdef class ProduceEngine:
         result.base_offset = -1
         result.log_append_time_ms = -1
         result.log_start_offset = -1
-        if refused == 0:
+        if refused == 0 and FIRST_OF_BATCHES <= d.api_version < FIRST_WITH_ZSTD and is_zstd(batch, d.size):
+            # COMPAT: consumers of that age know no zstd either (KIP-110).
+            result.error_code = ERROR_UNSUPPORTED_COMPRESSION_TYPE
+            text = "zstd needs version 7 of Produce"
+        elif refused == 0:
             appender = <LogAppender>self._appenders[d.slot]
             try:
                 # COMPAT: an old version may carry a batch of format 2, which is then treated as one.
@@ -370,6 +379,7 @@ cdef class ProduceEngine:
         out.log_start_offset = result.log_start_offset
         out.bad_record_index = result.bad_record_index
         out.error_text_size = 0
+        out.more_bad_records = 0
         if result.error_code == 0:
             self.batches_total += 1
             self.bytes_total += d.size
@@ -381,6 +391,8 @@ cdef class ProduceEngine:
                 text = appender.error_text
             if text is not None:
                 add_text(bundle, out, text)
+            if appender is not None and appender.more_bad_records:
+                add_indexes(bundle, out, appender.more_bad_records)
         return 0
 
     # ---- verification ------------------------------------------------------------------------------------------
@@ -630,6 +642,7 @@ cdef class ProduceEngine:
             texts = 0
             while done + part < bundle.count and part < LANE_ITEMS_MAX and texts < LANE_TEXTS_MAX:
                 texts += bundle.items[done + part].error_text_size
+                texts += <uint32_t>sizeof(int32_t) * bundle.items[done + part].more_bad_records
                 part += 1
             if not lane.send(
                 MSG_PRODUCE_RESULT, part, bundle.items + done, part * sizeof(ProduceResult),
@@ -725,8 +738,19 @@ cdef ProduceResult* new_result(ResultBundle* bundle, int32_t slot) except NULL:
 
 
 cdef int add_text(ResultBundle* bundle, ProduceResult* result, object text) except -1:
-    """Append the UTF-8 of an error text; texts follow the structs in their order."""
+    """Append the UTF-8 of an error text; it follows the structs."""
     cdef bytes data = text.encode()[:ERROR_TEXT_MAX].decode("utf-8", "ignore").encode()
+    result.error_text_size = <uint16_t>len(data)
+    return add_bytes(bundle, data)
+
+
+cdef int add_indexes(ResultBundle* bundle, ProduceResult* result, list indexes) except -1:
+    """Append them behind the result's text."""
+    result.more_bad_records = <uint32_t>len(indexes)
+    return add_bytes(bundle, struct.pack(f"={len(indexes)}i", *indexes))
+
+
+cdef int add_bytes(ResultBundle* bundle, bytes data) except -1:
     cdef uint32_t size = <uint32_t>len(data)
     cdef uint32_t capacity
     cdef uint8_t* grown
@@ -739,8 +763,11 @@ cdef int add_text(ResultBundle* bundle, ProduceResult* result, object text) exce
         bundle.texts_capacity = capacity
     memcpy(bundle.texts + bundle.texts_size, <const char*>data, size)
     bundle.texts_size += size
-    result.error_text_size = <uint16_t>size
     return 0
+
+
+cdef inline bint is_zstd(const uint8_t* batch, Py_ssize_t size) noexcept nogil:
+    return size >= BATCH_HEADER_BYTES and batch[BATCH_ATTRIBUTES_AT + 1] & ATTRIBUTE_CODEC_MASK == CODEC_ZSTD
 
 
 cdef int add_wake(WakeBundle* wakes, int32_t slot) except -1:

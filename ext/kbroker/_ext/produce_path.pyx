@@ -283,11 +283,12 @@ cdef class ProducePath:
         part.log_start_offset = result.log_start_offset
         part.bad_record_index = result.bad_record_index
         if result.error_text_size:
-            part.error_text = <uint8_t*>malloc(result.error_text_size)
+            part.error_text = <uint8_t*>malloc(result.error_text_size + sizeof(int32_t) * result.more_bad_records)
             if part.error_text == NULL:
                 raise MemoryError()
-            memcpy(part.error_text, text, result.error_text_size)
+            memcpy(part.error_text, text, result.error_text_size + sizeof(int32_t) * result.more_bad_records)
             part.error_text_size = result.error_text_size
+            part.more_bad_records = result.more_bad_records
         request.parts_left -= 1
         return request if request.parts_left == 0 else NULL
 
@@ -302,7 +303,7 @@ cdef class ProducePath:
         for i in range(request.topic_count):
             size += 32 + max(0, request.topics[i].name_size)
         for i in range(request.part_count):
-            size += 64 + 2 * request.parts[i].error_text_size
+            size += 64 + (12 + request.parts[i].error_text_size) * <Py_ssize_t>(2 + request.parts[i].more_bad_records)
         reserve_response(request, size)
         w = make_writer(request.response, request.response_capacity)
         write_i32(&w, 0)
@@ -341,9 +342,10 @@ cdef class ProducePath:
 
 cdef void encode_part(Writer* w, const ProducePart* part, int16_t version) noexcept nogil:
     cdef bint flexible = version >= FIRST_FLEXIBLE
-    cdef bint has_record_error = part.bad_record_index >= 0
+    cdef int32_t record_errors = 1 + <int32_t>part.more_bad_records if part.bad_record_index >= 0 else 0
     cdef const uint8_t* text = part.error_text
     cdef int32_t text_size = part.error_text_size if text != NULL else -1
+    cdef int32_t i
     write_i32(w, part.partition)
     write_i16(w, part.error_code)
     write_i64(w, part.base_offset)
@@ -354,16 +356,23 @@ cdef void encode_part(Writer* w, const ProducePart* part, int16_t version) noexc
     if version < FIRST_WITH_RECORD_ERRORS:
         return
     if not flexible:
-        write_array_count(w, 1 if has_record_error else 0)
-        if has_record_error:
-            write_i32(w, part.bad_record_index)
+        write_array_count(w, record_errors)
+        for i in range(record_errors):
+            write_i32(w, bad_record(part, i))
             write_string(w, text, text_size)
         write_string(w, text, text_size)
         return
-    write_compact_array_count(w, 1 if has_record_error else 0)
-    if has_record_error:
-        write_i32(w, part.bad_record_index)
+    write_compact_array_count(w, record_errors)
+    for i in range(record_errors):
+        write_i32(w, bad_record(part, i))
         write_compact_string(w, text, text_size)
         write_no_tagged_fields(w)
     write_compact_string(w, text, text_size)
     write_no_tagged_fields(w)
+
+
+cdef inline int32_t bad_record(const ProducePart* part, int32_t number) noexcept nogil:
+    cdef int32_t index = part.bad_record_index
+    if number > 0:
+        memcpy(&index, part.error_text + part.error_text_size + sizeof(int32_t) * (number - 1), sizeof(int32_t))
+    return index

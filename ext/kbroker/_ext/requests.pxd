@@ -15,8 +15,9 @@ cdef struct ProducePart:
     int64_t base_offset
     int64_t log_append_time_ms
     int64_t log_start_offset
-    uint8_t* error_text        # malloc'ed UTF-8, or NULL
+    uint8_t* error_text        # malloc'ed UTF-8, the int32 indexes of more bad records behind it, or NULL
     uint16_t error_text_size
+    uint32_t more_bad_records
 
 
 cdef struct ProduceTopic:

@@ -55,21 +55,25 @@ def test_produce_every_version_reaches_the_owner_and_is_answered(harness, versio
 
 
 @pytest.mark.parametrize("version", [8, 9, 13])
-def test_produce_refused_record_is_named_in_the_answer(harness, version):
+@pytest.mark.parametrize("more", [[], [4, 700, 70000]])
+def test_produce_refused_records_are_named_in_the_answer(harness, version, more):
     client = harness.connect()
 
     client.send(produce(version))
     harness.turn()
     [descriptor] = harness.descriptors()
     text = b"no key in a compacted topic"
-    harness.answer(result(descriptor, 87, -1, text, bad_record=3), texts=text)
+    behind = text + struct.pack(f"={len(more)}i", *more)
+    refused = result(descriptor, 87, -1, text, bad_record=3, more=len(more))
+    harness.answer(refused, texts=behind)
     harness.turn()
 
     [(_, response)] = answers(received(client), version)
     [part] = partitions_of(response)
     assert part.error_code == 87
     assert part.error_message == text.decode()
-    assert [e.batch_index for e in part.record_errors] == [3]
+    assert [e.batch_index for e in part.record_errors] == [3, *more]
+    assert {e.batch_index_error_message for e in part.record_errors} == {text.decode()}
 
 
 def test_produce_pipelined_is_answered_in_order_though_results_come_in_reverse(harness):

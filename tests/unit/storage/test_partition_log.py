@@ -128,6 +128,11 @@ def test_append_create_time_out_of_range_names_the_record(store):
 
     assert append_error(log, late.build()) == (INVALID_TIMESTAMP, 1)
     assert append_error(log, early.build()) == (INVALID_TIMESTAMP, 1)
+    late.append(b"v", b"k", NOW_MS - 1001)
+    late.append(b"v", b"k", -1)
+    late.append(b"v", b"k", NOW_MS + 501)
+    assert append_error(log, late.build()) == (INVALID_TIMESTAMP, 1)
+    assert log.appender.more_bad_records == [2, 4]
     append(log, batch(timestamp=NOW_MS + 500))
     append(log, batch(timestamp=NOW_MS - 1000))
     append(log, batch(timestamp=-1))
@@ -142,7 +147,13 @@ def test_append_keyless_record_to_compacted_topic_names_the_record(store):
     builder.append(b"v", None, NOW_MS)
 
     assert append_error(log, builder.build()) == (INVALID_RECORD, 1)
+    assert log.appender.more_bad_records == []
+    for key in (b"k", None, None):
+        builder.append(b"v", key, NOW_MS)
+    assert append_error(log, builder.build()) == (INVALID_RECORD, 1)
+    assert log.appender.more_bad_records == [3, 4]
     assert append(log, batch()) == 0
+    assert log.appender.more_bad_records is None
 
 
 def test_append_control_batch_from_client_is_refused(store):
