@@ -46,6 +46,9 @@ _TABLE = "records"
 _TIME_DIGITS = range(12, 15)
 _DATE_DIGITS = 8
 
+# BOUND: an id is at most 32767 bytes on the wire; a job's name, a topic's and a number go into one.
+_NAME_BYTES_MAX = 32_000
+
 _SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
@@ -186,11 +189,24 @@ def place_of(text: str) -> str:
     return text
 
 
+def id_of(text: str) -> str:
+    """A name that ids are made of, of groups and transactions."""
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as err:
+        raise argparse.ArgumentTypeError("it is not UTF-8") from err
+    if size > _NAME_BYTES_MAX:
+        raise argparse.ArgumentTypeError(
+            f"it has {size:,} bytes, of {_NAME_BYTES_MAX:,} at most: groups are named after it"
+        )
+    return text
+
+
 def name_of(text: str) -> str:
     """What tells jobs apart; an empty variable of a shell is no name."""
     if not text.strip():
         raise argparse.ArgumentTypeError("it is empty")
-    return text
+    return id_of(text)
 
 
 def names_of(text: str) -> list[str]:
@@ -310,7 +326,9 @@ def _add_destination(
     )
     group.add_argument("--table", default=_TABLE, help="table of --sink jdbc (records)")
     group.add_argument(
-        "--name", help="name of the load, for its group and for loads that share a database (load)"
+        "--name",
+        type=id_of,
+        help="name of the load, for its group and for loads that share a database (load)",
     )
     group.set_defaults(bucket_ms=600_000, **_OF_FILES)
     if not writes:
@@ -389,6 +407,7 @@ def _add_limits(run: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--group",
+        type=id_of,
         metavar="NAME",
         help="store offsets for this group, for tools that show lag (kbroker-load.NAME of the "
         "load); '' for none",

@@ -40,7 +40,7 @@ from kbroker.record.summary import (
 from kbroker.spark.load.commits import LoadError
 from kbroker.spark.load.positions import DataLossError
 from kbroker.spark.load.source import id_text
-from kbroker.spark.mirror.places import Kept, kept, metadata_of, place_of
+from kbroker.spark.mirror.places import Kept, kept, metadata_of, place_of, transactional_id_of
 from kbroker.spark.plan import OffsetRange
 from kbroker.spark.pool import borrowed
 
@@ -187,7 +187,7 @@ class PartitionCopy:
         one = self._range
         self._producer = BatchProducer(
             self._target,
-            transactional_id=f"kbroker-mirror.{self._work.name}.{one.topic}.{one.partition}",
+            transactional_id=transactional_id_of(self._work.name, (one.topic, one.partition)),
         )
         self._arrow = ArrowProducer(self._target, topic=one.topic, producer=self._producer)
         try:

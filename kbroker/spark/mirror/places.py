@@ -48,6 +48,12 @@ def place_of(name: str, one: TopicPartition, count: int) -> tuple[str, TopicPart
     return f"kbroker-mirror.{name}.{partition}", (topic, 0)
 
 
+def transactional_id_of(name: str, one: TopicPartition) -> str:
+    """Of the writer of a partition."""
+    topic, partition = one
+    return f"kbroker-mirror.{name}.{topic}.{partition}"
+
+
 def metadata_of(source: str, topic_id: str) -> str:
     """Of an offset that is committed now."""
     return f"{source} at={time.time_ns() // 1_000_000}" + (f" topic={topic_id}" if topic_id else "")

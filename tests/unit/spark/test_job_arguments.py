@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from kbroker.spark.audit.cli import main as audit
-from kbroker.spark.load.arguments import time_of
+from kbroker.spark.load.arguments import name_of, time_of
 from kbroker.spark.load.cli import main as load
 from kbroker.spark.mirror.cli import main as mirror
+from kbroker.spark.mirror.places import place_of, transactional_id_of
 
 pytestmark = pytest.mark.unit
 
@@ -45,6 +46,10 @@ MIRROR = ["--from", "127.0.0.1:1", "--to", "127.0.0.1:2", "--topics", "t", "--fr
         ("load", ["--from-timestamp", str(1 << 63)], "is not a time; write 2026-"),
         ("load", ["--follow-seconds", "5"], "--follow-seconds is for --follow; leave it out"),
         ("mirror", ["--max-minutes", "5"], "--max-minutes is for --follow; leave it out"),
+        ("mirror", ["--name", "n" * 40_000], "argument --name: it has 40,000 bytes, of 32,000"),
+        ("mirror", ["--name", "\udcff"], "argument --name: it is not UTF-8"),
+        ("load", ["--name", "ü" * 16_001], "argument --name: it has 32,002 bytes, of 32,000"),
+        ("load", ["--group", "g" * 40_000], "argument --group: it has 40,000 bytes"),
         (
             "mirror",
             ["--from-setting", "isolation.level=read_uncommitted"],
@@ -81,3 +86,11 @@ def test_argument_that_would_mislead_is_refused_before_anything_is_asked(
 def test_time_of_eight_digits_is_a_date(text: str, millis: int) -> None:
     """It was read as milliseconds, which are half past five on the first of January 1970."""
     assert time_of(text) == millis
+
+
+def test_ids_made_of_the_longest_name_fit_the_wire() -> None:
+    topic, partition = "t" * 249, (1 << 31) - 1
+    group, _ = place_of(name_of("n" * 32_000), (topic, partition), 0)
+
+    assert len(group) <= 32_767
+    assert len(transactional_id_of("n" * 32_000, (topic, partition))) <= 32_767
