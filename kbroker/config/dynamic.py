@@ -24,6 +24,10 @@ APPEND = 2
 SUBTRACT = 3
 
 
+class NotAList(ConfigError):
+    """APPEND or SUBTRACT of a setting that is no list."""
+
+
 class AlterOp(NamedTuple):
     """One operation of IncrementalAlterConfigs. DELETE has no value."""
 
@@ -75,6 +79,10 @@ def alter_broker(
     config: the broker's configuration now, against which the new layer is checked as a whole.
     """
     ops = list(ops)
+    for op in ops:
+        key = BROKER_KEYS.get(op.name)
+        if key is not None:
+            _check_list(key, op)
     for op in ops:
         if op.operation != DELETE or op.name not in current:
             _check_dynamic(op.name, op.value, per_broker)
@@ -148,8 +156,7 @@ def _apply(
         if operation == SET:
             changed[name] = text
         elif operation in (APPEND, SUBTRACT):
-            if key.type != LIST:
-                raise ConfigError(name, text, "SET or DELETE; only a list can be added to")
+            _check_list(key, AlterOp(name, operation, text))
             before = split_list(changed[name]) if name in changed else inherited(key) or ()
             items = split_list(text)
             if operation == APPEND:
@@ -162,9 +169,20 @@ def _apply(
     return changed
 
 
+def _check_list(key: Key, op: AlterOp) -> None:
+    """Raise NotAList for what only a list can have done to it."""
+    if op.operation in (APPEND, SUBTRACT) and key.type != LIST:
+        shown = "(hidden)" if key.sensitive else _shown(op.value)
+        raise NotAList(key.name, shown, "SET or DELETE; only a list can be added to")
+
+
+def _shown(text: str | None) -> str:
+    return "?" if text is None else ascii(text[:200])
+
+
 def _check_dynamic(name: str, text: str | None, per_broker: bool) -> None:
     """Raise ConfigError unless the setting may be changed at run time at this level."""
-    shown = "?" if text is None else ascii(text[:200])
+    shown = _shown(text)
     key = BROKER_KEYS.get(name)
     if key is None and name.startswith(LISTENER_PREFIX) and find_key(name) is not None:
         raise ConfigError(name, "(hidden)", "a setting of the broker; those of one listener are "

@@ -155,7 +155,7 @@ def test_broker_setting_counts_for_topics_that_inherit_it(kbroker, admin):
     assert (entry.value, entry.source) == ("3333", 2)
     assert settings_of(admin, ResourceType.BROKER, "0")["message.max.bytes"].value == "3333"
     code, text = code_of(change, admin, ResourceType.BROKER, "0", "broker.id", "9")
-    assert code == ErrorCode.INVALID_CONFIG
+    assert code == ErrorCode.INVALID_REQUEST
     assert "restart" in text
 
 

@@ -141,7 +141,7 @@ def test_admin_settings_of_the_broker_change(admin: AdminClient) -> None:
     fixed = ConfigEntry("log.dirs", "/x", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource("broker", "0", incremental_configs=[fixed])
     code, _ = refused_with(admin.incremental_alter_configs([resource]))
-    assert code == ErrorCode.INVALID_CONFIG
+    assert code == ErrorCode.INVALID_REQUEST
 
 
 def test_admin_offsets_and_deleted_records(admin: AdminClient, kbroker_broker: Broker) -> None:

@@ -117,8 +117,14 @@ def test_group_is_not_changed_when_it_is_only_asked_whether_it_could(harness):
         (of_topic("t", ("a", SET, "1"), ("a", SET, "2")), ErrorCode.INVALID_REQUEST, "once"),
         (of_topic("x", ("a", SET, "1")), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "'x'"),
         (of_broker("7", ("num.partitions", SET, "5")), ErrorCode.INVALID_REQUEST, "'7'"),
-        (of_broker("", ("broker.id", SET, "5")), ErrorCode.INVALID_CONFIG, "restart"),
-        (of_broker("0", ("log.dirs", SET, "/x")), ErrorCode.INVALID_CONFIG, "restart"),
+        # As Apache Kafka 3.9.1 answered these.
+        (of_broker("", ("broker.id", SET, "5")), ErrorCode.INVALID_REQUEST, "restart"),
+        (of_broker("0", ("log.dirs", SET, "/x")), ErrorCode.INVALID_REQUEST, "restart"),
+        (of_broker("", ("log.retention.ms", SET, "soon")), ErrorCode.INVALID_REQUEST, "64 bits"),
+        (of_broker("0", ("log.cleanup.policy", APPEND, "x")), ErrorCode.INVALID_REQUEST, "any of"),
+        (of_broker("0", ("num.io.threads", 9, "3")), ErrorCode.INVALID_REQUEST, ""),
+        (of_broker("0", ("num.io.threads", APPEND, "3")), ErrorCode.INVALID_CONFIG, "list"),
+        (of_broker("0", ("ssl.key.password", SUBTRACT, "x")), ErrorCode.INVALID_CONFIG, "(hidden)"),
         (of_group("", (SESSION, SET, "50000")), ErrorCode.INVALID_REQUEST, "all groups"),
         (of_group("g", (SESSION, SET, "44999")), ErrorCode.INVALID_CONFIG, "from 45000"),
         (of_group("g", (SESSION, SET, "60001")), ErrorCode.INVALID_CONFIG, "to 60000"),
@@ -144,6 +150,17 @@ def test_refused_change_leaves_neighbours_alone(harness, resource, code, words):
     assert config_of(harness, good["name"])["max.message.bytes"] == "2000"
     if resource["name"] == "t":
         assert config_of(harness) == before
+
+
+def test_replaced_settings_of_a_broker_that_are_not_valid_are_an_invalid_request(harness):
+    """AlterConfigs as IncrementalAlterConfigs, and as Apache Kafka 3.9.1."""
+    refused, of_a_topic = alter(
+        harness,
+        of_broker("0", ("log.retention.ms", "soon")),
+        of_topic("t", ("retention.ms", "soon")),
+    )
+    assert refused[0] == ErrorCode.INVALID_REQUEST
+    assert of_a_topic[0] == ErrorCode.INVALID_CONFIG
 
 
 def test_resource_named_twice_is_refused(harness):
