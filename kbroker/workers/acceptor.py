@@ -12,6 +12,7 @@ import errno
 import logging
 import os
 import socket
+import threading
 from typing import Any, ClassVar
 
 from kbroker.errors import WireError
@@ -60,7 +61,7 @@ class AcceptorWorker(Worker):
 
     def setup(self) -> None:
         self._counters.reset_gauges()
-        self._limits.configure(self.config)
+        self._configure_limits()
         for index, address in enumerate(self._networks):
             self._incarnations[index] = self.processes.incarnation(address)
             if self.context.incarnation > 1 and self.processes.is_ready(address):
@@ -267,7 +268,27 @@ class AcceptorWorker(Worker):
             return
         self._broker_config.update(changed)
         self.follow_settings(self._broker_config)
+        self._configure_limits()
+
+    def _configure_limits(self) -> None:
+        before = self._limits.named
         self._limits.configure(self.config)
+        if self._limits.named.keys() - before.keys():
+            # A name server may take longer than the supervisor lets a process stand still.
+            names = list(self._limits.named)
+            threading.Thread(target=self._look_up, args=(names,), daemon=True).start()
+
+    def _look_up(self, names: list[str]) -> None:
+        """In a thread of its own: find the addresses of hosts with a limit of their own."""
+        found: dict[str, list[str]] = {}
+        for name in names:
+            try:
+                answers = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+            except (OSError, UnicodeError) as error:
+                log.warning("max.connections.per.ip.overrides: no address of %s: %s", name, error)
+                continue
+            found[name] = [fdpass.host_of(answer[4]) for answer in answers]
+        self._limits.resolved(found)
 
 
 def _raise_error(outcome: Pending) -> None:

@@ -5,6 +5,7 @@ Pure: counts and decides, touches no socket. Every number here is about accepted
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Mapping
 from typing import Any
 
@@ -60,14 +61,16 @@ class ConnectionLimits:
         self._host_rates: dict[str, TokenBucket] = {}
         self._max_total = UNLIMITED_RATE
         self._max_per_host = UNLIMITED_RATE
-        self._exceptions: Mapping[str, int] = {}
+        self._exceptions: dict[str, int] = {}  # by address
+        self.named: dict[str, int] = {}  # exceptions by host name
+        self._addresses: Mapping[str, list[str]] = {}  # of these hosts
         self._host_rate = UNLIMITED_RATE
 
     def configure(self, config: Any) -> None:
         """Take the limits of a BrokerConfig; connections that are open stay."""
         self._max_total = config["max.connections"]
         self._max_per_host = config["max.connections.per.ip"]
-        self._exceptions = config.max_connections_per_ip_overrides
+        self._note_exceptions(config.max_connections_per_ip_overrides)
         rate = config["max.connection.creation.rate"]
         for position, bucket in enumerate(self._listener_rates):
             if bucket.rate != rate:
@@ -75,6 +78,28 @@ class ConnectionLimits:
         if self._host_rate != config["max.connection.creation.rate.per.ip"]:
             self._host_rate = config["max.connection.creation.rate.per.ip"]
             self._host_rates.clear()
+
+    def _note_exceptions(self, overrides: Mapping[str, int]) -> None:
+        by_address: dict[str, int] = {}
+        by_name: dict[str, int] = {}
+        for host, count in overrides.items():
+            address = _address_of(host)
+            if address is None:
+                by_name[host] = count
+            else:
+                by_address[address] = count
+        self.named = by_name
+        for name, count in by_name.items():
+            for address in self._addresses.get(name, ()):
+                by_address.setdefault(address, count)
+        self._exceptions = by_address
+
+    def resolved(self, addresses: Mapping[str, list[str]]) -> None:
+        """Take the addresses of hosts; one that ``named`` has no more changes nothing."""
+        self._addresses = {**self._addresses, **addresses}
+        for name, count in self.named.items():
+            for address in addresses.get(name, ()):
+                self._exceptions.setdefault(address, count)
 
     # -- decisions
 
@@ -146,6 +171,16 @@ class ConnectionLimits:
     def of_host(self, host: str) -> int:
         """Open connections from one address."""
         return self._by_host.get(host, 0)
+
+
+def _address_of(text: str) -> str | None:
+    """An IP address as ``fdpass.host_of`` writes it, None when ``text`` is none but a name."""
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return str(mapped or address)
 
 
 def _subtract(counts: dict[str, int], key: str, count: int) -> None:

@@ -80,6 +80,16 @@ def test_connection_above_the_limit_of_its_address_is_closed(broker: Broker) -> 
     assert 'kbroker_connections_refused_total{process="acceptor-0"}' in refused
 
 
+@pytest.mark.parametrize(
+    "broker", [{"max_connections_per_ip_overrides": "localhost:1,nobody.invalid:1"}], indirect=True
+)
+def test_limit_of_a_host_name_is_for_its_addresses(broker: Broker) -> None:
+    wait_until(lambda: "no address of nobody.invalid" in broker.log_text)
+    with served_clients(broker, 1)[0]:
+        with Client(broker) as two:
+            assert two.is_closed(timeout=30)
+
+
 @pytest.mark.parametrize("broker", [{"max_connections": 2}], indirect=True)
 def test_connection_above_the_total_waits_until_one_closes(broker: Broker) -> None:
     wait_until(lambda: open_connections(broker) == 0)

@@ -66,7 +66,8 @@ CONNECTIONS_AND_SOCKETS = (
         deviation="5,000 (Kafka: without bound)"),
     Key("max.connections.per.ip.overrides", STRING, "", MEDIUM, check=HOST_COUNTS,
         dynamic=CLUSTER_WIDE,
-        doc="Exceptions to max.connections.per.ip, as address:number pairs separated by commas.",
+        doc="Exceptions to max.connections.per.ip, as address:number pairs separated by commas; "
+            "host names are looked up at start and when the setting changes.",
         deviation="checked to be such pairs"),
     Key("max.connection.creation.rate", INT, 500, MEDIUM, low=0, dynamic=CLUSTER_WIDE,
         doc="Most new connections per second on each listener; more wait in the backlog.",

@@ -49,6 +49,28 @@ def test_exception_of_an_address_wins_over_the_limit() -> None:
     assert made.refusal(0, OTHER, 0) is not None
 
 
+def test_exception_is_for_the_address_however_it_is_written() -> None:
+    made = limits(max_connections_per_ip_overrides="0:0::1:0,::ffff:10.0.0.1:0")
+
+    assert made.refusal(0, "::1", 0) is not None
+    assert made.refusal(0, HOST, 0) is not None
+    assert made.refusal(0, OTHER, 0) is None
+
+
+def test_exception_of_a_host_name_is_for_its_addresses() -> None:
+    """An address that is named itself keeps its own."""
+    settings = f"db.example:0,{OTHER}:9"
+    made = limits(max_connections_per_ip_overrides=settings)
+    assert list(made.named) == ["db.example"]
+
+    made.resolved({"db.example": [HOST, OTHER]})
+
+    for _ in range(2):
+        assert made.refusal(0, HOST, 0) is not None
+        assert made.refusal(0, OTHER, 0) is None
+        made.configure(BrokerConfig({"max.connections.per.ip.overrides": settings}))
+
+
 def test_listener_rate_makes_connections_wait() -> None:
     made = limits(max_connection_creation_rate=10)
     for _ in range(10):

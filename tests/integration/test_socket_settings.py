@@ -1,0 +1,71 @@
+"""What a listener's settings do to the connections of a real broker."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+
+import pytest
+from fault.wire_client import WireClient, batch_of
+
+from kbroker.testing import Broker
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+
+IDLE_MS = 1500
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    settings = {
+        "connections.max.idle.ms": IDLE_MS,
+        "socket.send.buffer.bytes": 50_000,
+        "socket.receive.buffer.bytes": 70_000,
+        "fetch.max.bytes": 5000,
+    }
+    with Broker(settings) as started:
+        with WireClient((started.host, started.port)) as client:
+            client.create_topic("t")
+        yield started
+
+
+@pytest.fixture
+def client(broker: Broker) -> Iterator[WireClient]:
+    with WireClient((broker.host, broker.port)) as connected:
+        yield connected
+
+
+def test_connection_is_closed_when_idle_and_not_before(client: WireClient) -> None:
+    client.metadata("t")
+    began = time.monotonic()
+
+    assert client.is_closed(30)
+    assert time.monotonic() - began >= IDLE_MS / 1000
+
+
+def test_connection_that_waits_for_data_is_not_idle(client: WireClient) -> None:
+    """A long poll may take longer than the broker lets a connection be idle."""
+    end = client.offset("t", 0, -1)
+
+    assert client.fetch("t", 0, end, max_wait_ms=2 * IDLE_MS).error_code == 0
+    assert client.metadata("t").topics[0].error_code == 0
+
+
+@pytest.mark.skipif(shutil.which("ss") is None, reason="ss (iproute2) shows the buffers")
+def test_socket_buffers_have_the_sizes_that_are_set(broker: Broker, client: WireClient) -> None:
+    """Linux doubles what it is asked for."""
+    client.metadata("t")
+
+    command = ["ss", "-tmn", f"sport = :{broker.port}"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    assert "rb140000," in shown and "tb100000," in shown, shown
+
+
+def test_fetch_is_answered_with_fetch_max_bytes_at_most(client: WireClient) -> None:
+    for _ in range(3):
+        client.produce("t", {0: batch_of([b"x" * 4000])})
+
+    assert len(client.fetch("t", 0, 0).records) == 5000
