@@ -287,7 +287,7 @@ class AcceptorWorker(Worker):
             except (OSError, UnicodeError) as error:
                 log.warning("max.connections.per.ip.overrides: no address of %s: %s", name, error)
                 continue
-            found[name] = [fdpass.host_of(answer[4]) for answer in answers]
+            found[name] = [fdpass.host_of((str(answer[4][0]), 0)) for answer in answers]
         self._limits.resolved(found)
 
 
