@@ -37,7 +37,10 @@ _LOCK_POLL_S = 0.02
 
 
 class DataDirs:
-    """The usable data directories of this run, locked until ``release``."""
+    """The usable data directories of this run, locked until ``release``.
+
+    Nothing in them is changed before ``begin``.
+    """
 
     def __init__(self, paths: list[str], lock_fds: list[int], config: BrokerConfig) -> None:
         self.paths = paths
@@ -48,14 +51,8 @@ class DataDirs:
         self.clock_guard = _guard_of_clock(paths)
         self.broker_id = self._agreed_broker_id(metas, config)
         self.cluster_id = self._agreed_cluster_id(metas)
-        for path, meta in metas.items():
-            wanted = _wanted_meta(meta, self.broker_id, self.cluster_id)
-            if any(meta.get(key) != value for key, value in wanted.items()):
-                _write_meta(path, {**meta, **wanted})
-        # An empty directory has nothing to recover.
-        self.clean_start = {
-            path: _take_clean_marker(path) or not scan_partitions(path) for path in paths
-        }
+        self._metas = metas
+        self.clean_start: dict[str, bool] = {}
 
     @classmethod
     def open(cls, config: BrokerConfig) -> DataDirs:
@@ -71,6 +68,21 @@ class DataDirs:
             for fd in lock_fds:
                 os.close(fd)
             raise
+
+    def begin(self) -> None:
+        """Write who they belong to, and take the clean-shutdown markers away.
+
+        Call it when nothing else keeps the broker from running: a start that fails before leaves
+        them as they were.
+        """
+        for path, meta in self._metas.items():
+            wanted = _wanted_meta(meta, self.broker_id, self.cluster_id)
+            if any(meta.get(key) != value for key, value in wanted.items()):
+                _write_meta(path, {**meta, **wanted})
+        # An empty directory has nothing to recover.
+        self.clean_start = {
+            path: _take_clean_marker(path) or not scan_partitions(path) for path in self.paths
+        }
 
     @staticmethod
     def _lock_all(config: BrokerConfig, lock_fds: list[int]) -> list[str]:

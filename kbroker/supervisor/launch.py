@@ -1,8 +1,8 @@
 """Puts a broker together from its configuration, runs it, and takes it apart again.
 
 The order is the contract: data directories are locked before anything else is touched; everything
-that children share exists before the first fork; the clean-shutdown marker is the last thing
-written, and only if every io worker left in order.
+that children share exists before the first fork, and before a file in these directories is changed;
+the clean-shutdown marker is the last thing written, and only if every io worker left in order.
 """
 
 from __future__ import annotations
@@ -96,6 +96,7 @@ class Broker:
         self._lanes = [
             [fdpass.create_pair() for _ in range(io_worker_count)] for _ in range(network_count)
         ]
+        self.data_dirs.begin()
         self.runtime.write_status(self._status())
 
     def _status(self) -> dict[str, object]:

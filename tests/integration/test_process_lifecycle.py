@@ -220,13 +220,20 @@ def test_second_broker_on_the_same_data_is_refused(broker: Broker) -> None:
     assert serves(broker)
 
 
-def test_occupied_port_is_named_with_its_key(broker: Broker) -> None:
-    second = double_broker(listeners=f"PLAINTEXT://127.0.0.1:{broker.port}")
+@pytest.mark.parametrize("key", ["listeners", "metrics.port"])
+def test_occupied_port_is_named_with_its_key_and_no_data_is_changed(
+    broker: Broker, key: str
+) -> None:
+    address = {"listeners": f"PLAINTEXT://127.0.0.1:{broker.port}", "metrics.port": broker.port}
+    second = double_broker(**{key.replace(".", "_"): address[key]})
+    (second.data_dir / "t-0").mkdir(parents=True)
+    (second.data_dir / MARKER).touch()
 
-    with pytest.raises(BrokerFailed, match=r"listeners.*address already in use"):
+    with pytest.raises(BrokerFailed, match=rf"{key}.*address already in use"):
         second.start()
 
     assert list(second.runtime_dir.iterdir()) == []
+    assert sorted(os.listdir(second.data_dir)) == [MARKER, ".lock", "t-0"]
     second.close()
 
 

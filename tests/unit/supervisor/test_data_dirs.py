@@ -26,13 +26,19 @@ def config(*paths: Path, **settings: str) -> BrokerConfig:
     return BrokerConfig({"log.dirs": ",".join(map(str, paths)), **named})
 
 
+def begun(found: BrokerConfig) -> DataDirs:
+    dirs = DataDirs.open(found)
+    dirs.begin()
+    return dirs
+
+
 def meta(path: Path) -> dict[str, str]:
     lines = (path / "meta.properties").read_text().splitlines()
     return dict(line.split("=", 1) for line in lines)
 
 
 def test_first_start_writes_identity_into_every_directory(tmp_path: Path) -> None:
-    dirs = DataDirs.open(config(tmp_path / "a", tmp_path / "b", broker_id="7"))
+    dirs = begun(config(tmp_path / "a", tmp_path / "b", broker_id="7"))
 
     assert dirs.broker_id == 7
     assert meta(tmp_path / "a") == meta(tmp_path / "b")
@@ -51,24 +57,24 @@ def test_new_directories_are_synced_down_from_the_first_that_was_there(
     synced: list[str] = []
     monkeypatch.setattr(files, "sync_directory", synced.append)
 
-    DataDirs.open(config(tmp_path / "a" / "b" / "c")).release()
+    begun(config(tmp_path / "a" / "b" / "c")).release()
 
     made = [str(tmp_path), str(tmp_path / "a"), str(tmp_path / "a" / "b")]
     assert synced[:3] == made
 
 
 def test_later_start_keeps_identity(tmp_path: Path) -> None:
-    first = DataDirs.open(config(tmp_path, broker_id="7"))
+    first = begun(config(tmp_path, broker_id="7"))
     first.release()
 
-    second = DataDirs.open(config(tmp_path))
+    second = begun(config(tmp_path))
 
     assert (second.broker_id, second.cluster_id) == (7, first.cluster_id)
     second.release()
 
 
 def test_unset_broker_id_starts_above_the_reserved_ones(tmp_path: Path) -> None:
-    dirs = DataDirs.open(config(tmp_path, reserved_broker_max_id="1000"))
+    dirs = begun(config(tmp_path, reserved_broker_max_id="1000"))
 
     assert dirs.broker_id == 1001
     dirs.release()
@@ -78,28 +84,28 @@ def test_unset_broker_id_without_generation_is_refused(tmp_path: Path) -> None:
     settings = {"broker.id.generation.enable": "false", "log.dirs": str(tmp_path)}
 
     with pytest.raises(ConfigError, match=r"broker\.id"):
-        DataDirs.open(BrokerConfig(settings))
+        begun(BrokerConfig(settings))
 
 
 def test_other_broker_id_than_the_data_says_is_refused(tmp_path: Path) -> None:
-    DataDirs.open(config(tmp_path, broker_id="7")).release()
+    begun(config(tmp_path, broker_id="7")).release()
 
     with pytest.raises(ConfigError, match=r"broker\.id.*8.*7"):
-        DataDirs.open(config(tmp_path, broker_id="8"))
+        begun(config(tmp_path, broker_id="8"))
 
 
 def test_directories_of_two_clusters_are_refused(tmp_path: Path) -> None:
     for name in ("a", "b"):
-        DataDirs.open(config(tmp_path / name, broker_id="7")).release()
+        begun(config(tmp_path / name, broker_id="7")).release()
 
     with pytest.raises(ConfigError, match="one cluster"):
-        DataDirs.open(config(tmp_path / "a", tmp_path / "b", broker_id="7"))
+        begun(config(tmp_path / "a", tmp_path / "b", broker_id="7"))
 
 
 def test_new_directory_beside_old_ones_joins_them(tmp_path: Path) -> None:
-    DataDirs.open(config(tmp_path / "a", broker_id="7")).release()
+    begun(config(tmp_path / "a", broker_id="7")).release()
 
-    dirs = DataDirs.open(config(tmp_path / "a", tmp_path / "b"))
+    dirs = begun(config(tmp_path / "a", tmp_path / "b"))
 
     assert meta(tmp_path / "b") == meta(tmp_path / "a")
     dirs.release()
@@ -109,7 +115,7 @@ def test_kafka_file_with_more_properties_keeps_them(tmp_path: Path) -> None:
     text = "#Mon Jan 01\ncluster.id=abc\nversion=0\nbroker.id=3\nextra=1\n"
     (tmp_path / "meta.properties").write_text(text)
 
-    dirs = DataDirs.open(config(tmp_path))
+    dirs = begun(config(tmp_path))
 
     assert (dirs.broker_id, dirs.cluster_id) == (3, "abc")
     assert (tmp_path / "meta.properties").read_text() == text
@@ -119,7 +125,7 @@ def test_kafka_file_with_more_properties_keeps_them(tmp_path: Path) -> None:
 def test_unusable_directory_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
-    dirs = DataDirs.open(config(tmp_path / "file", tmp_path / "good"))
+    dirs = begun(config(tmp_path / "file", tmp_path / "good"))
 
     assert dirs.paths == [str(tmp_path / "good")]
     dirs.release()
@@ -127,14 +133,14 @@ def test_unusable_directory_is_left_out(tmp_path: Path) -> None:
 
 def test_unusable_directory_that_has_the_metadata_is_not_left_out(tmp_path: Path) -> None:
     """A broker that starts without its topics would be worse than one that does not start."""
-    DataDirs.open(config(tmp_path / "a", tmp_path / "b", broker_id="7")).release()
+    begun(config(tmp_path / "a", tmp_path / "b", broker_id="7")).release()
     (tmp_path / "a").rename(tmp_path / "lost")
     (tmp_path / "a").touch()
     with pytest.raises(ConfigError, match=r"kbroker-metadata\.db"):
-        DataDirs.open(config(tmp_path / "a", tmp_path / "b"))
+        begun(config(tmp_path / "a", tmp_path / "b"))
 
     EmbeddedStore(str(tmp_path / "b")).close()
-    dirs = DataDirs.open(config(tmp_path / "a", tmp_path / "b"))
+    dirs = begun(config(tmp_path / "a", tmp_path / "b"))
     assert dirs.paths == [str(tmp_path / "b")]
     dirs.release()
 
@@ -144,18 +150,18 @@ def test_no_usable_directory_is_an_error(tmp_path: Path) -> None:
 
     for path in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(ConfigError, match=r"log\.dirs=.*\(not a directory\)"):
-            DataDirs.open(config(path))
+            begun(config(path))
 
 
 def test_marker_is_taken_once_and_only_a_clean_stop_leaves_it(tmp_path: Path) -> None:
     (tmp_path / "topic-0").mkdir()
-    first = DataDirs.open(config(tmp_path))
+    first = begun(config(tmp_path))
     first.mark_clean()
     first.release()
 
-    second = DataDirs.open(config(tmp_path))
+    second = begun(config(tmp_path))
     second.release()
-    third = DataDirs.open(config(tmp_path))
+    third = begun(config(tmp_path))
     third.release()
 
     path = str(tmp_path)
@@ -166,8 +172,25 @@ def test_marker_is_taken_once_and_only_a_clean_stop_leaves_it(tmp_path: Path) ->
     )
 
 
+def test_start_that_fails_before_it_begins_changes_nothing(tmp_path: Path) -> None:
+    """A port that is taken cost a recovery of all logs at the next start."""
+    (tmp_path / "old" / "topic-0").mkdir(parents=True)
+    first = begun(config(tmp_path / "old", broker_id="7"))
+    first.mark_clean()
+    first.release()
+    both = config(tmp_path / "old", tmp_path / "new")
+
+    DataDirs.open(both).release()
+
+    assert os.listdir(tmp_path / "new") == [".lock"]
+    second = begun(both)
+    assert second.broker_id == 7
+    assert second.clean_start == {str(tmp_path / "old"): True, str(tmp_path / "new"): True}
+    second.release()
+
+
 def test_empty_directory_is_clean(tmp_path: Path) -> None:
-    dirs = DataDirs.open(config(tmp_path))
+    dirs = begun(config(tmp_path))
 
     assert dirs.clean_start == {str(tmp_path): True}
     dirs.release()
@@ -175,21 +198,21 @@ def test_empty_directory_is_clean(tmp_path: Path) -> None:
 
 def test_locked_directory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(data_dirs, "LOCK_WAIT_S", 0)
-    first = DataDirs.open(config(tmp_path))
+    first = begun(config(tmp_path))
 
     with pytest.raises(ConfigError, match="no other broker"):
-        DataDirs.open(config(tmp_path))
+        begun(config(tmp_path))
 
     first.release()
-    DataDirs.open(config(tmp_path)).release()
+    begun(config(tmp_path)).release()
 
 
 def test_refused_start_leaves_no_descriptor(tmp_path: Path) -> None:
     for name in ("a", "b"):
-        DataDirs.open(config(tmp_path / name, broker_id="7")).release()
+        begun(config(tmp_path / name, broker_id="7")).release()
 
     with pytest.raises(ConfigError):
-        DataDirs.open(config(tmp_path / "a", tmp_path / "b"))
+        begun(config(tmp_path / "a", tmp_path / "b"))
 
     # Of these directories: other tests' descriptors come and go in this process.
     assert not [path for path in open_files() if path.startswith(str(tmp_path))]
@@ -205,7 +228,7 @@ def open_files() -> list[str]:
 
 
 def test_lost_identity_is_taken_from_the_metadata_store(tmp_path: Path) -> None:
-    first = DataDirs.open(config(tmp_path))
+    first = begun(config(tmp_path))
     first.release()
     store = EmbeddedStore(str(tmp_path))
     transaction = store.multi()
@@ -216,7 +239,7 @@ def test_lost_identity_is_taken_from_the_metadata_store(tmp_path: Path) -> None:
     store.close()
     (tmp_path / "meta.properties").unlink()
 
-    second = DataDirs.open(config(tmp_path))
+    second = begun(config(tmp_path))
 
     assert second.cluster_id == first.cluster_id == meta(tmp_path)["cluster.id"]
     second.release()
@@ -226,7 +249,7 @@ def test_lost_identity_beside_a_damaged_store_is_refused(tmp_path: Path) -> None
     (tmp_path / "kbroker-metadata.db").write_bytes(b"\xa5" * 5000)
 
     with pytest.raises(ConfigError, match=r"kbroker-metadata\.db"):
-        DataDirs.open(config(tmp_path))
+        begun(config(tmp_path))
 
     assert not (tmp_path / "meta.properties").exists()
 
@@ -235,7 +258,7 @@ def test_unreadable_identity_is_named(tmp_path: Path) -> None:
     (tmp_path / "meta.properties").write_text("cluster.id=\\u12\n")
 
     with pytest.raises(ConfigError, match=r"meta.properties.*hexadecimal"):
-        DataDirs.open(config(tmp_path))
+        begun(config(tmp_path))
 
 
 def test_identity_written_by_kraft_stays_as_it_is(tmp_path: Path) -> None:
@@ -243,7 +266,7 @@ def test_identity_written_by_kraft_stays_as_it_is(tmp_path: Path) -> None:
     text = "node.id=4\nversion=1\ndirectory.id=khs8pYlCMdwJyzXGOrzB0w\ncluster.id=abc\n"
     (tmp_path / "meta.properties").write_text(text)
 
-    dirs = DataDirs.open(config(tmp_path))
+    dirs = begun(config(tmp_path))
 
     assert (dirs.broker_id, dirs.cluster_id) == (4, "abc")
     dirs.release()
@@ -263,7 +286,7 @@ def test_directory_of_a_kafka_is_refused_and_not_changed(tmp_path: Path, left: s
         (tmp_path / name).write_text(text)
 
     with pytest.raises(ConfigError, match="kbroker-adopt"):
-        DataDirs.open(config(tmp_path))
+        begun(config(tmp_path))
 
     assert {
         path.name: path.read_text() for path in tmp_path.iterdir() if path.is_file()
@@ -274,7 +297,7 @@ def test_adopted_directory_of_a_kafka_is_taken(tmp_path: Path) -> None:
     (tmp_path / "__cluster_metadata-0").mkdir()
     EmbeddedStore(str(tmp_path)).close()
 
-    DataDirs.open(config(tmp_path)).release()
+    begun(config(tmp_path)).release()
 
     assert (tmp_path / "meta.properties").exists()
 
@@ -287,19 +310,19 @@ def test_clock_is_trusted_at_once_only_if_it_goes_on_where_the_last_run_left_it(
     tmp_path: Path, name: str, hours: float, trusted: bool
 ) -> None:
     """A machine that starts with a wrong clock must not let tombstones go before their time."""
-    DataDirs.open(config(tmp_path)).release()
+    begun(config(tmp_path)).release()
     (tmp_path / name).write_text("0\n0\n")
     when = time.time() + 3600 * hours
     os.utime(tmp_path / name, (when, when))
 
-    dirs = DataDirs.open(config(tmp_path))
+    dirs = begun(config(tmp_path))
 
     assert dirs.clock_guard.is_trusted(CONFIRMED_MS) == trusted
     dirs.release()
 
 
 def test_clock_is_trusted_where_no_broker_has_run(tmp_path: Path) -> None:
-    dirs = DataDirs.open(config(tmp_path))
+    dirs = begun(config(tmp_path))
 
     assert dirs.clock_guard.is_trusted(CONFIRMED_MS)
     dirs.release()
