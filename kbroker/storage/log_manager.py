@@ -369,10 +369,11 @@ class LogManager:
         self._checkpoints.write(names)
 
     def close(self, clean: bool = True) -> bool:
-        """Close every log; True when all is on disk, so that the clean-shutdown marker may be
-        written.
+        """Close every log; True when all is on disk.
 
-        clean: sync, write snapshots and checkpoints. Without it only descriptors are closed.
+        clean: sync, write snapshots and checkpoints. Without it only descriptors are closed. Where
+        that fails, or failed before, ``failed_flags`` say so: the clean-shutdown marker may be
+        written in the other directories.
         """
         self.moves.close()
         self._flusher.is_closing = clean
@@ -384,6 +385,8 @@ class LogManager:
                 log.error("checkpoints of %s not written: %s", log_dir.path, failure)
         self._logs.clear()
         for log_dir in self._dirs:
+            if log_dir.error is not None:
+                self._failed_flags[log_dir.index] = FAILED
             log_dir.close()
         return clean and all(log_dir.error is None for log_dir in self._dirs)
 

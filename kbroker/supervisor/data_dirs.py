@@ -12,6 +12,7 @@ import fcntl
 import logging
 import os
 import time
+from collections.abc import Collection
 from contextlib import suppress
 
 from kbroker.clock import CLOCK_JUMP_MS, CONFIRMED_MS, ClockGuard, SystemClock
@@ -143,9 +144,14 @@ class DataDirs:
             return kept.pop()
         return next(filter(None, map(_stored_cluster_id, metas)), None) or uuid_text(new_uuid())
 
-    def mark_clean(self) -> None:
-        """Every log was closed in order: the next start needs no recovery."""
+    def mark_clean(self, failed: Collection[str] = ()) -> None:
+        """Every log was closed in order: the next start needs no recovery. Not so those of
+        directories that ``failed``.
+        """
         for path in self.paths:
+            if path in failed:
+                log.warning("log directory %s has failed: the next start checks its logs", path)
+                continue
             try:
                 replace_file(os.path.join(path, CLEAN_SHUTDOWN_NAME), b"")
             except OSError as error:

@@ -2,7 +2,8 @@
 
 The order is the contract: data directories are locked before anything else is touched; everything
 that children share exists before the first fork, and before a file in these directories is changed;
-the clean-shutdown marker is the last thing written, and only if every io worker left in order.
+the clean-shutdown marker is the last thing written, only if every io worker left in order, and in
+no directory that has failed.
 """
 
 from __future__ import annotations
@@ -168,10 +169,15 @@ class Broker:
         gc.enable()
         exit_code = arbiter.run()
         if arbiter.stopped_cleanly(ProcessKind.IO_WORKER):
-            self.data_dirs.mark_clean()
+            self.data_dirs.mark_clean(self._failed_dirs())
         else:
             log.warning("io workers did not stop cleanly; the next start checks the logs")
         return exit_code
+
+    def _failed_dirs(self) -> set[str]:
+        """Log directories that io workers could not write to."""
+        flags = self.regions.failed_log_dirs
+        return {path for index, path in enumerate(self.config.log_dirs) if flags[index]}
 
     def _on_end(self, address: Address, incarnation: int) -> None:
         self.runtime.remove_endpoint(f"{address.title}.{incarnation}")

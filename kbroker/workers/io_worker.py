@@ -383,9 +383,9 @@ class IoWorker(Worker):
     def shutdown(self) -> None:
         self.wait(0)
         self.end_turn()
-        closed = self.logs.close(clean=True)
+        self.logs.close(clean=True)  # tells the supervisor of directories that failed
         # Logs that were not opened yet are as the last stop left them.
-        if not closed or not (self.has_joined or all(self.context.clean_start.values())):
+        if not self.has_joined and not all(self.context.clean_start.values()):
             self.exit_code = EXIT_CRASH  # no clean-shutdown marker: the next start checks the logs
 
 

@@ -228,6 +228,7 @@ def test_failed_directory_takes_only_its_partitions_offline(tmp_path: Path) -> N
 
             broker.stop()
             assert not (bad_dir / ".kafka_cleanshutdown").exists()
+            assert (good_dir / ".kafka_cleanshutdown").exists()
             broker.start()  # without it
             with WireClient((broker.host, broker.port)) as client:
                 for partition in good:

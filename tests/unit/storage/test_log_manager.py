@@ -603,6 +603,7 @@ def test_stop_whose_sync_fails_is_not_clean(many, monkeypatch):
     assert not many.manager.close(clean=True)
 
     assert calls == []
+    assert many.manager._failed_flags[0], "the supervisor marks other directories only"
     assert not (Path(many.dirs[0]) / "recovery-point-offset-checkpoint").exists()
 
 

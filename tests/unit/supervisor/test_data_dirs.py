@@ -172,6 +172,24 @@ def test_marker_is_taken_once_and_only_a_clean_stop_leaves_it(tmp_path: Path) ->
     )
 
 
+def test_directory_that_failed_is_not_marked_and_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    both = config(tmp_path / "good", tmp_path / "bad")
+    first = begun(both)
+    for path in first.paths:
+        Path(path, "topic-0").mkdir()
+
+    first.mark_clean({str(tmp_path / "bad"), "/left/out/at/start"})
+    first.release()
+
+    (line,) = caplog.messages
+    assert line == f"log directory {tmp_path / 'bad'} has failed: the next start checks its logs"
+    second = begun(both)
+    assert list(second.clean_start.values()) == [True, False]
+    second.release()
+
+
 def test_start_that_fails_before_it_begins_changes_nothing(tmp_path: Path) -> None:
     """A port that is taken cost a recovery of all logs at the next start."""
     (tmp_path / "old" / "topic-0").mkdir(parents=True)
