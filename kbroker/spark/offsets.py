@@ -135,7 +135,8 @@ def assigned_partitions(
 ) -> set[TopicPartition]:
     """The partitions there are now.
 
-    all_there: raise OptionError where a topic named by the user is not there.
+    all_there: raise OptionError where a topic named by the user is not there. A partition that is
+    not, of one that is, is left out as by Spark's connector, with a warning.
     """
     if subscription.pattern:
         pattern = re.compile(subscription.pattern)
@@ -151,7 +152,12 @@ def assigned_partitions(
     counts = dict(view.partition_counts(named))
     if all_there:
         _refuse_missing(named - set(counts))
-    return _partitions(counts) & set(subscription.partitions)
+    present = _partitions(counts) & set(subscription.partitions)
+    missing = set(subscription.partitions) - present
+    if all_there and missing:
+        names = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(missing))
+        log.warning("assign names %s, which does not exist and is not read", names)
+    return present
 
 
 def _partitions(counts: Mapping[str, int]) -> set[TopicPartition]:

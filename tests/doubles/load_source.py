@@ -3,7 +3,7 @@
 Every record follows from its topic, partition and offset, so that a reader of the destination knows
 what must be there. As a program it loads once and may be killed at a point of ``points.POINTS``::
 
-    python -m doubles.load_source DESTINATION '{"t": [1000, 20]}' [delta|sqlite:PATH]
+    python -m doubles.load_source DESTINATION '{"t": [9]}' [delta|sqlite:PATH] [rewind|compact]
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from kbroker.spark.load.commits import Commit, Ends
 from kbroker.spark.load.destination import Destination
 from kbroker.spark.load.directory import Directory
 from kbroker.spark.load.engine import Load, Settings
+from kbroker.spark.load.maintenance import compact
 from kbroker.spark.load.positions import Bounds, TopicPartition
 from kbroker.spark.load.writer import FileOptions
 from kbroker.spark.plan import OffsetRange
@@ -155,11 +156,20 @@ def destination_of(root: str, kind: str) -> Destination:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Load once; several commits, so that a kill finds some of them done."""
-    root, ends, *kind = arguments
+    """Load once; several commits, so that a kill finds some of them done. Or load a part of each
+    topic again, or merge what is there."""
+    root, ends, *more = arguments
     source = MadeUp.of(json.loads(ends))
-    destination = destination_of(root, kind[0] if kind else "dir")
-    load(source, destination, commit_bytes=256 * 400)
+    destination = destination_of(root, more[0] if more else "dir")
+    does = more[1] if len(more) > 1 else "load"
+    if does == "rewind":
+        job = Load(source, destination, InlineRunner(), Settings(load="test"))
+        job.rewind({(topic, 0): 250 for topic in source.logs})
+    elif does == "compact":
+        assert isinstance(destination, Directory)
+        compact(destination, "test", InlineRunner(), file_bytes=1 << 30)
+    else:
+        load(source, destination, commit_bytes=256 * 400)
     return 0
 
 

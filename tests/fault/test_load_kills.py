@@ -32,9 +32,9 @@ SOME = [
 ]
 
 
-def crash(root: Path, point: str, kind: str = "dir") -> int:
+def crash(root: Path, point: str, kind: str = "dir", does: str = "load") -> int:
     """A load in a process group of its own that dies at ``point``; its exit code."""
-    command = [sys.executable, "-m", "doubles.load_source", str(root), ENDS, kind]
+    command = [sys.executable, "-m", "doubles.load_source", str(root), ENDS, kind, does]
     tests = Path(__file__).resolve().parents[1]
     environment = os.environ | {
         points.VARIABLE: point,
@@ -93,6 +93,38 @@ def test_kill_at_a_point_leaves_each_record_once_in_the_delta_table(
 @pytest.mark.parametrize("point", SOME)
 def test_kill_at_a_point_leaves_each_record_once_in_sqlite(tmp_path: Path, point: str) -> None:
     kill_and_check(tmp_path, f"sqlite:{tmp_path}/warehouse.db", point, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("kind", "does"),
+    [
+        *(("dir", "rewind"), ("dir", "compact"), ("delta", "rewind"), ("delta", "compact")),
+        ("sqlite", "rewind"),
+    ],
+)
+def test_kill_of_who_replaces_files_leaves_each_record_once(
+    tmp_path: Path, kind: str, does: str
+) -> None:
+    """At each point: commits that add and remove. A merge knows fewer of them."""
+    if kind == "delta":
+        pytest.importorskip("deltalake")
+    died = []
+    for point in points.POINTS:
+        for nth in (1, 3):
+            root = tmp_path / f"{point}-{nth}"
+            where = kind if kind != "sqlite" else f"sqlite:{tmp_path}/{point}-{nth}.db"
+            assert crash(root, "", where) == 0
+
+            died.append(crash(root, f"{point}:{nth}", where, does))
+            before = rows_of(root, where)
+            assert crash(root, "", where) == 0
+
+            assert rows_of(root, where) == expected(SOURCE), (point, nth)
+            assert kind == "dir" or before == expected(SOURCE), (point, nth)
+    assert set(died) == {0, -signal.SIGKILL}
+    assert died.count(-signal.SIGKILL) > len(points.POINTS) // 2
 
 
 @pytest.mark.slow

@@ -218,11 +218,12 @@ def _require_whole(kept: list[_Found], names: set[str]) -> None:
             file = one.file
             key = (file.topic, file.partition, file.start, file.end, one.about["attempt"])
             ranges[key].append(one)
-    for (topic, partition, start, end, attempt), parts in ranges.items():
+    for (topic, partition, start, end, _), parts in ranges.items():
+        stem = parts[0].name.rpartition("-")[0]
         count = max(int(one.about["parts"]) for one in parts)
         count = max(count, 1 + max(int(one.about["part"]) for one in parts))
         for number in range(count):
-            name = layout.file_name(topic, partition, start, end, f"{attempt}-{number}")
+            name = f"{stem}-{number}.parquet"
             if name not in names:
                 raise LoadError(
                     f"{name} is missing, a part of what {topic} partition {partition} had from "

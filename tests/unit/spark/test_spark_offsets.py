@@ -67,6 +67,15 @@ def test_batch_of_a_missing_topic_is_refused_by_name():
         ranges(Logs(u=[(0, 1)]), assign='{"x":[0]}')
 
 
+def test_assigned_partition_that_does_not_exist_is_told(caplog):
+    """Spark's connector leaves it out as well, without a word."""
+    logs = Logs(t=[(0, 10), (5, 20)])
+
+    assert ranges(logs, assign='{"t":[7,1,9]}') == [(1, 5, 20)]
+
+    assert caplog.messages == ["assign names t-7, t-9, which does not exist and is not read"]
+
+
 def test_pattern_is_found_anywhere_in_a_name_as_by_the_connector():
     logs = Logs(ta=[(0, 1)], tab=[(0, 1)], xta=[(0, 1)])
 
