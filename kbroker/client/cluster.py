@@ -408,7 +408,7 @@ class Cluster:
         self,
         key: str,
         kind: int,
-        request: Message | Callable[[Connection], Message],
+        request: Message | Callable[[Connection, int], Message],
         error_of: Callable[[Any], int],
         *,
         what: str,
@@ -417,14 +417,16 @@ class Cluster:
     ) -> Any:
         """Ask a coordinator until it answers without a passing error.
 
-        request: or what makes it, for a connection whose versions decide. error_of: the first
-        error code of the answer, 0 if there is none. Raises RefusedError for errors that stay.
+        request: or what makes it, for a connection, whose versions may decide, and its node.
+        error_of: the first error code of the answer, 0 if there is none. Raises RefusedError for
+        errors that stay.
         """
         retry = self.retry(what, deadline)
         while True:
             try:
-                connection = self.connection(self.coordinator(key, kind, retry), retry)
-                made = request if isinstance(request, Message) else request(connection)
+                node = self.coordinator(key, kind, retry)
+                connection = self.connection(node, retry)
+                made = request if isinstance(request, Message) else request(connection, node)
                 answer = connection.call(made, retry.step(self.request_timeout), at_most=at_most)
                 code = error_of(answer)
                 if not code:

@@ -219,7 +219,7 @@ def committed(
         if not by_topic:
             return {}
 
-    def request(connection: Connection) -> OffsetFetchRequest:
+    def request(connection: Connection, node: int) -> OffsetFetchRequest:
         topics = by_topic and [
             OffsetFetchRequest.OffsetFetchRequestTopic(name=name, partition_indexes=indexes)
             for name, indexes in by_topic.items()
@@ -275,24 +275,18 @@ def commit(
 def retention_of(cluster: Cluster, group: str, *, deadline: float | None = None) -> float | None:
     """For how many seconds the offsets of a group without members are kept; None where its
     coordinator does not tell (before Kafka 0.11, or without the right to ask)."""
-    retry = cluster.retry("how long offsets are kept", deadline)
-    while True:
-        try:
-            node = cluster.coordinator(group, GROUP, retry)
-            break
-        except ClientError as error:
-            retry.pause(error)
-    request = DescribeConfigsRequest(
-        resources=[
-            DescribeConfigsRequest.DescribeConfigsResource(
-                resource_type=_BROKER,
-                resource_name=str(node),
-                configuration_keys=[_RETENTION_MINUTES],
-            )
-        ]
-    )
+
+    def request(connection: Connection, node: int) -> DescribeConfigsRequest:
+        resource = DescribeConfigsRequest.DescribeConfigsResource(
+            resource_type=_BROKER,
+            resource_name=str(node),
+            configuration_keys=[_RETENTION_MINUTES],
+        )
+        return DescribeConfigsRequest(resources=[resource])
+
+    doing = "read how long offsets are kept"
     try:
-        answer = cluster.call(node, request, what="how long offsets are kept", deadline=deadline)
+        answer = _ask_group(cluster, group, request, lambda answer: 0, doing, deadline)
     except UnsupportedByBroker:
         return None
     values = [

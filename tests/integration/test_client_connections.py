@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import struct
 import time
 from collections.abc import Sequence
@@ -25,10 +26,11 @@ from kbroker.client.errors import (
     UnsupportedByBroker,
 )
 from kbroker.client.fetch import RangeFetch
-from kbroker.client.offsets import LATEST, committed, list_offsets
+from kbroker.client.offsets import LATEST, committed, list_offsets, retention_of
 from kbroker.client.security import Security
 from kbroker.errors import ErrorCode
 from kbroker.protocol.api import ApiKey
+from kbroker.protocol.messages.describe_configs import DescribeConfigsResponse
 from kbroker.protocol.messages.fetch import FetchResponse
 from kbroker.protocol.messages.find_coordinator import FindCoordinatorResponse
 from kbroker.protocol.messages.list_offsets import ListOffsetsResponse
@@ -137,6 +139,30 @@ def test_broker_of_old_is_asked_in_its_versions():
         assert cluster.topics() == {}
         with pytest.raises(UnsupportedByBroker, match="FIND_COORDINATOR"):
             cluster.call_coordinator("g", 0, MetadataRequest(), lambda answer: 0, what="x")
+
+
+def test_coordinator_that_has_moved_is_asked_where_it_is_now():
+    """It was asked for ever where it had been, for how long offsets are kept."""
+    found = FindCoordinatorResponse
+    config = DescribeConfigsResponse
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # it does not listen
+        places = [(7, nobody.getsockname()[1])]
+
+        def coordinator(request: Any, state: dict[str, Any]) -> Any:
+            node, port = places.pop() if places else (0, broker.port)
+            return found(node_id=node, host="127.0.0.1", port=port)
+
+        def configs(request: Any, state: dict[str, Any]) -> Any:
+            (asked,) = request.resources
+            row = config.DescribeConfigsResourceResult(name="offsets.retention.minutes", value="5")
+            assert asked.resource_name == "0"
+            return config(results=[config.DescribeConfigsResult(configs=[row])])
+
+        answers = {ApiKey.FIND_COORDINATOR: coordinator, ApiKey.DESCRIBE_CONFIGS: configs}
+        with FakeBroker(answers) as broker, Cluster(broker.bootstrap) as cluster:
+            assert retention_of(cluster, "g", deadline=10) == 300
+    assert not places
 
 
 def test_connection_that_ends_before_the_answer_is_made_again():
