@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from kbroker.controller.state import ClusterState, TopicState
 from kbroker.errors import ConfigError, ErrorCode, WireError
+from kbroker.internal_topics import INTERNAL_TOPICS
 
 NAME_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 NAME_LENGTH_MAX = 249
@@ -221,6 +222,13 @@ def plan_partitions(
     for ``plan_topic``.
     """
     topic = existing_topic(state, name)
+    if name in INTERNAL_TOPICS:
+        # Their number says which partition has a group's offsets, or a transactional id's state.
+        raise WireError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"Topic '{name}' keeps the number of its partitions: coordinators would not find again"
+            " what is in them.",
+        )
     current = len(topic.partitions)
     if count < current:
         raise WireError(

@@ -161,6 +161,17 @@ def test_partitions_can_only_be_added(state):
     assert caught.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+@pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state"])
+def test_internal_topics_keep_their_number_of_partitions(state, name):
+    """All groups would lose their committed offsets, and all transactions their outcome."""
+    add(state, name)
+
+    with pytest.raises(WireError, match="keeps the number") as caught:
+        plan_partitions(state, name, 60, None)
+
+    assert caught.value.code == ErrorCode.INVALID_PARTITIONS
+
+
 def test_leaders_are_spread_evenly():
     assignment = spread([3, 5, 8], 0, 6, 2)
     assert [replicas[0] for replicas in assignment.values()] == [3, 5, 8] * 2
