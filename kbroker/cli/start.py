@@ -43,6 +43,12 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         help='packages or modules to log more about, such as "supervisor,ipc.rpc", or "all"',
     )
     parser.add_argument(
+        "--missing-begin-empty",
+        action="store_true",
+        help="begin partitions empty that were in a data directory which is gone: taken out of "
+        "log.dirs, or empty itself",
+    )
+    parser.add_argument(
         "--exit-with-parent",
         action="store_true",
         help="stop when the process that started this one is gone; for tests",
@@ -77,7 +83,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         config, warnings = load(found.config, overrides)
         for warning in warnings:
             log.warning("%s", warning)
-        return launch(config, found.config, overrides, found.exit_with_parent)
+        return launch(
+            config, found.config, overrides, found.exit_with_parent, found.missing_begin_empty
+        )
     except ConfigError as error:
         print(f"kbroker-supervisor: {error}", file=sys.stderr)
     except PropertiesError as error:

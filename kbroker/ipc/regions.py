@@ -70,5 +70,6 @@ class SharedRegions:
             create_region(f"kbroker-arena-{index}", arena_bytes) for index in range(arena_count)
         ]
         self.counters = create_region("kbroker-counters", counters_bytes)
-        # A byte for each log directory, not 0 once one of its writes or syncs has failed.
+        # A byte for each log directory, not 0 for one that was left out at the start, or in which a
+        # write or sync has failed.
         self.failed_log_dirs = create_region("kbroker-log-dirs", log_dir_count)

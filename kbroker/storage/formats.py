@@ -38,6 +38,8 @@ QUARANTINE_MARKER = "quarantine.txt"
 META_NAME = "meta.properties"
 CLEAN_SHUTDOWN_NAME = ".kafka_cleanshutdown"
 LOCK_NAME = ".lock"
+# kbroker's own: the data directories of the last start, where there was more than one.
+LOG_DIRS_NAME = "kbroker-log-dirs.txt"
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
 LOG_START_CHECKPOINT = "log-start-offset-checkpoint"
 HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"

@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 # In failed_flags: a directory has failed. (``flusher.FAILING``: the loop does not know of it yet.)
 FAILED = 1
 # Why a directory is offline that failed in another io worker, or in an earlier life of this one.
-FAILED_ELSEWHERE = "a write or sync in it has failed since the broker was started"
+FAILED_ELSEWHERE = "it was left out at the start, or a write or sync in it has failed since"
 # From so many logs on it is faster to sync the whole file system first.
 SYNC_AT_ONCE_MIN = 16
 

@@ -27,6 +27,7 @@ from kbroker.storage.formats import (
     META_NAME,
 )
 from kbroker.storage.log_dir import CHECKPOINTS, scan_partitions
+from kbroker.supervisor.lost_dirs import find_lost, remember
 from kbroker.uuids import new_uuid, uuid_text
 
 log = logging.getLogger(__name__)
@@ -40,31 +41,45 @@ _LOCK_POLL_S = 0.02
 class DataDirs:
     """The usable data directories of this run, locked until ``release``.
 
-    Nothing in them is changed before ``begin``.
+    Nothing in them is changed before ``begin``. lost: those that were left out because they are
+    empty, and were not at the last start; nothing is written there.
     """
 
-    def __init__(self, paths: list[str], lock_fds: list[int], config: BrokerConfig) -> None:
-        self.paths = paths
+    def __init__(
+        self,
+        paths: list[str],
+        lock_fds: list[int],
+        config: BrokerConfig,
+        missing_begin_empty: bool = False,
+    ) -> None:
         self._lock_fds = lock_fds
         metas = {path: _read_meta(path) for path in paths}
+        self.lost = [] if missing_begin_empty else find_lost(config.log_dirs, metas)
+        for path in self.lost:
+            del metas[path]
+        self.paths = paths = list(metas)
         _check_store(config.log_dirs, metas)
         _check_kafka(config.log_dirs, paths)
         self.clock_guard = _guard_of_clock(paths)
         self.broker_id = self._agreed_broker_id(metas, config)
         self.cluster_id = self._agreed_cluster_id(metas)
         self._metas = metas
+        self._configured = config.log_dirs
         self.clean_start: dict[str, bool] = {}
 
     @classmethod
-    def open(cls, config: BrokerConfig) -> DataDirs:
+    def open(cls, config: BrokerConfig, missing_begin_empty: bool = False) -> DataDirs:
         """Make, lock and read the directories of ``log.dirs``.
 
-        Raises ConfigError when none can be used, when one is in use by another broker, or when they
-        belong to different brokers or clusters.
+        missing_begin_empty: partitions of a directory that is gone are made anew.
+
+        Raises ConfigError when none can be used, when one is in use by another broker, when they
+        belong to different brokers or clusters, or when one with partitions is not in ``log.dirs``
+        any more.
         """
         lock_fds: list[int] = []
         try:
-            return cls(cls._lock_all(config, lock_fds), lock_fds, config)
+            return cls(cls._lock_all(config, lock_fds), lock_fds, config, missing_begin_empty)
         except BaseException:
             for fd in lock_fds:
                 os.close(fd)
@@ -80,6 +95,7 @@ class DataDirs:
             wanted = _wanted_meta(meta, self.broker_id, self.cluster_id)
             if any(meta.get(key) != value for key, value in wanted.items()):
                 _write_meta(path, {**meta, **wanted})
+        remember(self.paths, self._configured)
         # An empty directory has nothing to recover.
         self.clean_start = {
             path: _take_clean_marker(path) or not scan_partitions(path) for path in self.paths

@@ -54,6 +54,8 @@ class Broker:
         config_path: str | None,
         overrides: Mapping[str, str],
         rows: tuple[ProcessRow, ...] = START_ORDER,
+        *,
+        missing_begin_empty: bool = False,
     ) -> None:
         """Raises ConfigError for whatever only the machine can tell about the configuration."""
         self.config = config
@@ -61,7 +63,7 @@ class Broker:
         self._overrides = dict(overrides)
         self.workers = {row.kind: row.load() for row in rows if row.count(config)}
         self.addresses = [address for row in rows for address in row.addresses(config)]
-        self.data_dirs = DataDirs.open(config)
+        self.data_dirs = DataDirs.open(config, missing_begin_empty)
         self.runtime = RuntimeDir.create(
             config.runtime_dir, removes_base=not config.is_set("runtime.dir")
         )
@@ -87,6 +89,9 @@ class Broker:
             counters_bytes=slots.region_size(len(table_addresses)),
             log_dir_count=len(config.log_dirs),
         )
+        for index, path in enumerate(config.log_dirs):
+            # Not locked by this broker, even if it can be used a moment later.
+            self.regions.failed_log_dirs[index] = path not in self.data_dirs.paths
         self.processes = ProcessTable(self.regions.process_table, table_addresses)
         self.processes.begin_start(SUPERVISOR)
         self.processes.started(SUPERVISOR, os.getpid())
@@ -198,15 +203,16 @@ def launch(
     config_path: str | None,
     overrides: Mapping[str, str],
     exit_with_parent: bool = False,
+    missing_begin_empty: bool = False,
 ) -> int:
     """Run a broker until it is told to stop; returns its exit code.
 
-    Raises ConfigError before anything runs.
+    missing_begin_empty: see ``DataDirs.open``. Raises ConfigError before anything runs.
     """
     started_at = time.monotonic()
     raise_descriptor_limit()
     check_descriptor_limit(config)
-    broker = Broker(config, config_path, overrides)
+    broker = Broker(config, config_path, overrides, missing_begin_empty=missing_begin_empty)
     # Which of several brokers it is; a title hides the command line.
     set_title(f"kbroker: supervisor {broker.bootstrap} {broker.data_dirs.paths[0]}")
     try:

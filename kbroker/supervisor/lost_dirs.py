@@ -1,0 +1,134 @@
+"""Data directories that the last start had and this one has not: out of ``log.dirs``, or empty.
+
+An empty one is, as a rule, where a disk was not mounted. A broker that began the partitions anew
+that were in there would lose their records without a word: readers would find logs that start at
+offset 0. So each directory remembers which there were, where there is more than one
+(docs/formats/log-directory.md, "A directory that is gone").
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+
+from kbroker.errors import ConfigError
+from kbroker.storage.checkpoint import TopicPartition
+from kbroker.storage.files import replace_file
+from kbroker.storage.formats import LOG_DIRS_NAME, partition_dir_name
+from kbroker.storage.log_dir import scan_partitions
+from kbroker.wording import counted
+
+log = logging.getLogger(__name__)
+
+_SHOWN_MAX = 5
+
+
+def find_lost(configured: Sequence[str], metas: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """The directories in ``log.dirs`` that were emptied, and had partitions that are nowhere now.
+
+    configured: ``log.dirs``. metas: meta.properties of those that can be used. Nothing is changed.
+    Raises ConfigError if a directory with such partitions was taken out of ``log.dirs``, OSError.
+    """
+    from kbroker.metastore.embedded import FILE_NAME
+
+    known = remembered(metas)
+    if set(configured) != set(metas) or not known:
+        # With one that cannot be used, nothing is made anew that may be in there.
+        return []
+    emptied = [p for p in configured if p in known and not metas[p] and not scan_partitions(p)]
+    removed = sorted(known - set(configured))
+    if emptied and not any(os.path.exists(os.path.join(p, FILE_NAME)) for p in metas):
+        return emptied  # the metadata store was in there
+    missing = _missing_partitions(metas) if emptied or removed else []
+    if not missing:
+        return []
+    names = ", ".join(partition_dir_name(*key) for key in missing[:_SHOWN_MAX])
+    shown = f"{counted(len(missing), 'partition')} ({names}{', ...' * (len(missing) > _SHOWN_MAX)})"
+    if removed:
+        raise ConfigError(
+            "log.dirs",
+            ",".join(configured),
+            f"{', '.join(removed)} as well: it was in log.dirs at the last start, and {shown} can"
+            " be found nowhere else. Put it back, or start once with --missing-begin-empty to"
+            " have them begin empty",
+        )
+    for path in emptied:
+        log.error(
+            "data directory %s is left out: it is empty, and %s that it may have had can be found"
+            " nowhere else; is it mounted? To have them begin empty, start once with"
+            " --missing-begin-empty",
+            path,
+            shown,
+        )
+    return emptied
+
+
+def remembered(directories: Iterable[str]) -> set[str]:
+    """The data directories of the last start. Raises OSError."""
+    known: set[str] = set()
+    for path in directories:
+        with suppress(FileNotFoundError), open(os.path.join(path, LOG_DIRS_NAME), "rb") as file:
+            known.update(os.fsdecode(line) for line in file.read().split(b"\n") if line)
+    return known
+
+
+def remember(directories: Sequence[str], configured: Sequence[str]) -> None:
+    """Note in ``directories`` which data directories there are, unless there never was a second.
+
+    While one cannot be used, those of before are kept: what is missing may be in any of them. A
+    directory in which it cannot be noted is told in the log.
+    """
+    noted = set(configured)
+    if not noted <= set(directories):
+        noted |= remembered(directories)
+    text = b"".join(os.fsencode(path) + b"\n" for path in sorted(noted))
+    for path in directories:
+        file_path = os.path.join(path, LOG_DIRS_NAME)
+        try:
+            with open(file_path, "rb") as file:
+                before = file.read()
+        except FileNotFoundError:
+            before = os.fsencode(path) + b"\n"
+        except OSError as error:
+            log.error("%s: %s", file_path, error)
+            continue
+        try:
+            if before != text:
+                replace_file(file_path, text)
+        except OSError as error:
+            log.error("%s: not written: %s", file_path, error)
+
+
+def _missing_partitions(directories: Iterable[str]) -> list[TopicPartition]:
+    """Partitions that the metadata store has and no directory holds. Raises OSError."""
+    found = {key for path in directories for key in scan_partitions(path)}
+    return sorted(_stored_partitions(directories) - found)
+
+
+def _stored_partitions(directories: Iterable[str]) -> set[TopicPartition]:
+    """None of a store that cannot be read: the controller will say so."""
+    import sqlite3
+
+    from kbroker.metastore import paths
+    from kbroker.metastore.embedded import FILE_NAME, EmbeddedStore
+    from kbroker.metastore.store import StoreError, StoreFailed
+
+    stored: set[TopicPartition] = set()
+    for directory in directories:
+        if not os.path.exists(os.path.join(directory, FILE_NAME)):
+            continue
+        try:
+            store = EmbeddedStore(directory)
+            try:
+                deleting = set(store.children(paths.DELETE_TOPICS))
+                for name in store.children(paths.BROKER_TOPICS):
+                    if name not in deleting:
+                        _, assignment = paths.decode_topic(store.get(paths.topic(name)).data)
+                        stored.update((name, number) for number in assignment)
+            finally:
+                store.close()
+        except (StoreError, StoreFailed, sqlite3.Error, ValueError, KeyError) as error:
+            log.error("%s: the topics cannot be read: %s", directory, error)
+    return stored

@@ -1,0 +1,81 @@
+"""A start without a data directory of the last one: nothing that was in it is begun anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fault.wire_client import EARLIEST, LATEST, WireClient, batch_of
+
+from kbroker.errors import ErrorCode
+from kbroker.testing import Broker
+from kbroker.testing.broker import BrokerFailed
+
+pytestmark = pytest.mark.integration
+
+PARTITIONS = range(4)
+
+
+@pytest.fixture
+def dirs(tmp_path: Path) -> list[Path]:
+    return [tmp_path / "a", tmp_path / "b"]
+
+
+@pytest.fixture
+def broker(dirs: list[Path]) -> Iterator[Broker]:
+    """Stopped; topic t has a record in each partition, two in each directory."""
+    with Broker({"log.dirs": ",".join(map(str, dirs))}) as made:
+        with WireClient((made.host, made.port)) as client:
+            client.create_topic("t", len(PARTITIONS))
+            client.produce("t", {number: batch_of([b"x"]) for number in PARTITIONS})
+        made.stop()
+        yield made
+
+
+def in_dir(directory: Path) -> set[int]:
+    return {int(path.name[2:]) for path in directory.glob("t-*")}
+
+
+def test_emptied_directory_is_offline_and_nothing_of_it_begins_anew(
+    broker: Broker, dirs: list[Path], tmp_path: Path
+) -> None:
+    """A disk that is not mounted: with logs that begin at 0 again its records would be missed by
+    nobody."""
+    away = in_dir(dirs[1])
+    disk = dirs[1].rename(tmp_path / "disk")
+    dirs[1].mkdir()
+
+    broker.start()
+    with WireClient((broker.host, broker.port)) as client:
+        answers = client.produce("t", {number: batch_of([b"y"]) for number in PARTITIONS})
+        client.create_topic("new", 2)
+        client.produce("new", {number: batch_of([b"z"]) for number in range(2)})
+    broker.stop()
+
+    assert {number for number in PARTITIONS if answers[number].error_code} == away
+    assert {answers[number].error_code for number in away} == {ErrorCode.KAFKA_STORAGE_ERROR}
+    assert [path.name for path in dirs[1].iterdir()] == [".lock"]
+    dirs[1].joinpath(".lock").unlink()
+    dirs[1].rmdir()
+    disk.rename(dirs[1])
+    broker.start()
+    with WireClient((broker.host, broker.port)) as client:
+        for number in PARTITIONS:
+            assert client.offset("t", number, EARLIEST) == 0
+            assert client.offset("t", number, LATEST) == (1 if number in away else 2)
+
+
+def test_directory_taken_out_is_refused_unless_its_partitions_are_elsewhere(
+    broker: Broker, dirs: list[Path]
+) -> None:
+    broker.config["log.dirs"] = str(dirs[0])
+
+    with pytest.raises(BrokerFailed, match=f"(?s)exited with 2.*{dirs[1]} as well"):
+        broker.start()
+
+    for number in in_dir(dirs[1]):
+        dirs[1].joinpath(f"t-{number}").rename(dirs[0] / f"t-{number}")
+    broker.start()
+    with WireClient((broker.host, broker.port)) as client:
+        assert [client.offset("t", number, LATEST) for number in PARTITIONS] == [1] * 4
