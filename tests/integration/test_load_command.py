@@ -229,6 +229,7 @@ def test_offsets_beyond_the_end_are_refused_with_those_that_exist(
     assert beyond == 1
     assert not (tmp_path / "d").exists()
     assert run(kbroker_broker, *arguments, '{"load-beyond": {"0": 30, "1": 15}}') == 0
+    assert run(kbroker_broker, "load-beyond", tmp_path / "d") == 0, "it begins where the first did"
     assert len(places_in(tmp_path / "d", "load-beyond")) == 5
 
 

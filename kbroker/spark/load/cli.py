@@ -286,6 +286,8 @@ def _tell(step: Step, errors: str) -> None:
         skipped[topic] = skipped.get(topic, 0) + count
     again = " again" if step.commit.kind == RELOAD else ""
     seconds = max(step.seconds, 0.001)
+    if not rows and not skipped:
+        _say(f"commit {step.commit.number}: nothing new, where to begin is kept")
     for topic in sorted({*rows, *skipped}):
         bad = sum(one.rows for one in step.commit.errors if one.topic == topic)
         _say(

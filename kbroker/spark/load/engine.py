@@ -28,6 +28,7 @@ from kbroker.spark.load.positions import (
     reloaded,
     restarted,
     wanted_ranges,
+    with_begins,
     within,
 )
 from kbroker.spark.plan import OffsetRange, pack_ranges, plan_ranges, with_sizes
@@ -209,21 +210,20 @@ class Load:
         """One commit's worth; None when everything up to ``target`` is loaded."""
         ends = newest.ends if newest is not None else {}
         anew = made_anew(newest.topics, target) if newest is not None else set()
+        first = self._first(target, ends)
         wanted, gaps, lost = wanted_ranges(
-            ends,
-            self._first(target, ends),
-            target,
-            allow_loss=self._settings.allow_loss,
-            anew=anew,
+            ends, first, target, allow_loss=self._settings.allow_loss, anew=anew
         )
-        ends = restarted(ends, anew, target)
+        known = restarted(ends, anew, target)
+        ends = with_begins(known, first, target, wanted)
         told = {one: (found.size_bytes, found.end - found.start) for one, found in target.items()}
         sized = with_sizes(wanted, told, self._mean)
         limit = min(self._settings.commit_bytes, size if size is not None else 1 << 62)
         chosen = within(sized, records=records, size_bytes=limit)
-        if not chosen and not gaps:
+        if not chosen and not gaps and ends == known:
             return None
-        parallelism = self._runner.parallelism  # may start Spark, which is not the commit's time
+        # May start Spark, which is not the commit's time.
+        parallelism = self._runner.parallelism if chosen else 1
         begun = self._clock()
         planned = plan_ranges(
             chosen, default_parallelism=parallelism, by_partition=self._settings.by_partition

@@ -126,6 +126,25 @@ def wanted_ranges(
     return ranges, gaps, lost
 
 
+def with_begins(
+    ends: Ends,
+    first: Mapping[TopicPartition, int],
+    available: Mapping[TopicPartition, Bounds],
+    ranges: Iterable[OffsetRange],
+) -> Ends:
+    """``ends`` with where partitions begin that were told where, so that a later run that is not
+    told goes on from there, also when nothing of them is loaded now.
+
+    first, available, ranges: what ``wanted_ranges`` took, and what it found.
+    """
+    begins = {(one.topic, one.partition): one.start for one in ranges}
+    found = {topic: dict(of_topic) for topic, of_topic in ends.items()}
+    for topic, partition in sorted(first.keys() & available.keys()):
+        begin = begins.get((topic, partition), available[topic, partition].end)
+        found.setdefault(topic, {}).setdefault(partition, begin)
+    return found
+
+
 def within(
     ranges: Iterable[OffsetRange], *, records: int | None = None, size_bytes: int | None = None
 ) -> list[OffsetRange]:

@@ -207,6 +207,27 @@ def test_first_offset_that_retention_has_taken_is_an_error_and_0_is_the_start(
     assert (allowed.rows, from_start.rows, from_start.gaps) == (150, 150, ())
 
 
+def test_where_to_begin_is_kept_also_when_nothing_is_loaded_from_there(tmp_path: Path) -> None:
+    """The next run, which is not told, began at the start."""
+    (first,) = load(MadeUp({"a": [(0, 100)]}), Directory(tmp_path), first={("a", 0): 100})
+    again = load(MadeUp({"a": [(0, 100)]}), Directory(tmp_path), first={("a", 0): 100})
+    (made,) = load(MadeUp({"a": [(0, 120)]}), Directory(tmp_path))
+
+    assert (first.rows, first.ends) == (0, {"a": {0: 100}})
+    assert again == []
+    assert [(one.start, one.end) for one in made.ranges] == [(100, 120)]
+
+
+def test_where_to_begin_is_kept_of_partitions_that_limits_left_out(tmp_path: Path) -> None:
+    source = MadeUp({"a": [(0, 100), (0, 40)]})
+
+    (first,) = load(source, Directory(tmp_path), first={("a", 0): 90, ("a", 1): 30}, records_max=1)
+    (made,) = load(source, Directory(tmp_path))
+
+    assert first.rows == 1
+    assert first.rows + made.rows == 10 + 10
+
+
 def test_skipped_offsets_are_counted_in_the_log_also_once_commits_have_expired(
     tmp_path: Path,
 ) -> None:
