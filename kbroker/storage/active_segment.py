@@ -1,4 +1,6 @@
-"""The open files of a log's active segment: the log file and the two mapped indexes."""
+"""The open files of a log's active segment: the log file, the two mapped indexes, and the index of
+aborted transactions.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +12,24 @@ from kbroker._ext.log_scan import find_batch
 from kbroker._ext.offset_index import CorruptIndexError, OffsetIndex, TimeIndex
 from kbroker.storage import index_lookup
 from kbroker.storage.files import open_file
-from kbroker.storage.formats import INDEX_SUFFIX, LOG_SUFFIX, NO_TIMESTAMP, TIME_INDEX_SUFFIX
+from kbroker.storage.formats import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    NO_TIMESTAMP,
+    TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
+)
 from kbroker.storage.segment import Segment
 from kbroker.storage.topic_settings import TopicSettings
+from kbroker.storage.txn_index import TxnIndexWriter
 
 log = logging.getLogger(__name__)
 
 
 class ActiveSegment:
-    """Opened by ``PartitionLog``, which attaches its appender to it and closes it."""
+    """Opened for a ``PartitionLog``, whose appender is attached to it."""
 
-    __slots__ = ("_preallocated", "fd", "offsets", "times")
+    __slots__ = ("_preallocated", "aborted", "fd", "offsets", "times")
 
     def __init__(self, segment: Segment, settings: TopicSettings) -> None:
         """Open the files, creating or emptying them for a segment of size 0. Raises OSError."""
@@ -37,6 +46,7 @@ class ActiveSegment:
             if segment.size == 0:
                 self.offsets.clear()
                 self.times.clear()
+            self.aborted = TxnIndexWriter(segment.path(TXN_INDEX_SUFFIX))
         except BaseException:
             os.close(self.fd)
             raise
@@ -146,10 +156,16 @@ class ActiveSegment:
             # published end.
             os.ftruncate(self.fd, appender.position)
 
+    def give_fd(self) -> int:
+        """The descriptor of the log file, which is the caller's to close from now on."""
+        fd, self.fd = self.fd, -1
+        return fd
+
     def close(self) -> None:
-        """Safe to call twice."""
+        """Safe to call twice; nothing is synced."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
         self.offsets.close()
         self.times.close()
+        self.aborted.close()

@@ -37,7 +37,7 @@ from kbroker.storage.recovery import LoadedLog, replay_segment
 from kbroker.storage.retention import RetentionPolicy, SegmentView, deletable_count
 from kbroker.storage.segment import Segment
 from kbroker.storage.topic_settings import TopicSettings
-from kbroker.storage.txn_index import AbortedTransaction, TxnIndexWriter
+from kbroker.storage.txn_index import AbortedTransaction
 from kbroker.storage.unsynced import FlushJob, Unsynced
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,6 @@ class PartitionLog:
         "_host",
         "_segments",
         "_table",
-        "_txn_index",
         "_unsynced",
         "appender",
         "cuts",
@@ -121,7 +120,6 @@ class PartitionLog:
         # The log end at which every file is as a clean stop leaves it; None: there is none.
         self._clean_end = loaded.next_offset if _says_where_it_ends(loaded) else None
         self._active = ActiveSegment(self._segments[-1], settings)
-        self._txn_index = TxnIndexWriter(self._segments[-1].path(TXN_INDEX_SUFFIX))
         self.appender.set_aborted_version(int(loaded.has_aborted))
         self._active.attach(
             self.appender,
@@ -305,9 +303,10 @@ class PartitionLog:
 
         A text when there is no room for it, or no descriptor. Raises StorageError.
         """
-        is_new = self._txn_index.is_empty
+        aborted = self._active.aborted
+        is_new = aborted.is_empty
         try:
-            self._txn_index.append(
+            aborted.append(
                 AbortedTransaction(producer_id, first_offset, last_offset, last_stable_offset)
             )
         except OSError as error:
@@ -340,7 +339,7 @@ class PartitionLog:
             if is_kept:
                 self._active.trim(self.appender)
             producer_snapshots.write_snapshot(self.path, self.appender.producers)
-            if is_kept and not self._txn_index.is_empty:
+            if is_kept and not self._active.aborted.is_empty:
                 txn_recovery.remember(self.path, self._segments)
         except OSError as error:
             opened.close()
@@ -350,19 +349,17 @@ class PartitionLog:
         self._segments[-1] = Segment(
             self.path, sealed.base_offset, sealed.size, base_offset, newest if newest >= 0 else None
         )
-        if is_kept:
-            self._unsynced.add(self._active.fd, self._segments[-1])
         old, self._active = self._active, opened
+        if is_kept:
+            # Its other files are synced by their names.
+            self._unsynced.add(old.give_fd(), self._segments[-1])
         self._segments.append(following)
-        # The sealed one is synced by its name, with the segment's other files.
-        self._txn_index.close()
-        self._txn_index = TxnIndexWriter(following.path(TXN_INDEX_SUFFIX))
         opened.attach(self.appender, following, base_offset, now_ms)
+        old.close()
         self._names_changed()
         if is_kept:
             self._host.on_sealed(self)
         else:
-            old.close()
             self._host.on_first_unflushed(self)
         return None
 
@@ -392,7 +389,7 @@ class PartitionLog:
             job = self._with_txn_index(self._unsynced.job(end_offset, messages, self._active.fd))
         else:
             job = self._unsynced.whole_job(end_offset, messages)
-            self._txn_index.unsynced = False
+            self._active.aborted.unsynced = False
         if not self._has_spare:
             job.spare_in = self.path
         self.flush_running = True
@@ -400,12 +397,13 @@ class PartitionLog:
         return job
 
     def _with_txn_index(self, job: FlushJob) -> FlushJob:
+        aborted = self._active.aborted
         try:
-            fd = self._txn_index.duplicate_to_sync()
+            fd = aborted.duplicate_to_sync()
         except ShortageError:
             if not job.go_without_descriptors():
                 raise
-            self._txn_index.unsynced = False
+            aborted.unsynced = False
         else:
             if fd is not None:
                 job.fds.append(fd)
@@ -433,7 +431,7 @@ class PartitionLog:
         self.finish_flush(job)
 
     def _note_unsynced(self) -> None:
-        self.appender.mark_older_unsynced(bool(self._unsynced) or self._txn_index.unsynced)
+        self.appender.mark_older_unsynced(bool(self._unsynced) or self._active.aborted.unsynced)
 
     def _names_changed(self) -> None:
         self._clean_end = None
@@ -598,16 +596,14 @@ class PartitionLog:
         active = ActiveSegment(segments[-1], self.settings)
         try:
             epochs = LeaderEpochs(path)
-            txn_index = TxnIndexWriter(segments[-1].path(TXN_INDEX_SUFFIX))
         except OSError:
             active.close()
             raise
         self._active.close()
-        self._txn_index.close()
         self._unsynced.close()
         self.log_dir, self.path = log_dir, path
         self._segments = segments
-        self._active, self._txn_index, self.epochs = active, txn_index, epochs
+        self._active, self.epochs = active, epochs
         self._unsynced = Unsynced(path, log_dir)
         self._has_spare = False
         active.take_over(self.appender)
@@ -643,11 +639,9 @@ class PartitionLog:
         gone = self._segments[keep:]
         del self._segments[keep:]
         self._active.close()
-        self._txn_index.close()
         self._discard(gone)
         self._unsynced.forget(segment)
         txn_recovery.cut_index(self.path, self._segments, end)
-        self._txn_index = TxnIndexWriter(segment.path(TXN_INDEX_SUFFIX))
         os.truncate(segment.path(LOG_SUFFIX), position)
         cut = Segment(self.path, segment.base_offset, position, end)
         self._segments[-1] = cut
@@ -720,7 +714,7 @@ class PartitionLog:
         ]
         if snapshot is not None:
             job.files.append(snapshot)
-        if not self._txn_index.is_empty:
+        if not self._active.aborted.is_empty:
             job.files.append(txn_recovery.remember(self.path, self._segments))
         return job
 
@@ -735,7 +729,6 @@ class PartitionLog:
                 self.appender.mark_flushed(job.end_offset, job.messages)
         finally:
             self._active.close()
-            self._txn_index.close()
             self._unsynced.close()
             self.appender.close()
 

@@ -93,7 +93,7 @@ def write_anew(path: str, entries: Sequence[AbortedTransaction]) -> None:
 class TxnIndexWriter:
     """Adds to the index of the active segment; the file comes with its first entry.
 
-    Owned by a PartitionLog. unsynced: it has entries that no flush has covered.
+    Owned by an ActiveSegment. unsynced: it has entries that no flush has covered.
     """
 
     __slots__ = ("_fd", "_path", "_size", "unsynced")
