@@ -54,7 +54,7 @@ class Loader:
 
         Raises OSError when a segment cannot be read.
         """
-        base = self._log.segment_for(self._next_offset).base_offset
+        base = self._log.segments.holding(self._next_offset).base_offset
         while True:
             yield from self._load_segment(base)
             behind = [s.base_offset for s in self._log.segments if s.base_offset > base]

@@ -70,7 +70,7 @@ def walk_end(log: PartitionLog, size: int, producers: ProducerState) -> None:
         if size <= 0:
             break
     for segment, position in reversed(segments):
-        replay_segment(segment, producers, log.border_before(segment, position))
+        replay_segment(segment, producers, log.segments.border_before(segment, position))
 
 
 def _answer(
@@ -139,8 +139,8 @@ def newest_timestamp(log: PartitionLog, segment: Segment) -> int:
 
 
 def _find_in(log: PartitionLog, segment: Segment, timestamp: int) -> Found | None:
-    from_offset = log.time_floor(segment, timestamp - 1)
-    position = log.start_position(segment, max(from_offset, log.log_start_offset))
+    from_offset = log.segments.time_floor(segment, timestamp - 1)
+    position = log.segments.start_position(segment, max(from_offset, log.log_start_offset))
     fd = segment.open_log()
     try:
         while (found := _next_batch(fd, position, segment.size, timestamp)) is not None:

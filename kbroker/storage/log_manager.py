@@ -246,7 +246,7 @@ class LogManager:
         described = []
         for log_dir in self._dirs:
             logs: list[dict[str, Any]] = [
-                {"topic": entry.topic, "partition": entry.partition, "size": entry.size}
+                {"topic": entry.topic, "partition": entry.partition, "size": entry.segments.size}
                 for entry in self._logs.values()
                 if entry.log_dir == log_dir.path
             ]

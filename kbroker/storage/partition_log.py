@@ -4,19 +4,16 @@ Owned by one io worker; nothing here is shared but the files and the slot. The h
 ``appender`` (``_ext.log_append``), which calls back for what is rare: rolling, the first append
 after a flush, a full disk, a failure.
 
-Invariants: segments are sorted; the last one is active and the only one open; ``log_start_offset <=
-high watermark <= log end``; ``recovery_point`` never passes what was synced; a slot is published
-before a file that readers may look for is removed.
+Invariants: ``log_start_offset <= high watermark <= log end``; ``recovery_point`` never passes what
+was synced; a slot is published before a file that readers may look for is removed.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 from functools import partial
 
 from kbroker._ext.log_append import LogAppender
-from kbroker._ext.log_scan import find_batch
 from kbroker._ext.partition_table import PartitionTable
 from kbroker._ext.producer_state import ProducerEntry, ProducerState
 from kbroker.errors import InvariantError, ShortageError, StorageError
@@ -26,13 +23,13 @@ from kbroker.storage.active_segment import ActiveSegment
 from kbroker.storage.files import free_space, may_do_without
 from kbroker.storage.formats import (
     INDEX_SUFFIX,
-    LOG_SUFFIX,
     TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
     partition_dir_name,
 )
 from kbroker.storage.leader_epochs import LeaderEpochs
 from kbroker.storage.log_host import LogHost, LogIdentity
+from kbroker.storage.log_segments import LogSegments
 from kbroker.storage.recovery import LoadedLog, replay_segment
 from kbroker.storage.retention import RetentionPolicy, SegmentView, deletable_count
 from kbroker.storage.segment import Segment
@@ -51,11 +48,9 @@ class PartitionLog:
     """Made by ``LogManager.open_partition`` from a loaded log; ``close`` ends it."""
 
     __slots__ = (
-        "_active",
         "_clean_end",
         "_has_spare",
         "_host",
-        "_segments",
         "_table",
         "_unsynced",
         "appender",
@@ -68,6 +63,7 @@ class PartitionLog:
         "log_dir",
         "partition",
         "path",
+        "segments",
         "settings",
         "slot",
         "topic",
@@ -110,20 +106,19 @@ class PartitionLog:
         self._has_spare = False
         self._host = host
         self._table = table
-        self._segments = loaded.segments
         self._unsynced = Unsynced(self.path, self.log_dir)
         # Nobody synced the names of a log that was made or found after a kill, nor a clean stop
         # those of one without records.
-        if created or loaded.recovered or self._segments[-1].size == 0:
+        if created or loaded.recovered or loaded.segments[-1].size == 0:
             self._unsynced.names_changed(path_is_new=True)
         self.appender = LogAppender(table, self.slot, self, loaded.producers)
         # The log end at which every file is as a clean stop leaves it; None: there is none.
         self._clean_end = loaded.next_offset if _says_where_it_ends(loaded) else None
-        self._active = ActiveSegment(self._segments[-1], settings)
+        self.segments = LogSegments(loaded.segments, self.appender, settings)
         self.appender.set_aborted_version(int(loaded.has_aborted))
-        self._active.attach(
+        self.segments.files.attach(
             self.appender,
-            self._segments[-1],
+            loaded.segments[-1],
             loaded.next_offset,
             now_ms,
             max_timestamp=loaded.max_timestamp,
@@ -170,42 +165,6 @@ class PartitionLog:
         """Everything below is synced."""
         return self.appender.flushed_offset
 
-    @property
-    def active(self) -> Segment:
-        """The active segment, with its size of now. The object is replaced when it is rolled."""
-        segment = self._segments[-1]
-        segment.size = self.appender.position
-        segment.next_offset = self.appender.next_offset
-        return segment
-
-    @property
-    def segments(self) -> list[Segment]:
-        """Every segment, oldest first, the active one with its size of now."""
-        return [*self._segments[:-1], self.active]
-
-    @property
-    def size(self) -> int:
-        """Bytes of all segments."""
-        return sum(segment.size for segment in self.segments)
-
-    def border_before(self, segment: Segment, position: int) -> int:
-        """Where a batch of ``segment`` begins, at or before ``position``."""
-        if segment is self._segments[-1]:
-            return self._active.border_before(position, self.appender.position)
-        return segment.border_before(position)
-
-    def start_position(self, segment: Segment, offset: int) -> int:
-        """A position in ``segment`` at or before the batch that ends at or after ``offset``."""
-        if segment is self._segments[-1]:
-            return self._active.start_position(offset, self.appender.position)
-        return segment.start_position(offset)
-
-    def time_floor(self, segment: Segment, timestamp: int) -> int:
-        """An offset in ``segment``; all records in front of it are at most as new."""
-        if segment is self._segments[-1]:
-            return self._active.time_floor(timestamp, self.appender.position)[1]
-        return segment.time_floor(timestamp)[1]
-
     # ---- configuration and roles ----
 
     def configure(self, settings: TopicSettings) -> None:
@@ -215,7 +174,7 @@ class PartitionLog:
         if self.topic in INTERNAL_TOPICS:
             limits["stored_magic"] = 2  # what coordinators write has producers and markers
         self.appender.configure(**limits)
-        self._active.resize_indexes(settings.segment_index_bytes)
+        self.segments.files.resize_indexes(settings.segment_index_bytes)
 
     def set_leader_epoch(self, leader_epoch: int) -> None:
         """This broker leads in ``leader_epoch`` from the log end on. Raises OSError."""
@@ -232,7 +191,7 @@ class PartitionLog:
                 f"{self.name}: high watermark {offset} is outside {self.log_start_offset}.."
                 f"{self.log_end_offset}"
             )
-        segment, position = self.locate(offset)
+        segment, position = self.segments.locate(offset)
         self.appender.set_high_watermark(offset, segment.base_offset, position)
 
     def publish(self) -> None:
@@ -274,7 +233,7 @@ class PartitionLog:
     def place_of(self, offset: int) -> tuple[int, int, int]:
         """Offset, segment and position of the batch with ``offset``. Raises StorageError."""
         try:
-            segment, position = self.locate(offset)
+            segment, position = self.segments.locate(offset)
         except (OSError, ValueError) as error:
             raise self.fail(error) from error
         return offset, segment.base_offset, position
@@ -303,7 +262,7 @@ class PartitionLog:
 
         A text when there is no room for it, or no descriptor. Raises StorageError.
         """
-        aborted = self._active.aborted
+        aborted = self.segments.files.aborted
         is_new = aborted.is_empty
         try:
             aborted.append(
@@ -332,30 +291,23 @@ class PartitionLog:
         except OSError as error:
             if not may_do_without(error):
                 raise self.fail(error) from error
-            if following.base_offset != self._segments[-1].base_offset:
+            if following.base_offset != self.segments[-1].base_offset:
                 following.remove_files()  # a smaller batch may still go where this segment begins
             return self._refusal_text(error)
         try:
             if is_kept:
-                self._active.trim(self.appender)
+                self.segments.files.trim(self.appender)
             producer_snapshots.write_snapshot(self.path, self.appender.producers)
-            if is_kept and not self._active.aborted.is_empty:
-                txn_recovery.remember(self.path, self._segments)
+            if is_kept and not self.segments.files.aborted.is_empty:
+                txn_recovery.remember(self.path, self.segments)
         except OSError as error:
             opened.close()
             raise self.fail(error) from error
-        newest = self.appender.max_timestamp
-        sealed = self.active
-        self._segments[-1] = Segment(
-            self.path, sealed.base_offset, sealed.size, base_offset, newest if newest >= 0 else None
-        )
-        old, self._active = self._active, opened
+        sealed, files = self.segments.go_on(following, opened, now_ms)
         if is_kept:
             # Its other files are synced by their names.
-            self._unsynced.add(old.give_fd(), self._segments[-1])
-        self._segments.append(following)
-        opened.attach(self.appender, following, base_offset, now_ms)
-        old.close()
+            self._unsynced.add(files.give_fd(), sealed)
+        files.close()
         self._names_changed()
         if is_kept:
             self._host.on_sealed(self)
@@ -373,7 +325,7 @@ class PartitionLog:
             job.run(partial(self._host.sync_everything, self))
         except OSError as error:
             raise self.fail(error) from error
-        self._unsynced.settle(job, self._segments[-1].base_offset)
+        self._unsynced.settle(job, self.segments[-1].base_offset)
         self._note_unsynced()
 
     # ---- flushing ----
@@ -386,10 +338,12 @@ class PartitionLog:
         """
         end_offset, messages = self.log_end_offset, self.appender.unflushed_messages
         if by_file:
-            job = self._with_txn_index(self._unsynced.job(end_offset, messages, self._active.fd))
+            job = self._with_txn_index(
+                self._unsynced.job(end_offset, messages, self.segments.files.fd)
+            )
         else:
             job = self._unsynced.whole_job(end_offset, messages)
-            self._active.aborted.unsynced = False
+            self.segments.files.aborted.unsynced = False
         if not self._has_spare:
             job.spare_in = self.path
         self.flush_running = True
@@ -397,7 +351,7 @@ class PartitionLog:
         return job
 
     def _with_txn_index(self, job: FlushJob) -> FlushJob:
-        aborted = self._active.aborted
+        aborted = self.segments.files.aborted
         try:
             fd = aborted.duplicate_to_sync()
         except ShortageError:
@@ -431,7 +385,8 @@ class PartitionLog:
         self.finish_flush(job)
 
     def _note_unsynced(self) -> None:
-        self.appender.mark_older_unsynced(bool(self._unsynced) or self._active.aborted.unsynced)
+        has_older = bool(self._unsynced) or self.segments.files.aborted.unsynced
+        self.appender.mark_older_unsynced(has_older)
 
     def _names_changed(self) -> None:
         self._clean_end = None
@@ -440,7 +395,7 @@ class PartitionLog:
 
     def _adopt_unsynced(self, recovery_point: int) -> None:
         """After recovery nobody knows what of the walked segments the disk has: sync them soon."""
-        for segment in self._segments[:-1]:
+        for segment in self.segments[:-1]:
             if segment.next_offset > recovery_point:
                 self._unsynced.add(segment.open_log(), segment)
         self._host.on_first_unflushed(self)
@@ -459,40 +414,6 @@ class PartitionLog:
         """OffsetForLeaderEpoch: (epoch, end offset), -1 and -1 when the epoch is not known."""
         return self.epochs.end_offset_for(leader_epoch, self.log_end_offset) or (-1, -1)
 
-    def segment_for(self, offset: int) -> Segment:
-        """The segment with the largest base offset at or below ``offset``; else the oldest one."""
-        found = self._segments[0]
-        low, high = 0, len(self._segments)
-        while low < high:
-            middle = (low + high) // 2
-            if self._segments[middle].base_offset <= offset:
-                found = self._segments[middle]
-                low = middle + 1
-            else:
-                high = middle
-        return self.active if found is self._segments[-1] else found
-
-    def locate(self, offset: int) -> tuple[Segment, int]:
-        """(segment, position) of the first batch that ends at or after ``offset``.
-
-        The log's end for its end offset. Raises OSError.
-        """
-        if offset >= self.log_end_offset:
-            return self.active, self.appender.position
-        segment = self.segment_for(offset)
-        if offset == segment.base_offset and segment.size > 0:
-            return segment, 0
-        position = self.start_position(segment, offset)
-        fd = segment.open_log()
-        try:
-            found = find_batch(fd, position, segment.size, offset=offset)
-        finally:
-            os.close(fd)
-        if found is not None:
-            return segment, found[0]
-        # Compaction removed the end of the segment.
-        return self._segments[self._segments.index(segment) + 1], 0
-
     # ---- removing from the front ----
 
     def delete_records(self, offset: int) -> int:
@@ -503,10 +424,12 @@ class PartitionLog:
         start = min(offset, self.high_watermark)
         if start > self.log_start_offset:
             if self.last_stable_offset < self.high_watermark:
-                self.locate(start)  # a transaction may be open there: ``place_of`` must not fail
+                self.segments.locate(
+                    start
+                )  # a transaction may be open there: ``place_of`` must not fail
             self.appender.set_log_start_offset(start)
             self.publish()
-            below = [s for s in self._segments[:-1] if s.next_offset <= start]
+            below = [s for s in self.segments[:-1] if s.next_offset <= start]
             try:
                 self.epochs.truncate_from_start(start)
                 self._delete_oldest(len(below))
@@ -532,17 +455,16 @@ class PartitionLog:
             log_start_offset=self.log_start_offset,
             high_watermark=self.high_watermark,
         )
-        if count == len(self._segments) and self.roll(now_ms, is_kept=False) is not None:
+        if count == len(self.segments) and self.roll(now_ms, is_kept=False) is not None:
             count -= 1
         return self._delete_oldest(count)
 
     def _delete_oldest(self, count: int) -> int:
         if count == 0:
             return 0
-        gone = self._segments[:count]
-        del self._segments[:count]
-        if self._segments[0].base_offset > self.log_start_offset:
-            self.appender.set_log_start_offset(self._segments[0].base_offset)
+        gone = self.segments.take_oldest(count)
+        if self.segments[0].base_offset > self.log_start_offset:
+            self.appender.set_log_start_offset(self.segments[0].base_offset)
         self.appender.mark_segments_changed()
         # Published first: who reads the slot from now on does not look for these files.
         self.publish()
@@ -573,11 +495,9 @@ class PartitionLog:
 
         Raises OSError.
         """
-        at = next(i for i, s in enumerate(self._segments) if s.base_offset == new.base_offset)
-        gone = self._segments[at : at + len(old)]
         self.exchanges += 1
-        self._segments[at : at + len(old)] = [new]
-        txn_recovery.remember_replaced(self.path, self._segments, new)
+        gone = self.segments.exchange(len(old), new)
+        txn_recovery.remember_replaced(self.path, self.segments, new)
         self._table.set_swapping(self.slot, False)
         for segment in gone:
             self._unsynced.forget(segment)
@@ -592,21 +512,12 @@ class PartitionLog:
 
         On OSError nothing has changed. The old directory is the caller's to remove.
         """
-        segments = [segment.in_directory(path) for segment in self.segments]
-        active = ActiveSegment(segments[-1], self.settings)
-        try:
-            epochs = LeaderEpochs(path)
-        except OSError:
-            active.close()
-            raise
-        self._active.close()
+        epochs = LeaderEpochs(path)
+        self.segments.move_to(path, self.settings)
         self._unsynced.close()
-        self.log_dir, self.path = log_dir, path
-        self._segments = segments
-        self._active, self.epochs = active, epochs
+        self.log_dir, self.path, self.epochs = log_dir, path, epochs
         self._unsynced = Unsynced(path, log_dir)
         self._has_spare = False
-        active.take_over(self.appender)
         self.appender.mark_flushed(self.log_end_offset, self.appender.unflushed_messages)
         self.cuts += 1
         self._names_changed()
@@ -615,7 +526,8 @@ class PartitionLog:
 
     def active_index_entries(self) -> tuple[bytes, bytes]:
         """The entries of the active segment's offset and time index, as a file has them."""
-        return self._active.offsets.raw_entries(), self._active.times.raw_entries()
+        files = self.segments.files
+        return files.offsets.raw_entries(), files.times.raw_entries()
 
     # ---- removing from the end ----
 
@@ -629,24 +541,14 @@ class PartitionLog:
         if offset >= self.log_end_offset:
             return self.log_end_offset
         self.cuts += 1
-        offset = max(offset, self._segments[0].base_offset)
-        segment, position = self.locate(offset)
-        keep = self._segments.index(segment) + 1
-        end = self._first_offset_at(segment, position, offset)
+        offset = max(offset, self.segments[0].base_offset)
+        segment, position, end = self.segments.place_to_cut(offset)
         self._host.before_cut(self, end)
         self._clean_end = None
         self.appender.set_flushed_offset(min(end, self.recovery_point))
-        gone = self._segments[keep:]
-        del self._segments[keep:]
-        self._active.close()
-        self._discard(gone)
+        self._discard(self.segments.close_behind(segment))
         self._unsynced.forget(segment)
-        txn_recovery.cut_index(self.path, self._segments, end)
-        os.truncate(segment.path(LOG_SUFFIX), position)
-        cut = Segment(self.path, segment.base_offset, position, end)
-        self._segments[-1] = cut
-        self._active = ActiveSegment(cut, self.settings)
-        self._active.attach_cut(self.appender, cut, end, now_ms)
+        self.segments.cut_last(position, end, self.settings, now_ms)
         self.epochs.truncate_from_end(end)
         self._reload_producers(end)
         if self.log_start_offset > end:
@@ -655,20 +557,12 @@ class PartitionLog:
         self._host.on_first_unflushed(self)
         return end
 
-    def _first_offset_at(self, segment: Segment, position: int, offset: int) -> int:
-        fd = segment.open_log()
-        try:
-            found = find_batch(fd, position, segment.size)
-        finally:
-            os.close(fd)
-        return offset if found is None else min(offset, found[2])
-
     def _reload_producers(self, end: int) -> None:
         producer_snapshots.remove_above(self.path, end)
-        producers = producer_snapshots.load_newest(self.path, end, self._segments[0].base_offset)
+        producers = producer_snapshots.load_newest(self.path, end, self.segments[0].base_offset)
         for segment in self.segments:
             if segment.next_offset > producers.end_offset:
-                position = self.start_position(segment, producers.end_offset)
+                position = self.segments.start_position(segment, producers.end_offset)
                 replay_segment(segment, producers, position)
         producers.set_end_offset(end)
         self.appender.set_producers(producers)
@@ -679,7 +573,7 @@ class PartitionLog:
         producers = self.appender.producers
         for producer_id, first_offset in producers.unplaced_transactions():
             offset = max(first_offset, self.log_start_offset)
-            segment, position = self.locate(offset)
+            segment, position = self.segments.locate(offset)
             producers.place_transaction(producer_id, offset, segment.base_offset, position)
 
     # ---- end ----
@@ -694,7 +588,7 @@ class PartitionLog:
         self.appender.refuse_all()
         if self.log_end_offset == self._clean_end:
             return None
-        self._active.trim(self.appender, in_place=True)
+        self.segments.files.trim(self.appender, in_place=True)
         snapshot = producer_snapshots.write_snapshot(
             self.path, self.appender.producers, uses_spare=self._has_spare
         )
@@ -704,18 +598,18 @@ class PartitionLog:
             self._unsynced.job(
                 self.log_end_offset,
                 self.appender.unflushed_messages,
-                None if is_synced else self._active.fd,
+                None if is_synced else self.segments.files.fd,
                 lends=True,
             )
         )
         job.files += [
-            self.active.path(suffix)
+            self.segments.active.path(suffix)
             for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
         ]
         if snapshot is not None:
             job.files.append(snapshot)
-        if not self._active.aborted.is_empty:
-            job.files.append(txn_recovery.remember(self.path, self._segments))
+        if not self.segments.files.aborted.is_empty:
+            job.files.append(txn_recovery.remember(self.path, self.segments))
         return job
 
     def close(self, job: FlushJob | None = None) -> None:
@@ -728,7 +622,7 @@ class PartitionLog:
                 job.run(partial(self._host.sync_everything, self))
                 self.appender.mark_flushed(job.end_offset, job.messages)
         finally:
-            self._active.close()
+            self.segments.close()
             self._unsynced.close()
             self.appender.close()
 

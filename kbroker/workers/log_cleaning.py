@@ -110,7 +110,7 @@ class LogCleaningService:
         sealed segment, which they would read up to its old size: it must not be exchanged.
         """
         slot = self._worker.table.read(entry.slot)
-        return slot is not None and slot["log_end"][1] == entry.active.base_offset
+        return slot is not None and slot["log_end"][1] == entry.segments.active.base_offset
 
     def _prepared(self, request: SegmentSwap) -> Pending:
         done = Pending()

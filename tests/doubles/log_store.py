@@ -108,7 +108,7 @@ def sent(
 def break_file(log: PartitionLog) -> None:
     """Every write and sync through the active segment's descriptor fails from now on."""
     read_end, write_end = os.pipe()
-    os.dup2(read_end, log._active.fd)
+    os.dup2(read_end, log.segments.files.fd)
     os.close(read_end)
     os.close(write_end)
 

@@ -273,6 +273,11 @@ def fetched(partition: Any) -> Fetched:
     )
 
 
+class OneSegment(list[Any]):
+    def holding(self, _offset: int) -> Any:
+        return self[0]
+
+
 def write_segment(random: Random, log: list[Entry], directory: Path) -> Any:
     """A log of one segment, as far as a Loader looks at it."""
     data = b""
@@ -308,11 +313,10 @@ def write_segment(random: Random, log: list[Entry], directory: Path) -> Any:
         position += count
     with open(os.path.join(directory, segment_name(0, LOG_SUFFIX)), "wb") as file:
         file.write(data)
-    segment = SimpleNamespace(base_offset=0, size=len(data))
+    segments = OneSegment([SimpleNamespace(base_offset=0, size=len(data))])
     return SimpleNamespace(
         path=str(directory),
         name="__consumer_offsets-0",
         log_start_offset=0,
-        segments=[segment],
-        segment_for=lambda offset: segment,
+        segments=segments,
     )

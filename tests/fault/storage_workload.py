@@ -136,7 +136,7 @@ class Workload:
     def retain(self) -> None:
         """Retention by size: the oldest segments go."""
         log = self.kept
-        start, excess = log.log_start_offset, log.size - RETAINED_BYTES
+        start, excess = log.log_start_offset, log.segments.size - RETAINED_BYTES
         for segment in log.segments:
             if not 0 < segment.size <= excess:
                 break

@@ -94,7 +94,7 @@ def check(trial: Trial, *, may_be_offline: bool, lost_from: int = 0, clean: bool
         assert len(found) >= lost_from
         assert append(log, batch([b"next"])) == len(found)
         for offset in range(len(found)):
-            assert log.locate(offset)[0] is not None
+            assert log.segments.locate(offset)[0] is not None
         assert log.list_offsets(NOW_MS)["offset"] == 0
     finally:
         store.stop(clean=False)

@@ -219,7 +219,7 @@ class Model:
             if offset < self.clean_end:
                 assert self.fate(offset) == COMMITTED, f"{offset} was aborted"
                 assert last[self.written[offset].key] == offset, f"{offset} has a later record"
-        assert len(self.log.segments) <= 2 + GROUP_SEGMENTS_MAX + self.log.size // 700
+        assert len(self.log.segments) <= 2 + GROUP_SEGMENTS_MAX + self.log.segments.size // 700
 
     def check_reader(self, survivors: dict[int, Written]) -> None:
         """A reader of committed records sees each that is left, once, in order."""

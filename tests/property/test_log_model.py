@@ -146,7 +146,7 @@ class Model:
         self.check_times()
 
     def check_place(self, offset: int) -> None:
-        segment, position = self.log.locate(offset)
+        segment, position = self.log.segments.locate(offset)
         if offset == self.end:
             assert position == segment.size
             return

@@ -189,7 +189,7 @@ class Model:
 
     def check_place(self, offset: int, base_offset: int, position: int) -> None:
         """Where the batch with ``offset`` begins, or where the segment before it ends."""
-        found, at = self.log.locate(offset)
+        found, at = self.log.segments.locate(offset)
         if (found.base_offset, at) != (base_offset, position):
             (before,) = [s for s in self.log.segments if s.base_offset == base_offset]
             assert (before.size, before.next_offset) == (position, offset)

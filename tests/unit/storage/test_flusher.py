@@ -154,12 +154,12 @@ def test_flush_with_the_file_system_settles_names_and_aborted_transactions(store
     logs = opened(store, MANY)
     append(logs[0], sent(7, 0))
     end_transaction(logs[0], 7, commit=False)
-    assert logs[0]._active.aborted.unsynced
+    assert logs[0].segments.files.aborted.unsynced
 
     make_due(store)
     store.disk.run_all()
 
-    assert not logs[0]._active.aborted.unsynced
+    assert not logs[0].segments.files.aborted.unsynced
     assert not logs[0]._unsynced
     assert logs[0].recovery_point == 3
 

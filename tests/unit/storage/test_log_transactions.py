@@ -103,7 +103,7 @@ def test_last_stable_follows_a_log_start_that_passes_the_transaction(store):
         append(log, sent(1, sequence, 2))
     log.delete_records(7)
 
-    segment, position = log.locate(7)
+    segment, position = log.segments.locate(7)
     assert stable(store) == (7, segment.base_offset, position)
     end_transaction(log, 1, commit=True)
     assert stable(store)[0] == 19
@@ -244,7 +244,7 @@ def test_marker_of_a_topic_with_append_time_carries_it(store):
     append(log, sent(1, 0))
     end_transaction(log, 1, commit=True)
 
-    data = Path(log.active.path(".log")).read_bytes()[-78:]
+    data = Path(log.segments.active.path(".log")).read_bytes()[-78:]
     assert struct.unpack_from(">h", data, 21)[0] == 0x38
     assert struct.unpack_from(">q", data, 35)[0] == NOW_MS
 
@@ -259,7 +259,7 @@ def test_abort_writes_kafkas_entry_to_the_segment_of_the_marker(store):
     for sequence in range(1, 9):
         append(log, sent(1, sequence))
     end_transaction(log, 1, commit=False)
-    active = log.active.base_offset
+    active = log.segments.active.base_offset
     assert active > 0
 
     data = store.path(f"{active:020d}.txnindex").read_bytes()
@@ -287,8 +287,8 @@ def test_abort_on_a_disk_without_room_leaves_the_transaction_open(store, monkeyp
     log.publish()
 
     assert stable(store) == (0, 0, 0)
-    assert (log.log_end_offset, os.stat(log.active.path(".log")).st_size) == (1, size)
-    assert os.stat(log.active.path(".txnindex")).st_size == 0
+    assert (log.log_end_offset, os.stat(log.segments.active.path(".log")).st_size) == (1, size)
+    assert os.stat(log.segments.active.path(".txnindex")).st_size == 0
     end_transaction(log, 1, commit=False)
     assert entries(log) == [AbortedTransaction(1, 0, 1, 2)]
 
@@ -318,13 +318,13 @@ def test_retention_takes_the_index_with_its_segment(store):
         append(log, sent(1, sequence))
         end_transaction(log, 1, commit=False)
     before = len(entries(log))
-    log.delete_records(log.active.base_offset)
+    log.delete_records(log.segments.active.base_offset)
     store.manager.tick()
     store.manager.tick()
 
     left = [name for name in os.listdir(store.path()) if "txnindex" in name]
     assert before == 9
-    assert left == [f"{log.active.base_offset:020d}.txnindex"] * bool(entries(log))
+    assert left == [f"{log.segments.active.base_offset:020d}.txnindex"] * bool(entries(log))
 
 
 def test_truncation_takes_entries_and_opens_the_transaction_again(store):

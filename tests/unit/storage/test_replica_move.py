@@ -149,7 +149,7 @@ def test_segments_are_copied_together_and_synced_at_once(store, monkeypatch):
     jobs = 2  # the directory, the segments
     turns(store, jobs)
 
-    assert store.manager.moves.get(0).size == log.size
+    assert store.manager.moves.get(0).size == log.segments.size
     assert syncs == [target]
 
 
@@ -414,7 +414,7 @@ def test_throttle_holds_the_copy_back(tmp_path, monkeypatch):
     log = store.open()
     for _ in range(10):
         append(log, batch())
-    size = log.size
+    size = log.segments.size
     move(store, log)
 
     turns(store, 100)  # one second

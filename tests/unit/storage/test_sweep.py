@@ -92,7 +92,7 @@ def test_kill_in_the_middle_of_a_deletion_leaves_a_log_that_is_sound(store):
     assert [offset for offset, _ in stored_values(log)] == list(range(5))
     assert log.list_offsets(NOW_MS + 3)["offset"] == 3
     assert log.list_offsets(NOW_MS + 9)["offset"] == -1
-    assert log.locate(2)[1] == 2 * len(batch())
+    assert log.segments.locate(2)[1] == 2 * len(batch())
     assert log.recovery_point == 5
     log.delete_records(5)
     assert [segment.base_offset for segment in log.segments] == [5]
@@ -156,7 +156,7 @@ def test_retention_by_size_keeps_at_least_the_limit(store):
 
     sweep(store)
 
-    assert log.size == 3 * size
+    assert log.segments.size == 3 * size
     assert log.log_start_offset == 2
 
 
