@@ -67,8 +67,8 @@ class Flusher:
 
     def on_first_unflushed(self, entry: PartitionLog) -> None:
         """Something was appended since the last flush."""
-        if entry.first_unflushed_ms is None:
-            entry.first_unflushed_ms = self._monotonic_ms()
+        if entry.sync.first_unflushed_ms is None:
+            entry.sync.first_unflushed_ms = self._monotonic_ms()
             self._unflushed.append(entry)
 
     def start_due(self) -> None:
@@ -77,10 +77,10 @@ class Flusher:
         due: dict[str, list[PartitionLog]] = {}
         for _ in range(len(self._unflushed)):
             entry = self._unflushed.popleft()
-            if entry.appender.closed or entry.first_unflushed_ms is None:
-                entry.first_unflushed_ms = None
+            if entry.appender.closed or entry.sync.first_unflushed_ms is None:
+                entry.sync.first_unflushed_ms = None
                 continue
-            due_ms = entry.first_unflushed_ms + entry.settings.flush_ms
+            due_ms = entry.sync.first_unflushed_ms + entry.settings.flush_ms
             if due_ms > now_ms or self._may_not_flush(entry):
                 self._unflushed.append(entry)
             else:
@@ -94,17 +94,17 @@ class Flusher:
             self._start(entry.log_dir, [entry])
 
     def _may_not_flush(self, entry: PartitionLog) -> bool:
-        return entry.flush_running or self._is_held(entry)
+        return entry.sync.is_running or self._is_held(entry)
 
     def _start(self, path: str, entries: list[PartitionLog]) -> None:
         by_file = len(entries) < FLUSH_AT_ONCE_MIN or not syncfs_tells_failures()
         waiting = self._waiting.setdefault(path, deque())
         for entry in entries:
             try:
-                waiting.append((entry, entry.begin_flush(by_file=by_file)))
+                waiting.append((entry, entry.sync.begin(by_file=by_file)))
             except ShortageError as error:
                 self._on_shortage(error)
-                entry.first_unflushed_ms = None
+                entry.sync.first_unflushed_ms = None
                 self.on_first_unflushed(entry)
         log_dir, finished = self._dir_at(path), list[Flush]()
 
@@ -144,7 +144,9 @@ class Flusher:
             return
         for entry, job in finished:
             if self._is_open(entry):
-                entry.finish_flush(job)
+                entry.sync.finish(job)
+                if entry.sync.is_behind:
+                    self.on_first_unflushed(entry)
 
 
 def _taken_from(waiting: deque[Flush]) -> Iterator[Flush]:

@@ -394,7 +394,7 @@ class LogManager:
         jobs: dict[int, FlushJob] = {}
         for entry in logs if clean else ():
             try:
-                job = entry.seal()
+                job = entry.sync.seal()
             except OSError as error:
                 self._not_closed(entry, error)
             else:

@@ -11,7 +11,6 @@ was synced; a slot is published before a file that readers may look for is remov
 from __future__ import annotations
 
 import logging
-from functools import partial
 
 from kbroker._ext.log_append import LogAppender
 from kbroker._ext.partition_table import PartitionTable
@@ -22,20 +21,18 @@ from kbroker.storage import log_lookup, producer_snapshots, txn_recovery
 from kbroker.storage.active_segment import ActiveSegment
 from kbroker.storage.files import free_space, may_do_without
 from kbroker.storage.formats import (
-    INDEX_SUFFIX,
-    TIME_INDEX_SUFFIX,
-    TXN_INDEX_SUFFIX,
     partition_dir_name,
 )
 from kbroker.storage.leader_epochs import LeaderEpochs
 from kbroker.storage.log_host import LogHost, LogIdentity
 from kbroker.storage.log_segments import LogSegments
+from kbroker.storage.log_sync import LogSync
 from kbroker.storage.recovery import LoadedLog, replay_segment
 from kbroker.storage.retention import RetentionPolicy, SegmentView, deletable_count
 from kbroker.storage.segment import Segment
 from kbroker.storage.topic_settings import TopicSettings
 from kbroker.storage.txn_index import AbortedTransaction
-from kbroker.storage.unsynced import FlushJob, Unsynced
+from kbroker.storage.unsynced import FlushJob
 
 log = logging.getLogger(__name__)
 
@@ -48,24 +45,20 @@ class PartitionLog:
     """Made by ``LogManager.open_partition`` from a loaded log; ``close`` ends it."""
 
     __slots__ = (
-        "_clean_end",
-        "_has_spare",
         "_host",
         "_table",
-        "_unsynced",
         "appender",
         "cuts",
         "epochs",
         "exchanges",
         "failure",
-        "first_unflushed_ms",
-        "flush_running",
         "log_dir",
         "partition",
         "path",
         "segments",
         "settings",
         "slot",
+        "sync",
         "topic",
         "topic_id",
     )
@@ -96,24 +89,13 @@ class PartitionLog:
         self.epochs = epochs
         # Why the log directory is to be taken offline, once a write or sync has failed.
         self.failure: object = None
-        self.first_unflushed_ms: int | None = None
-        self.flush_running = False
         # How often the end was cut: what was read of the log before may not be in it any more.
         self.cuts = 0
         # How often segments were exchanged for cleaned ones.
         self.exchanges = 0
-        # Whether a flush has made a file for the snapshot of a clean stop.
-        self._has_spare = False
         self._host = host
         self._table = table
-        self._unsynced = Unsynced(self.path, self.log_dir)
-        # Nobody synced the names of a log that was made or found after a kill, nor a clean stop
-        # those of one without records.
-        if created or loaded.recovered or loaded.segments[-1].size == 0:
-            self._unsynced.names_changed(path_is_new=True)
         self.appender = LogAppender(table, self.slot, self, loaded.producers)
-        # The log end at which every file is as a clean stop leaves it; None: there is none.
-        self._clean_end = loaded.next_offset if _says_where_it_ends(loaded) else None
         self.segments = LogSegments(loaded.segments, self.appender, settings)
         self.appender.set_aborted_version(int(loaded.has_aborted))
         self.segments.files.attach(
@@ -131,9 +113,11 @@ class PartitionLog:
         self.configure(settings)
         self.set_leader_epoch(leader_epoch)
         self._place_transactions()
+        self.sync = LogSync(
+            self.path, self.log_dir, loaded, self.segments, self.appender, created=created
+        )
         if loaded.recovered:
-            self._adopt_unsynced(loaded.recovery_point)
-        self._note_unsynced()
+            host.on_first_unflushed(self)
 
     def __repr__(self) -> str:
         return f"PartitionLog({self.name}, slot={self.slot})"
@@ -263,7 +247,7 @@ class PartitionLog:
         A text when there is no room for it, or no descriptor. Raises StorageError.
         """
         aborted = self.segments.files.aborted
-        is_new = aborted.is_empty
+        is_first = aborted.is_empty
         try:
             aborted.append(
                 AbortedTransaction(producer_id, first_offset, last_offset, last_stable_offset)
@@ -272,9 +256,7 @@ class PartitionLog:
             if may_do_without(error):
                 return self._refusal_text(error)
             raise self.fail(error) from error
-        if is_new:
-            self._names_changed()
-        self._note_unsynced()
+        self.sync.aborted_added(is_first=is_first)
         return None
 
     def roll(self, now_ms: int, *, is_kept: bool = True) -> str | None:
@@ -305,10 +287,9 @@ class PartitionLog:
             raise self.fail(error) from error
         sealed, files = self.segments.go_on(following, opened, now_ms)
         if is_kept:
-            # Its other files are synced by their names.
-            self._unsynced.add(files.give_fd(), sealed)
+            self.sync.sealed(files.give_fd(), sealed)
         files.close()
-        self._names_changed()
+        self.sync.names_changed()
         if is_kept:
             self._host.on_sealed(self)
         else:
@@ -321,84 +302,23 @@ class PartitionLog:
         Raises StorageError.
         """
         try:
-            job = self._with_txn_index(self._unsynced.job(0, 0))
-            job.run(partial(self._host.sync_everything, self))
+            self.sync.sync_older(self._sync_everything)
         except OSError as error:
             raise self.fail(error) from error
-        self._unsynced.settle(job, self.segments[-1].base_offset)
-        self._note_unsynced()
-
-    # ---- flushing ----
-
-    def begin_flush(self, *, by_file: bool = True) -> FlushJob:
-        """A job that syncs what is in the log; ``finish_flush`` when it has run. One at a time.
-
-        by_file: without it the job is one for a sync of the whole file system. Raises
-        ShortageError; then none is begun.
-        """
-        end_offset, messages = self.log_end_offset, self.appender.unflushed_messages
-        if by_file:
-            job = self._with_txn_index(
-                self._unsynced.job(end_offset, messages, self.segments.files.fd)
-            )
-        else:
-            job = self._unsynced.whole_job(end_offset, messages)
-            self.segments.files.aborted.unsynced = False
-        if not self._has_spare:
-            job.spare_in = self.path
-        self.flush_running = True
-        self.first_unflushed_ms = None
-        return job
-
-    def _with_txn_index(self, job: FlushJob) -> FlushJob:
-        aborted = self.segments.files.aborted
-        try:
-            fd = aborted.duplicate_to_sync()
-        except ShortageError:
-            if not job.go_without_descriptors():
-                raise
-            aborted.unsynced = False
-        else:
-            if fd is not None:
-                job.fds.append(fd)
-        return job
-
-    def finish_flush(self, job: FlushJob) -> None:
-        """The job has run without an error."""
-        self.flush_running = False
-        self._has_spare |= job.spare_in == self.path
-        self._unsynced.settle(job, job.end_offset)
-        self._note_unsynced()
-        self.appender.mark_flushed(job.end_offset, job.messages)
-        if self.log_end_offset > self.recovery_point:
-            self._host.on_first_unflushed(self)
 
     def flush(self) -> None:
         """Sync everything, now. Raises StorageError."""
         if self.appender.closed:
             raise StorageError(self.log_dir, "the log is closed")
-        job = self.begin_flush()
+        job = self.sync.begin()
         try:
-            job.run(partial(self._host.sync_everything, self))
+            job.run(self._sync_everything)
         except OSError as error:
             raise self.fail(error) from error
-        self.finish_flush(job)
+        self.sync.finish(job)
 
-    def _note_unsynced(self) -> None:
-        has_older = bool(self._unsynced) or self.segments.files.aborted.unsynced
-        self.appender.mark_older_unsynced(has_older)
-
-    def _names_changed(self) -> None:
-        self._clean_end = None
-        self._unsynced.names_changed()
-        self._note_unsynced()
-
-    def _adopt_unsynced(self, recovery_point: int) -> None:
-        """After recovery nobody knows what of the walked segments the disk has: sync them soon."""
-        for segment in self.segments[:-1]:
-            if segment.next_offset > recovery_point:
-                self._unsynced.add(segment.open_log(), segment)
-        self._host.on_first_unflushed(self)
+    def _sync_everything(self) -> bool:
+        return self._host.sync_everything(self)
 
     # ---- lookups ----
 
@@ -480,9 +400,9 @@ class PartitionLog:
 
     def _discard(self, gone: list[Segment]) -> None:
         for segment in gone:
-            self._unsynced.forget(segment)
+            self.sync.forget(segment)
             self._host.delete_later(segment.mark_deleted(), self.settings.file_delete_delay_ms)
-        self._names_changed()
+        self.sync.names_changed()
 
     # ---- compaction (``segment_swap``) ----
 
@@ -500,9 +420,9 @@ class PartitionLog:
         txn_recovery.remember_replaced(self.path, self.segments, new)
         self._table.set_swapping(self.slot, False)
         for segment in gone:
-            self._unsynced.forget(segment)
+            self.sync.forget(segment)
         self._host.delete_later(deleted, self.settings.file_delete_delay_ms)
-        self._names_changed()
+        self.sync.names_changed()
         self._host.on_sealed(self)
 
     # ---- another directory (``replica_move``) ----
@@ -514,13 +434,9 @@ class PartitionLog:
         """
         epochs = LeaderEpochs(path)
         self.segments.move_to(path, self.settings)
-        self._unsynced.close()
         self.log_dir, self.path, self.epochs = log_dir, path, epochs
-        self._unsynced = Unsynced(path, log_dir)
-        self._has_spare = False
-        self.appender.mark_flushed(self.log_end_offset, self.appender.unflushed_messages)
+        self.sync.move_to(path, log_dir)
         self.cuts += 1
-        self._names_changed()
         self._table.set_log_dir(self.slot, log_dir_index)
         self.publish()
 
@@ -544,10 +460,9 @@ class PartitionLog:
         offset = max(offset, self.segments[0].base_offset)
         segment, position, end = self.segments.place_to_cut(offset)
         self._host.before_cut(self, end)
-        self._clean_end = None
-        self.appender.set_flushed_offset(min(end, self.recovery_point))
+        self.sync.lower_to(end)
         self._discard(self.segments.close_behind(segment))
-        self._unsynced.forget(segment)
+        self.sync.forget(segment)
         self.segments.cut_last(position, end, self.settings, now_ms)
         self.epochs.truncate_from_end(end)
         self._reload_producers(end)
@@ -578,60 +493,16 @@ class PartitionLog:
 
     # ---- end ----
 
-    def seal(self) -> FlushJob | None:
-        """Write what a clean stop leaves: trimmed indexes and a snapshot. Nothing can be appended
-        any more.
-
-        The job that syncs it, for ``close``; None when all is as the last clean stop left it, or
-        nothing was ever written. Raises OSError.
-        """
-        self.appender.refuse_all()
-        if self.log_end_offset == self._clean_end:
-            return None
-        self.segments.files.trim(self.appender, in_place=True)
-        snapshot = producer_snapshots.write_snapshot(
-            self.path, self.appender.producers, uses_spare=self._has_spare
-        )
-        self._unsynced.names_changed()
-        is_synced = self.log_end_offset == self.recovery_point
-        job = self._with_txn_index(
-            self._unsynced.job(
-                self.log_end_offset,
-                self.appender.unflushed_messages,
-                None if is_synced else self.segments.files.fd,
-                lends=True,
-            )
-        )
-        job.files += [
-            self.segments.active.path(suffix)
-            for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
-        ]
-        if snapshot is not None:
-            job.files.append(snapshot)
-        if not self.segments.files.aborted.is_empty:
-            job.files.append(txn_recovery.remember(self.path, self.segments))
-        return job
-
     def close(self, job: FlushJob | None = None) -> None:
-        """Close every file, after running the ``job`` of ``seal``.
+        """Close every file, after running the ``job`` of ``sync.seal``.
 
         Without one the disk is not touched. Raises OSError when the job fails.
         """
         try:
             if job is not None:
-                job.run(partial(self._host.sync_everything, self))
+                job.run(self._sync_everything)
                 self.appender.mark_flushed(job.end_offset, job.messages)
         finally:
             self.segments.close()
-            self._unsynced.close()
+            self.sync.close()
             self.appender.close()
-
-
-def _says_where_it_ends(loaded: LoadedLog) -> bool:
-    """Whether nothing has to be written for the next start to find the same log.
-
-    With no record ever in it, a log that a power cut takes away is made anew.
-    """
-    if loaded.next_offset == 0:
-        return True
-    return not loaded.recovered and loaded.segments[-1].size > 0

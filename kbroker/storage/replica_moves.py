@@ -216,7 +216,7 @@ class ReplicaMoves:
             job = move.next_job(self._slice_bytes())
             if job is not None:
                 self._submit(slot, move, job)
-            elif move.log.flush_running or self.is_held(slot):
+            elif move.log.sync.is_running or self.is_held(slot):
                 if now_ms >= move.holds_flushes_until_ms and not self.is_held(slot):
                     move.holds_flushes_until_ms = now_ms + FLUSH_HOLD_MS
                 self._due_ms[slot] = now_ms + BUSY_PAUSE_MS

@@ -160,7 +160,7 @@ def test_flush_with_the_file_system_settles_names_and_aborted_transactions(store
     store.disk.run_all()
 
     assert not logs[0].segments.files.aborted.unsynced
-    assert not logs[0]._unsynced
+    assert not logs[0].sync._unsynced
     assert logs[0].recovery_point == 3
 
 

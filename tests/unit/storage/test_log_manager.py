@@ -438,7 +438,7 @@ def test_clean_stop_of_untouched_logs_writes_and_syncs_nothing_of_them(store, mo
     written, unwritten = store.open("t", 0, slot=0), store.open("t", 1, slot=1)
     before = {path: path.stat() for path in Path(store.dirs[0]).glob("t-*/*")}
 
-    assert written.seal() is None and unwritten.seal() is None
+    assert written.sync.seal() is None and unwritten.sync.seal() is None
     assert store.manager.close(clean=True)
 
     after = {path: path.stat() for path in Path(store.dirs[0]).glob("t-*/*")}
@@ -468,7 +468,7 @@ def test_clean_stop_after_a_recovery_seals_the_log_again(store):
     append(store.open(), batch())
     log = store.restart(clean=False)
 
-    job = log.seal()
+    job = log.sync.seal()
 
     assert job is not None and job.end_offset == 1
     log.close(job)

@@ -134,7 +134,7 @@ def test_progress_is_told_for_each_log(store, threads):
 @AT_ONCE
 def test_damaged_log_is_offline_alone(store, threads):
     log = store.manager.log(5)
-    log.begin_flush().run(lambda: True)
+    log.sync.begin().run(lambda: True)
     store.stop(clean=True)
     oldest = min(store.path(partition=5).glob("*.log"))
     data = bytearray(oldest.read_bytes())

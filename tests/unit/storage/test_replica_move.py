@@ -27,7 +27,7 @@ from kbroker.storage.formats import (
     RECOVERY_POINT_CHECKPOINT,
 )
 from kbroker.storage.log_dir import LogDir
-from kbroker.storage.partition_log import PartitionLog
+from kbroker.storage.log_sync import LogSync
 from kbroker.storage.partition_metadata import write_partition_metadata
 from kbroker.storage.replica_moves import RATE_KEY
 
@@ -174,15 +174,15 @@ def test_log_that_is_flushed_without_a_break_is_moved(store, monkeypatch):
     append(log, batch())
     move(store, log)
     store.manager.moves.turn(1)
-    log.flush_running = True
+    log.sync.is_running = True
     began = []
-    monkeypatch.setattr(PartitionLog, "begin_flush", lambda log: began.append(log))
+    monkeypatch.setattr(LogSync, "begin", lambda sync: began.append(sync))
 
     assert turns(store) == []
     for _ in range(3):
         append(log, batch())
     store.manager.tick()
-    log.flush_running = False
+    log.sync.is_running = False
     append(log, batch())
     store.manager.tick()
 

@@ -164,8 +164,7 @@ def test_sync_before_an_answer_does_without_descriptors(store):
     log = store.open(**{"flush.messages": 1})
     append(log, batch())
     log.roll(NOW_MS)
-    log._unsynced.names_changed()
-    log._note_unsynced()
+    log.sync.names_changed()
 
     with no_descriptors():
         log.appender.sync_now()
