@@ -133,6 +133,10 @@ class ActiveSegment:
             log.error("%s; searching from the start of the segment until it is rolled", error)
             return NO_TIMESTAMP, self.offsets.base_offset
 
+    def index_entries(self) -> tuple[bytes, bytes]:
+        """Those of the offset and of the time index, as a file has them."""
+        return self.offsets.raw_entries(), self.times.raw_entries()
+
     def resize_indexes(self, bytes_max: int) -> None:
         """Follow a changed ``segment.index.bytes``."""
         self.offsets.resize_limit(bytes_max)

@@ -1,4 +1,4 @@
-"""Finds offsets by timestamp in a log (ListOffsets).
+"""Finds offsets in a log by timestamp (ListOffsets) or leader epoch (OffsetForLeaderEpoch).
 
 Runs in the io worker that owns the log, as a slow path. Indexes narrow a search down to a few
 batches; at most one batch is read in full and decompressed.
@@ -7,7 +7,7 @@ batches; at most one batch is read in full and decompressed.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from kbroker._ext.log_scan import find_batch
 from kbroker._ext.record_batch import decode_records, read_header
@@ -19,13 +19,9 @@ from kbroker.protocol.messages.list_offsets import (
     MAX_TIMESTAMP,
 )
 from kbroker.record.summary import CODEC_MASK, HEADER_BYTES, LOG_APPEND_TIME, MAGIC, MAGIC_AT
-from kbroker.storage.formats import LOG_SUFFIX, NO_TIMESTAMP
-from kbroker.storage.recovery import replay_segment
-
-if TYPE_CHECKING:
-    from kbroker._ext.producer_state import ProducerState
-    from kbroker.storage.partition_log import PartitionLog
-    from kbroker.storage.segment import Segment
+from kbroker.storage.formats import NO_TIMESTAMP
+from kbroker.storage.partition_log import PartitionLog
+from kbroker.storage.segment import Segment
 
 NO_OFFSET = -1
 NO_EPOCH = -1
@@ -39,7 +35,9 @@ class Found(NamedTuple):
 
 
 def list_offsets(log: PartitionLog, timestamp: int, *, committed: bool = False) -> dict[str, int]:
-    """``offset``, ``timestamp`` and ``leader_epoch``, -1 each where there is nothing to say.
+    """ListOffsets for one timestamp, or a special one such as LATEST.
+
+    ``offset``, ``timestamp`` and ``leader_epoch``, -1 each where there is nothing to say.
 
     Only records below the high watermark count, or with ``committed`` below the last stable offset.
     Raises OSError, ValueError on a damaged log.
@@ -58,19 +56,10 @@ def list_offsets(log: PartitionLog, timestamp: int, *, committed: bool = False) 
     return _answer(log, found.offset, found.timestamp, log.epochs.epoch_for(found.offset))
 
 
-def walk_end(log: PartitionLog, size: int, producers: ProducerState) -> None:
-    """Feed ``producers`` with the headers of at least the last ``size`` bytes, or of all.
-
-    Raises OSError, ValueError on a damaged log.
-    """
-    segments: list[tuple[Segment, int]] = []
-    for segment in reversed(log.segments):
-        segments.append((segment, max(segment.size - size, 0)))
-        size -= segment.size
-        if size <= 0:
-            break
-    for segment, position in reversed(segments):
-        replay_segment(segment, producers, log.segments.border_before(segment, position))
+def end_offset_for_epoch(log: PartitionLog, leader_epoch: int) -> tuple[int, int]:
+    """(epoch, end offset), -1 and -1 when the epoch is not known."""
+    found = log.epochs.end_offset_for(leader_epoch, log.log_end_offset)
+    return found or (NO_EPOCH, NO_OFFSET)
 
 
 def _answer(
@@ -95,13 +84,9 @@ def offsets_before(log: PartitionLog, timestamp: int, bound: int, now_ms: int) -
     if timestamp == LATEST or timestamp >= now_ms:
         found.append(log.log_end_offset)
     for segment in reversed(log.segments):
-        if found or _modified_ms(segment) <= timestamp:
+        if found or segment.modified_ms() <= timestamp:
             found.append(segment.base_offset)
     return list(dict.fromkeys(min(max(at, log.log_start_offset), bound) for at in found))
-
-
-def _modified_ms(segment: Segment) -> int:
-    return os.stat(segment.path(LOG_SUFFIX)).st_mtime_ns // 1_000_000
 
 
 def find_by_timestamp(log: PartitionLog, timestamp: int) -> Found | None:
@@ -109,7 +94,7 @@ def find_by_timestamp(log: PartitionLog, timestamp: int) -> Found | None:
     for segment in log.segments:
         if segment.next_offset <= log.log_start_offset or segment.size == 0:
             continue
-        if newest_timestamp(log, segment) < timestamp:
+        if log.segments.newest_timestamp(segment) < timestamp:
             continue
         found = _find_in(log, segment, timestamp)
         if found is not None:
@@ -123,19 +108,10 @@ def find_newest(log: PartitionLog) -> Found | None:
     for segment in log.segments:
         if segment.next_offset <= log.log_start_offset or segment.size == 0:
             continue
-        timestamp = newest_timestamp(log, segment)
+        timestamp = log.segments.newest_timestamp(segment)
         if newest is None or timestamp > newest[0]:
             newest = timestamp, segment
     return None if newest is None else _find_in(log, newest[1], newest[0])
-
-
-def newest_timestamp(log: PartitionLog, segment: Segment) -> int:
-    """The largest record timestamp in ``segment``, the file's time if records have none."""
-    if segment.base_offset != log.appender.base_offset:
-        return segment.largest_timestamp()
-    if log.appender.max_timestamp >= 0:
-        return int(log.appender.max_timestamp)
-    return _modified_ms(segment)
 
 
 def _find_in(log: PartitionLog, segment: Segment, timestamp: int) -> Found | None:

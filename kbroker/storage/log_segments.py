@@ -142,6 +142,13 @@ class LogSegments(Sequence[Segment]):
             return self.files.time_floor(timestamp, self._appender.position)[1]
         return segment.time_floor(timestamp)[1]
 
+    def newest_timestamp(self, segment: Segment) -> int:
+        """The largest record timestamp in ``segment``, the file's time if records have none."""
+        if segment is not self._all[-1]:
+            return segment.largest_timestamp()
+        newest: int = self._appender.max_timestamp
+        return newest if newest >= 0 else segment.modified_ms()
+
     # ---- changes ----
 
     def go_on(
@@ -181,7 +188,7 @@ class LogSegments(Sequence[Segment]):
     def close_behind(self, last: Segment) -> list[Segment]:
         """Begin a cut in ``last``; the segments behind it, whose files are the caller's to remove.
 
-        INVARIANT: nothing is asked of this object before ``cut_last``; no file is open.
+        INVARIANT: until ``cut_last`` nothing is asked of sizes and positions; no file is open.
         """
         keep = self._all.index(last) + 1
         taken = self._all[keep:]

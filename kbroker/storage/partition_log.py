@@ -1,8 +1,9 @@
-"""The log of one partition: its segments, its appender, and everything that changes them.
+"""The log of one partition: everything that changes it, in the order that readers and crashes need.
 
-Owned by one io worker; nothing here is shared but the files and the slot. The hot path is
-``appender`` (``_ext.log_append``), which calls back for what is rare: rolling, the first append
-after a flush, a full disk, a failure.
+Owned by one io worker; nothing here is shared but the files and the slot. What it consists of are
+``segments``, ``sync`` (what is on disk), ``epochs`` and ``appender``. That is the hot path
+(``_ext.log_append``), and calls back for what is rare: rolling, the first append after a flush, a
+full disk, a failure.
 
 Invariants: ``log_start_offset <= high watermark <= log end``; ``recovery_point`` never passes what
 was synced; a slot is published before a file that readers may look for is removed.
@@ -17,17 +18,15 @@ from kbroker._ext.partition_table import PartitionTable
 from kbroker._ext.producer_state import ProducerEntry, ProducerState
 from kbroker.errors import InvariantError, ShortageError, StorageError
 from kbroker.internal_topics import INTERNAL_TOPICS
-from kbroker.storage import log_lookup, producer_snapshots, txn_recovery
+from kbroker.storage import log_producers, producer_snapshots, txn_recovery
 from kbroker.storage.active_segment import ActiveSegment
 from kbroker.storage.files import free_space, may_do_without
-from kbroker.storage.formats import (
-    partition_dir_name,
-)
+from kbroker.storage.formats import partition_dir_name
 from kbroker.storage.leader_epochs import LeaderEpochs
 from kbroker.storage.log_host import LogHost, LogIdentity
 from kbroker.storage.log_segments import LogSegments
 from kbroker.storage.log_sync import LogSync
-from kbroker.storage.recovery import LoadedLog, replay_segment
+from kbroker.storage.recovery import LoadedLog
 from kbroker.storage.retention import RetentionPolicy, SegmentView, deletable_count
 from kbroker.storage.segment import Segment
 from kbroker.storage.topic_settings import TopicSettings
@@ -35,10 +34,6 @@ from kbroker.storage.txn_index import AbortedTransaction
 from kbroker.storage.unsynced import FlushJob
 
 log = logging.getLogger(__name__)
-
-# BOUND: how much of a log's end is walked for batches that are sent again after a start. A client
-# has five at most in flight, of 1 MB as a rule, and others write to the partition too.
-RECALLED_BYTES = 8 << 20
 
 
 class PartitionLog:
@@ -112,7 +107,9 @@ class PartitionLog:
         self.appender.set_flushed_offset(loaded.recovery_point)
         self.configure(settings)
         self.set_leader_epoch(leader_epoch)
-        self._place_transactions()
+        log_producers.place_transactions(
+            self.appender.producers, self.segments, self.log_start_offset
+        )
         self.sync = LogSync(
             self.path, self.log_dir, loaded, self.segments, self.appender, created=created
         )
@@ -229,7 +226,7 @@ class PartitionLog:
         """
         walked = ProducerState()
         try:
-            log_lookup.walk_end(self, RECALLED_BYTES, walked)
+            log_producers.walk_end(self.segments, walked)
         except ShortageError as error:
             return self._refusal_text(error)
         except OSError as error:
@@ -320,20 +317,6 @@ class PartitionLog:
     def _sync_everything(self) -> bool:
         return self._host.sync_everything(self)
 
-    # ---- lookups ----
-
-    def list_offsets(self, timestamp: int, *, committed: bool = False) -> dict[str, int]:
-        """ListOffsets for one timestamp (or -1 latest, -2 earliest, ...), as its answer's fields.
-
-        committed: for a reader of committed records. Raises OSError; ValueError for a batch that
-        cannot be read.
-        """
-        return log_lookup.list_offsets(self, timestamp, committed=committed)
-
-    def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
-        """OffsetForLeaderEpoch: (epoch, end offset), -1 and -1 when the epoch is not known."""
-        return self.epochs.end_offset_for(leader_epoch, self.log_end_offset) or (-1, -1)
-
     # ---- removing from the front ----
 
     def delete_records(self, offset: int) -> int:
@@ -365,7 +348,7 @@ class PartitionLog:
         Raises StorageError, OSError.
         """
         views = [
-            SegmentView(s.base_offset, s.next_offset, s.size, log_lookup.newest_timestamp(self, s))
+            SegmentView(s.base_offset, s.next_offset, s.size, self.segments.newest_timestamp(s))
             for s in self.segments
         ]
         count = deletable_count(
@@ -440,11 +423,6 @@ class PartitionLog:
         self._table.set_log_dir(self.slot, log_dir_index)
         self.publish()
 
-    def active_index_entries(self) -> tuple[bytes, bytes]:
-        """The entries of the active segment's offset and time index, as a file has them."""
-        files = self.segments.files
-        return files.offsets.raw_entries(), files.times.raw_entries()
-
     # ---- removing from the end ----
 
     def truncate_to(self, offset: int, now_ms: int) -> int:
@@ -465,31 +443,14 @@ class PartitionLog:
         self.sync.forget(segment)
         self.segments.cut_last(position, end, self.settings, now_ms)
         self.epochs.truncate_from_end(end)
-        self._reload_producers(end)
+        producers = log_producers.load_after_cut(self.path, self.segments, end)
+        self.appender.set_producers(producers)
+        log_producers.place_transactions(producers, self.segments, self.log_start_offset)
         if self.log_start_offset > end:
             self.appender.set_log_start_offset(end)
         self.publish()
         self._host.on_first_unflushed(self)
         return end
-
-    def _reload_producers(self, end: int) -> None:
-        producer_snapshots.remove_above(self.path, end)
-        producers = producer_snapshots.load_newest(self.path, end, self.segments[0].base_offset)
-        for segment in self.segments:
-            if segment.next_offset > producers.end_offset:
-                position = self.segments.start_position(segment, producers.end_offset)
-                replay_segment(segment, producers, position)
-        producers.set_end_offset(end)
-        self.appender.set_producers(producers)
-        self._place_transactions()
-
-    def _place_transactions(self) -> None:
-        """Find where transactions begin that only a snapshot speaks of. Raises OSError."""
-        producers = self.appender.producers
-        for producer_id, first_offset in producers.unplaced_transactions():
-            offset = max(first_offset, self.log_start_offset)
-            segment, position = self.segments.locate(offset)
-            producers.place_transaction(producer_id, offset, segment.base_offset, position)
 
     # ---- end ----
 

@@ -249,7 +249,7 @@ class ReplicaMove:
         """
         log = self.log
         for suffix, data in zip(
-            (INDEX_SUFFIX, TIME_INDEX_SUFFIX), log.active_index_entries(), strict=True
+            (INDEX_SUFFIX, TIME_INDEX_SUFFIX), log.segments.files.index_entries(), strict=True
         ):
             path = os.path.join(self.path, segment_name(log.segments[-1].base_offset, suffix))
             replace_file(path, data, sync=False)

@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class Segment:
-    """One sealed segment. Made by recovery and by ``PartitionLog.roll``."""
+    """One sealed segment. Made by recovery, and by ``LogSegments`` when a segment is sealed."""
 
     __slots__ = ("_max_timestamp", "base_offset", "directory", "next_offset", "size")
 
@@ -82,6 +82,10 @@ class Segment:
                 found = int(os.stat(self.path(LOG_SUFFIX)).st_mtime * 1000)
             self._max_timestamp = found
         return self._max_timestamp
+
+    def modified_ms(self) -> int:
+        """When its log file was last written."""
+        return os.stat(self.path(LOG_SUFFIX)).st_mtime_ns // 1_000_000
 
     def start_position(self, offset: int) -> int:
         """A position at or before the batch that ends at or after ``offset``. Raises OSError."""

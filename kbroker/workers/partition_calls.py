@@ -14,7 +14,7 @@ from kbroker._ext.producer_state import ProducerEntry
 from kbroker.errors import ErrorCode, StorageError, WireError
 from kbroker.ipc.process_table import Address
 from kbroker.protocol.messages.list_offsets import READ_COMMITTED
-from kbroker.storage.log_lookup import offsets_before
+from kbroker.storage import log_lookup
 from kbroker.workers.base import now_ms
 
 if TYPE_CHECKING:
@@ -68,16 +68,17 @@ class PartitionCalls:
     def list_offsets(self, slot: int, timestamp: int, *, isolation: int = 0) -> Answer:
         """An offset by timestamp, or one of the special ones."""
         log = self._worker.log_of(slot)
-        return log.list_offsets(timestamp, committed=isolation == READ_COMMITTED)
+        return log_lookup.list_offsets(log, timestamp, committed=isolation == READ_COMMITTED)
 
     def offsets_before(self, slot: int, timestamp: int, bound: int) -> Answer:
         """As version 0 of ListOffsets asks."""
-        now = self._worker.clock.now_ms()
-        return {"offsets": offsets_before(self._worker.log_of(slot), timestamp, bound, now)}
+        log, now = self._worker.log_of(slot), self._worker.clock.now_ms()
+        return {"offsets": log_lookup.offsets_before(log, timestamp, bound, now)}
 
     def offset_for_leader_epoch(self, slot: int, leader_epoch: int) -> Answer:
         """The end of an epoch."""
-        epoch, end_offset = self._worker.log_of(slot).end_offset_for_epoch(leader_epoch)
+        log = self._worker.log_of(slot)
+        epoch, end_offset = log_lookup.end_offset_for_epoch(log, leader_epoch)
         return {"leader_epoch": epoch, "end_offset": end_offset}
 
     def delete_records(self, slot: int, offset: int) -> Answer:

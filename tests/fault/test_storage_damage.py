@@ -14,6 +14,7 @@ import pytest
 from doubles.log_store import NOW_MS, LogStore, append, batch, stored_values
 
 from kbroker._ext.partition_table import OFFLINE, ONLINE
+from kbroker.storage.log_lookup import list_offsets
 
 pytestmark = pytest.mark.fault
 
@@ -95,7 +96,7 @@ def check(trial: Trial, *, may_be_offline: bool, lost_from: int = 0, clean: bool
         assert append(log, batch([b"next"])) == len(found)
         for offset in range(len(found)):
             assert log.segments.locate(offset)[0] is not None
-        assert log.list_offsets(NOW_MS)["offset"] == 0
+        assert list_offsets(log, NOW_MS)["offset"] == 0
     finally:
         store.stop(clean=False)
 

@@ -17,6 +17,7 @@ from doubles.log_store import (
 
 from kbroker._ext.partition_table import OFFLINE, ONLINE
 from kbroker.errors import StorageError
+from kbroker.storage.log_lookup import list_offsets
 
 pytestmark = pytest.mark.fault
 
@@ -79,7 +80,7 @@ def test_full_disk_refuses_appends_keeps_reading_and_heals(small_disk):
     assert store.slot()["state"] == ONLINE
     assert stored_values(log) == accepted  # nothing of the refused batch is left behind
     assert append_error(log, batch([b"v" * 3000]))[0] == KAFKA_STORAGE_ERROR
-    assert log.list_offsets(NOW_MS)["offset"] == 0
+    assert list_offsets(log, NOW_MS)["offset"] == 0
     filler.unlink()
     assert append(log, batch([b"v" * 3000])) == len(accepted)
     store.stop(clean=True)

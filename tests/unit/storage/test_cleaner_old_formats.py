@@ -22,6 +22,7 @@ from doubles.old_logs import adopted, stored_entries, stored_messages
 from kbroker._ext.down_convert import to_message_set
 from kbroker.record.compression import GZIP, compress
 from kbroker.storage.cleaner import UncleanableError
+from kbroker.storage.log_lookup import list_offsets
 from kbroker.storage.partition_log import PartitionLog
 
 pytestmark = pytest.mark.unit
@@ -210,7 +211,7 @@ def test_readers_of_old_formats_read_what_is_left(tmp_path, codec, asked):
     expected = [row if asked else row._replace(timestamp=-1) for row in rows[6:]]
     reader = open_log(tmp_path / "read", (0, found), end=9)
     assert stored_messages(reader) == expected
-    by_time = log.list_offsets(rows[7].timestamp)
+    by_time = list_offsets(log, rows[7].timestamp)
     assert (by_time["offset"], by_time["timestamp"]) == (6, rows[6].timestamp)
 
 

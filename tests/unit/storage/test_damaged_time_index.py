@@ -5,6 +5,8 @@ import os
 import pytest
 from doubles.log_store import NOW_MS, LogStore, append, batch
 
+from kbroker.storage.log_lookup import list_offsets
+
 pytestmark = pytest.mark.unit
 
 RECORDS = 40
@@ -32,7 +34,7 @@ def test_records_in_time_are_found_without_the_end_of_the_time_index(tmp_path, l
     store.start(clean=True)
     log = store.open()
 
-    assert log.list_offsets(LAST_MS - 6)["offset"] == RECORDS - 7
+    assert list_offsets(log, LAST_MS - 6)["offset"] == RECORDS - 7
     assert log.segments[0].largest_timestamp() == LAST_MS
     store.stop(clean=False)
 

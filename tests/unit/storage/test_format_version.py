@@ -8,6 +8,7 @@ from doubles.message_sets import CODECS, LOG_APPEND_TIME, OldMessage, messages_i
 
 from kbroker.record.builder import BatchBuilder
 from kbroker.record.compression import ZSTD
+from kbroker.storage.log_lookup import list_offsets
 from kbroker.storage.topic_settings import magic_of
 
 pytestmark = pytest.mark.unit
@@ -151,6 +152,6 @@ def test_records_are_found_by_time(store):
     for _ in range(3):
         append(log, built(codec=1))
 
-    found = log.list_offsets(NOW_MS + 2)
+    found = list_offsets(log, NOW_MS + 2)
 
     assert (found["offset"], found["timestamp"]) == (2, NOW_MS + 2)

@@ -13,7 +13,7 @@ from kbroker.storage import files
 from kbroker.storage.background import BackgroundDisk
 from kbroker.storage.checkpoint import OffsetCheckpoint, parse_checkpoint
 from kbroker.storage.log_dir import LogDir
-from kbroker.storage.log_lookup import offsets_before
+from kbroker.storage.log_lookup import end_offset_for_epoch, list_offsets, offsets_before
 
 pytestmark = pytest.mark.unit
 
@@ -354,11 +354,11 @@ def test_end_offset_for_epoch_answers_from_the_epochs(store):
     log.set_leader_epoch(5)
     append(log, batch(2))
 
-    assert log.end_offset_for_epoch(2) == (2, 3)
-    assert log.end_offset_for_epoch(3) == (2, 3)
-    assert log.end_offset_for_epoch(5) == (5, 5)
-    assert log.end_offset_for_epoch(6) == (-1, -1)
-    assert log.end_offset_for_epoch(1) == (1, 0)
+    assert end_offset_for_epoch(log, 2) == (2, 3)
+    assert end_offset_for_epoch(log, 3) == (2, 3)
+    assert end_offset_for_epoch(log, 5) == (5, 5)
+    assert end_offset_for_epoch(log, 6) == (-1, -1)
+    assert end_offset_for_epoch(log, 1) == (1, 0)
 
 
 def test_list_offsets_finds_the_first_record_in_time(store):
@@ -367,7 +367,7 @@ def test_list_offsets_finds_the_first_record_in_time(store):
         append(log, batch(timestamp=timestamp))
 
     def find(timestamp):
-        found = log.list_offsets(timestamp)
+        found = list_offsets(log, timestamp)
         return found["offset"], found["timestamp"]
 
     assert find(50) == (0, 100)
@@ -391,7 +391,7 @@ def test_list_offsets_looks_into_a_compressed_batch(store):
         builder.append(b"v", b"k", timestamp)
     append(log, builder.build())
 
-    assert log.list_offsets(15) == {"offset": 1, "timestamp": 30, "leader_epoch": 0}
+    assert list_offsets(log, 15) == {"offset": 1, "timestamp": 30, "leader_epoch": 0}
 
 
 def test_offsets_before_are_where_segments_begin(store):

@@ -15,6 +15,7 @@ from doubles.log_store import (
 )
 
 from kbroker._ext.producer_state import ProducerState
+from kbroker.storage.log_lookup import list_offsets
 from kbroker.storage.txn_index import AbortedTransaction, read_entries
 
 pytestmark = pytest.mark.unit
@@ -546,7 +547,7 @@ def test_list_offsets_for_committed_records_ends_at_the_last_stable_offset(store
     append(log, sent(1, 0, timestamp=NOW_MS))
 
     def ask(timestamp, *, committed):
-        return log.list_offsets(timestamp, committed=committed)["offset"]
+        return list_offsets(log, timestamp, committed=committed)["offset"]
 
     assert (ask(-1, committed=False), ask(-1, committed=True)) == (3, 2)
     assert (ask(NOW_MS, committed=False), ask(NOW_MS, committed=True)) == (2, -1)

@@ -9,6 +9,7 @@ import pytest
 from doubles.log_store import NOW_MS, LogStore, append, batch
 from doubles.message_sets import CODECS, OldMessage, set_bytes, wrapper_bytes
 
+from kbroker.storage.log_lookup import list_offsets
 from kbroker.storage.partition_metadata import write_partition_metadata
 
 pytestmark = pytest.mark.unit
@@ -37,7 +38,7 @@ def adopt(tmp_path, data, index=b""):
 
 
 def by_time(log, timestamp):
-    found = log.list_offsets(timestamp)
+    found = list_offsets(log, timestamp)
     return {"offset": found["offset"], "timestamp": found["timestamp"]}
 
 

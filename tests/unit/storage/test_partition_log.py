@@ -13,7 +13,7 @@ from doubles.log_store import (
 )
 
 from kbroker._ext.partition_table import ONLINE
-from kbroker.storage import log_lookup, partition_log
+from kbroker.storage import log_producers
 from kbroker.storage.topic_settings import TopicSettings
 
 pytestmark = pytest.mark.unit
@@ -222,11 +222,11 @@ def test_idempotent_duplicates_of_a_former_run_are_looked_for_once_in_the_end_of
 ):
     """It takes the worker's time, so no client can have it done over and over, or for long."""
     walks = []
-    walk_end = log_lookup.walk_end
+    walk_end = log_producers.walk_end
     monkeypatch.setattr(
-        log_lookup, "walk_end", lambda *args: (walks.append(args[1]), walk_end(*args))
+        log_producers, "walk_end", lambda *args: (walks.append(args), walk_end(*args))
     )
-    monkeypatch.setattr(partition_log, "RECALLED_BYTES", 2 * len(batch()))
+    monkeypatch.setattr(log_producers, "RECALLED_BYTES", 2 * len(batch()))
     log = store.open(**{"index.interval.bytes": 1})
     for sequence in range(5):
         produce(log, sequence)
@@ -249,7 +249,7 @@ def test_damage_among_batches_of_a_former_run_takes_nothing_offline(store, monke
     def walk_end(*_args):
         raise ValueError("no batch begins there")
 
-    monkeypatch.setattr(log_lookup, "walk_end", walk_end)
+    monkeypatch.setattr(log_producers, "walk_end", walk_end)
 
     assert produce(log, 0)[0] == OUT_OF_ORDER_SEQUENCE_NUMBER
     assert produce(log, 3) == (0, 3)

@@ -16,6 +16,7 @@ from doubles.log_store import NOW_MS, LogStore, append, batch, sent
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.ipc.rpc import Pending, Rpc, run
+from kbroker.storage import log_lookup
 from kbroker.storage.leader_epochs import LeaderEpochs
 from kbroker.workers import partition_calls
 from kbroker.workers.partition_calls import SLICE_MS, PartitionCalls
@@ -78,15 +79,17 @@ def test_partitions_are_answered_in_the_order_asked(worker: Worker) -> None:
 
 
 def test_error_of_a_partition_stays_with_it(
-    worker: Worker, caplog: pytest.LogCaptureFixture
+    worker: Worker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(timestamp: int, *, committed: bool) -> Any:
-        raise ValueError("damaged")
-
     damaged = worker.log_of(1)
-    worker.log_of = lambda slot, real=worker.log_of: (  # type: ignore[method-assign]
-        SimpleNamespace(list_offsets=fails) if slot == 1 else real(slot)
-    )
+    list_offsets = log_lookup.list_offsets
+
+    def fails(log: Any, timestamp: int, *, committed: bool) -> Any:
+        if log is damaged:
+            raise ValueError("damaged")
+        return list_offsets(log, timestamp, committed=committed)
+
+    monkeypatch.setattr(log_lookup, "list_offsets", fails)
 
     outcome = worker.call("list_offsets", (9, -1), (1, -1), (0, -1))
 
