@@ -7,7 +7,7 @@ written only when this worker has something new to say in it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 
 from kbroker.storage.background import BackgroundDisk
 from kbroker.storage.checkpoint import TopicPartition
@@ -37,7 +37,7 @@ class CheckpointWriter:
 
     def __init__(
         self,
-        dirs: Sequence[LogDir],
+        dirs: Collection[LogDir],
         logs: Mapping[int, PartitionLog],
         background: BackgroundDisk,
         on_failure: Callable[[str, OSError], object],
@@ -72,6 +72,10 @@ class CheckpointWriter:
     def write_now(self) -> list[tuple[LogDir, OSError]]:
         """Write all files here and now; the failures, by directory."""
         return _write(self._news(CHECKPOINTS))
+
+    def wait(self) -> None:
+        """Until no run is under way."""
+        self._background.wait()
 
     def forget(self, name: str | None = None) -> None:
         """The file, or any of them, may say something else than what was last written."""

@@ -7,7 +7,6 @@ falls behind by one sync, not by one for each log.
 
 from __future__ import annotations
 
-import mmap
 from collections import deque
 from collections.abc import Callable, Iterator
 
@@ -15,11 +14,10 @@ from kbroker.errors import ShortageError
 from kbroker.storage.background import BackgroundDisk
 from kbroker.storage.files import syncfs_tells_failures
 from kbroker.storage.log_dir import LogDir
+from kbroker.storage.log_dirs import LogDirs
 from kbroker.storage.partition_log import PartitionLog
 from kbroker.storage.unsynced import FlushJob
 
-# In the flags of failed directories: a sync has failed, of which the loop does not know yet.
-FAILING = 2
 # From so many logs on the file system is synced. With fewer it would cost less than it may have to
 # write of other programs' files; one by one, even a slow disk is done with them within a second.
 FLUSH_AT_ONCE_MIN = 64
@@ -33,22 +31,20 @@ class Flusher:
     def __init__(
         self,
         background: BackgroundDisk,
-        failed_flags: mmap.mmap | bytearray,
+        dirs: LogDirs,
         monotonic_ms: Callable[[], int],
         *,
-        dir_at: Callable[[str], LogDir],
         is_held: Callable[[PartitionLog], bool],
         is_open: Callable[[PartitionLog], bool],
         on_failure: Callable[[str, OSError], object],
         on_shortage: Callable[[ShortageError], object],
     ) -> None:
-        """failed_flags: a byte for each directory. is_held: a flush has to wait. on_failure: told
-        of a directory whose sync failed. on_shortage: told of a flush that has to be tried again.
+        """is_held: a flush has to wait. on_failure: told of a directory whose sync failed.
+        on_shortage: told of a flush that has to be tried again.
         """
         self._background = background
-        self._failed_flags = failed_flags
+        self._dirs = dirs
         self._monotonic_ms = monotonic_ms
-        self._dir_at = dir_at
         self._is_held = is_held
         self._is_open = is_open
         self._on_failure = on_failure
@@ -106,7 +102,7 @@ class Flusher:
                 self._on_shortage(error)
                 entry.sync.first_unflushed_ms = None
                 self.on_first_unflushed(entry)
-        log_dir, finished = self._dir_at(path), list[Flush]()
+        log_dir, finished = self._dirs.at(path), list[Flush]()
 
         def on_done(_result: object, error: OSError | None) -> None:
             self._on_flushed(path, finished, error)
@@ -130,9 +126,7 @@ class Flusher:
                 flush[1].run(log_dir.sync_everything)
                 finished.append(flush)
         except OSError:
-            # Should this process die before its loop hears of it, the next one must know.
-            flags = self._failed_flags
-            flags[log_dir.index] = flags[log_dir.index] or FAILING
+            self._dirs.note_failing(log_dir)
             raise
         finally:
             for job in jobs[len(finished) :]:

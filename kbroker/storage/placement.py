@@ -11,7 +11,7 @@ import fcntl
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -22,6 +22,7 @@ from kbroker.storage.checkpoint import TopicPartition
 from kbroker.storage.files import list_directory, open_file
 from kbroker.storage.formats import LOG_SUFFIX, base_offset_of, segment_name
 from kbroker.storage.log_dir import LogDir
+from kbroker.storage.log_dirs import LogDirs
 from kbroker.storage.partition_metadata import names_another_topic
 
 log = logging.getLogger(__name__)
@@ -35,7 +36,7 @@ PREFERRED_MAX = 100_000
 class Placement:
     """lock_path: a file that all io workers of the broker lock; None: there is only one."""
 
-    dirs: Sequence[LogDir]
+    dirs: LogDirs
     table: PartitionTable
     lock_path: str | None
     discard: Callable[[str], None]
@@ -68,13 +69,9 @@ class Placement:
         usable = [log_dir for log_dir in holding if log_dir.error is None]
         if len(usable) > 1:
             return self._settle(key, usable)
-        if usable and len(self.dirs) > 1 and self.all_online and usable[0].has_moved_here(key):
+        if usable and len(self.dirs) > 1 and self.dirs.all_online and usable[0].has_moved_here(key):
             usable[0].end_move(key)
         return usable[0] if usable else next(iter(holding), None)
-
-    @property
-    def all_online(self) -> bool:
-        return all(log_dir.error is None for log_dir in self.dirs)
 
     def choose(self, key: TopicPartition) -> LogDir | None:
         """Where to make a new partition, None when every directory is offline.
@@ -134,7 +131,7 @@ class Placement:
                 # No move of this broker: somebody may still want what is in it.
                 loser.set_stray_aside(key)
         winner.arrived(key)
-        if self.all_online:
+        if self.dirs.all_online:
             winner.end_move(key)
         return winner
 

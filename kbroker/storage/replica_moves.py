@@ -19,6 +19,7 @@ from kbroker.storage.background import BackgroundDisk
 from kbroker.storage.checkpoint import TopicPartition
 from kbroker.storage.files import is_full_disk, may_do_without
 from kbroker.storage.log_dir import LogDir
+from kbroker.storage.log_dirs import LogDirs
 from kbroker.storage.partition_metadata import names_another_topic
 from kbroker.storage.replica_move import SLICE_BYTES, ReplicaMove, future_name_is_too_long
 from kbroker.storage.segment_copy import SourceError
@@ -43,7 +44,7 @@ FLUSH_HOLD_MS = 10_000
 class ReplicaMoves:
     """Made by the LogManager. is_held(slot): the log's files must stay where they are for now."""
 
-    def __init__(self, manager: LogManager, dirs: Sequence[LogDir], inline: bool = False) -> None:
+    def __init__(self, manager: LogManager, dirs: LogDirs, inline: bool = False) -> None:
         self._manager = manager
         self._dirs = dirs
         self._disk = BackgroundDisk(inline=inline)
@@ -101,7 +102,7 @@ class ReplicaMoves:
             self.cancel(slot)
         if entry.log_dir == path:
             return ErrorCode.NONE
-        if not manager.placement.all_online:
+        if not self._dirs.all_online:
             # COMPAT: a future replica in a directory that is offline now would become a second one.
             return ErrorCode.KAFKA_STORAGE_ERROR
         try:
@@ -132,7 +133,7 @@ class ReplicaMoves:
         Call it in one io worker, once it knows the topics. Nothing goes while a directory is
         offline: the topic of what is in there may not be known yet.
         """
-        if not all(log_dir.error is None for log_dir in self._dirs):
+        if not self._dirs.all_online:
             return
         for target in self._dirs:
             for key in [key for key in target.futures if not exists(key)]:
@@ -142,7 +143,7 @@ class ReplicaMoves:
 
     def _begin(self, entry: PartitionLog, target: LogDir, path: str | None = None) -> None:
         log.info("%s: moving from %s to %s", entry.name, entry.log_dir, target.path)
-        source = self._manager.dir_at(entry.log_dir)
+        source = self._dirs.at(entry.log_dir)
         move = ReplicaMove(entry, source, target, path)
         # From here on it goes on after any crash.
         os.makedirs(move.path, mode=0o755, exist_ok=True)
@@ -273,7 +274,7 @@ class ReplicaMoves:
 
     def _switch(self, slot: int, move: ReplicaMove) -> None:
         entry, target = move.log, move.target
-        source = self._manager.dir_at(entry.log_dir)
+        source = self._dirs.at(entry.log_dir)
         old_path = entry.log_dir
         move.switch()
         self._end(slot)

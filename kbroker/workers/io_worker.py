@@ -223,12 +223,12 @@ class IoWorker(Worker):
         )
         errors: dict[str, int] = {}
         self.descriptors.check(len(self.logs.logs()) + len(waiting))
-        step = OPEN_STEP * self.logs.recoveries_at_once
+        step = OPEN_STEP * self.logs.opening.recoveries_at_once
         while waiting:
             some = [waiting.popleft() for _ in range(min(step, len(waiting)))]
             # A later image may have come in between; it sees to what is left of its topics.
             requests = [self.open_request(*entry) for entry in some if self.is_to_be_opened(*entry)]
-            with self.logs.recovering(requests):
+            with self.logs.opening.recovering(requests):
                 for request in requests:
                     code = self.open_partition(request)
                     if code:
@@ -338,7 +338,7 @@ class IoWorker(Worker):
             (PRODUCE_BATCHES, lambda: engine.batches_total),
             (PRODUCE_FAILURES, lambda: engine.failed_total),
             (LOGS, lambda: len(self.logs.logs())),
-            (LOG_DIRS_OFFLINE, lambda: len(self.logs.failed_dirs())),
+            (LOG_DIRS_OFFLINE, lambda: len(self.logs.dirs.failures())),
             (
                 MESSAGES_DROPPED,
                 lambda: self.mailbox.dropped + sum(lane.dropped for lane in lanes),

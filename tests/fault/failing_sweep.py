@@ -138,9 +138,9 @@ class Life:
         except OSError:
             if step != self.compact:
                 raise
-        if self.log is None and self.store.manager.failed_dirs():
+        if self.log is None and self.store.manager.dirs.failures():
             assert self.store.slot(BAD)["state"] != ONLINE
-            assert self.store.manager.failed_dirs().keys() == {self.store.dirs[0]}
+            assert self.store.manager.dirs.failures().keys() == {self.store.dirs[0]}
         good = self.store.manager.log(GOOD)
         if good is not None:
             assert good.appender.append_batch(batch(), NOW_MS)[0] == 0

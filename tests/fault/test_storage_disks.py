@@ -153,7 +153,7 @@ def test_failed_write_takes_only_its_directory_offline(tmp_path):
     assert store.slot(0)["state"] == store.slot(2)["state"] == OFFLINE
     assert store.manager.appender(0) is None
     assert append(neighbour, batch()) == 0
-    assert store.manager.failed_dirs().keys() == {store.dirs[0]}
+    assert store.manager.dirs.failures().keys() == {store.dirs[0]}
     assert store.try_open("a", 0, slot=0) is None
     assert store.open("e", 0, slot=4).log_dir == store.dirs[1]
     assert not store.manager.close(clean=True)
@@ -213,7 +213,7 @@ def test_failed_directory_is_not_used_by_a_worker_that_starts_anew(tmp_path):
     assert list(store.failed_flags) == [1, 0]
     assert store.try_open() is None
     assert store.slot()["state"] == OFFLINE
-    assert store.manager.failed_dirs().keys() == {store.dirs[0]}
+    assert store.manager.dirs.failures().keys() == {store.dirs[0]}
     assert store.manager.close(clean=True) is False  # the next start recovers
     # The others of the broker do not go on in it either.
     append(mate, batch())
@@ -233,7 +233,7 @@ def test_failed_sync_counts_even_if_its_worker_dies_at_once(tmp_path):
     store.clock.advance(1000)
     store.manager._flusher._on_flushed = lambda *_: None  # killed before it hears of it
     store.manager.tick()
-    assert store.manager.failed_dirs() == {}
+    assert store.manager.dirs.failures() == {}
 
     store.start(clean=False)
 
@@ -249,5 +249,5 @@ def test_unreadable_directory_is_offline_from_the_start(tmp_path):
     store.start(clean=True)
 
     assert store.open().log_dir == store.dirs[1]
-    assert store.manager.failed_dirs().keys() == {store.dirs[0]}
+    assert store.manager.dirs.failures().keys() == {store.dirs[0]}
     store.stop(clean=True)

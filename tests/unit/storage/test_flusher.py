@@ -14,8 +14,9 @@ from kbroker.storage import flusher as flusher_module
 from kbroker.storage import unsynced
 from kbroker.storage.background import BackgroundDisk
 from kbroker.storage.files import linux_version
-from kbroker.storage.flusher import FAILING, FLUSH_AT_ONCE_MIN
+from kbroker.storage.flusher import FLUSH_AT_ONCE_MIN
 from kbroker.storage.log_dir import LogDir
+from kbroker.storage.log_dirs import FAILING
 from kbroker.storage.partition_log import PartitionLog
 
 pytestmark = pytest.mark.unit
@@ -190,11 +191,11 @@ def test_failed_sync_of_many_logs_takes_the_directory_offline_and_is_not_repeate
     job, on_done = store.disk.jobs.pop(0)
     with pytest.raises(OSError) as failure:
         job()
-    assert store.manager._failed_flags[0] == FAILING  # for the next process, if this one dies now
+    assert store.manager.dirs._flags[0] == FAILING  # for the next process, if this one dies now
     on_done(None, failure.value)
     store.disk.run_all()
 
-    assert store.manager.failed_dirs().keys() == set(store.dirs)
+    assert store.manager.dirs.failures().keys() == set(store.dirs)
     assert syncs == []
     assert open_log_files(store) == 0
     assert not (Path(store.dirs[0]) / "recovery-point-offset-checkpoint").exists()

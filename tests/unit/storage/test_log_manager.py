@@ -190,7 +190,7 @@ def test_deleted_partition_is_remembered_until_no_checkpoint_can_speak_of_it(sto
     """A worker that remembers each grows with every topic that was ever made."""
     store.open("t", 0, slot=0)
     store.open("other", 0, slot=1)
-    log_dir = store.manager.dir_at(store.dirs[0])
+    log_dir = store.manager.dirs.at(store.dirs[0])
     log_dir.given_up(("moved", 0))  # its lines go once its files have gone
     store.manager.remove_partitions([0])
     assert log_dir.died(("t", 0))
@@ -603,7 +603,7 @@ def test_stop_whose_sync_fails_is_not_clean(many, monkeypatch):
     assert not many.manager.close(clean=True)
 
     assert calls == []
-    assert many.manager._failed_flags[0], "the supervisor marks other directories only"
+    assert many.manager.dirs._flags[0], "the supervisor marks other directories only"
     assert not (Path(many.dirs[0]) / "recovery-point-offset-checkpoint").exists()
 
 

@@ -27,7 +27,7 @@ def request(number, **config):
 
 def open_all(store):
     requests = [request(number, segment_bytes=600) for number in range(LOGS)]
-    with store.manager.recovering(requests):
+    with store.manager.opening.recovering(requests):
         return [store.manager.open_partition(entry) for entry in requests]
 
 
@@ -123,7 +123,7 @@ def test_logs_come_out_as_they_do_one_after_another(store, tmp_path):
 def test_progress_is_told_for_each_log(store, threads):
     told = []
     restarted(store, threads)
-    store.manager._progress = lambda: told.append(threading.current_thread())
+    store.manager.opening._progress = lambda: told.append(threading.current_thread())
 
     open_all(store)
 
@@ -149,7 +149,7 @@ def test_damaged_log_is_offline_alone(store, threads):
     assert store.path("quarantine.txt", partition=5).exists()
     assert store.slot(5)["state"] == OFFLINE
     assert {store.slot(number)["state"] for number in range(LOGS) if number != 5} == {ONLINE}
-    assert not store.manager.failed_dirs()
+    assert not store.manager.dirs.failures()
 
 
 @AT_ONCE
@@ -180,7 +180,7 @@ def test_log_that_cannot_be_read_takes_its_directory_along_and_no_other(
     assert {number for number, log in enumerate(opened) if log is None} == {
         number for number in in_bad if number >= 2
     }
-    assert set(store.manager.failed_dirs()) == {bad}
+    assert set(store.manager.dirs.failures()) == {bad}
 
 
 def test_nothing_starts_a_thread_with_the_defaults_or_after_a_clean_stop(store, monkeypatch):

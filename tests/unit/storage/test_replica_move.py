@@ -457,7 +457,7 @@ def test_failing_target_goes_offline_and_the_log_stays(store, monkeypatch):
 
     turns(store)
 
-    assert list(store.manager.failed_dirs()) == [target]
+    assert list(store.manager.dirs.failures()) == [target]
     assert not store.manager.moves
     assert append(log, batch()) == 1
 
@@ -473,7 +473,7 @@ def test_target_that_fails_at_a_switch_ends_every_move_into_it(store, monkeypatc
 
     assert turns(store) == []
 
-    assert list(store.manager.failed_dirs()) == [target]
+    assert list(store.manager.dirs.failures()) == [target]
     assert not store.manager.moves
     assert [append(log, batch()) for log in logs] == [0, 0, 0]
 
@@ -486,7 +486,7 @@ def test_sync_that_finds_no_room_has_failed(store, monkeypatch):
 
     turns(store)
 
-    assert list(store.manager.failed_dirs()) == [target]
+    assert list(store.manager.dirs.failures()) == [target]
     assert log.log_dir != target
 
 
@@ -500,7 +500,7 @@ def test_source_that_cannot_be_read_at_the_switch_does_not_take_the_target_offli
         patched.setattr(type(log.segments[-1]), "open_log", fails(errno.EIO))
         assert turns(store) == []
 
-    assert not store.manager.failed_dirs()
+    assert not store.manager.dirs.failures()
     assert not store.manager.moves
     assert log.log_dir != target
     assert append(log, batch()) == 1
@@ -513,7 +513,7 @@ def test_full_target_waits_for_room(store, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(segment_copy, "_write_block", fails(errno.ENOSPC))
         turns(store)
-    assert not store.manager.failed_dirs()
+    assert not store.manager.dirs.failures()
     assert store.manager.moves
 
     store.clock.advance(6_000)

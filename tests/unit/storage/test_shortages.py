@@ -42,7 +42,7 @@ def small(**changes):
 
 
 def assert_online(store):
-    assert store.manager.failed_dirs() == {}
+    assert store.manager.dirs.failures() == {}
     assert store.slot()["state"] == ONLINE
 
 
@@ -185,7 +185,7 @@ def test_failed_sync_takes_the_directory_offline_whatever_its_errno(store, monke
     monkeypatch.setattr(os, "fdatasync", fails)
     store.manager.tick()
 
-    assert list(store.manager.failed_dirs()) == store.dirs
+    assert list(store.manager.dirs.failures()) == store.dirs
     assert store.slot()["state"] == OFFLINE
 
 
@@ -201,7 +201,7 @@ def test_failed_sync_of_the_file_system_without_descriptors_takes_it_offline(sto
     with no_descriptors():
         store.manager.tick()
 
-    assert list(store.manager.failed_dirs()) == store.dirs
+    assert list(store.manager.dirs.failures()) == store.dirs
 
 
 @pytest.mark.parametrize("left", range(6))
@@ -217,7 +217,7 @@ def test_partition_that_cannot_be_opened_is_opened_later(store, caplog, left, cl
     with no_descriptors(left):
         opened = store.try_open(**small())
 
-    assert store.manager.failed_dirs() == {}
+    assert store.manager.dirs.failures() == {}
     if opened is None:
         assert store.slot()["state"] == OFFLINE
         assert "Too many open files; raise the limit" in store.manager.offline_reason(0)
@@ -251,7 +251,7 @@ def test_partition_that_cannot_be_created_is_created_later(store, left):
     with no_descriptors(left):
         store.try_open()
 
-    assert store.manager.failed_dirs() == {}
+    assert store.manager.dirs.failures() == {}
     append(store.open(), batch())
     assert store.restart(clean=False).log_end_offset == 1
 
@@ -322,7 +322,7 @@ def test_deletion_of_partitions_without_descriptors_goes_on(store):
     with no_descriptors():
         store.manager.remove_partitions([0])
 
-    assert store.manager.failed_dirs() == {}
+    assert store.manager.dirs.failures() == {}
     assert not store.path().exists()
     assert store.open(topic_id=bytes(16)).log_end_offset == 0
 

@@ -139,7 +139,7 @@ def test_failed_deletion_takes_the_directory_offline_and_the_others_are_done(
         0,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,  # it was in the same directory
     ]
-    assert list(worker.logs.failed_dirs()) == [failing.log_dir]
+    assert list(worker.logs.dirs.failures()) == [failing.log_dir]
 
 
 def test_lookup_without_descriptors_is_refused_and_the_directory_stays_online(
@@ -151,7 +151,7 @@ def test_lookup_without_descriptors_is_refused_and_the_directory_stays_online(
     assert codes(outcome) == [ErrorCode.KAFKA_STORAGE_ERROR, 0]
     assert "raise the limit of open files" in outcome.value[0]["message"]
     assert caplog.text.count("raise the limit of open files") == 1
-    assert worker.logs.failed_dirs() == {}
+    assert worker.logs.dirs.failures() == {}
 
 
 def test_producers_of_logs_are_described_in_one_call(worker: Worker) -> None:
