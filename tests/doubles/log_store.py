@@ -179,12 +179,26 @@ class LogStore:
         return self.table.read(slot)
 
 
+def checkpoint(store: LogStore, name: str = "recovery-point-offset-checkpoint") -> str:
+    """The text of a checkpoint in the first directory."""
+    return (Path(store.dirs[0]) / name).read_text()
+
+
 def append(log: PartitionLog, data: bytes, now_ms: int = NOW_MS) -> int:
     """Append and publish; the base offset. Fails on an error code."""
     code, base_offset, *_ = log.appender.append_batch(data, now_ms)
     assert code == 0, (code, log.appender.error_text)
     log.publish()
     return base_offset
+
+
+def produce(
+    log: PartitionLog, sequence: int, *, producer: int = 9, epoch: int = 0, records: int = 1
+) -> tuple[int, int]:
+    """(error code, base offset) of a batch of an idempotent producer."""
+    data = batch(records, producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
+    code, base_offset, *_ = log.appender.append_batch(data, NOW_MS)
+    return code, base_offset
 
 
 def append_error(log: PartitionLog, data: bytes, now_ms: int = NOW_MS) -> tuple[int, int]:

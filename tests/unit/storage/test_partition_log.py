@@ -8,12 +8,12 @@ from doubles.log_store import (
     append,
     append_error,
     batch,
+    produce,
     stored_values,
     topic_config,
 )
 
 from kbroker._ext.partition_table import ONLINE
-from kbroker.storage import log_producers
 from kbroker.storage.topic_settings import TopicSettings
 
 pytestmark = pytest.mark.unit
@@ -165,12 +165,6 @@ def test_append_control_batch_from_client_is_refused(store):
 # ---- idempotence ----
 
 
-def produce(log, sequence, *, producer=9, epoch=0, records=1):
-    data = batch(records, producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
-    code, base, *_ = log.appender.append_batch(data, NOW_MS)
-    return code, base
-
-
 def test_idempotent_duplicate_is_answered_with_its_original_offset(store):
     log = store.open()
     for sequence in range(6):
@@ -180,80 +174,6 @@ def test_idempotent_duplicate_is_answered_with_its_original_offset(store):
     assert produce(log, 1) == (0, 1)
     assert produce(log, 0) == (OUT_OF_ORDER_SEQUENCE_NUMBER, -1)  # only five batches are kept
     assert log.log_end_offset == 6
-
-
-@pytest.mark.parametrize("clean", [True, False])
-def test_idempotent_duplicate_is_known_after_a_restart(store, clean):
-    """A client has five batches in flight, and a stop can take the answers to all of them. Told
-    that an earlier one is out of order, it starts a new epoch and has it written twice.
-    """
-    config = {"segment.bytes": 14 + 3 * len(batch())}  # the five lie in two segments
-    log = store.open(**config)
-    for sequence in range(7):
-        assert produce(log, sequence) == (0, 2 * sequence)
-        assert produce(log, sequence, producer=10) == (0, 2 * sequence + 1)
-    assert len(log.segments) > 2
-
-    log = store.restart(clean=clean, **config)
-
-    assert [produce(log, sequence) for sequence in range(2, 7)] == [
-        (0, 2 * sequence) for sequence in range(2, 7)
-    ]
-    assert produce(log, 3, producer=10) == (0, 7)
-    assert produce(log, 1)[0] == OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert log.log_end_offset == 14
-
-
-def test_idempotent_duplicate_is_known_after_a_restart_and_newer_batches(store):
-    log = store.open()
-    for sequence in range(5):
-        produce(log, sequence)
-    log = store.restart(clean=True)
-
-    assert produce(log, 5) == (0, 5)
-    assert produce(log, 3) == (0, 3)
-    assert produce(log, 0)[0] == OUT_OF_ORDER_SEQUENCE_NUMBER  # only five batches are kept
-    assert produce(log, 1) == (0, 1)
-    assert produce(log, 6) == (0, 6)
-
-
-def test_idempotent_duplicates_of_a_former_run_are_looked_for_once_in_the_end_of_the_log(
-    store, monkeypatch
-):
-    """It takes the worker's time, so no client can have it done over and over, or for long."""
-    walks = []
-    walk_end = log_producers.walk_end
-    monkeypatch.setattr(
-        log_producers, "walk_end", lambda *args: (walks.append(args), walk_end(*args))
-    )
-    monkeypatch.setattr(log_producers, "RECALLED_BYTES", 2 * len(batch()))
-    log = store.open(**{"index.interval.bytes": 1})
-    for sequence in range(5):
-        produce(log, sequence)
-    log = store.restart(clean=True, **{"index.interval.bytes": 1})
-
-    assert produce(log, 4) == (0, 4)
-    assert not walks, "the last one is in the snapshot"
-    assert produce(log, 0)[0] == OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert produce(log, 3) == (0, 3)
-    assert produce(log, 0)[0] == OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert len(walks) == 1
-
-
-def test_damage_among_batches_of_a_former_run_takes_nothing_offline(store, monkeypatch):
-    log = store.open()
-    for sequence in range(3):
-        produce(log, sequence)
-    log = store.restart(clean=True)
-
-    def walk_end(*_args):
-        raise ValueError("no batch begins there")
-
-    monkeypatch.setattr(log_producers, "walk_end", walk_end)
-
-    assert produce(log, 0)[0] == OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert produce(log, 3) == (0, 3)
-    assert store.slot()["state"] == ONLINE
 
 
 def test_idempotent_gap_is_out_of_order(store):
@@ -290,19 +210,6 @@ def test_idempotent_sequence_wraps_after_its_maximum(store):
     assert produce(log, 2**31 - 2, producer=other, records=4) == (0, 4)
     assert produce(log, 2, producer=other) == (0, 8)
     assert produce(log, 2**31 - 2, producer=other, records=4) == (0, 4)
-
-
-@pytest.mark.parametrize("clean", [True, False])
-def test_idempotent_state_survives_a_restart(store, clean):
-    log = store.open(**{"segment.bytes": 300})
-    for sequence in range(5):
-        assert produce(log, sequence) == (0, sequence)
-
-    log = store.restart(clean=clean, **{"segment.bytes": 300})
-
-    assert produce(log, 4) == (0, 4)
-    assert produce(log, 5) == (0, 5)
-    assert produce(log, 7)[0] == OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 # ---- rolling ----
