@@ -165,9 +165,10 @@ class LogSegments(Sequence[Segment]):
             following.base_offset,
             newest if newest >= 0 else None,
         )
-        former, self.files = self.files, files
-        self._all[-1:] = [sealed, following]
         files.attach(self._appender, following, following.base_offset, now_ms)
+        former, self.files = self.files, files
+        # INVARIANT: the appender is attached to the last one; else a look at it spoils its size.
+        self._all[-1:] = [sealed, following]
         return sealed, former
 
     def take_oldest(self, count: int) -> list[Segment]:
@@ -203,9 +204,10 @@ class LogSegments(Sequence[Segment]):
         last = self._all[-1]
         txn_recovery.cut_index(last.directory, self._all, end)
         os.truncate(last.path(LOG_SUFFIX), position)
-        self._all[-1] = Segment(last.directory, last.base_offset, position, end)
-        self.files = ActiveSegment(self._all[-1], settings)
-        self.files.attach_cut(self._appender, self._all[-1], end, now_ms)
+        cut = Segment(last.directory, last.base_offset, position, end)
+        self.files = ActiveSegment(cut, settings)
+        self.files.attach_cut(self._appender, cut, end, now_ms)
+        self._all[-1] = cut
 
     def move_to(self, directory: str, settings: TopicSettings) -> None:
         """Go on in a copy of the partition's directory. On OSError nothing has changed."""

@@ -13,7 +13,7 @@ synced before it gets the partition's name.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -74,7 +74,9 @@ _PARTITION_FILES = (LEADER_EPOCH_CHECKPOINT, TXN_INDEX_CHECKPOINT)
 
 
 class ReplicaMove:
-    """Used by the owner of ``log``; what ``next_job`` returns may run in another thread."""
+    """Used by the owner of ``log``; what ``next_job`` returns may run in another thread, and is
+    given what it needs of the log's segments.
+    """
 
     def __init__(
         self, log: PartitionLog, source: LogDir, target: LogDir, path: str | None = None
@@ -112,14 +114,18 @@ class ReplicaMove:
         the target and SourceError.
         """
         if not self._is_made:
-            return self._make
+            known = {segment.base_offset for segment in self.log.segments}
+            return lambda: self._make(known)
         gone = self._follow_source()
         if gone:
             return lambda: self._drop(gone)
         missing = self._missing()
         left = sum(copy.segment.size - copy.done for copy, _ in missing)
         if left + SEALED_BYTES * (len(missing) - 1) <= self._switch_bytes:
-            return None if self.is_prepared else self._prepare
+            if self.is_prepared:
+                return None
+            active = self.log.segments.active.base_offset
+            return lambda: self._prepare(active)
         if left <= bytes_max:
             self._passes += 1
             if self._passes > PASSES:
@@ -184,8 +190,8 @@ class ReplicaMove:
                 self.is_prepared = False
         return gone
 
-    def _make(self) -> int:
-        known = {segment.base_offset for segment in self.log.segments}
+    def _make(self, known: Collection[int]) -> int:
+        """known: the base offsets of the log's segments."""
         if not os.path.exists(os.path.join(self.path, PARTITION_METADATA)):
             write_partition_metadata(self.path, self.log.topic_id)
         self._drop(
@@ -203,22 +209,24 @@ class ReplicaMove:
                 remove_if_present(os.path.join(self.path, segment_name(base, suffix)))
         return 0
 
-    def _prepare(self) -> int:
-        """Write what recovery needs once the future directory has the partition's name."""
+    def _prepare(self, active: int) -> int:
+        """Write what recovery needs once the future directory has the partition's name.
+
+        active: the base offset of the segment that was active when the job was made.
+        """
         log, target = self.log, self.target
-        self._copy_small_files(SNAPSHOT_SUFFIX)
+        self._copy_small_files(active, SNAPSHOT_SUFFIX)
         self._files.sync()
         carry_cleaner_line(self._source, target, log.key)
         marker = f"takes the place of {log.path}, which may be removed\n"
         replace_file(os.path.join(self.path, MOVED_MARKER), marker.encode())
-        self._recovery_point = log.segments[-1].base_offset
+        self._recovery_point = active
         target.write_lines(log.key, self._lines())
         self.is_prepared = True
         return 0
 
-    def _copy_small_files(self, *suffixes: str) -> None:
-        """Those of the active segment, and the partition's own."""
-        base_offset = self.log.segments[-1].base_offset
+    def _copy_small_files(self, base_offset: int, *suffixes: str) -> None:
+        """Those of the segment, and the partition's own."""
         for name in (
             *(segment_name(base_offset, suffix) for suffix in suffixes),
             *_PARTITION_FILES,
@@ -248,12 +256,13 @@ class ReplicaMove:
         log is where it was. The old directory is the caller's to remove.
         """
         log = self.log
+        active = log.segments.active.base_offset
         for suffix, data in zip(
             (INDEX_SUFFIX, TIME_INDEX_SUFFIX), log.segments.files.index_entries(), strict=True
         ):
-            path = os.path.join(self.path, segment_name(log.segments[-1].base_offset, suffix))
+            path = os.path.join(self.path, segment_name(active, suffix))
             replace_file(path, data, sync=False)
-        self._copy_small_files(TXN_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
+        self._copy_small_files(active, TXN_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
         # At most SWITCH_BYTES_MAX / SEALED_BYTES segments, so these are all.
         self._copy_job(self._missing(), SWITCH_BYTES_MAX)()
         self._renew_lines()
