@@ -16,16 +16,16 @@ from typing import Protocol
 
 from kbroker.spark.checkpoint import checkpoint_files
 from kbroker.spark.offsets import LogView, assigned_partitions, resolve
-from kbroker.spark.options import (
+from kbroker.spark.option_values import (
     EARLIEST,
     LimitKind,
     OptionError,
-    ReadOptions,
     Subscription,
     TopicPartition,
     offsets_from_json,
     offsets_to_json,
 )
+from kbroker.spark.options import ReadOptions
 from kbroker.uuids import parse_uuid, uuid_text
 
 FORMAT = 1

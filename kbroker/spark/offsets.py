@@ -17,16 +17,16 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from kbroker.spark.options import (
+from kbroker.spark.option_values import (
     EARLIEST,
     LATEST,
     Limit,
     LimitKind,
     OptionError,
-    ReadOptions,
     Subscription,
     TopicPartition,
 )
+from kbroker.spark.options import ReadOptions
 from kbroker.spark.plan import OffsetRange
 
 log = logging.getLogger(__name__)

@@ -39,7 +39,8 @@ from kbroker.spark.exactly_once import (
     transactional_id,
 )
 from kbroker.spark.frozen_modules import freeze_modules
-from kbroker.spark.options import OptionError, WriteOptions, parse_write
+from kbroker.spark.option_values import OptionError
+from kbroker.spark.options import WriteOptions, parse_write
 from kbroker.spark.pool import borrowed
 
 if TYPE_CHECKING:

@@ -33,7 +33,8 @@ from pyspark.sql.types import (
 from kbroker.spark.broker_view import BrokerView
 from kbroker.spark.frozen_modules import freeze_modules
 from kbroker.spark.offsets import LogView, batch_ranges, with_attempts
-from kbroker.spark.options import EARLIEST, LATEST, OptionError, ReadOptions, parse_read
+from kbroker.spark.option_values import EARLIEST, LATEST, OptionError
+from kbroker.spark.options import ReadOptions, parse_read
 from kbroker.spark.plan import OffsetRange, pack_ranges, plan_ranges, with_sizes
 from kbroker.spark.pool import borrowed
 from kbroker.spark.reading import read_ranges

@@ -38,15 +38,15 @@ from kbroker.spark.offsets import (
     stream_ranges,
     with_attempts,
 )
-from kbroker.spark.options import (
+from kbroker.spark.option_values import (
     EARLIEST,
     LATEST,
     OptionError,
-    ReadOptions,
     TopicPartition,
     offsets_from_json,
     offsets_to_json,
 )
+from kbroker.spark.options import ReadOptions
 from kbroker.spark.plan import RECORD_BYTES_GUESS, TASK_BYTES_MIN, OffsetRange
 from kbroker.spark.prefetch import Prefetch, holding
 from kbroker.spark.source import (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kbroker.spark.offsets import NO_MATCH
-from kbroker.spark.options import EARLIEST, LATEST
+from kbroker.spark.option_values import EARLIEST, LATEST
 
 
 class FakeLogs:

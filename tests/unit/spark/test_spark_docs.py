@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.spark.options import OPTIONS
+from kbroker.spark.option_table import OPTIONS
 
 pytestmark = pytest.mark.unit
 

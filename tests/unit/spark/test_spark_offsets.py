@@ -7,7 +7,8 @@ from doubles.fake_logs import FakeLogs as Logs
 
 from kbroker.spark import first_offsets as f
 from kbroker.spark import offsets as o
-from kbroker.spark.options import OptionError, parse_read
+from kbroker.spark.option_values import OptionError
+from kbroker.spark.options import parse_read
 
 pytestmark = pytest.mark.unit
 

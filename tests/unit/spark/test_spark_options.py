@@ -4,8 +4,10 @@ import logging
 
 import pytest
 
+from kbroker.spark import option_values as v
 from kbroker.spark import options as o
 from kbroker.spark.kafka_settings import KNOWN_SETTINGS
+from kbroker.spark.option_table import OPTIONS
 
 pytestmark = pytest.mark.unit
 
@@ -18,7 +20,7 @@ def read(streaming=False, **given):
 
 
 def refusal(streaming=False, *, base=READ, **given):
-    with pytest.raises(o.OptionError) as caught:
+    with pytest.raises(v.OptionError) as caught:
         o.parse_read({**base, **given}, streaming=streaming)
     return str(caught.value)
 
@@ -26,8 +28,8 @@ def refusal(streaming=False, *, base=READ, **given):
 def test_batch_defaults_are_the_connectors():
     got = read()
 
-    assert (got.bootstrap, got.subscription) == ("a:1,b:2", o.Subscription(topics=("t",)))
-    assert (got.starting.kind, got.ending.kind) == (o.LimitKind.EARLIEST, o.LimitKind.LATEST)
+    assert (got.bootstrap, got.subscription) == ("a:1,b:2", v.Subscription(topics=("t",)))
+    assert (got.starting.kind, got.ending.kind) == (v.LimitKind.EARLIEST, v.LimitKind.LATEST)
     assert got.fail_on_data_loss and not got.include_headers and not got.read_committed
     assert (got.min_partitions, got.max_records_per_partition) == (None, None)
     assert (got.poll_timeout_ms, got.offset_attempts, got.offset_retry_ms) == (120_000, 3, 1000)
@@ -37,7 +39,7 @@ def test_batch_defaults_are_the_connectors():
 def test_stream_defaults_are_the_connectors():
     got = read(streaming=True)
 
-    assert got.starting.kind is o.LimitKind.LATEST
+    assert got.starting.kind is v.LimitKind.LATEST
     assert got.max_trigger_delay_ms == 900_000
     limits = (got.max_offsets_per_trigger, got.min_offsets_per_trigger, got.max_bytes_per_trigger)
     assert limits == (None, None, None)
@@ -62,16 +64,16 @@ def test_names_are_case_insensitive():
     )
 
     assert got.bootstrap == "a:1"
-    assert got.starting.kind is o.LimitKind.EARLIEST
+    assert got.starting.kind is v.LimitKind.EARLIEST
     assert got.include_headers and got.read_committed
 
 
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({"subscribe": " a, b ,,a"}, o.Subscription(topics=("a", "b"))),
-        ({"subscribePattern": " a.* "}, o.Subscription(pattern="a.*")),
-        ({"assign": '{"a":[1,0]}'}, o.Subscription(partitions=(("a", 1), ("a", 0)))),
+        ({"subscribe": " a, b ,,a"}, v.Subscription(topics=("a", "b"))),
+        ({"subscribePattern": " a.* "}, v.Subscription(pattern="a.*")),
+        ({"assign": '{"a":[1,0]}'}, v.Subscription(partitions=(("a", 1), ("a", 0)))),
     ],
 )
 def test_subscription_takes_one_of_three(given, expected):
@@ -105,9 +107,9 @@ def test_timestamp_goes_before_timestamps_before_offsets(streaming):
 
     assert read(streaming, **offsets).starting.values == {("t", 0): 5}
     got = read(streaming, **offsets, **by_timestamp).starting
-    assert (got.kind, got.values) == (o.LimitKind.TIMESTAMPS, {("t", 0): 99})
+    assert (got.kind, got.values) == (v.LimitKind.TIMESTAMPS, {("t", 0): 99})
     got = read(streaming, **offsets, **by_timestamp, startingTimestamp="77").starting
-    assert (got.kind, got.timestamp) == (o.LimitKind.TIMESTAMP, 77)
+    assert (got.kind, got.timestamp) == (v.LimitKind.TIMESTAMP, 77)
 
 
 def test_ending_timestamp_goes_before_timestamps_before_offsets():
@@ -115,9 +117,9 @@ def test_ending_timestamp_goes_before_timestamps_before_offsets():
     by_timestamp = {"endingOffsetsByTimestamp": '{"t":{"0":99}}'}
 
     assert read(**offsets).ending.values == {("t", 0): 5}
-    assert read(**offsets, **by_timestamp).ending.kind is o.LimitKind.TIMESTAMPS
+    assert read(**offsets, **by_timestamp).ending.kind is v.LimitKind.TIMESTAMPS
     got = read(**offsets, **by_timestamp, endingTimestamp="77").ending
-    assert (got.kind, got.latest_without_match) == (o.LimitKind.TIMESTAMP, True)
+    assert (got.kind, got.latest_without_match) == (v.LimitKind.TIMESTAMP, True)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +172,7 @@ def test_batch_refusals_say_what_to_write(given, says):
 def test_start_before_a_symbolic_end_is_no_contradiction():
     got = read(startingOffsets='{"t":{"0":9}}', endingOffsets='{"t":{"0":-1}}')
 
-    assert got.ending.values == {("t", 0): o.LATEST}
+    assert got.ending.values == {("t", 0): v.LATEST}
 
 
 @pytest.mark.parametrize(
@@ -194,7 +196,7 @@ def test_stream_refusals_say_what_to_write(given, says):
 def test_stream_may_start_at_latest_of_each_partition():
     got = read(streaming=True, startingOffsets='{"t":{"0":-1,"1":-2,"2":7}}')
 
-    assert got.starting.values == {("t", 0): o.LATEST, ("t", 1): o.EARLIEST, ("t", 2): 7}
+    assert got.starting.values == {("t", 0): v.LATEST, ("t", 1): v.EARLIEST, ("t", 2): 7}
     assert got.starting.moves
     assert not read(streaming=True, startingOffsets='{"t":{"0":7}}').starting.moves
 
@@ -216,7 +218,7 @@ def test_settings_that_readers_must_not_have_are_refused(setting, says, streamin
 
 @pytest.mark.parametrize("setting", ["key.serializer", "value.serializer"])
 def test_settings_that_writers_must_not_have_are_refused(setting):
-    with pytest.raises(o.OptionError, match="string or binary"):
+    with pytest.raises(v.OptionError, match="string or binary"):
         o.parse_write({**SERVERS, f"kafka.{setting}": "x"})
 
 
@@ -225,9 +227,9 @@ def test_settings_that_writers_must_not_have_are_refused(setting):
     [({}, r'\.option\("kafka.bootstrap.servers"'), ({"bootstrap.servers": "a:1"}, "write kafka.")],
 )
 def test_missing_servers_are_refused(given, says):
-    with pytest.raises(o.OptionError, match=says):
+    with pytest.raises(v.OptionError, match=says):
         o.parse_write(given)
-    with pytest.raises(o.OptionError, match=says):
+    with pytest.raises(v.OptionError, match=says):
         o.parse_read({"subscribe": "t", **given}, streaming=False)
 
 
@@ -242,9 +244,9 @@ def test_missing_servers_are_refused(given, says):
     ],
 )
 def test_settings_that_no_client_takes_are_refused_before_there_is_a_task(given, says):
-    with pytest.raises(o.OptionError, match=says):
+    with pytest.raises(v.OptionError, match=says):
         o.parse_write({**SERVERS, **given})
-    with pytest.raises(o.OptionError, match=says):
+    with pytest.raises(v.OptionError, match=says):
         o.parse_read({"subscribe": "t", **SERVERS, **given}, streaming=True)
 
 
@@ -258,7 +260,7 @@ def test_settings_that_no_client_takes_are_refused_before_there_is_a_task(given,
     ],
 )
 def test_write_refusals_say_what_to_write(given, says):
-    with pytest.raises(o.OptionError, match=says):
+    with pytest.raises(v.OptionError, match=says):
         o.parse_write({**SERVERS, **given})
 
 
@@ -271,7 +273,7 @@ def test_settings_lose_their_prefix_and_keep_their_values():
 def test_group_of_either_name_is_the_group():
     assert read(groupId="g").group_id == "g"
     assert read(**{"kafka.group.id": "h"}).group_id == "h"
-    assert read(groupId="g", startingOffsets="committed").starting.kind is o.LimitKind.COMMITTED
+    assert read(groupId="g", startingOffsets="committed").starting.kind is v.LimitKind.COMMITTED
 
 
 def test_misspelt_names_get_a_warning_with_the_likely_one(caplog):
@@ -292,32 +294,8 @@ def test_options_of_another_use_get_a_warning(caplog):
         assert f"option {name} has no effect here" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("text", "ms"),
-    [
-        ("5", 5),
-        ("5ms", 5),
-        ("3000us", 3),
-        ("2s", 2000),
-        ("15m", 900_000),
-        ("1min", 60_000),
-        ("2h", 7_200_000),
-        (" 1D ", 86_400_000),
-    ],
-)
-def test_durations_are_read_as_spark_reads_them(text, ms):
-    assert o.parse_duration_ms("x", text) == ms
-
-
-def test_offsets_text_is_sorted_and_without_blanks():
-    offsets = {("b", 10): 5, ("b", 2): 1, ("a", 0): 123}
-
-    assert o.format_offsets(offsets) == '{"a":{"0":123},"b":{"2":1,"10":5}}'
-    assert o.parse_offsets(o.format_offsets(offsets), "x") == offsets
-
-
 def test_every_option_name_is_told_once():
-    names = [option.name.lower() for option in o.OPTIONS]
+    names = [option.name.lower() for option in OPTIONS]
 
     assert len(names) == len(set(names))
     assert {"auto.offset.reset", "isolation.level", "compression.type"} <= KNOWN_SETTINGS

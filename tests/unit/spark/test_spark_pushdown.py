@@ -11,7 +11,8 @@ from pyspark.sql import datasource as ds
 from pyspark.sql.types import StructType
 
 from kbroker.spark.offsets import batch_ranges
-from kbroker.spark.options import OptionError, parse_read
+from kbroker.spark.option_values import OptionError
+from kbroker.spark.options import parse_read
 from kbroker.spark.pushdown import FilteringReader
 from kbroker.spark.source import ROW, check_projection
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kbroker.spark.options import OptionError
+from kbroker.spark.option_values import OptionError
 
 types = pytest.importorskip("pyspark.sql.types")
 

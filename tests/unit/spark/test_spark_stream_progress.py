@@ -12,7 +12,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from kbroker.spark import stream as stream_module
 from kbroker.spark.checkpoint import checkpoint_files
 from kbroker.spark.offsets import DataLossError
-from kbroker.spark.options import OptionError, parse_read
+from kbroker.spark.option_values import OptionError
+from kbroker.spark.options import parse_read
 from kbroker.spark.source import ROW
 from kbroker.spark.stream import Progress, StreamReader
 from kbroker.uuids import uuid_text

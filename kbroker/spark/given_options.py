@@ -1,0 +1,188 @@
+"""The options as strings that the user wrote: how each kind of value is read, and what is unknown.
+
+Names are case-insensitive. What one option means beside another is said in ``options``, but for
+those that are two ways to write the same: subscriptions, and where reading starts or ends.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import re
+from collections.abc import Mapping
+
+from kbroker.spark.kafka_settings import doubt
+from kbroker.spark.option_table import BY_NAME
+from kbroker.spark.option_values import (
+    EARLIEST,
+    Limit,
+    LimitKind,
+    OptionError,
+    Subscription,
+    names,
+    parse_duration_ms,
+    parse_offsets,
+    parse_partitions,
+)
+
+log = logging.getLogger(__name__)
+
+KAFKA_PREFIX = "kafka."
+# Spark adds these by itself.
+_OF_SPARK = {"path", "queryname", "paths"}
+_STRATEGIES = ("assign", "subscribe", "subscribePattern")
+
+
+class GivenOptions:
+    """Of one reader or writer. Its methods raise OptionError."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._given = {name.lower(): (name, str(value)) for name, value in options.items()}
+
+    def has(self, name: str) -> bool:
+        return name.lower() in self._given
+
+    def text(self, name: str) -> str | None:
+        """None where it is missing or blank."""
+        entry = self._given.get(name.lower())
+        return (entry[1].strip() or None) if entry else None
+
+    def boolean(self, name: str, default: bool) -> bool:
+        if not self.has(name):
+            return default
+        text = self.text(name) or ""
+        if text.lower() not in ("true", "false"):
+            raise OptionError(f"{name} is {text!r}: write true or false")
+        return text.lower() == "true"
+
+    def integer(self, name: str, default: int | None = None) -> int | None:
+        if not self.has(name):
+            return default
+        text = self.text(name) or ""
+        if not re.fullmatch(r"[+-]?[0-9]+", text):
+            raise OptionError(f"{name} is {text!r}: write a whole number")
+        return int(text)
+
+    def positive(self, name: str) -> int | None:
+        value = self.integer(name)
+        if value is not None and value <= 0:
+            raise OptionError(f"{name} is {value}, it must be positive: write 1 or more")
+        return value
+
+    def count(self, name: str, default: int) -> int:
+        value = self.integer(name, default)
+        if value is None or value < 0:
+            raise OptionError(f"{name} is {value}, it must not be negative: write 0 or more")
+        return value
+
+    def duration_ms(self, name: str, default: int) -> int:
+        text = self.text(name)
+        return default if text is None else parse_duration_ms(name, text)
+
+    def seconds(self, name: str, default: float) -> float:
+        """A duration, in seconds."""
+        return self.duration_ms(name, round(default * 1000)) / 1000
+
+    def bootstrap(self, client: str) -> str:
+        servers = self.text("kafka.bootstrap.servers")
+        if servers:
+            return servers
+        if self.has("bootstrap.servers"):
+            raise OptionError(
+                "bootstrap.servers is not an option: write kafka.bootstrap.servers instead"
+            )
+        raise OptionError(
+            "kafka.bootstrap.servers must be specified for the"
+            f' {client}: write .option("kafka.bootstrap.servers", "host:9092")'
+        )
+
+    def kafka_settings(self, refused: Mapping[str, str]) -> dict[str, str]:
+        """Settings without ``kafka.``; refused: setting to what to write instead."""
+        settings: dict[str, str] = {}
+        for lower, (name, value) in self._given.items():
+            if not lower.startswith(KAFKA_PREFIX):
+                continue
+            # Spark may have lowered the name; Kafka's own names are lower case.
+            setting = lower[len(KAFKA_PREFIX) :]
+            if setting in refused:
+                raise OptionError(f"{name} is not supported: {refused[setting]}")
+            if (said := doubt(setting, KAFKA_PREFIX)) is not None:
+                log.warning("%s", said)
+            settings[setting] = value
+        settings.pop("bootstrap.servers", None)
+        return settings
+
+    def subscription(self) -> Subscription:
+        named = [name for name in _STRATEGIES if self.has(name)]
+        if not named:
+            raise OptionError(
+                "no topics are named: write exactly one of subscribe, subscribePattern and assign"
+            )
+        if len(named) > 1:
+            raise OptionError(
+                f"{' and '.join(named)} are given: write only one of subscribe, subscribePattern"
+                " and assign"
+            )
+        text = self.text(named[0]) or ""
+        if named[0] == "assign":
+            return Subscription(partitions=parse_partitions(text))
+        if named[0] == "subscribe":
+            topics = tuple(dict.fromkeys(t.strip() for t in text.split(",") if t.strip()))
+            if not topics:
+                raise OptionError("subscribe names no topic: write names separated by commas")
+            return Subscription(topics=topics)
+        if not text:
+            raise OptionError("subscribePattern is empty: write a regular expression")
+        try:
+            re.compile(text)
+        except re.error as error:
+            raise OptionError(
+                f"subscribePattern {text!r} is no regular expression of Python ({error}): write one"
+                " that is found in the names of the topics"
+            ) from error
+        return Subscription(pattern=text)
+
+    def limit(self, side: str, default: LimitKind) -> Limit:
+        """One timestamp goes before timestamps of partitions, and these before offsets."""
+        strategy = (self.text("startingOffsetsByTimestampStrategy") or "error").lower()
+        if strategy not in ("error", "latest"):
+            raise OptionError(
+                f"startingOffsetsByTimestampStrategy is {strategy!r}: write error or latest"
+            )
+        no_match_is_latest = side == "ending" or strategy == "latest"
+        if self.has(f"{side}Timestamp"):
+            timestamp = self.integer(f"{side}Timestamp") or 0
+            return Limit(LimitKind.TIMESTAMP, {}, timestamp, no_match_is_latest)
+        by_timestamp = f"{side}OffsetsByTimestamp"
+        if self.has(by_timestamp):
+            values = parse_offsets(self.text(by_timestamp) or "", by_timestamp)
+            return Limit(LimitKind.TIMESTAMPS, values, 0, no_match_is_latest)
+        text = self.text(f"{side}Offsets")
+        if text is None:
+            return Limit(default)
+        if text.lower() in ("earliest", "latest"):
+            return Limit(LimitKind(text.lower()))
+        if text.lower() == "committed" and side == "starting":
+            return Limit(LimitKind.COMMITTED)
+        values = parse_offsets(text, f"{side}Offsets")
+        for place, offset in values.items():
+            if offset < EARLIEST:
+                earliest = " or -2 (earliest)" if side == "starting" else ""
+                raise OptionError(
+                    f"{side}Offsets of {names([place])} is {offset}: write an offset, -1 (latest)"
+                    f"{earliest}"
+                )
+        return Limit(LimitKind.OFFSETS, values)
+
+    def warn_of_unknown(self, use: str) -> None:
+        """One line in the log for each option that has no effect."""
+        for lower, (name, _) in self._given.items():
+            if lower.startswith(KAFKA_PREFIX) or lower in _OF_SPARK:
+                continue
+            option = BY_NAME.get(lower)
+            if option is None:
+                near = difflib.get_close_matches(lower, BY_NAME, 1)
+                hint = f"; did you mean {BY_NAME[near[0]].name}?" if near else ""
+                log.warning("there is no option %s%s", name, hint)
+            elif use not in option.uses:
+                log.warning("option %s has no effect here (%s)", option.name, use)
