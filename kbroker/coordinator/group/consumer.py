@@ -21,13 +21,8 @@ from kbroker.coordinator.group.administration import GROUP_OPERATIONS
 from kbroker.coordinator.group.batch_size import fits_batch
 from kbroker.coordinator.group.classic_group import ClassicGroup
 from kbroker.coordinator.group.consumer_classic import JOIN, SYNC, ClassicMembers
-from kbroker.coordinator.group.consumer_group import (
-    ASSIGNING,
-    EMPTY,
-    RECONCILING,
-    STABLE,
-    ConsumerGroup,
-)
+from kbroker.coordinator.group.consumer_gauges import ConsumerGauges
+from kbroker.coordinator.group.consumer_group import ConsumerGroup
 from kbroker.coordinator.group.consumer_member import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -46,13 +41,7 @@ from kbroker.coordinator.group.machine import GroupMachine, Part
 from kbroker.coordinator.machine import Call, Operation
 from kbroker.coordinator.records.offsets_topic import GroupMetadataKey
 from kbroker.errors import ErrorCode, WireError
-from kbroker.metrics.catalog import (
-    CONSUMER_GROUPS_ASSIGNING,
-    CONSUMER_GROUPS_EMPTY,
-    CONSUMER_GROUPS_RECONCILING,
-    CONSUMER_GROUPS_STABLE,
-    CONSUMER_REBALANCES,
-)
+from kbroker.metrics.catalog import CONSUMER_REBALANCES
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.consumer_group_describe import ConsumerGroupDescribeResponse
 from kbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
@@ -66,16 +55,6 @@ log = logging.getLogger(__name__)
 # First parts of timers' names; the group and the member follow.
 SESSION, REBALANCE = "consumer session", "consumer rebalance"
 
-GROUPS_IN_STATE = {
-    EMPTY: CONSUMER_GROUPS_EMPTY,
-    ASSIGNING: CONSUMER_GROUPS_ASSIGNING,
-    RECONCILING: CONSUMER_GROUPS_RECONCILING,
-    STABLE: CONSUMER_GROUPS_STABLE,
-}
-
-# BOUND: topics that a group notes down for its patterns; beyond it matches all there are.
-_CHANGED_TOPICS_MAX = 1_000
-
 
 class ConsumerProtocol(Part):
     """Serves ConsumerGroupHeartbeat and ConsumerGroupDescribe."""
@@ -83,12 +62,12 @@ class ConsumerProtocol(Part):
     def __init__(self, machine: GroupMachine) -> None:
         super().__init__(machine)
         machine.consumer = self
+        self._gauges = ConsumerGauges(self.host, machine.groups)
         self.handlers = {
             ApiKey.CONSUMER_GROUP_HEARTBEAT: self.heartbeat,
             ApiKey.CONSUMER_GROUP_DESCRIBE: self.describe,
         }
-        self.replayers = ConsumerReplay(machine.groups, self._count_state).replayers()
-        self._counted: dict[str, str] = {}  # group -> the state in which a gauge counts it
+        self.replayers = ConsumerReplay(machine.groups, self._gauges.count).replayers()
         self.hashes = TopicHashes(self.host)
         classic = ClassicMembers(self)
         # Called by ``machine.classic`` as handlers, for a group of this kind with members.
@@ -103,7 +82,7 @@ class ConsumerProtocol(Part):
         op.touch()
         self.hashes.look_at_racks()
         for group in self._groups():
-            self._count_state(group.group_id)
+            self._gauges.count(group.group_id)
             log.info("group %s: loaded with %d members", group.group_id, len(group.members))
             for member in group.members.values():
                 self.start_session(group.group_id, member)
@@ -123,35 +102,10 @@ class ConsumerProtocol(Part):
         for name in names:
             self.hashes.forget(name)
         for group in self._groups():
-            if not names.isdisjoint(group.name_counts):
-                group.is_stale = True
-            if group.resolved:
-                group.is_stale = group.is_stale or any(
-                    not names.isdisjoint(resolved.topics) for resolved in group.resolved.values()
-                )
-                if group.changed_topics is not None:
-                    group.changed_topics |= names
-                    if len(group.changed_topics) > _CHANGED_TOPICS_MAX:
-                        group.changed_topics = None
+            group.note_changed(names)
 
     def close(self, error: Exception) -> None:
-        for state in self._counted.values():
-            self.host.count(GROUPS_IN_STATE[state], -1)
-        self._counted.clear()
-
-    def _count_state(self, group_id: str) -> None:
-        """Have the gauges show the state that the group is in now."""
-        group = self.machine.groups.get(group_id)
-        state = group.state if isinstance(group, ConsumerGroup) else None
-        before = self._counted.get(group_id)
-        if state == before:
-            return
-        if before is not None:
-            del self._counted[group_id]
-            self.host.count(GROUPS_IN_STATE[before], -1)
-        if state is not None:
-            self._counted[group_id] = state
-            self.host.count(GROUPS_IN_STATE[state])
+        self._gauges.close()
 
     def _groups(self) -> list[ConsumerGroup]:
         return [g for g in self.machine.groups.values() if isinstance(g, ConsumerGroup)]
@@ -319,7 +273,7 @@ class ConsumerProtocol(Part):
         for key, value in records:
             op.append(key, value)
         if records:
-            op.then(lambda: self._count_state(group.group_id))
+            op.then(lambda: self._gauges.count(group.group_id))
 
     def settle(self, op: Operation, update: Update, member: Member) -> None:
         """Change soft state as the update has it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import TYPE_CHECKING, NamedTuple
 
 from kbroker.coordinator.group import consumer_records as records
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 EMPTY, ASSIGNING, RECONCILING, STABLE = "Empty", "Assigning", "Reconciling", "Stable"
+
+# BOUND: topics that a group notes down for its patterns; beyond it matches all there are.
+CHANGED_TOPICS_MAX = 1_000
 
 # The first OffsetCommit that carries a member epoch.
 FIRST_EPOCH_COMMIT = 9
@@ -123,6 +126,19 @@ class ConsumerGroup(Group):
         if topic in self.name_counts:
             return True
         return any(topic in regex.topics for regex in self.resolved.values())
+
+    def note_changed(self, topics: Set[str]) -> None:
+        """These were made, deleted, or have other partitions now. Soft."""
+        if not topics.isdisjoint(self.name_counts):
+            self.is_stale = True
+        if self.resolved:
+            self.is_stale = self.is_stale or any(
+                not topics.isdisjoint(resolved.topics) for resolved in self.resolved.values()
+            )
+            if self.changed_topics is not None:
+                self.changed_topics |= topics
+                if len(self.changed_topics) > CHANGED_TOPICS_MAX:
+                    self.changed_topics = None
 
     def check_commit(
         self,
