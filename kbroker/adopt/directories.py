@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from kbroker.adopt.errors import Refusal
 from kbroker.adopt.metadata_log import DIRECTORY as METADATA_DIRECTORY
-from kbroker.config.properties import PropertiesError, read_properties
 from kbroker.controller.topics import PARTITIONS_MAX, check_name
 from kbroker.errors import WireError
+from kbroker.properties import PropertiesError, read_properties
 from kbroker.storage.checkpoint import CorruptCheckpointError, OffsetCheckpoint, TopicPartition
 from kbroker.storage.formats import (
     CLEAN_SHUTDOWN_NAME,

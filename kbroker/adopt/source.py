@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from kbroker.adopt.errors import Usage
 from kbroker.config.key import split_list
-from kbroker.config.properties import PropertiesError, read_properties
+from kbroker.properties import PropertiesError, read_properties
 
 
 class Source(NamedTuple):

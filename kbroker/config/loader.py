@@ -21,8 +21,8 @@ from kbroker.config.broker_keys import (
 from kbroker.config.checks import ALL_CORDONED, advice, check_limits
 from kbroker.config.key import BUILT, LATER, split_list
 from kbroker.config.listeners import Listener
-from kbroker.config.properties import PropertiesError, parse_properties, read_properties
 from kbroker.config.topic_keys import TOPIC_KEYS
+from kbroker.properties import PropertiesError, parse_properties, read_properties
 
 __all__ = [
     "BrokerConfig",

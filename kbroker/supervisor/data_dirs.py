@@ -17,8 +17,8 @@ from contextlib import suppress
 
 from kbroker.clock import CLOCK_JUMP_MS, CONFIRMED_MS, ClockGuard, SystemClock
 from kbroker.config.loader import BrokerConfig
-from kbroker.config.properties import PropertiesError, read_properties
 from kbroker.errors import ConfigError
+from kbroker.properties import PropertiesError, read_properties
 from kbroker.storage.files import make_directories, replace_file, sync_directory
 from kbroker.storage.formats import (
     CLEAN_SHUTDOWN_NAME,

@@ -20,12 +20,12 @@ from kbroker.spark.audit.counts import Misfit, Told
 from kbroker.spark.audit.report import COMPLETE, SURPLUS, Count, Line, compared
 from kbroker.spark.direct import Runner, SparkMissing, TaskError, runner_of
 from kbroker.spark.load.arguments import (
+    add_settings,
     add_topics,
     master_of,
     minutes_of,
     place_of,
     refuse_uncommitted,
-    setting_of,
     tell_doubts,
     tell_no_match,
     time_of,
@@ -82,14 +82,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"kbroker {__version__}")
     parser.add_argument("--bootstrap", required=True, metavar="HOST:PORT", help="brokers to ask")
     add_topics(parser)
-    parser.add_argument(
-        "--client-setting",
-        action="append",
-        type=setting_of,
-        default=[],
-        metavar="NAME=VALUE",
-        help="a client setting by Kafka's name; may be repeated",
-    )
+    add_settings(parser)
     _add_tiers(parser)
     parser.add_argument(
         "--reference",
@@ -175,7 +168,7 @@ def _add_tiers(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="TIER=HOST:PORT",
         help="count the log itself, as the tier 'broker'; or that of another cluster by a name of "
-        "its own, such as mirror=other:9092, with the same --client-setting; may be repeated",
+        "its own, such as mirror=other:9092, with the same settings; may be repeated",
     )
 
 

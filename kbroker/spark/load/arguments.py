@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
+from kbroker.properties import PropertiesError, read_properties
 from kbroker.spark.kafka_settings import doubt
 
 _ABOUT = """\
@@ -154,6 +155,41 @@ def setting_of(text: str) -> tuple[str, str]:
     return name.strip().removeprefix("kafka."), value
 
 
+def settings_of(path: str) -> list[tuple[str, str]]:
+    """The pairs of a file of client settings, as Kafka's tools take it."""
+    try:
+        found = read_properties(path)
+    except (OSError, PropertiesError) as err:
+        raise argparse.ArgumentTypeError(f"{path!r} cannot be read: {err}") from err
+    return [(name.removeprefix("kafka."), value) for name, value in found]
+
+
+def add_settings(
+    arguments: argparse._ActionsContainer, of: str = "client", whose: str = "the client"
+) -> None:
+    """``--OF-setting`` and ``--OF-config``, whose pairs are ``OF_setting``; the last of a name
+    counts."""
+    arguments.add_argument(
+        f"--{of}-setting",
+        action="append",
+        type=setting_of,
+        default=[],
+        metavar="NAME=VALUE",
+        help=f"a setting of {whose} by Kafka's name, such as security.protocol=SASL_SSL; "
+        "may be repeated",
+    )
+    arguments.add_argument(
+        f"--{of}-config",
+        dest=f"{of}_setting",
+        action="extend",
+        type=settings_of,
+        default=[],
+        metavar="FILE",
+        help=f"a properties file of settings of {whose}, for passwords: everybody on this machine "
+        "can see a command's arguments",
+    )
+
+
 def refuse_uncommitted(
     parser: argparse.ArgumentParser, option: str, settings: Iterable[tuple[str, str]]
 ) -> None:
@@ -287,15 +323,7 @@ def _add_source(run: argparse.ArgumentParser) -> None:
     group = run.add_argument_group("what to load")
     group.add_argument("--bootstrap", required=True, metavar="HOST:PORT", help="brokers to ask")
     add_topics(group)
-    group.add_argument(
-        "--client-setting",
-        action="append",
-        type=setting_of,
-        default=[],
-        metavar="NAME=VALUE",
-        help="a setting of the client by Kafka's name, such as security.protocol=SASL_SSL; "
-        "may be repeated",
-    )
+    add_settings(group)
     group.add_argument(
         "--isolation",
         choices=("read_committed", "read_uncommitted"),

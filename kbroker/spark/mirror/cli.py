@@ -12,12 +12,12 @@ from kbroker import __version__
 from kbroker.client.errors import ClientError
 from kbroker.spark.direct import Runner, SparkMissing, TaskError, runner_of
 from kbroker.spark.load.arguments import (
+    add_settings,
     add_topics,
     master_of,
     minutes_of,
     name_of,
     refuse_uncommitted,
-    setting_of,
     tell_doubts,
     tell_no_match,
 )
@@ -72,14 +72,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="tells mirrors apart; under another name everything is copied again (mirror)",
     )
     for side in ("from", "to"):
-        parser.add_argument(
-            f"--{side}-setting",
-            action="append",
-            type=setting_of,
-            default=[],
-            metavar="NAME=VALUE",
-            help=f"a client setting for --{side}, such as security.protocol=SASL_SSL",
-        )
+        add_settings(parser, side, f"the client for --{side}")
     parser.add_argument("--follow", action="store_true", help="do not end: copy what comes in")
     parser.add_argument(
         "--max-minutes", type=minutes_of, metavar="N", help="with --follow: begin nothing new then"

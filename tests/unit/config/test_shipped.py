@@ -13,9 +13,9 @@ from kbroker.config.broker_keys import BROKER_KEYS
 from kbroker.config.group_config import GROUP_KEYS
 from kbroker.config.key import BUILT, READ_ONLY
 from kbroker.config.loader import load
-from kbroker.config.properties import read_properties
 from kbroker.config.table import rules
 from kbroker.config.topic_keys import TOPIC_KEYS
+from kbroker.properties import read_properties
 
 pytestmark = pytest.mark.unit
 

@@ -46,6 +46,50 @@ def test_misspelt_setting_is_told_with_the_likely_one(
 
 
 @pytest.mark.parametrize(
+    ("main", "arguments", "option"),
+    [
+        (load, ["run", "--bootstrap", NOWHERE, "--dest", "DEST"], "--client-config"),
+        (audit, ["--bootstrap", NOWHERE], "--client-config"),
+        (mirror, ["--from", NOWHERE, "--to", NOWHERE], "--from-config"),
+        (mirror, ["--from", NOWHERE, "--to", NOWHERE, "--from-setting", SOON], "--to-config"),
+    ],
+)
+def test_settings_come_from_a_file_with_any_line_ends_and_later_ones_count(
+    main: Callable[[Sequence[str]], int],
+    arguments: list[str],
+    option: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Where a password is no one else's business."""
+    file = tmp_path / "client.properties"
+    file.write_bytes(b"# ours\r\nclint.id = hush\r\ndefault.api.timeout.ms: 99000\r\n")
+    given = [str(tmp_path / "lake") if one == "DEST" else one for one in arguments]
+
+    setting = option.replace("config", "setting")
+    code = main([*given, option, str(file), setting, SOON, "--topics", "t", "--master", "none"])
+
+    said = capsys.readouterr().err
+    assert code == 1
+    assert "no client knows the setting clint.id; did you mean client.id?" in said
+    assert f"no broker could be reached within 0.3 s: {NOWHERE}" in said
+    assert "hush" not in said
+
+
+def test_file_of_settings_that_is_not_there_or_says_what_an_option_does_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = ["run", "--bootstrap", NOWHERE, "--dest", str(tmp_path), "--topics", "t"]
+    file = tmp_path / "client.properties"
+    file.write_text("group.id=mine\n")
+
+    for path, says in ((tmp_path / "other", "No such file"), (file, "write --group")):
+        with pytest.raises(SystemExit):
+            load([*run, "--client-config", str(path)])
+        assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("sink", "dest", "where"),
     [("dir", "/data/lake", ": /data/lake"), ("jdbc", "postgresql://me:hush@db/x", "")],
 )

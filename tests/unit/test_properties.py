@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kbroker.config.properties import PropertiesError, parse_properties, read_properties
+from kbroker.properties import PropertiesError, parse_properties, read_properties
 
 pytestmark = pytest.mark.unit
 
