@@ -20,6 +20,7 @@ from kbroker.spark.audit.counts import Misfit, Told
 from kbroker.spark.audit.report import COMPLETE, SURPLUS, Count, Line, compared
 from kbroker.spark.direct import Runner, SparkMissing, TaskError, runner_of
 from kbroker.spark.load.arguments import (
+    add_bootstrap,
     add_settings,
     add_topics,
     master_of,
@@ -80,7 +81,7 @@ def build_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"kbroker {__version__}")
-    parser.add_argument("--bootstrap", required=True, metavar="HOST:PORT", help="brokers to ask")
+    add_bootstrap(parser)
     add_topics(parser)
     add_settings(parser)
     _add_tiers(parser)

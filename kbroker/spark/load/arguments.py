@@ -308,6 +308,17 @@ def build_parser(version: str) -> argparse.ArgumentParser:
     return parser
 
 
+def add_bootstrap(parser: argparse._ActionsContainer) -> None:
+    """Also by the name that Kafka's own tools have for it."""
+    parser.add_argument(
+        "--bootstrap",
+        "--bootstrap-server",
+        required=True,
+        metavar="HOST:PORT",
+        help="brokers to ask",
+    )
+
+
 def add_topics(arguments: argparse._ActionsContainer) -> None:
     """Which topics the command is about: ``topics`` or ``pattern``."""
     topics = arguments.add_mutually_exclusive_group(required=True)
@@ -321,7 +332,7 @@ def add_topics(arguments: argparse._ActionsContainer) -> None:
 
 def _add_source(run: argparse.ArgumentParser) -> None:
     group = run.add_argument_group("what to load")
-    group.add_argument("--bootstrap", required=True, metavar="HOST:PORT", help="brokers to ask")
+    add_bootstrap(group)
     add_topics(group)
     add_settings(group)
     group.add_argument(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from kbroker.spark.audit import cli as audit_cli
 from kbroker.spark.audit.cli import main as audit
-from kbroker.spark.load.arguments import name_of, time_of
+from kbroker.spark.load.arguments import build_parser, name_of, time_of
 from kbroker.spark.load.cli import main as load
 from kbroker.spark.mirror.cli import main as mirror
 from kbroker.spark.mirror.places import place_of, transactional_id_of
@@ -94,3 +95,10 @@ def test_ids_made_of_the_longest_name_fit_the_wire() -> None:
 
     assert len(group) <= 32_767
     assert len(transactional_id_of("n" * 32_000, (topic, partition))) <= 32_767
+
+
+def test_brokers_may_be_named_as_in_tools_of_kafka() -> None:
+    given = ["--bootstrap-server", "a:1", "--topics", "t"]
+
+    assert audit_cli.build_parser().parse_args(given).bootstrap == "a:1"
+    assert build_parser("1").parse_args(["run", *given, "--dest", "d"]).bootstrap == "a:1"
