@@ -397,12 +397,9 @@ def _expire(given: argparse.Namespace) -> int:
         dropped = destination.log.expire(before)
     _say(f"{counted(dropped, 'commit')} forgotten; what was loaded stays")
     if given.sink == "delta":
-        from deltalake import DeltaTable
+        from kbroker.spark.load.delta import Delta
 
-        gone = DeltaTable(given.dest).vacuum(
-            int(given.days * 24), dry_run=False, enforce_retention_duration=False
-        )
-        _say(f"{counted(len(gone), 'replaced file')} removed")
+        _say(f"{counted(Delta(given.dest).vacuum(given.days), 'replaced file')} removed")
     return 0
 
 

@@ -8,6 +8,7 @@ written again. Files that a commit replaces stay until ``expire``, for readers o
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from kbroker.spark.load.writer import FileOptions
 
 _REWRITTEN = "not in the Delta table any more: another writer has rewritten or deleted its rows"
+_ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
 _MISSING = "the sink delta needs deltalake: pip install 'kbroker[delta]'"
 
 
@@ -45,6 +47,12 @@ class Delta(Directory):
 
     def _check_kind(self) -> None:
         """The table must be told of every file; the newest may wait for it after a crash."""
+        if _ESCAPE.search(str(self.root)):
+            # It writes there, and looks for what it has written elsewhere.
+            raise LoadError(
+                f"deltalake takes the % in {self.root} for the beginning of another character: "
+                "name another folder"
+            )
         newest = self.log.newest()
         if newest is None or self._table() is not None:
             return
@@ -111,7 +119,7 @@ class Delta(Directory):
         except DeltaError as err:
             raise LoadError(
                 f"the Delta table {self.root} does not take commit {commit.number}, which is "
-                f"written; the next run brings it there: {str(err).splitlines()[0]}"
+                f"written; the next run brings it there: {_said(err)}"
             ) from err
 
     def _version_in(self, table: DeltaTable | None, load: str) -> int:
@@ -131,10 +139,23 @@ class Delta(Directory):
         return replace(commit, added=added, removed=tuple(sorted(listed - present)))
 
     def _table(self) -> DeltaTable | None:
+        """Raises LoadError where there is one that cannot be read."""
         from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
 
         uri = str(self.root)
-        return DeltaTable(uri) if DeltaTable.is_deltatable(uri) else None
+        try:
+            return DeltaTable(uri) if DeltaTable.is_deltatable(uri) else None
+        except DeltaError as err:
+            raise LoadError(f"the Delta table {uri} cannot be read: {_said(err)}") from err
+
+    def vacuum(self, days: float) -> int:
+        """Remove files that were replaced so many days ago; how many that were."""
+        table = self._table()
+        if table is None:
+            return 0
+        gone = table.vacuum(int(days * 24), dry_run=False, enforce_retention_duration=False)
+        return len(gone)
 
     def task_sink(self, run: str, about: dict[str, str]) -> DirectoryTaskSink:
         """Raises LoadError when the table is partitioned otherwise."""
@@ -200,6 +221,10 @@ class Delta(Directory):
         table.create_write_transaction(
             actions, "append", schema, partition_by=columns, commit_properties=properties
         )
+
+
+def _said(err: Exception) -> str:
+    return str(err).splitlines()[0]
 
 
 def _paths_in(table: DeltaTable) -> set[str]:

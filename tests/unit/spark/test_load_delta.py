@@ -13,6 +13,7 @@ from doubles.load_source import MadeUp, expected, load, rows_in
 
 from kbroker.spark.direct import InlineRunner
 from kbroker.spark.load import points
+from kbroker.spark.load.cli import main
 from kbroker.spark.load.commits import LoadError
 from kbroker.spark.load.directory import Directory
 from kbroker.spark.load.engine import Load, Settings
@@ -146,6 +147,36 @@ def test_commit_that_the_table_refuses_is_told_and_tried_again(
     load(MadeUp.of({"a": [500]}), Delta(tmp_path))
 
     assert places(tmp_path) == expected(MadeUp.of({"a": [500]}))
+
+
+def test_table_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
+    for end in (300, 500):
+        load(MadeUp.of({"a": [end]}), Delta(tmp_path))
+    (tmp_path / "_delta_log/00000000000000000000.json").unlink()
+
+    with pytest.raises(LoadError, match=r"the Delta table .* cannot be read: [^\n]+$"):
+        load(MadeUp.of({"a": [700]}), Delta(tmp_path))
+
+
+def test_folder_that_deltalake_takes_for_another_is_refused(tmp_path: Path) -> None:
+    """It made the table there, could not find it, and neither could any later run."""
+    with pytest.raises(LoadError, match=r"takes the % in .*a%20b"):
+        Delta(tmp_path / "a%20b").prepare()
+
+    load(MadeUp.of({"a": [300]}), Delta(tmp_path / "100% ü"))
+    assert places(tmp_path / "100% ü") == expected(MadeUp.of({"a": [300]}))
+
+
+def test_expire_of_a_load_without_a_row_has_no_table_to_clean(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    destination = Delta(tmp_path)
+    job = Load(MadeUp.of({"a": [0]}), destination, InlineRunner(), Settings(load="test"))
+    destination.prepare()
+    job.fence(None)
+
+    assert main(["expire", "--dest", str(tmp_path), "--sink", "delta"]) == 0
+    assert "0 replaced files removed" in capsys.readouterr().out
 
 
 def test_table_whose_log_was_made_anew_takes_new_commits(tmp_path: Path) -> None:
