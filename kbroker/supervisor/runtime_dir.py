@@ -4,6 +4,9 @@ Its path is ``<runtime.dir>/kbroker-<nonce>``, its mode 0700. It holds ``lock``,
 ``broker.json``, which says where the broker can be reached. The supervisor holds ``lock`` with
 flock for as long as it lives, and nobody else does: the kernel releases it however the supervisor
 dies. The next start with the same ``runtime.dir`` removes every such directory whose lock is free.
+
+The directory itself is locked as well, shared: systemd-tmpfiles, which removes what is old in
+``/tmp``, passes over a directory that is (tmpfiles.d(5), "Age").
 """
 
 from __future__ import annotations
@@ -31,10 +34,11 @@ SOCKET_PATH_BYTES_MAX = 100
 class RuntimeDir:
     """A runtime directory this process owns."""
 
-    def __init__(self, path: str, lock_fd: int, removes_base: bool) -> None:
+    def __init__(self, path: str, lock_fd: int, directory_fd: int, removes_base: bool) -> None:
         self.path = path
         self._removes_base = removes_base
         self._lock_fd = lock_fd
+        self._directory_fd = directory_fd
 
     @classmethod
     def create(cls, base: str, *, removes_base: bool = False) -> RuntimeDir:
@@ -64,8 +68,10 @@ class RuntimeDir:
         )
         fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.write(lock_fd, f"{os.getpid()}\n".encode())  # for people; the lock is what counts
+        directory_fd = os.open(new_path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fcntl.flock(directory_fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         os.rename(new_path, path)
-        return cls(path, lock_fd, removes_base)
+        return cls(path, lock_fd, directory_fd, removes_base)
 
     def write_status(self, status: dict[str, Any]) -> None:
         """Write ``broker.json``; readers see the whole of it or nothing."""
@@ -80,13 +86,15 @@ class RuntimeDir:
             os.unlink(os.path.join(self.path, name))
 
     def close_in_child(self) -> None:
-        """A child must not keep the lock: it would outlive the supervisor with it."""
+        """A child must not keep the locks: they would outlive the supervisor with it."""
         os.close(self._lock_fd)
+        os.close(self._directory_fd)
 
     def remove(self) -> None:
         """Remove the directory at the end of the run."""
         _remove_tree(self.path)
         os.close(self._lock_fd)
+        os.close(self._directory_fd)
         if self._removes_base:
             with suppress(OSError):  # not empty: somebody else's run
                 os.rmdir(os.path.dirname(self.path))

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kbroker.cluster.settings import effective_config
-from kbroker.errors import EXIT_DONE, ConfigError, WireError
+from kbroker.errors import EXIT_CANNOT_START, EXIT_DONE, ConfigError, WireError
 from kbroker.ipc.mailbox import Mailbox
 from kbroker.ipc.process_table import READY, STATE, STOPPING, Address, ProcessKind, ProcessTable
 from kbroker.ipc.rpc import Pending, Rpc
@@ -147,6 +147,14 @@ class Worker:
         die_with_parent(self.context.parent_pid)
         set_title(f"kbroker: {self.address.title}")
         self._signals = signal_socket()
+        if not os.path.isdir(self.context.runtime_dir):
+            # No process could be reached any more; only a new start of all of them mends that.
+            log.critical(
+                "the runtime directory %s was removed while the broker ran; set runtime.dir to a"
+                " place that nobody tidies up",
+                self.context.runtime_dir,
+            )
+            raise SystemExit(EXIT_CANNOT_START)
         self.mailbox = Mailbox(self.context.runtime_dir, self.processes, self.address)
         self.rpc = Rpc(self.mailbox, self.processes, now_ms)
         self.make_poller()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -153,6 +154,21 @@ def test_child_that_cannot_start_stops_the_broker_with_3(tmp_path: Path) -> None
         assert broker.stop() == 3
         assert broker.log_text.count("io-0 exited with 3; restart") == 4
         assert not (broker.data_dir / MARKER).exists()
+
+
+def test_broker_stops_when_its_runtime_directory_was_removed(broker: Broker) -> None:
+    """A process that is restarted cannot reach the others any more, and would be so for ever."""
+    broker.stop()
+    broker.config["worker.restart.backoff.ms"] = "1"
+    broker.start()
+    (runtime,) = Path(broker.config["runtime.dir"]).glob("kbroker-*")
+    shutil.rmtree(runtime)
+
+    broker.kill("io", 0)
+    wait_until(lambda: not broker.running)
+
+    assert broker.stop() == 3
+    assert f"the runtime directory {runtime} was removed" in broker.log_text
 
 
 def test_start_that_fails_does_not_say_that_the_last_stop_was_clean(short_path: Path) -> None:

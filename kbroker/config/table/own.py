@@ -11,8 +11,8 @@ KBROKER_S_OWN = (
             'file in the first data directory.'),
     Key("runtime.dir", STRING, None, LOW,
         doc="Directory for the sockets between the processes, private to the broker's user. "
-            "Unset means one of its own for each data directory, below $XDG_RUNTIME_DIR or else "
-            "/tmp."),
+            "Unset means one of its own for each data directory, below $XDG_RUNTIME_DIR (which goes"
+            " with the user's last session) or else /tmp. Nothing may tidy it up."),
     Key("metrics.port", INT, -1, MEDIUM, low=-1, high=65535,
         doc="Port of the HTTP server for /metrics and health; 0 lets the system choose, -1 "
             "turns it off."),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import shutil
 import stat
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -91,4 +94,36 @@ def test_status_is_there_as_a_whole(base: Path) -> None:
     runtime.write_status({"pid": 1})
 
     assert json.loads(Path(runtime.path, STATUS_NAME).read_text()) == {"pid": 1}
+    runtime.remove()
+
+
+def test_directory_of_a_living_run_is_passed_over_by_systemd_tmpfiles(base: Path) -> None:
+    """It removes what nobody has touched for days, unless it cannot lock the directory. Without
+    ``slots.journal``, a controller that is restarted would give partitions other slots."""
+    runtime = RuntimeDir.create(str(base))
+    directory = os.open(runtime.path, os.O_RDONLY)
+    try:
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+        runtime.remove()
+
+        fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    finally:
+        os.close(directory)
+
+
+@pytest.mark.skipif(shutil.which("systemd-tmpfiles") is None, reason="needs systemd-tmpfiles")
+def test_systemd_tmpfiles_leaves_all_files_of_a_living_run(base: Path) -> None:
+    tidied = base / "tidied"
+    runtime = RuntimeDir.create(str(tidied / "run"))
+    Path(runtime.path, "slots.journal").touch()
+    for path in Path(runtime.path).iterdir():
+        os.utime(path, (0, 0))
+    rule = base / "rule.conf"
+    rule.write_text(f"d {tidied} - - - 0\n")
+
+    subprocess.run(["systemd-tmpfiles", "--clean", str(rule)], check=True)
+
+    assert {path.name for path in Path(runtime.path).iterdir()} == {"lock", "slots.journal"}
     runtime.remove()
