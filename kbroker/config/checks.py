@@ -150,10 +150,11 @@ def advice(config: BrokerConfig) -> list[str]:
             f"log.dirs is not set; data goes to {config['log.dir']}, which many systems empty "
             f"when they start"
         )
-    if "compact" in config["log.cleanup.policy"] and not config["log.cleaner.enable"]:
+    if not config["log.cleaner.enable"]:
+        # The sample files of Kafka 0.8 set it so, when few kept offsets in a topic.
         warnings.append(
-            "log.cleanup.policy=compact has no effect with log.cleaner.enable=false: nothing is "
-            "removed from such topics"
+            "log.cleaner.enable=false: nothing is removed from topics with cleanup.policy=compact, "
+            "__consumer_offsets and __transaction_state among them, which grow without end"
         )
     request_bytes = config["socket.request.max.bytes"]
     bound = config["queued.max.request.bytes"]
