@@ -187,4 +187,9 @@ def title(key: int) -> str:
 
 
 def peer(connection: Connection) -> str:
-    return f"{connection.peer_host}:{connection.peer_port}"
+    """Who is at the other end, for a line of the log: the address and the client id."""
+    address = f"{connection.peer_host}:{connection.peer_port}"
+    client_id = connection.client_id
+    if client_id is None:
+        return address
+    return f"{address} (client id {client_id.decode('utf-8', 'replace')!r})"

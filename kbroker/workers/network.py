@@ -24,7 +24,7 @@ from kbroker._ext.requests import RequestTable
 from kbroker.cluster.image import ClusterImage, TopicImage
 from kbroker.config.topic_keys import TOPIC_KEYS
 from kbroker.errors import ErrorCode, WireError
-from kbroker.handlers.dispatch import Dispatcher
+from kbroker.handlers.dispatch import Dispatcher, peer
 from kbroker.ipc.fdpass import host_of, receive_connections, send_closed, send_mark
 from kbroker.ipc.process_table import CONNECTIONS, CONTROLLER, Address, ProcessKind
 from kbroker.ipc.regions import small_part_bytes
@@ -221,18 +221,17 @@ class NetworkWorker(Worker):
 
     def on_close(self, connection: Connection, reason: str | None) -> None:
         """A connection is closed; a reason means that we refused to go on."""
-        host, port = connection.peer_host, connection.peer_port
+        host = connection.peer_host
         times = 0 if reason is None else self.closing_lines.due((host, kind_of(reason)))
         if times > 1:
             log.warning(
-                "closed the connection of %s:%d: %s (%d times from there)",
-                host,
-                port,
+                "closed the connection of %s: %s (%d times from there)",
+                peer(connection),
                 reason,
                 times,
             )
         elif times:
-            log.warning("closed the connection of %s:%d: %s", host, port, reason)
+            log.warning("closed the connection of %s: %s", peer(connection), reason)
         self.closed_peers.append(host)
 
     def publish_count(self) -> None:
@@ -262,7 +261,7 @@ class NetworkWorker(Worker):
         try:
             serve().then(done)
         except Exception:
-            log.exception("a request of %s could not be served", connection.peer_host)
+            log.exception("a request of %s could not be served", peer(connection))
             self.loop.answer(token, None)
 
     # -- the turn --

@@ -164,6 +164,7 @@ class NetworkProcess:
             local_address=("192.0.2.7", 9092),
             peer_host="198.51.100.4",
             peer_port=40123,
+            client_id=None,
             state=None,
         )
         self.dispatcher = Dispatcher(self)  # type: ignore[arg-type]

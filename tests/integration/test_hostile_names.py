@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -149,6 +150,19 @@ def test_client_id_forges_no_log_line(broker: Broker, name: str) -> None:
             assert client.is_closed(30)
 
     assert_log_is_not_forged(broker)
+
+
+@pytest.mark.parametrize("key", [0, 1, 3])
+def test_refused_request_is_traced_to_its_application(broker: Broker, key: int) -> None:
+    """The client id of the connection is in the log: an address alone may be that of many."""
+    name = f"billing-{key}"
+    with WireClient((broker.host, broker.port), client_id=name) as client:
+        client.call(ApiVersionsRequest(), 0)
+        client.socket.sendall(struct.pack(">ihhihb", 11, key, 99, 1, -1, 0))
+
+        assert client.is_closed(30)
+
+    wait_until(lambda: f"(client id '{name}'): " in broker.log_text, 30, "the line names it")
 
 
 def test_client_of_another_encoding_commits_and_reads_its_metadata(

@@ -24,6 +24,7 @@ cdef class Connection:
     cdef readonly int listener
     cdef readonly object peer_host
     cdef readonly object peer_port
+    cdef readonly bytes client_id      # what the first request had there, None without one; for the log
     cdef public object local_address
     cdef public object state           # what the handlers keep for this connection
     cdef public object close_reason    # of a handler that has no answer to a request, else None
@@ -55,6 +56,7 @@ cdef class Connection:
     cdef FrameStatus next_frame(self, const uint8_t* base, int64_t frame_max, const uint8_t** frame, int32_t* size) noexcept nogil
     cdef ReceiveStatus receive(self, Arena arena, int64_t frame_max, bint from_large, int64_t* received) noexcept nogil
     cdef bint make_room(self, Arena arena, int64_t frame_max, bint from_large) noexcept nogil
+    cdef int note_first_request(self, const uint8_t* frame, int32_t size) except -1
     cdef Block* acquire(self, Arena arena, int64_t capacity, bint from_large) noexcept nogil
     cdef void drop_empty_block(self, Arena arena) noexcept nogil
     cdef void push(self, Request* request) noexcept nogil

@@ -7,7 +7,7 @@ earlier frames of this connection really were, whichever is largest.
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.string cimport memcpy, memmove
 
-from kbroker._ext.wire cimport load_i32
+from kbroker._ext.wire cimport load_i16, load_i32
 from kbroker._ext.socket_api cimport recv
 
 cdef enum:
@@ -16,6 +16,8 @@ cdef enum:
     # Above this a receive stops at the expected end of the frame, so that the next frame starts a block of its own
     # and its first part need not be moved.
     EXACT_FROM = 32768
+    CLIENT_ID_AT = 8             # in every request header, its length first
+    CLIENT_ID_BYTES_MAX = 128    # BOUND: of it are kept
 
 
 cdef class Connection:
@@ -33,6 +35,14 @@ cdef class Connection:
         self.starved_since_ms = -1
         self.received_ms = now_ms
         self.blocked_since_ms = -1
+
+    cdef int note_first_request(self, const uint8_t* frame, int32_t size) except -1:
+        """Remember who it is from (``client.id``); the bytes may be anything, and no request at all."""
+        cdef int32_t length = load_i16(frame + CLIENT_ID_AT) if size >= CLIENT_ID_AT + 2 else -1
+        self.had_request = True
+        if 0 < length <= size - CLIENT_ID_AT - 2:
+            self.client_id = (<const char*>frame)[CLIENT_ID_AT + 2 : CLIENT_ID_AT + 2 + min(length, CLIENT_ID_BYTES_MAX)]
+        return 0
 
     cdef FrameStatus next_frame(
         self, const uint8_t* base, int64_t frame_max, const uint8_t** frame, int32_t* size

@@ -264,7 +264,8 @@ cdef class ConnectionLoop:
                     c.frame_size_max = c.frame_size_last
                 c.partial_since_ms = -1
                 c.last_active_ms = self.now_ms
-                c.had_request = True
+                if not c.had_request:
+                    c.note_first_request(frame, size)
                 self.handle_frame(c, frame, size)
                 continue
             if status == FRAME_BAD_LENGTH:
