@@ -209,6 +209,21 @@ def test_rewind_replaces_the_error_files_of_its_range(tmp_path: Path) -> None:
     assert Directory(tmp_path).log.state().bad_rows == 2
 
 
+def test_verify_reads_the_error_files_that_are_there(tmp_path: Path) -> None:
+    """They have the only copy of what could not be decoded."""
+    bad_load(tmp_path).catch_up()
+    (path,) = (tmp_path / "_kbroker/errors").iterdir()
+    assert not list(verify(Directory(tmp_path)))
+    whole = path.read_bytes()
+
+    path.write_bytes(whole[:50] + b"?" + whole[51:])
+    (found,) = verify(Directory(tmp_path))
+    path.unlink()
+
+    assert found.startswith(f"_kbroker/errors/{path.name}: its checksum is not that of the log")
+    assert not list(verify(Directory(tmp_path)))
+
+
 def test_rewind_over_bad_values_alone_replaces_their_file(tmp_path: Path) -> None:
     """A range without a good value has no data file that says where it begins."""
     source = MadeUp({"t": [(0, 10)]}, {("t", 0): dict.fromkeys(range(10), b"{")})
