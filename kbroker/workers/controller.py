@@ -11,14 +11,14 @@ import os
 import time
 from typing import Any
 
-from kbroker._ext.partition_table import region_size
+from kbroker._ext.partition_table import PartitionTable, region_size
 from kbroker.adopt.at_start import look_at_topics, refuse_kafkas, topics_to_serve
 from kbroker.adopt.errors import Refusal
 from kbroker.config.loader import BrokerConfig
 from kbroker.controller import persistence
 from kbroker.controller.config_admin import ConfigAdmin
 from kbroker.controller.publisher import Publisher
-from kbroker.controller.slots import NoFreeSlot, SlotBook
+from kbroker.controller.slots import JOURNAL_NAME, NoFreeSlot, SlotBook
 from kbroker.controller.state import ClusterState
 from kbroker.controller.stored_offsets import StoredOffsets
 from kbroker.controller.topic_admin import TopicAdmin
@@ -139,9 +139,16 @@ class ControllerWorker(Worker):
         self.store.close()
 
     def _slot_book(self) -> SlotBook:
+        region, context = self.context.partition_table, self.context
         slot_bytes = region_size(1) - region_size(0)
-        capacity = (len(self.context.partition_table) - region_size(0)) // slot_bytes
-        return SlotBook(self.context.runtime_dir, capacity, self.config["num.io.threads"])
+        capacity = (len(region) - region_size(0)) // slot_bytes
+        journal = os.path.join(context.runtime_dir, JOURNAL_NAME)
+        if context.incarnation > 1 and not os.path.exists(journal):
+            table = PartitionTable(region, capacity)
+            if any(table.count_by_log_dir(len(self.config.log_dirs))):
+                # Slots given anew would have two io workers write to one log.
+                raise FileNotFoundError(f"{journal} was removed while the broker ran")
+        return SlotBook(context.runtime_dir, capacity, self.config["num.io.threads"])
 
     def _bound_ports(self) -> dict[str, int]:
         return {

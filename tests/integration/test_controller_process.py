@@ -1,12 +1,16 @@
 """The controller as a process: what it publishes, in which order, and what survives its death."""
 
 import time
+from pathlib import Path
 
 import pytest
 from controller_harness import IO_0, IO_1, NETWORK, ControllerHarness, topic
+from fault.wire_client import WireClient
 
+from kbroker.controller.slots import JOURNAL_NAME
 from kbroker.errors import ErrorCode
 from kbroker.ipc.process_table import CONTROLLER
+from kbroker.testing import Broker, wait_until
 
 pytestmark = pytest.mark.integration
 
@@ -232,3 +236,21 @@ def test_store_of_another_cluster_is_refused(start, tmp_path):
     assert os.waitstatus_to_exitcode(os.waitpid(other.pid, 0)[1]) == 3
     other.pid = 0
     assert not other.table.is_ready(CONTROLLER)
+
+
+def test_lost_journal_of_slots_stops_the_broker():
+    """A controller that gave them anew had two io workers write to one log."""
+    with Broker(worker_restart_backoff_ms=1) as broker:
+        with WireClient((broker.host, broker.port)) as client:
+            client.create_topic("t")
+        (journal,) = Path(broker.config["runtime.dir"]).glob(f"kbroker-*/{JOURNAL_NAME}")
+        journal.unlink()
+
+        broker.kill("controller", 0)
+        wait_until(lambda: not broker.running)
+
+        assert broker.stop() == 3
+        assert f"{JOURNAL_NAME} was removed while the broker ran" in broker.log_text
+        broker.start()
+        with WireClient((broker.host, broker.port)) as client:
+            assert client.metadata("t").topics[0].error_code == 0
