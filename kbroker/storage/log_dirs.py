@@ -2,8 +2,8 @@
 
 A directory whose write or sync failed is offline until the broker is started again: a sync after a
 failed one reports success for data that is gone. A byte for each directory, shared by all io
-workers of this run, tells the others of it and those that are started in their places. What has to
-follow for the logs in it is the log manager's.
+workers of this run, tells the others of it and those that are started in their places, and all of
+them what the supervisor has left out. What has to follow for the logs in it is the log manager's.
 """
 
 from __future__ import annotations
