@@ -63,11 +63,18 @@ class LogSync:
         if created or loaded.recovered or segments.active.size == 0:
             self._unsynced.names_changed(path_is_new=True)
         if loaded.recovered:
-            # Nobody knows what of the walked segments the disk has.
-            for segment in segments[:-1]:
-                if segment.next_offset > loaded.recovery_point:
-                    self._unsynced.add(segment.open_log(), segment)
+            self._adopt_unsynced(loaded.recovery_point)
         self._tell_appender()
+
+    def _adopt_unsynced(self, recovery_point: int) -> None:
+        """Nobody knows what of the walked segments the disk has."""
+        try:
+            for segment in self._segments[:-1]:
+                if segment.next_offset > recovery_point:
+                    self._unsynced.add(segment.open_log(), segment)
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def is_behind(self) -> bool:

@@ -92,6 +92,18 @@ class PartitionLog:
         self._table = table
         self.appender = LogAppender(table, self.slot, self, loaded.producers)
         self.segments = LogSegments(loaded.segments, self.appender, settings)
+        try:
+            self._take_up(loaded, now_ms, leader_epoch)
+            self.sync = LogSync(
+                self.path, self.log_dir, loaded, self.segments, self.appender, created=created
+            )
+        except BaseException:
+            self.segments.close()
+            raise
+        if loaded.recovered:
+            host.on_first_unflushed(self)
+
+    def _take_up(self, loaded: LoadedLog, now_ms: int, leader_epoch: int) -> None:
         self.appender.set_aborted_version(int(loaded.has_aborted))
         self.segments.files.attach(
             self.appender,
@@ -105,16 +117,11 @@ class PartitionLog:
         )
         self.appender.set_log_start_offset(loaded.log_start_offset)
         self.appender.set_flushed_offset(loaded.recovery_point)
-        self.configure(settings)
+        self.configure(self.settings)
         self.set_leader_epoch(leader_epoch)
         log_producers.place_transactions(
             self.appender.producers, self.segments, self.log_start_offset
         )
-        self.sync = LogSync(
-            self.path, self.log_dir, loaded, self.segments, self.appender, created=created
-        )
-        if loaded.recovered:
-            host.on_first_unflushed(self)
 
     def __repr__(self) -> str:
         return f"PartitionLog({self.name}, slot={self.slot})"

@@ -231,6 +231,26 @@ def test_partition_that_cannot_be_opened_is_opened_later(store, caplog, left, cl
     assert [offset for offset, _ in stored_values(log)] == [0, 1, 2]
 
 
+def test_partition_that_waits_to_be_opened_holds_no_descriptors(store):
+    """Each try would take some more, and leave less for the next."""
+    log = store.open(**small())
+    for _ in range(8):
+        append(log, batch())
+    # Nobody knows what of the segments is synced, so each is to be opened.
+    store.stop(clean=False)
+    store.start(clean=False)
+    before = len(os.listdir("/proc/self/fd"))
+
+    left, opened = 0, None
+    while opened is None:
+        assert len(os.listdir("/proc/self/fd")) == before, left
+        with no_descriptors(left):
+            opened = store.try_open(**small())
+        left += 1
+
+    assert left > len(opened.segments)
+
+
 def test_last_descriptors_are_not_for_further_logs(store, monkeypatch):
     """Those that are open need some to be rolled, synced and looked up."""
     monkeypatch.setattr(shortages, "RESERVED", 3)
