@@ -442,6 +442,19 @@ def test_pattern_without_a_topic_is_an_error_unless_the_load_may_wait(
     assert "; waiting for one\n" in capsys.readouterr().err
 
 
+def test_topics_of_tools_match_a_pattern_that_begins_as_they_do(kbroker_broker: Broker) -> None:
+    """As what exactly-once writes of Spark keep in ``__kbroker_spark_intents``."""
+    for name in ("__of-tools", "of-users-of-tools"):
+        make_topic(kbroker_broker, name, 1)
+
+    def matches(pattern: str) -> set[str]:
+        source = BrokerSource(kbroker_broker.bootstrap, {}, pattern=pattern)
+        return {topic for topic, _ in source.bounds()}
+
+    assert matches(".*of-tools") == {"of-users-of-tools"}
+    assert matches("__of-.*") == {"__of-tools"}
+
+
 def test_following_load_ends_at_its_limit(kbroker_broker: Broker, tmp_path: Path) -> None:
     make_topic(kbroker_broker, "load-limit", 1)
     produce(kbroker_broker.bootstrap, "load-limit", [50])

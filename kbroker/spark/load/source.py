@@ -27,6 +27,8 @@ def id_text(topic: Topic) -> str:
     return uuid_text(topic.id)
 
 
+# What tools keep in topics is no data of users; MirrorMaker passes over these names, too.
+_OF_TOOLS = "__"
 # Of a batch: a writer's steps for each cost less in large ones, while they fit the core's cache.
 _BATCH_BYTES = 2 << 20
 
@@ -37,8 +39,8 @@ class BrokerSource:
 
     settings: of the client, with Kafka's names (``security.protocol``, ...). topics: names;
     pattern: a regular expression that a whole name must match. Topics that a cluster keeps for
-    itself never match. read_committed: leave out what transactions have aborted, and what is not
-    decided yet.
+    itself never match; those of tools, whose names begin with ``__``, match what begins so.
+    read_committed: leave out what transactions have aborted, and what is not decided yet.
     """
 
     bootstrap: str
@@ -61,7 +63,9 @@ class BrokerSource:
                 found = {
                     name: topic
                     for name, topic in cluster.topics().items()
-                    if not topic.internal and expression.fullmatch(name)
+                    if not topic.internal
+                    and (self.pattern.startswith(_OF_TOOLS) or not name.startswith(_OF_TOOLS))
+                    and expression.fullmatch(name)
                 }
             places = [(name, one) for name, topic in found.items() for one in topic.partitions]
             starts = list_offsets(cluster, dict.fromkeys(places, EARLIEST))
