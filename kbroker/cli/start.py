@@ -23,7 +23,8 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="kbroker-supervisor",
         description="Run a kbroker message broker in the foreground. SIGTERM or Ctrl-C stops it, "
-        "SIGHUP makes it read its dynamic settings again.",
+        "SIGHUP makes it read its dynamic settings again, SIGQUIT has all processes print their "
+        "stacks.",
     )
     parser.add_argument("positional_config", nargs="?", metavar="FILE", help="same as --config")
     parser.add_argument(

@@ -11,6 +11,7 @@ end decides on the clean-shutdown marker, may use part of the time that is kept 
 
 from __future__ import annotations
 
+import faulthandler
 import logging
 import signal
 from collections.abc import Callable, Sequence
@@ -156,6 +157,13 @@ class Arbiter:
             for child in self.children:
                 if child.address.kind == ProcessKind.CONTROLLER and child.pid:
                     self._system.kill(child.pid, signal.SIGHUP)
+        elif number == signal.SIGQUIT:
+            # As a JVM does; who sends it wants to know what the broker does, not to end it.
+            log.info("SIGQUIT: all processes print their stacks")
+            faulthandler.dump_traceback()
+            for child in self.children:
+                if child.pid:
+                    self._system.kill(child.pid, signal.SIGQUIT)
 
     def all_ready(self) -> bool:
         """Whether every process serves."""

@@ -7,6 +7,7 @@ child's ``forget``.
 
 from __future__ import annotations
 
+import faulthandler
 import select
 import signal
 import socket
@@ -14,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
+HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGCHLD)
 
 
 def _noticed(number: int, frame: FrameType | None) -> None:
@@ -59,11 +60,13 @@ class SignalQueue:
 
         SIGTERM and SIGHUP stay blocked until the worker has handlers
         (``workers.base.signal_socket``), so that one that comes early is neither lost nor kills the
-        child before it could end in order.
+        child before it could end in order. SIGQUIT has its handler from here on, which prints the
+        stacks; it works in a process that is stuck as well.
         """
         signal.set_wakeup_fd(-1)
         for number in HANDLED:
             signal.signal(number, signal.SIG_DFL)
         self._reader.close()
         self._writer.close()
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGCHLD))
+        faulthandler.register(signal.SIGQUIT)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGCHLD, signal.SIGQUIT))

@@ -210,6 +210,20 @@ def test_hangup_reaches_the_controller_only(broker: Broker) -> None:
     assert serves(broker)
 
 
+def test_quit_signal_prints_all_stacks_and_stops_nothing(broker: Broker) -> None:
+    """``kill -3`` is how people look into a JVM that runs."""
+    before = broker.pids
+
+    os.kill(broker.pid, signal.SIGQUIT)
+
+    heads = len(before) + 1  # and the supervisor's
+    wait_until(lambda: broker.log_text.count("most recent call first") >= heads, what="stacks")
+    assert "arbiter.py" in broker.log_text
+    assert all_ready(broker)
+    assert serves(broker)
+    assert broker.pids == before
+
+
 def test_killed_supervisor_takes_children_along_and_next_start_sweeps(broker: Broker) -> None:
     names_before = shared_memory_names()
     pids = list(broker.pids.values())
