@@ -22,7 +22,7 @@ from kbroker.client.cluster import Cluster
 from kbroker.client.fetch import RangeFetch, RecordSet
 from kbroker.spark import pool
 from kbroker.spark.direct import InlineRunner
-from kbroker.spark.load.positions import DataLossError
+from kbroker.spark.load.commits import LoadError
 from kbroker.spark.load.source import BrokerSource
 from kbroker.spark.mirror import cli as mirror_cli
 from kbroker.spark.mirror import partition_copy, places
@@ -302,8 +302,28 @@ def test_follower_refuses_a_topic_that_was_made_anew(
     create_topic(kbroker_broker.bootstrap, "anew", 1)
     produce(kbroker_broker.bootstrap, "anew", [3])
 
-    with pytest.raises(DataLossError, match="up to offset 20, a topic that was made anew has 0 to"):
+    with pytest.raises(LoadError, match="up to offset 20, a topic that was made anew has 0 to"):
         mirror_once(source, InlineRunner(), work, done)
+
+
+def test_partition_that_the_target_does_not_take_leaves_the_others_to_be_copied(
+    kbroker_broker: Broker, target: Broker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One after the other, the largest first: without Spark they ended with it, in every run."""
+    create_topic(kbroker_broker.bootstrap, "large", 3)
+    create_topic(target.bootstrap, "large", 3, {"max.message.bytes": "5000"})
+    producer = Producer({"bootstrap.servers": kbroker_broker.bootstrap})
+    for partition, size in enumerate((100, 20_000, 200)):
+        producer.produce("large", bytes(size), partition=partition)
+    producer.flush()
+
+    refused = copy(kbroker_broker, target, "large")
+
+    said = capsys.readouterr()
+    assert refused == 1
+    assert "1 partition of 3 cannot be copied: produce to large-1: MESSAGE_TOO_LARGE" in said.err
+    assert "large: 2 records" in said.out
+    assert [len(one) for one in read(target, "large", 3)] == [1, 0, 1]
 
 
 @pytest.mark.parametrize("count", [20, 50])

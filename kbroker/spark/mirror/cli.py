@@ -33,6 +33,8 @@ from kbroker.wording import counted
 # A follower looks this often whether offsets of partitions in which nothing happens are to be
 # renewed at the target.
 _LOOK_S = 600.0
+# Partitions that cannot be copied, of which the error names the reason.
+_TOLD_MAX = 5
 
 _ABOUT = """\
 Copies topics of a Kafka cluster (kbroker or Apache Kafka) into another, each record once, also when
@@ -185,6 +187,8 @@ def mirror_once(
     done: topic ids and ends of partitions by the caller's last call, which is kept up to date: what
     ends there still is left alone. One of another id, or that ends before (it was made anew), is
     looked at, and refused. Of the others the target is asked, all together, where it is.
+
+    Raises LoadError for partitions that cannot be copied, once all others are.
     """
     reached = done if done is not None else {}
     bounds = source.bounds()
@@ -204,7 +208,10 @@ def mirror_once(
     begun = time.monotonic()
     answers = runner.run([[one] for one in ranges], work, f"kbroker-spark-mirror {work.name}")
     rows: dict[str, list[int]] = {}
+    refused = sorted(one["refused"] for one in answers if "refused" in one)
     for one in answers:
+        if "refused" in one:
+            continue
         key = (one["topic"], one["partition"])
         reached[key] = (bounds[key].topic_id, one["end"])
         counts = rows.setdefault(one["topic"], [0, 0, 0])
@@ -218,6 +225,13 @@ def mirror_once(
             f"{topic}: {counted(records, 'record')}, {records / seconds:,.0f} a second, "
             f"{counted(unchanged, 'batch', 'es')} unchanged, {anew:,} written anew",
             flush=True,
+        )
+    if refused:
+        more = f"; and {len(refused) - _TOLD_MAX:,} more" if len(refused) > _TOLD_MAX else ""
+        raise LoadError(
+            f"{counted(len(refused), 'partition')} of {len(answers):,} cannot be copied: "
+            + "; ".join(refused[:_TOLD_MAX])
+            + more
         )
     return sum(counts[0] for counts in rows.values())
 

@@ -52,6 +52,17 @@ if TYPE_CHECKING:
 # must arrive before the transaction's timeout, which is a minute.
 TRANSACTION_BYTES = 64 << 20
 TRANSACTION_S = 15.0
+# What a target says of one partition's records; another attempt would hear the same.
+_NOT_TAKEN = frozenset(
+    {
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.INVALID_RECORD,
+        ErrorCode.INVALID_TIMESTAMP,
+        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    }
+)
 _ODD = LOG_APPEND_TIME | DELETE_HORIZON
 _COLUMNS = ("key", "value", "timestamp", "headers")
 
@@ -139,7 +150,20 @@ class MirrorWork:
             borrowed(self.source, self.source_settings) as source,
             borrowed(self.target, self.target_settings) as target,
         ):
-            return [PartitionCopy(self, source, target, one).run() for one in ranges]
+            return [self._copied(source, target, one) for one in ranges]
+
+    def _copied(self, source: Cluster, target: Cluster, one: OffsetRange) -> Answer:
+        """Why a partition cannot be copied is an answer as well, so that the others are."""
+        try:
+            return PartitionCopy(self, source, target, one).run()
+        except (LoadError, CorruptRecords) as err:
+            why = str(err)
+        except RefusedError as err:
+            # A copier that another one fenced must not answer in its place.
+            if err.code not in _NOT_TAKEN:
+                raise
+            why = str(err)
+        return {"topic": one.topic, "partition": one.partition, "refused": why}
 
 
 class PartitionCopy:
