@@ -28,7 +28,7 @@ class Reader(Worker):
                 processes=processes,
                 config={},
                 parent_pid=os.getppid(),
-                runtime_dir="",
+                runtime_dir=os.curdir,
             )
         )
         self.clock_ms = 0
