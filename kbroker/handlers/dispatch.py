@@ -37,6 +37,7 @@ MODULES = (
     "describe_log_dirs",
     "describe_producers",
     "describe_topic_partitions",
+    "elect_leaders",
     "find_coordinator",
     "group_admin",
     "groups",

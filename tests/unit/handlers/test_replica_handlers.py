@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs, AlterPartitionReassignments, ListPartitionReassignments."""
+"""AlterReplicaLogDirs, AlterPartitionReassignments, ListPartitionReassignments, ElectLeaders."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from kbroker.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
 )
 from kbroker.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
+from kbroker.protocol.messages.elect_leaders import ElectLeadersRequest
 from kbroker.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
 )
@@ -103,3 +104,47 @@ class TestPartitionReassignments:
     def test_no_reassignment_is_listed(self, process: NetworkProcess) -> None:
         answered = process.ask(ListPartitionReassignmentsRequest(topics=None), 0)
         assert (answered.error_code, answered.topics) == (0, [])
+
+
+class TestElectLeaders:
+    @staticmethod
+    def ask(process: NetworkProcess, version: int, listed: Any, election_type: int = 0) -> Any:
+        request = ElectLeadersRequest(topic_partitions=listed)
+        if version:
+            request.election_type = election_type
+        answered = process.ask(request, version)
+        return answered.error_code, {
+            (topic.topic, part.partition_id): part.error_code
+            for topic in answered.replica_election_results
+            for part in topic.partition_result
+        }
+
+    @pytest.mark.parametrize("version", range(3))
+    def test_partition_that_exists_needs_no_election(
+        self, process: NetworkProcess, version: int
+    ) -> None:
+        cls = ElectLeadersRequest.TopicPartitions
+        listed = [cls(topic="t", partitions=[1, 99]), cls(topic="no", partitions=[0])]
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+        assert self.ask(process, version, listed) == (
+            0,
+            {("t", 1): ErrorCode.ELECTION_NOT_NEEDED, ("t", 99): unknown, ("no", 0): unknown},
+        )
+
+    def test_without_a_list_all_partitions_are_answered(self, process: NetworkProcess) -> None:
+        code, answered = self.ask(process, 2, None, 1)
+
+        assert code == 0
+        assert set(answered) == {
+            (name, number)
+            for name, topic in process.image.topics.items()
+            for number in range(len(topic.partitions))
+        }
+        assert set(answered.values()) == {ErrorCode.ELECTION_NOT_NEEDED}
+
+    def test_unknown_type_of_election_is_refused(self, process: NetworkProcess) -> None:
+        listed = [ElectLeadersRequest.TopicPartitions(topic="t", partitions=[1])]
+
+        invalid = ErrorCode.INVALID_REQUEST
+        assert self.ask(process, 2, listed, 5) == (invalid, {("t", 1): invalid})

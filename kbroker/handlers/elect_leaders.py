@@ -1,0 +1,55 @@
+"""ElectLeaders (43), versions 0 to 2.
+
+On a single broker each partition has one replica, which leads: there is never another to elect.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kbroker.errors import ErrorCode, WireError
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.registry import api
+from kbroker.protocol.api import ApiKey
+from kbroker.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+
+_TYPES = (0, 1)  # preferred, unclean
+
+
+@api(ApiKey.ELECT_LEADERS, versions=(0, 2))
+async def handle_elect_leaders(
+    ctx: RequestContext, request: ElectLeadersRequest
+) -> ElectLeadersResponse:
+    """ELECTION_NOT_NEEDED for every partition that exists; without a list, for all."""
+    cls = ElectLeadersResponse
+    if request.topic_partitions is None:
+        wanted = [(name, range(len(t.partitions))) for name, t in ctx.image.topics.items()]
+    else:
+        wanted = [(entry.topic, entry.partitions) for entry in request.topic_partitions]
+    bad_type = request.election_type not in _TYPES
+    return cls(
+        error_code=int(ErrorCode.INVALID_REQUEST) if bad_type else 0,
+        replica_election_results=[
+            cls.ReplicaElectionResult(
+                topic=name,
+                partition_result=[
+                    _result(ctx, name, number, request.election_type) for number in numbers
+                ],
+            )
+            for name, numbers in wanted
+        ],
+    )
+
+
+def _result(ctx: RequestContext, topic: str, number: int, election_type: int) -> Any:
+    if election_type not in _TYPES:
+        error = WireError(ErrorCode.INVALID_REQUEST, f"There is no election type {election_type}.")
+    else:
+        error = WireError(ErrorCode.ELECTION_NOT_NEEDED, f"{topic}-{number} has its leader.")
+        try:
+            ctx.partition(topic, number)
+        except WireError as unknown:
+            error = unknown
+    return ElectLeadersResponse.PartitionResult(
+        partition_id=number, error_code=int(error.code), error_message=error.message
+    )
