@@ -6,6 +6,8 @@ from kbroker.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 
 __all__ = ["OFFSETS_TOPIC", "TRANSACTIONS_TOPIC", "coordinator_partition", "java_hash"]
 
+SMALLEST_INT = -(2**31)
+
 
 def java_hash(text: str) -> int:
     """``String.hashCode`` of Java: signed 32 bits over UTF-16 code units."""
@@ -22,5 +24,7 @@ def java_hash(text: str) -> int:
 
 def coordinator_partition(key: str, partitions: int) -> int:
     """The partition that coordinates ``key``, a group id or a transactional id."""
-    # COMPAT: Kafka clears the sign bit, which is not the absolute value.
-    return (java_hash(key) & 0x7FFFFFFF) % partitions
+    # COMPAT: Utils.abs of Kafka, for which the smallest number has the absolute value 0. A log that
+    # moves between the two brokers is looked for in the partition where the other one put it.
+    number = java_hash(key)
+    return 0 if number == SMALLEST_INT else abs(number) % partitions

@@ -32,7 +32,7 @@ INTERNAL = {
     "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "3",
     "transaction.state.log.replication.factor": "1",
-    "transaction.state.log.num.partitions": "2",
+    "transaction.state.log.num.partitions": "3",
     "transaction.state.log.min.isr": "1",
     "group.initial.rebalance.delay.ms": "0",
     "log.cleaner.dedupe.buffer.size": "2097152",

@@ -45,7 +45,9 @@ STARTING = {
     KafkaError.NOT_LEADER_FOR_PARTITION,
 }
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-GROUP = "moving-group"
+# Negative hashes: with the sign bit cleared, another of three partitions would have these names.
+GROUP = "moved-group"
+LEFT_OPEN = "still-open"
 COMPACTED = "compacted"
 SETTINGS = {"retention.ms": "-1", "max.message.bytes": "1234567"}
 OLD = {"format-0": "0.9.0", "format-1": "0.10.2"}
@@ -167,7 +169,7 @@ def fill(bootstrap: str, *, broker_id: int, old_formats: bool, rounds: int = 1) 
     with admin(bootstrap) as client:
         for done in client.incremental_alter_configs([change]).values():
             done.result()
-    return [transaction(bootstrap, "left-open", "transactions", "open")]
+    return [transaction(bootstrap, LEFT_OPEN, "transactions", "open")]
 
 
 def fill_round(bootstrap: str, turn: int, old_formats: bool) -> None:

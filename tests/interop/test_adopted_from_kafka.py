@@ -47,7 +47,7 @@ def check_served(broker: Broker, seen: Seen) -> None:
     ends = {place: partition.high for place, partition in found.records.items()}
     moving.send(broker.bootstrap, "codecs", [b"after"], enable_idempotence=True)
     # The new owner of the id ends what it had left open.
-    moving.transaction(broker.bootstrap, "left-open", "transactions", "commit")
+    moving.transaction(broker.bootstrap, moving.LEFT_OPEN, "transactions", "commit")
     after = moving.read_all(broker.bootstrap)
     assert after["codecs", 0].high == ends["codecs", 0] + 1
     # A marker for the open transaction, three records, a marker.

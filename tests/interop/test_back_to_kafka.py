@@ -96,7 +96,7 @@ def check_served(kafka: Kafka, seen: Seen, rewritten: tuple[str, ...] = ()) -> N
     assert found.settings == seen.settings
     assert moving.broker_settings(kafka.bootstrap, 1) == {"log.cleaner.backoff.ms": "14321"}
     moving.send(kafka.bootstrap, "codecs", [b"after"], enable_idempotence=True)
-    moving.transaction(kafka.bootstrap, "left-open", "transactions", "commit")
+    moving.transaction(kafka.bootstrap, moving.LEFT_OPEN, "transactions", "commit")
     committed = moving.read_all(kafka.bootstrap)["transactions", 0].committed
     assert len(committed) == len(seen.records["transactions", 0].committed) + 3
     moving.commit_offsets(kafka.bootstrap, seen.offsets)

@@ -107,6 +107,9 @@ cdef int32_t partition_of(const uint8_t* key, Py_ssize_t size, int32_t partition
     cdef Py_ssize_t i
     for i in range(size):
         value = 31 * value + key[i]
+    if value >> 31:
+        value = 0 - value
+    # The smallest int is still what it was; it counts as 0.
     return <int32_t>((value & 0x7FFFFFFF) % <uint32_t>partitions)
 
 

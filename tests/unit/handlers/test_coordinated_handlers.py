@@ -58,8 +58,17 @@ def test_java_hash_is_that_of_java(text: str, value: int) -> None:
     assert java_hash(text) == value
 
 
-def test_coordinator_partition_of_a_negative_hash_clears_the_sign_bit() -> None:
-    assert coordinator_partition("my-group", 50) == ((-1906497762 & 0x7FFFFFFF) % 50)
+def test_coordinator_partition_of_a_negative_hash_is_that_of_its_absolute_value() -> None:
+    """Kafka 2.7.2 and 3.9.1: Utils.abs. Else half of the groups are not found after a move."""
+    assert coordinator_partition("my-group", 50) == 1906497762 % 50
+
+
+def test_coordinator_partition_of_the_smallest_hash_is_the_first() -> None:
+    """Its absolute value does not fit an int; Kafka says 0."""
+    smallest = "polygenelubricants"
+
+    assert java_hash(smallest) == -(2**31)
+    assert coordinator_partition(smallest, 50) == 0
 
 
 class TestFindCoordinator:

@@ -113,6 +113,15 @@ def test_heartbeat_of_every_version_goes_there_and_comes_back(bench: Bench, vers
     assert bench.loop.express.frames == {}
 
 
+@pytest.mark.parametrize("group", ["g", "my-group", "group-that-moves", "polygenelubricants"])
+def test_group_with_any_hash_goes_where_the_others_look_for_it(bench: Bench, group: str) -> None:
+    """Hashes that are positive, negative, and the smallest there is."""
+    client = bench.connect()
+    client.send(frame(heartbeat(group), 3))
+    bench.turn()
+    assert [r.slot for r in bench.asked()] == [SLOTS[coordinator_partition(group, 3)]]
+
+
 def test_requests_of_one_turn_share_a_message(bench: Bench) -> None:
     clients = [bench.connect() for _ in range(20)]
     for n, client in enumerate(clients):
