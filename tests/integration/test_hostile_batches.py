@@ -202,6 +202,8 @@ def test_bomb_fails_its_partition_and_delays_nobody(
             assert [answers[0].error_code, answers[2].error_code] == [0, 0]
             code = ErrorCode(answers[1].error_code)
             assert code in REFUSED | {ErrorCode.MESSAGE_TOO_LARGE}, code.name
+            if code == ErrorCode.MESSAGE_TOO_LARGE:  # of which max.message.bytes is not the reason
+                assert "max.decompressed.message.bytes" in answers[1].error_message
         hold(0.1)
 
 

@@ -340,7 +340,7 @@ cdef class LogAppender(LogTail):
         if status == BATCH_TOO_LARGE_DECOMPRESSED:
             return self.refuse(
                 result, MESSAGE_TOO_LARGE, -1,
-                f"the records decompress to more than {self.decompressed_bytes_max} bytes")
+                f"the records decompress to more than max.decompressed.message.bytes ({self.decompressed_bytes_max})")
         code, text = REFUSALS[status]
         if code != INVALID_RECORD or bad_index >= info.record_count:
             bad_index = -1
