@@ -66,16 +66,22 @@ def find_lost(configured: Sequence[str], metas: Mapping[str, Mapping[str, str]])
 
 
 def remembered(directories: Iterable[str]) -> set[str]:
-    """The data directories of the last start. Raises OSError."""
+    """The data directories of the last start, without those that are here by another path now.
+    Raises OSError.
+    """
     known: set[str] = set()
+    renamed: set[str] = set()
     for path in directories:
         with suppress(FileNotFoundError), open(os.path.join(path, LOG_DIRS_NAME), "rb") as file:
-            known.update(os.fsdecode(line) for line in file.read().split(b"\n") if line)
-    return known
+            noted = [os.fsdecode(line) for line in file.read().split(b"\n") if line]
+            known.update(noted)
+            renamed.update(one for one in noted[:1] if one != path)
+    return known - renamed
 
 
 def remember(directories: Sequence[str], configured: Sequence[str]) -> None:
     """Note in ``directories`` which data directories there are, unless there never was a second.
+    Each names itself first.
 
     While one cannot be used, those of before are kept: what is missing may be in any of them. A
     directory in which it cannot be noted is told in the log.
@@ -83,8 +89,8 @@ def remember(directories: Sequence[str], configured: Sequence[str]) -> None:
     noted = set(configured)
     if not noted <= set(directories):
         noted |= remembered(directories)
-    text = b"".join(os.fsencode(path) + b"\n" for path in sorted(noted))
     for path in directories:
+        text = b"".join(os.fsencode(one) + b"\n" for one in (path, *sorted(noted - {path})))
         file_path = os.path.join(path, LOG_DIRS_NAME)
         try:
             with open(file_path, "rb") as file:

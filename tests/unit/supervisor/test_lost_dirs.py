@@ -113,6 +113,17 @@ def test_directory_that_is_called_otherwise_now_is_taken(a: Path, b: Path, tmp_p
     assert start(a, moved).paths == [str(a), str(moved)]
 
 
+def test_directories_that_are_all_called_otherwise_miss_none(
+    a: Path, b: Path, tmp_path: Path
+) -> None:
+    """A partition whose folder no power cut left was in none of them."""
+    (b / "t-1").rmdir()
+    swapped = [a.rename(tmp_path / "swap"), b.rename(a), (tmp_path / "swap").rename(b)]
+
+    assert start(*swapped[1:]).lost == []
+    assert start(a.rename(tmp_path / "c"), b.rename(tmp_path / "d")).lost == []
+
+
 def test_directory_that_was_emptied_by_moves_may_go(a: Path, b: Path) -> None:
     (b / "t-1").rename(a / "t-1")
 
