@@ -68,6 +68,7 @@ class Holdings:
             self.broker_id = self._broker_id()
             self.topics = self._topics(store)
             self.broker_configs = self._broker_configs(store)
+            self._note_group_configs(store)
 
     def path_of(self, topic: str, number: int) -> str | None:
         """The directory of a partition; None if it has none yet."""
@@ -139,3 +140,14 @@ class Holdings:
             if kept:
                 found["" if entity == paths.DEFAULT_ENTITY else entity] = kept
         return found
+
+    def _note_group_configs(self, store: Store) -> None:
+        """Neither 2.7 nor 3.9 has settings of groups."""
+        for node in store.subtree(paths.GROUP_CONFIGS):
+            config = paths.decode_config(node.data)
+            if config:
+                text = " ".join(f"{key}={value}" for key, value in sorted(config.items()))
+                group = paths.group_of_config(node.path)
+                self.notes.append(
+                    f"Settings of group {group} are not given back, that Kafka has none: {text}."
+                )

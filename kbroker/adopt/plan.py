@@ -12,7 +12,11 @@ from kbroker.adopt.metadata_image import MetadataImage, TopicImage
 from kbroker.adopt.metadata_log import DIRECTORY as METADATA_DIRECTORY
 from kbroker.adopt.metadata_log import read_metadata
 from kbroker.adopt.remote_storage import LogStarts
-from kbroker.adopt.settings import kept_broker_settings, kept_topic_settings
+from kbroker.adopt.settings import (
+    kept_broker_settings,
+    kept_topic_settings,
+    other_settings,
+)
 from kbroker.cluster.found_topics import settings_when_found
 from kbroker.internal_topics import INTERNAL_TOPICS, TRANSACTIONS_TOPIC
 from kbroker.storage.partition_metadata import (
@@ -266,6 +270,7 @@ def _plan_from_metadata(plan: Plan, metadata: MetadataImage, found: Found) -> No
                 f"{counted(count, what)} of the cluster cannot be kept: kbroker does not have them"
                 " yet."
             )
+    plan.notes += other_settings(metadata)
     for number, count in sorted(metadata.unknown.items()):
         unknown = counted(count, "metadata record")
         plan.notes.append(f"Not known here: {unknown} of type {number}.")

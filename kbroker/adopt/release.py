@@ -47,6 +47,8 @@ def release(
             )
         holdings = Holdings(log_dirs, place)
         _check_whole(holdings, missing_begin_empty)
+        if target == KRAFT:
+            holdings.notes += to_kraft.notes(holdings)
         for line in plan_lines(holdings, target):
             say(line)
         try:

@@ -13,6 +13,8 @@ from kbroker.config.topic_keys import TOPIC_KEYS
 from kbroker.errors import ConfigError
 
 DEFAULT_ENTITY = "default"
+# Kinds of entities that are told about and not kept: as Kafka numbers them (ConfigResource.Type).
+_OTHERS = {16: "Client metrics", 32: "Group"}
 
 
 def kept_topic_settings(metadata: MetadataImage, name: str) -> tuple[dict[str, str], list[str]]:
@@ -75,3 +77,13 @@ def kept_broker_settings(
     if others:
         notes.append(f"Settings of other brokers ({', '.join(sorted(others))}) are not kept.")
     return kept, notes
+
+
+def other_settings(metadata: MetadataImage) -> list[str]:
+    """Notes on the settings of what is neither a topic nor a broker."""
+    return [
+        f"{_OTHERS.get(kind, f'Entity of kind {kind}')} {name}: its settings are not kept:"
+        f" {' '.join(f'{key}={text}' for key, text in sorted(config.items()))}."
+        for (kind, name), config in sorted(metadata.configs.items())
+        if kind not in (TOPIC_RESOURCE, BROKER_RESOURCE) and config
+    ]

@@ -27,6 +27,8 @@ ARCHIVE = f"{DIRECTORY}.before-kbroker.tar"
 METADATA_VERSION = "metadata.version"
 # Of Kafka 3.9; a cluster that was adopted with a lower one keeps that.
 LATEST_LEVEL = 21
+# The version of the quorum's protocol is not a record of the log's content.
+QUORUM_VERSION = "kraft.version"
 # From this level on partitions know their directories (KIP-858).
 DIRECTORIES_LEVEL = 17
 NO_LEADER = -1
@@ -37,6 +39,25 @@ _HEADER_BODY = struct.pack(">hqb", 0, 0, 0)
 _FOOTER_BODY = struct.pack(">hb", 0, 0)
 
 Say = Callable[[str], None]
+
+
+def notes(holdings: Holdings) -> Iterator[str]:
+    """What of the holdings this Kafka cannot be told.
+
+    COMPAT: its controller ends itself at a feature's level that it has not, and 3.9 has levels of
+    ``metadata.version`` alone (without unstable.feature.versions.enable).
+    """
+    for name, kept in holdings.features.items():
+        if name == METADATA_VERSION and kept > LATEST_LEVEL:
+            yield (
+                f"The feature {name} goes down from {kept} to {LATEST_LEVEL}, the newest of Kafka"
+                " 3.9."
+            )
+        elif name not in (METADATA_VERSION, QUORUM_VERSION):
+            yield (
+                f"The feature {name}={kept} is not given back: Kafka 3.9 has it only as a preview."
+                " kafka-features upgrade sets it, where that Kafka allows it."
+            )
 
 
 def give_back(holdings: Holdings, say: Say) -> None:
@@ -65,6 +86,8 @@ def steps(holdings: Holdings, metadata_log_dir: str | None = None) -> Iterator[s
     yield "Start Kafka with these settings (and no kafka-storage format, that is done):"
     yield "  process.roles=broker,controller"
     yield f"  node.id={holdings.broker_id}"
+    # A quorum whose voters are in its log (KIP-853) has none after a move: nobody would be elected.
+    yield f"  controller.quorum.voters={holdings.broker_id}@HOST:PORT (of its CONTROLLER listener)"
     yield f"  log.dirs={directories}"
     if metadata_log_dir is not None and metadata_log_dir not in holdings.log_dirs:
         yield (
@@ -91,10 +114,6 @@ def bootstrap(holdings: Holdings, directory_ids: dict[str, bytes]) -> bytes:
 def _records(holdings: Holdings, directory_ids: dict[str, bytes]) -> Iterator[tuple[Message, int]]:
     level = min(holdings.features.get(METADATA_VERSION, LATEST_LEVEL), LATEST_LEVEL)
     yield records.FeatureLevelRecord(name=METADATA_VERSION, feature_level=level), 0
-    for name, kept in holdings.features.items():
-        # Its version of the quorum's protocol is not a record.
-        if name not in (METADATA_VERSION, "kraft.version"):
-            yield records.FeatureLevelRecord(name=name, feature_level=kept), 0
     for topic in holdings.topics:
         yield records.TopicRecord(name=topic.name, topic_id=topic.topic_id), 0
         for number, epoch in topic.epochs.items():

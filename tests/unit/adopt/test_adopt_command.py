@@ -102,6 +102,17 @@ def test_topic_of_kraft_is_registered_with_id_settings_and_a_new_epoch(tmp_path)
     assert after == before
 
 
+def test_settings_of_neither_topics_nor_brokers_are_told_about(tmp_path, capsys):
+    more = [config(16, "a-subscription", "interval.ms", "30000"), config(32, "g", "x", "1")]
+    directory = kraft_dir(tmp_path / "data", [*ORDERS, *more])
+
+    assert adopt(directory, dry_run=True) == 0
+
+    out = capsys.readouterr().out
+    assert "Client metrics a-subscription: its settings are not kept: interval.ms=30000" in out
+    assert "Group g: its settings are not kept: x=1" in out
+
+
 def test_topic_of_zookeeper_mode_is_registered_so_that_nothing_is_deleted(tmp_path, capsys):
     directory = zookeeper_dir(tmp_path)
     (directory / "cleaner-offset-checkpoint").write_text("0\n1\norders 0 3\n")

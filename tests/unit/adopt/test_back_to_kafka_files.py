@@ -27,7 +27,7 @@ from kbroker.adopt.metadata_records import decode_record
 from kbroker.cli.adopt import EXIT_REFUSED, EXIT_UNFINISHED, EXIT_USAGE, main
 from kbroker.coordinator.records import offsets_topic, transaction_topic
 from kbroker.metastore import paths
-from kbroker.metastore.embedded import FILE_NAME
+from kbroker.metastore.embedded import FILE_NAME, EmbeddedStore
 from kbroker.record.builder import BatchBuilder
 
 pytestmark = pytest.mark.unit
@@ -91,6 +91,52 @@ def test_kraft_is_told_of_topics_settings_features_and_producer_ids(directory):
     meta = (directory / "meta.properties").read_text()
     assert f"cluster.id={CLUSTER_ID}" in meta
     assert "node.id=1" in meta
+
+
+def test_features_that_kafka_has_not_are_left_out_and_told(tmp_path, capsys):
+    """Kafka's controller ends itself at the level of a feature that it does not support."""
+    features = {"metadata.version": 25, "transaction.version": 2, "group.version": 1}
+    rows = [records.FeatureLevelRecord(name=name, feature_level=n) for name, n in features.items()]
+    directory = kraft_dir(tmp_path / "data", [*ORDERS, *rows])
+    assert main(["--log-dirs", str(directory)]) == 0
+    capsys.readouterr()
+
+    assert back(directory, "kafka-3.9") == 0
+
+    found, _ = told(directory / "bootstrap.checkpoint")
+    levels = [
+        (row.name, row.feature_level)
+        for row in found
+        if isinstance(row, records.FeatureLevelRecord)
+    ]
+    assert levels == [("metadata.version", 21)]
+    out = capsys.readouterr().out
+    assert "metadata.version goes down from 25 to 21" in out
+    assert "transaction.version=2 is not given back" in out
+    assert "group.version=1 is not given back" in out
+
+
+def test_settings_of_groups_are_told_about(directory, capsys):
+    """Kafka 3.9 has none; who set them should know that they end here."""
+    store = EmbeddedStore(str(directory))
+    config = paths.encode_config({"consumer.session.timeout.ms": "50000"})
+    transaction = store.multi()
+    transaction.create(paths.group_config("a/group"), config)
+    transaction.commit()
+    store.close()
+
+    assert back(directory, "kafka-3.9", "--dry-run") == 0
+
+    told_of = "Settings of group a/group are not given back"
+    assert told_of in capsys.readouterr().out
+
+
+def test_next_steps_name_the_voters(directory, capsys):
+    """A dynamic quorum has its voters in the log that was set aside: without that setting Kafka
+    would wait for a controller for ever."""
+    assert back(directory, "kafka-3.9") == 0
+
+    assert "controller.quorum.voters=1@HOST:PORT" in capsys.readouterr().out
 
 
 def test_dry_run_changes_nothing(directory, capsys):
