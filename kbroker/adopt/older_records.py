@@ -30,6 +30,7 @@ from kbroker.storage.formats import (
     parse_partition_dir,
     segment_name,
 )
+from kbroker.storage.owner import give_to_owner
 from kbroker.storage.segment import Segment
 
 _NUMBER = struct.Struct(">h")
@@ -85,7 +86,10 @@ def rewrite(files: dict[str, int], say: Say) -> None:
             remove_if_present(os.path.join(directory, segment_name(base, suffix)))
         sync_directory(directory)
         replace_file(file, data)
+        give_to_owner(file)
         Segment(directory, base, len(data), base).rebuild_indexes()
+        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            give_to_owner(os.path.join(directory, segment_name(base, suffix)))
         say(f"{file} is rewritten.")
 
 

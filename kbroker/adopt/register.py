@@ -19,6 +19,7 @@ from kbroker.metastore import paths
 from kbroker.metastore.embedded import FILE_NAME, EmbeddedStore
 from kbroker.metastore.store import Store, StoreError, StoreFailed, Transaction
 from kbroker.storage.files import free_space, sync_directory
+from kbroker.storage.owner import give_to_owner
 from kbroker.wording import counted
 
 ADOPTED = "/kbroker-adopted"
@@ -83,6 +84,7 @@ def register(plan: Plan, place: str, progress: Progress = lambda _text: None) ->
         try:
             shutil.copyfile(os.path.join(elsewhere, FILE_NAME), made)
             os.chmod(made, 0o600)
+            give_to_owner(made)
             fd = os.open(made, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 os.fsync(fd)

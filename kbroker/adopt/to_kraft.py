@@ -20,6 +20,7 @@ from kbroker.protocol.message import Message
 from kbroker.record.builder import BatchBuilder
 from kbroker.storage.files import replace_file, sync_directory
 from kbroker.storage.formats import META_NAME
+from kbroker.storage.owner import give_to_owner
 from kbroker.uuids import new_uuid, parse_uuid, uuid_text
 
 BOOTSTRAP = "bootstrap.checkpoint"
@@ -68,7 +69,7 @@ def give_back(holdings: Holdings, say: Say) -> None:
     for path in holdings.log_dirs:
         set_metadata_log_aside(path, say)
     for path in holdings.log_dirs:
-        replace_file(os.path.join(path, BOOTSTRAP), data)
+        _write(os.path.join(path, BOOTSTRAP), data)
         fields = {
             "version": "1",
             "cluster.id": holdings.cluster_id,
@@ -76,8 +77,13 @@ def give_back(holdings: Holdings, say: Say) -> None:
             "directory.id": uuid_text(directory_ids[path]),
         }
         text = "".join(f"{key}={value}\n" for key, value in fields.items())
-        replace_file(os.path.join(path, META_NAME), text.encode())
+        _write(os.path.join(path, META_NAME), text.encode())
     say(f"{BOOTSTRAP} and {META_NAME} are written in each data directory.")
+
+
+def _write(path: str, data: bytes) -> None:
+    replace_file(path, data)
+    give_to_owner(path)
 
 
 def steps(holdings: Holdings, metadata_log_dir: str | None = None) -> Iterator[str]:
@@ -177,6 +183,7 @@ def set_metadata_log_aside(log_dir: str, say: Say) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+    give_to_owner(made)
     os.rename(made, archive)
     sync_directory(log_dir)
     shutil.rmtree(path)

@@ -18,6 +18,7 @@ from kbroker.controller.persistence import PRODUCER_ID_BLOCK_SIZE
 from kbroker.metastore import paths
 from kbroker.storage.files import replace_file
 from kbroker.storage.formats import META_NAME
+from kbroker.storage.owner import give_to_owner
 from kbroker.wording import counted
 
 CHANGES = "/config/changes"
@@ -117,4 +118,6 @@ def _write_meta(holdings: Holdings, log_dir: str) -> None:
         "cluster.id": holdings.cluster_id,
     }
     text = "".join(f"{key}={value}\n" for key, value in fields.items())
-    replace_file(os.path.join(log_dir, META_NAME), text.encode())
+    path = os.path.join(log_dir, META_NAME)
+    replace_file(path, text.encode())
+    give_to_owner(path)

@@ -30,6 +30,7 @@ from kbroker.storage.formats import (
     base_offset_of,
     segment_name,
 )
+from kbroker.storage.owner import give_to_owner
 from kbroker.storage.segment import INDEX_BYTES_ANY
 from kbroker.storage.txn_index import (
     AbortedTransaction,
@@ -94,6 +95,8 @@ def locked(log_dirs: Sequence[str]) -> Iterator[None]:
             except OSError as error:
                 raise UsageError(f"{path}: {error.strerror}") from error
             stack.callback(os.close, fd)
+            if create:
+                give_to_owner(path)
             if not try_lock(fd):
                 raise UsageError(f"{log_dir}: a broker is using it; stop the broker first")
         yield
@@ -174,6 +177,8 @@ def _rebuild_segment(
                 times.append_entry(scan.max_timestamp, scan.max_timestamp_offset, final=True)
             offsets.seal(sync=True)
             times.seal(sync=True)
+            for temporary in made:
+                give_to_owner(temporary)
             os.rename(made[0], path(INDEX_SUFFIX))
             os.rename(made[1], path(TIME_INDEX_SUFFIX))
             _rebuild_txn_index(path(TXN_INDEX_SUFFIX), base, scan, check, log_start_offset)
@@ -214,4 +219,5 @@ def _rebuild_txn_index(
     except CorruptTxnIndexError:
         pass  # it is replaced
     write_anew(path, found)
+    give_to_owner(path)
     sync_file(path)

@@ -17,6 +17,7 @@ from doubles.kraft_dirs import (
     all_files,
     kraft_dir,
 )
+from doubles.owners import as_root, hand_over, not_handed_over
 
 from kbroker.adopt import metadata_records as records
 from kbroker.adopt import older_records, release, to_kraft, to_zookeeper, zookeeper
@@ -137,6 +138,19 @@ def test_next_steps_name_the_voters(directory, capsys):
     assert back(directory, "kafka-3.9") == 0
 
     assert "controller.quorum.voters=1@HOST:PORT" in capsys.readouterr().out
+
+
+@as_root
+def test_files_that_root_writes_are_of_the_owner_of_the_directory(tmp_path):
+    """The broker's account could not open a store that is root's, and would not start."""
+    directory = kraft_dir(tmp_path / "data", [*ORDERS, *MORE])
+    hand_over(directory)
+
+    assert main(["--log-dirs", str(directory)]) == 0
+    assert list(not_handed_over(directory)) == []
+
+    assert back(directory, "kafka-3.9") == 0
+    assert list(not_handed_over(directory)) == []
 
 
 def test_dry_run_changes_nothing(directory, capsys):
@@ -435,6 +449,19 @@ def batch_of(*rows, base_offset=0, **header):
     for at, (key, value) in enumerate(rows):
         builder.append(value, key, 1000 + at)
     return builder.build()
+
+
+@as_root
+def test_segment_that_root_rewrites_is_of_the_owner_of_the_directory(tmp_path):
+    """Kafka's account could not append to it."""
+    key = transaction_topic.TransactionLogKey(transactional_id="tx")
+    batch = batch_of(transaction_topic.RECORDS.encode(key, TRANSACTION, 1))
+    places = Places(tmp_path, "__transaction_state", [batch])
+    hand_over(tmp_path)
+
+    assert places.rewritten()[0] == 1
+
+    assert list(not_handed_over(tmp_path)) == []
 
 
 def test_transaction_loses_what_an_older_coordinator_does_not_know(tmp_path):

@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 from doubles.log_files import SETTINGS, damaged_files, flip, make_partition, run
+from doubles.owners import as_root, hand_over, not_handed_over
 
 from kbroker.logtool import rebuild as rebuild_module
 
@@ -107,6 +108,19 @@ def test_verify_while_a_broker_has_the_directory_says_so(partition, capsys):
 
     assert code == 0
     assert "a broker is using it" in capsys.readouterr().err
+
+
+@as_root
+def test_rebuild_by_root_leaves_nothing_that_the_broker_may_not_open(partition):
+    (partition.parent / "meta.properties").write_text("version=0\n")
+    for path in partition.glob("*.txnindex"):
+        flip(path, 0) if path.stat().st_size else path.unlink()
+    hand_over(partition.parent)
+
+    code, text = run("rebuild", *INTERVAL, partition)
+
+    assert code == 0, text
+    assert list(not_handed_over(partition.parent)) == []
 
 
 def test_rebuild_without_room_on_the_disk_keeps_the_old_index(partition, monkeypatch):
