@@ -6,7 +6,9 @@ answers are joined in the order of the request.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any
 
 from kbroker.cluster.image import NO_SLOT
@@ -20,6 +22,10 @@ from kbroker.protocol.message import Message
 
 # A coordinator answers in time by itself; this ends the wait for one that does not.
 TIMEOUT_MS = 30_000
+# BOUND: keys of one call, and calls of one request at a time. A coordinator answers a call in one
+# go, and what it has to say of a key may be long: others get their turn in between.
+CALL_KEYS_MAX = 100
+CALLS_MAX = 8
 
 
 def ask(
@@ -72,7 +78,8 @@ async def split(
     """Ask the coordinators of all ``entries``; returns a row for each, in their order.
 
     request_of: the request for some of the entries. rows_of: a response's rows, one for each entry
-    it was asked for. failed: the row of an entry whose coordinator gave an error.
+    it was asked for. failed: the row of an entry whose coordinator gave an error. An entry whose
+    row may be long must not be repeated: a small request would have an answer without bound.
     """
     by_partition: dict[int, list[int]] = {}
     rows: list[Any] = [None] * len(entries)
@@ -83,14 +90,24 @@ async def split(
             rows[index] = failed(entry, error)
         else:
             by_partition.setdefault(partition, []).append(index)
-    calls: list[tuple[list[int], Pending | WireError]] = []
-    for partition, indexes in by_partition.items():
-        body = codec.encode(request_of([entries[i] for i in indexes]), ctx.api_version)
-        try:
-            calls.append((indexes, ask(ctx, topic, partition, body)))
-        except WireError as error:
-            calls.append((indexes, error))
-    for indexes, call in calls:
+    left = (
+        (partition, indexes[first : first + CALL_KEYS_MAX])
+        for partition, indexes in by_partition.items()
+        for first in range(0, len(indexes), CALL_KEYS_MAX)
+    )
+    calls: deque[tuple[list[int], Pending | WireError]] = deque()
+
+    def start_calls() -> None:
+        for partition, indexes in islice(left, CALLS_MAX - len(calls)):
+            body = codec.encode(request_of([entries[i] for i in indexes]), ctx.api_version)
+            try:
+                calls.append((indexes, ask(ctx, topic, partition, body)))
+            except WireError as error:
+                calls.append((indexes, error))
+
+    start_calls()
+    while calls:
+        indexes, call = calls.popleft()
         try:
             if isinstance(call, WireError):
                 raise call
@@ -101,6 +118,7 @@ async def split(
             found = [failed(entries[i], error) for i in indexes]
         for index, row in zip(indexes, found, strict=True):
             rows[index] = row
+        start_calls()
     return rows
 
 

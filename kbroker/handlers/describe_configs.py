@@ -16,7 +16,7 @@ from kbroker.config.describe import (
 )
 from kbroker.config.resource_types import BROKER, GROUP, TOPIC
 from kbroker.config.topic_config import TopicConfig, setting_name
-from kbroker.errors import WireError
+from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.config_resources import (
     DEFAULT_BROKER,
     check_broker,
@@ -44,11 +44,18 @@ def fail(ctx: RequestContext, request: DescribeConfigsRequest, error: WireError)
 async def handle_describe_configs(
     ctx: RequestContext, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse:
-    """Describe each resource by itself."""
+    """Describe each resource by itself, once: all settings of one may be a thousand times as long
+    as its name.
+    """
     response = DescribeConfigsResponse()
     alike: dict[Any, list[Any]] = {}
+    seen: set[tuple[int, str]] = set()
     for resource in request.resources:
+        place = resource.resource_type, resource.resource_name
         try:
+            if place in seen:
+                raise WireError(ErrorCode.INVALID_REQUEST, "Name each resource once.")
+            seen.add(place)
             kind = kind_of(ctx, resource)
             if kind not in alike:
                 entries = settings(ctx, resource)

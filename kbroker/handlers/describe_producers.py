@@ -37,11 +37,16 @@ def fail(ctx: RequestContext, request: DescribeProducersRequest, error: WireErro
 async def handle_describe_producers(
     ctx: RequestContext, request: DescribeProducersRequest
 ) -> DescribeProducersResponse:
-    """Ask every partition's owner; the calls run side by side."""
+    """Ask every partition's owner; the calls run side by side. A partition that is named again is
+    answered once: its producers may be thousands.
+    """
     owners = OwnerCalls(ctx, "describe_producers", call_partitions_max=CALL_PARTITIONS_MAX)
+    numbers: dict[str, dict[int, None]] = {}
+    for topic in request.topics:
+        numbers.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
     started = [
-        (topic.name, [(n, ask(ctx, topic.name, n, owners)) for n in topic.partition_indexes])
-        for topic in request.topics
+        (name, [(number, ask(ctx, name, number, owners)) for number in of_topic])
+        for name, of_topic in numbers.items()
     ]
     owners.send()
     response = DescribeProducersResponse()

@@ -39,12 +39,12 @@ def describe_failed(
 async def handle_describe_groups(
     ctx: RequestContext, request: DescribeGroupsRequest
 ) -> DescribeGroupsResponse:
-    """Ask the coordinator of each group."""
+    """Ask the coordinator of each group; one that is named again is answered once."""
     include = request.include_authorized_operations
     rows = await split(
         ctx,
         OFFSETS_TOPIC,
-        request.groups,
+        list(dict.fromkeys(request.groups)),
         str,
         lambda ids: DescribeGroupsRequest(groups=ids, include_authorized_operations=include),
         lambda response: list(response.groups),
@@ -73,12 +73,12 @@ def consumer_describe_failed(
 async def handle_consumer_group_describe(
     ctx: RequestContext, request: ConsumerGroupDescribeRequest
 ) -> ConsumerGroupDescribeResponse:
-    """Ask the coordinator of each group."""
+    """Ask the coordinator of each group; one that is named again is answered once."""
     include = request.include_authorized_operations
     rows = await split(
         ctx,
         OFFSETS_TOPIC,
-        request.group_ids,
+        list(dict.fromkeys(request.group_ids)),
         str,
         lambda ids: ConsumerGroupDescribeRequest(
             group_ids=ids, include_authorized_operations=include

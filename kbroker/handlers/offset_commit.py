@@ -10,7 +10,7 @@ from kbroker.coordinator.offsets.failures import (
     fetch_group_failure,
 )
 from kbroker.coordinator.partitioner import OFFSETS_TOPIC
-from kbroker.errors import WireError
+from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.coordinated import forward, split
 from kbroker.handlers.registry import api
@@ -44,20 +44,32 @@ def fetch_failed(
 
 @api(ApiKey.OFFSET_FETCH, versions=ApiKey.OFFSET_FETCH.versions, fail=fetch_failed)
 async def handle_offset_fetch(ctx: RequestContext, request: OffsetFetchRequest) -> Any:
-    """Ask the coordinator of each group."""
+    """Ask the coordinator of each group; INVALID_REQUEST for a group that was named before."""
     if ctx.api_version == 0:
         return await fetch_stored(ctx, request)
     if ctx.api_version < 8:
         return await forward(ctx, OFFSETS_TOPIC, request.group_id)
     if len(request.groups) == 1:
         return await forward(ctx, OFFSETS_TOPIC, request.groups[0].group_id)
+    first: dict[str, Any] = {}
+    for group in request.groups:
+        first.setdefault(group.group_id, group)
     rows = await split(
         ctx,
         OFFSETS_TOPIC,
-        request.groups,
+        list(first.values()),
         lambda group: str(group.group_id),
         lambda groups: OffsetFetchRequest(groups=groups, require_stable=request.require_stable),
         lambda response: list(response.groups),
         lambda group, error: fetch_group_failure(group.group_id, error),
     )
-    return OffsetFetchResponse(groups=rows)
+    answers = dict(zip(first, rows, strict=True))
+    repeated = WireError(ErrorCode.INVALID_REQUEST)
+    return OffsetFetchResponse(
+        groups=[
+            answers[group.group_id]
+            if first[group.group_id] is group
+            else fetch_group_failure(group.group_id, repeated)
+            for group in request.groups
+        ]
+    )

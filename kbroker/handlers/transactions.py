@@ -95,11 +95,11 @@ def describe_failed(
 async def handle_describe_transactions(
     ctx: RequestContext, request: DescribeTransactionsRequest
 ) -> DescribeTransactionsResponse:
-    """Ask the coordinator of each transaction."""
+    """Ask the coordinator of each transaction; one that is named again is answered once."""
     rows = await split(
         ctx,
         TRANSACTIONS_TOPIC,
-        request.transactional_ids,
+        list(dict.fromkeys(request.transactional_ids)),
         str,
         lambda ids: DescribeTransactionsRequest(transactional_ids=ids),
         lambda response: list(response.transaction_states),

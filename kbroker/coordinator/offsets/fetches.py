@@ -129,13 +129,14 @@ class Fetches:
 class _Finder:
     """Looks up the offsets of one group for one answer."""
 
-    __slots__ = ("_entry", "_group_id", "_pending", "_store")
+    __slots__ = ("_asked", "_entry", "_group_id", "_pending", "_store")
 
     def __init__(
         self, store: OffsetStore, group_id: str, require_stable: bool, *, in_groups: bool
     ) -> None:
         self._store = store
         self._group_id = group_id
+        self._asked: dict[str, set[int]] = {}  # what was answered, by topic
         # WIRE: the same fields in two structs, one for each place in the response.
         self._entry: Any = (
             OffsetFetchResponse.OffsetFetchResponsePartitions
@@ -149,10 +150,16 @@ class _Finder:
     def partitions(
         self, topic: str, indexes: Sequence[int], topic_id: bytes = NO_UUID
     ) -> list[Any]:
-        """topic_id: the offset must not be one of another topic of that name."""
+        """A partition that is named again is answered once: its text may be a thousand times as
+        long as its number. topic_id: the offset must not be one of another topic of that name.
+        """
         get, group_id = self._store.get, self._group_id
+        asked = self._asked.setdefault(topic, set())
         found = []
         for index in indexes:
+            if index in asked:
+                continue
+            asked.add(index)
             known = get(group_id, topic, index)
             if known is not None and known[3] is not None and topic_id != NO_UUID:
                 known = known if known[3] == topic_id else None

@@ -63,6 +63,25 @@ def test_several_groups_are_answered_each_by_itself() -> None:
     assert host.machine.groups["bad"].checked == [("m", 4)]
 
 
+@pytest.mark.parametrize("version", [1, 7, 9, 10])
+def test_partition_that_is_named_again_is_answered_once(version: int) -> None:
+    """Four bytes for its number, and up to 4,096 for what was committed with its offset."""
+    host = OffsetsHost()
+    host.commit_offset(7, metadata="m")
+    partitions = {"t": [0, 1, 0, 0]}
+    if version >= 8:
+        groups = [fetch_group("g", partitions, by_id=version >= 10)]
+        groups[0].topics *= 2
+        found = host.ask(OffsetFetchRequest(groups=groups), version).groups[0]
+    else:
+        topic = OffsetFetchRequest.OffsetFetchRequestTopic(name="t", partition_indexes=[0, 1, 0])
+        found = host.ask(OffsetFetchRequest(group_id="g", topics=[topic] * 2), version)
+
+    answered = [p.partition_index for topic in found.topics for p in topic.partitions]
+
+    assert answered == [0, 1]
+
+
 def test_error_of_one_group_is_where_old_versions_have_it() -> None:
     host = OffsetsHost()
     host.put_group(FakeGroup(refuse=ErrorCode.STALE_MEMBER_EPOCH))

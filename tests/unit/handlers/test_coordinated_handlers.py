@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 import pytest
-from doubles.network_process import NetworkProcess
+from doubles.network_process import NetworkProcess, decode
 
 from kbroker.coordinator.partitioner import coordinator_partition, java_hash
 from kbroker.errors import ErrorCode, WireError
+from kbroker.handlers.coordinated import CALL_KEYS_MAX, CALLS_MAX
+from kbroker.ipc.rpc import Pending
 from kbroker.protocol import codec
 from kbroker.protocol.api import ApiKey, request_class
+from kbroker.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kbroker.protocol.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
+from kbroker.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from kbroker.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kbroker.protocol.messages.init_producer_id import (
@@ -23,6 +28,7 @@ from kbroker.protocol.messages.init_producer_id import (
     InitProducerIdResponse,
 )
 from kbroker.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from kbroker.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 
 pytestmark = pytest.mark.unit
 
@@ -218,6 +224,73 @@ class TestSplit:
             assert (group.error_code, group.group_state) == (
                 expected, "" if loading else "Stable")  # fmt: skip
         assert len(coordinated.coordinators.calls) == 3
+
+    def test_describe_of_many_groups_goes_in_calls_of_a_few(
+        self, coordinated: NetworkProcess, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A coordinator serves nobody else during a call; all at once it was killed as stalled."""
+        ids = [f"g{i}" for i in range(4000)]
+        under_way: deque[tuple[list[str], Pending]] = deque()
+        sizes, most = [], 0
+
+        def call(slot: int, incarnation: int, key: int, version: int, body: bytes, *_: Any) -> Any:
+            asked = codec.decode_exact(DescribeGroupsRequest, version, body).groups
+            under_way.append((asked, Pending()))
+            return under_way[-1][1]
+
+        monkeypatch.setattr(coordinated.coordinators, "call", call)
+        outcome = coordinated.send(DescribeGroupsRequest(groups=ids), 5)
+        while under_way:
+            most = max(most, len(under_way))
+            asked, pending = under_way.popleft()
+            sizes.append(len(asked))
+            rows = [DescribeGroupsResponse.DescribedGroup(group_id=group) for group in asked]
+            pending.resolve(codec.encode(DescribeGroupsResponse(groups=rows), 5))
+
+        response = decode(ApiKey.DESCRIBE_GROUPS, 5, outcome.value)
+        assert [group.group_id for group in response.groups] == ids
+        assert (max(sizes), most) == (CALL_KEYS_MAX, CALLS_MAX)
+
+    @pytest.mark.parametrize(
+        "request_class", [DescribeGroupsRequest, ConsumerGroupDescribeRequest,
+                          DescribeTransactionsRequest],
+    )  # fmt: skip
+    def test_what_is_named_again_is_described_once(
+        self, coordinated: NetworkProcess, request_class: Any
+    ) -> None:
+        """A request of names costs little, and the members of one group may be megabytes."""
+        field = request_class.STRUCT.fields[0].name
+
+        response = coordinated.ask(request_class(**{field: ["a", "b", "a", "a"]}), 0)
+
+        (rows,) = (getattr(response, f.name) for f in response.STRUCT.fields if f.is_array)
+        assert len(rows) == 2
+
+    def test_offsets_of_a_group_that_is_named_again_are_refused(
+        self, coordinated: NetworkProcess
+    ) -> None:
+        """30 kB for one group with 8,000 offsets, 5,000 times, had the io worker killed."""
+        asked: list[str] = []
+
+        def fetch(slot: int, key: ApiKey, version: int, body: bytes) -> bytes:
+            groups = codec.decode_exact(OffsetFetchRequest, version, body).groups
+            asked.extend(group.group_id for group in groups)
+            row = OffsetFetchResponse.OffsetFetchResponseGroup
+            rows = [row(group_id=group.group_id) for group in groups]
+            return codec.encode(OffsetFetchResponse(groups=rows), version)
+
+        coordinated.coordinators.answer = fetch
+        group = OffsetFetchRequest.OffsetFetchRequestGroup
+        names = ["a", "b", "a", "c", "a"]
+        request = OffsetFetchRequest(groups=[group(group_id=n, topics=None) for n in names])
+
+        response = coordinated.ask(request, 8)
+
+        refused = ErrorCode.INVALID_REQUEST
+        assert [(g.group_id, g.error_code) for g in response.groups] == list(
+            zip(names, [0, 0, refused, 0, refused], strict=True)
+        )
+        assert sorted(asked) == ["a", "b", "c"]
 
     def test_list_groups_joins_all_coordinators_and_says_if_one_is_loading(
         self, coordinated: NetworkProcess

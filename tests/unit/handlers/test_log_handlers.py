@@ -268,8 +268,22 @@ class TestDescribeProducers:
         """A call for each would fill the owners' queues, one for all give a very long answer."""
         process.answers_each("describe_producers", lambda to, slot: {"producers": []})
 
-        answered = self.ask(process, "t", *[0, 1] * 25)
+        process.add_topic("wide", b"w" * 16, [2, 3] * 25)
+
+        answered = self.ask(process, "wide", *range(50))
 
         assert all(partition.error_code == 0 for partition in answered)
         sizes = [len(call["asked"]) for call in process.calls("describe_producers")]
         assert sizes == [10, 10, 5, 10, 10, 5]
+
+    def test_describe_producers_of_a_partition_that_is_named_again_answers_once(
+        self, process: NetworkProcess
+    ) -> None:
+        """It takes four bytes to name a partition, and thousands of producers to answer."""
+        process.answers_each("describe_producers", lambda to, slot: {"producers": []})
+        wanted = DescribeProducersRequest.TopicRequest(name="t", partition_indexes=[1, 0, 1, 1])
+
+        (answered,) = process.ask(DescribeProducersRequest(topics=[wanted, wanted]), 0).topics
+
+        assert [partition.partition_index for partition in answered.partitions] == [1, 0]
+        assert sorted(process.asked("describe_producers")) == [(2,), (3,)]
