@@ -19,10 +19,13 @@ from collections.abc import Mapping, Sequence
 from kbroker.adopt.directories import read_directories
 from kbroker.adopt.errors import Refusal
 from kbroker.adopt.metadata_log import DIRECTORY as METADATA_DIRECTORY
+from kbroker.adopt.metadata_log import end_offset
 from kbroker.adopt.plan import Plan, plan_for
+from kbroker.adopt.register import adopted_metadata_offset, store_to_read
 from kbroker.controller.persistence import Adopted
 from kbroker.controller.topics import NewTopic
 from kbroker.metastore.embedded import FILE_NAME as STORE_NAME
+from kbroker.metastore.store import StoreError, StoreFailed
 from kbroker.storage.checkpoint import CorruptCheckpointError, OffsetCheckpoint
 from kbroker.storage.formats import RECOVERY_POINT_CHECKPOINT
 from kbroker.storage.log_dir import holds_segments, scan_partitions
@@ -48,6 +51,37 @@ def refuse_kafkas(log_dirs: Sequence[str]) -> None:
                 f"{log_dir} was written by Apache Kafka and holds its metadata; take it over with"
                 f" {_command(log_dirs)}"
             )
+
+
+def refuse_what_kafka_changed(log_dirs: Sequence[str]) -> None:
+    """Raises Refusal if Kafka has run on directories that were adopted.
+
+    The store does not know what Kafka did: topics that it deleted would come back empty, new ones
+    would become strays, and producer ids would be given out twice.
+    """
+    having = [path for path in log_dirs if os.path.isdir(os.path.join(path, METADATA_DIRECTORY))]
+    place = next((p for p in log_dirs if os.path.exists(os.path.join(p, STORE_NAME))), None)
+    if not having or place is None:
+        return
+    try:
+        with store_to_read(place) as store:
+            offset = adopted_metadata_offset(store)
+        metadata = os.path.join(having[0], METADATA_DIRECTORY)
+        end = end_offset(metadata)
+    except (Refusal, StoreError, StoreFailed, ValueError, KeyError, OSError) as error:
+        # A damaged store is the controller's to tell about; a full or failing disk is no reason
+        # not to start.
+        log.warning("whether Kafka has run here since it was adopted is not known: %s", error)
+        return
+    if offset is None or end <= offset:
+        return
+    store_path = os.path.join(place, STORE_NAME)
+    raise Refusal(
+        f"{metadata}: Kafka has run on this directory since it was adopted (its metadata log ended"
+        f" at offset {offset} then, and at {end} now). To take Kafka's topics and settings of"
+        f" today, move {store_path} away and run {_command(log_dirs)}; to go on with those of"
+        f" kbroker, move {metadata} away"
+    )
 
 
 def look_at_topics(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 
+from kbroker._ext.log_scan import scan_segment
 from kbroker.adopt.batch_files import COPY_AGAIN, batches_of
 from kbroker.adopt.errors import Refusal
 from kbroker.adopt.logs import check_producer_snapshots
@@ -67,6 +68,20 @@ def read_metadata(directory: str, *, was_clean: bool) -> MetadataImage:
     if was_clean:
         check_producer_snapshots(directory, image.end_offset, f"{directory}: the log", COPY_AGAIN)
     return image
+
+
+def end_offset(directory: str) -> int:
+    """As ``read_metadata`` says, without a look at the records. Raises OSError."""
+    snapshots, bases = _list(directory)
+    end = snapshots[-1][0] if snapshots else 0
+    if not bases:
+        return end
+    fd = os.open(os.path.join(directory, segment_name(bases[-1], LOG_SUFFIX)), os.O_RDONLY)
+    try:
+        scan = scan_segment(fd, bases[-1], os.fstat(fd).st_size, verify=False)
+    finally:
+        os.close(fd)
+    return max(end, scan.next_offset)
 
 
 def _list(directory: str) -> tuple[list[tuple[int, str]], list[int]]:

@@ -251,13 +251,18 @@ def _check_kafka(configured: list[str], usable: list[str]) -> None:
     """Refuse, before anything is changed, what kbroker-adopt has to take over first. Raises
     ConfigError.
     """
-    from kbroker.adopt.at_start import look_at_topics, refuse_kafkas
+    from kbroker.adopt.at_start import (
+        look_at_topics,
+        refuse_kafkas,
+        refuse_what_kafka_changed,
+    )
     from kbroker.adopt.errors import Refusal
     from kbroker.metastore.embedded import FILE_NAME
 
     shown = ",".join(configured)
     try:
         if any(os.path.exists(os.path.join(path, FILE_NAME)) for path in usable):
+            refuse_what_kafka_changed(usable)
             return
         refuse_kafkas(configured)
         look_at_topics(usable)

@@ -1,20 +1,25 @@
 """A start on directories that ``kbroker-adopt`` has not seen: what it refuses, without a trace."""
 
+import errno
 import shutil
 from pathlib import Path
 
 import pytest
 from doubles.kraft_dirs import (
     CLUSTER_ID,
+    ORDERS,
     TOPIC_ID,
     all_files,
     drop_records,
     kraft_dir,
     write_log,
     write_meta,
+    write_metadata,
     zookeeper_dir,
 )
 
+from kbroker.adopt import at_start
+from kbroker.adopt import metadata_records as records
 from kbroker.adopt.at_start import look_at_topics
 from kbroker.adopt.register import store_to_read
 from kbroker.cli.adopt import EXIT_OK, EXIT_REFUSED, main
@@ -182,6 +187,43 @@ def test_adopted_directory_of_kraft_starts(tmp_path):
     assert main(["--log-dirs", str(directory)]) == 0
 
     start(directory).release()
+
+
+def test_start_after_kafka_went_on_is_refused(tmp_path):
+    """What Kafka deleted would come back empty, what it made would become stray."""
+    directory = kraft_dir(tmp_path)
+    assert main(["--log-dirs", str(directory)]) == 0
+    shutil.rmtree(directory / "__cluster_metadata-0")
+    write_metadata(directory, [*ORDERS, records.TopicRecord(name="new", topic_id=bytes(16))])
+    before = all_files(directory)
+
+    with pytest.raises(ConfigError, match="Kafka has run on this directory since"):
+        start(directory)
+
+    assert {name: data for name, data in all_files(directory).items() if name in before} == before
+
+
+def test_start_after_kafka_went_on_is_possible_without_its_metadata(tmp_path):
+    directory = kraft_dir(tmp_path / "data")
+    assert main(["--log-dirs", str(directory)]) == 0
+    (directory / "__cluster_metadata-0").rename(tmp_path / "away")
+
+    start(directory).release()
+
+
+def test_start_that_cannot_ask_whether_kafka_went_on_goes_on(tmp_path, monkeypatch, caplog):
+    """A full disk is no reason not to start, and the look copies the store."""
+    directory = kraft_dir(tmp_path)
+    assert main(["--log-dirs", str(directory)]) == 0
+
+    def full(_place):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(at_start, "store_to_read", full)
+
+    start(directory).release()
+
+    assert "since it was adopted is not known" in caplog.text
 
 
 def test_directory_of_kraft_that_lost_all_metadata_is_taken_when_told_so(tmp_path, capsys):
