@@ -19,7 +19,7 @@ from kbroker.adopt.metadata_log import DIRECTORY, SNAPSHOT_FOOTER, SNAPSHOT_HEAD
 from kbroker.protocol.message import Message
 from kbroker.record.builder import BatchBuilder
 from kbroker.storage.files import replace_file, sync_directory
-from kbroker.storage.formats import META_NAME
+from kbroker.storage.formats import DELETE_DIR_SUFFIX, META_NAME
 from kbroker.storage.owner import give_to_owner
 from kbroker.uuids import new_uuid, parse_uuid, uuid_text
 
@@ -185,6 +185,10 @@ def set_metadata_log_aside(log_dir: str, say: Say) -> None:
         os.close(fd)
     give_to_owner(made)
     os.rename(made, archive)
+    # Half removed under its own name, it would replace the archive when this is done again. Brokers
+    # remove what has this name.
+    doomed = f"{path}.{os.urandom(16).hex()}{DELETE_DIR_SUFFIX}"
+    os.rename(path, doomed)
     sync_directory(log_dir)
-    shutil.rmtree(path)
+    shutil.rmtree(doomed)
     say(f"Kafka's former metadata log is in {archive}.")

@@ -543,3 +543,29 @@ def test_older_metadata_log_is_not_lost(directory):
         file = tar.extractfile(f"__cluster_metadata-0/{0:020}.log")
         assert file is not None
         assert file.read() == before
+
+
+def test_older_metadata_log_that_was_half_removed_does_not_replace_its_archive(
+    directory, monkeypatch
+):
+    """The archive is all that is left of what Kafka knew."""
+    log = f"{0:020}.log"
+
+    whole = shutil.rmtree
+
+    def interrupted(path, *rest, **options):
+        if "__cluster_metadata-0" not in str(path):
+            whole(path, *rest, **options)  # of the copy of the store
+            return
+        os.unlink(os.path.join(path, log))
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(to_kraft.shutil, "rmtree", interrupted)
+        assert back(directory, "kafka-3.9") == 130
+
+    assert back(directory, "kafka-3.9") == 0
+
+    with tarfile.open(directory / "__cluster_metadata-0.before-kbroker.tar") as tar:
+        assert f"__cluster_metadata-0/{log}" in tar.getnames()
+    assert not (directory / "__cluster_metadata-0").exists()
