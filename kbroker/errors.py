@@ -257,15 +257,23 @@ class ErrorCode(int, metaclass=_Table):
     )
 
 
+# BOUND: characters of a text for a client. It may repeat what the client sent, and a string of the
+# wire has at most 32,767 bytes.
+MESSAGE_CHARS_MAX = 2_000
+
+
 class WireError(Exception):
     """A request, or one partition of it, is answered with ``code``.
 
     message: what was wrong and what to do, for the client's log; the code's own text when empty.
+    What is longer than MESSAGE_CHARS_MAX is cut.
     """
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
         self.code = code
         self.message = message or code.message
+        if len(self.message) > MESSAGE_CHARS_MAX:
+            self.message = self.message[: MESSAGE_CHARS_MAX - 3] + "..."
         super().__init__(f"{code.name}: {self.message}")
 
     def __reduce__(self) -> tuple[type[WireError], tuple[ErrorCode, str]]:

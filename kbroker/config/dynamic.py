@@ -160,9 +160,11 @@ def _apply(
             before = split_list(changed[name]) if name in changed else inherited(key) or ()
             items = split_list(text)
             if operation == APPEND:
-                after = [*before, *(item for item in items if item not in before)]
+                present = set(before)
+                after = [*before, *(item for item in items if item not in present)]
             else:
-                after = [item for item in before if item not in items]
+                gone = set(items)
+                after = [item for item in before if item not in gone]
             changed[name] = ",".join(after)
         else:
             raise ConfigError(name, text, "an operation from 0 (SET) to 3 (SUBTRACT)")

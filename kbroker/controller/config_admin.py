@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -127,9 +128,10 @@ class ConfigAdmin:
         results: list[Result] = []
         changes: Changes = {}
         keys = [(resource["type"], resource["name"]) for resource in resources]
+        named = Counter(keys)
         for resource, key in zip(resources, keys, strict=True):
             try:
-                if keys.count(key) > 1:
+                if named[key] > 1:
                     raise WireError(
                         ErrorCode.INVALID_REQUEST, "A resource may be named once in a request."
                     )

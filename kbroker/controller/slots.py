@@ -40,6 +40,7 @@ class SlotAllocator:
         self._workers = workers
         self._used = [0] * workers
         self._free: list[deque[int]] = [deque() for _ in range(workers)]
+        self._freed: set[int] = set()  # all that is in ``_free``
         self._fresh = list(range(workers))  # lowest number never used, by worker
         self._incarnations: dict[int, int] = {}
 
@@ -61,6 +62,7 @@ class SlotAllocator:
         )
         if self._free[worker]:
             number = self._free[worker].popleft()
+            self._freed.remove(number)
         else:
             number = self._fresh[worker]
             self._fresh[worker] += self._workers
@@ -73,9 +75,13 @@ class SlotAllocator:
         """Take a slot back."""
         worker = number % self._workers
         assert self._used[worker] > 0, number
-        assert number not in self._free[worker], number
+        assert number not in self._freed, number
         self._used[worker] -= 1
+        self._free_one(worker, number)
+
+    def _free_one(self, worker: int, number: int) -> None:
         self._free[worker].append(number)
+        self._freed.add(number)
 
     def restore(self, taken: dict[int, int], seen: dict[int, int]) -> None:
         """Take up where another controller process left off.
@@ -92,7 +98,7 @@ class SlotAllocator:
                 if number in taken:
                     self._used[worker] += 1
                 else:
-                    self._free[worker].append(number)
+                    self._free_one(worker, number)
 
 
 class SlotBook:

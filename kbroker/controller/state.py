@@ -66,6 +66,8 @@ class ClusterState:
         self._topics: dict[str, TopicState] = {}
         self._names_by_id: dict[bytes, str] = {}
         self._names_by_metric: dict[str, str] = {}
+        # Topics of an older store may collide: those whose metric name another one has.
+        self._collided: dict[str, list[str]] = {}
 
     # -- topics ------------------------------------------------------------------------------
 
@@ -90,20 +92,24 @@ class ClusterState:
         assert topic.name not in self._topics, topic.name
         self._topics[topic.name] = topic
         self._names_by_id[topic.topic_id] = topic.name
-        self._names_by_metric.setdefault(topic.name.replace(".", "_"), topic.name)
+        metric = topic.name.replace(".", "_")
+        if self._names_by_metric.setdefault(metric, topic.name) != topic.name:
+            self._collided.setdefault(metric, []).append(topic.name)
         self.version += 1
 
     def remove_topic(self, name: str) -> TopicState:
         topic = self._topics.pop(name)
         del self._names_by_id[topic.topic_id]
         metric = name.replace(".", "_")
-        if self._names_by_metric.get(metric) == name:
+        others = self._collided.get(metric, [])
+        if self._names_by_metric[metric] != name:
+            others.remove(name)
+        elif others:
+            self._names_by_metric[metric] = others.pop(0)
+        else:
             del self._names_by_metric[metric]
-            # Topics of an older store may collide; the next of them takes the place.
-            for other in self._topics:
-                if other.replace(".", "_") == metric:
-                    self._names_by_metric[metric] = other
-                    break
+        if not others:
+            self._collided.pop(metric, None)
         self.version += 1
         return topic
 

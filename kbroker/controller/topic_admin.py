@@ -42,6 +42,30 @@ INTERNAL_PREFIXES = {
 }
 
 
+class Room:
+    """The slots that are left for the topics of one request.
+
+    With ``validate_only`` none is taken, but what the topics before would have taken is gone: as if
+    the request was meant, and a bound for what is planned.
+    """
+
+    def __init__(self, slots: SlotBook, validate_only: bool) -> None:
+        self.validate_only = validate_only
+        self._slots = slots
+        self._planned = 0
+
+    def check(self, name: str, hosted: int) -> None:
+        """INVALID_PARTITIONS unless so many replicas of the topic have room on this broker."""
+        free = self._slots.free_count - self._planned
+        if hosted > free:
+            raise no_room(name, hosted, NoFreeSlot(free, self._slots.capacity))
+
+    def plan(self, name: str, hosted: int) -> None:
+        """As ``check``, and have them count as taken."""
+        self.check(name, hosted)
+        self._planned += hosted
+
+
 class TopicAdmin:
     """The operations of the controller that are about topics."""
 
@@ -89,12 +113,13 @@ class TopicAdmin:
         created: list[tuple[NewTopic, list[PartitionState]]] = []
         named = Counter(request["name"] for request in topics)
         by_metric: dict[str, str] = {}
+        room = Room(self._slots, validate_only)
         for request in topics:
             try:
                 if auto:
                     request = self._automatic(request["name"])
                 duplicates = named[request["name"]]
-                new, partitions = self._plan(request, validate_only, duplicates, by_metric)
+                new, partitions = self._plan(request, room, duplicates, by_metric)
                 by_metric[metric_name(new.name)] = new.name
                 created.append((new, partitions))
                 results.append(created_result(new))
@@ -152,7 +177,7 @@ class TopicAdmin:
     def _plan(
         self,
         request: Mapping[str, Any],
-        validate_only: bool,
+        room: Room,
         duplicates: int,
         earlier: Mapping[str, str],
     ) -> tuple[NewTopic, list[PartitionState]]:
@@ -167,7 +192,7 @@ class TopicAdmin:
         }
         new = plan_topic(
             self._state, request, defaults, self._validate_config, new_uuid,
-            self._cordoned(),
+            self._cordoned(), room.check,
         )  # fmt: skip
         other = earlier.get(metric_name(name))
         if other is not None:
@@ -175,29 +200,25 @@ class TopicAdmin:
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
                 f"Topic '{name}' collides with '{other}' in the same request.",
             )
-        partitions = self._give_slots(new.name, new.topic_id, new.assignment, validate_only)
+        partitions = self._give_slots(new.name, new.topic_id, new.assignment, room)
         return new, partitions
 
     def _cordoned(self) -> list[int]:
         return [self._state.broker_id] if self._is_cordoned() else []
 
     def _give_slots(
-        self, name: str, topic_id: bytes, assignment: Assignment, validate_only: bool
+        self, name: str, topic_id: bytes, assignment: Assignment, room: Room
     ) -> list[PartitionState]:
         hosted = sum(self._state.broker_id in replicas for replicas in assignment.values())
+        if room.validate_only:
+            room.plan(name, hosted)
+            return []
         try:
-            if not validate_only:
-                return persistence.partition_list(
-                    self._state.broker_id, topic_id, assignment, self._slots
-                )
-            if hosted > self._slots.free_count:
-                raise NoFreeSlot(self._slots.free_count, self._slots.capacity)
+            return persistence.partition_list(
+                self._state.broker_id, topic_id, assignment, self._slots
+            )
         except NoFreeSlot as error:
-            raise WireError(
-                ErrorCode.INVALID_PARTITIONS,
-                f"Topic '{name}' needs {hosted} more partitions here, but {error}, or use fewer.",
-            ) from error
-        return []
+            raise no_room(name, hosted, error) from error
 
     def _write_topics(
         self, created: list[tuple[NewTopic, list[PartitionState]]]
@@ -233,6 +254,7 @@ class TopicAdmin:
         results: list[Result] = []
         enlarged: list[str] = []
         named = Counter(request["name"] for request in topics)
+        room = Room(self._slots, validate_only)
         for request in topics:
             name = request["name"]
             try:
@@ -240,7 +262,7 @@ class TopicAdmin:
                     raise WireError(
                         ErrorCode.INVALID_REQUEST, f"Topic '{name}' is named more than once."
                     )
-                self._enlarge(request, validate_only)
+                self._enlarge(request, room)
                 results.append(success(name))
                 enlarged.append(name)
             except WireError as error:
@@ -251,14 +273,15 @@ class TopicAdmin:
                 return [timed_out(r["name"]) if not r["error"] else r for r in results]
         return results
 
-    def _enlarge(self, request: Mapping[str, Any], validate_only: bool) -> None:
+    def _enlarge(self, request: Mapping[str, Any], room: Room) -> None:
         name = request["name"]
         added = plan_partitions(
-            self._state, name, request["count"], request["assignments"], self._cordoned()
-        )
+            self._state, name, request["count"], request["assignments"], self._cordoned(),
+            room.check,
+        )  # fmt: skip
         topic = existing_topic(self._state, name)
-        partitions = self._give_slots(name, topic.topic_id, added, validate_only)
-        if validate_only:
+        partitions = self._give_slots(name, topic.topic_id, added, room)
+        if room.validate_only:
             return
         try:
             epoch = self._state.controller_epoch
@@ -346,6 +369,13 @@ class TopicAdmin:
         if not done.done:
             self._rpc.sleep(max(0, within_ms)).then(lambda _: first.resolve(False))
         return bool(await first)
+
+
+def no_room(name: str, hosted: int, error: NoFreeSlot) -> WireError:
+    return WireError(
+        ErrorCode.INVALID_PARTITIONS,
+        f"Topic '{name}' needs {hosted} more partitions here, but {error}, or use fewer.",
+    )
 
 
 def metric_name(name: str) -> str:

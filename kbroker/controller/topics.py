@@ -18,6 +18,8 @@ PARTITIONS_MAX = 100_000
 
 Assignment = dict[int, list[int]]
 ValidateConfig = Callable[[Mapping[str, str]], None]
+# Raises WireError unless the topic may have so many partitions on this broker.
+CheckRoom = Callable[[str, int], None]
 
 
 class NewTopic(NamedTuple):
@@ -53,12 +55,14 @@ def plan_topic(
     validate_config: ValidateConfig,
     new_topic_id: Callable[[], bytes],
     cordoned: Collection[int] = (),
+    check_room: CheckRoom | None = None,
 ) -> NewTopic:
     """The topic a CreateTopics entry asks for.
 
     request: name, num_partitions, replication_factor, assignments ([[partition, replicas]...]),
     configs ([[name, value]...]). defaults: partitions and replication_factor of the broker.
-    cordoned: brokers that get a replica only where the request names them.
+    cordoned: brokers that get a replica only where the request names them. check_room: called
+    before there is anything for each partition: a request of some bytes may ask for millions.
     """
     name = request["name"]
     check_name(name)
@@ -93,6 +97,8 @@ def plan_topic(
             factor = defaults["replication_factor"]
         check_partition_count(count)
         brokers = usable_brokers(state, factor, cordoned)
+        if check_room is not None:
+            check_room(name, count_hosted(state, brokers, count, factor))
         assignment = spread(brokers, 0, count, factor)
     config = topic_config(request["configs"], validate_config)
     return NewTopic(name, new_topic_id(), assignment, config)
@@ -170,6 +176,11 @@ def spread(brokers: Sequence[int], first: int, count: int, factor: int) -> Assig
     }
 
 
+def count_hosted(state: ClusterState, brokers: Sequence[int], count: int, factor: int) -> int:
+    """How many of these partitions ``spread`` puts on this broker, at least."""
+    return count // len(brokers) * factor if state.broker_id in brokers else 0
+
+
 def check_assignment(
     state: ClusterState,
     assignments: Sequence[Sequence[Any]],
@@ -215,11 +226,12 @@ def plan_partitions(
     count: int,
     assignments: Sequence[Sequence[int]] | None,
     cordoned: Collection[int] = (),
+    check_room: CheckRoom | None = None,
 ) -> Assignment:
     """The partitions to add so that the topic has ``count``.
 
-    assignments: the replicas of each new partition in order, None to have them chosen. cordoned: as
-    for ``plan_topic``.
+    assignments: the replicas of each new partition in order, None to have them chosen. cordoned,
+    check_room: as for ``plan_topic``.
     """
     topic = existing_topic(state, name)
     if name in INTERNAL_TOPICS:
@@ -244,6 +256,8 @@ def plan_partitions(
     factor = len(topic.partitions[0].replicas)
     if assignments is None:
         brokers = usable_brokers(state, factor, cordoned)
+        if check_room is not None:
+            check_room(name, count_hosted(state, brokers, count - current, factor))
         return spread(brokers, current, count - current, factor)
     if len(assignments) != count - current:
         raise WireError(

@@ -20,6 +20,16 @@ def test_error_code_from_an_int_is_the_member_itself():
     assert ErrorCode(6).name == "NOT_LEADER_OR_FOLLOWER"
 
 
+def test_text_for_a_client_that_repeats_what_it_sent_is_cut():
+    """It did not fit a string of the wire: the topics of a request that were created were answered
+    with UNKNOWN_SERVER_ERROR, for the one that was refused."""
+    error = WireError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Brokers " + "123, " * 10_000)
+
+    assert len(error.message) == 2_000
+    assert error.message.endswith("...")
+    assert pickle.loads(pickle.dumps(error)).message == error.message
+
+
 def test_error_code_that_does_not_exist_is_refused():
     with pytest.raises(ValueError, match="9999"):
         ErrorCode(9999)

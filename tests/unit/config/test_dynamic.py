@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from doubles.counting_text import CountingText
 
+from kbroker.config import dynamic
 from kbroker.config.dynamic import (
     APPEND,
     DELETE,
@@ -189,3 +191,22 @@ def test_reload_of_the_same_file_changes_nothing():
 
     assert (applied, waiting) == ([], [])
     assert config.layers() == BrokerConfig({}).layers()
+
+
+@pytest.mark.parametrize("operation", [APPEND, SUBTRACT])
+def test_items_of_a_list_are_not_compared_with_each_other(
+    monkeypatch: pytest.MonkeyPatch, operation: int
+) -> None:
+    """Adding 8,000 items to as many took the controller half a second, for one topic of many."""
+    split = dynamic.split_list
+    monkeypatch.setattr(dynamic, "split_list", lambda text: tuple(map(CountingText, split(text))))
+    name = "leader.replication.throttled.replicas"
+    current = {name: ",".join(f"{number}:0" for number in range(300))}
+    change = ",".join(f"{number}:1" for number in range(300)) + ",7:0"
+    CountingText.compared = 0
+
+    changed = alter_topic(current, [op(operation, name, change)], BROKER)
+
+    assert CountingText.compared <= 10 * 300
+    assert changed[name].count(":0") == (300 if operation == APPEND else 299)
+    assert changed[name].count(":1") == (300 if operation == APPEND else 0)

@@ -184,6 +184,43 @@ def test_name_that_collided_is_free_after_deletion(state):
     assert plan(state, "a_b").name == "a_b"
 
 
+def test_topic_that_collides_takes_the_place_of_the_one_that_goes(state):
+    """Stores of old versions have such topics, in any number."""
+    for name in ("a.b", "a_b", "a.b.c", "a_b.c", "a.b_c"):
+        add(state, name)
+
+    state.remove_topic("a_b.c")
+    assert state.colliding_topic("a_b.c") == "a.b.c"
+    state.remove_topic("a.b.c")
+    assert state.colliding_topic("a.b.c") == "a.b_c"
+    state.remove_topic("a.b_c")
+    assert state.colliding_topic("a.b.c") is None
+
+    state.remove_topic("a.b")
+    assert state.colliding_topic("a.b") == "a_b"
+
+
+def test_topic_is_removed_without_a_look_at_the_others(state):
+    """20,000 topics that were deleted held up the controller for eight seconds."""
+    looks = []
+
+    class Name(str):
+        __slots__ = ()
+
+        def replace(self, *args):
+            looks.append(self)
+            return super().replace(*args)
+
+    for number in range(50):
+        add(state, Name(f"t.{number}"))
+    looks.clear()
+
+    for number in range(50):
+        state.remove_topic(Name(f"t.{number}"))
+
+    assert len(looks) <= 50
+
+
 def test_deleted_topic_is_null_for_clients_and_kept_for_io_workers(state):
     state.mark_deleting(["existing"])
     assert state.snapshot(for_io_worker=False)["topics"] == {}

@@ -1,0 +1,17 @@
+"""Text that counts how often it is compared: the square of a request's length shows in it."""
+
+from __future__ import annotations
+
+
+class CountingText(str):
+    """``CountingText.compared`` is set to 0 by who begins to count."""
+
+    __slots__ = ()
+
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        CountingText.compared += 1
+        return str.__eq__(self, other) is True
+
+    __hash__ = str.__hash__

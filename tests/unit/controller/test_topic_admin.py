@@ -1,0 +1,102 @@
+"""What a request for topics may cost the controller; what it does is tested with its process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kbroker.controller import topics
+from kbroker.controller.slots import SlotBook
+from kbroker.controller.state import ClusterState, PartitionState, TopicState
+from kbroker.controller.topic_admin import TopicAdmin
+from kbroker.errors import ErrorCode
+from kbroker.ipc.rpc import run
+
+pytestmark = pytest.mark.unit
+
+SLOTS = 100
+DEFAULTS = {"num.partitions": 1, "default.replication.factor": 1}
+
+
+@pytest.fixture
+def planned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many partitions replicas were chosen for, each time."""
+    counts: list[int] = []
+    spread = topics.spread
+
+    def counting(brokers: Any, first: int, count: int, factor: int) -> Any:
+        counts.append(count)
+        return spread(brokers, first, count, factor)
+
+    monkeypatch.setattr(topics, "spread", counting)
+    return counts
+
+
+@pytest.fixture
+def admin(tmp_path: Any) -> TopicAdmin:
+    """Without a store and anybody to publish to: enough for what is only planned."""
+    state = ClusterState(0, "c")
+    state.set_broker(0, [], None)
+    state.add_topic(TopicState("t", b"t" * 16, [PartitionState(0, 0, [0], [0], 0, 1)], {}))
+    nobody: Any = None
+    return TopicAdmin(
+        nobody, nobody, state, SlotBook(str(tmp_path), SLOTS, 2), nobody,
+        DEFAULTS.__getitem__, lambda config: None, lambda: False,
+    )  # fmt: skip
+
+
+def new_topic(name: str, partitions: int) -> dict[str, Any]:
+    return {
+        "name": name,
+        "num_partitions": partitions,
+        "replication_factor": 1,
+        "assignments": [],
+        "configs": [],
+    }
+
+
+def errors(outcome: Any) -> list[int]:
+    assert outcome.error is None
+    return [result["error"] for result in outcome.value]
+
+
+@pytest.mark.parametrize("validate_only", [True, False])
+def test_topics_without_room_are_refused_before_their_partitions_are_planned(
+    admin: TopicAdmin, planned: list[int], validate_only: bool
+) -> None:
+    """Fifty topics of 100,000 partitions, in 1 kB, held up the controller for two seconds."""
+    wanted = [new_topic(f"n{number}", 100_000) for number in range(50)]
+
+    outcome = run(admin.create_topics(None, wanted, validate_only))
+
+    assert set(errors(outcome)) == {int(ErrorCode.INVALID_PARTITIONS)}
+    assert "100 more would fit" in outcome.value[0]["message"]
+    assert sum(planned) == 0
+
+
+def test_topics_that_are_only_validated_have_the_room_that_is_left(
+    admin: TopicAdmin, planned: list[int]
+) -> None:
+    """As when they are created; and no request has more partitions planned than there are slots."""
+    wanted = [new_topic(f"n{number}", 60) for number in range(50)]
+    wanted.append(new_topic("small", 40))
+
+    outcome = run(admin.create_topics(None, wanted, True))
+
+    refused = int(ErrorCode.INVALID_PARTITIONS)
+    assert errors(outcome) == [0, *[refused] * 49, 0]
+    assert "40 more would fit" in outcome.value[1]["message"]
+    assert sum(planned) == 100
+
+
+def test_partitions_without_room_are_refused_before_they_are_planned(
+    admin: TopicAdmin, planned: list[int]
+) -> None:
+    wanted = {"name": "t", "count": 100_000, "assignments": None}
+
+    outcome = run(admin.create_partitions(None, [wanted], True))
+
+    assert errors(outcome) == [int(ErrorCode.INVALID_PARTITIONS)]
+    assert "99999 more partitions" in outcome.value[0]["message"]
+    assert planned == []
