@@ -376,6 +376,11 @@ class ClassicProtocol(Part):
 
     def sync(self, op: Operation, call: Call) -> Pending | SyncGroupResponse:
         request = call.request
+        if call.version >= SYNC_PROTOCOL_VERSION and None in (
+            request.protocol_type,
+            request.protocol_name,
+        ):
+            raise WireError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         group = self._group(request.group_id)
         if group is None:
             return self.machine.consumer.classic_sync(op, call)

@@ -120,6 +120,13 @@ def as_assignment(owned: Owned) -> Any:
     )
 
 
+def _with(assigned: Owned, revoking: Owned) -> Owned:
+    owned = dict(assigned)
+    for topic_id, partitions in revoking.items():
+        owned[topic_id] = {**owned.get(topic_id, {}), **partitions}
+    return owned
+
+
 def describe(group: ConsumerGroup, assignor: str, topics_by_id: Mapping[bytes, TopicImage]) -> Any:
     """A group as ConsumerGroupDescribe shows it."""
     cls = ConsumerGroupDescribeResponse
@@ -146,8 +153,10 @@ def describe(group: ConsumerGroup, assignor: str, topics_by_id: Mapping[bytes, T
             client_id=member.client_id,
             client_host=member.client_host,
             subscribed_topic_names=sorted(member.topics),
-            subscribed_topic_regex=member.regex or None,
-            assignment=shown(member.assigned),
+            # COMPAT: of a member without a pattern Kafka says that it is empty.
+            subscribed_topic_regex=member.regex or "",
+            # What it is to give up is its own until it says that it has.
+            assignment=shown(_with(member.assigned, member.revoking)),
             target_assignment=shown(group.target_of(member)),
             member_type=MEMBER_TYPE_CLASSIC if member.is_classic else MEMBER_TYPE_CONSUMER,
         )

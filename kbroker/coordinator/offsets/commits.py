@@ -23,6 +23,7 @@ from kbroker.protocol.messages.txn_offset_commit import (
 )
 
 if TYPE_CHECKING:
+    from kbroker.cluster.image import TopicImage
     from kbroker.coordinator.offsets.offsets import Offsets
 
 NO_TIMESTAMP = -1
@@ -51,7 +52,7 @@ class Commits:
         try:
             self._check_member(request, version)
         except WireError as error:
-            return commit_failure(request, error)
+            return self._refused(request, version, error)
         host = self._host
         now_ms = host.wall_ms()
         expires_ms = NO_TIMESTAMP
@@ -100,7 +101,7 @@ class Commits:
         try:
             self._check_producer(request, call.version)
         except WireError as error:
-            return txn_commit_failure(request, call.version, error)
+            return self.refused_transactional(request, call.version, error)
         op.producer = (request.producer_id, request.producer_epoch)
         now_ms = self._host.wall_ms()
         topics = []
@@ -163,6 +164,32 @@ class Commits:
 
     # -- who may commit --------------------------------------------------------------------------
 
+    def _refused(
+        self, request: OffsetCommitRequest, version: int, error: WireError
+    ) -> OffsetCommitResponse:
+        """The error for every partition; of those that do not exist that they are unknown.
+
+        COMPAT: Kafka looks at them before it asks the group.
+        """
+        response = commit_failure(request, error)
+        image = self._host.image
+        for topic in response.topics:
+            if version < 10:
+                _mark_unknown(topic, image.topics.get(topic.name), UNKNOWN_PARTITION)
+            else:
+                known = image.topics_by_id.get(topic.topic_id)
+                _mark_unknown(topic, known, UNKNOWN_PARTITION if known else UNKNOWN_ID)
+        return response
+
+    def refused_transactional(
+        self, request: TxnOffsetCommitRequest, version: int, error: WireError
+    ) -> TxnOffsetCommitResponse:
+        """As an OffsetCommit is refused."""
+        response = txn_commit_failure(request, version, error)
+        for topic in response.topics:
+            _mark_unknown(topic, self._host.image.topics.get(topic.name), UNKNOWN_PARTITION)
+        return response
+
     def _check_member(self, request: OffsetCommitRequest, version: int) -> None:
         group = self._machine.groups.get(request.group_id)
         epoch = request.generation_id_or_member_epoch
@@ -210,3 +237,11 @@ class Commits:
             if self._offsets.store.has_group(request.group_id):
                 raise WireError(ErrorCode.UNKNOWN_MEMBER_ID)
             raise WireError(ErrorCode.ILLEGAL_GENERATION)
+
+
+def _mark_unknown(topic: Any, known: TopicImage | None, code: int) -> None:
+    """Give the code to the partitions in an answer that the topic does not have."""
+    count = 0 if known is None else len(known.partitions)
+    for partition in topic.partitions:
+        if not 0 <= partition.partition_index < count:
+            partition.error_code = code

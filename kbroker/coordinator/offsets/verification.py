@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kbroker.coordinator.machine import Call, Operation
-from kbroker.coordinator.offsets.failures import txn_commit_failure
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.rpc import Pending
 from kbroker.protocol.messages.txn_offset_commit import (
@@ -58,7 +57,8 @@ class Verification:
             code = await self._ask(request, adds)
             if code != ErrorCode.NONE:
                 self._drop(producer_id, guard)
-                return txn_commit_failure(request, call.version, WireError(code))
+                error = WireError(code)
+                return self._commits.refused_transactional(request, call.version, error)
         response: TxnOffsetCommitResponse = await self._host.execute(self._commit, call, guard)
         return response
 
@@ -87,7 +87,7 @@ class Verification:
                 request.producer_id, request.producer_epoch
             ):
                 error = WireError(ErrorCode.INVALID_TXN_STATE)
-                return txn_commit_failure(request, call.version, error)
+                return self._commits.refused_transactional(request, call.version, error)
         return self._commits.handle_transactional(op, call)
 
     def _drop(self, producer_id: int, guard: object) -> None:

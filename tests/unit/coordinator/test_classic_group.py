@@ -257,6 +257,7 @@ def test_requests_for_a_group_of_the_consumer_protocol_go_there() -> None:
     host.machine.groups["g"] = OtherGroup("g")
     host.machine.consumer = ConsumerStandIn()
     client = Client(host)
+    client.protocol = "range"
 
     client.send_join()
     client.send_sync()

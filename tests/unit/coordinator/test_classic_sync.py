@@ -92,6 +92,23 @@ def test_sync_that_cannot_be_written_costs_the_shard_and_nobody_hangs() -> None:
     assert host.loads == 2 and not host.machine.groups
 
 
+@pytest.mark.parametrize("missing", ["protocol_type", "protocol_name"])
+def test_sync_has_to_name_the_protocol_from_version_5_on(missing: str) -> None:
+    """Whoever sends it: an old member is not told that it is unknown."""
+    host = classic_host()
+    leader, _ = two_joined(host)
+    unnamed = {missing: None}
+
+    codes = [
+        code_of(leader.send_sync(**unnamed)),
+        code_of(leader.send_sync(member_id="nobody", **unnamed)),
+        code_of(leader.send_sync(group_id="none", **unnamed)),
+    ]
+
+    assert codes == [ErrorCode.INCONSISTENT_GROUP_PROTOCOL] * 3
+    assert code_of(leader.send_sync(version=4, member_id="nobody")) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
 def test_member_that_the_leader_leaves_out_gets_nothing() -> None:
     host = classic_host()
     leader, follower = two_joined(host)

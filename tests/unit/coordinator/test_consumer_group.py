@@ -83,9 +83,26 @@ def test_description_shows_epochs_members_and_assignments(host: CoordinatorHost)
     assert (one.instance_id, one.rack_id, one.member_epoch, one.member_type) == ("i1", "r1", 1, 1)
     assert (one.client_id, one.client_host) == ("client", "/127.0.0.1")
     assert one.subscribed_topic_names == ["a"]
-    [topic] = one.assignment.topic_partitions
+    assert one.subscribed_topic_regex == ""
+    [topic] = one.target_assignment.topic_partitions
     assert (topic.topic_id, topic.topic_name, len(topic.partitions)) == (A, "a", 2)
-    assert one.target_assignment == one.assignment
+
+
+def test_description_counts_what_a_member_has_to_give_up_as_its_own(host: CoordinatorHost) -> None:
+    """So nobody takes it for free while the member still consumes it."""
+    first = FakeConsumer(host, "m1", ["a"])
+    first.join()
+    first.lets_go = False
+    FakeConsumer(host, "m2", ["a"]).join()
+    assert [p.partitions for p in first.beat().assignment.topic_partitions] != [[0, 1, 2, 3]]
+
+    held = describe(host).members[0]
+    first.lets_go = True
+    first.beat()
+    let_go = describe(host).members[0]
+
+    assert [p.partitions for p in held.assignment.topic_partitions] == [[0, 1, 2, 3]]
+    assert let_go.assignment == let_go.target_assignment == held.target_assignment
 
 
 def test_description_in_version_0_has_no_member_type(host: CoordinatorHost) -> None:

@@ -105,6 +105,31 @@ def test_commit_of_what_does_not_exist_is_refused(
     assert host.log == []
 
 
+@pytest.mark.parametrize("version", [8, 10])
+def test_partition_that_does_not_exist_is_unknown_whoever_commits(version: int) -> None:
+    """A client that was put out of its group still has to look for the topic anew."""
+    host = OffsetsHost()
+    host.put_group(FakeGroup(refuse=ErrorCode.UNKNOWN_MEMBER_ID))
+    unknown = ErrorCode.UNKNOWN_TOPIC_ID if version == 10 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    codes = [
+        host.commit_offset(1, topic=topic, partition=partition, version=version)
+        for topic, partition in [("t", 0), ("t", 4), ("nobody", 0)]
+    ]
+
+    missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert codes == [ErrorCode.UNKNOWN_MEMBER_ID, missing, unknown]
+
+
+def test_partition_that_does_not_exist_is_unknown_in_a_transaction() -> None:
+    host = OffsetsHost()
+    host.put_group(FakeGroup(refuse=ErrorCode.UNKNOWN_MEMBER_ID))
+
+    codes = [host.commit_in_transaction(1, topic=topic) for topic in ("t", "nobody")]
+
+    assert codes == [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
 def test_one_bad_partition_does_not_cost_its_neighbour() -> None:
     host = OffsetsHost(offset_metadata_max_bytes="10")
     part = OffsetCommitRequest.OffsetCommitRequestPartition
