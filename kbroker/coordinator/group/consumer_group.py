@@ -158,7 +158,7 @@ class ConsumerGroup(Group):
         if not transactional and not member.is_classic and version < FIRST_EPOCH_COMMIT:
             text = f"a member of the consumer protocol needs OffsetCommit {FIRST_EPOCH_COMMIT}"
             raise WireError(ErrorCode.UNSUPPORTED_VERSION, text)
-        if epoch < member.epoch and not member.is_classic and partitions is not None:
+        if epoch < member.epoch and partitions is not None:
             # What it has had since before its epoch is still its own (KIP-1251).
             if all(member.has_since(epoch, *partition) for partition in partitions):
                 return

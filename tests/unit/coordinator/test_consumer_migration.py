@@ -422,6 +422,27 @@ def test_commit_of_a_classic_member_is_checked_by_generation(host: CoordinatorHo
     assert code == ErrorCode.ILLEGAL_GENERATION
 
 
+def test_commit_of_an_older_generation_is_taken_for_what_a_classic_member_still_has(
+    host: CoordinatorHost,
+) -> None:
+    """A commit may be under way while the member joins again (KIP-1251)."""
+    new = FakeConsumer(host, "m1", ["a"])
+    new.join()
+    member = ClassicConsumer(host, ["a"], is_eager=False)
+    settle(host, new, member)
+    before = member.generation
+    settle(host, new, member, ClassicConsumer(host, ["a"], client_id="other", is_eager=False))
+    assert member.generation > before
+    group = host.machine.groups["g"]
+    options = {"version": 8}
+
+    group.check_commit(member.member_id, None, before, **options, partitions=sorted(member.owned))
+
+    lost = sorted(new.owned)
+    code = error_of(group.check_commit, member.member_id, None, before, **options, partitions=lost)
+    assert code == ErrorCode.ILLEGAL_GENERATION
+
+
 # -- down -----------------------------------------------------------------------------------------
 
 
