@@ -129,6 +129,11 @@ def fail_length(path: str, length: int, left: int) -> NoReturn:
     raise DecodeError(f"{path}: length {length} exceeds the {left} bytes left")
 
 
+def fail_elements(path: str, most: int) -> NoReturn:
+    """Refuse a message whose arrays have more elements together than one may have."""
+    raise DecodeError(f"{path}: its message has more than {most} elements")
+
+
 def fail_tag_size(path: str, size: int, used: int) -> NoReturn:
     """Refuse a tagged field whose content is not as long as its size says."""
     raise DecodeError(f"{path}: tagged field of {size} bytes holds {used}")

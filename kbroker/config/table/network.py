@@ -52,7 +52,9 @@ CONNECTIONS_AND_SOCKETS = (
         doc="SO_RCVBUF of a client's socket; -1 leaves it to the operating system."),
     Key("socket.request.max.bytes", INT, 104_857_600, HIGH, low=1,
         doc="Largest request accepted. A connection that announces more is closed before "
-            "anything is allocated."),
+            "anything is allocated.",
+        deviation="a request that lists more than 500,000 things, of all kinds together, is "
+                  "refused as well"),
     Key("socket.listen.backlog.size", INT, 1024, MEDIUM, low=1,
         doc="Connections the operating system holds until they are accepted, no more than its own "
             "limit (net.core.somaxconn). One above it tries again after a second.",
