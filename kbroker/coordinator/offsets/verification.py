@@ -76,6 +76,9 @@ class Verification:
             self._asked.discard(answer)
         if code in RETRIABLE:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        if code == ErrorCode.PRODUCER_FENCED:
+            # COMPAT: of an epoch that has passed, as produces are told.
+            return ErrorCode.INVALID_PRODUCER_EPOCH
         return ErrorCode(code)
 
     def _commit(self, op: Operation, call: Call, guard: object | None) -> TxnOffsetCommitResponse:

@@ -72,7 +72,8 @@ def test_first_commit_of_a_transaction_asks_and_the_next_does_not(
         (ErrorCode.INVALID_TXN_STATE, 4, ErrorCode.INVALID_TXN_STATE),
         (ErrorCode.TRANSACTION_ABORTABLE, 4, ErrorCode.TRANSACTION_ABORTABLE),
         (ErrorCode.TRANSACTION_ABORTABLE, 3, ErrorCode.INVALID_TXN_STATE),
-        (ErrorCode.PRODUCER_FENCED, 5, ErrorCode.PRODUCER_FENCED),
+        (ErrorCode.PRODUCER_FENCED, 5, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (ErrorCode.PRODUCER_FENCED, 2, ErrorCode.INVALID_PRODUCER_EPOCH),
         (ErrorCode.NOT_COORDINATOR, 3, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
         (ErrorCode.NOT_COORDINATOR, 1, ErrorCode.COORDINATOR_NOT_AVAILABLE),
     ],
@@ -106,7 +107,7 @@ def test_late_request_beside_the_present_one_does_not_spoil_it(
     present = host.send(commit(epoch=1), 5)
     late = host.send(commit(epoch=late_epoch), 5)
     host.questions[1][4].resolve(int(ErrorCode.PRODUCER_FENCED))
-    assert code(late.value) == ErrorCode.PRODUCER_FENCED
+    assert code(late.value) == ErrorCode.INVALID_PRODUCER_EPOCH
     host.questions[0][4].resolve(0)
     assert code(present.value) == ErrorCode.NONE
 
