@@ -122,13 +122,17 @@ async def split(
     return rows
 
 
-async def ask_all(ctx: RequestContext, topic: str) -> list[Any]:
-    """Ask every coordinator of this broker; the responses, a WireError for one that failed."""
+async def ask_all(ctx: RequestContext, topic: str, request: Message | None) -> list[Any]:
+    """Ask every coordinator of this broker; the responses, a WireError for one that failed.
+
+    request: instead of the one that came.
+    """
     known = ctx.image.topics.get(topic)
     if known is None:
         return []
+    body = ctx.body if request is None else codec.encode(request, ctx.api_version)
     calls = [
-        ask(ctx, topic, number, ctx.body)
+        ask(ctx, topic, number, body)
         for number, partition in enumerate(known.partitions)
         if partition.leader == ctx.broker_id and partition.slot != NO_SLOT
     ]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kbroker.coordinator.list_filters import group_filter, unfiltered_groups
 from kbroker.coordinator.partitioner import OFFSETS_TOPIC
 from kbroker.errors import WireError
 from kbroker.handlers.context import RequestContext
@@ -122,10 +123,14 @@ async def handle_delete_groups(
 async def handle_list_groups(ctx: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
     """The groups of every coordinator of this broker; an error if one of them is loading."""
     response = ListGroupsResponse()
-    for part in await ask_all(ctx, OFFSETS_TOPIC):
+    unfiltered = unfiltered_groups(request)
+    for part in await ask_all(ctx, OFFSETS_TOPIC, unfiltered):
         if isinstance(part, WireError):
             response.error_code = int(part.code)
         else:
             response.error_code = response.error_code or part.error_code
             response.groups += part.groups
+    if unfiltered is not None:
+        is_listed = group_filter(request)
+        response.groups = [g for g in response.groups if is_listed(g.group_state, g.group_type)]
     return response

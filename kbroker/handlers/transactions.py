@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kbroker.coordinator.list_filters import transaction_filter, unfiltered_transactions
 from kbroker.coordinator.partitioner import TRANSACTIONS_TOPIC
 from kbroker.errors import WireError
 from kbroker.handlers.context import RequestContext
@@ -114,13 +115,22 @@ async def handle_list_transactions(
 ) -> ListTransactionsResponse:
     """The transactions of every coordinator of this broker; an error if one of them is loading."""
     response = ListTransactionsResponse()
-    for part in await ask_all(ctx, TRANSACTIONS_TOPIC):
+    unfiltered = unfiltered_transactions(request)
+    for part in await ask_all(ctx, TRANSACTIONS_TOPIC, unfiltered):
         if isinstance(part, WireError):
             response.error_code = int(part.code)
         else:
             response.error_code = response.error_code or part.error_code
             response.unknown_state_filters = part.unknown_state_filters
             response.transaction_states += part.transaction_states
+    if unfiltered is not None and not response.error_code:
+        from kbroker.coordinator.transaction.listing import unknown_states  # rarely needed
+
+        is_listed = transaction_filter(request)
+        response.unknown_state_filters = unknown_states(request)
+        response.transaction_states = [
+            t for t in response.transaction_states if is_listed(t.transaction_state, t.producer_id)
+        ]
     if response.error_code:
         response.transaction_states = []
     return response

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker.coordinator.group.classic_group import EMPTY, STABLE, ClassicGroup
 from kbroker.coordinator.group.group import CLASSIC
+from kbroker.coordinator.list_filters import group_filter
 from kbroker.errors import ErrorCode, WireError
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.delete_groups import DeleteGroupsResponse
@@ -66,12 +67,10 @@ class GroupAdministration:
     # -- ListGroups ------------------------------------------------------------------------------
 
     def list_groups(self, op: Operation, call: Call) -> ListGroupsResponse:
-        request = call.request
-        states = {state.strip().lower() for state in request.states_filter}
-        types = {kind.strip().lower() for kind in request.types_filter}
+        is_listed = group_filter(call.request)
         found = []
         for group_id, kind, state, protocol_type in self._all():
-            if (states and state.lower() not in states) or (types and kind.lower() not in types):
+            if not is_listed(state, kind):
                 continue
             found.append(
                 ListGroupsResponse.ListedGroup(

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from kbroker.coordinator.list_filters import transaction_filter
 from kbroker.coordinator.transaction.state import (
     NO_TIME,
     OPEN,
@@ -63,9 +64,7 @@ def list_matching(
     transactions: Iterable[Transaction], request: ListTransactionsRequest, now_ms: int
 ) -> ListTransactionsResponse:
     """The ids that pass every filter of the request; now_ms: wall clock."""
-    known = {name: state for state, name in STATE_NAMES.items()}
-    states = {known[name] for name in request.state_filters if name in known}
-    producer_ids = set(request.producer_id_filters)
+    is_listed = transaction_filter(request)
     try:
         matches = _matcher(request.transactional_id_pattern)
     except ValueError:
@@ -73,9 +72,7 @@ def list_matching(
     longest = request.duration_filter
 
     def is_wanted(txn: Transaction) -> bool:
-        if request.state_filters and txn.state not in states:
-            return False
-        if producer_ids and txn.producer_id not in producer_ids:
+        if not is_listed(STATE_NAMES[txn.state], txn.producer_id):
             return False
         if longest >= 0 and not _runs_longer(txn, longest, now_ms):
             return False
@@ -83,7 +80,7 @@ def list_matching(
 
     made = ListTransactionsResponse.TransactionState
     return ListTransactionsResponse(
-        unknown_state_filters=[name for name in request.state_filters if name not in known],
+        unknown_state_filters=unknown_states(request),
         transaction_states=[
             made(
                 transactional_id=txn.transactional_id,
@@ -94,6 +91,12 @@ def list_matching(
             if is_wanted(txn)
         ],
     )
+
+
+def unknown_states(request: ListTransactionsRequest) -> list[str]:
+    """The states of the filter that there are not."""
+    known = set(STATE_NAMES.values())
+    return [name for name in request.state_filters if name not in known]
 
 
 def _runs_longer(txn: Transaction, duration_ms: int, now_ms: int) -> bool:
