@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kbroker.config import topic_config
 from kbroker.config.key import LONG_MAX
 from kbroker.config.loader import BrokerConfig
 from kbroker.config.topic_config import TopicConfig, validate, validate_topic
@@ -108,3 +109,28 @@ def test_topic_as_a_whole_is_checked():
 
     with pytest.raises(ConfigError):
         validate_topic({"no.such": "1"}, BROKER)
+
+
+def test_nearest_name_is_looked_for_a_few_times_in_a_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """10,000 topics with a wrong setting held up the controller for more than two seconds."""
+    now = [5.0]
+    looks = []
+    monkeypatch.setattr(topic_config.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(topic_config, "_hints", topic_config._Hints())
+    monkeypatch.setattr(
+        topic_config, "_nearest", lambda name, known: looks.append(name) or "retention.ms"
+    )
+
+    def texts(count: int) -> list[str]:
+        return [str(topic_config.unknown_name(f"retention.m{n}", "1", {})) for n in range(count)]
+
+    most = topic_config.HINTS_PER_SECOND_MAX
+    first = texts(1000)
+    now[0] += 1
+    second = texts(1)
+
+    assert len(looks) == most + 1
+    assert all(text.endswith("did you mean retention.ms?") for text in [*first[:most], *second])
+    assert all(text.endswith("expected a known setting") for text in first[most:])
