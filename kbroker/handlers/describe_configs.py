@@ -75,11 +75,16 @@ async def handle_describe_configs(
 
 
 def kind_of(ctx: RequestContext, resource: Any) -> Any:
-    """Resources of one kind have the same settings: thousands of topics are of few kinds."""
-    if resource.resource_type != TOPIC:
-        return resource.resource_type, resource.resource_name, keys_of(resource)
-    own = existing_topic(ctx, resource.resource_name).config
-    return TOPIC, tuple(sorted(own.items())), keys_of(resource)
+    """Resources of one kind have the same settings: thousands of topics, or groups, are of few."""
+    kind, name = resource.resource_type, resource.resource_name
+    if kind == TOPIC:
+        own = existing_topic(ctx, name).config
+    elif kind == GROUP:
+        check_group(name)
+        own = ctx.image.group_config.get(name, {})
+    else:
+        return kind, name, keys_of(resource)
+    return kind, tuple(sorted(own.items())), keys_of(resource)
 
 
 def keys_of(resource: Any) -> tuple[str, ...] | None:

@@ -8,7 +8,7 @@ import pytest
 from doubles.network_process import NetworkProcess
 
 from kbroker.config.broker_keys import BROKER_KEYS
-from kbroker.config.describe import describe_topic
+from kbroker.config.describe import describe_group, describe_topic
 from kbroker.config.group_config import GROUP_KEYS
 from kbroker.config.topic_keys import TOPIC_KEYS
 from kbroker.errors import ErrorCode, WireError
@@ -96,6 +96,30 @@ class TestDescribeConfigs:
             *([("retention.ms", str(number % 2))] for number in range(10)),
             *([("segment.bytes", "2000000")] for _ in range(10)),
         ]
+
+    def test_describe_configs_looks_once_at_settings_that_groups_share(
+        self, process: NetworkProcess, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Any name may be a group's: most of those in a long request have no settings."""
+        process.apply(group_config={"g3": {"consumer.session.timeout.ms": "50000"}})
+        looks = []
+        monkeypatch.setattr(
+            describe_configs,
+            "describe_group",
+            lambda *args: looks.append(args) or describe_group(*args),
+        )
+        resource = DescribeConfigsRequest.DescribeConfigsResource
+        keys = ["consumer.session.timeout.ms"]
+        resources = [
+            resource(resource_type=GROUP, resource_name=f"g{number}", configuration_keys=keys)
+            for number in range(10)
+        ]
+
+        results = process.ask(DescribeConfigsRequest(resources=resources), 1).results
+
+        assert len(looks) == 2
+        values = [result.configs[0].value for result in results]
+        assert values == [*["45000"] * 3, "50000", *["45000"] * 6]
 
     def test_describe_configs_of_a_resource_that_is_named_again_is_refused(
         self, process: NetworkProcess
