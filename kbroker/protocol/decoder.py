@@ -217,7 +217,7 @@ class _DecoderWriter:
         if nullable:
             self.read("b", "n")
             self.flush()
-            self.line("if n < 0:")
+            self.line("if n < 0:" if field.tag is None else "if n <= 0:")
             self.line(f"    {target} = None")
             self.line("else:")
             self.indent += 1

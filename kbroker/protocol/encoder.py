@@ -177,7 +177,7 @@ class _EncoderWriter:
             self.struct(field.struct, source, path)
             return
         self.line(f"if {source} is None:")
-        self.line(f"    {self.out}.append(255)")
+        self.line(f"    {self.out}.append({255 if field.tag is None else 0})")
         self.line("else:")
         self.indent += 1
         self.put("b", "1")
@@ -223,7 +223,10 @@ class _EncoderWriter:
         flags = []
         for field in sorted(tagged, key=lambda field: field.tag or 0):
             flag = self.fresh("t")
-            self.line(f"{flag} = bool({self.is_set(field, f'{source}.{field.name}')})")
+            condition = f"bool({self.is_set(field, f'{source}.{field.name}')})"
+            if field.is_struct and field.nullable_in(self.version):
+                condition = "True"  # Kafka takes an absent one for a struct of defaults, not null
+            self.line(f"{flag} = {condition}")
             flags.append((flag, field))
         self.line(f"n = {' + '.join(flag for flag, _ in flags)}")
         self.line(f"{self.out}.append(n)")

@@ -23,6 +23,9 @@ indented block holds the fields of the struct named as the type just above::
 ``struct Name``       a struct used by several fields above
 ====================  ===========================================================================
 
+WIRE: before a struct that may be null there is a byte: 1, or 255 for null. In a tagged field null
+is 0, and is always written: what is absent is a struct of defaults to Kafka, and null to kbroker.
+
 Names of fields are Kafka's in snake_case, names of structs are Kafka's. ``#`` starts a comment.
 """
 

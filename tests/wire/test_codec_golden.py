@@ -2,6 +2,7 @@
 
 import pytest
 
+from kbroker.coordinator.records.offsets_topic import ConsumerGroupMemberMetadataValue
 from kbroker.protocol import codec, header
 from kbroker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kbroker.protocol.messages.fetch import FetchResponse
@@ -186,6 +187,55 @@ def test_fetch_response_12_hints_at_the_leader_in_a_tagged_field():
         "01 01 09 00000004 00000005 00       | tag 1 of 9 bytes: leader 4, epoch 5",
         "00 00                               | no tagged fields",
     )
+
+
+MEMBER = (
+    "00 00                               | no instance, no rack",
+    "02 63 03 2f68                       | client c on /h",
+    "02 02 74 00                         | topic t, no regular expression",
+    "000003e8 00                         | 1 s to rebalance, no assignor",
+)
+
+
+def member(classic=None):
+    return ConsumerGroupMemberMetadataValue(
+        instance_id=None,
+        rack_id=None,
+        client_id="c",
+        client_host="/h",
+        subscribed_topic_names=["t"],
+        subscribed_topic_regex=None,
+        rebalance_timeout_ms=1000,
+        server_assignor=None,
+        classic_member_metadata=classic,
+    )
+
+
+def test_tagged_null_struct_is_written():
+    """As Kafka 3.9 and 4.4 write a member of the consumer protocol. Without the field they would
+    take it for one of the classic protocol that has no protocols."""
+    check(member(), 0, *MEMBER, "01 00 01 00 | tag 0 of 1 byte: null")
+
+
+def test_tagged_struct_that_may_be_null_is_written_behind_a_byte():
+    cls = ConsumerGroupMemberMetadataValue
+    protocol = cls.ClassicProtocol(name="range", metadata=b"\x01\x02")
+    classic = cls.ClassicMemberMetadata(session_timeout_ms=45_000, supported_protocols=[protocol])
+    check(
+        member(classic),
+        0,
+        *MEMBER,
+        "01 00 11 01                         | tag 0 of 17 bytes: not null",
+        "0000afc8                            | session timeout",
+        "02 06 72616e6765 03 0102 00         | one protocol: range",
+        "00                                  | no tagged fields",
+    )
+
+
+def test_tagged_struct_that_may_be_null_is_null_when_absent():
+    """As kbroker wrote it before."""
+    head = bytes.fromhex("".join(part.partition("|")[0] for part in MEMBER))
+    assert codec.decode_exact(ConsumerGroupMemberMetadataValue, 0, head + b"\0") == member()
 
 
 def test_records_are_decoded_without_a_copy():
