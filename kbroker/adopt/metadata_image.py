@@ -12,13 +12,18 @@ Entity = tuple[tuple[str, str | None], ...]
 
 
 class PartitionImage:
-    """A partition as KRaft's controller saw it last."""
+    """A partition as KRaft's controller saw it last.
 
-    __slots__ = ("directories", "isr", "leader", "leader_epoch", "replicas")
+    eligible: replicas that left the ISR with every acknowledged record (KIP-966). Where Kafka keeps
+    them, the last replica leaves the ISR when it stops, and is one of them.
+    """
+
+    __slots__ = ("directories", "eligible", "isr", "leader", "leader_epoch", "replicas")
 
     def __init__(self, record: records.PartitionRecord) -> None:
         self.replicas: list[int] = record.replicas
         self.isr: list[int] = record.isr
+        self.eligible: list[int] = record.eligible_leader_replicas or []
         self.leader: int = record.leader
         self.leader_epoch: int = record.leader_epoch
         self.directories: list[bytes] = record.directories
@@ -27,6 +32,8 @@ class PartitionImage:
         """A new leader has a new epoch, which the record does not say."""
         if record.isr is not None:
             self.isr = record.isr
+        if record.eligible_leader_replicas is not None:
+            self.eligible = record.eligible_leader_replicas
         if record.replicas is not None:
             self.replicas = record.replicas
         if record.directories is not None:
@@ -101,6 +108,12 @@ class MetadataImage:
         if partition is None:
             raise DecodeError(f"a change of partition {record.partition_id}, which does not exist")
         partition.change(record)
+
+    def _take_ClearElrRecord(self, record: records.ClearElrRecord) -> None:
+        for topic in self.topics.values():
+            if record.topic_name in ("", topic.name):
+                for partition in topic.partitions.values():
+                    partition.eligible = []
 
     def _take_RemoveTopicRecord(self, record: records.RemoveTopicRecord) -> None:
         name = self._topic(record.topic_id).name

@@ -156,6 +156,12 @@ class AbortTransactionRecord(Message, versions=(0, 0), flexible=0):
     """
 
 
+class ClearElrRecord(Message, versions=(0, 0), flexible=0):
+    FIELDS = """
+    topic_name  string  0+
+    """
+
+
 TYPES: dict[int, type[Message]] = {
     2: TopicRecord,
     3: PartitionRecord,
@@ -172,10 +178,11 @@ TYPES: dict[int, type[Message]] = {
     23: BeginTransactionRecord,
     24: EndTransactionRecord,
     25: AbortTransactionRecord,
+    28: ClearElrRecord,
 }
 # Known, and of no use to a broker that stands alone: registrations of brokers and controllers,
 # fencing, delegation tokens, the state of a migration from ZooKeeper, nothing at all.
-PASSED_OVER = frozenset({0, 1, 7, 8, 10, 17, 20, 21, 26, 27})
+PASSED_OVER = frozenset({0, 1, 7, 8, 10, 17, 20, 21, 26, 27, 29})
 _NUMBERS = {cls: number for number, cls in TYPES.items()}
 
 

@@ -296,7 +296,7 @@ def _check_topic(plan: Plan, image: TopicImage, here: Mapping[int, logs.FoundLog
     behind = sorted(
         number
         for number, partition in image.partitions.items()
-        if broker_id not in partition.isr and broker_id in partition.replicas
+        if broker_id in set(partition.replicas) - {*partition.isr, *partition.eligible}
     )
     if behind:
         plan.notes.append(

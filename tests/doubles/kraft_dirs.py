@@ -36,6 +36,8 @@ ORDERS = [
 
 def encoded(record: object) -> bytes:
     version = 1 if isinstance(record, records.PartitionRecord) else 0
+    if getattr(record, "eligible_leader_replicas", None) is not None:
+        version = 2
     return records.encode_record(record, version)  # type: ignore[arg-type]
 
 

@@ -379,6 +379,18 @@ def test_plan_tells_what_is_not_kept(tmp_path, capsys):
     assert "partitions [0] were not in sync here" in text
 
 
+def test_last_replica_that_stopped_cleanly_has_every_acknowledged_record(tmp_path, capsys):
+    """Kafka 4 takes it out of the ISR then, and remembers it as eligible (KIP-966)."""
+    stopped = records.PartitionChangeRecord(
+        partition_id=0, topic_id=TOPIC_ID, leader=-1, isr=[], eligible_leader_replicas=[1]
+    )
+    directory = kraft_dir(tmp_path, [*ORDERS, stopped])
+
+    assert adopt(directory, dry_run=True) == 0
+
+    assert "not in sync" not in capsys.readouterr().out
+
+
 def test_interrupted_first_start_leaves_a_store_that_is_filled(tmp_path):
     directory = kraft_dir(tmp_path)
     EmbeddedStore(str(directory)).close()

@@ -113,6 +113,17 @@ def test_leader_change_raises_the_epoch_and_keeps_what_it_does_not_name():
     assert topic.partitions[0].replicas == [1]
 
 
+@pytest.mark.parametrize(("name", "left"), [("", []), ("orders", []), ("others", [1])])
+def test_eligible_replicas_are_cleared_for_one_topic_or_all(name, left):
+    stopped = records.PartitionChangeRecord(
+        partition_id=0, topic_id=TOPIC_ID, isr=[], eligible_leader_replicas=[1]
+    )
+
+    image = image_of(*ORDERS, stopped, records.ClearElrRecord(topic_name=name))
+
+    assert image.topics[TOPIC_ID].partitions[0].eligible == left
+
+
 def test_removed_topic_takes_its_settings_along():
     image = image_of(*ORDERS, records.RemoveTopicRecord(topic_id=TOPIC_ID))
 
