@@ -16,7 +16,7 @@ from kbroker.protocol.primitives import encode_uvarint, read_uvarint
 FRAME_VERSION = 1
 
 # Of ConfigRecord.
-TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
+TOPIC_RESOURCE, BROKER_RESOURCE, GROUP_RESOURCE = 2, 4, 32
 # Of PartitionChangeRecord.
 LEADER_UNCHANGED = -2
 

@@ -14,6 +14,7 @@ from kbroker.adopt.metadata_log import read_metadata
 from kbroker.adopt.remote_storage import LogStarts
 from kbroker.adopt.settings import (
     kept_broker_settings,
+    kept_group_settings,
     kept_topic_settings,
     other_settings,
 )
@@ -63,6 +64,7 @@ class Plan:
         self.directories = directories
         self.topics: list[TopicPlan] = []
         self.broker_configs: dict[str, dict[str, str]] = {}
+        self.group_configs: dict[str, dict[str, str]] = {}
         self.features: dict[str, int] = {}
         self.next_producer_id = 0
         self.metadata_end_offset: int | None = None
@@ -262,6 +264,8 @@ def _plan_from_metadata(plan: Plan, metadata: MetadataImage, found: Found) -> No
             " that name is made, it begins empty, and they become -stray."
         )
     plan.broker_configs, notes = kept_broker_settings(metadata, plan.identity.broker_id)
+    plan.notes += notes
+    plan.group_configs, notes = kept_group_settings(metadata)
     plan.notes += notes
     for kind, what in (("acls", "access rule"), ("scram", "SCRAM credential"), ("quotas", "quota")):
         count = len(getattr(metadata, kind))

@@ -115,6 +115,8 @@ def _fill(store: Store, plan: Plan, progress: Progress) -> None:
     transaction.create(paths.PRODUCER_ID_BLOCK, block if plan.next_producer_id else b"")
     for entity, config in plan.broker_configs.items():
         transaction.create(paths.broker_config(entity), paths.encode_config(config))
+    for group, config in plan.group_configs.items():
+        transaction.create(paths.group_config(group), paths.encode_config(config))
     transaction.create(FEATURES, _encode_features(plan.features))
     origin = {"version": 1, "metadata_end_offset": plan.metadata_end_offset}
     transaction.create(ADOPTED, json.dumps(origin).encode())

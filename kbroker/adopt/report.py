@@ -37,6 +37,8 @@ def plan_lines(plan: Plan) -> Iterator[str]:
     for entity, config in plan.broker_configs.items():
         whose = "all brokers" if entity == "default" else f"broker {entity}"
         yield f"Settings of {whose}: {_settings_text(config)}"
+    for group, config in plan.group_configs.items():
+        yield f"Settings of group {group}: {_settings_text(config)}"
     if plan.features:
         yield f"Finalized features, kept for the way back: {_settings_text(plan.features)}"
     yield f"Next producer id: {plan.next_producer_id}"

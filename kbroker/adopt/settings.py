@@ -1,12 +1,13 @@
-"""Which settings of topics and brokers can be kept here; the others are reported."""
+"""Which settings of topics, brokers and groups can be kept here; the others are reported."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from kbroker.adopt.metadata_image import MetadataImage
-from kbroker.adopt.metadata_records import BROKER_RESOURCE, TOPIC_RESOURCE
+from kbroker.adopt.metadata_records import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
 from kbroker.config import dynamic
+from kbroker.config.group_config import GROUP_KEYS, validate_group
 from kbroker.config.loader import BrokerConfig
 from kbroker.config.topic_config import TopicConfig
 from kbroker.config.topic_keys import TOPIC_KEYS
@@ -14,7 +15,7 @@ from kbroker.errors import ConfigError
 
 DEFAULT_ENTITY = "default"
 # Kinds of entities that are told about and not kept: as Kafka numbers them (ConfigResource.Type).
-_OTHERS = {16: "Client metrics", 32: "Group"}
+_OTHERS = {16: "Client metrics"}
 
 
 def kept_topic_settings(metadata: MetadataImage, name: str) -> tuple[dict[str, str], list[str]]:
@@ -79,11 +80,35 @@ def kept_broker_settings(
     return kept, notes
 
 
+def kept_group_settings(
+    metadata: MetadataImage,
+) -> tuple[dict[str, dict[str, str]], list[str]]:
+    """The settings of groups, and notes on those that there are not or are not allowed here."""
+    kept: dict[str, dict[str, str]] = {}
+    notes = []
+    for (kind, group), settings in sorted(metadata.configs.items()):
+        if kind != GROUP_RESOURCE:
+            continue
+        known = {key: text for key, text in sorted(settings.items()) if key in GROUP_KEYS}
+        unknown = {key: text for key, text in sorted(settings.items()) if key not in GROUP_KEYS}
+        try:
+            validate_group(known, BrokerConfig())  # one may be allowed with the other only
+        except ConfigError as error:
+            notes.append(f"Group {group}: its settings are not kept: {error}.")
+            known = {}
+        if known:
+            kept[group] = known
+        if unknown:
+            text = " ".join(f"{key}={value}" for key, value in unknown.items())
+            notes.append(f"Group {group}: settings that kbroker does not have: {text}.")
+    return kept, notes
+
+
 def other_settings(metadata: MetadataImage) -> list[str]:
-    """Notes on the settings of what is neither a topic nor a broker."""
+    """Notes on the settings of what is neither a topic, a broker nor a group."""
     return [
         f"{_OTHERS.get(kind, f'Entity of kind {kind}')} {name}: its settings are not kept:"
         f" {' '.join(f'{key}={text}' for key, text in sorted(config.items()))}."
         for (kind, name), config in sorted(metadata.configs.items())
-        if kind not in (TOPIC_RESOURCE, BROKER_RESOURCE) and config
+        if kind not in (TOPIC_RESOURCE, BROKER_RESOURCE, GROUP_RESOURCE) and config
     ]

@@ -110,7 +110,7 @@ def test_settings_of_neither_topics_nor_brokers_are_told_about(tmp_path, capsys)
 
     out = capsys.readouterr().out
     assert "Client metrics a-subscription: its settings are not kept: interval.ms=30000" in out
-    assert "Group g: its settings are not kept: x=1" in out
+    assert "Group g: settings that kbroker does not have: x=1" in out
 
 
 def test_topic_of_zookeeper_mode_is_registered_so_that_nothing_is_deleted(tmp_path, capsys):
@@ -389,6 +389,32 @@ def test_last_replica_that_stopped_cleanly_has_every_acknowledged_record(tmp_pat
     assert adopt(directory, dry_run=True) == 0
 
     assert "not in sync" not in capsys.readouterr().out
+
+
+def test_settings_of_groups_are_kept(tmp_path, capsys):
+    """Of two settings that are allowed together only, too."""
+    more = [
+        config(32, "a/group", "consumer.heartbeat.interval.ms", "15000"),
+        config(32, "a/group", "consumer.session.timeout.ms", "50000"),
+        config(32, "a/group", "share.auto.offset.reset", "earliest"),
+        config(32, "b", "consumer.session.timeout.ms", "1"),
+    ]
+    directory = kraft_dir(tmp_path, [*ORDERS, *more])
+
+    assert adopt(directory) == 0
+
+    with store_to_read(str(directory)) as store:
+        rows = {
+            paths.group_of_config(node.path): paths.decode_config(node.data)
+            for node in store.subtree(paths.GROUP_CONFIGS)
+            if node.data
+        }
+    settings = {"consumer.heartbeat.interval.ms": "15000", "consumer.session.timeout.ms": "50000"}
+    assert rows == {"a/group": settings}
+    out = capsys.readouterr().out
+    assert "Settings of group a/group: consumer.heartbeat.interval.ms=15000" in out
+    assert "a/group: settings that kbroker does not have: share.auto.offset.reset=earliest" in out
+    assert "Group b: its settings are not kept: consumer.session.timeout.ms" in out
 
 
 def test_interrupted_first_start_leaves_a_store_that_is_filled(tmp_path):
