@@ -14,6 +14,9 @@ from kbroker.errors import ErrorCode, WireError
 _KEPT_MAX = 256
 # BOUND: memory of one compiled pattern, which RE2 refuses to exceed.
 _PATTERN_BYTES_MAX = 1 << 20
+# BOUND: characters of a pattern. Time is linear in the name, but not in the pattern: 30,000 took
+# half a minute for one name of 249.
+PATTERN_CHARS_MAX = 1_000
 
 _compiled: dict[str, Callable[[str], Any]] = {}
 
@@ -37,6 +40,9 @@ def _matcher(pattern: str) -> Callable[[str], Any]:
 
 
 def _compile(pattern: str) -> Callable[[str], Any]:
+    if len(pattern) > PATTERN_CHARS_MAX:
+        text = f"A pattern of {len(pattern)} characters: use {PATTERN_CHARS_MAX} or less."
+        raise WireError(ErrorCode.INVALID_REGULAR_EXPRESSION, text)
     import re2
 
     options = re2.Options()

@@ -25,6 +25,9 @@ from kbroker.protocol.messages.list_transactions import (
     ListTransactionsResponse,
 )
 
+# BOUND: characters of a pattern. Time is linear in the id, but not in the pattern.
+PATTERN_CHARS_MAX = 1_000
+
 
 def describe(
     transactions: Mapping[str, Transaction], request: DescribeTransactionsRequest
@@ -108,6 +111,8 @@ def _matcher(pattern: str | None) -> Callable[[str], bool]:
     """Raises ValueError for what is no expression of RE2, whose time is linear in the text."""
     if not pattern:
         return lambda transactional_id: True
+    if len(pattern) > PATTERN_CHARS_MAX:
+        raise ValueError(f"{len(pattern)} characters")
     import re2  # only who asks for it pays for the import
 
     options = re2.Options()

@@ -218,3 +218,14 @@ def test_pattern_that_is_none_is_refused_with_a_reason(pattern: str) -> None:
 
 def test_pattern_is_linear_where_others_explode() -> None:
     assert consumer_regex.matching("(a+)+$", ["a" * 200 + "!"]) == frozenset()
+
+
+def test_pattern_that_is_too_long_is_refused() -> None:
+    """30,000 characters took RE2 half a minute for one name, in which it served no produce."""
+    most = consumer_regex.PATTERN_CHARS_MAX
+
+    assert consumer_regex.matching("a" * most, ["a" * most, "b"]) == {"a" * most}
+    with pytest.raises(WireError, match="use 1000 or less") as refused:
+        consumer_regex.matching("a" * (most + 1), ["a"])
+
+    assert refused.value.code == ErrorCode.INVALID_REGULAR_EXPRESSION

@@ -115,7 +115,8 @@ def test_list_names_the_states_it_does_not_know(many: TransactionHost) -> None:
     assert many.ask(request, 1).unknown_state_filters == ["ongoing", "?"]
 
 
-def test_list_with_a_broken_pattern_is_refused(many: TransactionHost) -> None:
-    response = many.ask(ListTransactionsRequest(transactional_id_pattern="("), 2)
+@pytest.mark.parametrize("pattern", ["(", "a" * 1001])
+def test_list_with_a_broken_pattern_is_refused(many: TransactionHost, pattern: str) -> None:
+    response = many.ask(ListTransactionsRequest(transactional_id_pattern=pattern), 2)
     assert response.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
     assert response.transaction_states == []
