@@ -40,12 +40,21 @@ def decoder_source(cls: type[Message], version: int) -> tuple[str, dict[str, Any
     return writer.write(), writer.names
 
 
-def is_bounded(cls: type[Message]) -> bool:
-    """Whether ELEMENTS_MAX holds: for what clients send, or have others send in a request.
+def is_from_clients(cls: type[Message]) -> bool:
+    """Whether it is what clients send, or have others send in a request.
 
-    Answers are as long as what was asked for. What was stored has to be read, whatever its length.
+    To these ELEMENTS_MAX applies: answers are as long as what was asked for, and what was stored
+    has to be read, whatever its length.
     """
     return cls.__name__.endswith("Request") or cls.__name__.startswith("ConsumerProtocol")
+
+
+def may_have_foreign_text(cls: type[Message]) -> bool:
+    """Whether FOREIGN_TEXT is expected: from clients, and in answers, which may repeat it.
+
+    Brokers store UTF-8; a record that has something else is damaged.
+    """
+    return is_from_clients(cls) or cls.__name__.endswith("Response")
 
 
 def minimum_size(field: Field, version: int, flexible: bool) -> int:
@@ -86,7 +95,7 @@ class _DecoderWriter:
         self.indent = 1
         self.run: list[tuple[str, str]] = []
         self.serial = 0
-        self.bounded = is_bounded(cls)
+        self.from_clients = is_from_clients(cls)
 
     def write(self) -> str:
         self.line("m = new(message)", indent=1)
@@ -97,7 +106,7 @@ class _DecoderWriter:
         head = ["def decode(buf, pos, limit):"]
         if "view" in self.names:
             head.append("    view = memoryview(buf)")
-        if self.bounded:
+        if self.from_clients:
             head.append(f"    left = {ELEMENTS_MAX}")
         return "\n".join(head + self.lines) + "\n"
 
@@ -183,7 +192,8 @@ class _DecoderWriter:
         self.line(f"if end > limit or n > {MAX_INT16}:" if short else "if end > limit:")
         self.line(f"    fail_length({path!r}, n, limit - pos)")
         if short:
-            self.line(f"{target} = str(buf[pos:end], 'utf-8', {primitives.FOREIGN_TEXT!r})")
+            errors = primitives.FOREIGN_TEXT if may_have_foreign_text(self.cls) else "strict"
+            self.line(f"{target} = str(buf[pos:end], 'utf-8', {errors!r})")
         elif field.type == "records":
             self.names["view"] = True
             self.line(f"{target} = view[pos:end]")
@@ -242,7 +252,7 @@ class _DecoderWriter:
         size = minimum_size(field, self.version, self.flexible)
         self.line(f"if n * {size} > limit - pos:" if size > 1 else "if n > limit - pos:")
         self.line(f"    fail_length({path!r}, n, limit - pos)")
-        if self.bounded:
+        if self.from_clients:
             self.line("left -= n")
             self.line("if left < 0:")
             self.line(f"    fail_elements({path!r}, {ELEMENTS_MAX})")

@@ -11,7 +11,7 @@ from kbroker.coordinator.records.offsets_topic import GroupMetadataValue
 from kbroker.coordinator.records.transaction_topic import TransactionLogValue
 from kbroker.protocol import codec, header
 from kbroker.protocol.codec import DecodeError
-from kbroker.protocol.decoder import ELEMENTS_MAX, is_bounded
+from kbroker.protocol.decoder import ELEMENTS_MAX, is_from_clients
 from kbroker.protocol.messages.api_versions import ApiVersionsRequest
 from kbroker.protocol.messages.elect_leaders import ElectLeadersRequest
 from kbroker.protocol.messages.fetch import FetchRequest
@@ -141,8 +141,8 @@ def test_what_was_answered_or_stored_may_have_any_number_of_elements():
     found = codec.decode_exact(MetadataResponse, 1, encoded)
 
     assert len(found.topics[0].partitions[0].replica_nodes) == ELEMENTS_MAX + 1
-    assert not is_bounded(TransactionLogValue)
-    assert not is_bounded(GroupMetadataValue)
+    assert not is_from_clients(TransactionLogValue)
+    assert not is_from_clients(GroupMetadataValue)
 
 
 @pytest.mark.parametrize(
