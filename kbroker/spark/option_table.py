@@ -26,6 +26,9 @@ class Option:
 # Defaults that other modules use, too.
 PREFETCH_OFFSETS = 1000
 WRITER_LIMITS = PoolLimits(idle_s=600.0)
+ID_PREFIX = "kbroker-spark"
+INTENT_TOPIC = "__kbroker_spark_intents"
+
 OPTIONS = (
     Option("kafka.bootstrap.servers", "batch stream write", "(required)", "host:port, by commas"),
     Option("assign", "batch stream", "", 'partitions: `{"topicA":[0,1]}`'),
@@ -120,7 +123,7 @@ OPTIONS = (
     Option("split", "batch stream", "size", "`size`, or `partition`: a task each", own=True),
     Option("keepTimestamps", "write", "false", "records get the column `timestamp`", own=True),
     Option("delivery", "write", "at-least-once", "or `exactly-once`", own=True),
-    Option("transactionalIdPrefix", "write", "kbroker-spark", "of exactly-once writes", own=True),
+    Option("transactionalIdPrefix", "write", ID_PREFIX, "of exactly-once writes", own=True),
     Option(
         "lostTransactions",
         "write",
@@ -130,7 +133,7 @@ OPTIONS = (
     ),
     Option("writeId", "write", "", "a batch written again under it is not repeated", own=True),
     Option("writeBatch", "write", "0", "of writeId: the number that foreachBatch passes", own=True),
-    Option("intentTopic", "write", "__kbroker_spark_intents", "of exactly-once writes", own=True),
+    Option("intentTopic", "write", INTENT_TOPIC, "of exactly-once writes", own=True),
 )
 
 BY_NAME = {option.name.lower(): option for option in OPTIONS}

@@ -15,7 +15,12 @@ from dataclasses import dataclass, field
 from kbroker.client.cluster import Cluster
 from kbroker.client.errors import SettingRefused
 from kbroker.spark.given_options import KAFKA_PREFIX, GivenOptions
-from kbroker.spark.option_table import PREFETCH_OFFSETS, WRITER_LIMITS
+from kbroker.spark.option_table import (
+    ID_PREFIX,
+    INTENT_TOPIC,
+    PREFETCH_OFFSETS,
+    WRITER_LIMITS,
+)
 from kbroker.spark.option_values import (
     EARLIEST,
     LATEST,
@@ -82,8 +87,8 @@ class WriteOptions:
     topic: str | None = None
     keep_timestamps: bool = False
     exactly_once: bool = False
-    transactional_id_prefix: str = "kbroker-spark"
-    intent_topic: str = "__kbroker_spark_intents"
+    transactional_id_prefix: str = ID_PREFIX
+    intent_topic: str = INTENT_TOPIC
     lost_transactions: str = "fail"
     write_id: str | None = None
     write_batch: int = 0
@@ -126,8 +131,8 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
         topic=topic,
         keep_timestamps=given.boolean("keepTimestamps", False),
         exactly_once=delivery == "exactly-once",
-        transactional_id_prefix=given.text("transactionalIdPrefix") or "kbroker-spark",
-        intent_topic=given.text("intentTopic") or "__kbroker_spark_intents",
+        transactional_id_prefix=given.text("transactionalIdPrefix") or ID_PREFIX,
+        intent_topic=given.text("intentTopic") or INTENT_TOPIC,
         lost_transactions=lost,
         write_id=given.text("writeId"),
         write_batch=given.integer("writeBatch", 0) or 0,

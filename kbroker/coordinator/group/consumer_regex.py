@@ -1,22 +1,17 @@
-"""Subscriptions by pattern, in RE2's syntax: matched in time linear in the topic's name.
-
-The library is loaded when the first pattern comes.
-"""
+"""Subscriptions by pattern. What is compiled is kept: members repeat their patterns."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from kbroker.coordinator.patterns import PatternError, compile_pattern
 from kbroker.errors import ErrorCode, WireError
 
 # BOUND: compiled patterns that are kept; they are dropped together when there are more.
 _KEPT_MAX = 256
-# BOUND: memory of one compiled pattern, which RE2 refuses to exceed.
+# BOUND: memory of each of them.
 _PATTERN_BYTES_MAX = 1 << 20
-# BOUND: characters of a pattern. Time is linear in the name, but not in the pattern: 30,000 took
-# half a minute for one name of 249.
-PATTERN_CHARS_MAX = 1_000
 
 _compiled: dict[str, Callable[[str], Any]] = {}
 
@@ -40,18 +35,7 @@ def _matcher(pattern: str) -> Callable[[str], Any]:
 
 
 def _compile(pattern: str) -> Callable[[str], Any]:
-    if len(pattern) > PATTERN_CHARS_MAX:
-        text = f"A pattern of {len(pattern)} characters: use {PATTERN_CHARS_MAX} or less."
-        raise WireError(ErrorCode.INVALID_REGULAR_EXPRESSION, text)
-    import re2
-
-    options = re2.Options()
-    options.log_errors = False
-    options.max_mem = _PATTERN_BYTES_MAX
     try:
-        return re2.compile(pattern, options).fullmatch
-    except (re2.error, ValueError) as error:  # ValueError: characters that are no text
-        reason = error.args[0] if error.args else ""
-        reason = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
-        text = f"{pattern!r} is no regular expression of RE2: {reason}"
-        raise WireError(ErrorCode.INVALID_REGULAR_EXPRESSION, text) from error
+        return compile_pattern(pattern, bytes_max=_PATTERN_BYTES_MAX)
+    except PatternError as error:
+        raise WireError(ErrorCode.INVALID_REGULAR_EXPRESSION, str(error)) from error

@@ -4,10 +4,11 @@ transactional ids of one partition.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kbroker.coordinator.list_filters import transaction_filter
+from kbroker.coordinator.patterns import PatternError, compile_pattern
 from kbroker.coordinator.transaction.state import (
     NO_TIME,
     OPEN,
@@ -24,9 +25,6 @@ from kbroker.protocol.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
 )
-
-# BOUND: characters of a pattern. Time is linear in the id, but not in the pattern.
-PATTERN_CHARS_MAX = 1_000
 
 
 def describe(
@@ -68,9 +66,10 @@ def list_matching(
 ) -> ListTransactionsResponse:
     """The ids that pass every filter of the request; now_ms: wall clock."""
     is_listed = transaction_filter(request)
+    pattern = request.transactional_id_pattern
     try:
-        matches = _matcher(request.transactional_id_pattern)
-    except ValueError:
+        matches = compile_pattern(pattern) if pattern else None
+    except PatternError:
         return ListTransactionsResponse(error_code=int(ErrorCode.INVALID_REGULAR_EXPRESSION))
     longest = request.duration_filter
 
@@ -79,7 +78,7 @@ def list_matching(
             return False
         if longest >= 0 and not _runs_longer(txn, longest, now_ms):
             return False
-        return matches(txn.transactional_id)
+        return matches is None or matches(txn.transactional_id) is not None
 
     made = ListTransactionsResponse.TransactionState
     return ListTransactionsResponse(
@@ -105,20 +104,3 @@ def unknown_states(request: ListTransactionsRequest) -> list[str]:
 def _runs_longer(txn: Transaction, duration_ms: int, now_ms: int) -> bool:
     # COMPAT: Kafka also lists what does not run at all, by the start time of the last run.
     return txn.state in OPEN and txn.start_ms != NO_TIME and now_ms - txn.start_ms > duration_ms
-
-
-def _matcher(pattern: str | None) -> Callable[[str], bool]:
-    """Raises ValueError for what is no expression of RE2, whose time is linear in the text."""
-    if not pattern:
-        return lambda transactional_id: True
-    if len(pattern) > PATTERN_CHARS_MAX:
-        raise ValueError(f"{len(pattern)} characters")
-    import re2  # only who asks for it pays for the import
-
-    options = re2.Options()
-    options.log_errors = False
-    try:
-        compiled = re2.compile(pattern, options)
-    except re2.error as error:
-        raise ValueError(str(error)) from error
-    return lambda transactional_id: compiled.fullmatch(transactional_id) is not None

@@ -9,6 +9,7 @@ from doubles.consumer_member import FakeConsumer, describe, make_host, settle, t
 from doubles.coordinator_host import CoordinatorHost
 
 from kbroker.coordinator.group import consumer_regex
+from kbroker.coordinator.patterns import PATTERN_CHARS_MAX
 from kbroker.coordinator.records import offsets_topic as records
 from kbroker.errors import ErrorCode, WireError
 
@@ -222,7 +223,7 @@ def test_pattern_is_linear_where_others_explode() -> None:
 
 def test_pattern_that_is_too_long_is_refused() -> None:
     """30,000 characters took RE2 half a minute for one name, in which it served no produce."""
-    most = consumer_regex.PATTERN_CHARS_MAX
+    most = PATTERN_CHARS_MAX
 
     assert consumer_regex.matching("a" * most, ["a" * most, "b"]) == {"a" * most}
     with pytest.raises(WireError, match="use 1000 or less") as refused:
