@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from kbroker.spark.frozen_modules import freeze_modules
+from kbroker.spark.worker_process import prepare_worker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -104,7 +104,7 @@ class SparkRunner:
         frozen = [list(task) for task in tasks]
 
         def body(index: int) -> str:
-            freeze_modules()
+            prepare_worker()
             return json.dumps(list(work(frozen[index], attempt_name())))
 
         context = self._spark.sparkContext

@@ -38,10 +38,10 @@ from kbroker.spark.exactly_once import (
     intents_of,
     transactional_id,
 )
-from kbroker.spark.frozen_modules import freeze_modules
 from kbroker.spark.option_values import OptionError
 from kbroker.spark.options import WriteOptions, parse_write
 from kbroker.spark.pool import borrowed
+from kbroker.spark.worker_process import prepare_worker
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -144,7 +144,7 @@ class _Writer:
         self, batches: Iterator[pa.RecordBatch], attempt: Attempt, partition: int
     ) -> Written:
         options = self._options
-        freeze_modules()
+        prepare_worker()
         with borrowed(options.bootstrap, options.kafka, limits=options.pool) as cluster:
             if not options.exactly_once:
                 with self._producer(cluster, None) as producer:

@@ -31,13 +31,13 @@ from pyspark.sql.types import (
 )
 
 from kbroker.spark.broker_view import BrokerView
-from kbroker.spark.frozen_modules import freeze_modules
 from kbroker.spark.offsets import LogView, batch_ranges, with_attempts
 from kbroker.spark.option_values import EARLIEST, LATEST, OptionError
 from kbroker.spark.options import ReadOptions, parse_read
 from kbroker.spark.plan import OffsetRange, pack_ranges, plan_ranges, with_sizes
 from kbroker.spark.pool import borrowed
 from kbroker.spark.reading import read_ranges
+from kbroker.spark.worker_process import prepare_worker
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -153,7 +153,7 @@ def read_partition(
     """In a task. Spark makes a partition of None where there is none."""
     if not isinstance(partition, RangePartition):
         return iter(())
-    freeze_modules()
+    prepare_worker()
     return read_ranges(options, partition.value, arrow_schema(schema), partition.topic_ids)
 
 

@@ -7,7 +7,6 @@ slots that it changed are published.
 
 from __future__ import annotations
 
-import ctypes
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -21,6 +20,7 @@ from kbroker.clock import SystemClock
 from kbroker.cluster.image import ClusterImage, TopicImage
 from kbroker.config.topic_config import TopicConfig
 from kbroker.errors import EXIT_CRASH, ErrorCode, StorageError, WireError
+from kbroker.heap import keep_freed_memory
 from kbroker.ipc.process_table import CONTROLLER, Address, ProcessKind
 from kbroker.ipc.rpc import run
 from kbroker.metrics.catalog import (
@@ -58,8 +58,6 @@ Changes = dict[str, tuple[TopicImage | None, TopicImage | None]]
 OPEN_STEP = 8
 # The tick while log.flush.interval.ms or the timers of a coordinator run: they are late by no more.
 TIMERS_TICK_MS = 100
-# Of <malloc.h>.
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 
 
 class IoWorker(Worker):
@@ -387,14 +385,3 @@ class IoWorker(Worker):
         # Logs that were not opened yet are as the last stop left them.
         if not self.has_joined and not all(self.context.clean_start.values()):
             self.exit_code = EXIT_CRASH  # no clean-shutdown marker: the next start checks the logs
-
-
-def keep_freed_memory() -> None:
-    """Have malloc reuse large blocks instead of giving each back to the system.
-
-    A compressed batch is decompressed to be checked; with malloc's defaults every such buffer is
-    mapped anew, and its page faults cost more than the decompression.
-    """
-    libc = ctypes.CDLL(None)
-    libc.mallopt(M_MMAP_THRESHOLD, 32 << 20)
-    libc.mallopt(M_TRIM_THRESHOLD, 64 << 20)

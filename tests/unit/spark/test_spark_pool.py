@@ -122,7 +122,7 @@ def test_reader_and_writer_pass_their_limits_on(monkeypatch):
 
     for module in (source, reading, sink):
         monkeypatch.setattr(module, "borrowed", borrow)
-    monkeypatch.setattr(sink, "freeze_modules", lambda: None)
+    monkeypatch.setattr(sink, "prepare_worker", lambda: None)
     read = parse_read(given, streaming=False)
     columns = ROW.fieldNames()
     attempt = Attempt("w", 0, "first")
