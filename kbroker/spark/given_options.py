@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import logging
 import re
+import warnings
 from collections.abc import Mapping
 
 from kbroker.spark.kafka_settings import doubt
@@ -47,6 +48,16 @@ class GivenOptions:
         entry = self._given.get(name.lower())
         return (entry[1].strip() or None) if entry else None
 
+    def choice(self, name: str, *words: str) -> str:
+        """One of the words, the first where it is missing; blank is none of them."""
+        if not self.has(name):
+            return words[0]
+        text = (self.text(name) or "").lower()
+        if text not in words:
+            said = f"{', '.join(words[:-1])} or {words[-1]}"
+            raise OptionError(f"{name} is {text!r}: write {said}")
+        return text
+
     def boolean(self, name: str, default: bool) -> bool:
         if not self.has(name):
             return default
@@ -76,8 +87,7 @@ class GivenOptions:
         return value
 
     def duration_ms(self, name: str, default: int) -> int:
-        text = self.text(name)
-        return default if text is None else parse_duration_ms(name, text)
+        return parse_duration_ms(name, self.text(name) or "") if self.has(name) else default
 
     def seconds(self, name: str, default: float) -> float:
         """A duration, in seconds."""
@@ -134,8 +144,10 @@ class GivenOptions:
         if not text:
             raise OptionError("subscribePattern is empty: write a regular expression")
         try:
-            re.compile(text)
-        except re.error as error:
+            # What Python warns of means something else in Java: [a[bc]] and [a-z&&[^b]].
+            with warnings.catch_warnings(action="error", category=FutureWarning):
+                re.compile(text)
+        except (re.error, FutureWarning) as error:
             raise OptionError(
                 f"subscribePattern {text!r} is no regular expression of Python ({error}): write one"
                 " that is found in the names of the topics"
@@ -144,11 +156,7 @@ class GivenOptions:
 
     def limit(self, side: str, default: LimitKind) -> Limit:
         """One timestamp goes before timestamps of partitions, and these before offsets."""
-        strategy = (self.text("startingOffsetsByTimestampStrategy") or "error").lower()
-        if strategy not in ("error", "latest"):
-            raise OptionError(
-                f"startingOffsetsByTimestampStrategy is {strategy!r}: write error or latest"
-            )
+        strategy = self.choice("startingOffsetsByTimestampStrategy", "error", "latest")
         no_match_is_latest = side == "ending" or strategy == "latest"
         if self.has(f"{side}Timestamp"):
             timestamp = self.integer(f"{side}Timestamp") or 0
@@ -157,9 +165,9 @@ class GivenOptions:
         if self.has(by_timestamp):
             values = parse_offsets(self.text(by_timestamp) or "", by_timestamp)
             return Limit(LimitKind.TIMESTAMPS, values, 0, no_match_is_latest)
-        text = self.text(f"{side}Offsets")
-        if text is None:
+        if not self.has(f"{side}Offsets"):
             return Limit(default)
+        text = self.text(f"{side}Offsets") or ""
         if text.lower() in ("earliest", "latest"):
             return Limit(LimitKind(text.lower()))
         if text.lower() == "committed" and side == "starting":

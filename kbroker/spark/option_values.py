@@ -106,7 +106,8 @@ def parse_offsets(text: str, name: str) -> dict[TopicPartition, int]:
         return offsets_from_json(json.loads(text))
     except (ValueError, AttributeError, TypeError) as error:
         example = '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
-        words = "earliest, latest or " if name == "startingOffsets" else ""
+        also = {"startingOffsets": "earliest, latest or ", "endingOffsets": "latest or "}
+        words = also.get(name, "")
         raise OptionError(f"{name} is {text!r}: write {words}JSON such as {example}") from error
 
 

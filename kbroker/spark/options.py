@@ -110,17 +110,13 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
     given = GivenOptions(options)
     kafka = given.kafka_settings(_REFUSED_WRITE)
     topic = given.text("topic")
-    delivery = (given.text("delivery") or "at-least-once").lower()
-    if delivery not in ("at-least-once", "exactly-once"):
-        raise OptionError(f"delivery is {delivery!r}: write at-least-once or exactly-once")
+    delivery = given.choice("delivery", "at-least-once", "exactly-once")
     if delivery == "exactly-once" and kafka.get("transactional.id"):
         raise OptionError(
             "kafka.transactional.id cannot be set with delivery=exactly-once, which makes one for"
             " each task: write transactionalIdPrefix instead"
         )
-    lost = (given.text("lostTransactions") or "fail").lower()
-    if lost not in ("fail", "rewrite", "skip"):
-        raise OptionError(f"lostTransactions is {lost!r}: write fail, rewrite or skip")
+    lost = given.choice("lostTransactions", "fail", "rewrite", "skip")
     given.boolean("includeHeaders", False)
     bootstrap = given.bootstrap("producer")
     _check_client(bootstrap, kafka)
@@ -175,9 +171,7 @@ def _read_common(given: GivenOptions, *, streaming: bool) -> ReadOptions:
         raise OptionError(
             f"kafka.isolation.level is {isolation!r}: write read_committed or read_uncommitted"
         )
-    split = (given.text("split") or "size").lower()
-    if split not in ("size", "partition"):
-        raise OptionError(f"split is {split!r}: write size or partition")
+    split = given.choice("split", "size", "partition")
     return ReadOptions(
         bootstrap=given.bootstrap("consumer"),
         subscription=subscription,
