@@ -16,6 +16,7 @@ from kbroker.spark.kafka_settings import doubt
 from kbroker.spark.option_table import BY_NAME
 from kbroker.spark.option_values import (
     EARLIEST,
+    INT64_MAX,
     Limit,
     LimitKind,
     OptionError,
@@ -72,6 +73,8 @@ class GivenOptions:
         text = self.text(name) or ""
         if not re.fullmatch(r"[+-]?[0-9]+", text):
             raise OptionError(f"{name} is {text!r}: write a whole number")
+        if abs(int(text)) > INT64_MAX:
+            raise OptionError(f"{name} is {text}: write a number of at most {INT64_MAX}")
         return int(text)
 
     def positive(self, name: str) -> int | None:
@@ -175,10 +178,11 @@ class GivenOptions:
         values = parse_offsets(text, f"{side}Offsets")
         for place, offset in values.items():
             if offset < EARLIEST:
-                earliest = " or -2 (earliest)" if side == "starting" else ""
+                symbols = (
+                    ", -1 (latest) or -2 (earliest)" if side == "starting" else " or -1 (latest)"
+                )
                 raise OptionError(
-                    f"{side}Offsets of {names([place])} is {offset}: write an offset, -1 (latest)"
-                    f"{earliest}"
+                    f"{side}Offsets of {names([place])} is {offset}: write an offset{symbols}"
                 )
         return Limit(LimitKind.OFFSETS, values)
 

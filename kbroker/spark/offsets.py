@@ -212,9 +212,13 @@ def _check_names(
         return
     missing = ", ".join(f"{t}-{p}" for t, p in sorted(partitions - named)) or "none"
     extra = ", ".join(f"{t}-{p}" for t, p in sorted(named - partitions)) or "none"
+    hint = "write one for each"
+    if limit.kind is LimitKind.OFFSETS:
+        symbol = "-2 (earliest)" if side == "starting" else "-1 (latest)"
+        hint = f"write {symbol} where no offset is known"
     raise OptionError(
         f"{side} {limit.kind.value} must name each partition that is read: missing {missing}, not"
-        f" read {extra}; write -2 for earliest or -1 for latest where no offset is known"
+        f" read {extra}; {hint}"
     )
 
 

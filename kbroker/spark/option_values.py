@@ -16,6 +16,7 @@ from kbroker.client.offsets import EARLIEST as EARLIEST  # what callers give for
 from kbroker.client.offsets import LATEST as LATEST
 
 TopicPartition = tuple[str, int]
+INT64_MAX = 2**63 - 1
 
 
 class OptionError(ValueError):
@@ -106,6 +107,8 @@ def parse_offsets(text: str, name: str) -> dict[TopicPartition, int]:
         return offsets_from_json(json.loads(text))
     except (ValueError, AttributeError, TypeError) as error:
         example = '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
+        if name.endswith("Timestamp"):
+            example = '{"topicA":{"0":1700000000000,"1":1700000060000}}'
         also = {"startingOffsets": "earliest, latest or ", "endingOffsets": "latest or "}
         words = also.get(name, "")
         raise OptionError(f"{name} is {text!r}: write {words}JSON such as {example}") from error
@@ -136,6 +139,8 @@ def format_offsets(offsets: Mapping[TopicPartition, int]) -> str:
 def _as_int(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise ValueError(f"{value!r} is no whole number")
+    if abs(int(value)) > INT64_MAX:
+        raise ValueError(f"{value} is above {INT64_MAX}")
     return int(value)
 
 
