@@ -42,7 +42,7 @@ OPTIONS = (
         "subscribePattern",
         "batch stream",
         "",
-        "regular expression found anywhere in a name; `^...$` for all of it",
+        "regular expression of Python, found anywhere in a name; `^...$` for all of it",
     ),
     Option(
         "startingOffsets",
