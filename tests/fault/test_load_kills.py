@@ -79,6 +79,7 @@ def test_kill_at_a_point_leaves_each_record_once_after_the_next_run(
     kill_and_check(tmp_path, "dir", point, nth)
 
     assert not list((tmp_path / "_kbroker/staging").iterdir())
+    assert not list(tmp_path.rglob("*.tmp"))
 
 
 @pytest.mark.parametrize("point", SOME)

@@ -65,7 +65,7 @@ class Delta(Directory):
 
     def commit(self, commit: Commit) -> None:
         """Raises LoadError, too, for what the table would not take once it is committed."""
-        replaced = {path for path in commit.removed if path.startswith(f"{layout.DATA}/")}
+        replaced = {path for path in commit.removed if _is_of_table(path)}
         if replaced and commit.kind != RECOVER:
             self._require_replaceable(replaced)
         super().commit(commit)
@@ -108,6 +108,7 @@ class Delta(Directory):
             if self._version_in(table, commit.load) < commit.number:
                 told = commit if commit.kind != RECOVER else self._difference(table, commit)
                 self._write_version(table, told)
+            self._remove(path for path in commit.removed if not _is_of_table(path))
         self._note_published(commit)
 
     @contextmanager
@@ -215,12 +216,17 @@ class Delta(Directory):
         actions += [
             RemoveAction(path, moved, now, partition_values=layout.partition_values(path))
             for path in commit.removed
-            if path.startswith(f"{layout.DATA}/")  # error files are none of the table's
+            if _is_of_table(path)
         ]
         schema = self._schema(commit, columns) if commit.added else table.schema()
         table.create_write_transaction(
             actions, "append", schema, partition_by=columns, commit_properties=properties
         )
+
+
+def _is_of_table(path: str) -> bool:
+    """Files of bad values are not: no reader of an older version asks for them."""
+    return path.startswith(f"{layout.DATA}/")
 
 
 def _said(err: Exception) -> str:

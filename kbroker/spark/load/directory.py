@@ -13,6 +13,7 @@ mount it at the same path.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -25,9 +26,11 @@ from pathlib import Path
 from kbroker.spark.load import layout, points
 from kbroker.spark.load.columns import check_columns
 from kbroker.spark.load.commits import Commit, LoadedFile, LoadError, LostRaceError
-from kbroker.spark.load.log import CommitLog, DirectoryStore, sync_directory
+from kbroker.spark.load.log import CommitLog, DirectoryStore, sync_directory, temporary
 from kbroker.spark.load.writer import FileOptions, RangeWriter
 from kbroker.spark.plan import OffsetRange
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class BusyError(LoadError):
@@ -133,10 +136,14 @@ class Directory:
             )
         staging = self.root / layout.STAGING
         leftovers = sorted(staging.iterdir()) if staging.is_dir() else []
-        if leftovers:  # also an empty folder: its run may be about to stage files in it
+        unfinished = self._store.leftovers()
+        # Also for an empty folder: its run may be about to stage files in it.
+        if leftovers or unfinished:
             newest = fence(newest)
         for one in leftovers:
             shutil.rmtree(one, ignore_errors=True)
+        for one in unfinished:
+            one.unlink(missing_ok=True)
         return newest
 
     def discard(self, run: str) -> None:
@@ -158,7 +165,12 @@ class Directory:
         if not new <= self._checked:
             state = self.log.state()
             check_columns(self.root, commit, state, is_table=self.name == "delta")
-        self._store.put(commit)
+        try:
+            self._store.put(commit)
+        except OSError as err:
+            if err.errno in _FULL and self.log.read(commit.number) is None:
+                self.discard(commit.run)
+            raise
         self._checked |= new
 
     def publish(self, commit: Commit) -> None:
@@ -170,12 +182,16 @@ class Directory:
         Raises LoadError when a file is neither staged nor in its place.
         """
         self._put_in_place(commit)
-        for path in commit.removed:
-            (self.root / path).unlink(missing_ok=True)
-        for folder in {(self.root / path).parent for path in commit.removed}:
+        self._remove(commit.removed)
+        self._note_published(commit)
+
+    def _remove(self, paths: Iterable[str]) -> None:
+        gone = [self.root / path for path in paths]
+        for one in gone:
+            one.unlink(missing_ok=True)
+        for folder in {one.parent for one in gone}:
             if folder.is_dir():
                 sync_directory(folder)
-        self._note_published(commit)
 
     def publish_newest(self) -> Commit | None:
         """The newest commit, which is published now if it was not."""
@@ -193,9 +209,9 @@ class Directory:
     def _note_published(self, commit: Commit) -> None:
         """Not synced: where it is lost, publishing is repeated."""
         path = self.root / layout.PUBLISHED
-        temporary = path.with_name(f".published-{os.getpid()}-{threading.get_ident()}.tmp")
-        temporary.write_text(_name_of(commit))
-        temporary.replace(path)
+        with temporary(path, f"published-{os.getpid()}-{threading.get_ident()}") as whole:
+            whole.write_text(_name_of(commit))
+            whole.replace(path)
 
     def _put_in_place(self, commit: Commit) -> None:
         folders: set[Path] = set()

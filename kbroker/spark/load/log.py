@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -19,6 +20,7 @@ from kbroker.spark.load import points
 from kbroker.spark.load.commits import Commit, CorruptLogError, LostRaceError, State
 
 CHECKPOINT_EVERY = 100
+_TEMPORARY = ".tmp"
 _NUMBERED = re.compile(r"(\d{12})\.json")
 
 Kind = Literal["commits", "checkpoint"]
@@ -184,9 +186,9 @@ class DirectoryStore:
     def replace(self, kind: Kind, number: int, text: str) -> None:
         path = self._path(kind, number)
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        write_synced(temporary, text.encode())
-        temporary.replace(path)
+        with temporary(path, f"{path.name}.{os.getpid()}") as whole:
+            write_synced(whole, text.encode())
+            whole.replace(path)
         sync_directory(path.parent)
 
     def drop(self, kind: Kind, number: int) -> None:
@@ -203,16 +205,19 @@ class DirectoryStore:
         """
         path = self._path("commits", commit.number)
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{commit.run}-{os.getpid()}.tmp")
-        write_synced(temporary, commit.to_json().encode())
-        points.reach("commit-written")
-        try:
-            os.link(temporary, path)
-        except FileExistsError as err:
-            raise LostRaceError(lost_race(commit, self._root.parent)) from err
-        finally:
-            temporary.unlink(missing_ok=True)
+        with temporary(path, f"{commit.run}-{os.getpid()}") as whole:
+            write_synced(whole, commit.to_json().encode())
+            points.reach("commit-written")
+            try:
+                os.link(whole, path)
+            except (FileExistsError, FileNotFoundError) as err:  # or taken for a leftover
+                raise LostRaceError(lost_race(commit, self._root.parent)) from err
         sync_directory(path.parent)
+
+    def leftovers(self) -> list[Path]:
+        """Temporary files: of who was killed while it wrote them, or writes them now."""
+        folders = (self._root / "commits", self._root / "checkpoint")
+        return [path for folder in folders for path in sorted(folder.glob(f".*{_TEMPORARY}"))]
 
 
 def lost_race(commit: Commit, where: object) -> str:
@@ -221,6 +226,17 @@ def lost_race(commit: Commit, where: object) -> str:
         f"another run has written commit {commit.number} of {where}; nothing of this run was "
         "loaded. Run one load of a destination at a time"
     )
+
+
+@contextmanager
+def temporary(path: Path, name: str) -> Iterator[Path]:
+    """Where to write what is to be at ``path``, beside it; gone afterwards, also from a full
+    disk."""
+    found = path.with_name(f".{name}{_TEMPORARY}")
+    try:
+        yield found
+    finally:
+        found.unlink(missing_ok=True)
 
 
 def write_synced(path: Path, content: bytes) -> None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.json as pj
 import pyarrow.parquet as pq
 import pytest
-from doubles.load_source import MadeUp, batch
+from doubles.load_source import MadeUp, batch, destination_of
 
 from kbroker.spark.direct import InlineRunner
 from kbroker.spark.load import decode
@@ -115,9 +115,9 @@ def test_batch_of_bad_values_alone_leaves_no_good_row() -> None:
     assert bad is not None and bad.num_rows == 2
 
 
-def bad_load(root: Path, *, fail_on_error: bool = False) -> Load:
+def bad_load(root: Path, sink: str = "dir", *, fail_on_error: bool = False) -> Load:
     source = MadeUp({"t": [(0, 1000)]}, {("t", 0): {5: b"{", 700: b"[]"}})
-    destination = Directory(root)
+    destination = destination_of(str(root), sink)
     destination.prepare()
     settings = Settings(load="test", fail_on_error=fail_on_error)
     return Load(source, destination, InlineRunner(), settings, decoder=DECODER)
@@ -198,10 +198,14 @@ def test_fields_may_be_added_in_a_folder_but_not_in_a_table(tmp_path: Path) -> N
     assert deltalake.DeltaTable(str(tmp_path / "t")).to_pyarrow_table().num_rows == 50
 
 
-def test_rewind_replaces_the_error_files_of_its_range(tmp_path: Path) -> None:
-    bad_load(tmp_path).catch_up()
+@pytest.mark.parametrize("sink", ["dir", "delta"])
+def test_rewind_replaces_the_error_files_of_its_range(tmp_path: Path, sink: str) -> None:
+    """Also beside a table, which keeps replaced files for readers of its older versions."""
+    if sink == "delta":
+        pytest.importorskip("deltalake")
+    bad_load(tmp_path, sink).catch_up()
 
-    made = bad_load(tmp_path).rewind({("t", 0): 600})
+    made = bad_load(tmp_path, sink).rewind({("t", 0): 600})
 
     errors = [pq.read_table(path) for path in (tmp_path / "_kbroker/errors").iterdir()]
     assert made is not None and made.ranges[0].start == 0

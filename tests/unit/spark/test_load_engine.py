@@ -17,6 +17,7 @@ from pyarrow.dataset import dataset
 
 from kbroker.client.errors import RefusedError
 from kbroker.spark.direct import InlineRunner
+from kbroker.spark.load import log as commit_log
 from kbroker.spark.load.commits import LOAD, OPEN, RELOAD, Ends, LoadError, LostRaceError, State
 from kbroker.spark.load.directory import BusyError, Directory
 from kbroker.spark.load.engine import Load, Settings, Step
@@ -169,6 +170,40 @@ def test_run_whose_tasks_fail_leaves_nothing_on_the_disk(tmp_path: Path) -> None
         load(Full.of({"a": [300, 20]}), Directory(tmp_path))
 
     assert not list((tmp_path / "_kbroker/staging").iterdir())
+
+
+def test_run_whose_commit_fills_the_disk_leaves_nothing_on_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fill(path: Path, content: bytes) -> None:
+        path.write_bytes(content[:10])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(commit_log, "write_synced", fill)
+    with pytest.raises(OSError, match="No space"):
+        load(MadeUp.of({"a": [300]}), Directory(tmp_path))
+
+    assert not list((tmp_path / "_kbroker/staging").iterdir())
+    assert not list((tmp_path / "_kbroker/commits").iterdir())
+
+
+def test_commit_that_is_written_on_a_full_disk_keeps_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What fails is to sync the folder that has it."""
+    source = MadeUp.of({"a": [300]})
+
+    def fill(path: Path) -> None:
+        if path.name == "commits":
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(commit_log, "sync_directory", fill)
+    with pytest.raises(OSError, match="No space"):
+        load(source, Directory(tmp_path))
+    monkeypatch.undo()
+    load(source, Directory(tmp_path))
+
+    assert rows_in(tmp_path) == expected(source)
 
 
 def test_hour_folders_hold_the_hours_of_their_records(tmp_path: Path) -> None:
