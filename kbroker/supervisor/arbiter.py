@@ -11,6 +11,7 @@ end decides on the clean-shutdown marker, may use part of the time that is kept 
 
 from __future__ import annotations
 
+import errno
 import faulthandler
 import logging
 import signal
@@ -54,6 +55,11 @@ STALLED_STARTING_AFTER_S = (
 )
 ABORT_GRACE_S = 2.0
 POLL_WHILE_STARTING_S = 0.01
+# What there is no room for when a fork fails, and what to do about it.
+NO_ROOM = {
+    errno.EAGAIN: "raise the limit of processes (ulimit -u, TasksMax= of a systemd service)",
+    errno.ENOMEM: "free memory",
+}
 START_WATCH_S = 5.0  # BOUND: how long the ready line is waited for at that pace
 
 
@@ -65,7 +71,7 @@ class System(Protocol):
     def wait_signals(self, timeout_s: float) -> list[int]: ...
 
     def spawn(self, address: Address, incarnation: int) -> int:
-        """Fork; returns the pid."""
+        """Fork; returns the pid. Raises OSError when the system has no room for a process."""
 
     def reap(self) -> list[tuple[int, int]]:
         """(pid, exit code) of children that ended; negative codes are signals."""
@@ -232,11 +238,27 @@ class Arbiter:
             if child.pid == 0 and child.start_at <= now:
                 self._processes.heartbeat(child.address)
                 incarnation = self._processes.incarnation(child.address)
-                pid = self._system.spawn(child.address, incarnation)
+                try:
+                    pid = self._system.spawn(child.address, incarnation)
+                except OSError as error:
+                    self._on_no_room(child, error)
+                    continue
                 self._processes.started(child.address, pid)
                 self._by_pid[pid] = child
                 child.on_started(pid, now)
                 log.debug("started %s as pid %d", child.address.title, pid)
+
+    def _on_no_room(self, child: Child, error: OSError) -> None:
+        """The system lets us have no process now. The others go on; it may have room later."""
+        now = self._system.now()
+        child.on_not_started(now)
+        log.error(
+            "%s could not be started: %s; %s; next try in %.1f s",
+            child.address.title,
+            error.strerror,
+            NO_ROOM.get(error.errno or 0, "the others go on"),
+            child.start_at - now,
+        )
 
     # -- the end
 
@@ -291,6 +313,8 @@ def describe_exit(code: int) -> str:
     """``exited with 1``, ``was killed by SIGSEGV``."""
     if code >= 0:
         return f"exited with {code}"
+    if code == -signal.SIGKILL:
+        return "was killed by SIGKILL (by the kernel, if memory ran out: see dmesg)"
     try:
         name = signal.Signals(-code).name
     except ValueError:

@@ -88,6 +88,14 @@ class Child:
         self.exit_code = None
         self.abort_deadline = None
 
+    def on_not_started(self, now: float) -> None:
+        """The system had no room for it; ``start_at`` says when to try again."""
+        self._wait(now)
+
+    def _wait(self, now: float) -> None:
+        self.start_at = now + self._policy.delay_s(self.failure_count)
+        self.failure_count += 1
+
     def on_ended(self, exit_code: int, now: float) -> Verdict:
         """Take note of its end and decide; with RESTART, ``start_at`` says when."""
         if now - self.started_at >= STABLE_AFTER_S:
@@ -95,8 +103,7 @@ class Child:
         self.pid = 0
         self.exit_code = exit_code
         self.abort_deadline = None
-        self.start_at = now + self._policy.delay_s(self.failure_count)
-        self.failure_count += 1
+        self._wait(now)
         if exit_code == EXIT_BAD_CONFIG:
             return Verdict.STOP_BAD_CONFIG
         self.cannot_start_count = (

@@ -59,9 +59,15 @@ class ForkingSystem:
         with self._signals.blocked():
             pid = os.fork()
             if pid == 0:
-                self._signals.forget()
-                self._close_in_child()
-                os._exit(child_main(self._workers[address.kind], context))
+                code = EXIT_CRASH
+                try:  # whatever happens, no child goes on as a second supervisor
+                    self._signals.forget()
+                    self._close_in_child()
+                    code = child_main(self._workers[address.kind], context)
+                except BaseException:
+                    traceback.print_exc()
+                finally:
+                    os._exit(code)
         return pid
 
     def reap(self) -> list[tuple[int, int]]:

@@ -8,6 +8,7 @@ it has the image and every io worker has answered its hello (docs/architecture.m
 from __future__ import annotations
 
 import logging
+import mmap
 import re
 import socket
 from collections.abc import Callable
@@ -126,6 +127,9 @@ class NetworkWorker(Worker):
         self.on_image(CONTROLLER, await self.ask_until_answered(CONTROLLER, "hello"))
         for worker in self.io_workers:
             await self.ask_until_answered(worker, "hello")
+        # What the process before this one was sent. Nobody looks at it any more, and as much may
+        # not be sent again for long.
+        self.context.arenas[self.address.index].madvise(mmap.MADV_REMOVE)
         self.loop.add_reader(self.handoff.fileno(), self.take_connections)
         self.ready()
         log.info("serving clients")

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fault.wire_client import WireClient, batch_of, produce_request, request_frame
 from process_harness import (
     DOUBLES,
     Client,
@@ -154,6 +155,31 @@ def test_child_that_cannot_start_stops_the_broker_with_3(tmp_path: Path) -> None
         assert broker.stop() == 3
         assert broker.log_text.count("io-0 exited with 3; restart") == 4
         assert not (broker.data_dir / MARKER).exists()
+
+
+def arena_bytes(broker: Broker) -> int:
+    """Memory that the request arena of network-0 takes, whoever has touched it."""
+    for entry in Path(f"/proc/{broker.pid}/map_files").iterdir():
+        if "kbroker-arena-0" in os.readlink(entry):
+            return entry.stat().st_blocks * 512
+    raise AssertionError("no arena")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may look at mapped files")
+def test_memory_of_requests_is_given_back_when_their_network_process_dies() -> None:
+    """When memory runs out the kernel kills who holds most of it. The arena outlives the process:
+    if that were left so, the next ones would be killed in vain, down to the supervisor.
+    """
+    with Broker(num_network_threads=1) as broker:
+        with WireClient((broker.host, broker.port)) as client:
+            client.create_topic("topic")
+            request = produce_request("topic", {0: batch_of([bytes(20 << 20)])})
+            client.socket.sendall(request_frame(request, 8, 1, None)[:-1])
+            wait_until(lambda: arena_bytes(broker) > 16 << 20, what="the bytes are there")
+
+            broker.kill("network")
+
+            wait_until(lambda: arena_bytes(broker) < 1 << 20, what="the memory is free")
 
 
 def test_broker_stops_when_its_runtime_directory_was_removed(broker: Broker) -> None:

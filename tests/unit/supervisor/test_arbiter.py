@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import signal
 
 import pytest
@@ -42,6 +44,7 @@ class FakeSystem:
         self.waits: list[float] = []
         self.stubborn: set[Address] = set()  # ignore SIGTERM
         self.exit_codes: dict[Address, int] = {}
+        self.spawn_error: OSError | None = None
         self._next_pid = 1000
 
     def now(self) -> float:
@@ -54,6 +57,8 @@ class FakeSystem:
         return arrived
 
     def spawn(self, address: Address, incarnation: int) -> int:
+        if self.spawn_error is not None:
+            raise self.spawn_error
         self._next_pid += 1
         self.alive[self._next_pid] = address
         self.spawned.append((address, incarnation))
@@ -153,6 +158,29 @@ def test_repeated_crashes_back_off_up_to_the_maximum(setup: Setup) -> None:
         setup.arbiter.start_missing()
 
     assert delays == [0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10, 10]
+
+
+def test_child_for_which_there_is_no_room_is_tried_again_while_the_others_go_on(
+    setup: Setup, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A limit of processes, or memory: the supervisor ended, and all others with it."""
+    setup.system.end(IO, -signal.SIGKILL)
+    setup.system.spawn_error = OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+    setup.arbiter.reap()
+    delays = []
+    for _ in range(4):
+        setup.arbiter.start_missing()
+        delays.append(round(setup.child(IO).start_at - setup.system.time, 3))
+        setup.system.time = setup.child(IO).start_at
+
+    setup.system.spawn_error = None
+    setup.arbiter.start_missing()
+
+    assert delays == [0.1, 0.2, 0.4, 0.8]
+    assert setup.system.spawned == [(IO, 2)]
+    assert not setup.arbiter._stop_requested
+    assert "was killed by SIGKILL (by the kernel, if memory ran out" in caplog.text
+    assert "io-0 could not be started: Resource temporarily unavailable; raise" in caplog.text
 
 
 def test_stable_child_restarts_at_once_again(setup: Setup) -> None:
