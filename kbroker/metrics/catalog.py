@@ -206,7 +206,7 @@ CLEANER_UNCLEANABLE_BYTES = _row(
 CLEANER_BUFFER = _row(
     "kbroker_log_cleaner_max_buffer_utilization_percent",
     GAUGE,
-    "How full the map of keys was in the last run of each thread; the fullest of them.",
+    "How full the last run of each thread made the largest map of keys that is allowed; the most.",
 )
 CLEANER_RECOPY = _row(
     "kbroker_log_cleaner_recopy_percent",

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from kbroker._ext.batch_cleaner import BatchCleaner
 from kbroker._ext.log_scan import END, scan_segment
 from kbroker._ext.offset_index import OffsetIndex, TimeIndex
+from kbroker._ext.offset_map import ENTRY_BYTES as MAP_ENTRY_BYTES
 from kbroker._ext.offset_map import OffsetMap
 from kbroker.storage.cleaned_transactions import CleanedTransactions
 from kbroker.storage.cleaner_policy import CleanableSegment
@@ -130,14 +131,17 @@ class LogCleaning:
         self._on_bytes = on_bytes
         self._lock = lock
         self.stats = CleaningStats()
-        try:
-            self._map = OffsetMap(limits.map_bytes, limits.map_load_factor)
-        except ValueError as error:
-            raise UncleanableError(str(error)) from error
         self._transactions = CleanedTransactions(aborted)
-        self._cleaner = self._make_cleaner(self._transactions)
         self._buffer = bytearray(max(limits.read_bytes, CHUNK_BYTES_MIN))
         self._clean_end_ns = -1
+
+    def _begin(self, keys_max: int) -> None:
+        limits = self._limits
+        try:
+            self._map = OffsetMap(limits.map_bytes, limits.map_load_factor, keys_max)
+        except ValueError as error:
+            raise UncleanableError(str(error)) from error
+        self._cleaner = self._make_cleaner(self._transactions)
 
     def _make_cleaner(self, transactions: CleanedTransactions) -> BatchCleaner:
         return BatchCleaner(
@@ -158,6 +162,8 @@ class LogCleaning:
         CleaningStopped, OSError.
         """
         started = time.monotonic()
+        ends = (segment.next_offset for segment in segments)
+        self._begin(max(ends, default=first_dirty) - first_dirty)
         clean = [segment for segment in segments if segment.base_offset < first_dirty]
         self._clean_end_ns = self._modified_ns(clean[-1]) if clean else -1
         indexer = self._make_cleaner(CleanedTransactions(self._aborted))
@@ -178,7 +184,9 @@ class LogCleaning:
                 f"the keys of the batch at offset {first_dirty} do not fit the map of"
                 f" {self._limits.map_bytes} bytes; raise log.cleaner.dedupe.buffer.size"
             )
-        self.stats.map_utilization = self._map.utilization
+        # Of what the settings give it; the map may be made for fewer keys.
+        room = self._limits.map_bytes // MAP_ENTRY_BYTES
+        self.stats.map_utilization = self._map.count / room
         self.stats.index_s = time.monotonic() - started
         return self._map.latest_offset + 1
 

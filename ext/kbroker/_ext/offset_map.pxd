@@ -19,3 +19,4 @@ cdef class OffsetMap:
     # The last offset of the key, -1 when it is not in the map.
     cdef int64_t get(self, const uint8_t* key, Py_ssize_t size) noexcept nogil
     cdef MapEntry* find(self, const uint8_t* key, Py_ssize_t size, uint64_t* hash) noexcept nogil
+    cdef void ask_for_huge_pages(self) noexcept nogil

@@ -2,11 +2,11 @@
 
 Two keys with the same hash would cost one of them its value, so the hash has 128 bits and a secret of this map: SipHash
 2-4, which stands up to keys that were chosen to collide. Memory comes zeroed from the system and is touched only where
-keys land; it goes back when the object does.
+keys land, in huge pages where there are any; it goes back when the object does.
 """
 import os
 
-from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
@@ -53,17 +53,30 @@ cdef extern from *:
     void kb_siphash128(const uint8_t* p, size_t n, const uint64_t* k, uint64_t* out) noexcept nogil
     uint64_t kb_place(uint64_t h, uint64_t n) noexcept nogil
 
+cdef extern from "<sys/mman.h>" nogil:
+    int madvise(void* start, size_t size, int advice)
+    enum:
+        MADV_HUGEPAGE
+
+cdef enum:
+    HUGE_PAGE_BYTES = 2 << 20
+
 ENTRY_BYTES = sizeof(MapEntry)
 
 
 cdef class OffsetMap:
     """Used by one thread at a time. ``put`` keeps the latest offset that it is given for a key."""
 
-    def __cinit__(self, int64_t bytes_max, double load_factor):
-        """bytes_max: memory it may take. Raises ValueError when that does not hold one key, MemoryError."""
+    def __cinit__(self, int64_t bytes_max, double load_factor, int64_t keys_max=INT64_MAX):
+        """bytes_max: memory it may take. keys_max: no more keys will come; a map for them may be smaller.
+
+        Raises ValueError when bytes_max does not hold one key, MemoryError.
+        """
         cdef bytes secret = os.urandom(sizeof(self.secret))
         self.entries = NULL
         self.capacity = bytes_max // <int64_t>sizeof(MapEntry)
+        if load_factor > 0 and keys_max < self.capacity * load_factor:
+            self.capacity = min(self.capacity, <int64_t>(max(keys_max, 1) / load_factor) + 2)
         self.limit = min(<int64_t>(<double>self.capacity * load_factor), self.capacity - 1)
         self.count = 0
         self.latest_offset = -1
@@ -73,9 +86,18 @@ cdef class OffsetMap:
         self.entries = <MapEntry*>calloc(<size_t>self.capacity, sizeof(MapEntry))
         if self.entries == NULL:
             raise MemoryError(bytes_max)
+        self.ask_for_huge_pages()
 
     def __dealloc__(self):
         free(self.entries)
+
+    cdef void ask_for_huge_pages(self) noexcept nogil:
+        """Keys land anywhere in it: with small pages each costs two page faults at first, and a walk of the page table
+        ever after. A hint, which the system may pass over."""
+        cdef size_t first = (<size_t>self.entries + HUGE_PAGE_BYTES - 1) // HUGE_PAGE_BYTES * HUGE_PAGE_BYTES
+        cdef size_t end = (<size_t>self.entries + <size_t>self.capacity * sizeof(MapEntry)) // HUGE_PAGE_BYTES * HUGE_PAGE_BYTES
+        if end > first:
+            madvise(<void*>first, end - first, MADV_HUGEPAGE)
 
     cdef MapEntry* find(self, const uint8_t* key, Py_ssize_t size, uint64_t* hash) noexcept nogil:
         """The key's entry, or the empty one that it would take."""
@@ -104,11 +126,6 @@ cdef class OffsetMap:
     cdef int64_t get(self, const uint8_t* key, Py_ssize_t size) noexcept nogil:
         cdef uint64_t[2] hash
         return self.find(key, size, hash).next_offset - 1
-
-    @property
-    def utilization(self) -> float:
-        """Share of the entries that are taken."""
-        return self.count / self.capacity
 
     def put_key(self, bytes key not None, int64_t offset) -> bool:
         """Python face of put, for tests."""

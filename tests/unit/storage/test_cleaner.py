@@ -52,6 +52,16 @@ def left(log: PartitionLog) -> list[tuple[int, bytes, bytes | None]]:
     ]
 
 
+def test_map_is_made_for_the_section_and_its_use_is_told_of_what_is_allowed(log):
+    append(log, records(*((b"k%d" % number, b"v") for number in range(30))))
+    append(log, records((b"k0", b"again")))
+    seal(log)
+
+    # 24 bytes an entry: 100 of them are allowed, 30 taken.
+    assert compact(log, now_ms=NOW_MS, map_bytes=2400).stats.map_utilization == 0.3
+    assert compact(log, first_dirty=30, now_ms=NOW_MS, map_bytes=2400).stats.map_utilization == 0.01
+
+
 @pytest.mark.parametrize("codec", range(5))
 def test_batch_that_loses_records_keeps_all_else(log, codec):
     append(log, records((b"a", b"1"), (b"b", b"2"), (b"c", b"3"), codec=codec))

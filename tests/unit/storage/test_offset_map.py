@@ -16,6 +16,18 @@ def test_entries_take_24_bytes():
     assert OffsetMap(24 * 100, 0.9).limit == 90
 
 
+@pytest.mark.parametrize("load_factor", [0.3, 0.5, 0.9, 1.0])
+@pytest.mark.parametrize("keys_max", [0, 1, 2, 9, 10, 450, 10**12])
+def test_map_for_few_keys_is_small_and_holds_them(load_factor, keys_max):
+    """A small log does not pay for memory that only a large one needs."""
+    found = OffsetMap(24 * 500, load_factor, keys_max)
+
+    keys = [str(number).encode() for number in range(min(keys_max, int(500 * load_factor) - 1))]
+    assert all(found.put_key(key, offset) for offset, key in enumerate(keys))
+    assert [found.get_key(key) for key in keys] == list(range(len(keys)))
+    assert found.capacity <= min(500, max(keys_max, 1) / load_factor + 2)
+
+
 @pytest.mark.parametrize("load_factor", [0.5, 0.9, 1.0])
 def test_full_map_equals_a_dict(load_factor):
     draw = random.Random(7)
@@ -35,7 +47,7 @@ def test_full_map_equals_a_dict(load_factor):
 def test_empty_map_has_no_key():
     found = OffsetMap(24 * 10, 0.9)
 
-    assert found.get_key(b"") == -1 and found.latest_offset == -1 and found.utilization == 0
+    assert found.get_key(b"") == -1 and found.latest_offset == -1 and found.count == 0
 
 
 @pytest.mark.parametrize(("size", "load"), [(0, 0.9), (24, 0.9), (2400, 0.001), (2400, 0.0)])
