@@ -92,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except PropertiesError as error:
         print(f"kbroker-supervisor: {source}: {error}", file=sys.stderr)
     except OSError as error:
-        if error.filename != found.config:
+        if found.config is None or error.filename != found.config:
             raise
         print(f"kbroker-supervisor: {found.config}: {error.strerror}", file=sys.stderr)
     return EXIT_BAD_CONFIG

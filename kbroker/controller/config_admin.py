@@ -217,7 +217,11 @@ class ConfigAdmin:
         if not applied:
             return False
         layer = dict(dict(config.layers())[Source.STATIC_BROKER])
-        self._keep_file_layer(layer)
+        try:
+            self._keep_file_layer(layer)
+        except OSError as error:
+            log.error("%s was read again but is not used: %s", path, error)
+            return False
         self.config = config
         self._state.set_broker_config(FILE, layer)
         self._publisher.publish(with_configs=True)

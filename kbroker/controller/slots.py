@@ -3,14 +3,18 @@
 A replica's io worker is ``slot % workers``, so assigning slots is balancing load. Assignments must
 outlive the controller process (io workers have the logs open), but not the broker. They are kept in
 a journal in the runtime directory, which is new for every run. A line is written before anybody is
-told of its slot, so a torn last line is an assignment that nobody has seen.
+told of its slot, so a torn last line is an assignment that nobody has seen. Where there is no room
+for a line, nothing has changed.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections import deque
+
+log = logging.getLogger(__name__)
 
 Slot = tuple[int, int]  # number, incarnation
 JOURNAL_NAME = "slots.journal"
@@ -142,23 +146,37 @@ class SlotBook:
         return self._allocator.free_count
 
     def assign(self, topic_id: bytes, partitions: list[int]) -> dict[int, Slot]:
-        """The slots of these partitions: those they have, and new ones for the rest. NoFreeSlot."""
+        """The slots of these partitions: those they have, and new ones for the rest. NoFreeSlot;
+        OSError when they cannot be noted.
+        """
         have = self._topics.get(topic_id, {})
         missing = [partition for partition in partitions if partition not in have]
         if missing:
             slots = self._allocator.take(len(missing))
-            self._write(topic_id, [[p, *slot] for p, slot in zip(missing, slots, strict=True)])
+            try:
+                self._write(topic_id, [[p, *slot] for p, slot in zip(missing, slots, strict=True)])
+            except OSError:
+                for number, _ in slots:
+                    self._allocator.release(number)
+                raise
             have = self._topics.setdefault(topic_id, {})
             have.update(zip(missing, slots, strict=True))
         return {partition: have[partition] for partition in partitions}
 
     def release(self, topic_id: bytes) -> None:
-        """Take the slots of a topic back, once no process uses them."""
-        slots = self._topics.pop(topic_id, None)
-        if slots is None:
+        """Take the slots of a topic back, once no process uses them.
+
+        If that cannot be noted they are lost until the next controller process, which finds that
+        their topic is gone. Given to another topic, they would then be taken from that one.
+        """
+        if topic_id not in self._topics:
             return
-        self._write(topic_id, None)
-        for number, _ in slots.values():
+        try:
+            self._write(topic_id, None)
+        except OSError as error:
+            log.error("%s: the slots of a deleted topic are not free: %s", self._path, error)
+            return
+        for number, _ in self._topics.pop(topic_id).values():
             self._allocator.release(number)
 
     def topic_ids(self) -> list[bytes]:
@@ -168,8 +186,14 @@ class SlotBook:
     def _write(self, topic_id: bytes, slots: list[list[int]] | None) -> None:
         line = json.dumps([topic_id.hex(), slots], separators=(",", ":")).encode() + b"\n"
         # No sync: the journal has to outlive this process, not the machine.
-        written = self._file.write(line)
-        assert written == len(line), (written, len(line))
+        end = os.fstat(self._file.fileno()).st_size
+        written = 0
+        try:
+            while written < len(line):
+                written += self._file.write(line[written:])
+        except OSError:
+            self._file.truncate(end)  # the next line would be the end of half a one
+            raise
 
     def close(self) -> None:
         self._file.close()

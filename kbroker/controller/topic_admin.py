@@ -219,6 +219,10 @@ class TopicAdmin:
             )
         except NoFreeSlot as error:
             raise no_room(name, hosted, error) from error
+        except OSError as error:
+            text = f"the runtime directory cannot be written: {error.strerror}"
+            log.error("topic %s: %s", name, text)
+            raise WireError(ErrorCode.KAFKA_STORAGE_ERROR, f"Topic '{name}': {text}") from error
 
     def _write_topics(
         self, created: list[tuple[NewTopic, list[PartitionState]]]

@@ -55,30 +55,34 @@ class RuntimeDir:
             longest = SOCKET_PATH_BYTES_MAX - _ENDPOINT_NAME_MAX - len(PREFIX + nonce) - 2
             raise ConfigError("runtime.dir", base, f"a path of at most {longest} bytes")
         new_path = os.path.join(base, _NEW_PREFIX + nonce)
+        locks: list[int] = []
         try:
             os.makedirs(base, mode=0o700, exist_ok=True)
             sweep(base)
             os.mkdir(new_path, mode=0o700)
+            lock_path = os.path.join(new_path, _LOCK_NAME)
+            locks.append(os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            fcntl.flock(locks[0], fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.write(locks[0], f"{os.getpid()}\n".encode())  # for people; the lock is what counts
+            locks.append(os.open(new_path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+            fcntl.flock(locks[1], fcntl.LOCK_SH | fcntl.LOCK_NB)
+            os.rename(new_path, path)
         except OSError as error:
-            raise ConfigError(
-                "runtime.dir", base, f"a directory that can be written ({error.strerror})"
-            ) from error
-        lock_fd = os.open(
-            os.path.join(new_path, _LOCK_NAME), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
-        )
-        fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.write(lock_fd, f"{os.getpid()}\n".encode())  # for people; the lock is what counts
-        directory_fd = os.open(new_path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        fcntl.flock(directory_fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        os.rename(new_path, path)
-        return cls(path, lock_fd, directory_fd, removes_base)
+            _remove_tree(new_path)
+            for fd in locks:
+                os.close(fd)
+            raise not_writable(base, error) from error
+        return cls(path, locks[0], locks[1], removes_base)
 
     def write_status(self, status: dict[str, Any]) -> None:
-        """Write ``broker.json``; readers see the whole of it or nothing."""
+        """Write ``broker.json``; readers see the whole of it or nothing. Raises ConfigError."""
         path = os.path.join(self.path, STATUS_NAME)
-        with open(path + ".tmp", "w", encoding="utf-8") as file:
-            json.dump(status, file, indent=1)
-        os.rename(path + ".tmp", path)
+        try:
+            with open(path + ".tmp", "w", encoding="utf-8") as file:
+                json.dump(status, file, indent=1)
+            os.rename(path + ".tmp", path)
+        except OSError as error:
+            raise not_writable(os.path.dirname(self.path), error) from error
 
     def remove_endpoint(self, name: str) -> None:
         """Remove the socket that a dead process left."""
@@ -98,6 +102,11 @@ class RuntimeDir:
         if self._removes_base:
             with suppress(OSError):  # not empty: somebody else's run
                 os.rmdir(os.path.dirname(self.path))
+
+
+def not_writable(base: str, error: OSError) -> ConfigError:
+    """What a start says that has no runtime directory."""
+    return ConfigError("runtime.dir", base, f"a directory that can be written ({error.strerror})")
 
 
 def sweep(base: str) -> list[str]:

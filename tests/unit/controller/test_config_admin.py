@@ -34,3 +34,17 @@ def test_resources_of_a_request_are_not_compared_with_each_other(
     codes = [result["error"] for result in outcome.value]
     assert [n for n, code in enumerate(codes) if code == ErrorCode.INVALID_REQUEST] == [0, 300]
     assert CountingText.compared <= 10 * len(names)
+
+
+def test_file_that_cannot_be_noted_for_the_next_controller_is_not_used(tmp_path: Any) -> None:
+    """A full runtime directory: the controller died of a SIGHUP."""
+    nobody: Any = None
+    missing = str(tmp_path / "no" / "directory")
+    admin = ConfigAdmin(nobody, ClusterState(0, "c"), nobody, BrokerConfig({}), missing)
+    before = admin.config
+    path = tmp_path / "server.properties"
+    path.write_text("log.retention.ms=1234567\n")
+
+    assert not admin.reload(str(path), {})
+
+    assert admin.config is before

@@ -1,5 +1,7 @@
 """Slots: balanced over the io workers, never given twice at once, kept across controllers."""
 
+import errno
+import os
 import random
 
 import pytest
@@ -120,3 +122,63 @@ def test_torn_last_line_is_cut(tmp_path):
     assert book.assign(b"c" * 16, [0]) == {0: (1, 1)}
     book.close()
     assert SlotBook(str(tmp_path), 10, 1).assign(b"c" * 16, [0]) == {0: (1, 1)}
+
+
+class FullFile:
+    """What a file does on a disk with room for a few bytes."""
+
+    def __init__(self, file, room):
+        self._file = file
+        self._room = room
+
+    def write(self, data):
+        if not self._room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        written = self._file.write(data[: self._room])
+        self._room -= written
+        return written
+
+    def __getattr__(self, name):
+        return getattr(self._file, name)
+
+
+@pytest.mark.parametrize("room", [0, 10])
+def test_full_disk_changes_nothing_and_leaves_no_half_line(tmp_path, room):
+    """The end of half a line had the next controller say that its metadata store is damaged."""
+    book = SlotBook(str(tmp_path), 10, 1)
+    kept = book.assign(b"a" * 16, [0, 1])
+    file = book._file
+    book._file = FullFile(file, room)
+
+    with pytest.raises(OSError, match="No space"):
+        book.assign(b"b" * 16, [0])
+    free_while_full = book.free_count
+    book._file = file
+    given = book.assign(b"c" * 16, [0])
+    book.close()
+
+    assert free_while_full == 8
+    again = SlotBook(str(tmp_path), 10, 1)
+    assert sorted(again.topic_ids()) == [b"a" * 16, b"c" * 16]
+    assert again.assign(b"a" * 16, [0, 1]) == kept
+    assert again.assign(b"c" * 16, [0]) == given
+    again.close()
+
+
+def test_slots_that_cannot_be_released_are_given_to_nobody_else(tmp_path):
+    """Else the next controller would take them from whoever has them by then."""
+    book = SlotBook(str(tmp_path), 10, 1)
+    book.assign(b"a" * 16, [0, 1])
+    file = book._file
+    book._file = FullFile(file, 0)
+
+    book.release(b"a" * 16)
+    book._file = file
+    book.assign(b"b" * 16, [0])
+    book.close()
+
+    again = SlotBook(str(tmp_path), 10, 1)
+    again.release(b"a" * 16)  # as the start of a controller does
+    assert again.free_count == 9
+    assert again.assign(b"b" * 16, [0]) == {0: (2, 1)}
+    again.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -86,6 +87,18 @@ def test_path_that_cannot_be_written_is_refused(base: Path) -> None:
 
     with pytest.raises(ConfigError, match=r"runtime\.dir"):
         RuntimeDir.create(str(base / "file"))
+
+
+def test_full_disk_is_told_and_nothing_is_left(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(fd: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "write", full)
+
+    with pytest.raises(ConfigError, match=r"runtime\.dir.*\(No space left on device\)"):
+        RuntimeDir.create(str(base))
+
+    assert os.listdir(base) == []
 
 
 def test_status_is_there_as_a_whole(base: Path) -> None:
