@@ -20,23 +20,21 @@ _TYPES = (0, 1)  # preferred, unclean
 async def handle_elect_leaders(
     ctx: RequestContext, request: ElectLeadersRequest
 ) -> ElectLeadersResponse:
-    """ELECTION_NOT_NEEDED for every partition that exists; without a list, for all."""
+    """ELECTION_NOT_NEEDED for every partition that exists. A request without a list, which is for
+    all, is told only of those with an election: of none, as by Kafka."""
     cls = ElectLeadersResponse
-    if request.topic_partitions is None:
-        wanted = [(name, range(len(t.partitions))) for name, t in ctx.image.topics.items()]
-    else:
-        wanted = [(entry.topic, entry.partitions) for entry in request.topic_partitions]
     bad_type = request.election_type not in _TYPES
     return cls(
         error_code=int(ErrorCode.INVALID_REQUEST) if bad_type else 0,
         replica_election_results=[
             cls.ReplicaElectionResult(
-                topic=name,
+                topic=entry.topic,
                 partition_result=[
-                    _result(ctx, name, number, request.election_type) for number in numbers
+                    _result(ctx, entry.topic, number, request.election_type)
+                    for number in entry.partitions
                 ],
             )
-            for name, numbers in wanted
+            for entry in request.topic_partitions or ()
         ],
     )
 
