@@ -43,6 +43,9 @@ FRAME_BYTES_MAX = (1 << 31) - 1
 # BOUND: answers before a fetch is negotiated, and those of a stranger on the wrong port ("HTTP" is
 # a length of 1.2 GB), stay below this.
 _FIRST_FRAME_BYTES_MAX = 1 << 20
+# WIRE: what a listener with TLS answers to a request without: an alert of TLS 1.x.
+_TLS_ALERT = b"\x15\x03"
+_TLS_SPOKEN = "TLS is spoken there: security.protocol is to be SSL or SASL_SSL"
 # BOUND: what is allocated for a frame before any byte of it has come.
 _PIECE_BYTES = 16 << 20
 # What is read at once; a fetched frame is read in pieces of what has arrived.
@@ -284,7 +287,8 @@ class Connection:
             self._receive_exactly(memoryview(head), deadline, what)
             (size,) = _SIZE.unpack(head)
             if not 4 <= size <= self._frame_bytes_max:
-                raise self._violated(f"a frame of {size} bytes")
+                tls = head.startswith(_TLS_ALERT)
+                raise self._violated(_TLS_SPOKEN if tls else f"a frame of {size} bytes")
             frame = self._receive_frame(size, into, deadline, what)
         except OSError as error:
             raise self._lost(error, what, deadline) from error

@@ -6,7 +6,8 @@ Each call asks every broker concerned once, all of them before it waits for the 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from kbroker.client.cluster import GROUP, Cluster
@@ -32,6 +33,11 @@ from kbroker.protocol.messages.offset_fetch import OffsetFetchRequest
 NO_OFFSET = -1
 _FIRST_STABLE = 7  # version of OffsetFetch
 _BROKER = 4  # a type of resources
+_OF_PARTITIONS = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.OFFSET_METADATA_TOO_LARGE,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+}
 _RETENTION_MINUTES = "offsets.retention.minutes"
 
 TopicPartition = tuple[str, int]
@@ -227,7 +233,7 @@ def committed(
         waits = stable and connection.version_of(ApiKey.OFFSET_FETCH) >= _FIRST_STABLE
         return OffsetFetchRequest(group_id=group, topics=topics, require_stable=waits)
 
-    answer = _ask_group(cluster, group, request, _fetch_error, "read offsets", deadline)
+    answer = _ask_group(cluster, group, request, "read offsets", deadline)
     return {
         (topic.name, row.partition_index): Committed(
             row.committed_offset, row.metadata or "", row.committed_leader_epoch
@@ -236,10 +242,6 @@ def committed(
         for row in topic.partitions
         if row.committed_offset >= 0
     }
-
-
-def _fetch_error(answer: Any) -> int:
-    return int(answer.error_code) or first_partition_error(answer)
 
 
 def commit(
@@ -269,7 +271,7 @@ def commit(
             for name, rows in by_topic.items()
         ],
     )
-    _ask_group(cluster, group, request, first_partition_error, "commit offsets", deadline)
+    _ask_group(cluster, group, request, "commit offsets", deadline)
 
 
 def retention_of(cluster: Cluster, group: str, *, deadline: float | None = None) -> float | None:
@@ -284,9 +286,11 @@ def retention_of(cluster: Cluster, group: str, *, deadline: float | None = None)
         )
         return DescribeConfigsRequest(resources=[resource])
 
-    doing = "read how long offsets are kept"
+    what = f"read how long offsets are kept of group {group}"
     try:
-        answer = _ask_group(cluster, group, request, lambda answer: 0, doing, deadline)
+        answer = cluster.call_coordinator(
+            group, GROUP, request, lambda answer: 0, what=what, deadline=deadline
+        )
     except UnsupportedByBroker:
         return None
     values = [
@@ -299,25 +303,33 @@ def retention_of(cluster: Cluster, group: str, *, deadline: float | None = None)
     return int(values[0]) * 60.0 if values else None
 
 
-def first_partition_error(answer: Any) -> int:
-    """The first error of topics[].partitions[] in an answer, 0 if there is none."""
+def first_error(what: str, answer: Any) -> int:
+    """The first error of an answer or of its topics[].partitions[], 0 if there is none. Raises it
+    as ``named_error`` does."""
+    code = int(getattr(answer, "error_code", 0))
     for topic in answer.topics:
         for row in topic.partitions:
-            if row.error_code:
-                return int(row.error_code)
-    return 0
+            if row.error_code and not code:
+                code = named_error(what, row.error_code, (topic.name, row.partition_index))
+    return code
+
+
+def named_error(what: str, code: int, partition: TopicPartition) -> int:
+    """The code that stands beside a partition in an answer. Raises RefusedError that names the
+    partition where the code is about it; others are about the whole request."""
+    if code in _OF_PARTITIONS:
+        topic, number = partition
+        raise RefusedError(code, f"{what}: {topic}-{number}")
+    return code
 
 
 def _ask_group(
-    cluster: Cluster,
-    group: str,
-    request: Any,
-    error_of: Callable[[Any], int],
-    doing: str,
-    deadline: float | None,
+    cluster: Cluster, group: str, request: Any, doing: str, deadline: float | None
 ) -> Any:
     what = f"{doing} of group {group}"
-    return cluster.call_coordinator(group, GROUP, request, error_of, what=what, deadline=deadline)
+    return cluster.call_coordinator(
+        group, GROUP, request, partial(first_error, what), what=what, deadline=deadline
+    )
 
 
 # -- sizes

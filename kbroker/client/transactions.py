@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from enum import Enum
+from functools import partial
 from typing import Any, NamedTuple
 
-from kbroker.client.cluster import TRANSACTION, Cluster
+from kbroker.client.cluster import GROUP, TRANSACTION, Cluster
 from kbroker.client.errors import ClientError, RefusedError, UnsupportedByBroker
-from kbroker.client.offsets import TopicPartition, first_partition_error
+from kbroker.client.offsets import TopicPartition, first_error, named_error
 from kbroker.errors import ErrorCode
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -31,6 +32,11 @@ _TXN_OFFSET_COMMIT_1 = 4
 # From this version of EndTxn on a broker speaks the second one, when its feature says so, too.
 _END_TXN_2 = 5
 _FEATURE = "transaction.version"
+# What the code alone does not say (KIP-679): who may write to no topic is refused by it, too.
+_NEEDED = (
+    "It needs Write on the topic, and before Kafka 2.8 IdempotentWrite on the cluster, without "
+    "which enable.idempotence=false can do."
+)
 _NO_PRODUCER = -1
 
 
@@ -70,7 +76,8 @@ def init_producer(
             step = retry.step(cluster.request_timeout)
             answer = cluster.connection(None, retry).call(request, step)
             if answer.error_code:
-                raise RefusedError(answer.error_code, retry.what)
+                untold = answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+                raise RefusedError(answer.error_code, retry.what, _NEEDED if untold else None)
             return ProducerIdentity(None, answer.producer_id, answer.producer_epoch)
         except ClientError as error:
             retry.pause(error)
@@ -109,17 +116,18 @@ def add_partitions(
         ],
     )
 
+    what = f"add partitions to transaction {identity.transactional_id}"
+
     def error_of(answer: Any) -> int:
-        codes = [
-            row.partition_error_code
+        failed = [
+            (row.partition_error_code, (topic.name, row.partition_index))
             for topic in answer.results_by_topic_v3_and_below
             for row in topic.results_by_partition
             if row.partition_error_code
         ]
         # The others were not attempted because of one.
-        real = [code for code in codes if code != ErrorCode.OPERATION_NOT_ATTEMPTED]
-        first: int = (real or codes or [0])[0]
-        return first
+        real = [one for one in failed if one[0] != ErrorCode.OPERATION_NOT_ATTEMPTED]
+        return named_error(what, *(real or failed)[0]) if failed else 0
 
     assert identity.transactional_id is not None
     cluster.call_coordinator(
@@ -127,7 +135,7 @@ def add_partitions(
         TRANSACTION,
         request,
         error_of,
-        what=f"add partitions to transaction {identity.transactional_id}",
+        what=what,
         deadline=deadline,
     )
 
@@ -167,12 +175,13 @@ def commit_offsets(
             for name, rows in by_topic.items()
         ],
     )
+    what = f"commit offsets of group {group} in transaction {identity.transactional_id}"
     cluster.call_coordinator(
         group,
-        0,
+        GROUP,
         commit,
-        first_partition_error,
-        what=f"commit offsets of group {group} in transaction {identity.transactional_id}",
+        partial(first_error, what),
+        what=what,
         deadline=deadline,
         at_most=None if identity.implicit else _TXN_OFFSET_COMMIT_1,
     )

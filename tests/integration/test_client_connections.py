@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from doubles.fake_broker import FakeBroker, sasl_answers
+from doubles.fake_broker import Answer, FakeBroker, sasl_answers
 
 from kbroker.client import cluster as cluster_module
+from kbroker.client import transactions
 from kbroker.client.cluster import Cluster
 from kbroker.client.connection import Connection
 from kbroker.client.errors import (
@@ -26,16 +27,21 @@ from kbroker.client.errors import (
     UnsupportedByBroker,
 )
 from kbroker.client.fetch import RangeFetch
-from kbroker.client.offsets import LATEST, committed, list_offsets, retention_of
+from kbroker.client.offsets import LATEST, commit, committed, list_offsets, retention_of
 from kbroker.client.security import Security
+from kbroker.client.transactions import ProducerIdentity
 from kbroker.errors import ErrorCode
 from kbroker.protocol.api import ApiKey
+from kbroker.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
 from kbroker.protocol.messages.describe_configs import DescribeConfigsResponse
 from kbroker.protocol.messages.fetch import FetchResponse
 from kbroker.protocol.messages.find_coordinator import FindCoordinatorResponse
+from kbroker.protocol.messages.init_producer_id import InitProducerIdResponse
 from kbroker.protocol.messages.list_offsets import ListOffsetsResponse
 from kbroker.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from kbroker.protocol.messages.offset_commit import OffsetCommitResponse
 from kbroker.protocol.messages.offset_fetch import OffsetFetchResponse
+from kbroker.protocol.messages.txn_offset_commit import TxnOffsetCommitResponse
 from kbroker.record.builder import BatchBuilder
 from kbroker.testing import Broker
 
@@ -104,6 +110,16 @@ def test_server_that_is_no_broker_is_found_out(data):
     with (
         FakeBroker({ApiKey.API_VERSIONS: lambda request, state: data}) as broker,
         pytest.raises((ProtocolViolation, UnreachableError), match=r"no Kafka answer"),
+    ):
+        Cluster(broker.bootstrap, deadline=0.5).topics()
+
+
+def test_listener_with_tls_is_told_to_one_without():
+    """It was "a frame of 352518912 bytes"."""
+    alert = bytes.fromhex("15030300020246")
+    with (
+        FakeBroker({ApiKey.API_VERSIONS: lambda request, state: alert}) as broker,
+        pytest.raises((ProtocolViolation, UnreachableError), match="TLS is spoken there"),
     ):
         Cluster(broker.bootstrap, deadline=0.5).topics()
 
@@ -241,6 +257,68 @@ def test_coordinator_is_asked_where_it_is_now():
         with Cluster(broker.bootstrap, deadline=30) as cluster:
             cluster.topics()
             assert committed(cluster, "g", [("t", 0)])["t", 0].offset == 5
+
+
+def refused_rows(answer: Any, topic: str, partition: str) -> Answer:
+    """Of two partitions the second is not allowed."""
+
+    def refuse(request: Any, state: dict[str, Any]) -> Any:
+        codes = {3: 0, 4: ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+        row, rows = getattr(answer, partition), getattr(answer, topic)
+        partitions = [row(partition_index=n, error_code=int(code)) for n, code in codes.items()]
+        return answer(topics=[rows(name="t", partitions=partitions)])
+
+    return refuse
+
+
+@pytest.mark.parametrize("asked", ["read", "commit", "commit-in-transaction", "add"])
+def test_partition_that_may_not_be_used_is_named(asked):
+    """Which topic a right is missing for was not told, only the group or the transaction."""
+
+    def added(request: Any, state: dict[str, Any]) -> Any:
+        cls = AddPartitionsToTxnResponse
+        codes = {3: ErrorCode.OPERATION_NOT_ATTEMPTED, 4: ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+        rows = [
+            cls.AddPartitionsToTxnPartitionResult(partition_index=n, partition_error_code=int(code))
+            for n, code in codes.items()
+        ]
+        topic = cls.AddPartitionsToTxnTopicResult(name="t", results_by_partition=rows)
+        return cls(results_by_topic_v3_and_below=[topic])
+
+    def coordinator(request: Any, state: dict[str, Any]) -> Any:
+        return FindCoordinatorResponse(node_id=0, host="127.0.0.1", port=broker.port)
+
+    answers: dict[int, Answer] = {
+        ApiKey.FIND_COORDINATOR: coordinator,
+        ApiKey.ADD_PARTITIONS_TO_TXN: added,
+    }
+    for cls in (OffsetFetchResponse, OffsetCommitResponse, TxnOffsetCommitResponse):
+        name = cls.__name__
+        answers[cls.API_KEY] = refused_rows(cls, f"{name}Topic", f"{name}Partition")
+    identity = ProducerIdentity("x", 1, 0, implicit=True)
+    offsets = {("t", 3): (1, ""), ("t", 4): (1, "")}
+    with FakeBroker(answers) as broker, Cluster(broker.bootstrap, deadline=30) as cluster:
+        with pytest.raises(RefusedError, match=r": t-4: TOPIC_AUTHORIZATION_FAILED") as caught:
+            if asked == "read":
+                committed(cluster, "g", offsets)
+            elif asked == "commit":
+                commit(cluster, "g", offsets)
+            elif asked == "add":
+                transactions.add_partitions(cluster, identity, offsets)
+            else:
+                transactions.commit_offsets(cluster, identity, "g", offsets)
+    assert caught.value.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+def test_producer_that_may_write_nowhere_is_told_what_it_needs():
+    """Kafka refuses it a producer id, with an error of the cluster that names no topic."""
+
+    def refused(request: Any, state: dict[str, Any]) -> Any:
+        return InitProducerIdResponse(error_code=int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+
+    with FakeBroker({ApiKey.INIT_PRODUCER_ID: refused}) as broker:
+        with Cluster(broker.bootstrap) as cluster, pytest.raises(RefusedError, match="Write on"):
+            transactions.init_producer(cluster)
 
 
 def test_topic_that_is_gone_is_told_as_such():

@@ -266,7 +266,7 @@ def _progress(given: argparse.Namespace) -> Callable[[Step], None]:
             _say(
                 f"kbroker-load: commit {step.commit.number} is loaded, but its offsets are not "
                 f"stored for the group {_group(given)}, which tools for lag look at: "
-                f"{step.not_stored}. Allow it, or say another --group ('' for none)",
+                f"{step.not_stored.rstrip('.')}. Allow it, or say another --group ('' for none)",
                 sys.stderr,
             )
 
