@@ -52,11 +52,18 @@ _KNOWN = {
 }
 _PREFIXES = ("ssl.", "sasl.", "security.")
 _REFUSED = {
-    "ssl.truststore.password": "PEM truststores have no password; leave it out",
-    "ssl.keystore.password": "PEM keystores have none; a key's password is ssl.key.password",
+    "ssl.truststore.password": (
+        "only PEM truststores are read, which have none: export others as PEM, and leave it out"
+    ),
+    "ssl.keystore.password": (
+        "only PEM keystores are read, which have none: export others as PEM, and leave it out; "
+        "a key's password is ssl.key.password"
+    ),
     "ssl.key.store": "write ssl.keystore.location with ssl.keystore.type=PEM",
     "sasl.kerberos.service.name": "GSSAPI is not supported; use PLAIN or SCRAM",
 }
+_PEM_BLOCK = re.compile(r"(-----BEGIN [^-]+-----)([^-]*)(-----END [^-]+-----)")
+_PEM_LINE = 64
 _TLS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _JAAS = re.compile(r"""^\s*(?P<module>[\w.$]+)\s+required\s*(?P<options>.*?)\s*;\s*$""", re.DOTALL)
 _JAAS_OPTION = re.compile(r"""\s*([\w.]+)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s"';]+)""")
@@ -255,8 +262,21 @@ def _check_stores(settings: Mapping[str, str]) -> None:
 # -- certificates
 
 
+def _pem(settings: Mapping[str, str], *names: str) -> str:
+    """The first of the settings that is given. In a properties file the lines of a PEM are often
+    joined to one, which Java reads and OpenSSL does not: they are made again."""
+
+    def lines(block: re.Match[str]) -> str:
+        text = "".join(block[2].split())
+        parts = [text[at : at + _PEM_LINE] for at in range(0, len(text), _PEM_LINE)]
+        return "\n".join(["", block[1], *parts, block[3], ""])
+
+    given = next((settings[name] for name in names if settings.get(name)), "")
+    return _PEM_BLOCK.sub(lines, given)
+
+
 def _load_trust(context: ssl.SSLContext, settings: Mapping[str, str]) -> None:
-    pem = settings.get("ssl.ca.pem") or settings.get("ssl.truststore.certificates")
+    pem = _pem(settings, "ssl.ca.pem", "ssl.truststore.certificates")
     name = "ssl.ca.location" if settings.get("ssl.ca.location") else "ssl.truststore.location"
     place = settings.get(name)
     try:
@@ -274,15 +294,15 @@ def _load_trust(context: ssl.SSLContext, settings: Mapping[str, str]) -> None:
 
 def _load_key(context: ssl.SSLContext, settings: Mapping[str, str]) -> None:
     password = settings.get("ssl.key.password")
-    chain = settings.get("ssl.certificate.pem") or settings.get("ssl.keystore.certificate.chain")
-    key = settings.get("ssl.key.pem") or settings.get("ssl.keystore.key")
+    chain = _pem(settings, "ssl.certificate.pem", "ssl.keystore.certificate.chain")
+    key = _pem(settings, "ssl.key.pem", "ssl.keystore.key")
     place = settings.get("ssl.certificate.location") or settings.get("ssl.keystore.location")
     key_place = settings.get("ssl.key.location")
     try:
         if chain:
             # OpenSSL reads keys from files alone, so this one lives for a moment.
             with tempfile.NamedTemporaryFile("w", prefix="kbroker-key-") as file:
-                file.write(f"{chain}\n{key or ''}\n")
+                file.write(f"{chain}\n{key}\n")
                 file.flush()
                 context.load_cert_chain(file.name, password=password or "")
         elif place:

@@ -128,12 +128,20 @@ def java_text(pems: dict[str, Certificate]) -> dict[str, str]:
     }
 
 
+def java_lines_joined(pems: dict[str, Certificate]) -> dict[str, str]:
+    """As a properties file has them, each line ended by a backslash: Java reads that."""
+    return {
+        name: " ".join(value.split("\n")) if name != "ssl.keystore.key" else value.replace("\n", "")
+        for name, value in java_text(pems).items()
+    }
+
+
 def cluster_with(bootstrap: str, settings: dict[str, str], deadline: float = 30) -> Cluster:
     security = Security.from_options({"security.protocol": "SSL", **settings})
     return Cluster(bootstrap, security, deadline=deadline)
 
 
-@pytest.mark.parametrize("names", [librdkafka_names, java_names, java_text])
+@pytest.mark.parametrize("names", [librdkafka_names, java_names, java_text, java_lines_joined])
 def test_records_are_written_and_read_over_tls(bootstrap, pems, names):
     with cluster_with(bootstrap, names(pems)) as cluster:
         topic = names.__name__

@@ -73,7 +73,8 @@ def test_jaas_configuration_names_user_and_password(jaas, mechanism):
         ({"sasl.kerberos.service.name": "kafka"}, "sasl.kerberos.service.name", "PLAIN"),
         ({"sasl.oauthbearer.token.endpoint.url": "x"}, "sasl.oauthbearer", "leave it out"),
         ({"ssl.engine.factory.class": "x"}, "ssl.engine.factory.class", "leave it out"),
-        ({"ssl.truststore.password": "x"}, "ssl.truststore.password", "leave it out"),
+        ({"ssl.truststore.password": "x"}, "ssl.truststore.password", "export others as PEM"),
+        ({"ssl.keystore.password": "x"}, "ssl.keystore.password", "export others as PEM"),
         (
             {"security.protocol": "SSL", "ssl.truststore.location": "/a.jks"},
             "ssl.truststore.type",
