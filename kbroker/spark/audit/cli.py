@@ -231,8 +231,9 @@ def _report(given: argparse.Namespace) -> int:
             _send_alerts(given, settings, alerts, now_ms)
         except ClientError as err:
             # The exit code tells of them all the same: it is what is missing that matters.
+            why = str(err).rstrip(".")
             print(
-                f"kbroker-audit: alerts are not written to {given.alert_topic}: {err}. Name "
+                f"kbroker-audit: alerts are not written to {given.alert_topic}: {why}. Name "
                 "another topic with --alert-topic; '' is none",
                 file=sys.stderr,
                 flush=True,
