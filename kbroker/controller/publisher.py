@@ -107,13 +107,21 @@ class Publisher:
             if len(took) < len(left):
                 await self._rpc.sleep(RETRY_MS)
 
-    def push_snapshot(self, addresses: Iterable[Address]) -> None:
-        """Give the whole image to subscribers of an earlier controller process."""
-        for address in addresses:
-            self.subscribe(address)
-            is_io_worker = address.kind == ProcessKind.IO_WORKER
-            snapshot = self._state.snapshot(is_io_worker)
-            run(self._tell([address], snapshot)).then(_raise_error)
+    def take_over(self) -> None:
+        """Give the whole image to processes that serve and have not said hello to this controller.
+
+        They got theirs from the one before, and are known to nobody else. Called now and again: one
+        that was starting when this controller came did not serve yet, and says hello only once.
+        """
+        for address in self._processes.addresses:
+            if (
+                address.kind not in (ProcessKind.SUPERVISOR, ProcessKind.CONTROLLER)
+                and self._processes.is_ready(address)
+                and self._subscribers.get(address) != self._processes.incarnation(address)
+            ):
+                self.subscribe(address)
+                snapshot = self._state.snapshot(address.kind == ProcessKind.IO_WORKER)
+                run(self._tell([address], snapshot)).then(_raise_error)
 
     def _living(self, io_workers: bool) -> list[Address]:
         return [

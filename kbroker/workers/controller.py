@@ -23,7 +23,7 @@ from kbroker.controller.state import ClusterState
 from kbroker.controller.stored_offsets import StoredOffsets
 from kbroker.controller.topic_admin import TopicAdmin
 from kbroker.errors import EXIT_CANNOT_START
-from kbroker.ipc.process_table import READY, STATE, Address, ProcessKind
+from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.metastore.embedded import FILE_NAME, EmbeddedStore
 from kbroker.metastore.store import Store, StoreFailed
 from kbroker.workers.base import Worker
@@ -107,15 +107,13 @@ class ControllerWorker(Worker):
         self.rpc.serve("commit_stored_offsets", stored_offsets.commit)
         self.rpc.serve("fetch_stored_offsets", stored_offsets.fetch)
 
+    def tick(self, now: int) -> None:
+        self._take_over()
+
     def _take_over(self) -> None:
         """Publish to the processes that an earlier controller process served."""
         if self.context.incarnation > 1:
-            self.publisher.push_snapshot(
-                address
-                for address in self.processes.addresses
-                if address.kind not in (ProcessKind.SUPERVISOR, ProcessKind.CONTROLLER)
-                and self.processes.get(address, STATE) == READY
-            )
+            self.publisher.take_over()
 
     def hello(self, sender: Address) -> dict[str, Any]:
         """A process asks for the image, and for all changes from now on."""

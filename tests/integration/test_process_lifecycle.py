@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from doubles.pace import hold
 from fault.wire_client import WireClient, batch_of, produce_request, request_frame
 from process_harness import (
     DOUBLES,
@@ -155,6 +156,22 @@ def test_child_that_cannot_start_stops_the_broker_with_3(tmp_path: Path) -> None
         assert broker.stop() == 3
         assert broker.log_text.count("io-0 exited with 3; restart") == 4
         assert not (broker.data_dir / MARKER).exists()
+
+
+def test_process_that_starts_while_the_controller_does_is_told_of_changes() -> None:
+    """It has the image of the controller before, and said hello to that one only."""
+    with Broker(num_network_threads=1) as broker:
+        stopped = broker.kill("io", 0, signal.SIGSTOP)
+        old = broker.kill("network")
+        wait_until(lambda: broker.pids.get("network-0", old) != old, what="a new network-0")
+        hold(0.5)  # it gets the image, and waits for io-0; a slower machine shows nothing
+        broker.kill("controller")
+        wait_until(lambda: "controller epoch 2" in broker.log_text, what="a new controller")
+        os.kill(stopped, signal.SIGCONT)
+
+        with WireClient((broker.host, broker.port)) as client:
+            client.create_topic("topic")
+            wait_until(lambda: not client.metadata("topic").topics[0].error_code)
 
 
 def arena_bytes(broker: Broker) -> int:
