@@ -340,6 +340,11 @@ def _verify(given: argparse.Namespace) -> int:
     for line in verify(destination, deep=not given.quick):
         findings += 1
         _say(line)
+    if (newest := destination.unpublished()) is not None:
+        _say(
+            f"commit {newest.number} is written, and readers do not see all of it yet: the run at "
+            "work publishes it, or else the next one"
+        )
     state = destination.log.state()
     _say(
         f"{counted(len(state.files), 'file')}, {counted(state.rows, 'row')}, "

@@ -63,12 +63,12 @@ class Delta(Directory):
                 "load into another folder"
             )
 
-    def commit(self, commit: Commit) -> None:
+    def _check(self, commit: Commit) -> None:
         """Raises LoadError, too, for what the table would not take once it is committed."""
         replaced = {path for path in commit.removed if _is_of_table(path)}
         if replaced and commit.kind != RECOVER:
             self._require_replaceable(replaced)
-        super().commit(commit)
+        super()._check(commit)
 
     def _require_replaceable(self, paths: set[str]) -> None:
         """Other writers may use the table: what they put in a file's place would stay beside the

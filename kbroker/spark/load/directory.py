@@ -26,6 +26,7 @@ from pathlib import Path
 from kbroker.spark.load import layout, points
 from kbroker.spark.load.columns import check_columns
 from kbroker.spark.load.commits import Commit, LoadedFile, LoadError, LostRaceError
+from kbroker.spark.load.destination import discarding
 from kbroker.spark.load.log import CommitLog, DirectoryStore, sync_directory, temporary
 from kbroker.spark.load.writer import FileOptions, RangeWriter
 from kbroker.spark.plan import OffsetRange
@@ -152,6 +153,17 @@ class Directory:
 
     def commit(self, commit: Commit) -> None:
         """The commit point. Raises LostRaceError; LoadError when files do not fit the others."""
+        with discarding(self, commit.run):
+            self._check(commit)
+        try:
+            self._store.put(commit)
+        except OSError as err:
+            if err.errno in _FULL and self.log.read(commit.number) is None:
+                self.discard(commit.run)
+            raise
+
+    def _check(self, commit: Commit) -> None:
+        """Whether what is staged can be committed."""
         for folder in {os.path.dirname(one.staged) for one in (*commit.added, *commit.errors)}:
             try:
                 sync_directory(self.root / folder)
@@ -165,12 +177,6 @@ class Directory:
         if not new <= self._checked:
             state = self.log.state()
             check_columns(self.root, commit, state, is_table=self.name == "delta")
-        try:
-            self._store.put(commit)
-        except OSError as err:
-            if err.errno in _FULL and self.log.read(commit.number) is None:
-                self.discard(commit.run)
-            raise
         self._checked |= new
 
     def publish(self, commit: Commit) -> None:
@@ -192,6 +198,22 @@ class Directory:
         for folder in {one.parent for one in gone}:
             if folder.is_dir():
                 sync_directory(folder)
+
+    def unpublished(self) -> Commit | None:
+        """The newest commit, when its files are not all in their places yet."""
+        newest = self.log.newest()
+        return None if newest is None or self._is_published(newest) else newest
+
+    def moving(self) -> set[str]:
+        """Files that the next ``publish`` puts in their places or removes, and has not lost."""
+        newest = self.unpublished()
+        if newest is None:
+            return set()
+        return set(newest.removed) | {
+            one.path
+            for one in (*newest.added, *newest.errors)
+            if (self.root / one.staged).exists() or (self.root / one.path).exists()
+        }
 
     def publish_newest(self) -> Commit | None:
         """The newest commit, which is published now if it was not."""

@@ -234,8 +234,7 @@ class Load:
             else pack_ranges(planned, default_parallelism=parallelism)
         )
         points.reach("planned")
-        answers = self._tasks(tasks, commits.LOAD)
-        check_complete(planned, [_range_of(one) for one in answers])
+        answers = self._tasks(planned, tasks, commits.LOAD)
         points.reach("staged")
         made = self._commit(newest, answers, commits.LOAD, target, gaps=gaps, ends=ends)
         self._learn(made)
@@ -244,7 +243,10 @@ class Load:
         self._report(Step(made, self._clock() - begun, lag, tuple(lost), not_stored))
         return made
 
-    def _tasks(self, tasks: list[list[OffsetRange]], kind: str) -> list[Answer]:
+    def _tasks(
+        self, planned: list[OffsetRange], tasks: list[list[OffsetRange]], kind: str
+    ) -> list[Answer]:
+        """Answers that may be committed. tasks: have all that is planned."""
         about = {
             "load": self._settings.load,
             "run": self.run,
@@ -253,7 +255,11 @@ class Load:
         }
         work = LoadWork(self._source, self._destination.task_sink(self.run, about), self._decoder)
         with discarding(self._destination, self.run):
-            return self._runner.run(tasks, work, f"kbroker-load {self._settings.load}")
+            answers = self._runner.run(tasks, work, f"kbroker-load {self._settings.load}")
+            check_complete(planned, [_range_of(one) for one in answers])
+            if self._settings.fail_on_error:
+                _refuse_errors(answers)
+        return answers
 
     def _first(
         self, target: dict[TopicPartition, Bounds], ends: Ends
@@ -290,15 +296,6 @@ class Load:
     ) -> Commit:
         """bounds: what was planned with. ends: before what the answers add."""
         ranges = tuple(LoadedRange(**one["range"]) for one in answers)
-        errors = tuple(_error_file(one) for answer in answers for one in answer["errors"])
-        if errors and self._settings.fail_on_error:
-            bad = sum(one.rows for one in errors)
-            first = errors[0]
-            raise LoadError(
-                f"{counted(bad, 'record')} cannot be decoded, nothing was loaded; the first is in "
-                f"{first.topic} partition {first.partition} at offset {first.first_offset}. "
-                "Without --fail-on-error they are set aside and the rest is loaded"
-            )
         after = commits.merged_ends(ends, [*gaps, *ranges])
         known = newest.topics if newest is not None else {}
         ids = {topic: one.topic_id for (topic, _), one in bounds.items() if one.topic_id}
@@ -312,7 +309,7 @@ class Load:
             ranges=ranges,
             added=tuple(LoadedFile(**one) for answer in answers for one in answer["files"]),
             removed=tuple(removed),
-            errors=errors,
+            errors=_errors(answers),
             gaps=tuple(gaps),
             counts=_counts(answers),
             bucket_ms=self._settings.bucket_ms,
@@ -390,8 +387,7 @@ class Load:
         planned = plan_ranges(with_sizes(wanted), default_parallelism=self._runner.parallelism)
         tasks = pack_ranges(planned, default_parallelism=self._runner.parallelism)
         points.reach("planned")
-        answers = self._tasks(tasks, commits.RELOAD)
-        check_complete(planned, [_range_of(one) for one in answers])
+        answers = self._tasks(planned, tasks, commits.RELOAD)
         points.reach("staged")
         made = self._commit(
             newest,
@@ -420,11 +416,24 @@ def _range_of(answer: Answer) -> OffsetRange:
     return OffsetRange(found["topic"], found["partition"], found["start"], found["end"])
 
 
-def _error_file(found: dict[str, Any]) -> LoadedFile:
+def _errors(answers: Sequence[Answer]) -> tuple[LoadedFile, ...]:
     from kbroker.spark.load.layout import ERRORS
 
-    name = found["path"].rpartition("/")[2]
-    return LoadedFile(**{**found, "path": f"{ERRORS}/{name}"})
+    found = (LoadedFile(**one) for answer in answers for one in answer["errors"])
+    return tuple(replace(one, path=f"{ERRORS}/{one.path.rpartition('/')[2]}") for one in found)
+
+
+def _refuse_errors(answers: Sequence[Answer]) -> None:
+    """Raises LoadError when there are bad values."""
+    errors = _errors(answers)
+    if errors:
+        bad = sum(one.rows for one in errors)
+        first = errors[0]
+        raise LoadError(
+            f"{counted(bad, 'record')} cannot be decoded, nothing was loaded; the first is in "
+            f"{first.topic} partition {first.partition} at offset {first.first_offset}. "
+            "Without --fail-on-error they are set aside and the rest is loaded"
+        )
 
 
 def _counts(answers: Sequence[Answer]) -> dict[str, dict[int, int]]:

@@ -12,6 +12,7 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,30 +39,57 @@ def verify(destination: Directory, *, deep: bool = True) -> Iterator[str]:
     """One line for each thing that is wrong: a file missing, changed, unreadable or not of the log,
     rows that are not what the log says, offsets loaded twice.
 
+    What a run changes meanwhile is not wrong, nor what the newest commit still has to publish.
+
     deep: also read every row's offset; without it sizes and checksums have to do.
     """
-    state = destination.log.state()
-    gone = destination.out_of_place(state.files.values())
-    for one in state.files.values():
-        if one.path in gone:
-            yield f"{one.path}: {gone[one.path]}"
-        else:
-            yield from _verify_file(destination.root, one, deep)
-    for one in state.errors.values():
-        # Whoever has seen to the records of such a file may remove it.
-        if (destination.root / one.path).exists():
-            yield from _verify_file(destination.root, one, deep)
+    log = destination.log
+    before = log.state()
+    suspects = {path for path, _ in _verify_files(destination, before, deep)}
     present = {
         path.relative_to(destination.root).as_posix()
         for path in (destination.root / layout.DATA).rglob("*.parquet")
     }
+    # A run may have replaced files since ``before``: what is odd is looked at again.
+    state = log.state()
+    moving = destination.moving()
+    for _, line in _verify_files(destination, state, deep, suspects - moving):
+        yield line
     if destination.name == "dir":
-        for stray in sorted(present - set(state.files)):
-            yield f"{stray}: no commit lists it"
+        for stray in sorted(present - set(state.files) - moving):
+            if (destination.root / stray).exists():
+                yield f"{stray}: no commit lists it"
     yield from _verify_offsets(state)
 
 
+def _verify_files(
+    destination: Directory, state: State, deep: bool, among: set[str] | None = None
+) -> Iterator[tuple[str, str]]:
+    """Paths, and what is wrong with them."""
+
+    def chosen(files: dict[str, LoadedFile]) -> list[LoadedFile]:
+        return [one for path, one in files.items() if among is None or path in among]
+
+    files = chosen(state.files)
+    gone = destination.out_of_place(files)
+    for one in files:
+        if one.path in gone:
+            yield one.path, f"{one.path}: {gone[one.path]}"
+            continue
+        try:
+            for line in _verify_file(destination.root, one, deep):
+                yield one.path, line
+        except FileNotFoundError:
+            yield one.path, f"{one.path}: missing"
+    for one in chosen(state.errors):
+        # Whoever has seen to the records of such a file may remove it.
+        with suppress(FileNotFoundError):
+            for line in _verify_file(destination.root, one, deep):
+                yield one.path, line
+
+
 def _verify_file(root: Path, one: LoadedFile, deep: bool) -> Iterator[str]:
+    """Raises FileNotFoundError."""
     path = root / one.path
     size = path.stat().st_size
     if size != one.bytes:
@@ -76,6 +104,8 @@ def _verify_file(root: Path, one: LoadedFile, deep: bool) -> Iterator[str]:
             yield f"{one.path}: {file.metadata.num_rows} rows, the log says {one.rows}"
         if deep:
             yield from _verify_rows(file, one)
+    except FileNotFoundError:
+        raise
     except (pa.ArrowException, OSError) as err:
         yield f"{one.path}: cannot be read: {err}"
 

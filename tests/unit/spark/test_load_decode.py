@@ -160,6 +160,7 @@ def test_values_of_another_type_are_refused_before_they_spoil_the_folder(
 
     with pytest.raises(LoadError, match="t has columns that do not fit"):
         load_as(Directory(tmp_path), 90, second)
+    assert not list((tmp_path / "_kbroker/staging").iterdir())
     load_as(Directory(tmp_path), 70, first)
 
     assert sum(rows_of(tmp_path)) == 70
@@ -250,4 +251,4 @@ def test_load_that_fails_on_errors_leaves_nothing(tmp_path: Path) -> None:
         bad_load(tmp_path, fail_on_error=True).catch_up()
 
     assert Directory(tmp_path).log.newest() is None
-    assert not list(tmp_path.glob("data/**/*.parquet"))
+    assert not list(tmp_path.rglob("*.parquet"))

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from doubles.load_source import MadeUp, expected, load, rows_in
+from doubles.load_source import MadeUp, destination_of, expected, load, rows_in
 
 from kbroker.spark.direct import Answer, InlineRunner, T, Work
 from kbroker.spark.load.commits import (
@@ -64,6 +64,58 @@ def test_verify_names_each_file_that_is_wrong(tmp_path: Path) -> None:
     assert f"{changed.name}: its checksum" in found
     assert "stray.parquet: no commit lists it" in found
     assert len(found.splitlines()) == 4
+
+
+@pytest.mark.parametrize("does", ["load", "rewind", "compact"])
+def test_verify_beside_a_run_finds_nothing(tmp_path: Path, does: str) -> None:
+    """Reading every file takes long: a load that follows has new ones meanwhile."""
+
+    class Overtaken(Directory):
+        def out_of_place(self, files):  # type: ignore[no-untyped-def]
+            while meanwhile:
+                meanwhile.pop()()
+            return super().out_of_place(files)
+
+    def act() -> None:
+        job = Load(SOURCE, Directory(tmp_path), InlineRunner(), Settings(load="test"))
+        if does == "load":
+            load(MadeUp.of({"a": [2500, 40]}), Directory(tmp_path))
+        elif does == "rewind":
+            job.rewind({("a", 0): 900})
+        else:
+            compact(Directory(tmp_path), "test", InlineRunner(), file_bytes=1 << 30)
+
+    loaded(tmp_path)
+    meanwhile = [act]
+
+    assert list(verify(Overtaken(tmp_path))) == []
+    assert not meanwhile
+
+
+@pytest.mark.parametrize("kind", ["dir", "delta"])
+def test_verify_finds_of_an_unpublished_commit_what_is_lost_for_good(
+    tmp_path: Path, kind: str
+) -> None:
+    """As after a kill: the next run puts in place what is staged, and says what is not."""
+    if kind == "delta":
+        pytest.importorskip("deltalake")
+    load(SOURCE, destination_of(str(tmp_path), kind), records_max=300)
+
+    destination = destination_of(str(tmp_path), kind)
+    with pytest.raises(LoadError, match="killed"), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(destination), "publish", stop)
+        load(SOURCE, destination)
+    assert isinstance(destination, Directory)
+
+    assert list(verify(destination)) == []
+    lost, *_ = (tmp_path / "_kbroker/staging").rglob("*.parquet")
+    lost.unlink()
+    (found,) = verify(destination)
+    assert lost.name in found
+
+
+def stop(destination: Directory, commit: Commit) -> None:
+    raise LoadError("killed")
 
 
 def test_compact_merges_each_hour_and_keeps_every_record(tmp_path: Path) -> None:
