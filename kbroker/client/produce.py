@@ -23,7 +23,9 @@ from kbroker.client.offsets import TopicPartition
 from kbroker.client.retry import Retry
 from kbroker.client.transactions import ProducerIdentity
 from kbroker.errors import ErrorCode
+from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.produce import ProduceRequest
+from kbroker.record.compression import ZSTD
 
 # BOUND: a broker remembers the last five batches of a producer, and so knows again no more than
 # five that are sent twice.
@@ -31,6 +33,10 @@ IN_FLIGHT_MAX = 5
 # From these versions on a request names topics by id; adds a partition to a transaction by itself.
 _FIRST_BY_ID = 13
 _FIRST_IMPLICIT = 12
+# The first that may have zstd.
+_FIRST_ZSTD = 7
+# WIRE: the low byte of a batch's attributes, and the bits of it that are the codec.
+_ATTRIBUTES, _CODEC_MASK = 22, 7
 _NOBODY = ProducerIdentity(None, -1, -1)
 _SEQUENCES = 1 << 31
 
@@ -442,6 +448,8 @@ class BatchProducer:
         )
         first_protocol = self._transactional_id is not None and not self.identity.implicit
         at_most = (_FIRST_IMPLICIT if first_protocol else _FIRST_BY_ID) - 1
+        if connection.version_of(ApiKey.PRODUCE, at_most) < _FIRST_ZSTD:
+            _refuse_zstd(chosen)
         return connection.send(
             request,
             retry.step(self.cluster.request_timeout),
@@ -538,3 +546,13 @@ class BatchProducer:
             for state, batch in request.batches:
                 self.cluster.forget_topic(state.key[0])
                 self._put_back(state, batch, error)
+
+
+def _refuse_zstd(chosen: list[tuple[_Partition, _Batch]]) -> None:
+    """Such brokers fail at it, and call that an error that was not expected."""
+    for state, batch in chosen:
+        if batch.data[_ATTRIBUTES] & _CODEC_MASK == ZSTD:
+            topic, partition = state.key
+            what = f"produce to {topic}-{partition}"
+            why = "A broker before Kafka 2.1 knows no zstd: write another compression.type."
+            raise RefusedError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, what, why)

@@ -27,12 +27,16 @@ from kbroker.client.offsets import EARLIEST, LATEST, commit, committed, list_off
 from kbroker.client.transactions import ProducerIdentity
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.create_topics import CreateTopicsRequest
+from kbroker.protocol.messages.describe_configs import DescribeConfigsRequest
 from kbroker.protocol.messages.metadata import MetadataRequest
 
 FORMAT = 1
 _DONE = " done"
 # BOUND: brokers take 4096 bytes of metadata. No task is so many attempts late.
 _ABORTED_MAX = 32
+_REPLICAS_OF_BROKER = -1
+_REPLICAS = "default.replication.factor"
+_BROKER = 4  # a type of resources
 
 
 class Recorded(NamedTuple):
@@ -148,22 +152,33 @@ class Intents:
     def _ensure_topic(self) -> None:
         if self._cluster.topics([self._topic]):
             return
+        brokers = self._cluster.call(None, MetadataRequest(topics=[]), what="the controller")
+        (row,) = self._create_topic(brokers.controller_id, _REPLICAS_OF_BROKER)
+        if row.error_code == ErrorCode.INVALID_REPLICATION_FACTOR:  # always, before Kafka 2.4
+            replicas = self._default_replicas(brokers.controller_id)
+            (row,) = self._create_topic(brokers.controller_id, replicas) if replicas else (row,)
+        if row.error_code not in (0, ErrorCode.TOPIC_ALREADY_EXISTS):
+            what = f"create topic {self._topic} for exactly-once writes"
+            raise RefusedError(row.error_code, what, row.error_message)
+        self._await_leader()
+
+    def _create_topic(self, controller: int, replicas: int) -> Any:
+        compacted = CreateTopicsRequest.CreatableTopicConfig(name="cleanup.policy", value="compact")
         topic = CreateTopicsRequest.CreatableTopic(
-            name=self._topic,
-            num_partitions=1,
-            replication_factor=-1,
-            configs=[
-                CreateTopicsRequest.CreatableTopicConfig(name="cleanup.policy", value="compact")
-            ],
+            name=self._topic, num_partitions=1, replication_factor=replicas, configs=[compacted]
         )
         request = CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
-        brokers = self._cluster.call(None, MetadataRequest(topics=[]), what="the controller")
-        answer = self._cluster.call(brokers.controller_id, request, what="create topic")
-        for row in answer.topics:
-            if row.error_code not in (0, ErrorCode.TOPIC_ALREADY_EXISTS):
-                what = f"create topic {self._topic} for exactly-once writes"
-                raise RefusedError(row.error_code, what, row.error_message)
-        self._await_leader()
+        return self._cluster.call(controller, request, what="create topic").topics
+
+    def _default_replicas(self, node: int) -> int:
+        """0 where a broker does not tell."""
+        broker = DescribeConfigsRequest.DescribeConfigsResource(
+            resource_type=_BROKER, resource_name=str(node), configuration_keys=[_REPLICAS]
+        )
+        request = DescribeConfigsRequest(resources=[broker])
+        answer = self._cluster.call(node, request, what=f"{_REPLICAS} of broker {node}")
+        rows = [row for one in answer.results for row in one.configs if row.name == _REPLICAS]
+        return int(rows[0].value or 0) if rows else 0
 
     def _await_leader(self) -> None:
         retry = self._cluster.retry(f"a leader of {self._topic}")

@@ -28,6 +28,7 @@ from kbroker.client.errors import (
 )
 from kbroker.client.fetch import RangeFetch
 from kbroker.client.offsets import LATEST, commit, committed, list_offsets, retention_of
+from kbroker.client.produce import BatchProducer
 from kbroker.client.security import Security
 from kbroker.client.transactions import ProducerIdentity
 from kbroker.errors import ErrorCode
@@ -41,8 +42,10 @@ from kbroker.protocol.messages.list_offsets import ListOffsetsResponse
 from kbroker.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from kbroker.protocol.messages.offset_commit import OffsetCommitResponse
 from kbroker.protocol.messages.offset_fetch import OffsetFetchResponse
+from kbroker.protocol.messages.produce import ProduceResponse
 from kbroker.protocol.messages.txn_offset_commit import TxnOffsetCommitResponse
 from kbroker.record.builder import BatchBuilder
+from kbroker.record.compression import ZSTD
 from kbroker.testing import Broker
 
 pytestmark = pytest.mark.integration
@@ -319,6 +322,35 @@ def test_producer_that_may_write_nowhere_is_told_what_it_needs():
     with FakeBroker({ApiKey.INIT_PRODUCER_ID: refused}) as broker:
         with Cluster(broker.bootstrap) as cluster, pytest.raises(RefusedError, match="Write on"):
             transactions.init_producer(cluster)
+
+
+def test_zstd_is_refused_by_name_where_the_broker_does_not_know_it():
+    """Kafka before 2.1 calls it an error that it did not expect."""
+
+    def metadata(request: Any, state: dict[str, Any]) -> Any:
+        answer: Any = broker.metadata(request, state)
+        answer.topics = [topic_row("t", [0])]
+        return answer
+
+    def failing(request: Any, state: dict[str, Any]) -> Any:
+        cls = ProduceResponse
+        row = cls.PartitionProduceResponse(index=0, error_code=-1)
+        topic = cls.TopicProduceResponse(name="t", partition_responses=[row])
+        return cls(responses=[topic])
+
+    answers: dict[int, Answer] = {ApiKey.METADATA: metadata, ApiKey.PRODUCE: failing}
+    versions = {int(key): key.versions for key in ApiKey if key < 40}
+    versions[ApiKey.PRODUCE] = (0, 5)
+    builder = BatchBuilder(ZSTD)
+    builder.append(b"v", timestamp=1)
+    with FakeBroker(answers, versions) as broker, Cluster(broker.bootstrap) as cluster:
+        with (
+            pytest.raises(RefusedError, match=r"t-0: .* before Kafka 2.1") as caught,
+            BatchProducer(cluster, idempotent=False) as producer,
+        ):
+            producer.send("t", 0, bytearray(builder.build()), 1)
+            producer.flush()
+    assert caught.value.code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
 
 def test_topic_that_is_gone_is_told_as_such():
