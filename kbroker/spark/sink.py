@@ -125,9 +125,14 @@ def written_columns(options: WriteOptions, schema: StructType) -> list[str]:
         del wanted["timestamp"]
     for name, kinds in wanted.items():
         if name in given and given[name] not in kinds:
-            raise OptionError(
-                f"column {name} is {given[name]}: cast it to {' or '.join(kinds)} in the query"
-            )
+            how = f"cast it to {' or '.join(kinds)} in the query"
+            if name == "headers":
+                # A cast goes by the order of the fields, and would swap keys and values.
+                how = (
+                    f"make it {_HEADERS}, such as"
+                    " transform(headers, h -> named_struct('key', h.key, 'value', h.value))"
+                )
+            raise OptionError(f"column {name} is {given[name]}: {how}")
     return [name for name in given if name in wanted]
 
 

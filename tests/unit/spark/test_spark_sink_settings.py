@@ -47,3 +47,15 @@ def test_usual_settings_make_a_writer() -> None:
     assert batch_writer({**WHERE, **{f"kafka.{k}": v for k, v in kafka.items()}}, schema, False)
     assert producer_settings(kafka)["codec"] == "lz4"
     assert producer_settings(kafka)["acks"] == -1
+
+
+def test_headers_in_another_order_are_not_told_to_be_cast() -> None:
+    """A cast goes by position: it would make values of the keys, without a word."""
+    from kbroker.spark.sink import batch_writer
+
+    header = types.StructType().add("value", types.BinaryType()).add("key", types.StringType())
+    schema = types.StructType().add("value", "string").add("headers", types.ArrayType(header))
+
+    with pytest.raises(OptionError, match=r"transform\(headers, h -> named_struct") as caught:
+        batch_writer(WHERE, schema, False)
+    assert "cast" not in str(caught.value)
