@@ -127,6 +127,11 @@ def checkpoint_files(location: str) -> _LocalFiles | _OtherFiles:
         ) from error
 
 
+def has_planned(location: str) -> bool:
+    """Whether the query whose checkpoint it is has noted what its first micro-batch reads."""
+    return _files(location, "/offsets").read("0") is not None
+
+
 def query_id(location: str) -> str | None:
     """Of the query whose checkpoint it is, as Spark has noted it; None where that cannot be read
     from Python."""

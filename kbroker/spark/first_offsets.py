@@ -10,11 +10,12 @@ as the committed offsets of ``groupId``; whoever comes second takes what the fir
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 from typing import Protocol
 
-from kbroker.spark.checkpoint import checkpoint_files
+from kbroker.spark.checkpoint import checkpoint_files, has_planned
 from kbroker.spark.offsets import LogView, assigned_partitions, resolve
 from kbroker.spark.option_values import (
     EARLIEST,
@@ -27,6 +28,8 @@ from kbroker.spark.option_values import (
 )
 from kbroker.spark.options import ReadOptions
 from kbroker.uuids import parse_uuid, uuid_text
+
+log = logging.getLogger(__name__)
 
 FORMAT = 1
 
@@ -102,7 +105,8 @@ class FileKeeper:
         self._view = view
         self._subscription = options.subscription.describe()
         self._start = options.starting.describe()
-        self._files = checkpoint_files(options.checkpoint_location or "")
+        self._location = options.checkpoint_location or ""
+        self._files = checkpoint_files(self._location)
         self._name = first_offsets_name(options.subscription)
 
     def get_or_keep(
@@ -138,6 +142,15 @@ class FileKeeper:
                 " whole checkpoint to start anew"
             ) from error
         if document["starting"] != self._start:
+            # A micro-batch that is repeated begins where it began, as Spark's connector has it: a
+            # time that is computed at each start differs each time.
+            if has_planned(self._location):
+                log.warning(
+                    "%s was kept for a start at %s and holds; %s has no effect on a query that has"
+                    " begun",
+                    *(where, document["starting"], self._start),
+                )
+                return offsets
             raise OptionError(
                 f"{where} was kept for a start at {document['starting']}, this stream starts at"
                 f" {self._start}: write the former, or give this stream a checkpointLocation of"

@@ -272,6 +272,19 @@ def test_checkpoint_of_another_start_is_refused(tmp_path):
         first(logs, checkpointLocation=str(tmp_path), startingOffsets="latest")
 
 
+def test_query_that_has_begun_keeps_its_start_whatever_the_options_say(tmp_path, caplog):
+    """A time computed at each start of the job is another one after a crash in the first
+    micro-batch, and the job must come through."""
+    logs = Logs(t=[(0, 10)])
+    kept = first(logs, checkpointLocation=str(tmp_path), startingOffsets="latest")
+    logs.logs["t", 0] = (0, 99)
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets" / "0").write_text("v1")
+
+    assert first(logs, checkpointLocation=str(tmp_path), startingTimestamp="77") == kept
+    assert "start at latest and holds; timestamp 77 has no effect" in caplog.text
+
+
 def test_damaged_checkpoint_is_refused(tmp_path):
     logs = Logs(t=[(0, 10)])
     first(logs, checkpointLocation=str(tmp_path))
