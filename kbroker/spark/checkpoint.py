@@ -36,6 +36,13 @@ class _LocalFiles:
         except FileNotFoundError:
             return None
 
+    def names(self) -> list[str]:
+        """The oldest first."""
+        with contextlib.suppress(FileNotFoundError):
+            found = [(one.stat().st_mtime_ns, one.name) for one in os.scandir(self._folder)]
+            return [name for _, name in sorted(found)]
+        return []
+
     def put_if_absent(self, name: str, text: str) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
         temporary = self._written(name, text)
@@ -85,6 +92,12 @@ class _OtherFiles:
                 with self._filesystem.open_input_stream(f"{self._folder}/{place}") as stream:
                     return str(stream.read().decode())
         return None
+
+    def names(self) -> list[str]:
+        from pyarrow import fs
+
+        found = self._filesystem.get_file_info(fs.FileSelector(self._folder, allow_not_found=True))
+        return [one.base_name for one in sorted(found, key=lambda one: one.mtime_ns or 0)]
 
     def put_if_absent(self, name: str, text: str) -> None:
         temporary, place = self._written(name, text), f"{self._folder}/{name}"

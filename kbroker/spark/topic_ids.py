@@ -20,7 +20,8 @@ from kbroker.uuids import parse_uuid, uuid_text
 
 class TopicIdFile:
     """``<checkpointLocation>/kbroker/topic-ids-<subscription>.json``; until there is one, what was
-    kept with the first offsets."""
+    kept with the first offsets. A query that goes on with another subscription than before has
+    neither: it takes over what it knew, and from the newer file what two of them say."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._files = checkpoint_files(options.checkpoint_location or "")
@@ -28,18 +29,30 @@ class TopicIdFile:
         self._name = self._first.replace("first-offsets", "topic-ids")
 
     def load(self) -> dict[str, bytes]:
-        """Raises OptionError where the file is damaged."""
-        text = self._files.read(self._name)
-        if text is None:
-            return kept_topics(self._files.read(self._first))
+        """Raises OptionError where a file is damaged."""
+        for own in (self._name, self._first):
+            text = self._files.read(own)
+            if text is not None:
+                return self._parse(own, text)
+        ids: dict[str, bytes] = {}
+        for name in self._files.names():
+            text = self._files.read(name) if name.endswith(".json") else None
+            ids |= {} if text is None else self._parse(name, text)
+        if ids:
+            self.keep(ids)
+        return ids
+
+    def _parse(self, name: str, text: str) -> dict[str, bytes]:
+        if not name.startswith("topic-ids-"):
+            return kept_topics(text)
         try:
             document = json.loads(text)
             if document["format"] != FORMAT:
                 raise ValueError(f"format {document['format']}")
-            return {str(name): parse_uuid(one) for name, one in document["topics"].items()}
+            return {str(topic): parse_uuid(one) for topic, one in document["topics"].items()}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise OptionError(
-                f"{self._files.describe(self._name)} does not hold ids of topics ({error}): restore"
+                f"{self._files.describe(name)} does not hold ids of topics ({error}): restore"
                 " it, or start anew with another checkpoint"
             ) from error
 

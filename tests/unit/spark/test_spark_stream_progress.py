@@ -181,6 +181,24 @@ def test_topic_made_anew_while_the_query_was_down_is_told_by_its_id(run, trigger
     ]
 
 
+@pytest.mark.parametrize("triggers", [0, 2])
+def test_query_that_goes_on_with_another_subscription_knows_its_topics(run, triggers):
+    """What it knew is kept under the subscription that it had; triggers: how often it ran then."""
+    logs, at = begun(run, (0, 20))
+    for _ in range(triggers):
+        at = run(logs).advance(at, limited=False)
+    logs.logs["u", 0] = (0, 3)
+    changed = {"subscribe": "t,u", "failOnDataLoss": "false"}
+
+    logs.logs[A] = (0, 4)
+    assert run(logs, **changed).advance(at, limited=False)[A] == 4, "it was cut, and is the same"
+    logs.ids = {**NEW, "u": b"3" * 16}
+    logs.logs[A] = (0, 100)
+    assert run(logs, **changed).advance(at, limited=False)[A] == 0
+    with pytest.raises(DataLossError, match="t-0"):
+        run(logs, subscribePattern="[tu]").advance(at, limited=False)
+
+
 @pytest.mark.parametrize("logged", [False, True])
 def test_crash_while_the_query_goes_back_loses_nothing_of_the_new_topic(run, logged):
     """logged: whether Spark had noted the offsets that go back."""
@@ -290,12 +308,14 @@ def test_first_offsets_of_an_older_version_have_no_ids_and_are_taken(run, tmp_pa
 def test_other_file_systems_take_a_text_in_place_of_another():
     files = checkpoint_files("mock:///checkpoint")
 
+    assert files.names() == []
     files.put_if_absent("a", "1")
     files.put_if_absent("a", "2")
     assert files.read("a") == "1"
     files.replace("a", "3")
     files.replace("b", "4")
     assert (files.read("a"), files.read("b"), files.read("c")) == ("3", "4", None)
+    assert sorted(files.names()) == ["a", "b"]
     files._filesystem.move("checkpoint/kbroker/a", "checkpoint/kbroker/a.new")
     assert files.read("a") == "3", "as a crash leaves it"
     files.replace("a", "5")
