@@ -49,15 +49,17 @@ class DirectoryTaskSink:
 
     def open(self, one: OffsetRange, attempt: str) -> RangeWriter:
         """A writer for one attempt at a range."""
-        where = (one.topic, one.partition, one.start, one.end)
-        about = self.about | ({"topic_id": one.topic_id} if one.topic_id else {})
-        return RangeWriter(Path(self.root), self.staging, where, attempt, self.files, about)
+        return self._open(one, attempt, self.files)
 
     def open_errors(self, one: OffsetRange, attempt: str) -> RangeWriter:
         """A writer for the records of the range that cannot be decoded."""
-        where = (one.topic, one.partition, one.start, one.end)
         files = replace(self.files, partition_by="none", topic_column=True)
-        return RangeWriter(Path(self.root), self.staging, where, f"{attempt}-bad", files)
+        return self._open(one, f"{attempt}-bad", files)
+
+    def _open(self, one: OffsetRange, attempt: str, files: FileOptions) -> RangeWriter:
+        where = (one.topic, one.partition, one.start, one.end)
+        about = self.about | ({"topic_id": one.topic_id} if one.topic_id else {})
+        return RangeWriter(Path(self.root), self.staging, where, attempt, files, about)
 
 
 class Directory:

@@ -74,6 +74,10 @@ class _Found:
         return os.path.basename(self.file.path)
 
     @property
+    def is_bad(self) -> bool:
+        return self.file.path.startswith(f"{layout.ERRORS}/")
+
+    @property
     def written_ms(self) -> int:
         return int(self.about.get("written_ms", "0"))
 
@@ -89,7 +93,8 @@ def loaded_ms(metadata: Mapping[bytes, bytes] | None) -> int:
 
 
 def recover(destination: Directory, load: str) -> Commit:
-    """Make a log of one commit from the files of a directory whose log is lost.
+    """Make a log of one commit from the files of a directory whose log is lost, also from those of
+    bad values that are left.
 
     Files that a compacted file or a later reload replaces are removed: a run may have died between
     publishing the one and removing the other. May be repeated wherever it was killed.
@@ -108,11 +113,12 @@ def recover(destination: Directory, load: str) -> Commit:
         )
     root = destination.root
     found = [_read(root, path) for path in sorted((root / layout.DATA).rglob("*.parquet"))]
-    if not found:
+    bad = [_read(root, path) for path in sorted((root / layout.ERRORS).glob("*.parquet"))]
+    if not found and not bad:
         raise LoadError(f"{root} has no data files to make a log from")
     destination.prepare()
     with destination.locked():
-        made = _sum_of(found, destination.number_before(load), load)
+        made = _sum_of(found, bad, destination.number_before(load), load)
         destination.log.begin_after(made.number - 1, load)
         points.reach("recover-begun")
         destination.commit(made)
@@ -121,16 +127,21 @@ def recover(destination: Directory, load: str) -> Commit:
     return made
 
 
-def _sum_of(found: list[_Found], before: int, load: str) -> Commit:
-    """The one commit that says what the files do; its number follows ``before``."""
-    superseded = _superseded(found)
+def _sum_of(found: list[_Found], bad: list[_Found], before: int, load: str) -> Commit:
+    """The one commit that says what the files do; its number follows ``before``.
+
+    bad: those of bad values, of which a range may have no others.
+    """
+    superseded = _superseded([*found, *bad])
     kept = [one for one in found if one.name not in superseded]
+    errors = [one for one in bad if one.name not in superseded]
     names = {one.name for one in kept} | superseded
     for one in found:
         names |= set(one.about.get(REPLACES, "").split())
     _require_whole(kept, names)
-    topics = _topics(kept)
-    current = _ranges([one for one in kept if one.file.topic_id == topics[one.file.topic]])
+    every = [*kept, *errors]
+    topics = _topics(every)
+    current = _ranges([one for one in every if one.file.topic_id == topics[one.file.topic]])
     return Commit(
         number=before + 1,
         kind=RECOVER,
@@ -138,9 +149,10 @@ def _sum_of(found: list[_Found], before: int, load: str) -> Commit:
         run=uuid.uuid4().hex[:12],
         written_ms=int(time.time() * 1000),
         ends=merged_ends({}, current),
-        ranges=tuple(_ranges(kept)),
+        ranges=tuple(_ranges(every)),
         added=tuple(one.file for one in kept),
-        removed=tuple(one.file.path for one in found if one.name in superseded),
+        removed=tuple(one.file.path for one in (*found, *bad) if one.name in superseded),
+        errors=tuple(one.file for one in errors),
         gaps=tuple(_gaps(current)),
         topics={topic: one for topic, one in topics.items() if one},
     )
@@ -236,8 +248,10 @@ def _ranges(kept: list[_Found]) -> list[LoadedRange]:
     found: dict[tuple[str, int, int, int], LoadedRange] = {}
     for one in kept:
         key = (one.file.topic, one.file.partition, one.file.start, one.file.end)
-        old = found.get(key, LoadedRange(*key, 0, 0))
-        found[key] = replace(old, rows=old.rows + one.file.rows, bytes=old.bytes + one.file.bytes)
+        old = found.setdefault(key, LoadedRange(*key, 0, 0))
+        if not one.is_bad:
+            rows, size = old.rows + one.file.rows, old.bytes + one.file.bytes
+            found[key] = replace(old, rows=rows, bytes=size)
     return [found[key] for key in sorted(found)]
 
 

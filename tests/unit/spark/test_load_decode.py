@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,7 @@ from kbroker.spark.load.decode import JsonDecoder
 from kbroker.spark.load.directory import Directory
 from kbroker.spark.load.engine import Load, Settings
 from kbroker.spark.load.fields import schema_of
+from kbroker.spark.load.footers import recover
 from kbroker.spark.load.layout import PartitionBy
 from kbroker.spark.load.maintenance import verify
 from kbroker.spark.load.writer import FileOptions
@@ -212,6 +214,29 @@ def test_rewind_replaces_the_error_files_of_its_range(tmp_path: Path, sink: str)
     assert made is not None and made.ranges[0].start == 0
     assert [one.column("offset").to_pylist() for one in errors] == [[5, 700]]
     assert Directory(tmp_path).log.state().bad_rows == 2
+
+
+def test_log_made_anew_has_the_error_files_that_are_left(tmp_path: Path) -> None:
+    """A reload replaces them, and a range of bad values alone is not loaded again."""
+    bad = {("t", 0): dict.fromkeys(range(10), b"{")}
+    source = MadeUp({"t": [(0, 10), (0, 10)]}, bad, {"t": "id"})
+    destination = Directory(tmp_path)
+    destination.prepare()
+    job = Load(source, destination, InlineRunner(), Settings(load="test"), decoder=DECODER)
+    job.catch_up()
+    before = destination.log.state()
+    shutil.rmtree(tmp_path / "_kbroker/commits")
+
+    made = recover(Directory(tmp_path), "test")
+    after = destination.log.state()
+    again = job.catch_up()
+    job.rewind({("t", 0): 0, ("t", 1): 0})
+
+    assert (after.ends, after.rows, after.bad_rows) == (before.ends, before.rows, before.bad_rows)
+    assert made is not None and made.rows == 10 and again == []
+    (path,) = (tmp_path / "_kbroker/errors").iterdir()
+    assert pq.read_table(path).num_rows == 10
+    assert list(verify(destination)) == []
 
 
 def test_verify_reads_the_error_files_that_are_there(tmp_path: Path) -> None:
