@@ -49,6 +49,14 @@ class GivenOptions:
         entry = self._given.get(name.lower())
         return (entry[1].strip() or None) if entry else None
 
+    def named(self, name: str) -> str | None:
+        """What something is called; None where it is missing, and blank is refused: it is most
+        likely a variable that nobody set."""
+        text = self.text(name)
+        if text is None and self.has(name):
+            raise OptionError(f"{name} is blank: write a name, or leave the option out")
+        return text
+
     def choice(self, name: str, *words: str) -> str:
         """One of the words, the first where it is missing; blank is none of them."""
         if not self.has(name):

@@ -109,7 +109,7 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
     """Raises OptionError."""
     given = GivenOptions(options)
     kafka = given.kafka_settings(_REFUSED_WRITE)
-    topic = given.text("topic")
+    topic = given.named("topic")
     delivery = given.choice("delivery", "at-least-once", "exactly-once")
     if delivery == "exactly-once" and kafka.get("transactional.id"):
         raise OptionError(
@@ -127,12 +127,12 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
         topic=topic,
         keep_timestamps=given.boolean("keepTimestamps", False),
         exactly_once=delivery == "exactly-once",
-        transactional_id_prefix=given.text("transactionalIdPrefix") or ID_PREFIX,
-        intent_topic=given.text("intentTopic") or INTENT_TOPIC,
+        transactional_id_prefix=given.named("transactionalIdPrefix") or ID_PREFIX,
+        intent_topic=given.named("intentTopic") or INTENT_TOPIC,
         lost_transactions=lost,
-        write_id=given.text("writeId"),
+        write_id=given.named("writeId"),
         write_batch=given.integer("writeBatch", 0) or 0,
-        checkpoint_location=given.text("checkpointLocation"),
+        checkpoint_location=given.named("checkpointLocation"),
         pool=PoolLimits(
             idle_s=given.seconds("spark.kafka.producer.cache.timeout", WRITER_LIMITS.idle_s)
         ),
@@ -157,7 +157,7 @@ def _read_common(given: GivenOptions, *, streaming: bool) -> ReadOptions:
         _check_batch_limits(starting, ending)
     subscription = given.subscription()
     kafka = given.kafka_settings(_REFUSED_READ)
-    group_id = given.text("groupId") or kafka.get("group.id")
+    group_id = given.named("groupId") or kafka.get("group.id")
     if starting.kind is LimitKind.COMMITTED and not group_id:
         raise OptionError("startingOffsets is committed, of no group: write groupId as well")
     least, most = given.integer("minOffsetsPerTrigger"), given.positive("maxOffsetsPerTrigger")
@@ -191,7 +191,7 @@ def _read_common(given: GivenOptions, *, streaming: bool) -> ReadOptions:
         poll_timeout_ms=given.count("kafkaConsumer.pollTimeoutMs", 120_000) or 120_000,
         offset_attempts=max(1, given.integer("fetchOffset.numRetries", 3) or 0),
         offset_retry_ms=max(0, given.integer("fetchOffset.retryIntervalMs", 1000) or 0),
-        checkpoint_location=given.text("checkpointLocation"),
+        checkpoint_location=given.named("checkpointLocation"),
         allow_unsafe_start=given.boolean("allowUnsafeStart", False),
         prefetch_max_offsets=given.count("prefetchMaxOffsets", PREFETCH_OFFSETS),
         pushdown=given.boolean("pushdown", False),

@@ -154,6 +154,7 @@ def test_strategy_says_what_a_time_without_record_means(strategy, latest):
         ({"startingOffsetsByTimestampStrategy": ""}, "write error or latest"),
         ({"maxTriggerDelay": ""}, "write a duration"),
         ({"split": ""}, "write size or partition"),
+        ({"groupId": ""}, "groupId is blank"),
         ({"endingOffsets": '{"t":{"0":-2}}'}, "write -1"),
         ({"startingTimestamp": "yesterday"}, "write a whole number"),
         ({"endingTimestamp": ""}, "write a whole number"),
@@ -263,6 +264,8 @@ def test_settings_that_no_client_takes_are_refused_before_there_is_a_task(given,
 @pytest.mark.parametrize(
     ("given", "says"),
     [
+        ({"topic": ""}, "topic is blank: write a name, or leave the option out"),
+        ({"topic": "t", "writeId": " "}, "writeId is blank"),
         ({"delivery": "once"}, "at-least-once or exactly-once"),
         ({"lostTransactions": "keep"}, "write fail, rewrite or skip"),
         ({"delivery": "exactly-once", "kafka.transactional.id": "x"}, "transactionalIdPrefix"),
