@@ -16,6 +16,7 @@ from kbroker.adopt.settings import (
     kept_broker_settings,
     kept_group_settings,
     kept_topic_settings,
+    leave_out_older_format,
     other_settings,
 )
 from kbroker.cluster.found_topics import settings_when_found
@@ -248,6 +249,8 @@ def _plan_from_metadata(plan: Plan, metadata: MetadataImage, found: Found) -> No
         here = found.pop(image.name, {})
         _check_topic(plan, image, here)
         config, notes = kept_topic_settings(metadata, image.name)
+        if plan.identity.is_kraft:
+            notes += leave_out_older_format(image.name, config)
         plan.notes += notes
         topic_id = image.topic_id
         if image.id_is_made_up:

@@ -12,8 +12,11 @@ from kbroker.config.loader import BrokerConfig
 from kbroker.config.topic_config import TopicConfig
 from kbroker.config.topic_keys import TOPIC_KEYS
 from kbroker.errors import ConfigError
+from kbroker.record.summary import MAGIC as BATCH_MAGIC
+from kbroker.storage.topic_settings import magic_of
 
 DEFAULT_ENTITY = "default"
+FORMAT_VERSION = "message.format.version"
 # Kinds of entities that are told about and not kept: as Kafka numbers them (ConfigResource.Type).
 _OTHERS = {16: "Client metrics"}
 
@@ -44,6 +47,19 @@ def check_topic_settings(
         if key not in TOPIC_KEYS:
             notes.append(f"Topic {name}: {key}={text} is kept, but means nothing to kbroker.")
     return kept, notes
+
+
+def leave_out_older_format(name: str, settings: dict[str, str]) -> list[str]:
+    """Take a ``message.format.version`` of a topic in KRaft out of its settings; returns the notes.
+
+    COMPAT: Kafka ignores it from inter.broker.protocol.version 3.0 on (KIP-724). Here it counts,
+    and idempotent producers would be refused.
+    """
+    version = settings.get(FORMAT_VERSION)
+    if version is None or magic_of(version) == BATCH_MAGIC:
+        return []
+    del settings[FORMAT_VERSION]
+    return [f"Topic {name}: {FORMAT_VERSION}={version} is not kept: Kafka ignored it."]
 
 
 def kept_broker_settings(

@@ -417,6 +417,23 @@ def test_settings_of_groups_are_kept(tmp_path, capsys):
     assert "Group b: its settings are not kept: consumer.session.timeout.ms" in out
 
 
+def test_older_message_format_that_kraft_ignored_is_left_out(tmp_path, capsys):
+    """It counts in kbroker: every idempotent producer, a default of Java's, would be refused."""
+    more = [
+        config(2, "orders", "message.format.version", "0.10.2-IV0"),
+        config(2, "orders", "segment.bytes", "4096"),
+    ]
+    directory = kraft_dir(tmp_path, [*ORDERS, *more])
+
+    assert adopt(directory) == 0
+
+    assert Registered(directory).configs == {
+        "orders": {"retention.ms": "-1", "segment.bytes": "4096"}
+    }
+    out = capsys.readouterr().out
+    assert "Topic orders: message.format.version=0.10.2-IV0 is not kept: Kafka ignored it" in out
+
+
 def test_interrupted_first_start_leaves_a_store_that_is_filled(tmp_path):
     directory = kraft_dir(tmp_path)
     EmbeddedStore(str(directory)).close()
