@@ -171,7 +171,7 @@ def _check_produced_header(header: BatchSummary, size: int) -> None:
         raise _corrupt(BatchStatus.CONTROL_FROM_CLIENT)
     if header.attributes & LOG_APPEND_TIME:
         raise _corrupt(BatchStatus.BAD_TIMESTAMP)
-    if header.producer_id >= 0 and header.base_sequence < 0:
+    if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
         raise _corrupt(BatchStatus.BAD_SEQUENCE)
 
 

@@ -226,6 +226,7 @@ def test_every_flipped_byte_under_a_right_checksum_gives_only_typed_errors(codec
         ({"attributes": 0x20}, BatchStatus.CONTROL_FROM_CLIENT),
         ({"attributes": 0x08}, BatchStatus.BAD_TIMESTAMP),
         ({"base_sequence": -1}, BatchStatus.BAD_SEQUENCE),
+        ({"producer_epoch": -1}, BatchStatus.BAD_SEQUENCE),
         ({"base_offset": 1}, BatchStatus.BAD_BASE_OFFSET),
         ({"base_offset": -1}, BatchStatus.BAD_BASE_OFFSET),
         ({"first_timestamp": 2**63 - 1, "attributes": 1}, BatchStatus.DECOMPRESS_FAILED),

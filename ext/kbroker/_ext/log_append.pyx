@@ -80,7 +80,7 @@ cdef dict REFUSALS = {
     BATCH_DECOMPRESS_FAILED: (INVALID_RECORD, "the records cannot be decompressed"),
     BATCH_TRAILING_BYTES: (INVALID_RECORD, "there are bytes after the last record, or more than one batch"),
     BATCH_CONTROL_FROM_CLIENT: (INVALID_RECORD, "clients may not write control records"),
-    BATCH_BAD_SEQUENCE: (INVALID_RECORD, "a producer id needs a sequence number"),
+    BATCH_BAD_SEQUENCE: (INVALID_RECORD, "a producer id needs an epoch and a sequence number"),
     BATCH_BAD_BASE_OFFSET: (INVALID_RECORD, "a producer's batch has base offset 0, its place is the broker's to say"),
 }
 

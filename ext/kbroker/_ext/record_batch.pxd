@@ -51,7 +51,7 @@ cdef enum BatchStatus:
     BATCH_TOO_LARGE_DECOMPRESSED = 11   # more than decompressed_max; nothing beyond it was produced
     BATCH_TRAILING_BYTES = 12           # bytes after the last record, or after the batch
     BATCH_CONTROL_FROM_CLIENT = 13      # only brokers write control batches
-    BATCH_BAD_SEQUENCE = 14             # a producer id without a sequence number
+    BATCH_BAD_SEQUENCE = 14             # a producer id without a sequence number or epoch
     BATCH_BAD_BASE_OFFSET = 15          # not 0, as if the producer knew where it will lie
 
 

@@ -120,7 +120,7 @@ cdef BatchStatus check_produced_header(const BatchInfo* info, Py_ssize_t size) n
         return BATCH_CONTROL_FROM_CLIENT
     if info.attributes & ATTRIBUTE_LOG_APPEND_TIME:
         return BATCH_BAD_TIMESTAMP
-    if info.producer_id >= 0 and info.base_sequence < 0:
+    if info.producer_id >= 0 and (info.base_sequence < 0 or info.producer_epoch < 0):
         return BATCH_BAD_SEQUENCE
     return BATCH_OK
 
