@@ -167,7 +167,7 @@ class RangeFetch:
         buffer = self._free_buffer()
         step = retry.step(self.cluster.request_timeout + self._max_wait_ms / 1000)
         answer = self._connection.receive(pending, step, into=buffer)
-        row = self._row_of(answer)
+        row = self._row_of(answer, retry)
         if row.error_code:
             self._refused(row, retry)
         records = row.records if row.records is not None else memoryview(b"")
@@ -282,14 +282,18 @@ class RangeFetch:
         left = max(retry.left(), 0.1)
         return list_offsets(self.cluster, {key: which}, deadline=left)[key].offset
 
-    def _row_of(self, answer: Any) -> Any:
+    def _row_of(self, answer: Any, retry: Retry) -> Any:
+        what = f"{self.topic}-{self.partition}"
         if answer.error_code:
-            raise RefusedError(answer.error_code, f"fetch of {self.topic}-{self.partition}")
+            raise RefusedError(answer.error_code, f"fetch of {what}")
         for topic in answer.responses:
             for row in topic.partitions:
                 if row.partition_index == self.partition:
                     return row
-        raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.topic}-{self.partition}")
+        if answer.throttle_time_ms:  # So Kafka answers a client that is above its quota.
+            time.sleep(min(answer.throttle_time_ms / 1000, max(retry.left(), 0)))
+            raise RefusedError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, what)
+        raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, what)
 
     def _refused(self, row: Any, retry: Retry) -> None:
         if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:

@@ -554,5 +554,5 @@ def _refuse_zstd(chosen: list[tuple[_Partition, _Batch]]) -> None:
         if batch.data[_ATTRIBUTES] & _CODEC_MASK == ZSTD:
             topic, partition = state.key
             what = f"produce to {topic}-{partition}"
-            why = "A broker before Kafka 2.1 knows no zstd: write another compression.type."
+            why = "A broker before Kafka 2.1 knows no zstd; it takes lz4, snappy and gzip."
             raise RefusedError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, what, why)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 import struct
 import time
@@ -393,6 +394,39 @@ def test_topic_made_anew_is_read_where_the_old_one_was_heard_of_before():
                 assert found.next_offset == 1
                 with pytest.raises(TopicChanged, match="planned"):
                     list(RangeFetch(cluster, "t", 0, 0, 1, topic_id=old))
+
+
+@pytest.mark.parametrize("lifted", [True, False])
+def test_reader_above_its_quota_waits_as_long_as_it_is_told(lifted):
+    """Kafka answers it without any partition, which was taken for a topic that is gone."""
+
+    def metadata(request: Any, state: dict[str, Any]) -> Any:
+        answer: Any = broker.metadata(request, state)
+        answer.topics = [topic_row("t", [0])]
+        return answer
+
+    def fetch(request: Any, state: dict[str, Any]) -> Any:
+        asked.append(time.monotonic())
+        if len(asked) == 1 or not lifted:
+            return FetchResponse(throttle_time_ms=200)
+        builder = BatchBuilder()
+        builder.append(b"v", timestamp=1)
+        row = FetchResponse.PartitionData(high_watermark=1, records=builder.build())
+        return FetchResponse(
+            responses=[FetchResponse.FetchableTopicResponse(topic="t", partitions=[row])]
+        )
+
+    asked: list[float] = []
+    with FakeBroker({ApiKey.METADATA: metadata, ApiKey.FETCH: fetch}) as broker:
+        with Cluster(broker.bootstrap) as cluster:
+            reader = RangeFetch(cluster, "t", 0, 0, 1, deadline=30 if lifted else 1.5)
+            if lifted:
+                assert [one.next_offset for one in reader] == [1]
+            else:
+                with pytest.raises(Timeout, match="QUOTA"):
+                    list(reader)
+    assert len(asked) == 2 or not lifted
+    assert min(then - one for one, then in itertools.pairwise(asked)) >= 0.2
 
 
 def test_partitions_that_were_added_are_heard_of_in_time(monkeypatch):
