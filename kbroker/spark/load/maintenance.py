@@ -205,21 +205,18 @@ def compact(
     newest = destination.recover(lambda last: _write(destination, load, run, OPEN, last))
     if newest is None:
         return None
-    groups: dict[tuple[str, str, int, str, str], list[LoadedFile]] = defaultdict(list)
+    folders: dict[tuple[str, str, int, str], list[LoadedFile]] = defaultdict(list)
     files = destination.log.state().files
     gone = destination.out_of_place(files.values())  # deleted by hand, or rewritten by others
     for one in files.values():
-        if one.path in gone:
-            continue
-        if older_than_ms is None or one.max_ms < older_than_ms:
-            # Files of other columns (headers switched on in between) do not mix.
-            schema = str(schema_of_file(destination.root / one.path))
+        if one.path not in gone:
             folder = os.path.dirname(one.path)
-            groups[one.topic, one.topic_id, one.partition, folder, schema].append(one)
+            folders[one.topic, one.topic_id, one.partition, folder].append(one)
     batches = [
         batch
-        for files in groups.values()
-        for batch in _batches(sorted(files, key=lambda one: one.first_offset), file_bytes)
+        for found in folders.values()
+        for neighbours in _alike(destination.root, found, older_than_ms)
+        for batch in _batches(neighbours, file_bytes)
     ]
     if not batches:
         return None
@@ -274,6 +271,24 @@ def _write(
     )
     destination.commit(made)
     return made
+
+
+def _alike(
+    root: Path, files: list[LoadedFile], older_than_ms: int | None
+) -> Iterator[list[LoadedFile]]:
+    """Files of a folder that may be merged, in the order of their offsets. None lies between two
+    that are yielded together: those of the merged file would not come one after the other."""
+
+    def kind(one: LoadedFile) -> str:
+        if older_than_ms is not None and one.max_ms >= older_than_ms:
+            return ""
+        # Files of other columns (headers switched on in between) do not mix.
+        return str(schema_of_file(root / one.path))
+
+    ordered = sorted(files, key=lambda one: one.first_offset)
+    for columns, found in itertools.groupby(ordered, kind):
+        if columns:
+            yield list(found)
 
 
 def _batches(files: list[LoadedFile], file_bytes: int) -> Iterator[list[LoadedFile]]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
-from doubles.load_source import MadeUp, destination_of, expected, load, rows_in
+from doubles.load_source import FIRST_MS, MadeUp, destination_of, expected, load, rows_in
 
 from kbroker.spark.direct import Answer, InlineRunner, T, Work
 from kbroker.spark.load.commits import (
@@ -25,6 +27,8 @@ from kbroker.spark.load.engine import Load, Settings
 from kbroker.spark.load.footers import recover
 from kbroker.spark.load.log import CHECKPOINT_EVERY, CommitLog, DirectoryStore
 from kbroker.spark.load.maintenance import compact, verify
+from kbroker.spark.load.writer import FileOptions
+from kbroker.spark.plan import OffsetRange
 
 pytestmark = pytest.mark.unit
 
@@ -142,6 +146,36 @@ class Counting(InlineRunner):
     def run(self, tasks: Sequence[Sequence[T]], work: Work[T], label: str) -> list[Answer]:
         self.tasks += map(len, tasks)
         return super().run(tasks, work, label)
+
+
+def test_compact_merges_no_files_around_one_that_it_leaves_alone(tmp_path: Path) -> None:
+    """Offsets of the merged file and of that one would not come one after the other."""
+    year_us = 365 * 86_400_000_000
+
+    class Later(MadeUp):
+        def read(self, one: OffsetRange) -> Iterator[pa.RecordBatch]:
+            for found in super().read(one):
+                index = found.schema.get_field_index("timestamp")
+                field = found.schema.field(index)
+                times = pc.add(found.column(index).cast(pa.int64()), year_us).cast(field.type)
+                yield found.set_column(index, field, times)
+
+    destination = Directory(tmp_path, FileOptions("none"))
+    for kind, end in ((MadeUp, 100), (MadeUp, 200), (Later, 300), (MadeUp, 400), (MadeUp, 500)):
+        load(kind.of({"a": [end]}), destination)
+
+    made = compact(
+        destination,
+        "test",
+        InlineRunner(),
+        file_bytes=1 << 30,
+        older_than_ms=FIRST_MS + year_us // 2000,
+    )
+
+    assert made is not None
+    assert [(one.start, one.end) for one in made.added] == [(0, 200), (300, 500)]
+    assert list(verify(destination)) == []
+    assert rows_in(tmp_path) == expected(MadeUp.of({"a": [500]}))
 
 
 def test_many_small_merges_share_a_few_tasks(tmp_path: Path) -> None:
