@@ -501,7 +501,7 @@ class BatchProducer:
             self._acknowledge(state, batch, row.base_offset)
             return
         topic, partition = state.key
-        error = RefusedError(code, f"produce to {topic}-{partition}", row.error_message)
+        error = RefusedError(code, f"produce to {topic}-{partition}", _told(row))
         # An older batch is still on its way, to another leader, or waits to be sent again.
         behind = state.in_flight[0] is not batch or self._was_put_back(state)
         out_of_order = code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -546,6 +546,14 @@ class BatchProducer:
             for state, batch in request.batches:
                 self.cluster.forget_topic(state.key[0])
                 self._put_back(state, batch, error)
+
+
+def _told(row: Any) -> str | None:
+    """What a broker says of a refused batch, with the first record at fault if it names one: such
+    as the timestamp that it is given, and those that the topic takes."""
+    told: str | None = row.error_message
+    first = next((one.batch_index_error_message for one in row.record_errors or ()), None)
+    return ": ".join(filter(None, [told, first])) if first and first not in (told or "") else told
 
 
 def _refuse_zstd(chosen: list[tuple[_Partition, _Batch]]) -> None:

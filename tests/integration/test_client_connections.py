@@ -354,6 +354,40 @@ def test_zstd_is_refused_by_name_where_the_broker_does_not_know_it():
     assert caught.value.code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
 
+def test_refused_batch_is_told_with_what_is_wrong_with_its_first_record():
+    """Kafka 4 takes no time an hour ahead: which one it was given, it says of the record alone."""
+
+    def metadata(request: Any, state: dict[str, Any]) -> Any:
+        answer: Any = broker.metadata(request, state)
+        answer.topics = [topic_row("t", [0])]
+        return answer
+
+    def refused(request: Any, state: dict[str, Any]) -> Any:
+        cls = ProduceResponse
+        told = "Timestamp 17 is out of range"
+        row = cls.PartitionProduceResponse(
+            index=0,
+            error_code=int(ErrorCode.INVALID_TIMESTAMP),
+            error_message="Some were rejected",
+            record_errors=[
+                cls.BatchIndexAndErrorMessage(batch_index=2, batch_index_error_message=told)
+            ],
+        )
+        topic = cls.TopicProduceResponse(name="t", partition_responses=[row])
+        return cls(responses=[topic])
+
+    builder = BatchBuilder()
+    builder.append(b"v", timestamp=17)
+    answers: dict[int, Answer] = {ApiKey.METADATA: metadata, ApiKey.PRODUCE: refused}
+    with FakeBroker(answers) as broker, Cluster(broker.bootstrap) as cluster:
+        with (
+            pytest.raises(RefusedError, match="Some were rejected: Timestamp 17 is out of range"),
+            BatchProducer(cluster, idempotent=False) as producer,
+        ):
+            producer.send("t", 0, bytearray(builder.build()), 1)
+            producer.flush()
+
+
 def test_topic_that_is_gone_is_told_as_such():
     with FakeBroker() as broker, Cluster(broker.bootstrap) as cluster:
         with pytest.raises(RefusedError) as caught:
