@@ -166,19 +166,20 @@ class Directory:
 
     def _check(self, commit: Commit) -> None:
         """Whether what is staged can be committed."""
-        for folder in {os.path.dirname(one.staged) for one in (*commit.added, *commit.errors)}:
-            try:
-                sync_directory(self.root / folder)
-            except FileNotFoundError as err:
-                raise LostRaceError(
-                    f"another run has removed what this one staged in {self.root / folder}; "
-                    "nothing of this run was loaded. Run one load of a destination at a time"
-                ) from err
         # Columns of a run's loads are the same: a topic is looked at once.
         new = {(commit.run, commit.kind, one.topic) for one in commit.added}
-        if not new <= self._checked:
-            state = self.log.state()
-            check_columns(self.root, commit, state, is_table=self.name == "delta")
+        try:
+            for folder in {os.path.dirname(one.staged) for one in (*commit.added, *commit.errors)}:
+                sync_directory(self.root / folder)
+            if not new <= self._checked:
+                state = self.log.state()
+                check_columns(self.root, commit, state, is_table=self.name == "delta")
+        except FileNotFoundError as err:
+            raise LostRaceError(
+                "another run has removed what this one staged in "
+                f"{self.root / layout.STAGING / commit.run}; nothing of this run was loaded. Run "
+                "one load of a destination at a time"
+            ) from err
         self._checked |= new
 
     def publish(self, commit: Commit) -> None:

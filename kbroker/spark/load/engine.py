@@ -208,14 +208,13 @@ class Load:
         size: int | None,
     ) -> Commit | None:
         """One commit's worth; None when everything up to ``target`` is loaded."""
-        ends = newest.ends if newest is not None else {}
+        known = newest.ends if newest is not None else {}
         anew = made_anew(newest.topics, target) if newest is not None else set()
-        first = self._first(target, ends)
+        first = self._first(target, known)
         wanted, gaps, lost = wanted_ranges(
-            ends, first, target, allow_loss=self._settings.allow_loss, anew=anew
+            known, first, target, allow_loss=self._settings.allow_loss, anew=anew
         )
-        known = restarted(ends, anew, target)
-        ends = with_begins(known, first, target, wanted)
+        ends = with_begins(restarted(known, anew, target), first, target, wanted)
         told = {one: (found.size_bytes, found.end - found.start) for one, found in target.items()}
         sized = with_sizes(wanted, told, self._mean)
         limit = min(self._settings.commit_bytes, size if size is not None else 1 << 62)

@@ -8,7 +8,7 @@ that is an error with both numbers in it unless the caller allows the loss, whic
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from kbroker.spark.load.commits import Ends, Gap, LoadedFile, LoadError, TopicPartition
@@ -108,15 +108,13 @@ def wanted_ranges(
             ranges.append(
                 OffsetRange(topic, partition, begin, bounds.end, topic_id=bounds.topic_id)
             )
-    vanished = [
-        f"{topic} partition {partition}: loaded up to offset {end}, and the broker does not "
-        "have it any more"
-        for topic, of_topic in sorted(ends.items())
-        for partition, end in sorted(of_topic.items())
-        if topic not in others
-        and (topic, partition) not in available
-        and any(topic == one for one, _ in available)
-    ]
+    vanished: list[str] = []
+    for topic, partition, end in _absent(ends, available):
+        said = f"{topic} partition {partition}: loaded up to offset {end}, "
+        if topic in others:
+            lost.append(said + "then the topic was deleted; the one made since does not have it")
+        else:
+            vanished.append(said + "and the broker does not have it any more")
     if (lost or vanished) and not allow_loss:
         raise DataLossError(
             "data is lost, nothing was loaded: "
@@ -124,6 +122,16 @@ def wanted_ranges(
             + ". With --allow-data-loss the load goes on with what there is"
         )
     return ranges, gaps, lost
+
+
+def _absent(
+    ends: Ends, available: Mapping[TopicPartition, Bounds]
+) -> Iterator[tuple[str, int, int]]:
+    """Partitions that are loaded, to which offset, and that a topic does not have any more."""
+    for topic in sorted(ends.keys() & {topic for topic, _ in available}):
+        for partition, end in sorted(ends[topic].items()):
+            if (topic, partition) not in available:
+                yield topic, partition, end
 
 
 def with_begins(

@@ -17,6 +17,7 @@ from pyarrow.dataset import dataset
 
 from kbroker.client.errors import RefusedError
 from kbroker.spark.direct import InlineRunner
+from kbroker.spark.load import directory
 from kbroker.spark.load import log as commit_log
 from kbroker.spark.load.commits import LOAD, OPEN, RELOAD, Ends, LoadError, LostRaceError, State
 from kbroker.spark.load.directory import BusyError, Directory
@@ -345,6 +346,33 @@ def test_topic_made_anew_is_refused_however_long_it_is(tmp_path: Path) -> None:
     assert rows_in(tmp_path) == expected(OLD)
 
 
+def test_topic_made_anew_without_a_partition_that_is_loaded_is_refused(tmp_path: Path) -> None:
+    """Also when it lacks all of them: what was written to those since is lost."""
+    load(MadeUp({"a": [(0, 0), (0, 30)]}, ids={"a": "old"}), Directory(tmp_path))
+    made = MadeUp.of({"a": [20]}, ids={"a": "new"})
+    steps: list[Step] = []
+
+    with pytest.raises(
+        DataLossError, match="a partition 1: loaded up to offset 30, then the topic"
+    ):
+        load(made, Directory(tmp_path))
+    settings = Settings(load="test", allow_loss=True)
+    Load(made, Directory(tmp_path), InlineRunner(), settings, report=steps.append).catch_up()
+
+    assert [one.lost[0].partition(":")[0] for one in steps] == ["a partition 1"]
+    assert Directory(tmp_path).log.state().ends == {"a": {0: 20}}
+
+
+def test_loss_that_is_allowed_is_kept_also_when_nothing_is_loaded_then(tmp_path: Path) -> None:
+    """A later run is not told of it again, which needs no leave."""
+    load(OLD, Directory(tmp_path))
+
+    load(MadeUp.of({"a": [0]}, ids=NEW.ids), Directory(tmp_path), allow_loss=True)
+    load(NEW, Directory(tmp_path))
+
+    assert rows_in(tmp_path) == expected(OLD) + expected(NEW)
+
+
 def test_topic_made_anew_is_loaded_beside_the_old_one_where_loss_is_allowed(
     tmp_path: Path,
 ) -> None:
@@ -403,10 +431,16 @@ def test_data_without_a_log_is_not_loaded_again(tmp_path: Path) -> None:
     assert rows_in(tmp_path) == expected(source)
 
 
-def test_run_that_another_overtook_commits_nothing(tmp_path: Path) -> None:
-    """The first run has staged its files when the second recovers: it must lose, also later."""
+@pytest.mark.parametrize("is_late", [False, True])
+def test_run_that_another_overtook_commits_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_late: bool
+) -> None:
+    """The first run has staged its files when the second recovers: it must lose, also later, when
+    it has synced them and looks at their columns."""
     source = MadeUp.of({"a": [300]})
     slow = Directory(tmp_path)
+    if is_late:
+        monkeypatch.setattr(directory, "sync_directory", lambda path: None)
     slow.prepare()
 
     class Overtaken(InlineRunner):
