@@ -307,8 +307,9 @@ CASES = [
 # -- the run
 
 
-def session(place: Path) -> Any:
-    """Two cores, as what it is compared with was measured."""
+def session(place: Path, *, plain: bool = False) -> Any:
+    """Two cores, as what it is compared with was measured. plain: without what docs/spark.md
+    advises."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join(
         filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])
@@ -317,10 +318,12 @@ def session(place: Path) -> Any:
 
     from kbroker.spark import JVM_OPTIONS
 
-    settings = {
-        # As docs/spark.md advises.
+    advised = {
         "spark.driver.extraJavaOptions": JVM_OPTIONS,
         "spark.python.unix.domain.socket.enabled": "true",
+    }
+    settings = {
+        **({} if plain else advised),
         "spark.ui.enabled": "false",
         "spark.driver.memory": "4g",
         "spark.jars": ",".join(map(str, connector_jars())),
@@ -390,6 +393,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--runs", type=int, default=5, help="measurements of each side")
     parser.add_argument("--quick", action="store_true", help="small topics, one run")
     parser.add_argument("--broker", choices=SIDES, default=THEIRS, help="what both sides talk to")
+    parser.add_argument(
+        "--plain", action="store_true", help="a session without what docs/spark.md advises"
+    )
     parser.add_argument("--case", action="append", choices=[case.name for case in CASES])
     parser.add_argument("--place", type=Path, help="where the data goes; a temporary directory")
     parser.add_argument("--output", type=Path, help="the rows as JSON")
@@ -399,7 +405,7 @@ def main(arguments: list[str] | None = None) -> int:
     make = KafkaBroker if given.broker == THEIRS else KbrokerBroker
     rows = []
     with tempfile.TemporaryDirectory(dir=given.place) as place, make(place) as broker:
-        spark = session(Path(place))
+        spark = session(Path(place), plain=given.plain)
         try:
             with closing(Bench(spark, broker, Path(place), given.quick)) as bench:
                 print(f"{'case':<16}{'connector (CPU s)':>22}{'kbroker (CPU s)':>22}"
