@@ -134,6 +134,7 @@ class Arbiter:
         if self._stop_requested:
             return
         self.check_heartbeats()
+        self.note_serving()
         self.start_missing()
         if not self._announced_ready and self.all_ready():
             self._announced_ready = True
@@ -175,6 +176,12 @@ class Arbiter:
         """Whether every process serves."""
         return all(child.pid and self._processes.is_ready(child.address) for child in self.children)
 
+    def note_serving(self) -> None:
+        """See which children serve since the last turn: how long they do decides on their rest."""
+        for child in self.children:
+            if child.pid and self._processes.is_ready(child.address):
+                child.on_serving(self._system.now())
+
     def reap(self) -> None:
         """Take note of every child that ended, and decide what its end means."""
         for pid, code in self._system.reap():
@@ -182,6 +189,8 @@ class Arbiter:
             if child is None:
                 continue  # a grandchild that was left to this process
             address = child.address
+            if self._processes.is_ready(address):
+                child.on_serving(self._system.now())
             was_aborted = child.abort_deadline is not None
             verdict = child.on_ended(code, self._system.now())
             self._on_end(address, self._processes.incarnation(address))
@@ -245,7 +254,7 @@ class Arbiter:
                     continue
                 self._processes.started(child.address, pid)
                 self._by_pid[pid] = child
-                child.on_started(pid, now)
+                child.on_started(pid)
                 log.debug("started %s as pid %d", child.address.title, pid)
 
     def _on_no_room(self, child: Child, error: OSError) -> None:

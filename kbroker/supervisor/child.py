@@ -14,8 +14,11 @@ from kbroker.errors import EXIT_BAD_CONFIG, EXIT_CANNOT_START
 from kbroker.ipc.process_table import Address
 
 RESTART_JITTER = 0.2
-# A child that lived this long was not part of a crash loop: its next restart is immediate again.
+# A child that served for so long was not part of a crash loop: its next restart is immediate again.
 STABLE_AFTER_S = 30.0
+# One that served for less is missed by its clients: it rests no longer than it served, or than this
+# if that was less.
+SERVED_REST_S = 1.0
 # BOUND: failed starts in a row (exit code 3) after which the broker stops; the cause needs an
 # operator.
 CANNOT_START_MAX = 5
@@ -67,14 +70,14 @@ class Child:
         "exit_code",
         "failure_count",
         "pid",
+        "serving_since",
         "start_at",
-        "started_at",
     )
 
     def __init__(self, address: Address, policy: RestartPolicy) -> None:
         self.address = address
         self.pid = 0  # 0: not running
-        self.started_at = 0.0
+        self.serving_since: float | None = None  # when it was first seen to serve
         self.start_at = 0.0  # when it may start next, on the arbiter's clock
         self.abort_deadline: float | None = None  # told to abort for being stalled; killed then
         self.exit_code: int | None = None  # of the last one that ended; negative: by that signal
@@ -82,11 +85,16 @@ class Child:
         self.cannot_start_count = 0
         self._policy = policy
 
-    def on_started(self, pid: int, now: float) -> None:
+    def on_started(self, pid: int) -> None:
         self.pid = pid
-        self.started_at = now
+        self.serving_since = None
         self.exit_code = None
         self.abort_deadline = None
+
+    def on_serving(self, now: float) -> None:
+        """It is seen to serve; only the first time counts."""
+        if self.serving_since is None:
+            self.serving_since = now
 
     def on_not_started(self, now: float) -> None:
         """The system had no room for it; ``start_at`` says when to try again."""
@@ -98,12 +106,15 @@ class Child:
 
     def on_ended(self, exit_code: int, now: float) -> Verdict:
         """Take note of its end and decide; with RESTART, ``start_at`` says when."""
-        if now - self.started_at >= STABLE_AFTER_S:
+        served_s = None if self.serving_since is None else now - self.serving_since
+        if served_s is not None and served_s >= STABLE_AFTER_S:
             self.failure_count = 0
         self.pid = 0
         self.exit_code = exit_code
         self.abort_deadline = None
         self._wait(now)
+        if served_s is not None:
+            self.start_at = min(self.start_at, now + max(served_s, SERVED_REST_S))
         if exit_code == EXIT_BAD_CONFIG:
             return Verdict.STOP_BAD_CONFIG
         self.cannot_start_count = (

@@ -34,7 +34,8 @@ KBROKER_S_OWN = (
             "for only when used."),
     Key("worker.restart.backoff.ms", INT, 100, LOW, low=1,
         doc="Pause before a process that died is started again; it doubles while the process "
-            "keeps dying."),
+            "keeps dying. One that served rests for no longer than it served, or a second; after "
+            "30 seconds of service the pauses begin anew."),
     Key("worker.restart.backoff.max.ms", INT, 10_000, LOW, low=1,
         doc="Longest such pause."),
     Key("shutdown.timeout.ms", INT, 1500, LOW, low=1,

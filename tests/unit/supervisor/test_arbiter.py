@@ -19,7 +19,12 @@ from kbroker.ipc.process_table import (
     region_size,
 )
 from kbroker.supervisor.arbiter import ABORT_GRACE_S, STALLED_AFTER_S, Arbiter
-from kbroker.supervisor.child import CANNOT_START_MAX, RestartPolicy
+from kbroker.supervisor.child import (
+    CANNOT_START_MAX,
+    SERVED_REST_S,
+    STABLE_AFTER_S,
+    RestartPolicy,
+)
 
 pytestmark = pytest.mark.unit
 
@@ -183,18 +188,54 @@ def test_child_for_which_there_is_no_room_is_tried_again_while_the_others_go_on(
     assert "io-0 could not be started: Resource temporarily unavailable; raise" in caplog.text
 
 
-def test_stable_child_restarts_at_once_again(setup: Setup) -> None:
-    for _ in range(3):
+def crash(setup: Setup, times: int) -> None:
+    """Have a child die again and again before it serves."""
+    for _ in range(times):
         setup.system.end(IO, 1)
         setup.arbiter.reap()
         setup.system.time = setup.child(IO).start_at
         setup.arbiter.start_missing()
-    setup.system.time += 31
+
+
+def rest_after_serving(setup: Setup, seconds: float) -> float:
+    """How long a child rests that dies after it served for so long."""
+    setup.beat()
+    setup.arbiter.note_serving()
+    setup.system.time += seconds
+    setup.system.end(IO, -signal.SIGKILL)
+    setup.arbiter.reap()
+    rest: float = setup.child(IO).start_at - setup.system.time
+    return round(rest, 3)
+
+
+def test_child_that_served_restarts_at_once_again(setup: Setup) -> None:
+    crash(setup, times=3)
+
+    assert rest_after_serving(setup, STABLE_AFTER_S) == 0
+
+
+def test_child_that_only_recovered_for_long_is_in_a_crash_loop_all_the_same(setup: Setup) -> None:
+    """Its logs take minutes to read, and it dies of what is at their end."""
+    crash(setup, times=3)
+    setup.system.time += 10 * STABLE_AFTER_S
     setup.system.end(IO, 1)
 
     setup.arbiter.reap()
 
-    assert setup.child(IO).start_at == setup.system.time
+    assert round(setup.child(IO).start_at - setup.system.time, 3) == 0.4
+
+
+def test_child_rests_no_longer_than_it_served(setup: Setup) -> None:
+    """Killed again and again, it was away for 12 seconds each time."""
+    crash(setup, times=20)
+
+    rests = []
+    for served_s in (5, 0.01, 2):
+        rests.append(rest_after_serving(setup, served_s))
+        setup.system.time = setup.child(IO).start_at
+        setup.arbiter.start_missing()
+
+    assert rests == [5, SERVED_REST_S, 2]
 
 
 def test_bad_configuration_stops_the_broker_at_once(setup: Setup) -> None:
