@@ -17,12 +17,23 @@ from kbroker.storage.formats import TEMPORARY_SUFFIX
 FILES_SYNCED_SINGLY = 8
 # From this version on syncfs tells of failed writes.
 SYNCFS_TELLS = (5, 8)
-FULL_DISK_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
+# No room: of the disk, of a quota, or of a limit on the size of files (``ulimit -f``).
+FULL_DISK_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# A name that the file system does not take, one more in a directory than it takes, or a name that
+# something else has: what clients name and count leads there, not the disk.
+UNFIT_ERRNOS = (errno.ENAMETOOLONG, errno.EMLINK, errno.EEXIST)
 
 
 def is_full_disk(error: OSError) -> bool:
-    """Whether ``error`` goes away by itself when someone frees space."""
+    """Whether ``error`` goes away by itself when someone makes room."""
     return error.errno in FULL_DISK_ERRNOS
+
+
+def blames_disk(error: OSError) -> bool:
+    """Whether ``error`` takes the log directory offline. One that follows from what clients ask
+    for, or from a limit, refuses what met it and nothing else.
+    """
+    return not may_do_without(error) and error.errno not in UNFIT_ERRNOS
 
 
 def may_do_without(error: OSError) -> bool:

@@ -23,6 +23,8 @@ SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFI
 DELETE_DIR_SUFFIX = "-delete"
 STRAY_DIR_SUFFIX = "-stray"
 FUTURE_DIR_SUFFIX = "-future"
+# BOUND: bytes of a name, of all file systems that brokers are run on.
+NAME_BYTES_MAX = 255
 # kbroker's own: in a partition's directory that has taken the place of one in another log
 # directory, until that one is gone.
 MOVED_MARKER = "moved.txt"
@@ -66,6 +68,12 @@ def base_offset_of(name: str) -> int | None:
 
 def partition_dir_name(topic: str, partition: int) -> str:
     return f"{topic}-{partition}"
+
+
+def aside_dir_name(topic: str, partition: int, suffix: str) -> str:
+    """A new name for a directory that means nothing any more. A topic too long for it is cut."""
+    rest = f"-{partition}.{os.urandom(16).hex()}{suffix}"
+    return topic[: NAME_BYTES_MAX - len(rest)] + rest
 
 
 def future_dir_name(topic: str, partition: int) -> str:

@@ -14,10 +14,13 @@ from kbroker.errors import ShortageError
 from kbroker.storage.checkpoint import CorruptCheckpointError, OffsetCheckpoint, TopicPartition
 from kbroker.storage.damage import DamagedLogError
 from kbroker.storage.files import (
+    blames_disk,
+    is_full_disk,
     list_directory,
     open_directory,
     opening,
     remove_if_present,
+    remove_tree,
     replace_file,
     sync_directory,
     sync_file_system,
@@ -32,6 +35,7 @@ from kbroker.storage.formats import (
     QUARANTINE_MARKER,
     RECOVERY_POINT_CHECKPOINT,
     STRAY_DIR_SUFFIX,
+    aside_dir_name,
     base_offset_of,
     parse_future_dir,
     parse_partition_dir,
@@ -214,7 +218,7 @@ class LogDir:
         Raises OSError.
         """
         path = self.partition_path(key)
-        stray = f"{path}.{os.urandom(16).hex()}{STRAY_DIR_SUFFIX}"
+        stray = os.path.join(self.path, aside_dir_name(*key, STRAY_DIR_SUFFIX))
         log.warning("%s belongs to another topic of the same name; it is kept as %s", path, stray)
         os.rename(path, stray)
 
@@ -246,18 +250,34 @@ class LogDir:
         for key in keys:
             self._dead.add(key)
             doomed.append(self._doomed_path(key))
-            os.rename(self.partition_path(key), doomed[-1])
+            self._rename_or_remove(self.partition_path(key), doomed[-1])
         try:
             sync_directory(self.path)
-            self._drop_lines(keys)
         except ShortageError as error:
-            # Before a partition of that name is made again, its lines are dropped.
             self._lines_left.update(keys)
             log.error("%s: deleted partitions may be back after a power cut: %s", self.path, error)
+            return doomed
+        try:
+            self._drop_lines(keys)
+        except OSError as error:
+            if blames_disk(error):
+                raise
+            # Before a partition of that name is made again, its lines are dropped.
+            self._lines_left.update(keys)
+            log.warning("%s: lines of deleted partitions are left: %s", self.path, error)
         return doomed
 
+    def _rename_or_remove(self, path: str, doomed: str) -> None:
+        """On a disk too full for a name, what is deleted goes at once. Raises OSError."""
+        try:
+            os.rename(path, doomed)
+        except OSError as error:
+            if not is_full_disk(error):
+                raise
+            remove_tree(path)
+
     def _doomed_path(self, key: TopicPartition) -> str:
-        return f"{self.partition_path(key)}.{os.urandom(16).hex()}{DELETE_DIR_SUFFIX}"
+        return os.path.join(self.path, aside_dir_name(*key, DELETE_DIR_SUFFIX))
 
     # ---- moves from one log directory to another ----
 
@@ -294,7 +314,7 @@ class LogDir:
         """
         self.given_up(key)
         doomed = self._doomed_path(key)
-        os.rename(self.partition_path(key), doomed)
+        self._rename_or_remove(self.partition_path(key), doomed)
         return doomed
 
     def forget(self, key: TopicPartition) -> None:

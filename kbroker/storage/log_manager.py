@@ -21,7 +21,7 @@ from kbroker.errors import ShortageError, StorageError
 from kbroker.storage.background import BackgroundDisk, OnDone
 from kbroker.storage.checkpoint_writer import CheckpointWriter
 from kbroker.storage.deletions import DelayedDeletions
-from kbroker.storage.files import disk_bytes, is_full_disk
+from kbroker.storage.files import blames_disk, disk_bytes
 from kbroker.storage.flusher import Flusher
 from kbroker.storage.formats import LOG_START_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
 from kbroker.storage.log_closing import close_logs
@@ -278,7 +278,7 @@ class LogManager:
             self.fail_log_dir(entry.log_dir, error.cause)
         elif isinstance(error, ShortageError):
             self.shortages.report(error)
-        elif not is_full_disk(error):
+        elif blames_disk(error):
             self.fail_log_dir(entry.log_dir, error)
 
     def _checkpoint_due(self, monotonic: int) -> None:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from kbroker.errors import ShortageError
 from kbroker.storage.checkpoint_writer import CheckpointWriter
 from kbroker.storage.damage import DamagedLogError
-from kbroker.storage.files import is_full_disk
+from kbroker.storage.files import blames_disk
 from kbroker.storage.log_dir import LogDir
 from kbroker.storage.log_host import LogHost, LogIdentity
 from kbroker.storage.open_logs import OpenLogs
@@ -208,7 +208,7 @@ class LogOpening:
         if isinstance(error, ShortageError):
             self._wait(request, log_dir.index, error)
             return
-        if not is_full_disk(error):
+        if blames_disk(error):
             self._on_failure(log_dir.path, error)
         self._logs.refuse(request, str(error))
 

@@ -11,6 +11,7 @@ was synced; a slot is published before a file that readers may look for is remov
 
 from __future__ import annotations
 
+import errno
 import logging
 
 from kbroker._ext.log_append import LogAppender
@@ -199,9 +200,11 @@ class PartitionLog:
     def on_first_unflushed(self) -> None:
         self._host.on_first_unflushed(self)
 
-    def full_disk_text(self) -> str:
+    def full_disk_text(self, code: int = errno.ENOSPC) -> str:
         """Words for a produce that found no room; the host is told."""
         text = f"the disk of log directory {self.log_dir} is full ({free_space(self.log_dir)})"
+        if code == errno.EFBIG:
+            text = f"no file in {self.path} may grow that large: raise the limit (ulimit -f)"
         self._host.on_full_disk(self.log_dir, text)
         return text
 
@@ -210,7 +213,7 @@ class PartitionLog:
         if isinstance(error, ShortageError):
             self._host.on_shortage(error)
             return str(error)
-        return self.full_disk_text()
+        return self.full_disk_text(error.errno or errno.ENOSPC)
 
     def fail(self, cause: OSError | ValueError) -> StorageError:
         """Refuse everything from now on; the error to raise."""

@@ -31,6 +31,7 @@ from kbroker.storage.formats import (
     LEADER_EPOCH_CHECKPOINT,
     LOG_START_CHECKPOINT,
     MOVED_MARKER,
+    NAME_BYTES_MAX,
     PARTITION_METADATA,
     RECOVERY_POINT_CHECKPOINT,
     SEGMENT_SUFFIXES,
@@ -40,7 +41,6 @@ from kbroker.storage.formats import (
     TXN_INDEX_SUFFIX,
     base_offset_of,
     future_dir_name,
-    partition_dir_name,
     segment_name,
 )
 from kbroker.storage.partition_metadata import write_partition_metadata
@@ -303,4 +303,4 @@ def carry_cleaner_line(source: LogDir, target: LogDir, key: tuple[str, int]) -> 
 
 def future_name_is_too_long(topic: str, partition: int) -> bool:
     """Whether a file system has no room for the name of the future directory."""
-    return len(partition_dir_name(topic, partition)) + len(".") + 32 + len("-future") > 255
+    return len(future_dir_name(topic, partition)) > NAME_BYTES_MAX

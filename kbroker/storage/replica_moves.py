@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from kbroker.errors import ErrorCode
 from kbroker.storage.background import BackgroundDisk
 from kbroker.storage.checkpoint import TopicPartition
-from kbroker.storage.files import is_full_disk, may_do_without
+from kbroker.storage.files import blames_disk, may_do_without
 from kbroker.storage.log_dir import LogDir
 from kbroker.storage.log_dirs import LogDirs
 from kbroker.storage.partition_metadata import names_another_topic
@@ -108,7 +108,7 @@ class ReplicaMoves:
         try:
             self._begin(entry, target)
         except OSError as error:
-            if not is_full_disk(error):
+            if blames_disk(error):
                 self.on_failed_dir(target, error)
             return ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.NONE
@@ -292,7 +292,7 @@ class ReplicaMoves:
             target.end_move(entry.key)
 
         def on_settled(_result: object, error: OSError | None) -> None:
-            if error is not None and not may_do_without(error):
+            if error is not None and blames_disk(error):
                 self.on_failed_dir(source, error)
 
         self._manager.in_background(settle, on_settled)

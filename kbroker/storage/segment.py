@@ -15,7 +15,7 @@ from kbroker._ext.log_scan import Scan, scan_segment
 from kbroker._ext.offset_index import CorruptIndexError, OffsetIndex, TimeIndex
 from kbroker._ext.producer_state import ProducerState
 from kbroker.storage import index_lookup
-from kbroker.storage.files import open_file, remove_if_present
+from kbroker.storage.files import is_full_disk, open_file, remove_if_present
 from kbroker.storage.formats import (
     DELETED_SUFFIX,
     INDEX_SUFFIX,
@@ -201,8 +201,8 @@ class Segment:
             remove_if_present(self.path(suffix))
 
     def mark_deleted(self) -> list[str]:
-        """Rename every file of the segment to ``.deleted`` and return the new names. Raises
-        OSError.
+        """Rename every file of the segment to ``.deleted`` and return the new names. On a disk too
+        full for a name a file goes at once. Raises OSError.
 
         Processes that have the files open go on reading them.
         """
@@ -212,6 +212,11 @@ class Segment:
             try:
                 os.rename(path, path + DELETED_SUFFIX)
             except FileNotFoundError:
+                continue
+            except OSError as error:
+                if not is_full_disk(error):
+                    raise
+                remove_if_present(path)
                 continue
             renamed.append(path + DELETED_SUFFIX)
         return renamed

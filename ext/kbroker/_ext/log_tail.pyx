@@ -9,7 +9,7 @@ or sync is final: the log refuses everything until it is reopened.
 """
 import os
 
-from libc.errno cimport EDQUOT, EINTR, ENOSPC, errno
+from libc.errno cimport EDQUOT, EFBIG, EINTR, ENOSPC, errno
 from libc.stdint cimport uint32_t
 
 from kbroker._ext.offset_index cimport INDEX_NO_ROOM
@@ -213,11 +213,11 @@ cdef class LogTail:
                 continue
             if wrote == 0:
                 code = ENOSPC
-            if code != ENOSPC and code != EDQUOT:
+            if code != ENOSPC and code != EDQUOT and code != EFBIG:
                 self.fail(code, "write")
             if done > 0:
                 self.cut_back()
-            return self.log.full_disk_text()
+            return self.log.full_disk_text(code)
         return None
 
     cdef int cut_back(self) except -1:
