@@ -9,7 +9,7 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
-from doubles.coordinator_host import CoordinatorHost, Entry
+from doubles.coordinator_host import CoordinatorHost, Entry, value_of
 
 from kbroker.coordinator.group.group import CLASSIC, Group
 from kbroker.coordinator.group.machine import GroupMachine
@@ -17,6 +17,7 @@ from kbroker.coordinator.machine import NO_PRODUCER, Operation
 from kbroker.coordinator.offsets.offsets import Offsets
 from kbroker.coordinator.records.offsets_topic import GroupMetadataKey
 from kbroker.errors import ErrorCode, WireError
+from kbroker.ipc.rpc import Pending
 from kbroker.protocol.messages.offset_commit import OffsetCommitRequest
 from kbroker.protocol.messages.offset_delete import OffsetDeleteRequest
 from kbroker.protocol.messages.offset_fetch import OffsetFetchRequest
@@ -137,10 +138,16 @@ class OffsetsHost(CoordinatorHost):
         )
         return int(self.ask(request, version).topics[0].partitions[0].error_code)
 
-    def commit_in_transaction(
+    def commit_in_transaction(self, offset: int, **values: Any) -> int:
+        """TxnOffsetCommit of one partition; its error code. values: as ``send_in_transaction``."""
+        response = value_of(self.send_in_transaction(offset, **values))
+        return int(response.topics[0].partitions[0].error_code)
+
+    def send_in_transaction(
         self,
         offset: int,
         *,
+        transactional_id: str = "x",
         producer_id: int = 1,
         producer_epoch: int = 0,
         group: str = "g",
@@ -149,10 +156,9 @@ class OffsetsHost(CoordinatorHost):
         metadata: str | None = "",
         version: int = 4,
         **values: Any,
-    ) -> int:
-        """TxnOffsetCommit of one partition; its error code."""
+    ) -> Pending:
         request = TxnOffsetCommitRequest(
-            transactional_id="x",
+            transactional_id=transactional_id,
             group_id=group,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
@@ -170,7 +176,7 @@ class OffsetsHost(CoordinatorHost):
             ],
             **values,
         )
-        return int(self.ask(request, version).topics[0].partitions[0].error_code)
+        return self.send(request, version)
 
     def fetch(
         self,

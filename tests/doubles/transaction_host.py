@@ -127,14 +127,18 @@ class TransactionHost(CoordinatorHost):
             for result in topic.results_by_partition
         ]
 
-    def add_offsets(self, producer: tuple[int, int], group: str, version: int = 3) -> int:
+    def send_add_offsets(self, producer: tuple[int, int], group: str, version: int = 3) -> Pending:
         request = AddOffsetsToTxnRequest(
             transactional_id=ID,
             producer_id=producer[0],
             producer_epoch=producer[1],
             group_id=group,
         )
-        return self.ask(request, version).error_code
+        return self.send(request, version)
+
+    def add_offsets(self, producer: tuple[int, int], group: str, version: int = 3) -> int:
+        code: int = value_of(self.send_add_offsets(producer, group, version)).error_code
+        return code
 
     def send_end(
         self, producer: tuple[int, int], commit: bool = True, version: int = 5, name: str = ID

@@ -52,6 +52,8 @@ final class Transactions {
             case "transactions_abort":
                 producer.abortTransaction();
                 return null;
+            case "transactions_loop":
+                return new TransactionLoop(producer, call).run();
             case "transactions_close":
                 producers.remove(id).close(Duration.ofSeconds(call.path("wait_s").asLong(5)));
                 return null;

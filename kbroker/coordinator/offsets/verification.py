@@ -1,8 +1,11 @@
 """TxnOffsetCommit, verified with the transaction coordinator first (KIP-890).
 
 Before the first commit of a transaction in this partition, the coordinator is asked whether the
-partition is part of the transaction; from version 5 on the question adds it. A marker between the
-question and the write ends that transaction, so the answer no longer counts.
+partition is part of the transaction; from version 5 on the question adds it. After a marker between
+the question and the write the question is asked again, as ``produce_engine`` does for batches: the
+marker may belong to the transaction before (the coordinator holds the question until that one is
+complete), or it may have ended the very transaction that the commit is for. Its epoch does not tell
+them apart: in the second protocol a marker already carries that of the next transaction.
 """
 
 from __future__ import annotations
@@ -23,8 +26,11 @@ if TYPE_CHECKING:
 
 # The commit that adds its partition to the transaction by itself.
 FIRST_ADDING = 5
-# COMPAT: what clients of every version try again.
+# Asked again by the client. COMPAT: it is told COORDINATOR_LOAD_IN_PROGRESS, which clients of every
+# version try again; for CONCURRENT_TRANSACTIONS (the transaction before is still being ended) and
+# others Java's producer stops for good.
 RETRIABLE = {
+    ErrorCode.CONCURRENT_TRANSACTIONS,
     ErrorCode.NETWORK_EXCEPTION,
     ErrorCode.REQUEST_TIMED_OUT,
     ErrorCode.NOT_COORDINATOR,
@@ -34,7 +40,9 @@ RETRIABLE = {
 
 
 class Verification:
-    """Asks, then commits. BOUND: one guard for each question on its way."""
+    """Asks, then commits. BOUND: one guard for each question on its way, and one question again for
+    each marker.
+    """
 
     def __init__(self, offsets: Offsets, commits: Commits) -> None:
         self._host = offsets.host
@@ -43,6 +51,7 @@ class Verification:
         # transaction may ask beside one of the present.
         self._guards: dict[int, set[object]] = {}
         self._asked: set[Pending] = set()
+        self._closed: Exception | None = None
 
     async def handle(self, call: Call) -> TxnOffsetCommitResponse:
         """TxnOffsetCommit, as a task."""
@@ -50,24 +59,30 @@ class Verification:
         producer_id, epoch = request.producer_id, request.producer_epoch
         adds = call.version >= FIRST_ADDING
         enabled = adds or self._host.config["transaction.partition.verification.enable"]
-        guard: object | None = None
-        if producer_id >= 0 and enabled and not self._host.has_transaction(producer_id, epoch):
-            guard = object()
-            self._guards.setdefault(producer_id, set()).add(guard)
-            code = await self._ask(request, adds)
-            if code != ErrorCode.NONE:
-                self._drop(producer_id, guard)
-                error = WireError(code)
-                return self._commits.refused_transactional(request, call.version, error)
-        response: TxnOffsetCommitResponse = await self._host.execute(self._commit, call, guard)
-        return response
+        while True:
+            guard: object | None = None
+            if producer_id >= 0 and enabled and not self._host.has_transaction(producer_id, epoch):
+                guard = object()
+                self._guards.setdefault(producer_id, set()).add(guard)
+                code = await self._ask(request, adds)
+                if code != ErrorCode.NONE:
+                    self._drop(producer_id, guard)
+                    error = WireError(code)
+                    return self._commits.refused_transactional(request, call.version, error)
+            response: TxnOffsetCommitResponse | None
+            response = await self._host.execute(self._commit, call, guard)
+            if response is not None:
+                return response
 
     async def _ask(self, request: TxnOffsetCommitRequest, adds: bool) -> ErrorCode:
         answer = Pending()
         self._asked.add(answer)
-        self._host.verify(
-            request.transactional_id, request.producer_id, request.producer_epoch, adds
-        ).then(lambda done: answer.resolve(done.value, done.error))
+        if self._closed is not None:
+            answer.resolve(error=self._closed)
+        else:
+            self._host.verify(
+                request.transactional_id, request.producer_id, request.producer_epoch, adds
+            ).then(lambda done: answer.resolve(done.value, done.error))
         try:
             code = await answer
         except WireError as error:
@@ -81,7 +96,10 @@ class Verification:
             return ErrorCode.INVALID_PRODUCER_EPOCH
         return ErrorCode(code)
 
-    def _commit(self, op: Operation, call: Call, guard: object | None) -> TxnOffsetCommitResponse:
+    def _commit(
+        self, op: Operation, call: Call, guard: object | None
+    ) -> TxnOffsetCommitResponse | None:
+        """None: the answer is out of date, nothing is written."""
         request: TxnOffsetCommitRequest = call.request
         if guard is not None:
             is_current = guard in self._guards.get(request.producer_id, ())
@@ -89,8 +107,7 @@ class Verification:
             if not is_current and not self._host.has_transaction(
                 request.producer_id, request.producer_epoch
             ):
-                error = WireError(ErrorCode.INVALID_TXN_STATE)
-                return self._commits.refused_transactional(request, call.version, error)
+                return None
         return self._commits.handle_transactional(op, call)
 
     def _drop(self, producer_id: int, guard: object) -> None:
@@ -107,5 +124,6 @@ class Verification:
         """What is being asked is not written: the next machine knows the groups, and the markers
         that come meanwhile.
         """
+        self._closed = error
         for answer in list(self._asked):
             answer.resolve(error=error)

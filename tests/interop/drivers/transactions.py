@@ -336,6 +336,12 @@ class JavaTransactions:
     def abort(self) -> None:
         self._call("abort")
 
+    def loop(self, topic: str, partitions: int, groups: Sequence[str], **limits: int) -> Any:
+        """Transactions back to back (TransactionLoop.java). limits: ``first``, ``count``,
+        ``limit_ms``.
+        """
+        return self._call("loop", topic=topic, partitions=partitions, groups=[*groups], **limits)
+
     def close(self) -> None:
         self._call("close", wait_s=0)
 

@@ -76,6 +76,8 @@ def test_first_commit_of_a_transaction_asks_and_the_next_does_not(
         (ErrorCode.PRODUCER_FENCED, 2, ErrorCode.INVALID_PRODUCER_EPOCH),
         (ErrorCode.NOT_COORDINATOR, 3, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
         (ErrorCode.NOT_COORDINATOR, 1, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.CONCURRENT_TRANSACTIONS, 5, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+        (ErrorCode.CONCURRENT_TRANSACTIONS, 1, ErrorCode.COORDINATOR_NOT_AVAILABLE),
     ],
 )
 def test_refused_commit_writes_nothing(
@@ -88,14 +90,46 @@ def test_refused_commit_writes_nothing(
     assert code(host.ask(commit(), version)) == 0
 
 
-def test_marker_that_overtakes_the_answer_ends_the_question(host: CoordinatorHost) -> None:
+@pytest.mark.parametrize("version", [4, 5])
+def test_marker_that_overtakes_the_answer_has_the_question_asked_again(
+    host: CoordinatorHost, version: int
+) -> None:
+    """It was of the transaction before, and the commit belongs to the one that is open now."""
+    host.verdict = None
+    outcome = host.send(commit(epoch=1), version)
+    host.append_marker(70, 1, True)  # in the second protocol with the epoch of the next
+    host.questions[0][4].resolve(0)
+    assert not outcome.done
+    assert len(host.log) == 1
+    host.questions[1][4].resolve(0)
+    assert code(outcome.value) == ErrorCode.NONE
+    assert [entry.commit for entry in host.log] == [True, None]
+
+
+def test_commit_whose_own_transaction_has_ended_is_refused(host: CoordinatorHost) -> None:
     host.verdict = None
     outcome = host.send(commit(), 4)
-    assert not outcome.done
     host.append_marker(70, 0, False)
     host.questions[0][4].resolve(0)
+    host.questions[1][4].resolve(int(ErrorCode.INVALID_TXN_STATE))
     assert code(outcome.value) == ErrorCode.INVALID_TXN_STATE
     assert len(host.log) == 1
+
+
+def test_question_that_would_be_asked_again_by_a_machine_that_is_closed_ends(
+    host: CoordinatorHost,
+) -> None:
+    host.verdict = None
+    host.is_holding = True
+    assert not host.send(commit(producer_id=71), 4).done
+    host.questions[0][4].resolve(0)  # written, and not committed yet
+    outcome = host.send(commit(), 4)
+    host.append_marker(70, 0, False)
+    host.questions[1][4].resolve(0)  # void, which shows once what is before it is committed
+    assert not outcome.done
+    host.reload()
+    assert outcome.done
+    assert len(host.questions) == 2
 
 
 @pytest.mark.parametrize("late_epoch", [0, 1])
