@@ -10,9 +10,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from doubles.load_records import FIRST_MS, STEP_MS, all_places, places_in, produce
@@ -23,6 +24,7 @@ from kbroker.client.cluster import Cluster
 from kbroker.client.errors import TopicChanged
 from kbroker.spark.load.cli import main
 from kbroker.spark.load.engine import Load
+from kbroker.spark.load.positions import Bounds
 from kbroker.spark.load.source import BrokerSource
 from kbroker.spark.plan import OffsetRange
 from kbroker.testing import Broker, wait_until
@@ -158,6 +160,35 @@ def test_offsets_that_were_skipped_are_told_and_counted(
     assert said.out.endswith("lag 0, 15 offsets skipped\n") or (quiet and not said.out)
     assert "35 rows in 2 files, 15 offsets skipped" in status
     assert f"{topic} partition 0: loaded up to offset 50, 15 offsets skipped" in status
+
+
+def test_records_that_are_deleted_between_plan_and_task_are_a_gap_where_loss_is_allowed(
+    kbroker_broker: Broker,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    topic = "load-late-loss"
+    make_topic(kbroker_broker, topic, 1)
+    produce(kbroker_broker.bootstrap, topic, [50])
+    read = BrokerSource.read
+
+    def deleting(source: BrokerSource, one: OffsetRange) -> Iterator[pa.RecordBatch]:
+        delete_records(kbroker_broker.bootstrap, topic, 0, 30)
+        return read(source, one)
+
+    monkeypatch.setattr(BrokerSource, "read", deleting)
+
+    refused = run(kbroker_broker, topic, tmp_path)
+    said = capsys.readouterr().err
+    monkeypatch.setattr(BrokerSource, "bounds", lambda source: {(topic, 0): Bounds(0, 50)})
+    allowed = run(kbroker_broker, topic, tmp_path, "--allow-data-loss")
+
+    assert (refused, allowed) == (1, 0)
+    assert "offsets 0 to 30 were deleted before they were read. With --allow-data-loss" in said
+    told = capsys.readouterr()
+    assert f"commit 1 skips: {topic} partition 0: offsets 0 to 30 were deleted" in told.err
+    assert told.out.endswith("lag 0, 30 offsets skipped\n")
 
 
 def test_task_does_not_read_another_topic_than_was_planned(

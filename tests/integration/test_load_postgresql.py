@@ -83,6 +83,26 @@ def test_load_goes_on_where_it_ended_and_status_tells_where(
     assert ask(url, "SELECT count(*) FROM kbroker_staging_clicks") == [(0,)]
 
 
+def test_verify_counts_rows_and_a_lost_commit_stops_a_run(
+    kbroker_broker: Broker, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    create_topic(kbroker_broker.bootstrap, "load-pg-verify", 2)
+    for first in (0, 200):
+        produce(kbroker_broker.bootstrap, "load-pg-verify", [200, 20], first=first)
+        assert run(kbroker_broker, "load-pg-verify", url, "counted") == 0
+    assert main(["verify", *destination(url, "counted")]) == 0
+    assert capsys.readouterr().out.endswith("\n440 rows, 0 findings\n")
+
+    ask(url, 'DELETE FROM counted WHERE "partition" = 1 AND "offset" = 3')
+    assert main(["verify", *destination(url, "counted")]) == 3
+    said = capsys.readouterr().out
+    assert "partition 1: 39 rows in counted, the log says 40" in said
+    ask(url, "DELETE FROM kbroker_commits WHERE load = 'load-counted' AND number = 2")
+    assert run(kbroker_broker, "load-pg-verify", url, "counted") == 1
+
+    assert "Restore the rows of kbroker_commits from number 2 on" in capsys.readouterr().err
+
+
 def test_table_of_other_columns_is_refused_in_one_line(
     kbroker_broker: Broker, url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -24,6 +24,7 @@ from kbroker.wording import counted
 
 if TYPE_CHECKING:
     from kbroker.spark.direct import Runner
+    from kbroker.spark.load.database import Database
     from kbroker.spark.load.decode import JsonDecoder
     from kbroker.spark.load.destination import Destination
     from kbroker.spark.load.directory import Directory
@@ -78,7 +79,7 @@ def load_name(given: argparse.Namespace) -> str:
     return str(given.name or "load")
 
 
-def destination_of(given: argparse.Namespace) -> Destination:
+def destination_of(given: argparse.Namespace) -> Database | Directory:
     """Raises LoadError when ``--dest`` cannot be one."""
     from kbroker.spark.load.writer import FileOptions
 
@@ -332,24 +333,31 @@ def _status(given: argparse.Namespace) -> int:
 
 
 def _verify(given: argparse.Namespace) -> int:
+    from kbroker.spark.load.database import Database
     from kbroker.spark.load.maintenance import verify
 
-    destination = _directory(given)
+    destination = destination_of(given)
     destination.require()
+    newest = None
+    if isinstance(destination, Database):
+        lines = destination.verify(deep=not given.quick)
+    else:
+        lines = verify(destination, deep=not given.quick)
     findings = 0
-    for line in verify(destination, deep=not given.quick):
+    for line in lines:
         findings += 1
         _say(line)
-    if (newest := destination.unpublished()) is not None:
+    if not isinstance(destination, Database):
+        newest = destination.unpublished()
+    if newest is not None:
         _say(
             f"commit {newest.number} is written, and readers do not see all of it yet: the run at "
             "work publishes it, or else the next one"
         )
     state = destination.log.state()
-    _say(
-        f"{counted(len(state.files), 'file')}, {counted(state.rows, 'row')}, "
-        f"{counted(findings, 'finding')}"
-    )
+    files = "" if given.sink == "jdbc" else f"{counted(len(state.files), 'file')}, "
+    _say(f"{files}{counted(state.rows, 'row')}, {counted(findings, 'finding')}")
+    destination.close()
     return EXIT_FOUND if findings else 0
 
 
@@ -395,6 +403,8 @@ def _expire(given: argparse.Namespace) -> int:
     destination = destination_of(given)
     destination.require()
     with destination.locked():
+        if (said := destination.disagreement()) is not None:
+            raise LoadError(said)
         before = int((time.time() - given.days * 86_400) * 1000)
         if given.sink == "delta":
             # Files that the table does not know yet would be taken for replaced ones below.

@@ -8,14 +8,10 @@ follows. Nothing is left to publish. ``dialects`` has what SQLite and PostgreSQL
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
-
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from kbroker.spark.load import points
 from kbroker.spark.load.commits import (
@@ -26,15 +22,18 @@ from kbroker.spark.load.commits import (
     LostRaceError,
     State,
 )
+from kbroker.spark.load.database_rows import DatabaseTaskSink
 from kbroker.spark.load.dialects import COLUMNS, Dialect, dialect_of
 from kbroker.spark.load.log import CommitLog, Kind, lost_race
-from kbroker.spark.load.writer import Written
-from kbroker.spark.plan import OffsetRange
+from kbroker.wording import counted
 
 _NAMES = ", ".join(f'"{name}"' for name, _ in COLUMNS)
 # PostgreSQL cuts names at 63 bytes, and kbroker_staging_TABLE_attempt is one.
 _NAME_MAX = 39
 _TABLE_OF = {"commits": "kbroker_commits", "checkpoint": "kbroker_checkpoints"}
+
+
+_ELSEWHERE = "Load into another --table with another --name"
 
 
 def table_of(file: LoadedFile) -> str:
@@ -77,122 +76,6 @@ class DatabaseStore:
                 f"DELETE FROM {_TABLE_OF[kind]} WHERE load = ? AND number = ?",
                 (self._load, number),
             )
-
-
-@dataclass(frozen=True, slots=True)
-class DatabaseTaskSink:
-    """The part of the destination that goes to the executors."""
-
-    url: str
-    table: str
-    load: str
-    run: str
-    bucket_ms: int
-
-    def open(self, one: OffsetRange, attempt: str) -> RowWriter:
-        """A writer for one attempt at a range."""
-        return RowWriter(self, one, f"{self.run}-{attempt}")
-
-    def open_errors(self, one: OffsetRange, attempt: str) -> RowWriter:
-        """A writer for the records of the range that cannot be decoded."""
-        return RowWriter(self, one, f"{self.run}-{attempt}-bad")
-
-
-class RowWriter:
-    """Rows of one attempt into the staging table; what has arrived counts only once committed."""
-
-    def __init__(self, sink: DatabaseTaskSink, one: OffsetRange, attempt: str) -> None:
-        self._sink = sink
-        self._range = one
-        self._attempt = attempt
-        self._dialect = dialect_of(sink.url)
-        self._rows = self._bytes = 0
-        self._counts: dict[int, int] = {}
-        self._offsets: list[int] = []
-        self._times: list[int] = []
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Add rows, which are in offset order."""
-        if not batch.num_rows:
-            return
-        times = pc.divide(batch.column("timestamp").cast(pa.int64()), 1000)
-        buckets = pc.divide(pc.max_element_wise(times, 0), self._sink.bucket_ms)
-        for one in pc.value_counts(buckets).to_pylist():
-            bucket = one["values"] * self._sink.bucket_ms
-            self._counts[bucket] = self._counts.get(bucket, 0) + one["counts"]
-        bounds = pc.min_max(times)
-        self._times = [
-            min([*self._times[:1], bounds["min"].as_py()]),
-            max([*self._times[1:], bounds["max"].as_py()]),
-        ]
-        offsets = batch.column("offset")
-        self._offsets = [(self._offsets or [offsets[0].as_py()])[0], offsets[-1].as_py()]
-        self._dialect.stage(
-            f"kbroker_staging_{self._sink.table}",
-            (self._sink.load, self._sink.run, self._attempt),
-            _rows(batch, times),
-        )
-        self._rows += batch.num_rows
-        self._bytes += batch.nbytes
-        points.reach("task-writing")
-
-    def finish(self) -> Written:
-        """Everything is in the staging table, whose rows are durable."""
-        self._dialect.close()
-        one = self._range
-        if not self._rows:
-            return Written(0, 0, (), {})
-        path = f"{self._sink.table}/{one.topic}-{one.partition}-{one.start}-{one.end}"
-        file = LoadedFile(
-            path=f"{path}-{self._attempt}",
-            staged=self._attempt,
-            topic=one.topic,
-            partition=one.partition,
-            start=one.start,
-            end=one.end,
-            rows=self._rows,
-            bytes=self._bytes,
-            checksum=0,
-            first_offset=self._offsets[0],
-            last_offset=self._offsets[1],
-            min_ms=self._times[0],
-            max_ms=self._times[1],
-        )
-        return Written(self._rows, self._bytes, (file,), self._counts)
-
-
-def _rows(batch: pa.RecordBatch, times_ms: pa.Array) -> Iterator[tuple[Any, ...]]:
-    """Rows in the order of COLUMNS."""
-    columns: dict[str, list[Any]] = {}
-    for name, _ in COLUMNS:
-        if name == "timestamp":
-            columns[name] = times_ms.to_pylist()
-        elif name in batch.schema.names:
-            columns[name] = batch.column(name).to_pylist()
-        else:
-            columns[name] = [None] * batch.num_rows
-    if columns["headers"]:
-        columns["headers"] = [_headers_text(one) for one in columns["headers"]]
-    columns["value"] = [_value(one) for one in columns["value"]]
-    return zip(*(columns[name] for name, _ in COLUMNS), strict=True)
-
-
-def _value(one: Any) -> bytes | None:
-    """Bytes as they are, a decoded value as JSON."""
-    if one is None or isinstance(one, bytes):
-        return one
-    return json.dumps(one, default=str).encode()
-
-
-def _headers_text(headers: list[dict[str, Any]] | None) -> str | None:
-    """Headers as JSON; a value that is not UTF-8 shows its bytes escaped."""
-    if headers is None:
-        return None
-    return json.dumps([[one["key"], _text_of(one["value"])] for one in headers])
-
-
-def _text_of(value: bytes | None) -> str | None:
-    return None if value is None else value.decode(errors="backslashreplace")
 
 
 class Database:
@@ -257,8 +140,97 @@ class Database:
         """What a run's tasks write with."""
         return DatabaseTaskSink(self._url, self._table, self._load, run, self._bucket_ms)
 
+    def disagreement(self) -> str | None:
+        with self._dialect.snapshot():
+            newest = self.log.newest()
+            known = self.log.last_summed_up()
+            kept = self._dialect.query(
+                'SELECT topic, "partition", "offset" FROM kbroker_offsets WHERE load = ? '
+                'ORDER BY topic, "partition"',
+                (self._load,),
+            )
+        number = newest.number if newest is not None else 0
+        lost = f"Restore the rows of kbroker_commits from number {number + 1} on"
+        if known > number:
+            return (
+                f"the log of commits of {self} ends at commit {number}, and commit {known} was "
+                f"loaded, as kbroker_checkpoints says. {lost}"
+            )
+        ends = newest.ends if newest is not None else {}
+        odd = [
+            (str(topic), int(partition), ends.get(topic, {}).get(partition, 0), int(offset))
+            for topic, partition, offset in kept
+            if ends.get(topic, {}).get(partition, 0) != offset
+        ]
+        if not odd:
+            return None
+        topic, partition, end, offset = odd[0]
+        again = ", ".join(f"{one[0]} partition {one[1]} from {one[2]} on" for one in odd)
+        return (
+            f"the newest commit of {self}, {number}, says that {topic} partition {partition} is "
+            f"loaded up to offset {end}, and kbroker_offsets says up to {offset}; commits change "
+            "both. "
+            + (
+                f"{lost}; or delete the rows of {again} from {self._table}, and those of load "
+                f"{self._load} from kbroker_offsets, and they are loaded again"
+                if end < offset
+                else f"Restore kbroker_offsets and {self._table}; or, where verify finds no row "
+                f"missing, delete the rows of load {self._load} from kbroker_offsets"
+            )
+        )
+
+    def verify(self, *, deep: bool = True) -> Iterator[str]:
+        """One line for each thing that is wrong: rows that no commit lists, and commits whose rows
+        are not there. Beside a run it looks at what was there at one time.
+
+        deep: also count the rows of each range; without it those of a partition have to do.
+        """
+        if (said := self.disagreement()) is not None:
+            yield said
+        with self._dialect.snapshot():
+            yield from self._verify(self.log.state(), deep)
+
+    def _verify(self, state: State, deep: bool) -> Iterator[str]:
+        # Of a load's table, whatever --table says now; rows of all loads that share it.
+        table = next((table_of(one) for one in state.files.values()), self._table)
+        wanted: Counter[tuple[str, int]] = Counter()
+        for one in state.files.values():
+            wanted[one.topic, one.partition] += one.rows
+            if deep and (found := self._count(table, one)) != one.rows:
+                yield (
+                    f"{one.topic} partition {one.partition}, offsets {one.first_offset} to "
+                    f"{one.last_offset}: {counted(found, 'row')}, the log says {one.rows:,}"
+                )
+        places = {*wanted, *((topic, p) for topic, of in state.ends.items() for p in of)}
+        for topic, partition in sorted(places):
+            ((found, last),) = self._dialect.query(
+                f'SELECT count(*), max("offset") FROM {table} WHERE "topic" = ? '
+                'AND "partition" = ?',
+                (topic, partition),
+            )
+            if found != wanted[topic, partition]:
+                end = state.ends.get(topic, {}).get(partition, 0)
+                yield (
+                    f"{topic} partition {partition}: {counted(found, 'row')} in {table}, the log "
+                    f"says {wanted[topic, partition]:,}, up to offset {end}"
+                    + (f"; the last row is of offset {last}" if last is not None else "")
+                )
+
+    def _count(self, table: str, one: LoadedFile) -> int:
+        ((found,),) = self._dialect.query(
+            f'SELECT count(*) FROM {table} WHERE "topic" = ? AND "partition" = ? '
+            'AND "offset" BETWEEN ? AND ?',
+            (one.topic, one.partition, one.first_offset, one.last_offset),
+        )
+        return int(found)
+
+    def __str__(self) -> str:
+        return f"load {self._load} in {self._dialect}"
+
     def recover(self, fence: Callable[[Commit | None], Commit]) -> Commit | None:
         """Empty the staging table; see ``Directory.recover`` for why the fence comes first."""
+        if (said := self.disagreement()) is not None:
+            raise LoadError(said)
         newest = self.log.newest()
         staging = f"kbroker_staging_{self._table}"
         if self._dialect.query(f"SELECT 1 FROM {staging} WHERE load = ? LIMIT 1", (self._load,)):
@@ -266,6 +238,17 @@ class Database:
             with self._dialect.transaction() as run:
                 run(f"DELETE FROM {staging} WHERE load = ?", (self._load,))
         return newest
+
+    def require_room(self, topics: Iterable[str]) -> None:
+        for topic in sorted(topics):
+            if self._dialect.query(
+                f'SELECT 1 FROM {self._table} WHERE "topic" = ? LIMIT 1', (topic,)
+            ):
+                raise LoadError(
+                    f"{topic} was deleted and made anew, and {self._table} has rows of the older "
+                    "topic: a table has one row for an offset, and the two share them. Nothing is "
+                    f"loaded. {_ELSEWHERE}"
+                )
 
     def discard(self, run: str) -> None:
         """Left to the next run's ``recover``: the database may be what has failed."""
@@ -311,7 +294,11 @@ class Database:
         except self._dialect.duplicate_errors as err:
             if self.log.read(commit.number) is not None:
                 raise LostRaceError(lost_race(commit, self._dialect)) from err
-            raise LoadError(f"{self._dialect} refuses the rows: {err}") from err
+            raise LoadError(
+                f"{self._dialect} refuses the rows, nothing is loaded: {str(err).strip()}. "
+                f"{self._table} has rows at these offsets, of an older topic of the same name or "
+                f"of another load. {_ELSEWHERE}"
+            ) from err
 
     def _files_of(self, paths: tuple[str, ...]) -> list[LoadedFile]:
         if not paths:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
-from kbroker.spark.load import layout
+from kbroker.spark.load import agreement, layout
 from kbroker.spark.load.commits import RECOVER, Commit, LoadedFile, LoadError
 from kbroker.spark.load.directory import Directory, DirectoryTaskSink
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from kbroker.spark.load.writer import FileOptions
 
 _REWRITTEN = "not in the Delta table any more: another writer has rewritten or deleted its rows"
+_UNKNOWN = "not in the Delta table"
 _ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
 _MISSING = "the sink delta needs deltalake: pip install 'kbroker[delta]'"
 
@@ -60,7 +61,8 @@ class Delta(Directory):
         if set(self.log.state().files) - waiting:
             raise LoadError(
                 f"{self.root} was loaded as plain files, without a Delta table: say --sink dir, or "
-                "load into another folder"
+                "load into another folder. If it had a table, its _delta_log is lost: restore it; "
+                f"{agreement.WAY_OUT}, and the table"
             )
 
     def _check(self, commit: Commit) -> None:
@@ -92,9 +94,48 @@ class Delta(Directory):
         found = list(files)
         table = self._table()
         known = _paths_in(table) if table is not None else set()
-        return {one.path: _REWRITTEN for one in found if one.path not in known} | (
+        why = _REWRITTEN if self._behind(table) is None else _UNKNOWN
+        return {one.path: why for one in found if one.path not in known} | (
             super().out_of_place(found)
         )
+
+    def _strange_file(self, newest: Commit) -> str | None:
+        """Readers see what the table has, and it says which commit that is of."""
+        return None
+
+    def disagreement(self) -> str | None:
+        # A run brings to the table what it has committed: the table is looked at first.
+        table = self._table()
+        if (said := super().disagreement()) is not None:
+            return said
+        newest = self.log.newest()
+        if newest is None:
+            return None
+        known = self._version_in(table, newest.load)
+        if known > newest.number:
+            return agreement.lost_commits(self.root, newest.number, known, "the Delta table")
+        missing = self._behind(table)
+        # It may have come to the table since that was opened.
+        if missing is None or (missing := self._behind(self._table())) is None:
+            return None
+        return (
+            f"the Delta table {self.root} is behind its log of commits: it does not have commit "
+            f"{missing.number}, which was brought there ({layout.PUBLISHED}). Restore the newest "
+            f"files of _delta_log; {agreement.WAY_OUT}, and brings the table to what they say"
+        )
+
+    def _behind(self, table: DeltaTable | None) -> Commit | None:
+        """The newest commit for the table, where it was published and is not there. Other writers
+        may have replaced what it has brought in, and let the table forget its number."""
+        newest = self.log.newest()
+        if newest is None or not self._is_published(newest):
+            return None
+        made = self.log.last_change()
+        if made is None or self._version_in(table, made.load) >= made.number:
+            return None
+        known = _paths_in(table) if table is not None else set()
+        is_there = {one.path for one in made.added} <= known and not known & set(made.removed)
+        return None if is_there else made
 
     def publish(self, commit: Commit) -> None:
         """Raises LoadError, too, when the table does not take it; then the next run tries again."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Protocol
 
@@ -90,7 +90,20 @@ class Destination(Protocol):
 
         fence: called with the newest commit before leftovers are removed, so that whoever left
         them cannot commit them any more.
+
+        Raises LoadError where there is a ``disagreement``; then nothing is changed.
         """
+        ...
+
+    def disagreement(self) -> str | None:
+        """What is wrong, and what to do, where the place and the log are not of one state: commits
+        are lost, or what they have brought in. A run that goes by such a log is refused; one that
+        is at work is no reason."""
+        ...
+
+    def require_room(self, topics: Iterable[str]) -> None:
+        """Raises LoadError where rows of topics that were made anew cannot be beside those of the
+        older ones."""
         ...
 
     def discard(self, run: str) -> None:

@@ -46,6 +46,10 @@ class Dialect(Protocol):
         """All statements or none; durable when left."""
         ...
 
+    def snapshot(self) -> AbstractContextManager[None]:
+        """While it lasts, all queries see one state; nothing is written."""
+        ...
+
     def stage(
         self, table: str, where: tuple[str, str, str], rows: Iterator[tuple[Any, ...]]
     ) -> None:
@@ -169,6 +173,14 @@ class Sqlite:
                     connection.execute("ROLLBACK")
                 raise
 
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        self.query("BEGIN")
+        try:
+            yield
+        finally:
+            self.query("ROLLBACK")
+
     def stage(
         self, table: str, where: tuple[str, str, str], rows: Iterator[tuple[Any, ...]]
     ) -> None:
@@ -271,6 +283,13 @@ class Postgresql:
             yield lambda text, arguments: int(
                 connection.execute(_numbered(text), arguments).rowcount
             )
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        connection = self._open()
+        with self._told(), connection.transaction(force_rollback=True):
+            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            yield
 
     def stage(
         self, table: str, where: tuple[str, str, str], rows: Iterator[tuple[Any, ...]]

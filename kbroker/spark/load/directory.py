@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kbroker.spark.load import layout, points
+from kbroker.spark.load import agreement, layout, points
 from kbroker.spark.load.columns import check_columns
 from kbroker.spark.load.commits import Commit, LoadedFile, LoadError, LostRaceError
 from kbroker.spark.load.destination import discarding
@@ -88,7 +88,10 @@ class Directory:
     def require(self) -> None:
         """Raises LoadError when nothing was ever loaded here."""
         if not (self.root / layout.PRIVATE).is_dir():
-            raise LoadError(f"{self.root} is not the destination of a load: no {layout.PRIVATE}/")
+            raise LoadError(
+                self.disagreement()
+                or f"{self.root} is not the destination of a load: no {layout.PRIVATE}/"
+            )
         self._check_kind()
 
     def _check_kind(self) -> None:
@@ -129,16 +132,11 @@ class Directory:
         fence: writes an empty commit and returns it; called before anything is removed, so that
         the run which left it (and may still be alive) cannot commit it afterwards.
 
-        Returns the newest commit. Raises LoadError when there are data files and no log.
+        Returns the newest commit. Raises LoadError when the files and the log do not belong
+        together, or there are data files and no log.
         """
         newest = self.publish_newest()
-        if newest is None and next((self.root / layout.DATA).rglob("*.parquet"), None):
-            raise LoadError(
-                f"{self.root} has data files and no log of commits: make it from them with "
-                "recover, or load into another folder"
-            )
-        staging = self.root / layout.STAGING
-        leftovers = sorted(staging.iterdir()) if staging.is_dir() else []
+        leftovers = self._leftovers()
         unfinished = self._store.leftovers()
         # Also for an empty folder: its run may be about to stage files in it.
         if leftovers or unfinished:
@@ -148,6 +146,9 @@ class Directory:
         for one in unfinished:
             one.unlink(missing_ok=True)
         return newest
+
+    def require_room(self, topics: Iterable[str]) -> None:
+        """Files of both topics lie side by side."""
 
     def discard(self, run: str) -> None:
         """On a full disk the next run could not even take a number before it removes them."""
@@ -218,18 +219,63 @@ class Directory:
             if (self.root / one.staged).exists() or (self.root / one.path).exists()
         }
 
+    def disagreement(self) -> str | None:
+        # A run publishes what it has committed: what was published is looked at first.
+        published = self._published()
+        newest = self.log.newest()
+        if newest is None:
+            if next((self.root / layout.DATA).rglob("*.parquet"), None) is None:
+                return None
+            return (
+                f"{self.root} has data files and no log of commits: make it from them with "
+                "recover, or load into another folder"
+            )
+        known = agreement.published_number(published)
+        if known > newest.number:
+            return agreement.lost_commits(self.root, newest.number, known, layout.PUBLISHED)
+        known = self.log.last_summed_up()
+        if known > self.log.numbers()[-1]:
+            by = f"{layout.PRIVATE}/checkpoint"
+            return agreement.lost_commits(self.root, newest.number, known, by)
+        if published != _name_of(newest) or self._leftovers():
+            strange = self._strange_file(newest)
+            if strange is not None and self.log.newest() == newest:
+                return agreement.unknown_file(self.root, newest.number, strange)
+        return None
+
+    def _strange_file(self, newest: Commit) -> str | None:
+        """One that readers see, with records that no commit says are loaded."""
+        return next(agreement.ahead_of(self.root, self.log.state(), newest), None)
+
+    def _leftovers(self) -> list[Path]:
+        """What runs have staged that are at work, or did not come to their end."""
+        staging = self.root / layout.STAGING
+        return sorted(staging.iterdir()) if staging.is_dir() else []
+
     def publish_newest(self) -> Commit | None:
-        """The newest commit, which is published now if it was not."""
+        """The newest commit, which is published now if it was not. Raises LoadError where there is
+        a ``disagreement``."""
+        if (said := self.disagreement()) is not None:
+            raise LoadError(said)
         newest = self.log.newest()
         if newest is not None and not self._is_published(newest):
             self.publish(newest)
         return newest
 
     def _is_published(self, commit: Commit) -> bool:
+        return self._published() == _name_of(commit)
+
+    def _published(self) -> str:
+        """The name of the newest commit whose files are in their places; empty where it is lost."""
         try:
-            return (self.root / layout.PUBLISHED).read_text() == _name_of(commit)
+            return (self.root / layout.PUBLISHED).read_text()
         except FileNotFoundError:
-            return False
+            return ""
+
+    def forget_published(self) -> None:
+        """Before a log is made anew, whose numbers say nothing of those of the lost one."""
+        (self.root / layout.PUBLISHED).unlink(missing_ok=True)
+        sync_directory(self.root / layout.PRIVATE)
 
     def _note_published(self, commit: Commit) -> None:
         """Not synced: where it is lost, publishing is repeated."""

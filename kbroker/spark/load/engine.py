@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from kbroker.client.errors import ClientError
 from kbroker.spark.load import commits, points
@@ -31,37 +31,14 @@ from kbroker.spark.load.positions import (
     with_begins,
     within,
 )
+from kbroker.spark.load.work import LoadWork, Source, deleted
 from kbroker.spark.plan import OffsetRange, pack_ranges, plan_ranges, with_sizes
 from kbroker.wording import counted
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from kbroker.spark.direct import Answer, Runner
     from kbroker.spark.load.decode import Decoder
-    from kbroker.spark.load.destination import Destination, TaskSink
-
-
-class Source(Protocol):
-    """Where records come from. Goes to the executors, so it pickles and holds no connection."""
-
-    def bounds(self) -> dict[TopicPartition, Bounds]:
-        """What there is now of every partition of the topics asked for."""
-        ...
-
-    def offsets_at(
-        self, partitions: Sequence[TopicPartition], time_ms: int
-    ) -> dict[TopicPartition, int]:
-        """The first offset at or after a time; the end where there is none."""
-        ...
-
-    def read(self, one: OffsetRange) -> Iterator[pa.RecordBatch]:
-        """The records of a range, in order; called in a task."""
-        ...
-
-    def commit_group(self, group: str, ends: Ends) -> None:
-        """Store ``ends`` as the group's offsets. Raises ClientError."""
-        ...
+    from kbroker.spark.load.destination import Destination
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,44 +71,6 @@ class Step:
     lost: tuple[str, ...] = ()
     # why the group's offsets were not stored; empty where they were, or where there is no group
     not_stored: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class LoadWork:
-    """What a task does with its ranges; see ``kbroker.spark.direct.Work``."""
-
-    source: Source
-    sink: TaskSink
-    decoder: Decoder | None
-
-    def __call__(self, ranges: Sequence[OffsetRange], attempt: str) -> list[Answer]:
-        found = []
-        for index, one in enumerate(ranges):
-            found.append(self._load(one, f"{attempt}-{index}"))
-            points.reach("task-staged")
-        return found
-
-    def _load(self, one: OffsetRange, attempt: str) -> Answer:
-        writer = self.sink.open(one, attempt)
-        errors = None
-        for batch in self.source.read(one):
-            good, bad = (batch, None) if self.decoder is None else self.decoder.split(batch)
-            writer.write(good)
-            if bad is not None and bad.num_rows:
-                errors = errors or self.sink.open_errors(one, attempt)
-                errors.write(bad)
-        written = writer.finish()
-        refused = errors.finish() if errors is not None else None
-        return {
-            "range": asdict(
-                LoadedRange(
-                    one.topic, one.partition, one.start, one.end, written.rows, written.bytes
-                )
-            ),
-            "files": _answers_of(written.files, one.topic_id),
-            "errors": _answers_of(refused.files if refused else (), one.topic_id),
-            "counts": {str(bucket): count for bucket, count in written.counts.items()},
-        }
 
 
 class Load:
@@ -214,6 +153,7 @@ class Load:
         wanted, gaps, lost = wanted_ranges(
             known, first, target, allow_loss=self._settings.allow_loss, anew=anew
         )
+        self._destination.require_room(anew)
         ends = with_begins(restarted(known, anew, target), first, target, wanted)
         told = {one: (found.size_bytes, found.end - found.start) for one, found in target.items()}
         sized = with_sizes(wanted, told, self._mean)
@@ -235,6 +175,10 @@ class Load:
         points.reach("planned")
         answers = self._tasks(planned, tasks, commits.LOAD)
         points.reach("staged")
+        late = [commits.Gap(**gap) for answer in answers for gap in answer["gaps"]]
+        late.sort(key=lambda gap: (gap.topic, gap.partition, gap.start))
+        lost += map(deleted, late)
+        gaps += late
         made = self._commit(newest, answers, commits.LOAD, target, gaps=gaps, ends=ends)
         self._learn(made)
         lag = _lag(target, made.ends)
@@ -252,7 +196,10 @@ class Load:
             "kind": kind,
             "written_ms": str(_now_ms()),
         }
-        work = LoadWork(self._source, self._destination.task_sink(self.run, about), self._decoder)
+        # What cannot be read again must not be forgotten.
+        allow_loss = self._settings.allow_loss and kind == commits.LOAD
+        sink = self._destination.task_sink(self.run, about)
+        work = LoadWork(self._source, sink, self._decoder, allow_loss)
         with discarding(self._destination, self.run):
             answers = self._runner.run(tasks, work, f"kbroker-load {self._settings.load}")
             check_complete(planned, [_range_of(one) for one in answers])
@@ -404,10 +351,6 @@ class Load:
 
 def _now_ms() -> int:
     return int(time.time() * 1000)
-
-
-def _answers_of(files: Sequence[LoadedFile], topic_id: str) -> list[dict[str, Any]]:
-    return [asdict(replace(file, topic_id=topic_id)) for file in files]
 
 
 def _range_of(answer: Answer) -> OffsetRange:

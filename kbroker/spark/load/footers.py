@@ -35,7 +35,7 @@ from kbroker.spark.load.commits import (
     merged_ends,
 )
 from kbroker.spark.load.directory import Directory
-from kbroker.spark.load.writer import FOOTER
+from kbroker.spark.load.writer import about
 
 REPLACES = "replaces"
 _READ_BYTES = 8 << 20
@@ -48,15 +48,6 @@ def checksum_of(path: Path) -> int:
         while piece := file.read(_READ_BYTES):
             found = crc32c(piece, found)
     return found
-
-
-def about(metadata: Mapping[bytes, bytes] | None) -> dict[str, str]:
-    """The footer's own entries."""
-    return {
-        name.decode().removeprefix(FOOTER): value.decode()
-        for name, value in (metadata or {}).items()
-        if name.startswith(FOOTER.encode())
-    }
 
 
 def replaced_names(metadata: Mapping[bytes, bytes] | None) -> list[str]:
@@ -119,6 +110,7 @@ def recover(destination: Directory, load: str) -> Commit:
     destination.prepare()
     with destination.locked():
         made = _sum_of(found, bad, destination.number_before(load), load)
+        destination.forget_published()
         destination.log.begin_after(made.number - 1, load)
         points.reach("recover-begun")
         destination.commit(made)

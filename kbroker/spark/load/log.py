@@ -61,6 +61,18 @@ class CommitLog:
         """The numbers of all commits that are kept, ascending."""
         return self._store.numbers("commits")
 
+    def last_summed_up(self) -> int:
+        """The newest commit that a checkpoint has summed up; 0 without one."""
+        return max(self._store.numbers("checkpoint"), default=0)
+
+    def last_change(self) -> Commit | None:
+        """The newest commit that is kept and has files to add or to remove."""
+        for number in reversed(self.numbers()):
+            found = self._read_present(number)
+            if found.added or found.removed:
+                return found
+        return None
+
     def read(self, number: int) -> Commit | None:
         """One commit; None when it is not there (any more). Raises CorruptLogError."""
         text = self._store.read("commits", number)

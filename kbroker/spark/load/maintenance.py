@@ -36,14 +36,17 @@ _MERGE_ROWS = 65_536
 
 
 def verify(destination: Directory, *, deep: bool = True) -> Iterator[str]:
-    """One line for each thing that is wrong: a file missing, changed, unreadable or not of the log,
-    rows that are not what the log says, offsets loaded twice.
+    """One line for each thing that is wrong: a log that is not that of the files; a file missing,
+    changed, unreadable or not of the log, rows that are not what the log says, offsets loaded
+    twice.
 
     What a run changes meanwhile is not wrong, nor what the newest commit still has to publish.
 
     deep: also read every row's offset; without it sizes and checksums have to do.
     """
     log = destination.log
+    if (said := destination.disagreement()) is not None:
+        yield said
     before = log.state()
     suspects = {path for path, _ in _verify_files(destination, before, deep)}
     present = {

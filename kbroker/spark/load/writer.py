@@ -9,6 +9,7 @@ each; the file that has waited longest is finished when records of yet another h
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
@@ -38,6 +39,15 @@ FOOTER = "kbroker."
 # Numbers that grow by little: differences are a fraction of the values.
 _DELTA = ("offset", "timestamp")
 _DICTIONARY = ("topic", "partition", "timestampType")
+
+
+def about(metadata: Mapping[bytes, bytes] | None) -> dict[str, str]:
+    """What the metadata of a file's footer says of it, by the names without FOOTER."""
+    return {
+        name.decode().removeprefix(FOOTER): value.decode()
+        for name, value in (metadata or {}).items()
+        if name.startswith(FOOTER.encode())
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,75 @@
+"""Whether a folder and its log of commits belong together.
+
+Somebody may have removed the newest files of one of them, or brought one of them back from a copy.
+A run that went by such a log would load records a second time, or leave them out for good: it must
+be refused. ``published`` names the newest commit whose files are in their places, so that a log
+which ends before it has lost commits. Where ``published`` says nothing of the newest commit (a run
+was killed, or the file is lost), the files themselves are looked at: none may hold offsets that
+no commit says are loaded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kbroker.spark.load import layout
+from kbroker.spark.load.commits import Commit, State
+from kbroker.spark.load.writer import about
+
+# Of ``layout.file_name``: partition, start and end, and what follows.
+_NUMBERS = re.compile(r"-(\d+)-(\d{20})-(\d{20})-[^/]*\.parquet")
+WAY_OUT = (
+    "or move _kbroker/commits and _kbroker/checkpoint away, and recover makes the log from the "
+    "files"
+)
+
+
+def lost_commits(root: Path, reach: int, known: int, by: str) -> str:
+    """reach: the newest commit of the log. known: one that ``by`` names."""
+    return (
+        f"{root} is ahead of its log of commits, which ends at commit {reach}: commit {known} was "
+        f"loaded, as {by} says. Restore _kbroker/commits from commit {reach + 1} on; {WAY_OUT}"
+    )
+
+
+def unknown_file(root: Path, reach: int, path: str) -> str:
+    """path: of a file that ``ahead_of`` has found."""
+    return (
+        f"{root} is ahead of its log of commits, which ends at commit {reach}: {path} holds "
+        f"records that no commit lists. Restore _kbroker/commits from commit {reach + 1} on; or "
+        f"move that file away, and its records are loaded again; {WAY_OUT}"
+    )
+
+
+def published_number(name: str) -> int:
+    """The number in the text of ``published``; 0 where it is no such text."""
+    number = name.partition(" ")[0]
+    return int(number) if number.isdecimal() else 0
+
+
+def ahead_of(root: Path, state: State, newest: Commit) -> Iterator[str]:
+    """Paths of files in their places that hold what no commit says is loaded.
+
+    state: after ``newest``, whose own files may be anywhere. Files that others have put there are
+    not meant, nor those of a topic that was deleted since. Looks at every name below ``data``.
+    """
+    listed = {one.path for one in newest.added} | set(newest.removed) | state.files.keys()
+    for path in (root / layout.DATA).rglob("*.parquet"):
+        relative = path.relative_to(root).as_posix()
+        match = _NUMBERS.search(path.name)
+        if match is None or relative in listed:
+            continue
+        topic = layout.partition_values(relative).get("topic") or ""
+        if int(match[3]) <= state.ends.get(topic, {}).get(int(match[1]), 0):
+            continue
+        try:
+            said = about(pq.read_metadata(path).metadata)
+        except (pa.ArrowException, OSError):
+            continue
+        if said.get("topic_id", "") in ("", state.topics.get(topic, said.get("topic_id", ""))):
+            yield relative

@@ -1,0 +1,123 @@
+"""What a task of a load does: read its ranges, decode, write, and answer with what it wrote."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kbroker.client.errors import OffsetOutOfRange
+from kbroker.spark.load import points
+from kbroker.spark.load.commits import Ends, Gap, LoadedFile, LoadedRange
+from kbroker.spark.load.positions import Bounds, DataLossError, TopicPartition
+from kbroker.spark.plan import OffsetRange
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kbroker.spark.direct import Answer
+    from kbroker.spark.load.decode import Decoder
+    from kbroker.spark.load.destination import TaskSink
+
+
+class Source(Protocol):
+    """Where records come from. Goes to the executors, so it pickles and holds no connection."""
+
+    def bounds(self) -> dict[TopicPartition, Bounds]:
+        """What there is now of every partition of the topics asked for."""
+        ...
+
+    def offsets_at(
+        self, partitions: Sequence[TopicPartition], time_ms: int
+    ) -> dict[TopicPartition, int]:
+        """The first offset at or after a time; the end where there is none."""
+        ...
+
+    def read(self, one: OffsetRange) -> Iterator[pa.RecordBatch]:
+        """The records of a range, in order; called in a task."""
+        ...
+
+    def commit_group(self, group: str, ends: Ends) -> None:
+        """Store ``ends`` as the group's offsets. Raises ClientError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LoadWork:
+    """What a task does with its ranges; see ``kbroker.spark.direct.Work``."""
+
+    source: Source
+    sink: TaskSink
+    decoder: Decoder | None
+    # whether to go on behind records that are deleted before they are read
+    allow_loss: bool = False
+
+    def __call__(self, ranges: Sequence[OffsetRange], attempt: str) -> list[Answer]:
+        found = []
+        for index, one in enumerate(ranges):
+            found.append(self._load(one, f"{attempt}-{index}"))
+            points.reach("task-staged")
+        return found
+
+    def _load(self, one: OffsetRange, attempt: str) -> Answer:
+        gaps: list[Gap] = []
+        batches = self._read(one, gaps)
+        first = next(batches, None)
+        # Files say where they begin, so that a reload from there asks for what there is.
+        held = replace(one, start=gaps[-1].end if gaps else one.start)
+        writer = self.sink.open(held, attempt)
+        errors = None
+        for batch in itertools.chain([first] if first is not None else [], batches):
+            good, bad = (batch, None) if self.decoder is None else self.decoder.split(batch)
+            writer.write(good)
+            if bad is not None and bad.num_rows:
+                errors = errors or self.sink.open_errors(held, attempt)
+                errors.write(bad)
+        written = writer.finish()
+        refused = errors.finish() if errors is not None else None
+        return {
+            "range": asdict(
+                LoadedRange(
+                    one.topic, one.partition, one.start, one.end, written.rows, written.bytes
+                )
+            ),
+            "files": _answers_of(written.files, one.topic_id),
+            "errors": _answers_of(refused.files if refused else (), one.topic_id),
+            "counts": {str(bucket): count for bucket, count in written.counts.items()},
+            "gaps": [asdict(gap) for gap in gaps],
+        }
+
+    def _read(self, one: OffsetRange, gaps: list[Gap]) -> Iterator[pa.RecordBatch]:
+        """The records that are still there; what was deleted since it was planned is in ``gaps``.
+
+        Raises DataLossError where that is not allowed.
+        """
+        start = one.start
+        while start < one.end:
+            try:
+                yield from self.source.read(replace(one, start=start))
+                return
+            except OffsetOutOfRange as err:
+                if err.log_start <= err.wanted:
+                    raise  # the log was cut: another plan will see it
+                start = min(err.log_start, one.end)
+                gap = Gap(one.topic, one.partition, err.wanted, start)
+                if not self.allow_loss:
+                    raise DataLossError(
+                        f"data is lost, nothing was loaded: {deleted(gap)}. With "
+                        "--allow-data-loss the load goes on with what there is"
+                    ) from err
+                gaps.append(gap)
+
+
+def _answers_of(files: Sequence[LoadedFile], topic_id: str) -> list[dict[str, Any]]:
+    return [asdict(replace(file, topic_id=topic_id)) for file in files]
+
+
+def deleted(gap: Gap) -> str:
+    """A gap that a task has found, in words."""
+    return (
+        f"{gap.topic} partition {gap.partition}: offsets {gap.start} to {gap.end} were deleted "
+        "before they were read"
+    )
