@@ -4,6 +4,7 @@ from kbroker._ext.log_tail import LogTail
 
 class LogAppender(LogTail):
     error_text: str | None
+    more_bad_records: list[int] | None
     def configure(
         self,
         *,

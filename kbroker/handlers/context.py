@@ -14,6 +14,7 @@ from kbroker.protocol.header import RequestHeader
 
 if TYPE_CHECKING:
     from kbroker._ext.connection import Connection
+    from kbroker._ext.partition_table import Slot
     from kbroker.config.loader import BrokerConfig
     from kbroker.coordinator.producer_ids import ProducerIds
     from kbroker.workers.network import NetworkWorker
@@ -126,7 +127,7 @@ class RequestContext:
 
     def led_partition(
         self, topic: str, number: int, leader_epoch: int = -1
-    ) -> tuple[PartitionImage, dict[str, Any]]:
+    ) -> tuple[PartitionImage, Slot]:
         """The partition and its slot if it is led and served here; else WireError.
 
         leader_epoch: what the client takes for the current one, -1 if it does not know.
@@ -141,7 +142,7 @@ class RequestContext:
             )
         return partition, self.slot(partition)
 
-    def slot(self, partition: PartitionImage) -> dict[str, Any]:
+    def slot(self, partition: PartitionImage) -> Slot:
         """The partition's slot, as ``PartitionTable.read`` gives it, if it is being served."""
         slot = self.process.table.read(partition.slot)
         if slot is not None and slot["slot_incarnation"] == partition.slot_incarnation:

@@ -7,7 +7,7 @@ offset, and the other special offsets of tiered logs (-5, -6) do not exist.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kbroker.cluster.image import PartitionImage
 from kbroker.errors import ErrorCode, WireError
@@ -27,6 +27,9 @@ from kbroker.protocol.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsResponse,
 )
+
+if TYPE_CHECKING:
+    from kbroker._ext.partition_table import Slot
 
 # Special timestamp -> the first version that has it.
 FIRST_VERSIONS = {
@@ -142,7 +145,7 @@ def look_up_old(
     return owners.ask(slot, partition.timestamp, bound)
 
 
-def visible_end(request: ListOffsetsRequest, slot: dict[str, Any]) -> int:
+def visible_end(request: ListOffsetsRequest, slot: Slot) -> int:
     """The end of the log for this client."""
     if request.replica_id >= 0:
         end = slot["log_end"]
@@ -150,7 +153,7 @@ def visible_end(request: ListOffsetsRequest, slot: dict[str, Any]) -> int:
         end = slot["last_stable"]
     else:
         end = slot["high_watermark"]
-    return int(end[0])
+    return end[0]
 
 
 async def answer(ctx: RequestContext, partition: Any, lookup: Lookup | WireError) -> Any:

@@ -72,7 +72,8 @@ class OpenLogs:
         """The partition is no more: its log, which is the caller's to close, if it was open."""
         found = self.by_slot.pop(slot, None)
         if found is not None or self._reasons.pop(slot, None) is not None:
-            slot_incarnation = (self.table.read(slot) or {}).get("slot_incarnation", 0)
+            data = self.table.read(slot)
+            slot_incarnation = 0 if data is None else data["slot_incarnation"]
             self.table.reset(slot, state=FREE, slot_incarnation=slot_incarnation)
         return found
 

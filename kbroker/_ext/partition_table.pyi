@@ -1,0 +1,59 @@
+from typing import TypedDict
+
+LAYOUT_VERSION: int
+HEADER_SIZE: int
+FREE: int
+ONLINE: int
+OFFLINE: int
+LOADING: int
+CLOSED: int
+STATE_NAMES: dict[int, str]
+
+# offset, segment base offset, position
+End = tuple[int, int, int]
+
+class Slot(TypedDict):
+    state: int
+    slot_incarnation: int
+    segment_version: int
+    leader_epoch: int
+    log_dir_index: int
+    log_start_offset: int
+    log_end: End
+    high_watermark: End
+    last_stable: End
+    aborted_version: int
+
+class PartitionTable:
+    @property
+    def capacity(self) -> int: ...
+    def __init__(self, region: object, capacity: int) -> None: ...
+    def read(self, slot: int) -> Slot | None: ...
+    def reset(
+        self,
+        slot: int,
+        *,
+        state: int,
+        slot_incarnation: int = 0,
+        leader_epoch: int = 0,
+        log_dir_index: int = 0,
+    ) -> None: ...
+    def set_state(self, slot: int, state: int) -> None: ...
+    def set_swapping(self, slot: int, swapping: bool) -> None: ...
+    def set_log_dir(self, slot: int, log_dir_index: int) -> None: ...
+    def count_by_log_dir(self, count: int) -> list[int]: ...
+    def publish(
+        self,
+        slot: int,
+        *,
+        log_start_offset: int,
+        log_end: End,
+        high_watermark: End | None = None,
+        last_stable: End | None = None,
+        leader_epoch: int | None = None,
+        segments_changed: bool = False,
+    ) -> None: ...
+    def wait(self, slot: int, network_index: int) -> None: ...
+    def waiters(self, slot: int) -> int: ...
+
+def region_size(capacity: int) -> int: ...
