@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks what ruff and import-linter cannot: sizes, who imports what, bare sleeps in tests.
+"""Checks what ruff and import-linter cannot: sizes, who imports what, bare sleeps in tests, and the
+Cython sources.
 
 Prints one line for each finding and exits with 1 if there is any.
 """
@@ -10,6 +11,11 @@ import ast
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from kbroker.errors import ErrorCode
+from tools import cython_style
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("kbroker", "perf", "tests", "tools")
@@ -64,13 +70,15 @@ def misplaced_imports(name: str, node: ast.Import | ast.ImportFrom) -> Iterator[
 
 
 def main() -> int:
-    """Check every Python file of the project."""
+    """Check every source of the project."""
     found = [
         finding
         for folder in FOLDERS
         for path in sorted((ROOT / folder).rglob("*.py"))
         for finding in findings(path)
     ]
+    codes = {code.name: int(code) for code in ErrorCode if code != ErrorCode.NONE}
+    found += cython_style.findings(ROOT, codes)
     print("\n".join(found) or "style: nothing found")
     return 1 if found else 0
 

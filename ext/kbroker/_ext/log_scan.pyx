@@ -377,6 +377,16 @@ cdef bint zeros_to(SegmentReader reader, int64_t position, int64_t end) except -
     return True
 
 
+cdef object damage_of(SegmentReader reader, const Entry* entry, const BatchInfo* info):
+    """What is wrong with the bytes of an entry whose header is good, or None."""
+    cdef const uint8_t* p = reader.at(entry.position, <Py_ssize_t>entry.size)
+    if p == NULL:
+        return "the file ends inside a batch"
+    if not checksum_matches(p, entry, info):
+        return "the checksum does not match"
+    return None
+
+
 def scan_segment(
     int fd, int64_t base_offset, int64_t end, *, int64_t position=0, next_offset=None, bint verify=True,
     bint contiguous=False, OffsetIndex offset_index=None, TimeIndex time_index=None, int64_t index_interval_bytes=4096,
@@ -399,24 +409,18 @@ def scan_segment(
         Scan scan = Scan(position, base_offset if next_offset is None else next_offset)
         Entry entry
         BatchInfo info
-        const uint8_t* p
         int64_t announced = position, progress_bytes = PROGRESS_BYTES
         int32_t leader_epoch = -1
     while scan.end_position < end:
         problem = read_entry(reader, scan.end_position, end, &entry, &info)
-        if problem is None:
-            if (
-                entry.base_offset < scan.next_offset
-                or (contiguous and entry.magic == 2 and entry.base_offset != scan.next_offset)
-                or entry.last_offset - base_offset > RELATIVE_OFFSET_MAX
-            ):
-                problem = f"offset {entry.base_offset} where {scan.next_offset} was expected"
-            elif verify:
-                p = reader.at(scan.end_position, <Py_ssize_t>entry.size)
-                if p == NULL:
-                    problem = "the file ends inside a batch"
-                elif not checksum_matches(p, &entry, &info):
-                    problem = "the checksum does not match"
+        if problem is None and (
+            entry.base_offset < scan.next_offset
+            or (contiguous and entry.magic == 2 and entry.base_offset != scan.next_offset)
+            or entry.last_offset - base_offset > RELATIVE_OFFSET_MAX
+        ):
+            problem = f"offset {entry.base_offset} where {scan.next_offset} was expected"
+        if problem is None and verify:
+            problem = damage_of(reader, &entry, &info)
         if problem is not None:
             if zeros_to(reader, scan.end_position, end):
                 scan.stop = ZEROS

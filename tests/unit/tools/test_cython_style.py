@@ -1,0 +1,71 @@
+"""The lint of the Cython sources finds what it is there for."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+
+from tools.cython_style import IMPORTS_UPWARD, findings
+
+pytestmark = pytest.mark.unit
+
+CODES = {"NOT_LEADER_OR_FOLLOWER": 6}
+USER = "from kbroker._ext.good import thing\n"
+
+
+def lint(root: Path, **sources: str) -> list[str]:
+    """Findings in these sources (``name_pyx``), beside a module that Python uses."""
+    folder = root / "ext" / "kbroker" / "_ext"
+    folder.mkdir(parents=True)
+    (root / "kbroker").mkdir()
+    (root / "kbroker" / "user.py").write_text(USER)
+    for name, text in {"good_pyx": "thing = 1\n", **sources}.items():
+        (folder / ".".join(name.rsplit("_", 1))).write_text(text)
+    return [found.removeprefix("ext/kbroker/_ext/") for found in findings(root, CODES)]
+
+
+def test_good_sources_have_no_findings(tmp_path: Path) -> None:
+    used = "cdef int other() except -1:\n    return 0\n"
+    good = "from kbroker._ext.used cimport other\nfrom kbroker.errors import StorageError\n"
+    assert lint(tmp_path, used_pyx=used, good_pyx=good) == []
+
+
+def test_extension_that_nothing_imports_is_found(tmp_path: Path) -> None:
+    assert lint(tmp_path, dead_pyx="x = 1\n") == ["dead.pyx:1: nothing imports it"]
+
+
+def test_import_of_what_is_above_is_found(tmp_path: Path) -> None:
+    (found,) = lint(tmp_path, good_pyx="def f():\n    from kbroker.storage import log_dir\n")
+    assert found == "good.pyx:2: imports kbroker.storage, which is above the extensions"
+
+
+def test_permission_to_import_that_is_not_used_is_found(tmp_path: Path) -> None:
+    stem, modules = next(iter(IMPORTS_UPWARD.items()))
+    found = lint(
+        tmp_path, **{"good_pyx": f"cimport kbroker._ext.{stem}\n", f"{stem}_pyx": "x = 1\n"}
+    )
+    assert len(found) == len(modules)
+    assert all("take it off IMPORTS_UPWARD" in one for one in found)
+
+
+@pytest.mark.parametrize(("lines", "is_found"), [(70, False), (71, True)])
+def test_long_function_is_found(tmp_path: Path, lines: int, is_found: bool) -> None:
+    signature = "cdef int long_one(\n    int a\n) except -1:\n"
+    body = "    a += 1\n" * (lines - 3)
+    found = lint(tmp_path, good_pyx=f"{signature}{body}\n\ndef after():\n    pass\n")
+    expected = [f"good.pyx:1: long_one has {lines} lines, at most 70"] if is_found else []
+    assert found == expected
+
+
+@pytest.mark.parametrize("spelled", ["NOT_LEADER_OR_FOLLOWER", "ERROR_NOT_LEADER_OR_FOLLOWER"])
+def test_error_code_with_another_number_is_found(tmp_path: Path, spelled: str) -> None:
+    def source(number: int) -> str:
+        return f"cdef enum:\n    {spelled} = {number}\n"
+
+    (found,) = lint(tmp_path / "bad", good_pyx=source(7))
+    assert found == "good.pyx:2: NOT_LEADER_OR_FOLLOWER is 6 in kbroker.errors"
+    assert lint(tmp_path / "right", good_pyx=source(6)) == []

@@ -1,0 +1,144 @@
+"""What ``check_style`` finds in the Cython sources, which no other linter reads.
+
+Sizes as in Python; imports of what is above ``_ext``; modules that nobody uses; error codes that
+are spelled again and differ from ``kbroker.errors``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+FILE_LINES_MAX = 800
+FUNCTION_LINES_MAX = 70
+
+# What an extension imports of the packages above it. This list may only become shorter: pass in
+# what is needed, or move it down.
+IMPORTS_UPWARD = {
+    "arrow_writer": {"kbroker.record.compression"},
+    "batch_cleaner": {"kbroker.record"},
+    "batch_repack": {"kbroker.record"},
+    "commit_desk": {"kbroker.coordinator.shard", "kbroker.ipc.lane_calls"},
+    "down_convert": {"kbroker.record"},
+    "legacy_records": {"kbroker.record"},
+    "log_append": {"kbroker.record.control", "kbroker.storage.record_faults"},
+    "offset_index": {"kbroker.storage.files"},
+    "record_batch": {
+        "kbroker.record.compression",
+        "kbroker.record.errors",
+        "kbroker.record.summary",
+    },
+    "record_cursor": {"kbroker.record"},
+}
+# The ground floor, which everybody may use.
+GROUND = {"kbroker.errors", "kbroker.logcontext", "kbroker.clock"}
+
+IMPORT = re.compile(r"^ *(?:from (\S+) (?:c?import)|c?import (\S+))")
+DEFINITION = re.compile(r"^( *)(?:cdef|cpdef|def) (?!class |enum|struct|extern)[^=]*?(\w+)\(")
+CONSTANT = re.compile(r"^\s+(ERROR_)?([A-Z][A-Z_]+) = (-?\d+)\b")
+
+
+def sizes(name: str, lines: list[str]) -> Iterator[str]:
+    """Files and functions that are too long to be read in one go."""
+    if len(lines) > FILE_LINES_MAX:
+        yield f"{name}:1: {len(lines)} lines, at most {FILE_LINES_MAX}"
+    for number, line in enumerate(lines, 1):
+        found = DEFINITION.match(line)
+        if found is None:
+            continue
+        length = function_length(lines, number - 1, len(found.group(1)))
+        if length > FUNCTION_LINES_MAX:
+            what = f"{found.group(2)} has {length} lines, at most {FUNCTION_LINES_MAX}"
+            yield f"{name}:{number}: {what}"
+
+
+def function_length(lines: list[str], first: int, indent: int) -> int:
+    """Lines from the definition to the last that is indented further."""
+    last = first
+    for at in range(first + 1, len(lines)):
+        text = lines[at].lstrip()
+        if not text:
+            continue
+        if len(lines[at]) - len(text) <= indent and not text.startswith(")"):
+            break
+        last = at
+    return last - first + 1
+
+
+def imports(lines: list[str]) -> Iterator[tuple[int, str]]:
+    """Line and module of each import, of C or of Python."""
+    for number, line in enumerate(lines, 1):
+        found = IMPORT.match(line)
+        if found is not None:
+            yield number, found.group(1) or found.group(2)
+
+
+def upward_imports(name: str, stem: str, lines: list[str]) -> Iterator[str]:
+    """Imports of the packages that are built on the extensions."""
+    known = IMPORTS_UPWARD.get(stem, set())
+    seen = set()
+    for number, module in imports(lines):
+        seen.add(module)
+        is_above = module.startswith("kbroker.") and not module.startswith("kbroker._ext")
+        if is_above and module not in GROUND | known:
+            yield f"{name}:{number}: imports {module}, which is above the extensions"
+    if name.endswith(".pyx"):
+        for module in sorted(known - seen):
+            yield f"{name}:1: no longer imports {module}: take it off IMPORTS_UPWARD"
+
+
+def other_codes(name: str, lines: list[str], codes: dict[str, int]) -> Iterator[str]:
+    """Constants with the name of an error code, and another number."""
+    for number, line in enumerate(lines, 1):
+        found = CONSTANT.match(line)
+        if found is None:
+            continue
+        code = codes.get(found.group(2))
+        if code is not None and code != int(found.group(3)):
+            yield f"{name}:{number}: {found.group(2)} is {code} in kbroker.errors"
+
+
+def unused(sources: dict[str, list[str]], python: list[str]) -> Iterator[str]:
+    """Extensions that nothing imports.
+
+    sources: by path below ``ext/kbroker/_ext``. python: the text of every file that may import one.
+    """
+    used = {
+        module.rpartition(".")[2]
+        for lines in sources.values()
+        for _, module in imports(lines)
+        if module.startswith("kbroker._ext.")
+    }
+    text = "\n".join(python)
+    for source in sources:
+        stem, _, ending = source.rpartition(".")
+        if ending != "pyx" or stem in used:
+            continue
+        if not re.search(rf"_ext(?:\.| import .*\b){stem}\b", text):
+            yield f"ext/kbroker/_ext/{source}:1: nothing imports it"
+
+
+def findings(root: Path, codes: dict[str, int]) -> Iterator[str]:
+    """What is wrong with the Cython sources of the project at ``root``.
+
+    codes: of the errors, by name.
+    """
+    folder = root / "ext" / "kbroker" / "_ext"
+    sources = {
+        path.name: path.read_text(encoding="utf-8").splitlines()
+        for path in sorted(folder.glob("*.p[yx]*"))
+        if path.suffix in (".pyx", ".pxd")
+    }
+    for source, lines in sources.items():
+        name = f"ext/kbroker/_ext/{source}"
+        stem = source.partition(".")[0]
+        yield from sizes(name, lines)
+        yield from upward_imports(name, stem, lines)
+        yield from other_codes(name, lines, codes)
+    python = [
+        path.read_text(encoding="utf-8")
+        for package in ("kbroker", "perf", "tools")
+        for path in (root / package).rglob("*.py")
+    ]
+    yield from unused(sources, python)
