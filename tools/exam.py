@@ -41,7 +41,7 @@ EXAMS = {
     "E3": Exam(
         "files torn, flipped, zeroed, emptied, removed, duplicated",
         [FAULT + name for name in ("test_storage_damage.py", "test_compacted_damage.py",
-                                   "test_damaged_files.py")],
+                                   "test_damaged_files.py", "test_any_damage.py")],
         (1, 10, 100),
     ),
     "E4": Exam(

@@ -22,7 +22,9 @@ VERSION = 0
 # Of more keys than that, reading every line of a file costs less than looking for each.
 FEW_KEYS = 8
 # A file of which every line is one. Whether they are as many as it says is for the caller.
-_SOUND = re.compile(rb"%d\n\d++\n(?:[!-~]++ \d++ -?\d++\n)*+" % VERSION)
+_SOUND = re.compile(rb"%d\n\d{1,9}+\n(?:[!-~]++ \d{1,9}+ -?\d{1,18}+\n)*+" % VERSION)
+# Of 18 digits at most: whatever a file says fits into 64 bits.
+_NUMBER = re.compile(r"-?[0-9]{1,18}")
 
 
 class CorruptCheckpointError(ValueError):
@@ -78,9 +80,8 @@ def _lines(data: bytes, path: str) -> list[str]:
 
 
 def _int(text: str, path: str) -> int:
-    digits = text.removeprefix("-")
-    if not (digits.isascii() and digits.isdigit()):
-        raise CorruptCheckpointError(f"{path}: {text!r} is no number")
+    if not _NUMBER.fullmatch(text):
+        raise CorruptCheckpointError(f"{path}: {text[:40]!r} is no number")
     return int(text)
 
 

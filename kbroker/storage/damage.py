@@ -3,5 +3,8 @@
 from __future__ import annotations
 
 
-class DamagedLogError(Exception):
-    """Records that were synced are not readable any more. No log file was changed."""
+class DamagedLogError(ValueError):
+    """Records that were synced are not readable any more. No log file was changed.
+
+    It costs the partition, and never its log directory.
+    """

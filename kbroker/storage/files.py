@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import TypeGuard
 
 from kbroker.errors import SHORTAGES, ShortageError
 from kbroker.storage.formats import TEMPORARY_SUFFIX
@@ -22,6 +23,15 @@ FULL_DISK_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # A name that the file system does not take, one more in a directory than it takes, or a name that
 # something else has: what clients name and count leads there, not the disk.
 UNFIT_ERRNOS = (errno.ENAMETOOLONG, errno.EMLINK, errno.EEXIST)
+# Something is gone, or there in another form, or may not be touched.
+MISFILED_ERRNOS = (
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.ELOOP,
+    errno.EACCES,
+    errno.EPERM,
+)
 
 
 def is_full_disk(error: OSError) -> bool:
@@ -39,6 +49,15 @@ def blames_disk(error: OSError) -> bool:
 def may_do_without(error: OSError) -> bool:
     """Whether a file that only helps may stay unwritten, for want of room or of a descriptor."""
     return is_full_disk(error) or isinstance(error, ShortageError)
+
+
+def is_of_partition(error: object, path: str) -> TypeGuard[Exception]:
+    """Whether ``error`` says that the files in the partition's directory ``path`` are damaged,
+    missing, or of a kind or with rights that are wrong, and nothing of the disk.
+    """
+    if isinstance(error, OSError):
+        return error.errno in MISFILED_ERRNOS and os.path.isdir(path)
+    return isinstance(error, ValueError)
 
 
 @contextmanager

@@ -32,6 +32,7 @@ from kbroker.storage.formats import (
     LOG_START_CHECKPOINT,
     LOG_SUFFIX,
     MOVED_MARKER,
+    PARTITION_METADATA,
     QUARANTINE_MARKER,
     RECOVERY_POINT_CHECKPOINT,
     STRAY_DIR_SUFFIX,
@@ -44,12 +45,19 @@ from kbroker.storage.formats import (
 )
 from kbroker.storage.partition_metadata import (
     CorruptMetadataError,
+    is_torn_metadata,
     read_partition_metadata,
     write_partition_metadata,
 )
+from kbroker.uuids import uuid_text
 
 log = logging.getLogger(__name__)
 
+# What an operator can do about a partition's directory whose topic id is wrong.
+WAY_OUT = (
+    f"If the records are this topic's, remove {PARTITION_METADATA} and restart: it is written anew;"
+    " if not, move the directory away, and the partition begins empty"
+)
 CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT)
 
 
@@ -196,7 +204,8 @@ class LogDir:
     def belongs(self, key: TopicPartition, topic_id: bytes, *, is_new: bool) -> bool:
         """Whether the partition's directory is of this topic id; adopts one that does not say.
 
-        is_new: the partition was never opened; then no log can be its own. Raises OSError.
+        is_new: the partition was never opened; then no log can be its own. Raises OSError, and
+        DamagedLogError when the directory of a partition that was opened says something else.
         """
         path = self.partition_path(key)
         try:
@@ -204,12 +213,19 @@ class LogDir:
             if found is None and is_new and _holds_records(path):
                 return False  # of brokers before 2.8, which wrote no topic ids
         except CorruptMetadataError as error:
+            if not is_torn_metadata(path, topic_id):
+                raise DamagedLogError(f"{error}. {WAY_OUT}") from error
             # It is not synced: after a power cut it may be torn beside records that are.
             log.warning("%s; writing it anew", error)
             found = None
         if found is None:
             write_partition_metadata(path, topic_id)
             return True
+        if found != topic_id and not is_new:
+            raise DamagedLogError(
+                f"{path}/{PARTITION_METADATA} has topic id {uuid_text(found)}, the topic has "
+                f"{uuid_text(topic_id)}. {WAY_OUT}"
+            )
         return found == topic_id
 
     def set_stray_aside(self, key: TopicPartition) -> None:
@@ -346,7 +362,7 @@ class LogDir:
     def is_quarantined(self, key: TopicPartition) -> bool:
         return os.path.exists(os.path.join(self.partition_path(key), QUARANTINE_MARKER))
 
-    def quarantine(self, key: TopicPartition, error: DamagedLogError) -> None:
+    def quarantine(self, key: TopicPartition, error: Exception) -> None:
         """Leave a note in the partition's directory, which also makes the next start look again."""
         path = os.path.join(self.partition_path(key), QUARANTINE_MARKER)
         try:

@@ -21,7 +21,7 @@ from kbroker.errors import ShortageError, StorageError
 from kbroker.storage.background import BackgroundDisk, OnDone
 from kbroker.storage.checkpoint_writer import CheckpointWriter
 from kbroker.storage.deletions import DelayedDeletions
-from kbroker.storage.files import blames_disk, disk_bytes
+from kbroker.storage.files import blames_disk, disk_bytes, is_of_partition
 from kbroker.storage.flusher import Flusher
 from kbroker.storage.formats import LOG_START_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
 from kbroker.storage.log_closing import close_logs
@@ -219,7 +219,18 @@ class LogManager:
         found = self.log(slot)
         if found is None:
             return []
+        if is_of_partition(found.failure, found.path):
+            return self._fail_alone(found, found.failure)
         return self.fail_log_dir(found.log_dir, found.failure or "a write or sync failed")
+
+    def _fail_alone(self, entry: PartitionLog, damage: Exception) -> list[int]:
+        """A log was found damaged while it was served: nothing is wrong with its directory."""
+        log.error("partition %s is offline: damaged: %s", entry.name, damage)
+        self.dirs.at(entry.log_dir).quarantine(entry.key, damage)
+        self._open.close_alone(entry.slot, f"damaged: {damage}")
+        self.moves.drop([entry.slot])
+        self._changed_slots.append(entry.slot)
+        return [entry.slot]
 
     def fail_log_dir(self, path: str, cause: object) -> list[int]:
         """A write or sync in the directory failed: take it offline until the next start.
@@ -273,9 +284,11 @@ class LogManager:
         changed, self._changed_slots = self._changed_slots, []
         return changed
 
-    def _not_swept(self, entry: PartitionLog, error: StorageError | OSError) -> None:
+    def _not_swept(self, entry: PartitionLog, error: StorageError | OSError | ValueError) -> None:
         if isinstance(error, StorageError):
-            self.fail_log_dir(entry.log_dir, error.cause)
+            self.fail_directory_of(entry.slot)
+        elif isinstance(error, ValueError) or is_of_partition(error, entry.path):
+            log.error("%s: retention leaves it alone: %s", entry.name, error)
         elif isinstance(error, ShortageError):
             self.shortages.report(error)
         elif blames_disk(error):

@@ -8,13 +8,15 @@ it waits for the next try, which finds what a start finds after a kill.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from kbroker.errors import ShortageError
+from kbroker.errors import ShortageError, StorageError
 from kbroker.storage.checkpoint_writer import CheckpointWriter
 from kbroker.storage.damage import DamagedLogError
-from kbroker.storage.files import blames_disk
+from kbroker.storage.files import blames_disk, is_of_partition
+from kbroker.storage.formats import partition_dir_name
 from kbroker.storage.log_dir import LogDir
 from kbroker.storage.log_host import LogHost, LogIdentity
 from kbroker.storage.open_logs import OpenLogs
@@ -24,6 +26,8 @@ from kbroker.storage.recovery import LoadOptions, load_epochs
 from kbroker.storage.recovery_threads import OpenRequest, PlacedLog, loading
 from kbroker.storage.shortages import Shortages
 from kbroker.storage.topic_settings import TopicConfig, TopicSettings
+
+log = logging.getLogger(__name__)
 
 
 class LogOpening:
@@ -107,12 +111,19 @@ class LogOpening:
         """Find or make the partition's directory; None, with the slot OFFLINE, when none can be
         used.
         """
+        try:
+            return self._find_place(request)
+        except Exception as error:
+            self._refuse_damaged(request, error)
+            return None
+
+    def _find_place(self, request: OpenRequest) -> PlacedLog | None:
         key = request.key
         self._shortages.forget(request.slot)
         try:
             self._shortages.ensure_room()
             with self._placement.choosing():
-                log_dir = self._placement.find(key, request.topic_id)
+                log_dir = self._placement.find(key, request.topic_id, is_new=request.is_new)
                 if log_dir is None and (request.is_new or self._placement.dirs.all_online):
                     log_dir = self._placement.choose(key)
                 self._logs.begin(request, log_dir.index if log_dir is not None else 0)
@@ -139,8 +150,8 @@ class LogOpening:
         try:
             created = self._ensure_created(log_dir, request)
             options = self._load_options(log_dir, request, created)
-        except OSError as error:
-            self._failed(log_dir, request, error)
+        except Exception as error:
+            self._not_opened(log_dir, request, error)
             return None
         return PlacedLog(request, log_dir, identity, created, options)
 
@@ -175,34 +186,59 @@ class LogOpening:
 
     def _serve(self, placed: PlacedLog) -> PartitionLog | None:
         """Load the log and publish its slot; None, with the slot OFFLINE, when that fails."""
-        request, log_dir, key = placed.request, placed.log_dir, placed.request.key
+        request, log_dir = placed.request, placed.log_dir
         if log_dir.error is not None:  # since it was placed
             self._logs.refuse(request, f"{log_dir.path} is offline: {log_dir.error}")
             return None
         try:
-            loaded = placed.load()
-            if log_dir.is_quarantined(key):
-                log_dir.end_quarantine(key)
-            opened = PartitionLog(
-                placed.identity,
-                self._host,
-                self._logs.table,
-                loaded,
-                load_epochs(placed.identity.path, loaded, request.leader_epoch),
-                self._settings(request.topic_config),
-                now_ms=self._now_ms(),
-                leader_epoch=request.leader_epoch,
-                created=placed.created,
-            )
-        except DamagedLogError as error:
-            log_dir.quarantine(key, error)
-            self._logs.refuse(request, f"damaged: {error}")
+            return self._loaded(placed)
+        except Exception as error:
+            self._not_opened(log_dir, request, error)
             return None
-        except OSError as error:
-            self._failed(log_dir, request, error)
-            return None
-        self._logs.serve(opened)
+
+    def _loaded(self, placed: PlacedLog) -> PartitionLog:
+        """Raises anything: what is on the disk may be anything."""
+        request, log_dir, key = placed.request, placed.log_dir, placed.request.key
+        loaded = placed.load()
+        if log_dir.is_quarantined(key):
+            log_dir.end_quarantine(key)
+        opened = PartitionLog(
+            placed.identity,
+            self._host,
+            self._logs.table,
+            loaded,
+            load_epochs(placed.identity.path, loaded, request.leader_epoch),
+            self._settings(request.topic_config),
+            now_ms=self._now_ms(),
+            leader_epoch=request.leader_epoch,
+            created=placed.created,
+        )
+        try:
+            self._logs.serve(opened)
+        except BaseException:
+            self._logs.close_alone(request.slot, "it was not opened")
+            raise
         return opened
+
+    # ---- what is wrong with it ----
+
+    def _not_opened(self, log_dir: LogDir, request: OpenRequest, error: Exception) -> None:
+        """Whatever the files of one log make of an attempt to open it costs that partition, never
+        the process, which would find the same in its next life.
+        """
+        cause = error.cause if isinstance(error, StorageError) else error
+        path = log_dir.partition_path(request.key)
+        if isinstance(cause, OSError) and not is_of_partition(cause, path):
+            self._failed(log_dir, request, cause)
+            return
+        log_dir.quarantine(request.key, error)
+        self._refuse_damaged(request, error)
+
+    def _refuse_damaged(self, request: OpenRequest, error: Exception) -> None:
+        if not isinstance(error, DamagedLogError | OSError):
+            name = partition_dir_name(*request.key)
+            log.error("partition %s: nobody expected this damage", name, exc_info=error)
+        self._logs.refuse(request, f"damaged: {error or type(error).__name__}")
 
     def _failed(self, log_dir: LogDir, request: OpenRequest, error: OSError) -> None:
         if isinstance(error, ShortageError):

@@ -81,11 +81,15 @@ class OpenLogs:
         """Close the logs of a directory that has failed; their slots."""
         slots = [slot for slot, found in self.by_slot.items() if found.log_dir == log_dir]
         for slot in slots:
-            found = self.by_slot.pop(slot)
-            self.table.set_state(slot, OFFLINE)
-            self._reasons[slot] = reason
-            found.close()
+            self.close_alone(slot, reason)
         return slots
+
+    def close_alone(self, slot: int, reason: str) -> None:
+        """Close a log that is not served any more, for what is wrong with its files alone."""
+        found = self.by_slot.pop(slot)
+        self.table.set_state(slot, OFFLINE)
+        self._reasons[slot] = reason
+        found.close()
 
     def closed(self, entry: PartitionLog) -> None:
         """It was closed because the worker stops."""

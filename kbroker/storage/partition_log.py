@@ -21,7 +21,7 @@ from kbroker.errors import InvariantError, ShortageError, StorageError
 from kbroker.internal_topics import INTERNAL_TOPICS
 from kbroker.storage import log_producers, producer_snapshots, txn_recovery
 from kbroker.storage.active_segment import ActiveSegment
-from kbroker.storage.files import free_space, may_do_without
+from kbroker.storage.files import free_space, is_of_partition, may_do_without
 from kbroker.storage.formats import partition_dir_name
 from kbroker.storage.leader_epochs import LeaderEpochs
 from kbroker.storage.log_host import LogHost, LogIdentity
@@ -239,9 +239,9 @@ class PartitionLog:
             log_producers.walk_end(self.segments, walked)
         except ShortageError as error:
             return self._refusal_text(error)
-        except OSError as error:
-            raise self.fail(error) from error
-        except ValueError as error:
+        except (OSError, ValueError) as error:
+            if not is_of_partition(error, self.path):
+                raise self.fail(error) from error
             log.error("%s: batches of before the start are not known: %s", self.name, error)
         self.appender.producers.complete(walked)
         return None

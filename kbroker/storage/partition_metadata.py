@@ -40,9 +40,20 @@ def names_another_topic(directory: str, topic_id: bytes) -> bool:
         return False
 
 
+def is_torn_metadata(directory: str, topic_id: bytes) -> bool:
+    """Whether the file is what a power cut may leave of one with that id: a beginning of it, zeros
+    in place of the rest. No flipped bit looks like that. Raises OSError.
+    """
+    data = read_if_present(os.path.join(directory, PARTITION_METADATA)) or b""
+    return _text(topic_id).startswith(data.rstrip(b"\0"))
+
+
 def write_partition_metadata(directory: str, topic_id: bytes, *, sync: bool = False) -> None:
-    text = f"version: 0\ntopic_id: {uuid_text(topic_id)}"
-    replace_file(os.path.join(directory, PARTITION_METADATA), text.encode(), sync=sync)
+    replace_file(os.path.join(directory, PARTITION_METADATA), _text(topic_id), sync=sync)
+
+
+def _text(topic_id: bytes) -> bytes:
+    return f"version: 0\ntopic_id: {uuid_text(topic_id)}".encode()
 
 
 def _fields(data: bytes, path: str) -> dict[str, str]:

@@ -54,19 +54,25 @@ class Placement:
         """Whether nothing new is to be put into that directory."""
         return path in self.cordoned or ALL_CORDONED in self.cordoned
 
-    def find(self, key: TopicPartition, topic_id: bytes) -> LogDir | None:
+    def find(self, key: TopicPartition, topic_id: bytes, *, is_new: bool) -> LogDir | None:
         """The directory that has the partition, None if none has. Raises OSError.
 
         What belongs to an older topic of the same name, which was deleted while its directory was
-        offline, is set aside: its end says nothing about which log is the newer.
+        offline, is set aside: its end says nothing about which log is the newer. But when nothing
+        else is there of a partition that is not new, its id may be what is wrong.
         """
         holding = [log_dir for log_dir in self.dirs if log_dir.holds(key)]
-        for log_dir in list(holding) if len(self.dirs) > 1 else ():
-            path = log_dir.partition_path(key)
-            if log_dir.error is None and names_another_topic(path, topic_id):
+        usable = [log_dir for log_dir in holding if log_dir.error is None]
+        strange = [
+            log_dir
+            for log_dir in (usable if len(self.dirs) > 1 else ())
+            if names_another_topic(log_dir.partition_path(key), topic_id)
+        ]
+        if is_new or len(strange) < len(usable):
+            for log_dir in strange:
                 log_dir.set_stray_aside(key)
                 holding.remove(log_dir)
-        usable = [log_dir for log_dir in holding if log_dir.error is None]
+                usable.remove(log_dir)
         if len(usable) > 1:
             return self._settle(key, usable)
         if usable and len(self.dirs) > 1 and self.dirs.all_online and usable[0].has_moved_here(key):

@@ -15,6 +15,7 @@ from kbroker._ext.log_scan import Scan, scan_segment
 from kbroker._ext.offset_index import CorruptIndexError, OffsetIndex, TimeIndex
 from kbroker._ext.producer_state import ProducerState
 from kbroker.storage import index_lookup
+from kbroker.storage.damage import DamagedLogError
 from kbroker.storage.files import is_full_disk, open_file, remove_if_present
 from kbroker.storage.formats import (
     DELETED_SUFFIX,
@@ -70,14 +71,19 @@ class Segment:
         """Of any record, or the file's modification time when no record has one. Raises OSError.
 
         Retention deletes by it, so the index entry is compared with the batch it names, and with
-        one near the end: the index may be cut short, or gone.
+        one near the end: the index may be cut short, or gone. Of a damaged segment it is the file's
+        time, which deletes late.
         """
 
         def find(fd: int, offsets: OffsetIndex, times: TimeIndex) -> int:
             return index_lookup.newest_timestamp(fd, offsets, times, self.size)
 
         if self._max_timestamp is None:
-            found = self._look_up(find)
+            try:
+                found = self._look_up(find)
+            except DamagedLogError as error:
+                log.error("%s; its file's time counts", error)
+                found = NO_TIMESTAMP
             if found == NO_TIMESTAMP:
                 found = int(os.stat(self.path(LOG_SUFFIX)).st_mtime * 1000)
             self._max_timestamp = found
@@ -116,7 +122,10 @@ class Segment:
         return self._look_up(find)
 
     def _look_up(self, find: Callable[[int, OffsetIndex, TimeIndex], T]) -> T:
-        """Call ``find`` with the open files; once more with rebuilt indexes if they were wrong."""
+        """Call ``find`` with the open files; once more with rebuilt indexes if they were wrong.
+
+        Raises DamagedLogError when no index fits the log file: it is not of this segment.
+        """
         fd = self.open_log()
         try:
             for attempt in range(2):
@@ -129,7 +138,8 @@ class Segment:
                         times.close()
                 except CorruptIndexError as error:
                     if attempt:
-                        raise ValueError(str(error)) from error
+                        path = self.path(LOG_SUFFIX)
+                        raise DamagedLogError(f"{path}: no index fits it ({error})") from error
                     log.warning("%s; rebuilding the indexes", error)
                     self.rebuild_indexes()
             raise AssertionError("unreachable")

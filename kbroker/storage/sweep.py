@@ -30,7 +30,7 @@ class Sweep:
         self,
         clock: Clock,
         logs: Mapping[int, PartitionLog],
-        on_failure: Callable[[PartitionLog, StorageError | OSError], None],
+        on_failure: Callable[[PartitionLog, StorageError | OSError | ValueError], None],
     ) -> None:
         """logs: the open ones, at any time. on_failure: told what a log could not do."""
         self._clock = clock
@@ -75,7 +75,7 @@ class Sweep:
                 # The clock may jump before the last log's turn comes.
                 if self._look_at(entry, self._clock_guard.wall_ms, config):
                     changed.append(entry.slot)
-            except (StorageError, OSError) as error:
+            except (StorageError, OSError, ValueError) as error:
                 self._on_failure(entry, error)
             if self._clock.monotonic_ms() >= began_ms + SLICE_MS:
                 break

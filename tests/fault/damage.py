@@ -58,6 +58,64 @@ def remove(path: Path, chance: random.Random) -> None:
     path.unlink()
 
 
+def _neighbour(path: Path, chance: random.Random) -> Path:
+    """Another file of the same kind beside it, or itself."""
+    return chance.choice(sorted(path.parent.glob(f"*{path.suffix or path.name}")) or [path])
+
+
+def swap(path: Path, chance: random.Random) -> None:
+    """It has the name of another file of its kind, and that one has its name."""
+    other = _neighbour(path, chance)
+    if other.is_file() and path.is_file():
+        mine, others = path.read_bytes(), other.read_bytes()
+        path.write_bytes(others)
+        other.write_bytes(mine)
+
+
+def misfile(path: Path, chance: random.Random) -> None:
+    """Put back under another name, of a file that is there or of one that is not."""
+    other = _neighbour(path, chance)
+    digits = path.name.partition(".")[0]
+    if chance.random() < 0.5 and digits.isdigit():
+        base = chance.choice([0, 1, int(digits) + 1, 10**6, 2**63 - 1, 2**63, 10**20 - 1])
+        other = path.with_name(f"{base:020}{path.suffix}")
+    if other != path and not other.is_dir():
+        other.write_bytes(path.read_bytes())
+        if chance.random() < 0.5:
+            path.unlink()
+
+
+def make_directory(path: Path, chance: random.Random) -> None:
+    """A directory has its name."""
+    path.unlink()
+    path.mkdir()
+
+
+def shuffle(path: Path, chance: random.Random) -> None:
+    """Two stretches of it have changed places, as blocks do that were misdirected."""
+    data = path.read_bytes()
+    if len(data) > 2:
+        one, two, three = sorted(chance.sample(range(len(data) + 1), 3))
+        path.write_bytes(data[:one] + data[two:three] + data[one:two] + data[three:])
+
+
+def long_numbers(path: Path, chance: random.Random) -> None:
+    """The numbers of a text have as many digits as nobody expects."""
+    data = path.read_bytes()
+    digit = b"%d" % chance.randrange(10)
+    path.write_bytes(data.replace(digit, digit * chance.choice([2, 10, 19, 5000])))
+
+
+def rewrite_field(path: Path, chance: random.Random) -> None:
+    """Four bytes are a number that is as large, or as small, as can be."""
+    data = bytearray(path.read_bytes())
+    if len(data) >= 4:
+        at = chance.randrange(len(data) - 3)
+        value = chance.choice([b"\x7f\xff\xff\xff", b"\x80\0\0\0", b"\xff\xff\xff\xff", bytes(4)])
+        data[at : at + 4] = value
+        path.write_bytes(bytes(data))
+
+
 def write_in_place(path: Path, data: bytes) -> None:
     """Over the old content, keeping the file."""
     with open(path, "r+b") as file:
@@ -80,5 +138,17 @@ DAMAGES: dict[str, Callable[[Path, random.Random], None]] = {
         append_garbage,
         empty,
         remove,
+    )
+}
+# Those, and what a hand does that puts files back.
+ALL_DAMAGES: dict[str, Callable[[Path, random.Random], None]] = DAMAGES | {
+    function.__name__: function
+    for function in (
+        swap,
+        misfile,
+        make_directory,
+        shuffle,
+        long_numbers,
+        rewrite_field,
     )
 }

@@ -68,6 +68,10 @@ class Trial:
         self.directory = path / "logs-0"
         self.root = path
 
+    @classmethod
+    def copy_of(cls, other: "Trial", path: Path) -> "Trial":
+        return cls(other.directory, path)
+
     def file(self, name: str) -> Path:
         top = self.directory / name
         return top if top.exists() else self.directory / "t-0" / name
@@ -164,6 +168,29 @@ def test_synced_sealed_log_that_is_short_is_offline(template, fast_path, cut):
     )
     assert trial.file("quarantine.txt").exists()
     store.stop(clean=False)
+
+
+@pytest.mark.parametrize("clean", [False, True])
+@pytest.mark.parametrize("first, second", [(0, 5), (0, 10), (5, 10), (5, 15)])
+def test_segments_that_have_each_others_names_are_offline(
+    template, fast_path, first, second, clean
+):
+    """With their indexes or without: nothing escapes, no record is at another's offset."""
+    trial = Trial(template, fast_path / "trial")
+    for suffix in (".log", ".index", ".timeindex"):
+        one, other = (trial.file(f"{base:020}{suffix}") for base in (first, second))
+        data = one.read_bytes()
+        one.write_bytes(other.read_bytes())
+        other.write_bytes(data)
+        for delta in range(2):
+            again = Trial.copy_of(trial, fast_path / f"copy-{delta}")
+            if delta:
+                again.file("recovery-point-offset-checkpoint").write_text("0\n1\nt 0 18\n")
+            store, log = again.open(clean=clean)
+            if log is not None and not clean:
+                assert stored_values(log) == EXPECTED[: log.log_end_offset]
+            assert store.manager.dirs.all_online
+            store.stop(clean=False)
 
 
 def test_synced_sealed_log_that_is_gone_is_offline(template, fast_path):

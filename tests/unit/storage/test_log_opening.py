@@ -6,8 +6,12 @@ from pathlib import Path
 import pytest
 from doubles.log_store import TOPIC_ID, LogStore, append, batch, checkpoint, stored_values
 
+from kbroker._ext.partition_table import OFFLINE
 from kbroker.storage import checkpoint as checkpoint_module
+from kbroker.storage import recovery_threads
 from kbroker.storage.checkpoint import OffsetCheckpoint, parse_checkpoint
+from kbroker.storage.damage import DamagedLogError
+from kbroker.storage.partition_metadata import write_partition_metadata
 
 pytestmark = pytest.mark.unit
 
@@ -127,6 +131,76 @@ def test_new_partition_whose_id_a_power_cut_has_torn_keeps_its_records(store, le
     store.start()
 
     assert stored_values(store.open(is_new=True)) == [(0, b"kept")]
+
+
+@pytest.mark.parametrize("at", range(43))
+def test_flipped_bit_in_partition_metadata_never_begins_empty(store, at):
+    append(store.open(), batch([b"kept"]))
+    store.stop(clean=True)
+    path = store.path("partition.metadata")
+    whole = path.read_bytes()
+    for bit in range(8):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << bit]) + whole[at + 1 :])
+        store.start(clean=True)
+
+        log = store.try_open(is_new=False)
+
+        # Of the last of its 22 characters two bits are none of the id.
+        assert log is None or stored_values(log) == [(0, b"kept")], bit
+        assert not list(Path(store.dirs[0]).glob("*-stray"))
+        if log is None:
+            assert "partition.metadata" in store.manager.offline_reason(0)
+            assert "remove partition.metadata" in store.manager.offline_reason(0)
+        store.stop(clean=True)
+    path.unlink()  # the way out
+    store.start(clean=True)
+    assert stored_values(store.open(is_new=False)) == [(0, b"kept")]
+
+
+def test_directory_with_a_wrong_id_is_offline_wherever_it_is(tmp_path):
+    """With several log directories, too: nothing else has the partition."""
+    store = LogStore(tmp_path, dirs=2)
+    path = Path(store.open().path)
+    append(store.manager.log(0), batch([b"kept"]))
+    store.stop(clean=True)
+    write_partition_metadata(str(path), bytes(16))
+    store.start(clean=True)
+
+    assert store.try_open(is_new=False) is None
+
+    assert "topic id" in store.manager.offline_reason(0)
+    assert path.exists() and store.manager.dirs.all_online
+    write_partition_metadata(str(path), TOPIC_ID)
+    assert stored_values(store.restart(clean=True, is_new=False)) == [(0, b"kept")]
+    store.stop(clean=True)
+
+
+def test_whatever_opening_a_log_raises_costs_that_partition_alone(store, monkeypatch, caplog):
+    def failing(*args):
+        raise IndexError("nobody thought of it")
+
+    monkeypatch.setattr(recovery_threads, "load_log", failing)
+    assert store.try_open() is None
+    monkeypatch.undo()
+
+    other = store.open("other", 0, 1)
+
+    assert append(other, batch()) == 0
+    assert "nobody thought of it" in store.manager.offline_reason(0)
+    assert "Traceback" in caplog.text
+    assert store.path("quarantine.txt").exists()
+
+
+def test_log_found_damaged_while_it_is_served_goes_offline_alone(store):
+    log, other = store.open(), store.open("other", 0, 1)
+    append(log, batch())
+    log.fail(DamagedLogError("a segment is another's"))
+
+    assert store.manager.fail_directory_of(0) == [0]
+
+    assert store.slot()["state"] == OFFLINE
+    assert append(other, batch()) == 0
+    assert store.path("quarantine.txt").read_text() == "a segment is another's\n"
 
 
 def test_topic_id_of_the_directory_is_kept(store):
