@@ -17,8 +17,8 @@ from kbroker.adopt.register import (
     store_to_read,
 )
 from kbroker.metastore import paths
-from kbroker.metastore.embedded import FILE_NAME
 from kbroker.metastore.store import Store
+from kbroker.metastore.store_files import COPY_NAME, FILE_NAME
 from kbroker.wording import counted
 
 Say = Callable[[str], None]
@@ -85,6 +85,8 @@ def _already_adopted(
     with store_to_read(place) as store:
         _check_cluster(store, identity.cluster_id, file)
         known = set(store.children(paths.BROKER_TOPICS))
+        remembers = store.exists(paths.GONE_TOPICS) is not None
+        gone = set(store.children(paths.GONE_TOPICS)) if remembers else set()
         offset = adopted_metadata_offset(store)
     directories = read_directories(log_dirs)
     if offset is not None:
@@ -93,12 +95,14 @@ def _already_adopted(
             raise Refusal(
                 f"{file}: Kafka has run on this directory since it was adopted (its metadata log"
                 f" ended at offset {offset} then, and at {metadata.end_offset} now). To take"
-                " Kafka's topics and settings of today, move that file away and run this again"
+                " Kafka's topics and settings of today, move that file and"
+                f" {COPY_NAME} away and run this again"
             )
     unknown = {key[0] for one in directories for key in one.partitions} - known
     say(f"Nothing to do: {counted(len(known), 'topic')} registered in {file}.")
     for name in sorted(unknown):
-        say(f"  {name} is on disk and not among them: it is not served.")
+        what = "it is not served" if name in gone else "the next start serves it, too"
+        say(f"  {name} is on disk and not among them: {what}.")
 
 
 def _check_cluster(store: Store, cluster_id: str, file: str) -> None:

@@ -6,8 +6,8 @@ take cannot be served either. The topics' settings were in the store that is mis
 deleted until they are given again.
 
 A start goes by the directories alone; what needs another source (Kafka's metadata log, ZooKeeper)
-or a decision of the user is left to the command. A broker that has metadata adopts nothing: logs
-that it does not know are left alone.
+or a decision of the user is left to the command. Logs that a broker's metadata does not know are a
+matter of ``kbroker.adopt.unknown_logs``.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from kbroker.adopt.plan import Plan, plan_for
 from kbroker.adopt.register import adopted_metadata_offset, store_to_read
 from kbroker.controller.persistence import Adopted
 from kbroker.controller.topics import NewTopic
-from kbroker.metastore.embedded import FILE_NAME as STORE_NAME
 from kbroker.metastore.store import StoreError, StoreFailed
+from kbroker.metastore.store_files import COPY_NAME, places_of_store
+from kbroker.metastore.store_files import FILE_NAME as STORE_NAME
 from kbroker.storage.checkpoint import CorruptCheckpointError, OffsetCheckpoint
 from kbroker.storage.formats import RECOVERY_POINT_CHECKPOINT
 from kbroker.storage.log_dir import holds_segments, scan_partitions
@@ -60,7 +61,7 @@ def refuse_what_kafka_changed(log_dirs: Sequence[str]) -> None:
     would become strays, and producer ids would be given out twice.
     """
     having = [path for path in log_dirs if os.path.isdir(os.path.join(path, METADATA_DIRECTORY))]
-    place = next((p for p in log_dirs if os.path.exists(os.path.join(p, STORE_NAME))), None)
+    place = next(iter(places_of_store(log_dirs)), None)
     if not having or place is None:
         return
     try:
@@ -79,8 +80,8 @@ def refuse_what_kafka_changed(log_dirs: Sequence[str]) -> None:
     raise Refusal(
         f"{metadata}: Kafka has run on this directory since it was adopted (its metadata log ended"
         f" at offset {offset} then, and at {end} now). To take Kafka's topics and settings of"
-        f" today, move {store_path} away and run {_command(log_dirs)}; to go on with those of"
-        f" kbroker, move {metadata} away"
+        f" today, move {store_path} and {COPY_NAME} away and run {_command(log_dirs)}; to go on"
+        f" with those of kbroker, move {metadata} away"
     )
 
 

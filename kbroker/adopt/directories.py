@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager, suppress
 from typing import NamedTuple
 
@@ -69,7 +69,12 @@ class LogDirectory:
     )
 
     def __init__(
-        self, path: str, *, logs_only: bool = False, was_clean: bool | None = None
+        self,
+        path: str,
+        *,
+        logs_only: bool = False,
+        was_clean: bool | None = None,
+        only: Set[TopicPartition] | None = None,
     ) -> None:
         """As for ``read_directories``. Raises Refusal, OSError."""
         self.path = path
@@ -91,7 +96,11 @@ class LogDirectory:
             for entry in sorted(entries, key=lambda one: one.name):
                 if entry.is_dir() and not (logs_only and self._has_no_log(entry)):
                     self._sort(entry)
-        missing = sorted(self.recovery_points.keys() - self.partitions.keys() - self._passing())
+        named = set(self.recovery_points)
+        if only is not None:
+            named.intersection_update(only)
+            self.partitions = {key: self.partitions[key] for key in only & self.partitions.keys()}
+        missing = sorted(named - self.partitions.keys() - self._passing())
         if missing:
             topic, number = missing[0]
             raise Refusal(
@@ -185,15 +194,18 @@ def read_directories(
     *,
     logs_only: bool = False,
     was_clean: Mapping[str, bool] | None = None,
+    only: Set[TopicPartition] | None = None,
 ) -> list[LogDirectory]:
     """All of one broker's directories, which must agree. Raises Refusal, OSError.
 
     logs_only: what has no log in it is passed over, not refused. was_clean: which a broker left in
-    order; without it the mark in each directory says so.
+    order; without it the mark in each directory says so. only: the partitions to look at, all
+    if None.
     """
     was_clean = was_clean or {}
     found = [
-        LogDirectory(path, logs_only=logs_only, was_clean=was_clean.get(path)) for path in paths
+        LogDirectory(path, logs_only=logs_only, was_clean=was_clean.get(path), only=only)
+        for path in paths
     ]
     first = found[0]
     for other in found[1:]:

@@ -10,8 +10,8 @@ from kbroker.adopt.errors import Refusal
 from kbroker.adopt.register import read_features, store_to_read
 from kbroker.config.table import own
 from kbroker.metastore import paths
-from kbroker.metastore.embedded import FILE_NAME
 from kbroker.metastore.store import Store
+from kbroker.metastore.store_files import FILE_NAME
 from kbroker.storage.checkpoint import TopicPartition
 from kbroker.storage.formats import (
     CLEAN_SHUTDOWN_NAME,

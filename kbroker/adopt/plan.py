@@ -37,7 +37,7 @@ Progress = Callable[[str], None]
 class TopicPlan:
     """A topic as it will be registered."""
 
-    __slots__ = ("config", "empty", "leader_epochs", "logs", "name", "topic_id")
+    __slots__ = ("config", "empty", "leader_epochs", "logs", "name", "registered", "topic_id")
 
     def __init__(self, name: str, topic_id: bytes, config: dict[str, str]) -> None:
         self.name = name
@@ -47,10 +47,12 @@ class TopicPlan:
         # Partitions that have no directory here: they begin empty.
         self.empty: list[int] = []
         self.leader_epochs: dict[int, int] = {}
+        # Partitions that the metadata store has already.
+        self.registered = 0
 
     @property
     def partition_count(self) -> int:
-        return len(self.logs) + len(self.empty)
+        return self.registered + len(self.logs) + len(self.empty)
 
     @property
     def size(self) -> int:
@@ -71,6 +73,8 @@ class Plan:
         self.metadata_end_offset: int | None = None
         self.settings_known = True
         self.notes: list[str] = []
+        # Topics on disk that the metadata does not know, with the ids in their directories.
+        self.left_alone: dict[str, set[bytes]] = {}
 
     @property
     def partition_count(self) -> int:
@@ -122,6 +126,27 @@ def plan_for(
             "Kafka was not stopped cleanly: the first start of the broker checks the logs from"
             " their recovery points on, and cuts off what was not written in full."
         )
+    return plan
+
+
+def plan_without_metadata(
+    directories: list[LogDirectory],
+    *,
+    known: Mapping[str, int],
+    missing_begin_empty: bool = False,
+) -> Plan:
+    """What the directories alone say.
+
+    known: topics of which so many partitions are registered already; they are in no directory here.
+    Raises Refusal, OSError.
+    """
+    plan = Plan(directories[0].identity, directories)
+    starts = LogStarts(None, leave_behind=True)
+    _plan_without_metadata(plan, _look_at_logs(directories, None, starts, lambda _text: None))
+    for topic in plan.topics:
+        topic.registered = known.get(topic.name, 0)
+        topic.empty = [number for number in topic.empty if number >= topic.registered]
+    _check_missing(plan, None, missing_begin_empty)
     return plan
 
 
@@ -261,6 +286,8 @@ def _plan_from_metadata(plan: Plan, metadata: MetadataImage, found: Found) -> No
             known = topic.leader_epochs.get(number, 0)
             topic.leader_epochs[number] = max(known, partition.leader_epoch + 1)
     for name in sorted(found):
+        ids = [_topic_id(name, {number: log}) for number, log in found[name].items()]
+        plan.left_alone[name] = {topic_id for topic_id in ids if topic_id is not None}
         plan.notes.append(
             f"Topic {name} is on disk, but the metadata does not know it: it was deleted, or made"
             " by another broker later. Its directories stay, and are not served; when a topic of"

@@ -16,8 +16,9 @@ from contextlib import contextmanager, suppress
 from kbroker.adopt.errors import Refusal
 from kbroker.adopt.plan import Plan, TopicPlan
 from kbroker.metastore import paths
-from kbroker.metastore.embedded import FILE_NAME, EmbeddedStore
+from kbroker.metastore.embedded import EmbeddedStore
 from kbroker.metastore.store import Store, StoreError, StoreFailed, Transaction
+from kbroker.metastore.store_files import COPY_NAME, FILE_NAME, WAL_NAME, places_of_store
 from kbroker.storage.files import free_space, sync_directory
 from kbroker.storage.owner import give_to_owner
 from kbroker.wording import counted
@@ -35,7 +36,7 @@ def store_place(log_dirs: Sequence[str]) -> str | None:
 
     Raises Refusal when several have one.
     """
-    having = [path for path in log_dirs if os.path.exists(os.path.join(path, FILE_NAME))]
+    having = places_of_store(log_dirs)
     if len(having) > 1:
         raise Refusal(
             f"{having[1]}/{FILE_NAME}: there is one in {having[0]}, too; keep the one of this"
@@ -48,10 +49,10 @@ def store_place(log_dirs: Sequence[str]) -> str | None:
 def store_to_read(directory: str) -> Iterator[EmbeddedStore]:
     """The store in a data directory, as a copy: opening one writes. Raises Refusal, OSError."""
     with tempfile.TemporaryDirectory(prefix="kbroker-adopt-") as elsewhere:
-        for suffix in ("", "-wal"):
-            path = os.path.join(directory, FILE_NAME + suffix)
+        for name in (FILE_NAME, WAL_NAME, COPY_NAME):
+            path = os.path.join(directory, name)
             if os.path.exists(path):
-                shutil.copyfile(path, os.path.join(elsewhere, FILE_NAME + suffix))
+                shutil.copyfile(path, os.path.join(elsewhere, name))
         try:
             store = EmbeddedStore(elsewhere)
         except StoreFailed as error:
@@ -90,8 +91,9 @@ def register(plan: Plan, place: str, progress: Progress = lambda _text: None) ->
                 os.fsync(fd)
             finally:
                 os.close(fd)
-            with suppress(FileNotFoundError):
-                os.unlink(target + "-wal")  # of one that held nothing
+            for name in (WAL_NAME, COPY_NAME):  # of one that held nothing
+                with suppress(FileNotFoundError):
+                    os.unlink(os.path.join(place, name))
             os.rename(made, target)
         except OSError as error:
             with suppress(OSError):
@@ -119,6 +121,9 @@ def _fill(store: Store, plan: Plan, progress: Progress) -> None:
         transaction.create(paths.group_config(group), paths.encode_config(config))
     transaction.create(FEATURES, _encode_features(plan.features))
     origin = {"version": 1, "metadata_end_offset": plan.metadata_end_offset}
+    transaction.create(paths.GONE_TOPICS)
+    for name, topic_ids in plan.left_alone.items():
+        transaction.create(paths.gone_topic(name), paths.encode_gone_topic(topic_ids))
     transaction.create(ADOPTED, json.dumps(origin).encode())
     transaction.commit()
     for at in range(0, len(plan.topics), _TOPICS_AT_ONCE):

@@ -11,7 +11,8 @@ from kbroker.adopt.directories import held
 from kbroker.adopt.errors import Refusal, Unfinished, Usage
 from kbroker.adopt.holdings import Holdings
 from kbroker.adopt.register import store_place
-from kbroker.metastore.embedded import FILE_NAME
+from kbroker.metastore.embedded import EmbeddedStore
+from kbroker.metastore.store_files import FILE_NAME, remove_copy
 from kbroker.storage.files import sync_directory
 from kbroker.storage.log_dir import scan_futures
 from kbroker.wording import counted
@@ -115,6 +116,9 @@ def plan_lines(holdings: Holdings, target: str) -> list[str]:
 def retire_store(place: str) -> None:
     """Rename the store, so that nobody takes its word once Kafka has changed things."""
     path = os.path.join(place, FILE_NAME)
+    if not os.path.exists(path):
+        EmbeddedStore(place).close()  # from its copy
+    remove_copy(place)
     for suffix in ("-wal", "-shm"):
         if os.path.exists(path + suffix):
             os.rename(path + suffix, path + RELEASED_SUFFIX + suffix)

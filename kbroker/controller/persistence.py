@@ -18,6 +18,8 @@ from kbroker.uuids import new_uuid
 log = logging.getLogger(__name__)
 
 PRODUCER_ID_BLOCK_SIZE = 1000
+# More than could be given in the seconds between two copies of the store: a block costs a sync.
+PRODUCER_IDS_SKIPPED = 100_000_000
 
 
 class Adopted(NamedTuple):
@@ -47,8 +49,8 @@ def register(
 ) -> None:
     """Make the store ready and enter this broker as member and controller.
 
-    adopted: topics for a new store to begin with. first_producer_id: of a new store, above all that
-    are in use.
+    adopted: topics found on disk that the store lacks. first_producer_id: of a new store, above all
+    that are in use.
     """
     transaction = store.multi()
     is_new = is_empty(store)
@@ -190,6 +192,18 @@ def write_partitions(
     transaction.commit()
 
 
+def write_grown(store: Store, state: ClusterState, grown: Mapping[str, Mapping[int, int]]) -> None:
+    """Enter partitions of topics in the store. grown: their leader epochs, by topic and number."""
+    for name, partitions in grown.items():
+        topic_id, assignment = paths.decode_topic(store.get(paths.topic(name)).data)
+        added = {number: [state.broker_id] for number in partitions}
+        assert topic_id is not None, name
+        transaction = store.multi()
+        transaction.set(paths.topic(name), paths.encode_topic(topic_id, assignment | added))
+        _create_partitions(transaction, name, added, state.controller_epoch, partitions)
+        transaction.commit()
+
+
 def _create_partitions(
     transaction: Transaction,
     name: str,
@@ -228,6 +242,21 @@ def write_deletion(store: Store, names: Iterable[str]) -> None:
     transaction.commit()
 
 
+def remember_gone(store: Store, topics: Mapping[str, bytes]) -> None:
+    """Note deleted topics, of which a directory that cannot be reached may have something."""
+    transaction = store.multi()
+    if store.exists(paths.GONE_TOPICS) is None:
+        transaction.create(paths.GONE_TOPICS)
+    for name, topic_id in topics.items():
+        path = paths.gone_topic(name)
+        if store.exists(path) is None:
+            transaction.create(path, paths.encode_gone_topic([topic_id]))
+        else:
+            known = paths.decode_gone_topic(store.get(path).data)
+            transaction.set(path, paths.encode_gone_topic({*known, topic_id}))
+    transaction.commit()
+
+
 def write_configs(
     store: Store,
     topics: Mapping[str, dict[str, str]],
@@ -247,6 +276,14 @@ def write_configs(
         else:
             transaction.set(path, paths.encode_config(config))
     transaction.commit()
+
+
+def skip_producer_ids(store: Store, broker_id: int) -> None:
+    """Leave out what may have been given since the state that a damaged store fell back to."""
+    last = paths.decode_producer_id_block(store.get(paths.PRODUCER_ID_BLOCK).data)
+    end = (-1 if last is None else last) + PRODUCER_IDS_SKIPPED
+    block = paths.encode_producer_id_block(broker_id, max(0, end - PRODUCER_ID_BLOCK_SIZE + 1), end)
+    store.set(paths.PRODUCER_ID_BLOCK, block)
 
 
 def allocate_producer_ids(store: Store, broker_id: int) -> int:

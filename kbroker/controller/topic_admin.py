@@ -79,9 +79,10 @@ class TopicAdmin:
         setting: Callable[[str], Any],
         validate_config: ValidateConfig,
         is_cordoned: Callable[[], bool],
+        has_all_directories: Callable[[], bool],
     ) -> None:
         """setting: the present value of a broker setting. is_cordoned: whether this broker takes no
-        partition unless it is named.
+        partition unless it is named. has_all_directories: whether no log directory is offline.
         """
         self._rpc = rpc
         self._store = store
@@ -91,6 +92,7 @@ class TopicAdmin:
         self._setting = setting
         self._validate_config = validate_config
         self._is_cordoned = is_cordoned
+        self._has_all_directories = has_all_directories
         self._deletions: dict[str, list[Pending]] = {}
         self._not_created = RateLimit()
 
@@ -356,6 +358,11 @@ class TopicAdmin:
         while True:
             await self._publisher.drop_topics(names)
             try:
+                if not self._has_all_directories():
+                    topics = filter(None, map(self._state.topic, names))
+                    persistence.remember_gone(
+                        self._store, {topic.name: topic.topic_id for topic in topics}
+                    )
                 persistence.write_deletion(self._store, names)
                 break
             except StoreFailed as error:

@@ -5,10 +5,15 @@ with synchronous=FULL: a commit is one sync and survives ``kill -9`` and a power
 locked exclusively for as long as the store is open, so a second broker on the same directory cannot
 start; a session is one opening of the file, and ephemeral nodes of the session before are removed
 by the next.
+
+The owner calls ``settle`` now and then: what has changed is moved out of the write-ahead log, and
+written to a second file as the last good state. An opening that finds the database damaged or
+behind it takes that state instead (``damage`` says so; kbroker.metastore.store_files).
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import sqlite3
 import time
@@ -38,26 +43,20 @@ from kbroker.metastore.store import (
     check_path,
     parent_of,
 )
+from kbroker.metastore.store_files import (
+    COPY_NAME,
+    FILE_NAME,
+    check_room,
+    count_changes,
+    read_copy,
+    write_copy,
+)
+from kbroker.metastore.store_opening import Opening, drop_ephemerals, hint, is_full
 
-FILE_NAME = "kbroker-metadata.db"
-LAYOUT_VERSION = 1
-# BOUND: how long opening waits for the lock of a controller that was just killed, until it is gone.
-LOCK_TIMEOUT_S = 5.0
+log = logging.getLogger(__name__)
 
-SCHEMA = """
-CREATE TABLE nodes (
-    path TEXT PRIMARY KEY,
-    parent TEXT NOT NULL,
-    data BLOB NOT NULL,
-    version INTEGER NOT NULL,
-    children_version INTEGER NOT NULL,
-    created_ms INTEGER NOT NULL,
-    modified_ms INTEGER NOT NULL,
-    ephemeral INTEGER NOT NULL
-) WITHOUT ROWID;
-CREATE INDEX nodes_by_parent ON nodes (parent);
-INSERT INTO nodes VALUES ('/', '', x'', 0, 0, 0, 0, 0);
-"""
+# What was changed is settled once nothing has changed for so long, but no later than this.
+QUIET_MS, UNSETTLED_MAX_MS = 400, 3_000
 STAT = "version, children_version, created_ms, modified_ms, ephemeral"
 
 Row = tuple[int, int, int, int, int]
@@ -74,50 +73,34 @@ class EmbeddedStore(Store):
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self.path = os.path.join(directory, FILE_NAME)
+        self._directory = directory
         self._now_ms = now_ms
         self._watches: dict[str, list[WatchCallback]] = {}
         self._failure: str | None = None
         self._reserve = Reserve(directory)
         try:
-            if not os.path.exists(self.path):
-                create_file(directory)
+            copy = read_copy(directory)
+            opening = Opening(directory, copy)
             try:
-                self._db = self._open()
+                self._db = opening.connect()
             except sqlite3.OperationalError as error:
                 if not (is_full(error) and self._reserve.release()):
                     raise
-                self._db = self._open()
-        except sqlite3.Error as error:
+                self._db = opening.connect()
+        except (sqlite3.Error, ValueError) as error:
             raise StoreFailed(f"{self.path}: {error}{hint(error)}") from error
+        except OSError as error:
+            raise StoreFailed(f"{self.path}: {error}") from error
+        # What was lost of the files or mended in them, None if nothing was.
+        self.damage = opening.damage
+        is_settled = copy is not None and copy.changes == count_changes(self._db)
+        # Of ``total_changes``: what was settled, and what the last call of ``settle`` saw.
+        self._settled = self._seen = self._db.total_changes if is_settled else -1
+        self._quiet_ms = self._due_ms = 0
+        self._was_told = False
         self._reserve.fill()
-
-    def _open(self) -> sqlite3.Connection:
-        db = sqlite3.connect(self.path, timeout=LOCK_TIMEOUT_S, isolation_level=None)
-        # Exclusive before WAL: the index of the log then lives in our memory, not in a -shm file.
-        db.execute("PRAGMA locking_mode = EXCLUSIVE")
-        db.execute("PRAGMA journal_mode = WAL")
-        db.execute("PRAGMA synchronous = FULL")
-        db.execute("BEGIN EXCLUSIVE")
-        layout = db.execute("PRAGMA user_version").fetchone()[0]
-        if layout != LAYOUT_VERSION:
-            db.execute("ROLLBACK")
-            db.close()
-            raise StoreFailed(
-                f"{self.path} has layout {layout}, this kbroker reads layout {LAYOUT_VERSION}; "
-                "start the version that wrote it, or move the file away"
-            )
-        self._drop_ephemerals(db)
-        db.execute("COMMIT")
-        return db
-
-    @staticmethod
-    def _drop_ephemerals(db: sqlite3.Connection) -> None:
-        parents = db.execute("SELECT parent FROM nodes WHERE ephemeral = 1").fetchall()
-        if parents:
-            db.executemany(
-                "UPDATE nodes SET children_version = children_version + 1 WHERE path = ?", parents
-            )
-            db.execute("DELETE FROM nodes WHERE ephemeral = 1")
+        if self.damage is not None:
+            log.error("%s: %s", self.path, self.damage)
 
     # -- reads -------------------------------------------------------------------------------------
 
@@ -262,41 +245,50 @@ class EmbeddedStore(Store):
 
         return cancel
 
+    def settle(self, now_ms: int) -> None:
+        """Move what has changed out of the log of changes and into the copy, if it is time to.
+
+        Call it several times a second. now_ms: monotonic.
+        """
+        changes = self._db.total_changes
+        if changes == self._settled or self._failure is not None:
+            return
+        if changes != self._seen:
+            self._seen, self._quiet_ms = changes, now_ms + QUIET_MS
+            self._due_ms = self._due_ms or now_ms + UNSETTLED_MAX_MS
+        if now_ms >= min(self._quiet_ms, self._due_ms):
+            self._settle()
+            if self._settled == changes:
+                self._due_ms = 0
+            else:  # again later
+                self._quiet_ms = self._due_ms = now_ms + UNSETTLED_MAX_MS
+
+    def _settle(self) -> None:
+        changes = self._db.total_changes
+        try:
+            image = self._db.serialize()
+            check_room(self._directory, len(image))
+            write_copy(self._directory, image)
+            self._settled, self._was_told = changes, False
+        except OSError as error:
+            if not self._was_told:
+                log.warning("%s is not written: %s", COPY_NAME, error)
+            self._was_told = True
+        try:
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        except sqlite3.Error as error:
+            log.error("%s", self._failed(error))
+
     def close(self) -> None:
         if self._failure is None:
             # What cannot be written now, on a full disk say, is done by the next opening.
             with suppress(sqlite3.Error):
                 self._db.execute("BEGIN IMMEDIATE")
-                self._drop_ephemerals(self._db)
+                drop_ephemerals(self._db)
                 self._db.execute("COMMIT")
+            if self._db.total_changes != self._settled:
+                self._settle()
         self._db.close()
-
-
-def create_file(directory: str) -> None:
-    """An empty store, there as a whole or not at all.
-
-    Made under another name and without SQLite's own syncs, of which there are many: one of the
-    file and one of the directory do.
-    """
-    path = os.path.join(directory, FILE_NAME)
-    made = path + ".new"
-    for leftover in (made, made + "-wal", made + "-journal"):
-        with suppress(FileNotFoundError):
-            os.unlink(leftover)
-    fd = os.open(made, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
-    try:
-        db = sqlite3.connect(made, isolation_level=None)
-        db.execute("PRAGMA locking_mode = EXCLUSIVE")
-        db.execute("PRAGMA synchronous = OFF")
-        db.execute("PRAGMA journal_mode = WAL")  # kept in the file
-        db.executescript(SCHEMA)
-        db.execute(f"PRAGMA user_version = {LAYOUT_VERSION}")
-        db.close()
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-    os.rename(made, path)
-    sync_directory(directory)
 
 
 def stat_of(row: Row) -> NodeStat:
@@ -308,31 +300,3 @@ def makes_topic(operations: list[Operation]) -> bool:
     """Whether a topic is made or grown: its logs would need room, too."""
     below = paths.BROKER_TOPICS + "/"
     return any(entry.kind == "create" and entry.path.startswith(below) for entry in operations)
-
-
-def is_full(error: sqlite3.Error) -> bool:
-    """Whether the disk had no room."""
-    return getattr(error, "sqlite_errorname", "") == "SQLITE_FULL"
-
-
-def hint(error: sqlite3.Error) -> str:
-    """What to do about it, when that can be told from the error."""
-    name = getattr(error, "sqlite_errorname", "")
-    if name == "SQLITE_BUSY":
-        return (
-            "; another broker uses this log directory: stop it, or give this one its own log.dirs"
-        )
-    if name == "SQLITE_FULL":
-        return "; free some space, metadata changes work again then"
-    if name in ("SQLITE_NOTADB", "SQLITE_CORRUPT"):
-        return "; the file is damaged: restore it from a backup, the message data is not affected"
-    return ""
-
-
-def sync_directory(path: str) -> None:
-    """Make a new directory entry durable."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -7,6 +7,7 @@ padding. Readers accept older versions of a document; writers write the one name
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from kbroker.uuids import parse_uuid, uuid_text
@@ -27,6 +28,8 @@ ADMIN = "/admin"
 DELETE_TOPICS = "/admin/delete_topics"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 CONSUMERS = "/consumers"
+# Not Kafka's: topics that were deleted while some of their directories could not be reached.
+GONE_TOPICS = "/kbroker-gone"
 DEFAULT_ENTITY = "<default>"
 
 # Made once per cluster, parents first; the set Kafka makes, so that a Kafka finds its way here.
@@ -104,6 +107,19 @@ def delete_topic(name: str) -> str:
 def consumer_offset(group: str, topic: str, number: int) -> str:
     """Where OffsetCommit 0 and consumers of the 0.8 kind keep an offset, as decimal digits."""
     return f"{CONSUMERS}/{group}/offsets/{topic}/{number}"
+
+
+def gone_topic(name: str) -> str:
+    return f"{GONE_TOPICS}/{name}"
+
+
+def encode_gone_topic(topic_ids: Iterable[bytes]) -> bytes:
+    return _dump({"version": 1, "topic_ids": sorted(map(uuid_text, topic_ids))})
+
+
+def decode_gone_topic(data: bytes) -> set[bytes]:
+    """The ids of the topics of that name."""
+    return {parse_uuid(text) for text in json.loads(data)["topic_ids"]}
 
 
 def encode_broker(endpoints: list[list[Any]], rack: str | None, timestamp_ms: int) -> bytes:

@@ -231,13 +231,13 @@ def _check_store(configured: list[str], metas: dict[str, dict[str, str]]) -> Non
     It would not know its topics, and have two stores when the directory comes back. Raises
     ConfigError.
     """
-    from kbroker.metastore.embedded import FILE_NAME
+    from kbroker.metastore.store_files import FILE_NAME, holds_store
 
     left_out = [path for path in configured if path not in metas]
     has_run = any("cluster.id" in meta for meta in metas.values())
     if not left_out or not has_run:
         return
-    if not any(os.path.exists(os.path.join(path, FILE_NAME)) for path in metas):
+    if not any(map(holds_store, metas)):
         raise ConfigError(
             "log.dirs",
             ",".join(left_out),
@@ -257,11 +257,11 @@ def _check_kafka(configured: list[str], usable: list[str]) -> None:
         refuse_what_kafka_changed,
     )
     from kbroker.adopt.errors import Refusal
-    from kbroker.metastore.embedded import FILE_NAME
+    from kbroker.metastore.store_files import holds_store
 
     shown = ",".join(configured)
     try:
-        if any(os.path.exists(os.path.join(path, FILE_NAME)) for path in usable):
+        if any(map(holds_store, usable)):
             refuse_what_kafka_changed(usable)
             return
         refuse_kafkas(configured)
@@ -291,13 +291,15 @@ def _stored_cluster_id(path: str) -> str | None:
     """
     import sqlite3
 
-    from kbroker.metastore import embedded, paths
+    from kbroker.metastore import paths
+    from kbroker.metastore.embedded import EmbeddedStore
     from kbroker.metastore.store import StoreError, StoreFailed
+    from kbroker.metastore.store_files import holds_store
 
-    if not os.path.exists(os.path.join(path, embedded.FILE_NAME)):
+    if not holds_store(path):
         return None
     try:
-        store = embedded.EmbeddedStore(path)
+        store = EmbeddedStore(path)
         try:
             if store.exists(paths.CLUSTER_ID) is None:
                 return None

@@ -31,7 +31,7 @@ def find_lost(configured: Sequence[str], metas: Mapping[str, Mapping[str, str]])
     configured: ``log.dirs``. metas: meta.properties of those that can be used. Nothing is changed.
     Raises ConfigError if a directory with such partitions was taken out of ``log.dirs``, OSError.
     """
-    from kbroker.metastore.embedded import FILE_NAME
+    from kbroker.metastore.store_files import holds_store
 
     known = remembered(metas)
     if set(configured) != set(metas) or not known:
@@ -39,7 +39,7 @@ def find_lost(configured: Sequence[str], metas: Mapping[str, Mapping[str, str]])
         return []
     emptied = [p for p in configured if p in known and not metas[p] and not scan_partitions(p)]
     removed = sorted(known - set(configured))
-    if emptied and not any(os.path.exists(os.path.join(p, FILE_NAME)) for p in metas):
+    if emptied and not any(map(holds_store, metas)):
         return emptied  # the metadata store was in there
     missing = _missing_partitions(metas) if emptied or removed else []
     if not missing:
@@ -118,12 +118,13 @@ def _stored_partitions(directories: Iterable[str]) -> set[TopicPartition]:
     import sqlite3
 
     from kbroker.metastore import paths
-    from kbroker.metastore.embedded import FILE_NAME, EmbeddedStore
+    from kbroker.metastore.embedded import EmbeddedStore
     from kbroker.metastore.store import StoreError, StoreFailed
+    from kbroker.metastore.store_files import holds_store
 
     stored: set[TopicPartition] = set()
     for directory in directories:
-        if not os.path.exists(os.path.join(directory, FILE_NAME)):
+        if not holds_store(directory):
             continue
         try:
             store = EmbeddedStore(directory)

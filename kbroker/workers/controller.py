@@ -12,7 +12,6 @@ import time
 from typing import Any
 
 from kbroker._ext.partition_table import PartitionTable, region_size
-from kbroker.adopt.at_start import look_at_topics, refuse_kafkas, topics_to_serve
 from kbroker.adopt.errors import Refusal
 from kbroker.config.loader import BrokerConfig
 from kbroker.controller import persistence
@@ -24,9 +23,10 @@ from kbroker.controller.stored_offsets import StoredOffsets
 from kbroker.controller.topic_admin import TopicAdmin
 from kbroker.errors import EXIT_CANNOT_START
 from kbroker.ipc.process_table import Address, ProcessKind
-from kbroker.metastore.embedded import FILE_NAME, EmbeddedStore
-from kbroker.metastore.store import Store, StoreFailed
+from kbroker.metastore.store import StoreFailed
+from kbroker.metastore.store_files import COPY_NAME, FILE_NAME
 from kbroker.workers.base import Worker
+from kbroker.workers.store_start import has_all_directories, start_store
 
 log = logging.getLogger(__name__)
 
@@ -41,25 +41,9 @@ class ControllerWorker(Worker):
         context = self.context
         state = ClusterState(context.broker_id, context.cluster_id)
         try:
-            was_clean = context.clean_start
-            places = list(was_clean)
-            place = store_directory(places)
-            found = None
-            has_store = os.path.exists(os.path.join(place, FILE_NAME))
-            if not has_store:
-                refuse_kafkas(self.config.log_dirs)
-                found = look_at_topics(places, was_clean)
-            store: Store = EmbeddedStore(place)
             slots = self._slot_book()
             endpoints = advertised_endpoints(self.config, self._bound_ports())
-            rack = self.config["broker.rack"]
-            if has_store and persistence.is_empty(store):
-                found = look_at_topics(places, was_clean)  # a first start was interrupted
-            adopted = [] if found is None else topics_to_serve(found)
-            first_id = 0 if found is None else found.next_producer_id
-            now_ms = time.time_ns() // 1_000_000
-            persistence.register(store, state, endpoints, rack, now_ms, adopted, first_id)
-            persistence.load(store, state, slots)
+            store = start_store(context, state, slots, endpoints)
         except (StoreFailed, persistence.WrongCluster, NoFreeSlot, Refusal, OSError) as error:
             log.error("the controller cannot start: %s", error)
             raise SystemExit(EXIT_CANNOT_START) from error
@@ -67,9 +51,10 @@ class ControllerWorker(Worker):
             # What the store holds is not what was written: its pages have no checksum.
             log.error(
                 "the controller cannot start: the metadata store %s is damaged (%s); restore it, or"
-                " move it away to have the topics on disk adopted, without their settings",
+                " move it and %s away to have the topics on disk adopted, without their settings",
                 FILE_NAME,
                 error,
+                COPY_NAME,
             )
             raise SystemExit(EXIT_CANNOT_START) from error
         self.store, self.state, self.slots = store, state, slots
@@ -86,6 +71,7 @@ class ControllerWorker(Worker):
             lambda name: self.config_admin.config[name],
             self.config_admin.validate_topic,
             lambda: self.config_admin.config.is_cordoned,
+            lambda: has_all_directories(context),
         )
         self._serve()
         self._take_over()
@@ -109,6 +95,7 @@ class ControllerWorker(Worker):
 
     def tick(self, now: int) -> None:
         self._take_over()
+        self.store.settle(now)
 
     def _take_over(self) -> None:
         """Publish to the processes that an earlier controller process served."""
@@ -152,24 +139,6 @@ class ControllerWorker(Worker):
         return {
             listener.name: socket.getsockname()[1] for listener, socket in self.context.listeners
         }
-
-
-def store_directory(log_dirs: list[str]) -> str:
-    """Where the metadata is, of the log directories that can be used.
-
-    In the one that has it, in the first at the first start. The order of ``log.dirs`` may change;
-    metadata must not get lost by it.
-    """
-    having = [path for path in log_dirs if os.path.exists(os.path.join(path, FILE_NAME))]
-    if len(having) > 1:
-        raise StoreFailed(
-            f"{FILE_NAME} is in several log directories: {', '.join(having)}; they were made by"
-            " different brokers. Keep the one that belongs to this broker's topics, and move the"
-            " others away"
-        )
-    directory = having[0] if having else log_dirs[0]
-    os.makedirs(directory, exist_ok=True)
-    return directory
 
 
 def advertised_endpoints(config: BrokerConfig, bound_ports: dict[str, int]) -> list[list[Any]]:

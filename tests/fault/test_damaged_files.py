@@ -17,6 +17,7 @@ from fault.damage import DAMAGES
 from fault.wire_client import EARLIEST, LATEST, WireClient, batch_of
 
 from kbroker.errors import ErrorCode
+from kbroker.metastore.store_files import COPY_NAME, FILE_NAME, WAL_NAME
 from kbroker.record.batch import Record, iterate_batches
 from kbroker.record.errors import CorruptBatchError
 from kbroker.testing import Broker, BrokerFailed, wait_until
@@ -50,7 +51,7 @@ CHECKPOINTS = (
     "log-start-offset-checkpoint",
     "replication-offset-checkpoint",
 )
-METADATA_STORE = "kbroker-metadata.db"
+LATE_TOPICS = 5
 # What an error of the whole partition may be; both are retriable, both mean "not here, not now".
 OFFLINE = {ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_LEADER_OR_FOLLOWER}
 
@@ -285,22 +286,42 @@ def test_damaged_meta_properties_is_named_or_harmless(
             assert survivor.check(partition) == (END, "")
 
 
-@pytest.mark.parametrize("how", DAMAGES)
-def test_damaged_metadata_store_is_named_or_harmless(
-    template: Path, tmp_path: Path, how: str, seed: int
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [
+        *((FILE_NAME, how) for how in DAMAGES),
+        *((WAL_NAME, how) for how in ("tear", "flip", "zero_all", "remove")),
+        (COPY_NAME, "flip"),
+    ],
+)
+def test_damaged_metadata_store_costs_no_record(
+    template: Path, tmp_path: Path, name: str, how: str, seed: int
 ) -> None:
+    """It has a copy, and topics that neither knows are found in the directories."""
     with Survivor(template, tmp_path / "b") as survivor:
-        DAMAGES[how](survivor.data_dir / METADATA_STORE, random.Random(seed))
-        try:
-            survivor.start()
-        except (BrokerFailed, AssertionError):
-            log = survivor.broker.log_text
-            assert METADATA_STORE in log, log[-1500:]
-            return
+        survivor.start()
+        with WireClient((survivor.broker.host, survivor.broker.port)) as client:
+            for number in range(LATE_TOPICS):
+                client.create_topic(f"late-{number}", 1)
+                answers = client.produce(f"late-{number}", {0: batch_of([b"late"])})
+                assert answers[0].error_code == 0
+        survivor.broker.kill_all()
+        path = survivor.data_dir / name
+        whole = path.read_bytes() if path.exists() else b""
+        if path.exists():
+            DAMAGES[how](path, random.Random(seed))
+        survivor.start()
 
         for partition in range(PARTITIONS):
-            count, why = survivor.check(partition)
-            assert (count, why) == (END, "") or METADATA_STORE in survivor.broker.log_text
+            assert survivor.check(partition) == (END, "")
+        with WireClient((survivor.broker.host, survivor.broker.port)) as client:
+            for number in range(LATE_TOPICS):
+                assert client.offset(f"late-{number}", 0, LATEST) == 1, number
+        survivor.append(UNTOUCHED)
+        log = survivor.broker.log_text
+        assert "Traceback" not in log
+        told = FILE_NAME in log or "not in the metadata store" in log
+        print(name, how, len(whole), "told" if told else "unharmed")
 
 
 def test_marker_beside_a_torn_log_hides_nothing(template: Path, tmp_path: Path) -> None:
@@ -350,4 +371,4 @@ def test_first_directory_dead_leaves_the_others_in_service(tmp_path: Path) -> No
                 if not client.metadata(TOPIC).topics[0].partitions:
                     client.create_topic(TOPIC)
                 assert client.produce(TOPIC, {0: batch_of([b"v"])})[0].error_code == 0
-    assert (good / METADATA_STORE).exists()
+    assert (good / FILE_NAME).exists()

@@ -86,6 +86,7 @@ class ControllerHarness:
         context.broker_id = 0
         context.cluster_id = "test-cluster"
         context.clean_start = {str(self.data_dir): True}
+        context.failed_log_dirs = create_region("test-log-dirs", 1)
         context.runtime_dir = self.runtime_dir
         context.processes = self.table
         context.partition_table = create_region("test-slots", partition_table.region_size(slots))

@@ -1,6 +1,7 @@
 """A new metadata store beside old data: the topics on disk are served again."""
 
 import os
+import shutil
 
 import pytest
 from controller_harness import NETWORK, ControllerHarness, topic
@@ -11,11 +12,12 @@ from kbroker.adopt.at_start import look_at_topics
 from kbroker.config.loader import BrokerConfig
 from kbroker.errors import EXIT_CANNOT_START
 from kbroker.ipc.process_table import CONTROLLER
-from kbroker.metastore.embedded import FILE_NAME
+from kbroker.metastore.paths import TOPIC_CONFIGS
+from kbroker.metastore.store_files import COPY_NAME, FILE_NAME, WAL_NAME, read_copy
 from kbroker.storage.partition_metadata import write_partition_metadata
 from kbroker.storage.producer_snapshots import write_snapshot
 from kbroker.supervisor import launch
-from kbroker.testing import Broker
+from kbroker.testing import Broker, wait_until
 
 pytestmark = pytest.mark.integration
 
@@ -59,22 +61,114 @@ def test_topics_on_disk_are_adopted_once(harness):
     assert [p.leader_epoch for p in topics["old"].partitions] == [0, 0, 8]
     assert topics["with.id"].topic_id == TOPIC_ID
     assert topics["old"].config == {"retention.ms": "-1", "retention.bytes": "-1"}
-    make_partition(data_dir, "late-0")
     harness.stop()
     harness.start_controller()
     harness.await_ready()
     assert image(harness).topics == topics
 
 
-def test_lost_metadata_costs_no_topic(harness):
+@pytest.mark.parametrize("lost", [(FILE_NAME,), (FILE_NAME, COPY_NAME)])
+def test_lost_metadata_costs_no_topic(harness, lost):
+    """The copy knows the settings, too; directories know that there is a topic."""
     harness.start()
-    (made,) = harness.call("create_topics", topics=[topic("t")])
+    (made,) = harness.call("create_topics", topics=[topic("t", retention_ms="77")])
     make_partition(harness.data_dir, "t-0", bytes.fromhex(made["topic_id"]))
     harness.stop()
-    (harness.data_dir / FILE_NAME).unlink()
+    for name in lost:
+        (harness.data_dir / name).unlink()
     harness.start_controller()
     harness.await_ready()
-    assert image(harness).topics["t"].topic_id.hex() == made["topic_id"]
+    found = image(harness).topics["t"]
+    assert found.topic_id.hex() == made["topic_id"]
+    assert found.config["retention.ms"] == ("-1" if COPY_NAME in lost else "77")
+
+
+def copied_topics(data_dir):
+    """The topics in the copy of the store, once the log of changes is empty."""
+    copy = read_copy(str(data_dir))
+    if copy is None or (data_dir / WAL_NAME).stat().st_size:
+        return []
+    return sorted(p.rpartition("/")[2] for p in copy.rows if p.startswith(TOPIC_CONFIGS + "/"))
+
+
+@pytest.mark.parametrize("damage", ["flipped", "removed", "database removed"])
+def test_lost_log_of_changes_costs_no_topic(harness, damage):
+    """One damaged byte early in it drops everything behind."""
+    harness.start()
+    (before,) = harness.call("create_topics", topics=[topic("before", retention_ms="77")])
+    make_partition(harness.data_dir, "before-0", bytes.fromhex(before["topic_id"]))
+    first_ids = harness.call("allocate_producer_ids")["first"]
+    wait_until(lambda: copied_topics(harness.data_dir) == ["before"])
+    made = harness.call("create_topics", topics=[topic("t", 3), topic("u")])
+    harness.call("create_partitions", topics=[{"name": "before", "count": 3, "assignments": []}])
+    harness.call("allocate_producer_ids")
+    harness.kill()
+    for result, partitions in zip(made, (3, 1), strict=True):
+        for number in range(partitions):
+            make_partition(
+                harness.data_dir, f"{result['name']}-{number}", bytes.fromhex(result["topic_id"])
+            )
+    make_partition(harness.data_dir, "before-2", bytes.fromhex(before["topic_id"]))
+    wal = harness.data_dir / WAL_NAME
+    assert wal.stat().st_size > 0
+    if damage == "flipped":
+        data = bytearray(wal.read_bytes())
+        data[100] ^= 1
+        wal.write_bytes(data)
+    elif damage == "removed":
+        wal.unlink()
+    else:
+        (harness.data_dir / FILE_NAME).unlink()
+    harness.start_controller()
+    harness.await_ready()
+    topics = image(harness).topics
+    assert {name: len(found.partitions) for name, found in topics.items()} == {
+        "before": 3,
+        "t": 3,
+        "u": 1,
+    }
+    assert topics["before"].config == {"retention.ms": "77"}
+    for result in made:
+        assert topics[result["name"]].topic_id.hex() == result["topic_id"]
+        assert topics[result["name"]].config["retention.ms"] == "-1"
+    assert harness.call("allocate_producer_ids")["first"] > first_ids + 2000
+
+
+def test_directory_of_a_topic_that_the_store_lacks_is_served(harness):
+    harness.start()
+    harness.stop()
+    make_partition(harness.data_dir, "late-0", TOPIC_ID)
+    harness.start_controller()
+    harness.await_ready()
+    topics = image(harness).topics
+    assert topics["late"].topic_id == TOPIC_ID
+    assert topics["late"].config == {"retention.ms": "-1", "retention.bytes": "-1"}
+
+
+def test_topic_that_was_deleted_while_its_directory_was_away_stays_deleted(harness):
+    harness.start()
+    made = harness.call("create_topics", topics=[topic("t"), topic("u")])
+    harness.context.failed_log_dirs[0] = 1
+    harness.call("delete_topics", topics=[{"name": "t"}])
+    harness.context.failed_log_dirs[0] = 0
+    harness.call("delete_topics", topics=[{"name": "u"}])
+    for result in made:
+        make_partition(harness.data_dir, f"{result['name']}-0", bytes.fromhex(result["topic_id"]))
+    harness.stop()
+    for _ in range(2):
+        harness.start_controller()
+        harness.await_ready()
+        assert list(image(harness).topics) == ["u"]
+        harness.stop()
+    # The note goes with the directory.
+    shutil.rmtree(harness.data_dir / "t-0")
+    harness.start_controller()
+    harness.await_ready()
+    harness.stop()
+    make_partition(harness.data_dir, "t-0", bytes.fromhex(made[0]["topic_id"]))
+    harness.start_controller()
+    harness.await_ready()
+    assert sorted(image(harness).topics) == ["t", "u"]
 
 
 def test_internal_topic_found_on_disk_stays_compacted(harness):

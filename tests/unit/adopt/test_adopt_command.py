@@ -22,7 +22,8 @@ from kbroker.adopt import register
 from kbroker.adopt.register import read_features, store_to_read
 from kbroker.cli.adopt import EXIT_REFUSED, EXIT_USAGE, main
 from kbroker.metastore import paths
-from kbroker.metastore.embedded import FILE_NAME, EmbeddedStore
+from kbroker.metastore.embedded import EmbeddedStore
+from kbroker.metastore.store_files import FILE_NAME
 
 pytestmark = pytest.mark.unit
 

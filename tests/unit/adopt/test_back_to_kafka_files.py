@@ -28,7 +28,8 @@ from kbroker.adopt.metadata_records import decode_record
 from kbroker.cli.adopt import EXIT_REFUSED, EXIT_UNFINISHED, EXIT_USAGE, main
 from kbroker.coordinator.records import offsets_topic, transaction_topic
 from kbroker.metastore import paths
-from kbroker.metastore.embedded import FILE_NAME, EmbeddedStore
+from kbroker.metastore.embedded import EmbeddedStore
+from kbroker.metastore.store_files import FILE_NAME
 from kbroker.record.builder import BatchBuilder
 
 pytestmark = pytest.mark.unit

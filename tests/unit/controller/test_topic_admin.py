@@ -42,7 +42,7 @@ def admin(tmp_path: Any) -> TopicAdmin:
     nobody: Any = None
     return TopicAdmin(
         nobody, nobody, state, SlotBook(str(tmp_path), SLOTS, 2), nobody,
-        DEFAULTS.__getitem__, lambda config: None, lambda: False,
+        DEFAULTS.__getitem__, lambda config: None, lambda: False, lambda: True,
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from kbroker.metastore.embedded import FILE_NAME, EmbeddedStore
+from kbroker.metastore.embedded import EmbeddedStore
 from kbroker.metastore.store import (
     CHANGED,
     CHILDREN,
@@ -25,6 +25,7 @@ from kbroker.metastore.store import (
     StoreFailed,
     WatchEvent,
 )
+from kbroker.metastore.store_files import FILE_NAME
 
 pytestmark = pytest.mark.unit
 
@@ -148,7 +149,7 @@ def test_watch_reports_changes_after_commit_until_cancelled(store):
 
 
 def test_second_opener_is_refused_with_a_remedy(store, tmp_path, monkeypatch):
-    monkeypatch.setattr("kbroker.metastore.embedded.LOCK_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("kbroker.metastore.store_opening.LOCK_TIMEOUT_S", 0.05)
     with pytest.raises(StoreFailed, match="another broker uses this log directory"):
         EmbeddedStore(str(tmp_path))
 

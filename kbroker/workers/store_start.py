@@ -1,0 +1,96 @@
+"""The controller's metadata store at start: opened, completed from what is on disk, loaded."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from typing import Any
+
+from kbroker.adopt.at_start import look_at_topics, refuse_kafkas, topics_to_serve
+from kbroker.adopt.errors import Refusal
+from kbroker.adopt.unknown_logs import UnknownLogs, look_at_unknown
+from kbroker.controller import persistence
+from kbroker.controller.slots import SlotBook
+from kbroker.controller.state import ClusterState
+from kbroker.metastore.embedded import EmbeddedStore
+from kbroker.metastore.store import StoreFailed
+from kbroker.metastore.store_files import FILE_NAME, holds_store, places_of_store
+from kbroker.workers.base import ProcessContext
+
+log = logging.getLogger(__name__)
+
+Endpoints = list[list[Any]]
+
+
+def start_store(
+    context: ProcessContext, state: ClusterState, slots: SlotBook, endpoints: Endpoints
+) -> EmbeddedStore:
+    """The store, with this broker registered and all that it has in ``state`` and ``slots``.
+
+    Raises StoreFailed, WrongCluster, NoFreeSlot, Refusal, OSError, and ValueError, KeyError or
+    TypeError for documents that nobody wrote.
+    """
+    was_clean, config = context.clean_start, context.config
+    places = list(was_clean)
+    place = store_directory(places)
+    found = None
+    has_store = holds_store(place)
+    if not has_store:
+        refuse_kafkas(config.log_dirs)
+        found = look_at_topics(places, was_clean)
+    store = EmbeddedStore(place)
+    is_new = persistence.is_empty(store)
+    if has_store and is_new:
+        found = look_at_topics(places, was_clean)  # a first start was interrupted
+    unknown = None if is_new else _look_at_unknown(context, store)
+    adopted = [] if found is None else topics_to_serve(found)
+    first_id = 0 if found is None else found.next_producer_id
+    now_ms = time.time_ns() // 1_000_000
+    rack = config["broker.rack"]
+    if unknown is not None:
+        adopted += unknown.adopted
+    persistence.register(store, state, endpoints, rack, now_ms, adopted, first_id)
+    if unknown is not None:
+        persistence.write_grown(store, state, unknown.grown)
+    if not is_new and (unknown is not None or store.damage is not None):
+        persistence.skip_producer_ids(store, state.broker_id)
+    persistence.load(store, state, slots)
+    return store
+
+
+def store_directory(log_dirs: list[str]) -> str:
+    """Where the metadata is, of the log directories that can be used.
+
+    In the one that has it, in the first at the first start. The order of ``log.dirs`` may change;
+    metadata must not get lost by it.
+    """
+    having = places_of_store(log_dirs)
+    if len(having) > 1:
+        raise StoreFailed(
+            f"{FILE_NAME} is in several log directories: {', '.join(having)}; they were made by"
+            " different brokers. Keep the one that belongs to this broker's topics, and move the"
+            " others away"
+        )
+    directory = having[0] if having else log_dirs[0]
+    os.makedirs(directory, exist_ok=True)
+    return directory
+
+
+def has_all_directories(context: ProcessContext) -> bool:
+    """Whether every directory of ``log.dirs`` is in use and none has failed."""
+    return not any(context.failed_log_dirs[: len(context.config.log_dirs)])
+
+
+def _look_at_unknown(context: ProcessContext, store: EmbeddedStore) -> UnknownLogs | None:
+    places = list(context.clean_start)
+    try:
+        return look_at_unknown(
+            store, places, context.clean_start, all_usable=has_all_directories(context)
+        )
+    except Refusal as refusal:
+        if context.incarnation == 1:
+            raise
+        # The others serve what they have; this is no moment to stop them.
+        log.error("left alone: %s", refusal)
+        return None
