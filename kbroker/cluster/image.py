@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from kbroker.cluster.changes import ImageChanges, TopicChange
+
 NO_SLOT = -1
 
 
@@ -59,15 +61,12 @@ class ClusterImage:
         # whoever puts something in limits it.
         self.derived: dict[Any, Any] = {}
 
-    def apply(
-        self, delta: dict[str, Any]
-    ) -> dict[str, tuple[TopicImage | None, TopicImage | None]]:
-        """Take a snapshot or a delta; returns the topics that changed as name -> (old, new).
+    def apply(self, delta: dict[str, Any]) -> ImageChanges:
+        """Take a snapshot or a delta; returns what has changed.
 
-        A snapshot also removes what it does not name. If old and new differ in their topic id, the
-        topic was deleted and created anew.
+        A snapshot also removes what it does not name.
         """
-        changed: dict[str, tuple[TopicImage | None, TopicImage | None]] = {}
+        topics: dict[str, TopicChange] = {}
         self.derived.clear()
         if delta.get("snapshot"):
             self.brokers.clear()
@@ -76,7 +75,7 @@ class ClusterImage:
             for name in self.topics.keys() - delta["topics"].keys():
                 gone = self.topics.pop(name)
                 del self.topics_by_id[gone.topic_id]
-                changed[name] = (gone, None)
+                topics[name] = TopicChange(gone, None)
         self.version = delta["version"]
         self.cluster_id = delta.get("cluster_id", self.cluster_id)
         self.controller_id = delta.get("controller_id", self.controller_id)
@@ -102,8 +101,8 @@ class ClusterImage:
             if new is not None:
                 self.topics[name] = new
                 self.topics_by_id[new.topic_id] = new
-            changed[name] = (old, new)
-        return changed
+            topics[name] = TopicChange(old, new)
+        return ImageChanges(topics, settings="broker_config" in delta)
 
 
 def topic_image(name: str, document: dict[str, Any]) -> TopicImage:

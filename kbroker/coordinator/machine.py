@@ -25,7 +25,8 @@ from kbroker.protocol.api import ApiKey
 from kbroker.protocol.message import Message
 
 if TYPE_CHECKING:
-    from kbroker.cluster.image import ClusterImage, TopicImage
+    from kbroker.cluster.changes import ImageChanges
+    from kbroker.cluster.image import ClusterImage
     from kbroker.config.loader import BrokerConfig
     from kbroker.coordinator.records.codec import RecordTypes
     from kbroker.coordinator.timers import Timers
@@ -204,9 +205,7 @@ class Machine(Protocol):
         """Everything is replayed: start timers, finish what a crash interrupted."""
         ...
 
-    def on_image(
-        self, op: Operation, changed: Mapping[str, tuple[TopicImage | None, TopicImage | None]]
-    ) -> None:
+    def on_image(self, op: Operation, changes: ImageChanges) -> None:
         """Topics were created, changed or deleted: name -> (old, new)."""
         ...
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kbroker._ext.plain_batch import build_batch
+from kbroker.cluster.changes import ImageChanges
 from kbroker.coordinator.loader import Loader
 from kbroker.coordinator.machine import NO_PRODUCER, Call, Machine, Operation
 from kbroker.coordinator.partitioner import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
@@ -28,7 +29,7 @@ from kbroker.record.compression import NONE
 if TYPE_CHECKING:
     from kbroker._ext.commit_desk import CommitBook
     from kbroker.clock import Clock
-    from kbroker.cluster.image import ClusterImage, TopicImage
+    from kbroker.cluster.image import ClusterImage
     from kbroker.config.loader import BrokerConfig
     from kbroker.ipc.process_table import Address
     from kbroker.ipc.rpc import Rpc
@@ -138,8 +139,7 @@ class Shard:
         self._is_running = False
         # Offset commits that went the short way; their answers wait there.
         self.commits: CommitBook | None = None
-        # What images have changed while this was loading: topic -> (old, new).
-        self._missed: dict[str, tuple[TopicImage | None, TopicImage | None]] = {}
+        self._changed_at_load = ImageChanges()  # what images have changed while this was loading
 
     # -- Host ------------------------------------------------------------------------------------
 
@@ -230,9 +230,9 @@ class Shard:
         self.state = ACTIVE
         self._published = self._log.high_watermark
         self._run(Pending(), lambda op: machine.loaded(op), ())
-        missed, self._missed = self._missed, {}
-        if missed:
-            self.on_image(missed)
+        changes, self._changed_at_load = self._changed_at_load, ImageChanges()
+        if changes.topics:
+            self.on_image(changes)
         took_us = (monotonic_ns() - started_ns) // 1000
         self.count(COORDINATOR_LOADS)
         self.count(COORDINATOR_LOAD_TIME, took_us)
@@ -295,13 +295,12 @@ class Shard:
         refused.resolve(error=error)
         return refused
 
-    def on_image(self, changed: Mapping[str, tuple[TopicImage | None, TopicImage | None]]) -> None:
+    def on_image(self, changes: ImageChanges) -> None:
         """Tell the machine, or have it told when it is loaded: a topic may go meanwhile."""
         if self.state == ACTIVE:
-            self._run(Pending(), self.machine.on_image, (changed,))
+            self._run(Pending(), self.machine.on_image, (changes,))
         elif self.state == LOADING:
-            for name, (old, new) in changed.items():
-                self._missed[name] = self._missed.get(name, (old, None))[0], new
+            self._changed_at_load = self._changed_at_load.then(changes)
 
     def on_marker(self, offset: int, producer_id: int, epoch: int, commit: bool) -> None:
         """A marker was appended to this partition. While loading, the loader finds it."""

@@ -16,7 +16,7 @@ from typing import Any
 
 from kbroker._ext.partition_table import PartitionTable
 from kbroker.clock import CONFIRMED_MS, ClockGuard, SystemClock
-from kbroker.cluster.image import ClusterImage
+from kbroker.cluster.image import ClusterImage, TopicImage
 from kbroker.config.topic_config import TopicConfig
 from kbroker.ipc.process_table import CONTROLLER, Address, ProcessKind
 from kbroker.ipc.rpc import Pending, run
@@ -102,20 +102,17 @@ class CleanerWorker(Worker):
     # -- the cluster image --
 
     def serve_image(self, sender: Address, delta: dict[str, Any]) -> None:
-        changed = self.image.apply(delta)
+        changes = self.image.apply(delta)
         self._compacted = None
-        if "broker_config" in delta:
+        if changes.settings:
             self.take_settings()
             self._uncleanable.clear()
             self.start_loops()
-        for name, (old, new) in changed.items():
-            if old is None:
-                continue
-            gone = new is None or new.topic_id != old.topic_id
-            if gone or new is None or new.config != old.config:
-                self._forget((name, number) for number in range(len(old.partitions)))
-            if gone:
-                self._drop_checkpoints([(name, n) for n in range(len(old.partitions))])
+        for topic in changes.reconfigured():
+            self._forget(keys_of(topic))
+        for topic in changes.deleted():
+            self._forget(keys_of(topic))
+            self._drop_checkpoints(keys_of(topic))
 
     def take_settings(self) -> None:
         self.follow_settings(self.image.broker_config)
@@ -265,3 +262,8 @@ class CleanerWorker(Worker):
             entry.cancelled = True
         self.write_checkpoints()
         self.threads.close(STOP_TIMEOUT_S)
+
+
+def keys_of(topic: TopicImage) -> list[TopicPartition]:
+    """The partitions of a topic."""
+    return [(topic.name, number) for number in range(len(topic.partitions))]

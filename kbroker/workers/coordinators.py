@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from time import monotonic_ns
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker._ext.commit_desk import CommitDesk
 from kbroker._ext.lane import Lane
+from kbroker.cluster.changes import ImageChanges
 from kbroker.cluster.image import TopicImage
 from kbroker.coordinator.machine import Call, Machine
 from kbroker.coordinator.partitioner import (
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Changes = Mapping[str, tuple[TopicImage | None, TopicImage | None]]
 COMMITS = (ApiKey.OFFSET_COMMIT, ApiKey.TXN_OFFSET_COMMIT)
 LISTS = (ApiKey.LIST_GROUPS, ApiKey.LIST_TRANSACTIONS)
 # BOUND: rounds of publish and answer in one turn; answers may lead to further records.
@@ -128,14 +128,14 @@ class Coordinators:
 
     # -- shards come and go --
 
-    def on_image(self, changed: Changes) -> None:
+    def on_image(self, changes: ImageChanges) -> None:
         """Called when the logs of an image are open: start, end and inform shards."""
         for name in self._machines:
             topic = self.image.topics.get(name)
-            if name in changed and topic is not None:
+            if name in changes.topics and topic is not None:
                 self._open(topic)
         for shard in list(self._shards.values()):
-            shard.on_image(changed)
+            shard.on_image(changes)
 
     def _open(self, topic: TopicImage) -> None:
         for number, partition in enumerate(topic.partitions):

@@ -17,6 +17,7 @@ from kbroker._ext.lane import Lane
 from kbroker._ext.partition_table import PartitionTable
 from kbroker._ext.produce_engine import ProduceEngine
 from kbroker.clock import SystemClock
+from kbroker.cluster.changes import ImageChanges, TopicChange
 from kbroker.cluster.image import ClusterImage, TopicImage
 from kbroker.config.topic_config import TopicConfig
 from kbroker.errors import EXIT_CRASH, ErrorCode, StorageError, WireError
@@ -49,9 +50,6 @@ from kbroker.workers.partition_calls import PartitionCalls
 from kbroker.workers.transaction_log import TransactionLog
 
 log = logging.getLogger(__name__)
-
-# Topics by name, as they were and as they are.
-Changes = dict[str, tuple[TopicImage | None, TopicImage | None]]
 
 # Partitions opened before the loop runs again, so that heartbeats and clients do not wait for all
 # of them.
@@ -114,10 +112,10 @@ class IoWorker(Worker):
     async def join(self) -> None:
         """Open the logs of the partitions this worker owns."""
         snapshot = await self.ask_until_answered(CONTROLLER, "hello")
-        changed = self.image.apply(snapshot)
+        changes = self.image.apply(snapshot)
         self.take_settings()
-        await self.open_logs(changed)
-        self.coordinators.on_image(changed)
+        await self.open_logs(changes.present())
+        self.coordinators.on_image(changes)
         if self.address.index == 0:
             self.logs.moves.remove_orphans(self.image_has)
         self.has_joined = True
@@ -176,46 +174,35 @@ class IoWorker(Worker):
 
     async def serve_image(self, sender: Address, delta: dict[str, Any]) -> dict[str, Any]:
         """Create, delete and reconfigure logs; answers the errors by ``topic-partition``."""
-        changed = self.image.apply(delta)
+        changes = self.image.apply(delta)
         if not delta.get("snapshot"):
-            self.note_new_partitions(changed)
+            self.note_new_partitions(changes)
         # All but the opening of logs is done before anything else of this process runs.
-        if "broker_config" in delta:
+        if changes.settings:
             self.take_settings()
             self.reconfigure_all()
-        deleted = []
-        for old, new in changed.values():
-            if old is None:
-                continue
-            if new is None or new.topic_id != old.topic_id:
-                deleted.append(old)
-            elif new.config != old.config:
-                self.reconfigure_topic(new)
-        self.remove_topics(deleted)
-        errors = await self.open_logs(changed)
-        self.coordinators.on_image(changed)
+        for topic in changes.reconfigured():
+            self.reconfigure_topic(topic)
+        self.remove_topics(changes.deleted())
+        errors = await self.open_logs(changes.present())
+        self.coordinators.on_image(changes)
         return {"errors": errors}
 
-    def note_new_partitions(self, changed: Changes) -> None:
+    def note_new_partitions(self, changes: ImageChanges) -> None:
         """A partition that was not in the image before has no log in any directory."""
-        for old, new in changed.values():
-            if old is not None and (new is None or new.topic_id != old.topic_id):
-                self.new_partitions -= {(old.topic_id, n) for n in range(len(old.partitions))}
-                old = None
-            if new is not None:
-                first = 0 if old is None else len(old.partitions)
-                self.new_partitions |= {
-                    (new.topic_id, number)
-                    for number in range(first, len(new.partitions))
-                    if self.owns(new, number)
-                }
+        for topic in changes.deleted():
+            self.new_partitions -= {(topic.topic_id, n) for n in range(len(topic.partitions))}
+        self.new_partitions |= {
+            (change.topic.topic_id, change.partition)
+            for change in changes.partitions()
+            if change.is_created and self.owns(change.topic, change.partition)
+        }
 
-    async def open_logs(self, changed: Changes) -> dict[str, int]:
+    async def open_logs(self, topics: Iterable[TopicImage]) -> dict[str, int]:
         """Open the logs of these topics that are not open, a few at a time; the errors."""
         waiting = deque(
             (topic, partition)
-            for _, topic in changed.values()
-            if topic is not None
+            for topic in topics
             for partition in range(len(topic.partitions))
             if self.is_to_be_opened(topic, partition)
         )
@@ -237,13 +224,14 @@ class IoWorker(Worker):
 
     async def open_again(self, slots: Collection[int]) -> None:
         """Open logs for which there were no descriptors before."""
-        changed: Changes = {
-            name: (topic, topic)
+        topics = {
+            name: TopicChange(topic, topic)
             for name, topic in self.image.topics.items()
             if any(partition.slot in slots for partition in topic.partitions)
         }
-        await self.open_logs(changed)
-        self.coordinators.on_image(changed)
+        changes = ImageChanges(topics)
+        await self.open_logs(changes.present())
+        self.coordinators.on_image(changes)
 
     def is_to_be_opened(self, topic: TopicImage, partition: int) -> bool:
         if self.image.topics.get(topic.name) is not topic or not self.owns(topic, partition):

@@ -138,12 +138,13 @@ class NetworkWorker(Worker):
 
     def on_image(self, sender: Address, delta: dict[str, Any]) -> dict[str, Any]:
         """Take a snapshot or a delta of the controller."""
-        for name, (_, new) in self.image.apply(delta).items():
-            if new is None:
+        changes = self.image.apply(delta)
+        for name, change in changes.topics.items():
+            if change.new is None:
                 self.fetch.remove_topic(name)
-            elif "broker_config" not in delta:
-                self.put_topic(name, new)
-        if "broker_config" in delta:
+            elif not changes.settings:
+                self.put_topic(name, change.new)
+        if changes.settings:
             self.follow_settings(self.image.broker_config)
             self.configure_loop()
             for name, topic in self.image.topics.items():

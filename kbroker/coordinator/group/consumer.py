@@ -12,7 +12,6 @@ computed by the first heartbeat after a change, once the last target has the age
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from kbroker.config.group_config import HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS, value_of
@@ -31,7 +30,7 @@ from kbroker.coordinator.group.consumer_member import (
     Member,
 )
 from kbroker.coordinator.group.consumer_replay import ConsumerReplay
-from kbroker.coordinator.group.consumer_topics import TopicHashes, has_changed
+from kbroker.coordinator.group.consumer_topics import TopicHashes
 from kbroker.coordinator.group.consumer_update import (
     Update,
     offered_assignors,
@@ -48,7 +47,7 @@ from kbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHear
 from kbroker.uuids import new_uuid, uuid_text
 
 if TYPE_CHECKING:
-    from kbroker.cluster.image import TopicImage
+    from kbroker.cluster.changes import ImageChanges
 
 log = logging.getLogger(__name__)
 
@@ -89,10 +88,8 @@ class ConsumerProtocol(Part):
                 if member.state == UNREVOKED_PARTITIONS and not member.is_classic:
                     self.start_rebalance(group.group_id, member)
 
-    def on_image(
-        self, op: Operation, changed: Mapping[str, tuple[TopicImage | None, TopicImage | None]]
-    ) -> None:
-        names = {name for name, (old, new) in changed.items() if has_changed(old, new)}
+    def on_image(self, op: Operation, changes: ImageChanges) -> None:
+        names = changes.reassigned()
         if self.hashes.look_at_racks():
             for group in self._groups():
                 group.is_stale = True

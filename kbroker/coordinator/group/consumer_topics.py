@@ -67,14 +67,3 @@ def _topic_hash(topic: TopicImage, racks: dict[int, str]) -> int:
             encoded = b"".join(len(r.encode()).to_bytes(4) + r.encode() for r in there)
             hashed.update(number.to_bytes(4) + encoded)
     return int.from_bytes(hashed.digest())
-
-
-def has_changed(old: TopicImage | None, new: TopicImage | None) -> bool:
-    """Whether a change of a topic matters to those who consume it; new leaders do not."""
-    if old is None or new is None:
-        return old is not new
-    return old.topic_id != new.topic_id or _replicas(old) != _replicas(new)
-
-
-def _replicas(topic: TopicImage) -> list[set[int]]:
-    return [set(partition.replicas) for partition in topic.partitions]

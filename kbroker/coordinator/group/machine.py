@@ -16,7 +16,7 @@ from kbroker.protocol.api import ApiKey
 from kbroker.protocol.message import Message
 
 if TYPE_CHECKING:
-    from kbroker.cluster.image import TopicImage
+    from kbroker.cluster.changes import ImageChanges
     from kbroker.coordinator.group.classic_protocol import ClassicProtocol
     from kbroker.coordinator.group.consumer import ConsumerProtocol
     from kbroker.coordinator.offsets.offsets import Offsets
@@ -47,9 +47,7 @@ class Part:
     def replay_marker(self, offset: int, producer_id: int, epoch: int, commit: bool) -> None:
         """A transaction has ended."""
 
-    def on_image(
-        self, op: Operation, changed: Mapping[str, tuple[TopicImage | None, TopicImage | None]]
-    ) -> None:
+    def on_image(self, op: Operation, changes: ImageChanges) -> None:
         """Topics have changed."""
 
     def close(self, error: Exception) -> None:
@@ -105,11 +103,9 @@ class GroupMachine:
         for part in self.parts:
             part.loaded(op)
 
-    def on_image(
-        self, op: Operation, changed: Mapping[str, tuple[TopicImage | None, TopicImage | None]]
-    ) -> None:
+    def on_image(self, op: Operation, changes: ImageChanges) -> None:
         for part in self.parts:
-            part.on_image(op, changed)
+            part.on_image(op, changes)
 
     def close(self, error: Exception) -> None:
         for part in self.parts:

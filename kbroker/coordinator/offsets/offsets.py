@@ -6,7 +6,6 @@ beside this one serve the requests and write the tombstones.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kbroker._ext import offset_records
@@ -29,7 +28,7 @@ from kbroker.protocol.api import ApiKey
 from kbroker.protocol.primitives import NO_UUID
 
 if TYPE_CHECKING:
-    from kbroker.cluster.image import TopicImage
+    from kbroker.cluster.changes import ImageChanges
 
 
 class Offsets(Part):
@@ -135,14 +134,8 @@ class Offsets(Part):
     def loaded(self, op: Operation) -> None:
         self.expiry.start()
 
-    def on_image(
-        self, op: Operation, changed: Mapping[str, tuple[TopicImage | None, TopicImage | None]]
-    ) -> None:
-        gone = [
-            name
-            for name, (old, new) in changed.items()
-            if old is not None and (new is None or new.topic_id != old.topic_id)
-        ]
+    def on_image(self, op: Operation, changes: ImageChanges) -> None:
+        gone = [topic.name for topic in changes.deleted()]
         if gone and len(self.store) + self.store.pending_count:
             self.deletion.delete_topics(op, gone)
 

@@ -43,7 +43,7 @@ from kbroker.protocol.messages.end_txn import EndTxnResponse
 from kbroker.protocol.messages.init_producer_id import InitProducerIdResponse
 
 if TYPE_CHECKING:
-    from kbroker.cluster.image import TopicImage
+    from kbroker.cluster.changes import ImageChanges
 
 log = logging.getLogger(__name__)
 
@@ -153,9 +153,7 @@ class TransactionMachine:
             if txn.state in state.PREPARED:
                 op.then(self.endings.starter(txn))
 
-    def on_image(
-        self, op: Operation, changed: Mapping[str, tuple[TopicImage | None, TopicImage | None]]
-    ) -> None:
+    def on_image(self, op: Operation, changes: ImageChanges) -> None:
         """Markers look at the image each time they are sent."""
 
     def close(self, error: Exception) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from doubles.log_store import LogStore, break_file
 
+from kbroker.cluster.changes import ImageChanges, TopicChange
 from kbroker.cluster.image import ClusterImage
 from kbroker.coordinator.machine import Call, Operation
 from kbroker.coordinator.records.offsets_topic import (
@@ -24,6 +25,11 @@ from kbroker.record.builder import BatchBuilder
 from kbroker.storage.partition_log import PartitionLog
 
 pytestmark = pytest.mark.unit
+
+
+def changes(**topics: Any) -> ImageChanges:
+    """name=(old, new)"""
+    return ImageChanges({name: TopicChange(*both) for name, both in topics.items()})
 
 
 class Register:
@@ -87,7 +93,7 @@ class Register:
     def loaded(self, op: Operation) -> None:
         self.loads += 1
 
-    def on_image(self, op: Operation, changed: Any) -> None:
+    def on_image(self, op: Operation, changed: ImageChanges) -> None:
         self.images.append(changed)
 
     def close(self, error: Exception) -> None:
@@ -422,16 +428,16 @@ class TestLoad:
         old, new, newer = "old", "new", "newer"
         shard: Any = process.shard
         shard.execute(process.machine.set, "a", 666)  # fails, and has the shard loaded anew
-        shard.on_image({"t": (old, new), "u": (None, new)})
-        shard.on_image({"t": (new, None), "v": (old, newer)})
+        shard.on_image(changes(t=(old, new), u=(None, new)))
+        shard.on_image(changes(t=(new, None), v=(old, newer)))
         machine = process.machine
         assert machine.images == []
         machine.replay = lambda *_: None
         process.rpc.wake()
         assert shard.state == ACTIVE
-        assert machine.images == [{"t": (old, None), "u": (None, new), "v": (old, newer)}]
-        shard.on_image({"w": (None, new)})
-        assert machine.images[1:] == [{"w": (None, new)}]
+        assert machine.images == [changes(t=(old, None), u=(None, new), v=(old, newer))]
+        shard.on_image(changes(w=(None, new)))
+        assert machine.images[1:] == [changes(w=(None, new))]
 
     def test_tombstone_deletes(self, process: Process) -> None:
         process.shard.execute(process.machine.set, "a", 1)

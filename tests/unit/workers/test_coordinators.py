@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from doubles.coordinators_bench import ENVELOPE_BYTES, Bench, commit
 
+from kbroker.cluster.changes import ImageChanges, TopicChange
 from kbroker.config.loader import BrokerConfig
 from kbroker.coordinator.partitioner import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from kbroker.coordinator.shard import ACTIVE, LOADING
@@ -132,7 +133,8 @@ def test_shards_are_loaded_one_after_the_other(
         bench.ask(commit(offset=n), 6)
         bench.end_turn()
     bench.coordinators = Coordinators(bench, [bench.lane])  # type: ignore[arg-type]
-    bench.coordinators.on_image({n: (None, t) for n, t in bench.image.topics.items()})
+    topics = {name: TopicChange(None, topic) for name, topic in bench.image.topics.items()}
+    bench.coordinators.on_image(ImageChanges(topics))
 
     states = []
     while sleeps:

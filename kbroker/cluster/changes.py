@@ -1,0 +1,125 @@
+"""What a delta has changed in the cluster image, for those who act on it.
+
+``ClusterImage.apply`` returns it. A reader asks for the kind of change that concerns it, and need
+not compare images itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from kbroker.cluster.image import PartitionImage, TopicImage
+
+
+class PartitionChange(NamedTuple):
+    """A partition of a topic that is there now. old: None, it was not there before."""
+
+    topic: TopicImage
+    partition: int
+    old: PartitionImage | None
+    new: PartitionImage
+
+    @property
+    def is_created(self) -> bool:
+        return self.old is None
+
+    @property
+    def replicas_changed(self) -> bool:
+        return self.old is None or set(self.old.replicas) != set(self.new.replicas)
+
+
+class TopicChange(NamedTuple):
+    """A topic before and after; None where it is not there.
+
+    If the ids of both differ, the topic was deleted and created anew.
+    """
+
+    old: TopicImage | None
+    new: TopicImage | None
+
+    @property
+    def is_same(self) -> bool:
+        """Whether it is one topic before and after."""
+        return (
+            self.old is not None
+            and self.new is not None
+            and (self.old.topic_id == self.new.topic_id)
+        )
+
+    def partitions(self) -> Iterator[PartitionChange]:
+        """Every partition that is there now, changed or not."""
+        if self.new is None:
+            return
+        before = self.old.partitions if self.is_same and self.old is not None else ()
+        for number, partition in enumerate(self.new.partitions):
+            old = before[number] if number < len(before) else None
+            yield PartitionChange(self.new, number, old, partition)
+
+    def then(self, later: TopicChange) -> TopicChange:
+        """This change and a later one as a single one."""
+        return TopicChange(self.old, later.new)
+
+
+@dataclass(slots=True)
+class ImageChanges:
+    """Everything one delta (or snapshot) has changed.
+
+    topics: by name. settings: dynamic settings of brokers were among it, changed or not.
+    """
+
+    topics: Mapping[str, TopicChange] = field(default_factory=dict)
+    settings: bool = False
+
+    def deleted(self) -> list[TopicImage]:
+        """Topics as they were; one that was created anew under its name is among them."""
+        return [
+            change.old
+            for change in self.topics.values()
+            if change.old is not None and not change.is_same
+        ]
+
+    def present(self) -> list[TopicImage]:
+        """The topics that are there now."""
+        return [change.new for change in self.topics.values() if change.new is not None]
+
+    def reconfigured(self) -> list[TopicImage]:
+        """Topics that were there before and have other settings now."""
+        return [
+            change.new
+            for change in self.topics.values()
+            if change.is_same
+            and change.new is not None
+            and change.old is not None
+            and change.new.config != change.old.config
+        ]
+
+    def partitions(self) -> Iterator[PartitionChange]:
+        """Every partition of these topics that is there now."""
+        for change in self.topics.values():
+            yield from change.partitions()
+
+    def reassigned(self) -> set[str]:
+        """Names of topics that came, went, or have other partitions or replicas; a new leader among
+        the same replicas is none of these.
+        """
+        return {name for name, change in self.topics.items() if _is_reassigned(change)}
+
+    def then(self, later: ImageChanges) -> ImageChanges:
+        """These changes and later ones as if they had come at once."""
+        topics = dict(self.topics)
+        for name, change in later.topics.items():
+            earlier = topics.get(name)
+            topics[name] = change if earlier is None else earlier.then(change)
+        return ImageChanges(topics, self.settings or later.settings)
+
+
+def _is_reassigned(change: TopicChange) -> bool:
+    if not change.is_same:
+        return change.old is not change.new
+    assert change.old is not None and change.new is not None
+    return len(change.old.partitions) != len(change.new.partitions) or any(
+        partition.replicas_changed for partition in change.partitions()
+    )
