@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -20,7 +21,7 @@ from interop.drivers.confluent import Confluent
 from interop.drivers.java import FIRST_TEST_TIMEOUT_S, Java, java_missing
 from interop.drivers.transactions import JavaTransactions
 
-from kbroker.testing import Broker
+from kbroker.testing import Broker, wait_until
 
 pytestmark = [
     pytest.mark.fault,
@@ -100,7 +101,9 @@ def examined(io_workers: int, version: str) -> Iterator[tuple[Broker, Exam]]:
 
 @contextmanager
 def kills(broker: Broker, io_workers: int, chance: random.Random) -> Iterator[list[int]]:
-    """Io workers are killed one after the other until the end; the numbers of those that were."""
+    """Io workers are killed one after the other until the end, the next one not before the last one
+    serves again; the numbers of those that were.
+    """
     done = threading.Event()
     killed: list[int] = []
     failed: list[BaseException] = []
@@ -111,6 +114,7 @@ def kills(broker: Broker, io_workers: int, chance: random.Random) -> Iterator[li
                 victim = chance.randrange(io_workers)
                 broker.kill("io", victim)
                 killed.append(victim)
+                wait_until(lambda: is_healthy(broker), 60, "every process serves")
         except BaseException as error:
             failed.append(error)
 
@@ -122,6 +126,13 @@ def kills(broker: Broker, io_workers: int, chance: random.Random) -> Iterator[li
         done.set()
         thread.join()
     assert not failed, failed
+
+
+def is_healthy(broker: Broker) -> bool:
+    try:
+        return urlopen(f"{broker.metrics_url}/health", timeout=10).status == 200
+    except OSError:  # 503 is one of urllib's
+        return False
 
 
 def examine(io_workers: int, version: str, count: int, chance: random.Random | None) -> Any:
@@ -161,6 +172,7 @@ def test_kills_of_io_workers_may_abort_transactions_but_end_no_producer(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("io_workers", [1, 2, 4])
 def test_kills_of_io_workers_beside_20000_transactions_end_no_producer(
     io_workers: int, seed: int
