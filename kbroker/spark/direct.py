@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from kbroker.spark.java import provide_java
 from kbroker.spark.worker_process import prepare_worker
 
 if TYPE_CHECKING:
@@ -224,6 +225,7 @@ def session(app: str, master: str | None, settings: dict[str, str] | None = None
     if not submitted:
         # Workers are this interpreter, which has kbroker; not the first "python3" of the path.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        provide_java()
         for name, value in APP_DEFAULTS.items():
             builder = builder.config(name, value)
         quiet = Path(__file__).with_name("log4j2.properties")
@@ -240,8 +242,8 @@ def session(app: str, master: str | None, settings: dict[str, str] | None = None
     except (PySparkException, OSError) as err:  # OSError: there is no java at all
         why = str(err).splitlines()[0].rstrip(".")
         raise SparkMissing(
-            f"Spark does not start: {why}. It needs Java 17 or newer (JAVA_HOME, or java on the "
-            "path); --master none does without Spark"
+            f"Spark does not start: {why}. It needs Java 17 or newer: JAVA_HOME, java on the path, "
+            "or pip install 'kbroker[java]'; --master none does without Spark"
         ) from err
     # A failed task's reason reaches the caller as TaskError.
     spark.sparkContext.setLogLevel("FATAL")

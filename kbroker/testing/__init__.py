@@ -10,8 +10,8 @@ the same; see ``kbroker.testing.plugin``. Nothing here imports broker code: it d
 ``kbroker-supervisor``.
 """
 
+from kbroker.spark.java import java_home
 from kbroker.testing.broker import Broker, BrokerFailed
-from kbroker.testing.java import java_home
 from kbroker.testing.waiting import wait_until
 
 __all__ = ["Broker", "BrokerFailed", "java_home", "wait_until"]

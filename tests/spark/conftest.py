@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from kbroker.spark import JVM_OPTIONS
-from kbroker.testing.java import java_home
+from kbroker.testing import java_home
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
