@@ -180,6 +180,15 @@ def commit_text() -> str:
     return (git("rev-parse", "--short", "HEAD") or "unknown") + ("-dirty" if changed else "")
 
 
+def java_text() -> str:
+    """What ``java`` says of itself; "none" where there is none."""
+    try:
+        said = subprocess.run(["java", "-version"], capture_output=True, text=True).stderr
+    except OSError:
+        return "none"
+    return said.splitlines()[0] if said else "none"
+
+
 def machine() -> dict[str, Any]:
     """What the figures depend on."""
     model = "unknown"
@@ -187,14 +196,13 @@ def machine() -> dict[str, Any]:
         if line.startswith("model name"):
             model = line.split(":", 1)[1].strip()
             break
-    java = subprocess.run(["java", "-version"], capture_output=True, text=True).stderr
     return {
         "cpu": model,
         "cores": os.cpu_count(),
         "memory_mib": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20,
         "kernel": platform.release(),
         "python": platform.python_version(),
-        "java": java.splitlines()[0] if java else "none",
+        "java": java_text(),
         "load_average": os.getloadavg(),
     }
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 import socket
 import struct
 import time
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, TypeVar
 
+from kbroker.errors import ErrorCode
 from kbroker.protocol import codec
 from kbroker.protocol.header import decode_response_header, encode_request_header
 from kbroker.protocol.message import Message
@@ -22,11 +24,13 @@ from kbroker.protocol.messages.offset_fetch import OffsetFetchRequest
 from kbroker.protocol.messages.produce import ProduceRequest
 from kbroker.record.batch import Record, RecordBatch, iterate_batches
 from kbroker.record.builder import BatchBuilder
+from kbroker.testing import wait_until
 
 TIMEOUT_S = 30.0
 # BOUND: no answer the tests ask for is larger.
 ANSWER_BYTES_MAX = 64 << 20
 EARLIEST, LATEST = -2, -1
+NOT_OPEN = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 M = TypeVar("M", bound=Message)
 
@@ -147,13 +151,31 @@ class WireClient:
         return {part.index: part for part in answer.responses[0].partition_responses}
 
     def offset(self, topic: str, partition: int, timestamp: int) -> int:
-        """ListOffsets 4, EARLIEST or LATEST. Raises AssertionError."""
-        cls = ListOffsetsRequest
-        part = cls.ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
-        topics = [cls.ListOffsetsTopic(name=topic, partitions=[part])]
-        answer = self.call(cls(replica_id=-1, topics=topics), 4).topics[0].partitions[0]
+        """ListOffsets 4, EARLIEST or LATEST; waits until the log is open. Raises AssertionError."""
+        answer = self.await_open(topic, [partition], timestamp)[partition]
         assert answer.error_code == 0, f"{topic}-{partition}: error {answer.error_code}"
         return int(answer.offset)
+
+    def await_open(
+        self, topic: str, partitions: Iterable[int], timestamp: int = LATEST
+    ) -> dict[int, Any]:
+        """Wait for these logs, which a broker opens after it has begun to answer; the partitions'
+        answers to ListOffsets 4. One that cannot be opened is not waited for.
+        """
+        cls = ListOffsetsRequest
+        asked = [
+            cls.ListOffsetsPartition(partition_index=number, timestamp=timestamp)
+            for number in partitions
+        ]
+        request = cls(replica_id=-1, topics=[cls.ListOffsetsTopic(name=topic, partitions=asked)])
+
+        def answers() -> dict[int, Any]:
+            parts = self.call(request, 4).topics[0].partitions
+            loading = [part.partition_index for part in parts if part.error_code == NOT_OPEN]
+            assert not loading, f"{topic}: partitions {loading} answer with error {NOT_OPEN}"
+            return {part.partition_index: part for part in parts}
+
+        return wait_until(answers, self.timeout, "the logs are open")
 
     def fetch(self, topic: str, partition: int, offset: int, max_wait_ms: int = 0) -> Any:
         """The partition's answer to Fetch 11."""

@@ -25,6 +25,7 @@ from kbroker.protocol.messages.incremental_alter_configs import IncrementalAlter
 from kbroker.protocol.messages.metadata import MetadataRequest
 from kbroker.protocol.messages.offset_commit import OffsetCommitRequest
 from kbroker.protocol.messages.offset_fetch import OffsetFetchRequest
+from kbroker.storage.producer_snapshots import SPARE
 from kbroker.testing import Broker, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
@@ -57,6 +58,7 @@ NAMES = [
     "$HOME",
 ]
 LONGEST = "x" * 249
+# What a broker writes without being asked; and, in a partition that has been flushed, SPARE.
 CHECKPOINT = re.compile(r"(recovery-point|log-start|replication|cleaner)-offset-checkpoint(\.tmp)?")
 
 
@@ -75,14 +77,15 @@ def client(broker: Broker) -> Iterator[WireClient]:
 
 
 def files_of(broker: Broker) -> set[str]:
-    """Every path in the broker's directory and the entries beside it, but for the checkpoints,
-    which come with time.
+    """Every path in the broker's directory and the entries beside it, but for those that come with
+    time.
     """
     inside = {
         str(path)
         for path in broker.directory.rglob("*")
         if "run/" not in str(path)
         and not (path.parent == broker.data_dir and CHECKPOINT.fullmatch(path.name))
+        and not (path.parent.parent == broker.data_dir and path.name == SPARE)
     }
     return inside | {str(path) for path in broker.directory.parent.glob("outside*")}
 

@@ -28,7 +28,8 @@ def broker(dirs: list[Path]) -> Iterator[Broker]:
     with Broker({"log.dirs": ",".join(map(str, dirs))}) as made:
         with WireClient((made.host, made.port)) as client:
             client.create_topic("t", len(PARTITIONS))
-            client.produce("t", {number: batch_of([b"x"]) for number in PARTITIONS})
+            answers = client.produce("t", {number: batch_of([b"x"]) for number in PARTITIONS})
+            assert not any(answer.error_code for answer in answers.values())
         made.stop()
         yield made
 
@@ -48,6 +49,7 @@ def test_emptied_directory_is_offline_and_nothing_of_it_begins_anew(
 
     broker.start()
     with WireClient((broker.host, broker.port)) as client:
+        client.await_open("t", PARTITIONS)
         answers = client.produce("t", {number: batch_of([b"y"]) for number in PARTITIONS})
         client.create_topic("new", 2)
         client.produce("new", {number: batch_of([b"z"]) for number in range(2)})

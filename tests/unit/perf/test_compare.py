@@ -109,6 +109,12 @@ def test_report_holds_what_a_reader_needs_and_is_json(cell, monkeypatch, capsys)
     assert toy["bars"] == [{"figure": "rate", "bar": ">= 1.5x", "ratio": 2.0, "pass": True}]
 
 
+def test_machine_without_java_is_described(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    assert compare.machine()["java"] == "none"
+
+
 def test_cpu_figures_are_per_gigabyte_and_per_request():
     assert cpu_figures(2.0, 4e9, 1000) == {
         "cpu_s": 2.0,
