@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from kbroker.coordinator.records import offsets_topic, transaction_topic
@@ -17,11 +16,6 @@ from kbroker.protocol.schema import Field
 SEED = int(os.environ.get("KBROKER_TEST_SEED", "20240612"))
 INTEGER_BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64, "uint16": 16, "uint32": 32}
 ALPHABET = "abcXYZ019._-äß€日本😀"
-
-SPEC_DIR = Path(
-    os.environ.get("KBROKER_SPEC_DIR")
-    or Path(__file__).resolve().parents[2].parent / "shared" / "spec"
-)
 
 
 def record_classes() -> list[type[Message]]:

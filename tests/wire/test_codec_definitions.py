@@ -1,17 +1,19 @@
 """Our definitions against Kafka's message specifications of 3.9 and 4.3, field by field.
 
-The specifications are not part of the project: the tests skip where the folder is absent.
+Kafka's jars hold them. They are fetched once from Maven Central into ``.cache``.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
-from pathlib import Path
+import zipfile
+from pathlib import PurePath
 from typing import Any
 
 import pytest
-from codec_samples import SPEC_DIR, message_classes, record_classes, versions_of
+from codec_samples import message_classes, record_classes, versions_of
 
 from kbroker.coordinator.records import offsets_topic, transaction_topic
 from kbroker.protocol import api
@@ -19,16 +21,20 @@ from kbroker.protocol.message import NEVER
 from kbroker.protocol.messages import consumer_protocol, headers
 from kbroker.protocol.primitives import NO_UUID
 from kbroker.protocol.schema import LAST, Field, Struct, top_level_names
+from perf.maven import ROOT, fetch_jar
 
-FOLDERS = ("messages", "messages-4.3", "records-4.3")
+# Sets of specifications, the newest last, and the jars that hold them.
+JARS = {
+    "messages 3.9": ["kafka-clients:3.9.1"],
+    "messages 4.3": ["kafka-clients:4.3.0"],
+    "records 4.3": ["kafka-group-coordinator:4.3.0", "kafka-transaction-coordinator:4.3.0"],
+}
+# Kinds of groups that kbroker does not have.
+OTHER_GROUPS = ("ShareGroup", "StreamsGroup")
 
-pytestmark = [
-    pytest.mark.wire,
-    pytest.mark.skipif(
-        not all((SPEC_DIR / folder).is_dir() for folder in FOLDERS),
-        reason="Kafka's message specifications are not at hand",
-    ),
-]
+pytestmark = [pytest.mark.wire, pytest.mark.timeout(300)]  # of the first test, which may fetch
+
+Specs = dict[str, dict[str, Any]]
 
 # The KRaft quorum's own APIs: kbroker is no member of one.
 QUORUM_KEYS = {52, 53, 54, 59, 70, 73, 82}
@@ -41,12 +47,49 @@ RENAMED = {
 ZERO = {"string": "", "bool": False, "bytes": b"", "uuid": NO_UUID, "float64": 0.0, "records": None}
 
 
-def read_spec(path: Path) -> Any:
-    text = re.sub(r"^\s*//.*$", "", path.read_text(), flags=re.M)
-    if path.name.startswith("ListClientMetricsResources"):
+def read_spec(name: str, text: str) -> Any:
+    text = re.sub(r"^\s*//.*$", "", text, flags=re.M)
+    if name.startswith("ListClientMetricsResources"):
         for old, new in RENAMED.items():
             text = text.replace(old, new)
     return json.loads(re.sub(r"(?<=[,{}\[\]\"])\s*//.*$", "", text, flags=re.M))
+
+
+@pytest.fixture(scope="module")
+def files() -> Specs:
+    """Of each set all specifications, by the names of their files."""
+    found: Specs = {}
+    for part, artifacts in JARS.items():
+        found[part] = {}
+        for artifact in artifacts:
+            try:
+                jar = fetch_jar(f"org.apache.kafka:{artifact}", ROOT / ".cache" / "specifications")
+            except RuntimeError as error:
+                if "KBROKER_CI" in os.environ:
+                    raise
+                pytest.skip(str(error))
+            with zipfile.ZipFile(jar) as archive:
+                for path in map(PurePath, archive.namelist()):
+                    if path.match("common/message/*.json"):
+                        text = archive.read(str(path)).decode()
+                        found[part][path.stem] = read_spec(path.name, text)
+    return found
+
+
+@pytest.fixture(scope="module")
+def specs(files: Specs) -> Specs:
+    """Of each set the messages that kbroker defines, under the names they have in 4.3."""
+    wanted = {cls.__name__ for cls in message_classes()}
+    known = {
+        part: {
+            spec["name"]: spec
+            for spec in every.values()
+            if spec["name"] in wanted and versions(spec["validVersions"])
+        }
+        for part, every in files.items()
+    }
+    drop_early_access(known["messages 3.9"])
+    return known
 
 
 def versions(text: str | None) -> tuple[int, int] | None:
@@ -64,19 +107,6 @@ def snake_case(name: str) -> str:
     return re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower()
 
 
-def load(folder: str) -> dict[str, Any]:
-    """Read the specifications of messages kbroker defines, under the names they have in 4.3."""
-    wanted = {cls.__name__ for cls in message_classes()}
-    specs = {}
-    for path in sorted((SPEC_DIR / folder).glob("*.json")):
-        spec = read_spec(path)
-        if spec["name"] in wanted and versions(spec["validVersions"]):
-            specs[spec["name"]] = spec
-    if folder == "messages":
-        drop_early_access(specs)
-    return specs
-
-
 def drop_early_access(specs: dict[str, Any]) -> None:
     """Take the last version out of what was unstable in Kafka 3.9; it is gone or changed in 4.3."""
     for name in [name for name, spec in specs.items() if spec.get("latestVersionUnstable")]:
@@ -87,9 +117,14 @@ def drop_early_access(specs: dict[str, Any]) -> None:
                 del specs[each]
 
 
-SPECS = {folder: load(folder) if (SPEC_DIR / folder).is_dir() else {} for folder in FOLDERS}
-CASES = [(folder, name) for folder in FOLDERS for name in SPECS[folder]]
 CLASSES = {cls.__name__: cls for cls in message_classes()}
+
+
+def of_message(name: str, specs: Specs) -> list[dict[str, Any]]:
+    """Its specifications, from the oldest on; there is one at least."""
+    found = [known[name] for known in specs.values() if name in known]
+    assert found
+    return found
 
 
 def default_of(field: dict[str, Any]) -> Any:
@@ -154,29 +189,28 @@ def our_layout(struct: Struct, version: int) -> list[Any]:
     return layout
 
 
-@pytest.mark.parametrize(("folder", "name"), CASES)
-def test_every_version_has_the_fields_of_the_specification(folder, name):
-    spec = SPECS[folder][name]
-    first, last = versions(spec["validVersions"])
+@pytest.mark.parametrize("name", sorted(CLASSES))
+def test_every_version_has_the_fields_of_the_specifications(name, specs):
+    for spec in of_message(name, specs):
+        first, last = versions(spec["validVersions"])
+        for version in range(first, last + 1):
+            ours = our_layout(CLASSES[name].SCHEMA.root, version)
 
-    for version in range(first, last + 1):
-        ours = our_layout(CLASSES[name].SCHEMA.root, version)
-
-        assert ours == spec_layout(spec, spec["fields"], version), version
+            assert ours == spec_layout(spec, spec["fields"], version), version
 
 
 @pytest.mark.parametrize("name", sorted(CLASSES))
-def test_range_is_the_union_of_both_specifications(name):
-    specs = [SPECS[folder][name] for folder in FOLDERS if name in SPECS[folder]]
-    ranges = [versions(spec["validVersions"]) for spec in specs]
-    flexible = [(versions(spec["flexibleVersions"]) or (NEVER,))[0] for spec in specs]
+def test_range_is_the_union_of_both_specifications(name, specs):
+    found = of_message(name, specs)
+    ranges = [versions(spec["validVersions"]) for spec in found]
+    flexible = [(versions(spec["flexibleVersions"]) or (NEVER,))[0] for spec in found]
 
     expected = min(first for first, _ in ranges), max(last for _, last in ranges)
     assert CLASSES[name].VERSIONS == expected
     assert {CLASSES[name].FIRST_FLEXIBLE} == set(flexible)
     key = CLASSES[name].API_KEY
     if CLASSES[name] not in record_classes():  # there "apiKey" is the number of a record type
-        assert {key} == {spec.get("apiKey") for spec in specs}
+        assert {key} == {spec.get("apiKey") for spec in found}
 
 
 def ignorable_fields(spec: dict[str, Any]) -> dict[tuple[str, str], bool]:
@@ -196,10 +230,10 @@ def ignorable_fields(spec: dict[str, Any]) -> dict[tuple[str, str], bool]:
 
 
 @pytest.mark.parametrize("name", sorted(CLASSES))
-def test_ignorable_fields_are_those_of_the_newest_specification(name):
+def test_ignorable_fields_are_those_of_the_newest_specification(name, specs):
     expected: dict[tuple[str, str], bool] = {}
-    for folder in FOLDERS:
-        expected |= ignorable_fields(SPECS[folder][name]) if name in SPECS[folder] else {}
+    for spec in of_message(name, specs):
+        expected |= ignorable_fields(spec)
     schema = CLASSES[name].SCHEMA
     ours = {("", field.name): field.ignorable for field in schema.root.fields}
     for struct in schema.structs.values():
@@ -212,11 +246,13 @@ def test_ignorable_fields_are_those_of_the_newest_specification(name):
 IGNORABLE_IN_39_ONLY = {"RequestHeader": {("", "client_id"): True}}
 
 
-def test_every_client_facing_message_is_defined():
-    keys = set()
-    for folder in FOLDERS:
-        for path in (SPEC_DIR / folder).glob("*Request.json"):
-            keys.add(read_spec(path)["apiKey"])
+def test_every_client_facing_message_is_defined(files):
+    keys = {
+        spec["apiKey"]
+        for part in ("messages 3.9", "messages 4.3")
+        for name, spec in files[part].items()
+        if name.endswith("Request")
+    }
 
     assert {int(key) for key in api.ApiKey} == keys - QUORUM_KEYS
 
@@ -256,15 +292,16 @@ def test_classes_without_key_are_the_schemas_inside_other_messages():
     ("records", "topic"),
     [(offsets_topic.RECORDS, "offsets"), (transaction_topic.RECORDS, "transactions")],
 )
-def test_record_types_have_the_numbers_and_pairs_of_the_specification(records, topic):
-    specs = SPECS["records-4.3"]
+def test_record_types_have_the_numbers_and_pairs_of_the_specification(records, topic, specs):
+    known = specs["records 4.3"]
     for key, value in zip(records.classes()[::2], records.classes()[1::2], strict=True):
         number = records.encode(key(), None)[0][:2]
-        assert int.from_bytes(number, "big") == specs[key.__name__]["apiKey"]
-        assert specs[value.__name__]["apiKey"] == specs[key.__name__]["apiKey"]
+        assert int.from_bytes(number, "big") == known[key.__name__]["apiKey"]
+        assert known[value.__name__]["apiKey"] == known[key.__name__]["apiKey"]
         assert value.__name__ == key.__name__.removesuffix("Key") + "Value"
 
 
-def test_every_record_type_is_defined():
-    names = {cls.__name__ for cls in record_classes()}
-    assert names == {path.stem for path in (SPEC_DIR / "records-4.3").glob("*.json")}
+def test_every_record_type_is_defined(files):
+    names = {name for name in files["records 4.3"] if not name.startswith(OTHER_GROUPS)}
+
+    assert {cls.__name__ for cls in record_classes()} == names
