@@ -276,6 +276,10 @@ class WireError(Exception):
             self.message = self.message[: MESSAGE_CHARS_MAX - 3] + "..."
         super().__init__(f"{code.name}: {self.message}")
 
+    def bare(self) -> WireError:
+        """Without its traceback, whose frames it would keep, and all that they refer to."""
+        return self.with_traceback(None)
+
     def __reduce__(self) -> tuple[type[WireError], tuple[ErrorCode, str]]:
         return type(self), (self.code, self.message)
 

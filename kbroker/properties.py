@@ -8,8 +8,13 @@ Source: the documented format of java.util.Properties.
 
 from __future__ import annotations
 
+import errno
+import os
+import stat
 from collections.abc import Iterator
 
+# BOUND: what is read of a file, which may be one without end.
+BYTES_MAX = 1 << 20
 _WHITE_SPACE = " \t\f"
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _HEX = frozenset("0123456789abcdefABCDEF")
@@ -27,18 +32,28 @@ def parse_properties(text: str) -> list[tuple[str, str]]:
     return [_split(line, number) for number, line in _logical_lines(text)]
 
 
-def read_properties(path: str) -> list[tuple[str, str]]:
+def read_properties(path: str, regular_only: bool = False) -> list[tuple[str, str]]:
     """The pairs of a file. UTF-8, or Latin-1 (Java's choice) where the bytes are not UTF-8.
 
+    regular_only: never wait for somebody to write, as into a FIFO or a terminal.
     Raises OSError if it cannot be read, PropertiesError if it is not in the format.
     """
-    with open(path, "rb") as file:
-        data = file.read()
+    with open(path, "rb", opener=without_waiting if regular_only else None) as file:
+        if regular_only and not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "Not a regular file", path)
+        data = file.read(BYTES_MAX + 1)
+    if len(data) > BYTES_MAX:
+        raise OSError(errno.EFBIG, f"More than {BYTES_MAX} bytes are no settings", path)
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         text = data.decode("latin-1")
     return parse_properties(text)
+
+
+def without_waiting(path: str, flags: int) -> int:
+    """An opener."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:

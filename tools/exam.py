@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The exams of storage: what disks, power cuts and kills may do to a broker, at three sizes.
+"""The exams: what disks, power cuts, kills and greedy clients may do to a broker, at three sizes.
 
     tools/exam.py                      what there is
     tools/exam.py E4                   as `make test` runs it
@@ -57,6 +57,11 @@ EXAMS = {
         + ["-k", "fail or dead"],
         (1, 12, 12),
     ),
+    "crowd": Exam(
+        "a client beside a hundred greedy ones, and beside the largest requests",
+        [FAULT + "test_crowd_exam.py"],
+        (1, 1, 1),
+    ),
     "E10": Exam(
         "compaction against a model, with kills at every step",
         [FAULT + "test_compaction_exam.py", FAULT + "test_compaction_kills.py",
@@ -75,7 +80,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.exam is None:
         for name, exam in EXAMS.items():
-            print(f"{name:4} {exam.title}")
+            print(f"{name:6} {exam.title}")
         return 0
     exam = EXAMS[options.exam]
     scale = exam.scales[SIZES.index(options.size)]

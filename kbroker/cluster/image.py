@@ -67,7 +67,7 @@ class ClusterImage:
         A snapshot also removes what it does not name.
         """
         topics: dict[str, TopicChange] = {}
-        self.derived.clear()
+        self.derived = {}  # not cleared: somebody may be at work on an answer for the old one
         if delta.get("snapshot"):
             self.brokers.clear()
             self.broker_config.clear()

@@ -16,7 +16,7 @@ from typing import Any
 
 from kbroker.cluster.settings import DEFAULT, FILE, effective_config
 from kbroker.config import dynamic
-from kbroker.config.loader import BrokerConfig, PropertiesError, Source, load
+from kbroker.config.loader import BrokerConfig, PropertiesError, Source, load_properties
 from kbroker.config.resource_types import BROKER, GROUP, TOPIC
 from kbroker.config.topic_config import validate_topic
 from kbroker.controller import persistence
@@ -25,6 +25,7 @@ from kbroker.controller.state import ClusterState
 from kbroker.controller.topics import existing_topic
 from kbroker.errors import ConfigError, ErrorCode, WireError
 from kbroker.metastore.store import Store, StoreFailed
+from kbroker.properties import read_properties
 
 log = logging.getLogger(__name__)
 
@@ -204,7 +205,13 @@ class ConfigAdmin:
     def reload(self, path: str, overrides: Mapping[str, str]) -> bool:
         """Read the file again; whether anything changed that counts without a restart."""
         try:
-            fresh, warnings = load(path, overrides)
+            # A controller must not wait for somebody to write into a FIFO.
+            pairs = read_properties(path, regular_only=True)
+            if not pairs:
+                # Most likely it is being written, or the disk was full.
+                raise PropertiesError("it has no settings at all; to go back to all defaults,"
+                                      " restart the broker")  # fmt: skip
+            fresh, warnings = load_properties(pairs, overrides)
             config, applied, waiting = dynamic.reload(self.config, fresh)
         except (OSError, PropertiesError, ConfigError) as error:
             log.error("%s was read again but is not used: %s", path, error)
@@ -214,6 +221,9 @@ class ConfigAdmin:
         if waiting:
             log.warning("changed, but only read at the start of the broker: %s", ", ".join(waiting))
         log.info("%s was read again; changed: %s", path, ", ".join(applied) or "nothing")
+        unset = [name for name in applied if not config.is_set(name)]
+        if unset:
+            log.warning("no longer in the file, at their defaults now: %s", ", ".join(unset))
         if not applied:
             return False
         layer = dict(dict(config.layers())[Source.STATIC_BROKER])

@@ -20,6 +20,8 @@ from kbroker.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsResponse,
 )
 
+# BOUND: replicas of one call, so that a large request does not hold up their owner.
+CALL_REPLICAS_MAX = 200
 Replica = tuple[str, int, int, str]  # topic, partition, slot or NO_SLOT, directory
 
 
@@ -32,27 +34,30 @@ def fail(ctx: RequestContext, request: AlterReplicaLogDirsRequest, error: WireEr
 async def handle_alter_replica_log_dirs(
     ctx: RequestContext, request: AlterReplicaLogDirsRequest
 ) -> AlterReplicaLogDirsResponse:
-    """Have the owners begin; one call for each io worker."""
+    """Have the owners begin, side by side."""
     by_worker: dict[Address, list[Replica]] = {}
     codes: dict[tuple[str, int], int] = {}
-    for topic, number, path in asked(request):
+    async for topic, number, path in ctx.each(asked(request)):
         slot = slot_of(ctx, topic, number)
         workers = ctx.io_workers
         owners = workers if slot == NO_SLOT else [workers[slot % len(workers)]]
         codes[topic, number] = int(ErrorCode.REPLICA_NOT_AVAILABLE)
         for owner in owners:
             by_worker.setdefault(owner, []).append((topic, number, slot, path))
-    calls = [
-        (replicas, ctx.io_worker(owner, "alter_replica_log_dirs", replicas=replicas))
-        for owner, replicas in by_worker.items()
-    ]
-    for replicas, call in calls:
-        try:
-            answers = await call
-        except WireError:
-            continue  # it is being restarted: not available now
-        for (topic, number, _, _), code in zip(replicas, answers, strict=True):
-            codes[topic, number] = code
+    most = max(map(len, by_worker.values()), default=0)
+    for first in range(0, most, CALL_REPLICAS_MAX):
+        calls = [
+            (part, ctx.io_worker(owner, "alter_replica_log_dirs", replicas=part))
+            for owner, replicas in by_worker.items()
+            if (part := replicas[first : first + CALL_REPLICAS_MAX])
+        ]
+        for part, call in calls:
+            try:
+                answers = await call
+            except WireError:
+                continue  # it is being restarted: not available now
+            for (topic, number, _, _), code in zip(part, answers, strict=True):
+                codes[topic, number] = code
     return response(codes)
 
 

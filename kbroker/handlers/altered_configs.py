@@ -16,6 +16,8 @@ from kbroker.handlers.config_resources import unsupported as unsupported_type
 from kbroker.handlers.context import RequestContext
 
 TIMEOUT_MS = 10_000
+# BOUND: resources in one call, so that a large request does not hold up the controller.
+CALL_RESOURCES_MAX = 100
 
 
 async def alter(
@@ -31,7 +33,7 @@ async def alter(
     """
     refused: dict[int, WireError] = {}
     seen: dict[tuple[int, str], int] = {}
-    for position, resource in enumerate(request.resources):
+    async for position, resource in ctx.each(enumerate(request.resources)):
         place = resource.resource_type, resource.resource_name
         if place in seen:
             error = WireError(ErrorCode.INVALID_REQUEST, "Name each resource once.")
@@ -41,11 +43,11 @@ async def alter(
         try:
             check_resource(ctx, *place)
         except WireError as error:
-            refused[position] = error
+            refused[position] = error.bare()
     accepted = [r for n, r in enumerate(request.resources) if n not in refused]
     results = iter(await call(ctx, request.validate_only, operation, accepted, configs))
     entries = []
-    for position, resource in enumerate(request.resources):
+    async for position, resource in ctx.each(enumerate(request.resources)):
         if position in refused:
             entries.append(_failed(response, resource, refused[position]))
         else:
@@ -80,15 +82,22 @@ async def call(
     configs: Callable[[Any], list[Any]],
 ) -> list[dict[str, Any]]:
     """Have the controller change these; its results are in the same order."""
-    if not resources:
-        return []
-    documents = [
-        {"type": r.resource_type, "name": r.resource_name, "configs": named(r, configs(r))}
-        for r in resources
-    ]
-    results: list[dict[str, Any]] = await ctx.controller(
-        operation, TIMEOUT_MS, resources=documents, validate_only=validate_only
-    )
+    results: list[dict[str, Any]] = []
+    for first in range(0, len(resources), CALL_RESOURCES_MAX):
+        documents = [
+            {"type": r.resource_type, "name": r.resource_name, "configs": named(r, configs(r))}
+            for r in resources[first : first + CALL_RESOURCES_MAX]
+        ]
+        try:
+            results += await ctx.controller(
+                operation, TIMEOUT_MS, resources=documents, validate_only=validate_only
+            )
+        except WireError as error:
+            if not results:
+                raise
+            # What was changed before is: only the rest has failed.
+            failed = {"error": int(error.code), "message": error.message}
+            return results + [failed] * (len(resources) - first)
     return results
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+import time
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kbroker._ext.partition_table import OFFLINE, ONLINE
 from kbroker.cluster.image import NO_SLOT, BrokerImage, ClusterImage, Endpoint, PartitionImage
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.process_table import CONTROLLER, Address
 from kbroker.ipc.rpc import Pending
+from kbroker.ipc.slices import Slices
 from kbroker.protocol.header import RequestHeader
 
 if TYPE_CHECKING:
@@ -19,6 +23,13 @@ if TYPE_CHECKING:
     from kbroker.coordinator.producer_ids import ProducerIds
     from kbroker.workers.network import NetworkWorker
 
+T = TypeVar("T")
+
+
+def now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
 # A change gets this long even if the client allows less: with a timeout of 0 it is started all the
 # same, and nearly always done long before this is over.
 CHANGE_MIN_MS = 1_000
@@ -26,6 +37,11 @@ CHANGE_MIN_MS = 1_000
 CALL_MARGIN_MS = 2_000
 # For topics that nobody created: a client named them, or a coordinator needs them.
 CREATION_TIMEOUT_MS = 10_000
+# BOUND: topics in one call to the controller. It and all who are told of them serve others between
+# two calls.
+CALL_TOPICS_MAX = 200
+# BOUND: bytes of the requests that others of the broker are at work on, or that wait there.
+GIVEN_AWAY_BYTES_MAX = 64 << 20
 
 
 class RequestContext:
@@ -45,6 +61,7 @@ class RequestContext:
         "listener",
         "process",
         "producer_ids",
+        "slices",
     )
 
     def __init__(
@@ -69,6 +86,7 @@ class RequestContext:
         self.broker_id: int = process.context.broker_id
         self.producer_ids = producer_ids
         self.process = process
+        self.slices: Slices = process.slices
 
     @property
     def local_address(self) -> tuple[str, int]:
@@ -80,6 +98,26 @@ class RequestContext:
     def body(self) -> bytes:
         """The request behind its header, as it came."""
         return self.frame[self.body_offset :]
+
+    def each(self, items: Iterable[T]) -> AsyncIterator[T]:
+        """The items, of which there may be thousands: others are served in between."""
+        return self.slices.each(items)
+
+    @contextmanager
+    def given_away(self) -> Iterator[None]:
+        """While the request is with somebody else, for up to an hour, others of its size may begin.
+
+        COORDINATOR_NOT_AVAILABLE, at which clients try again, if too much is given away already.
+        """
+        process, size = self.process, len(self.frame)
+        if process.given_away_bytes and process.given_away_bytes + size > GIVEN_AWAY_BYTES_MAX:
+            raise WireError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        process.given_away_bytes += size
+        process.loop.lighten(self.connection)
+        try:
+            yield
+        finally:
+            process.given_away_bytes -= size
 
     # -- calls -------------------------------------------------------------------------------
 
@@ -95,10 +133,37 @@ class RequestContext:
         within_ms = max(timeout_ms, CHANGE_MIN_MS)
         return self.controller(operation, within_ms + CALL_MARGIN_MS, within_ms=within_ms, **args)
 
-    def create_automatically(self, names: Iterable[str]) -> Pending:
+    async def change_in_parts(
+        self,
+        operation: str,
+        timeout_ms: int,
+        topics: Sequence[Sequence[dict[str, Any]]],
+        **args: Any,
+    ) -> list[dict[str, Any]]:
+        """As ``change``, of thousands of topics a part at a time; the results of all. Raises
+        WireError if there is none.
+
+        topics: what may not be in different calls, because it is of one name, is together.
+        """
+        until_ms = now_ms() + timeout_ms
+        results: list[dict[str, Any]] = []
+        for first in range(0, len(topics), CALL_TOPICS_MAX):
+            part = list(chain.from_iterable(topics[first : first + CALL_TOPICS_MAX]))
+            left_ms = max(0, until_ms - now_ms())
+            try:
+                results += await self.change(operation, left_ms, topics=part, **args)
+            except WireError as error:
+                if not results:
+                    raise
+                failure = {"error": int(error.code), "message": error.message, "topic_id": None}
+                rest = chain.from_iterable(topics[first:])
+                return results + [{"name": None, **topic, **failure} for topic in rest]
+        return results
+
+    async def create_automatically(self, names: Iterable[str]) -> list[dict[str, Any]]:
         """Have the controller create topics with its defaults; one result for each."""
-        topics = [{"name": name} for name in names]
-        return self.change("create_topics", CREATION_TIMEOUT_MS, topics=topics, auto=True)
+        topics = [[{"name": name}] for name in names]
+        return await self.change_in_parts("create_topics", CREATION_TIMEOUT_MS, topics, auto=True)
 
     def io_worker(self, to: Address, operation: str, **args: Any) -> Pending:
         """Call one io worker, whatever it owns."""

@@ -61,9 +61,12 @@ def partition_of(ctx: RequestContext, topic: str, key: str) -> int:
     return coordinator_partition(key, len(known.partitions))
 
 
-def forward(ctx: RequestContext, topic: str, key: str, timeout_ms: int = TIMEOUT_MS) -> Pending:
-    """Hand the request on as it came; resolves to the response's body."""
-    return ask(ctx, topic, partition_of(ctx, topic, key), ctx.body, timeout_ms)
+async def forward(ctx: RequestContext, topic: str, key: str, timeout_ms: int = TIMEOUT_MS) -> bytes:
+    """Hand the request on as it came; returns the response's body."""
+    partition = partition_of(ctx, topic, key)
+    with ctx.given_away():
+        body: bytes = await ask(ctx, topic, partition, ctx.body, timeout_ms)
+    return body
 
 
 async def split(
@@ -83,7 +86,7 @@ async def split(
     """
     by_partition: dict[int, list[int]] = {}
     rows: list[Any] = [None] * len(entries)
-    for index, entry in enumerate(entries):
+    async for index, entry in ctx.each(enumerate(entries)):
         try:
             partition = partition_of(ctx, topic, key_of(entry))
         except WireError as error:

@@ -27,22 +27,28 @@ async def handle_create_partitions(
     """Enlarge topics; answered when the new partitions are served."""
     if not request.topics:
         return CreatePartitionsResponse()
-    results = await ctx.change(
+    named: dict[str, list[Any]] = {}
+    async for topic in ctx.each(request.topics):
+        of_name = named.setdefault(topic.name, [])
+        if len(of_name) < 2:  # to say that it is named twice
+            of_name.append(wanted(topic))
+    results = await ctx.change_in_parts(
         "create_partitions",
         request.timeout_ms,
-        topics=[
-            {
-                "name": topic.name,
-                "count": topic.count,
-                "assignments": (
-                    None if topic.assignments is None else [a.broker_ids for a in topic.assignments]
-                ),
-            }
-            for topic in request.topics
-        ],
+        list(named.values()),
         validate_only=request.validate_only,
     )
     return respond({result["name"]: (result["error"], result["message"]) for result in results})
+
+
+def wanted(topic: Any) -> dict[str, Any]:
+    """One topic as the controller takes it."""
+    assignments = topic.assignments
+    return {
+        "name": topic.name,
+        "count": topic.count,
+        "assignments": None if assignments is None else [a.broker_ids for a in assignments],
+    }
 
 
 def respond(outcomes: dict[str, tuple[int, str | None]]) -> CreatePartitionsResponse:

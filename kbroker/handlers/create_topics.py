@@ -33,10 +33,15 @@ async def handle_create_topics(
     """Create them, or with ``validate_only`` say whether that would work."""
     if not request.topics:
         return CreateTopicsResponse()
-    results = await ctx.change(
+    named: dict[str, list[Any]] = {}
+    async for topic in ctx.each(request.topics):
+        of_name = named.setdefault(topic.name, [])
+        if len(of_name) < 2:  # to say that it is named twice
+            of_name.append(wanted(topic))
+    results = await ctx.change_in_parts(
         "create_topics",
         request.timeout_ms,
-        topics=[wanted(topic) for topic in request.topics],
+        list(named.values()),
         validate_only=request.validate_only,
     )
     # A name that was given twice has the same result twice, and is answered once.
@@ -44,7 +49,10 @@ async def handle_create_topics(
     configs = {topic.name: topic.configs for topic in request.topics}
     alike: dict[Any, list[Any]] = {}
     return CreateTopicsResponse(
-        topics=[answer(ctx, result, configs[name], alike) for name, result in by_name.items()]
+        topics=[
+            answer(ctx, result, configs[name], alike)
+            async for name, result in ctx.each(by_name.items())
+        ]
     )
 
 

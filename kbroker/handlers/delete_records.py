@@ -41,15 +41,18 @@ async def handle_delete_records(
     started = [
         (
             topic.name,
-            [(p.partition_index, start(ctx, topic.name, p, owners)) for p in topic.partitions],
+            [
+                (p.partition_index, start(ctx, topic.name, p, owners))
+                async for p in ctx.each(topic.partitions)
+            ],
         )
-        for topic in request.topics
+        async for topic in ctx.each(request.topics)
     ]
     owners.send()
     response = DeleteRecordsResponse()
     entry = DeleteRecordsResponse.DeleteRecordsTopicResult
-    for name, partitions in started:
-        answers = [await answer(number, call) for number, call in partitions]
+    async for name, partitions in ctx.each(started):
+        answers = [await answer(number, call) async for number, call in ctx.each(partitions)]
         response.topics.append(entry(name=name, partitions=answers))
     return response
 
@@ -66,7 +69,7 @@ def start(
         if not 0 <= offset <= high_watermark:
             raise WireError(ErrorCode.OFFSET_OUT_OF_RANGE)
     except WireError as error:
-        return error
+        return error.bare()
     return owners.ask(image.slot, offset)
 
 

@@ -38,11 +38,11 @@ async def handle_delete_topics(
         entry(ctx, *topic, ErrorCode.INVALID_REQUEST, text) for topic, text in refusals.items()
     ]
     if accepted:
-        results = await ctx.change(
+        results = await ctx.change_in_parts(
             "delete_topics",
             request.timeout_ms,
-            topics=[
-                {"name": name} if name is not None else {"topic_id": topic_id.hex()}
+            [
+                [{"name": name} if name is not None else {"topic_id": topic_id.hex()}]
                 for name, topic_id in accepted
             ],
         )

@@ -50,7 +50,7 @@ async def handle_describe_configs(
     response = DescribeConfigsResponse()
     alike: dict[Any, list[Any]] = {}
     seen: set[tuple[int, str]] = set()
-    for resource in request.resources:
+    async for resource in ctx.each(request.resources):
         place = resource.resource_type, resource.resource_name
         try:
             if place in seen:

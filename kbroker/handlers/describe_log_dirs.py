@@ -40,7 +40,7 @@ async def handle_describe_log_dirs(
             if described["error"] is not None:
                 # One worker may see the directory fail before the others do.
                 known.error_code = int(ErrorCode.KAFKA_STORAGE_ERROR)
-            for entry in wanted(request, described["logs"]):
+            async for entry in ctx.each(wanted(request, described["logs"])):
                 topic = topics.get((path, entry["topic"]))
                 if topic is None:
                     topic = DescribeLogDirsResponse.DescribeLogDirsTopic(name=entry["topic"])

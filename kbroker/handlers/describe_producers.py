@@ -42,17 +42,17 @@ async def handle_describe_producers(
     """
     owners = OwnerCalls(ctx, "describe_producers", call_partitions_max=CALL_PARTITIONS_MAX)
     numbers: dict[str, dict[int, None]] = {}
-    for topic in request.topics:
+    async for topic in ctx.each(request.topics):
         numbers.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
     started = [
-        (name, [(number, ask(ctx, name, number, owners)) for number in of_topic])
-        for name, of_topic in numbers.items()
+        (name, [(number, ask(ctx, name, number, owners)) async for number in ctx.each(of_topic)])
+        async for name, of_topic in ctx.each(numbers.items())
     ]
     owners.send()
     response = DescribeProducersResponse()
     entry = DescribeProducersResponse.TopicResponse
-    for name, partitions in started:
-        answers = [await answer(number, asked) for number, asked in partitions]
+    async for name, partitions in ctx.each(started):
+        answers = [await answer(number, asked) async for number, asked in ctx.each(partitions)]
         response.topics.append(entry(name=name, partitions=answers))
     return response
 
@@ -62,7 +62,7 @@ def ask(ctx: RequestContext, topic: str, number: int, owners: OwnerCalls) -> Pen
     try:
         image, _ = ctx.led_partition(topic, number)
     except WireError as error:
-        return error
+        return error.bare()
     return owners.ask(image.slot)
 
 

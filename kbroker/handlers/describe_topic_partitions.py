@@ -40,7 +40,7 @@ async def handle_describe_topic_partitions(
     room = max(1, min(request.response_partition_limit, limit))
     names = sorted({topic.name for topic in request.topics} or ctx.image.topics)
     response = DescribeTopicPartitionsResponse()
-    for name in names:
+    async for name in ctx.each(names):
         if cursor is not None and name < cursor.topic_name:
             continue
         topic = ctx.image.topics.get(name)

@@ -10,7 +10,8 @@ from kbroker.coordinator.producer_ids import ProducerIds
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import HANDLERS, Handle, Handler, announced, served_range
-from kbroker.ipc.rpc import Pending, run
+from kbroker.ipc.rpc import Pending
+from kbroker.ipc.slices import Turn
 from kbroker.protocol import codec
 from kbroker.protocol.api import ApiKey, find, request_class, response_class
 from kbroker.protocol.codec import DecodeError, EncodeError
@@ -57,6 +58,10 @@ for _name in MODULES:
     import_module(f"kbroker.handlers.{_name}")
 
 
+# Shorter requests are decoded in one go.
+ONE_GO_BYTES = 4096
+
+
 class Dispatcher:
     """Answers every request that has no hot path of its own; one for each network process."""
 
@@ -91,18 +96,13 @@ class Dispatcher:
     def _serve(
         self, connection: Connection, header: RequestHeader, frame: bytes, handler: Handler
     ) -> Pending:
-        """Decode the request and run its handler."""
-        key, version = header.api_key, header.api_version
-        try:
-            # COMPAT: bytes behind the request are ignored, as by Kafka. librdkafka (2.16, say) asks
-            # for all topics with a null array of four bytes where flexible versions have one.
-            request, _ = codec.decode(request_class(key), version, frame, header.end_offset)
-        except DecodeError as error:
-            return refused(connection, str(error))
-        ctx = RequestContext(
-            self._worker, connection, header, frame, self._worker.config, self._producer_ids
-        )
-        return run(answer(ctx, handler, request))
+        """Have the request decoded, and run its handler, when it is the connection's turn."""
+        worker = self._worker
+        turn = connection.state
+        if turn is None:
+            turn = connection.state = Turn()
+        ctx = RequestContext(worker, connection, header, frame, worker.config, self._producer_ids)
+        return worker.slices.start(turn, serve(ctx, handler))
 
     def tick(self, now_ms: int) -> None:
         """Called every TICK_MS; no handler has timers of its own."""
@@ -117,18 +117,35 @@ def raiser(error: BaseException) -> Handle:
     return handle
 
 
+async def serve(ctx: RequestContext, handler: Handler) -> bytes | None:
+    """Decode, handle, encode; in slices where it is long."""
+    cls, version, frame = request_class(handler.key), ctx.api_version, ctx.frame
+    try:
+        # COMPAT: bytes behind the request are ignored, as by Kafka. librdkafka (2.16, say) asks
+        # for all topics with a null array of four bytes where flexible versions have one.
+        if len(frame) <= ONE_GO_BYTES:
+            request, _ = codec.decode(cls, version, frame, ctx.body_offset)
+        else:
+            steps = codec.decode_steps(cls, version, frame, ctx.body_offset)
+            request, _ = await ctx.slices.finish(steps)
+    except DecodeError as error:
+        ctx.connection.close_reason = str(error)
+        return None
+    return await answer(ctx, handler, request)
+
+
 async def answer(ctx: RequestContext, handler: Handler, request: Message) -> bytes | None:
     """Run the handler; whatever it raises becomes an answer that says so."""
     try:
         response = await handler.handle(ctx, request)
-        return None if response is None else encode(ctx, response)
+        return None if response is None else await encode(ctx, response)
     except WireError as raised:
-        error = raised
+        error = raised.bare()
     except Exception:
         log.exception("%s of %s failed", title(handler.key), peer(ctx.connection))
         error = WireError(ErrorCode.UNKNOWN_SERVER_ERROR)
     try:
-        return encode(ctx, handler.fail(ctx, request, error))
+        return await encode(ctx, handler.fail(ctx, request, error))
     except (EncodeError, WireError):
         # Old versions have no place for it.
         reason = f"{title(handler.key)} version {ctx.api_version} failed: {error}"
@@ -138,13 +155,13 @@ async def answer(ctx: RequestContext, handler: Handler, request: Message) -> byt
     return None
 
 
-def encode(ctx: RequestContext, response: Message | bytes) -> bytes:
+async def encode(ctx: RequestContext, response: Message | bytes) -> bytes:
     """The response's header and body."""
     out = bytearray(encode_response_header(ctx.correlation_id, ctx.api_key, ctx.api_version))
     if isinstance(response, bytes):
         out += response
     else:
-        codec.encode_into(response, ctx.api_version, out)
+        await ctx.slices.finish(codec.encode_steps(response, ctx.api_version, out))
     return bytes(out)
 
 

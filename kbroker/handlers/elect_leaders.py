@@ -31,10 +31,10 @@ async def handle_elect_leaders(
                 topic=entry.topic,
                 partition_result=[
                     _result(ctx, entry.topic, number, request.election_type)
-                    for number in entry.partitions
+                    async for number in ctx.each(entry.partitions)
                 ],
             )
-            for entry in request.topic_partitions or ()
+            async for entry in ctx.each(request.topic_partitions or ())
         ],
     )
 

@@ -74,7 +74,8 @@ async def handle_find_coordinator(
     coordinator = FindCoordinatorResponse.Coordinator
     return FindCoordinatorResponse(
         coordinators=[
-            coordinator(key=key, **locate(ctx, kind.topic, key)) for key in request.coordinator_keys
+            coordinator(key=key, **locate(ctx, kind.topic, key))
+            async for key in ctx.each(request.coordinator_keys)
         ]
     )
 

@@ -13,10 +13,12 @@ from kbroker.coordinator.offsets.failures import txn_commit_failure
 from kbroker.coordinator.partitioner import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
-from kbroker.handlers.coordinated import forward
+from kbroker.handlers.coordinated import ask, decode_response, forward, partition_of
 from kbroker.handlers.registry import api
+from kbroker.protocol import codec
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from kbroker.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from kbroker.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
@@ -25,6 +27,8 @@ from kbroker.protocol.messages.txn_offset_commit import (
 # A member waits for the others as long as they are allowed to take, which members choose; this only
 # ends what a coordinator has forgotten.
 REBALANCE_MS = 3_600_000
+# BOUND: members of one call, whose coordinator serves others between two calls.
+CALL_MEMBERS_MAX = 500
 
 
 def checked(key: str) -> str:
@@ -47,20 +51,35 @@ def join_failed(
 @api(ApiKey.JOIN_GROUP, versions=ApiKey.JOIN_GROUP.versions, fail=join_failed)
 async def handle_join_group(ctx: RequestContext, request: JoinGroupRequest) -> bytes:
     """Answered when the rebalance is over."""
-    answer: bytes = await forward(ctx, OFFSETS_TOPIC, checked(request.group_id), REBALANCE_MS)
-    return answer
+    return await forward(ctx, OFFSETS_TOPIC, checked(request.group_id), REBALANCE_MS)
 
 
 @api(ApiKey.SYNC_GROUP, versions=ApiKey.SYNC_GROUP.versions)
 async def handle_sync_group(ctx: RequestContext, request: Any) -> bytes:
     """Answered when the leader has sent the assignment."""
-    answer: bytes = await forward(ctx, OFFSETS_TOPIC, checked(request.group_id), REBALANCE_MS)
-    return answer
+    return await forward(ctx, OFFSETS_TOPIC, checked(request.group_id), REBALANCE_MS)
 
 
 async def hand_to_group(ctx: RequestContext, request: Any) -> bytes:
     """Hand a request on to its group's coordinator."""
-    answer: bytes = await forward(ctx, OFFSETS_TOPIC, checked(request.group_id))
+    return await forward(ctx, OFFSETS_TOPIC, checked(request.group_id))
+
+
+@api(ApiKey.LEAVE_GROUP, versions=ApiKey.LEAVE_GROUP.versions)
+async def handle_leave_group(ctx: RequestContext, request: LeaveGroupRequest) -> Any:
+    """Hand it on, of many members a part at a time; a part that fails ends it."""
+    members = request.members
+    if len(members) <= CALL_MEMBERS_MAX:
+        return await hand_to_group(ctx, request)
+    partition = partition_of(ctx, OFFSETS_TOPIC, checked(request.group_id))
+    answer = LeaveGroupResponse()
+    for first in range(0, len(members), CALL_MEMBERS_MAX):
+        request.members = members[first : first + CALL_MEMBERS_MAX]
+        body = codec.encode(request, ctx.api_version)
+        part = decode_response(ctx, await ask(ctx, OFFSETS_TOPIC, partition, body))
+        if part.error_code:
+            return part
+        answer.members += part.members
     return answer
 
 
@@ -73,8 +92,7 @@ async def hand_to_consumer_group(ctx: RequestContext, request: Any) -> bytes:
 
 async def hand_to_transaction(ctx: RequestContext, request: Any) -> bytes:
     """Hand a request on to its transaction's coordinator."""
-    answer: bytes = await forward(ctx, TRANSACTIONS_TOPIC, request.transactional_id)
-    return answer
+    return await forward(ctx, TRANSACTIONS_TOPIC, request.transactional_id)
 
 
 def txn_offsets_failed(
@@ -86,7 +104,6 @@ def txn_offsets_failed(
 
 for _key in (
     ApiKey.HEARTBEAT,
-    ApiKey.LEAVE_GROUP,
     ApiKey.OFFSET_DELETE,
 ):
     api(_key, versions=_key.versions)(hand_to_group)

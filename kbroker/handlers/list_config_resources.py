@@ -36,6 +36,7 @@ async def handle_list_config_resources(
     entry = ListConfigResourcesResponse.ConfigResource
     return ListConfigResourcesResponse(
         config_resources=[
-            entry(resource_name=name, resource_type=resource_type) for name, resource_type in found
+            entry(resource_name=name, resource_type=resource_type)
+            async for name, resource_type in ctx.each(found)
         ]
     )

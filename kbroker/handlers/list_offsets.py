@@ -79,9 +79,9 @@ async def handle_list_offsets(
         owners = OwnerCalls(ctx, "offsets_before")
     else:
         owners = OwnerCalls(ctx, "list_offsets", isolation=request.isolation_level)
-    for topic in request.topics:
+    async for topic in ctx.each(request.topics):
         partitions = []
-        for partition in topic.partitions:
+        async for partition in ctx.each(topic.partitions):
             place = topic.name, partition.partition_index
             looked_up: Lookup | WireError
             if place in seen:
@@ -94,8 +94,10 @@ async def handle_list_offsets(
     owners.send()
     response = ListOffsetsResponse()
     entry = ListOffsetsResponse.ListOffsetsTopicResponse
-    for name, partitions in started:
-        answers = [await answer(ctx, partition, found) for partition, found in partitions]
+    async for name, partitions in ctx.each(started):
+        answers = [
+            await answer(ctx, partition, found) async for partition, found in ctx.each(partitions)
+        ]
         response.topics.append(entry(name=name, partitions=answers))
     return response
 
@@ -115,7 +117,7 @@ def look_up(
     try:
         image, slot = ctx.led_partition(topic, number, partition.current_leader_epoch)
     except WireError as error:
-        return error
+        return error.bare()
     log_start = slot["log_start_offset"]
     bound = visible_end(request, slot)
     outcome: dict[str, Any] | Pending

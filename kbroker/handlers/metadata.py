@@ -52,17 +52,19 @@ async def handle_metadata(
         entries = unique(request.topics)
         check_entries(ctx, entries)
         failed = await create_missing(ctx, request, entries)
-        found = [find(ctx, entry, failed) for entry in entries]
+        found = [find(ctx, entry, failed) async for entry in ctx.each(entries)]
     response = with_brokers(ctx)
     key = answer_key(ctx, request, response, found)
     if key is None:
-        return complete(ctx, request, response, found)
+        return await complete(ctx, request, response, found)
     derived = image.derived
     if key not in derived:
-        encoded = codec.encode(complete(ctx, request, response, found), ctx.api_version)
+        await complete(ctx, request, response, found)
+        out = bytearray()
+        await ctx.slices.finish(codec.encode_steps(response, ctx.api_version, out))
         if len(derived) >= KEPT_ANSWERS_MAX:
             derived.clear()
-        derived[key] = encoded
+        derived[key] = bytes(out)
     answer: bytes = derived[key]
     return answer
 
@@ -91,17 +93,17 @@ def answer_key(
     )
 
 
-def complete(
+async def complete(
     ctx: RequestContext, request: MetadataRequest, response: MetadataResponse, found: list[Any]
 ) -> MetadataResponse:
     """Add the topics, and the permissions where they are asked for."""
     reachable = frozenset(broker.node_id for broker in response.brokers)
     response.topics = [
         describe(ctx, topic, reachable) if isinstance(topic, TopicImage) else topic
-        for topic in found
+        async for topic in ctx.each(found)
     ]
     if request.include_topic_authorized_operations:
-        for topic in response.topics:
+        async for topic in ctx.each(response.topics):
             if topic.error_code == ErrorCode.NONE:
                 topic.topic_authorized_operations = TOPIC_OPERATIONS
     if request.include_cluster_authorized_operations:
@@ -130,7 +132,7 @@ async def create_missing(
         return {}
     names = [
         entry.name
-        for entry in entries
+        async for entry in ctx.each(entries)
         if entry.topic_id == NO_UUID
         and entry.name is not None
         and entry.name not in ctx.image.topics

@@ -36,14 +36,20 @@ async def handle_offset_for_leader_epoch(
     """Ask every partition's owner; the calls run side by side."""
     owners = OwnerCalls(ctx, "offset_for_leader_epoch")
     started = [
-        (topic.topic, [(p.partition, ask(ctx, topic.topic, p, owners)) for p in topic.partitions])
-        for topic in request.topics
+        (
+            topic.topic,
+            [
+                (p.partition, ask(ctx, topic.topic, p, owners))
+                async for p in ctx.each(topic.partitions)
+            ],
+        )
+        async for topic in ctx.each(request.topics)
     ]
     owners.send()
     response = OffsetForLeaderEpochResponse()
     entry = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
-    for name, partitions in started:
-        answers = [await answer(number, asked) for number, asked in partitions]
+    async for name, partitions in ctx.each(started):
+        answers = [await answer(number, asked) async for number, asked in ctx.each(partitions)]
         response.topics.append(entry(topic=name, partitions=answers))
     return response
 
@@ -53,7 +59,7 @@ def ask(ctx: RequestContext, topic: str, partition: Any, owners: OwnerCalls) -> 
     try:
         image, _ = ctx.led_partition(topic, partition.partition, partition.current_leader_epoch)
     except WireError as error:
-        return error
+        return error.bare()
     return owners.ask(image.slot, partition.leader_epoch)
 
 

@@ -5,15 +5,19 @@ A request may name thousands of partitions. A call for each costs both ends more
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
 from kbroker.ipc.process_table import Address
-from kbroker.ipc.rpc import DEFAULT_TIMEOUT_MS, Pending
+from kbroker.ipc.rpc import DEFAULT_TIMEOUT_MS, Pending, run
 
 # BOUND: partitions of one call. What was answered before a timeout or a restart stays answered.
 CALL_PARTITIONS_MAX = 100
+# BOUND: calls of one request that an owner has at a time.
+CALLS_MAX = 4
 
 
 class OwnerCalls:
@@ -49,27 +53,36 @@ class OwnerCalls:
     def send(self) -> None:
         """Ask; the owners work side by side."""
         for owner, asked in self._asked.items():
-            for first in range(0, len(asked), self._call_partitions_max):
-                self._call(owner, asked[first : first + self._call_partitions_max])
+            parts = iter(
+                [
+                    asked[first : first + self._call_partitions_max]
+                    for first in range(0, len(asked), self._call_partitions_max)
+                ]
+            )
+            for _ in range(CALLS_MAX):
+                run(self._ask(owner, parts))
         self._asked = {}
 
-    def _call(self, owner: Address, asked: list[tuple[tuple[Any, ...], Pending]]) -> None:
-        def on_answer(outcome: Pending) -> None:
-            if outcome.error is not None:
-                for _, pending in asked:
-                    pending.resolve(error=outcome.error)
-                return
-            for (_, pending), answer in zip(asked, outcome.value, strict=True):
-                error = answer.get("error")
-                if error is None:
+    async def _ask(self, owner: Address, parts: Iterator[list[tuple[Any, Pending]]]) -> None:
+        """Ask about one part after the other. Raises nothing."""
+        for part in parts:
+            try:
+                answers = await self._ctx.io_worker(
+                    owner,
+                    self._operation,
+                    timeout_ms=self._timeout_ms,
+                    asked=[args for args, _ in part],
+                    **self._common,
+                )
+            except WireError as error:
+                if error.code == ErrorCode.REQUEST_TIMED_OUT:
+                    part.extend(chain.from_iterable(parts))  # nobody waits for more timeouts
+                for _, pending in part:
+                    pending.resolve(error=error)
+                continue
+            for (_, pending), answer in zip(part, answers, strict=True):
+                code = answer.get("error")
+                if code is None:
                     pending.resolve(answer)
                 else:
-                    pending.resolve(error=WireError(ErrorCode(error), answer["message"]))
-
-        self._ctx.io_worker(
-            owner,
-            self._operation,
-            timeout_ms=self._timeout_ms,
-            asked=[args for args, _ in asked],
-            **self._common,
-        ).then(on_answer)
+                    pending.resolve(error=WireError(ErrorCode(code), answer["message"]))

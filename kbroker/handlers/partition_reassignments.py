@@ -33,9 +33,11 @@ async def handle_alter_partition_reassignments(
         responses=[
             cls.ReassignableTopicResponse(
                 name=topic.name,
-                partitions=[answer(ctx, topic.name, entry) for entry in topic.partitions],
+                partitions=[
+                    answer(ctx, topic.name, entry) async for entry in ctx.each(topic.partitions)
+                ],
             )
-            for topic in request.topics
+            async for topic in ctx.each(request.topics)
         ],
     )
 

@@ -25,8 +25,8 @@ async def commit_stored(ctx: RequestContext, request: OffsetCommitRequest) -> Of
     """Serve OffsetCommit 0."""
     accepted = []
     codes: dict[int, int] = {}
-    for topic in request.topics:
-        for partition in topic.partitions:
+    async for topic in ctx.each(request.topics):
+        async for partition in ctx.each(topic.partitions):
             code = NONE
             if not exists(ctx, topic.name, partition.partition_index):
                 code = UNKNOWN
@@ -54,10 +54,10 @@ async def commit_stored(ctx: RequestContext, request: OffsetCommitRequest) -> Of
                     OffsetCommitResponse.OffsetCommitResponsePartition(
                         partition_index=partition.partition_index, error_code=codes[id(partition)]
                     )
-                    for partition in topic.partitions
+                    async for partition in ctx.each(topic.partitions)
                 ],
             )
-            for topic in request.topics
+            async for topic in ctx.each(request.topics)
         ]
     )
 
@@ -65,7 +65,7 @@ async def commit_stored(ctx: RequestContext, request: OffsetCommitRequest) -> Of
 async def fetch_stored(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
     """Serve OffsetFetch 0."""
     asked = [(topic.name, index) for topic in request.topics for index in topic.partition_indexes]
-    known = list(dict.fromkeys(place for place in asked if exists(ctx, *place)))
+    known = list(dict.fromkeys([place async for place in ctx.each(asked) if exists(ctx, *place)]))
     found: dict[tuple[str, int], tuple[int, int]] = {}
     for start in range(0, len(known), CALL_MAX):
         part = known[start : start + CALL_MAX]
@@ -85,10 +85,10 @@ async def fetch_stored(ctx: RequestContext, request: OffsetFetchRequest) -> Offs
                 name=topic.name,
                 partitions=[
                     entry(index, *found.get((topic.name, index), (NO_OFFSET, UNKNOWN)))
-                    for index in topic.partition_indexes
+                    async for index in ctx.each(topic.partition_indexes)
                 ],
             )
-            for topic in request.topics
+            async for topic in ctx.each(request.topics)
         ]
     )
 

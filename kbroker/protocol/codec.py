@@ -7,11 +7,11 @@ paths have codecs of their own in Cython; this one is their oracle.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from struct import error as StructError
 from typing import Any, TypeVar
 
-from kbroker.protocol.decoder import decoder_source
+from kbroker.protocol.decoder import ELEMENTS_MAX, bounds, decoder_source
 from kbroker.protocol.encoder import encoder_source, find_misfit
 from kbroker.protocol.message import Message
 from kbroker.protocol.primitives import Buffer, DecodeError, EncodeError
@@ -19,20 +19,27 @@ from kbroker.protocol.primitives import Buffer, DecodeError, EncodeError
 __all__ = [
     "DecodeError",
     "EncodeError",
+    "allow_elements",
     "decode",
     "decode_exact",
+    "decode_steps",
     "encode",
     "encode_into",
     "encode_parts",
+    "encode_steps",
     "prepare",
 ]
 
 M = TypeVar("M", bound=Message)
+# Of one partition a request may list: its topic, itself, and something about it.
+ELEMENTS_PER_PARTITION = 3
 # Smaller values are copied sooner than they are sent apart.
 _PART_BYTES = 4096
 
 _decoders: dict[tuple[type[Message], int], Callable[[Buffer, int, int], tuple[Any, int]]] = {}
 _encoders: dict[tuple[type[Message], int], Callable[[Any, bytearray], None]] = {}
+# The same in steps.
+_stepwise: dict[tuple[type[Message], int, str], Callable[..., Generator[None, None, Any]]] = {}
 
 
 def decode(cls: type[M], version: int, buffer: Buffer, offset: int = 0) -> tuple[M, int]:
@@ -49,10 +56,25 @@ def decode(cls: type[M], version: int, buffer: Buffer, offset: int = 0) -> tuple
         raise DecodeError(f"{cls.__name__} v{version}: offset {offset} is outside {limit} bytes")
     try:
         return decoder(buffer, offset, limit)
-    except (StructError, IndexError) as err:
-        raise DecodeError(f"{cls.__name__} v{version}: truncated after {limit} bytes") from err
-    except UnicodeDecodeError as err:
-        raise DecodeError(f"{cls.__name__} v{version}: a string is not UTF-8: {err}") from err
+    except (StructError, IndexError, UnicodeDecodeError) as err:
+        raise _malformed(cls, version, limit, err) from err
+
+
+def _malformed(cls: type[Message], version: int, limit: int, error: Exception) -> DecodeError:
+    if isinstance(error, UnicodeDecodeError):
+        return DecodeError(f"{cls.__name__} v{version}: a string is not UTF-8: {error}")
+    return DecodeError(f"{cls.__name__} v{version}: truncated after {limit} bytes")
+
+
+def decode_steps(
+    cls: type[M], version: int, buffer: bytes, offset: int = 0
+) -> Generator[None, None, tuple[M, int]]:
+    """As ``decode``, of which it does a part between two yields."""
+    decoder = _stepwise.get((cls, version, "decode")) or _compile_steps(cls, version, "decode")
+    try:
+        return (yield from decoder(buffer, offset, len(buffer)))
+    except (StructError, IndexError, UnicodeDecodeError) as err:
+        raise _malformed(cls, version, len(buffer), err) from err
 
 
 def decode_exact(cls: type[M], version: int, buffer: Buffer, offset: int = 0) -> M:
@@ -112,6 +134,24 @@ def encode_into(message: Message, version: int, out: bytearray) -> None:
         raise EncodeError(f"{reason} in version {version}") from err
 
 
+def encode_steps(message: Message, version: int, out: bytearray) -> Generator[None, None, None]:
+    """As ``encode_into``, of which it does a part between two yields. Nobody may change the message
+    in between.
+    """
+    cls = type(message)
+    encoder = _stepwise.get((cls, version, "encode")) or _compile_steps(cls, version, "encode")
+    try:
+        yield from encoder(message, out)
+    except (StructError, TypeError, AttributeError, UnicodeEncodeError) as err:
+        reason = find_misfit(message, version) or str(err)
+        raise EncodeError(f"{reason} in version {version}") from err
+
+
+def allow_elements(partitions: int) -> None:
+    """Have this process take requests about so many partitions, which may be of as many topics."""
+    bounds.elements = max(ELEMENTS_MAX, ELEMENTS_PER_PARTITION * partitions)
+
+
 def prepare(cls: type[Message], version: int) -> None:
     """Compile both functions of a message now, so that children forked later share them."""
     if (cls, version) not in _decoders:
@@ -136,6 +176,18 @@ def _compile_encoder(cls: type[Message], version: int) -> Callable[[Any, bytearr
     encoder: Callable[[Any, bytearray], None] = names["encode"]
     _encoders[cls, version] = encoder
     return encoder
+
+
+def _compile_steps(
+    cls: type[Message], version: int, function: str
+) -> Callable[..., Generator[None, None, Any]]:
+    _require_version(cls, version)
+    make = decoder_source if function == "decode" else encoder_source
+    source, names = make(cls, version, in_steps=True)
+    exec(compile(source, f"<{function} of {cls.__name__} v{version}>", "exec"), names)
+    steps: Callable[..., Generator[None, None, Any]] = names[function]
+    _stepwise[cls, version, function] = steps
+    return steps
 
 
 def _require_version(cls: type[Message], version: int) -> None:

@@ -5,6 +5,8 @@ fixed size that follow each other, with the length or tag count after them, are 
 ``struct`` call. Two checks need no line in the source: ``struct`` and indexing refuse to read past
 the buffer, and ``codec`` turns what they raise into DecodeError. The source only checks slices,
 because Python cuts them short silently, and counts, before anything is allocated for them.
+
+With ``in_steps`` it is a generator, which yields now and again and returns the same.
 """
 
 from __future__ import annotations
@@ -18,9 +20,20 @@ from kbroker.protocol.primitives import MAX_INT16, PRIMITIVES
 from kbroker.protocol.schema import Field, Struct
 
 # BOUND: elements of all arrays of a request together. One takes a byte or four, but hundreds in
-# memory, and microseconds in which its process serves nobody else: a million resources without a
-# name, in 4 MB, took five seconds and 0.7 GB. Clients name tens of thousands of things at the most.
-ELEMENTS_MAX = 500_000
+# memory, and microseconds more than once: a million resources without a name, in 4 MB, took five
+# seconds and 0.7 GB. Clients name tens of thousands of things at the most.
+ELEMENTS_MAX = 50_000
+
+
+class Bounds:
+    """elements: ELEMENTS_MAX, or more where the broker may have so many partitions."""
+
+    elements = ELEMENTS_MAX
+
+
+bounds = Bounds()
+# Elements of an array between two yields of a decoder or encoder that works in steps: about 0.1 ms.
+STEP_ELEMENTS = 64
 
 BASE_NAMES = {
     "new": object.__new__,
@@ -31,12 +44,15 @@ BASE_NAMES = {
     "fail_elements": primitives.fail_elements,
     "fail_length": primitives.fail_length,
     "fail_tag_size": primitives.fail_tag_size,
+    "bounds": bounds,
 }
 
 
-def decoder_source(cls: type[Message], version: int) -> tuple[str, dict[str, Any]]:
+def decoder_source(
+    cls: type[Message], version: int, in_steps: bool = False
+) -> tuple[str, dict[str, Any]]:
     """Generate the source of ``decode`` and the global names it runs with."""
-    writer = _DecoderWriter(cls, version)
+    writer = _DecoderWriter(cls, version, in_steps)
     return writer.write(), writer.names
 
 
@@ -86,9 +102,10 @@ def _minimum_struct_size(struct_: Struct, version: int, flexible: bool) -> int:
 class _DecoderWriter:
     """Collects lines of source. ``run`` holds the fixed-size reads not yet written out."""
 
-    def __init__(self, cls: type[Message], version: int) -> None:
+    def __init__(self, cls: type[Message], version: int, in_steps: bool) -> None:
         self.cls = cls
         self.version = version
+        self.in_steps = in_steps
         self.flexible = version >= cls.FIRST_FLEXIBLE
         self.names: dict[str, Any] = dict(BASE_NAMES)
         self.lines: list[str] = []
@@ -103,11 +120,13 @@ class _DecoderWriter:
         self.struct(self.cls.SCHEMA.root, "m", self.cls.__name__)
         self.flush()
         self.line("return m, pos")
+        if self.in_steps:
+            self.line("yield")
         head = ["def decode(buf, pos, limit):"]
         if "view" in self.names:
             head.append("    view = memoryview(buf)")
         if self.from_clients:
-            head.append(f"    left = {ELEMENTS_MAX}")
+            head.append("    left = bounds.elements")
         return "\n".join(head + self.lines) + "\n"
 
     def line(self, text: str, indent: int | None = None) -> None:
@@ -255,7 +274,7 @@ class _DecoderWriter:
         if self.from_clients:
             self.line("left -= n")
             self.line("if left < 0:")
-            self.line(f"    fail_elements({path!r}, {ELEMENTS_MAX})")
+            self.line(f"    fail_elements({path!r}, bounds.elements)")
         code = "" if field.struct is not None else PRIMITIVES[field.type].code
         if field.type == "uuid":
             self.line(f"{target} = [bytes(buf[i : i + 16]) for i in range(pos, pos + n * 16, 16)]")
@@ -272,8 +291,12 @@ class _DecoderWriter:
         """Read the elements of an array one by one, their number is in ``n``."""
         items = self.fresh("a")
         self.line(f"{target} = {items} = []")
-        self.line("for _ in range(n):")
+        index = self.fresh("i") if self.in_steps else "_"
+        self.line(f"for {index} in range(n):")
         self.indent += 1
+        if self.in_steps:
+            self.line(f"if {index} % {STEP_ELEMENTS} == 0:")
+            self.line("    yield")
         if field.struct is not None:
             item = self.new_struct(field, "", path)
         else:

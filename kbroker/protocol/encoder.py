@@ -2,7 +2,8 @@
 
 The compiled function is ``encode(m, out)``, which appends to the bytearray ``out``. Fields of fixed
 size that follow each other are written by one ``struct`` call. When a value of the wrong type or
-range raises, ``codec`` turns the exception into EncodeError.
+range raises, ``codec`` turns the exception into EncodeError. With ``in_steps`` it is a generator,
+which yields now and again.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import struct
 from typing import Any
 
 from kbroker.protocol import primitives
+from kbroker.protocol.decoder import STEP_ELEMENTS
 from kbroker.protocol.message import Message, message_of
 from kbroker.protocol.primitives import MAX_INT16, PRIMITIVES
 from kbroker.protocol.schema import Field, Struct
@@ -25,18 +27,21 @@ BASE_NAMES = {
 }
 
 
-def encoder_source(cls: type[Message], version: int) -> tuple[str, dict[str, Any]]:
+def encoder_source(
+    cls: type[Message], version: int, in_steps: bool = False
+) -> tuple[str, dict[str, Any]]:
     """Generate the source of ``encode`` and the global names it runs with."""
-    writer = _EncoderWriter(cls, version)
+    writer = _EncoderWriter(cls, version, in_steps)
     return writer.write(), writer.names
 
 
 class _EncoderWriter:
     """Collects lines of source. ``run`` holds the fixed-size writes not yet written out."""
 
-    def __init__(self, cls: type[Message], version: int) -> None:
+    def __init__(self, cls: type[Message], version: int, in_steps: bool) -> None:
         self.cls = cls
         self.version = version
+        self.in_steps = in_steps
         self.flexible = version >= cls.FIRST_FLEXIBLE
         self.names: dict[str, Any] = dict(BASE_NAMES)
         self.lines: list[str] = ["def encode(m, out):"]
@@ -48,7 +53,10 @@ class _EncoderWriter:
     def write(self) -> str:
         self.struct(self.cls.SCHEMA.root, "m", self.cls.__name__)
         self.flush()
-        if len(self.lines) == 1:
+        if self.in_steps:
+            self.line("return")
+            self.line("yield")
+        elif len(self.lines) == 1:
             self.line("pass")
         return "\n".join(self.lines) + "\n"
 
@@ -205,7 +213,13 @@ class _EncoderWriter:
             self.line(f"{self.out} += pack(f'>{{len({items})}}{code}', *{items})")
             return
         item = self.fresh("m")
-        self.line(f"for {item} in {items}:")
+        if self.in_steps:
+            index = self.fresh("i")
+            self.line(f"for {index}, {item} in enumerate({items}):")
+            self.line(f"    if {index} % {STEP_ELEMENTS} == 0:")
+            self.line("        yield")
+        else:
+            self.line(f"for {item} in {items}:")
         self.indent += 1
         if field.struct is not None:
             self.struct(field.struct, item, path)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from kbroker.cluster.settings import effective_config
 from kbroker.errors import EXIT_CANNOT_START, EXIT_DONE, ConfigError, WireError
+from kbroker.heap import Collector
 from kbroker.ipc.mailbox import Mailbox
 from kbroker.ipc.process_table import READY, STATE, STOPPING, Address, ProcessKind, ProcessTable
 from kbroker.ipc.rpc import Pending, Rpc
@@ -35,7 +36,7 @@ HELLO_TIMEOUT_MS = 1000
 # time of a broker that serves a consumer as fast as it can read.
 TICK_MS = 250
 # BOUND: how long a turn takes messages. One request may have made thousands of calls.
-MAIL_MS = 20
+MAIL_MS = 5
 PR_SET_PDEATHSIG = 1
 
 
@@ -137,6 +138,10 @@ class Worker:
         """When the process wants to run again without an event, on the clock of ``now_ms``."""
         return None
 
+    def is_quiet(self) -> bool:
+        """Whether nobody waits for more than a moment's work, and nothing large is worked on."""
+        return True
+
     def shutdown(self) -> None:
         """Leave in order; the loop has ended, the mailbox still works."""
 
@@ -160,6 +165,7 @@ class Worker:
         self.make_poller()
         self.add_reader(self.mailbox.fd, self.drain_mailbox)
         self.add_reader(self._signals.fileno(), self._drain_signals)
+        collector = Collector()
         self.setup()
         self.drain_mailbox()
         while not self.stopping:
@@ -176,6 +182,7 @@ class Worker:
                     log.error("the supervisor is gone, leaving")
                     break
                 self.tick(now)
+                collector.maybe_collect(self.is_quiet())
         self.processes.set(self.address, STATE, STOPPING)
         self.shutdown()
         self.mailbox.close()

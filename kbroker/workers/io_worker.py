@@ -38,6 +38,7 @@ from kbroker.metrics.catalog import (
     Metric,
 )
 from kbroker.metrics.slots import Counters, Totals
+from kbroker.protocol import codec
 from kbroker.storage.log_manager import LogManager
 from kbroker.storage.partition_log import PartitionLog
 from kbroker.storage.recovery_threads import OpenRequest
@@ -68,7 +69,9 @@ class IoWorker(Worker):
         context = self.context
         self.networks = self.processes.of_kind(ProcessKind.NETWORK)
         self.worker_count = len(self.processes.of_kind(ProcessKind.IO_WORKER))
-        self.table = PartitionTable(context.partition_table, self.config["partition.table.slots"])
+        slots = self.config["partition.table.slots"]
+        self.table = PartitionTable(context.partition_table, slots)
+        codec.allow_elements(slots)
         self.image = ClusterImage()
         # Partitions that were made while this process runs, until their logs are open.
         self.new_partitions: set[tuple[bytes, int]] = set()

@@ -30,6 +30,7 @@ from kbroker.ipc.fdpass import host_of, receive_connections, send_closed, send_m
 from kbroker.ipc.process_table import CONNECTIONS, CONTROLLER, Address, ProcessKind
 from kbroker.ipc.regions import small_part_bytes
 from kbroker.ipc.rpc import Pending, run
+from kbroker.ipc.slices import Slices
 from kbroker.logcontext import RateLimit
 from kbroker.metrics.catalog import (
     ARENA_FULL,
@@ -45,6 +46,7 @@ from kbroker.metrics.catalog import (
     Metric,
 )
 from kbroker.metrics.slots import Counters, Totals
+from kbroker.protocol import codec
 from kbroker.workers.base import Worker, now_ms, raise_failure
 from kbroker.workers.coordinator_link import CoordinatorLink
 
@@ -69,8 +71,12 @@ class NetworkWorker(Worker):
         config, context = self.config, self.context
         index = self.address.index
         self.io_workers = self.processes.of_kind(ProcessKind.IO_WORKER)
-        self.table = PartitionTable(context.partition_table, self.config["partition.table.slots"])
+        slots = self.config["partition.table.slots"]
+        self.table = PartitionTable(context.partition_table, slots)
+        codec.allow_elements(slots)
         self.image = ClusterImage()
+        self.slices = Slices()
+        self.given_away_bytes = 0
         processes = len(self.processes.of_kind(ProcessKind.NETWORK))
         frame_max = config["socket.request.max.bytes"]
         region = context.arenas[index]
@@ -95,6 +101,9 @@ class NetworkWorker(Worker):
 
     def wait(self, timeout_ms: int) -> None:
         self.lane_is_full = self._turns(timeout_ms)
+        if self.slices.has_work:
+            self.slices.run()
+            self.lane_is_full = self.loop.end_turn()
 
     def setup(self) -> None:
         me = (self.address.kind, self.address.index, self.context.incarnation)
@@ -227,6 +236,8 @@ class NetworkWorker(Worker):
     def on_close(self, connection: Connection, reason: str | None) -> None:
         """A connection is closed; a reason means that we refused to go on."""
         host = connection.peer_host
+        if connection.state is not None:
+            connection.state.is_gone = True
         times = 0 if reason is None else self.closing_lines.due((host, kind_of(reason)))
         if times > 1:
             log.warning(
@@ -292,10 +303,15 @@ class NetworkWorker(Worker):
         ]
 
     def next_deadline_ms(self) -> int | None:
+        if self.slices.has_work:
+            return 0
         if self.lane_is_full:
             return now_ms() + 1
         deadline = self.loop.next_fetch_deadline_ms()
         return deadline if deadline >= 0 else None
+
+    def is_quiet(self) -> bool:
+        return not self.slices.has_work and not self.loop.heavy_bytes
 
     def tick(self, now: int) -> None:
         self.dispatcher.tick(now)

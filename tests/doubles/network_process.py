@@ -16,6 +16,7 @@ from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.dispatch import Dispatcher
 from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.ipc.rpc import Pending
+from kbroker.ipc.slices import Slices, Turn
 from kbroker.protocol import codec
 from kbroker.protocol.api import ApiKey, response_class
 from kbroker.protocol.header import decode_response_header, encode_request_header
@@ -119,11 +120,25 @@ class FakeLink:
         return pending
 
 
+class PromptSlices(Slices):
+    """Goes on with a coroutine as soon as that can."""
+
+    def _put(self, turn: Turn, step: Callable[[], None]) -> None:
+        is_first = not self.has_work
+        super()._put(turn, step)
+        while is_first and self.has_work:
+            self.run()
+
+
 class NetworkProcess:
     """What a ``Dispatcher`` needs of a network process."""
 
     def __init__(self, **settings: str) -> None:
         self.rpc = FakeRpc()
+        self.slices: Slices = PromptSlices()
+        self.given_away_bytes = 0
+        self.lightened: list[Any] = []
+        self.loop = SimpleNamespace(lighten=self.lightened.append)
         self.coordinators = FakeLink()
         self._started_with = self.config = BrokerConfig(
             {k.replace("_", "."): v for k, v in settings.items()}

@@ -204,8 +204,29 @@ def test_sighup_publishes_what_may_change_and_survives_kill_9(harness):
         restart(harness)
 
 
-def test_sighup_with_a_bad_file_changes_nothing(harness):
-    Path(harness.config_path).write_text("log.retention.ms=never\n")
+def make_bad(path: Path) -> None:
+    path.write_text("log.retention.ms=never\n")
+
+
+def make_empty(path: Path) -> None:
+    """As an editor, or a full disk, leaves it for a moment."""
+    path.write_text("# log.retention.ms=1234\n")
+
+
+def make_fifo(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+
+
+def make_endless(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    path.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize("make", [make_bad, make_empty, make_fifo, make_endless])
+def test_sighup_with_a_bad_file_changes_nothing(harness, make):
+    """The controller read a FIFO, or a file without end, for ever."""
+    make(Path(harness.config_path))
     os.kill(harness.pid, signal.SIGHUP)
     assert change(harness, of_topic("t", ("retention.ms", SET, "6"))) == [(0, None)]
     assert "file" not in harness.join(NETWORK).image.broker_config

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import threading
+from pathlib import Path
+
 import pytest
 
 from kbroker.properties import PropertiesError, parse_properties, read_properties
@@ -55,3 +59,22 @@ def test_read_takes_utf8_with_mark_and_latin1(tmp_path):
 
     assert read_properties(str(utf8)) == [("a", "é")]
     assert read_properties(str(latin1)) == [("a", "é")]
+
+
+def test_file_without_end_is_refused_after_some_bytes() -> None:
+    with pytest.raises(OSError, match="no settings"):
+        read_properties("/dev/zero")
+
+
+def test_fifo_is_only_waited_for_at_a_start(tmp_path: Path) -> None:
+    """``-c <(envsubst < template)`` is one; SIGHUP must not wait for a writer."""
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    with pytest.raises(OSError, match="Not a regular file"):
+        read_properties(str(path), regular_only=True)
+    writer = threading.Thread(target=path.write_text, args=("a=1\n",))
+    writer.start()
+
+    assert read_properties(str(path)) == [("a", "1")]
+
+    writer.join()

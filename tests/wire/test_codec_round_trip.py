@@ -23,6 +23,31 @@ def test_message_in_every_version_decodes_to_what_was_encoded(cls):
             assert codec.decode_exact(cls, version, memoryview(encoded)) == message
 
 
+def finished(steps):
+    """What a generator returns in the end."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            return stop.value
+
+
+@pytest.mark.parametrize("cls", message_classes(), ids=lambda cls: cls.__name__)
+def test_message_is_the_same_when_it_is_encoded_and_decoded_in_steps(cls):
+    for version in versions_of(cls):
+        rng = random.Random(f"{SEED} {cls.__name__} {version}")
+        for size in (0, 3):
+            message = random_message(cls, version, rng, size=size)
+            encoded = codec.encode(message, version)
+            out = bytearray()
+
+            finished(codec.encode_steps(message, version, out))
+
+            assert out == encoded, (version, SEED)
+            decoded = finished(codec.decode_steps(cls, version, encoded))
+            assert decoded == (message, len(encoded)), (version, SEED)
+
+
 @pytest.mark.parametrize("cls", message_classes(), ids=lambda cls: cls.__name__)
 def test_message_of_defaults_encodes_in_every_version(cls):
     for version in versions_of(cls):

@@ -45,6 +45,8 @@ cdef class Connection:
     cdef bint in_dirty
     cdef bint in_starved
     cdef bint in_line
+    cdef bint held_back                # a heavy request of it waits for others to be over
+    cdef int32_t heavy_bytes           # of its heavy request that may begin or has begun, 0 without one
     cdef bint wants_large              # the block it starves for can only come from the large part
     cdef bint had_request
     cdef int64_t last_active_ms

@@ -26,6 +26,10 @@ cdef class ConnectionLoop:
     cdef object _on_close
     cdef int64_t _frame_max
     cdef int64_t now_ms
+    cdef public int64_t slice_ns_max  # what a connection may take of a turn
+    cdef int64_t _slice_ns             # and of this one
+    cdef readonly int64_t heavy_bytes  # of heavy requests that are worked on
+    cdef object _held_back             # deque: connections whose heavy request waits for others to be over
     cdef int64_t _long_bytes           # sent of long answers in this turn, where others wait
     cdef int64_t _short_answer_ms      # when the last short answer was sent
     cdef int64_t _yield_at_ns          # when others may have the core again
@@ -44,6 +48,7 @@ cdef class ConnectionLoop:
 
     cdef int handle_frame(self, Connection c, const uint8_t* frame, int32_t size) except -1
     cdef bint may_pipeline(self, const uint8_t* frame) noexcept nogil
+    cdef bint is_heavy(self, const uint8_t* frame, int32_t size) noexcept nogil
     cdef int forget_parked(self, Request* request) except -1
     cdef int forget_express(self, Request* request) except -1
     cdef int on_readable(self, object reader) except -1
@@ -51,6 +56,10 @@ cdef class ConnectionLoop:
     cdef int let_others_run(self) except -1
     cdef int serve(self, Connection c) except -1
     cdef int parse(self, Connection c) except -1
+    cdef bint may_begin(self, Connection c, const uint8_t* frame, int32_t size) except? True
+    cdef int hold_back(self, Connection c) except -1
+    cdef int heavy_over(self, Connection c) except -1
+    cdef int go_on_later(self, Connection c) except -1
     cdef int answered(self, Request* request) except -1
     cdef int flush_answers(self) except -1
     cdef int flush(self, Connection c) except -1

@@ -8,6 +8,11 @@ Memory: a connection that gets no block of the arena waits, and its bytes wait i
 large block stand in line, the oldest request first; nobody else gets memory of the large part until the first of them
 has what it needs. Requests that are not whole hold memory without doing anything for it: see ``relieve``.
 
+Time: a connection goes on for SLICE_NS in a turn, for less where many have work, and is then behind the others.
+
+Heavy requests are those that Python decodes to many objects. They begin one after the other once HEAVY_BYTES_MAX of
+them are worked on; the others wait in the arena.
+
 Order on a connection: frames that ``may_pipeline`` allows may be in flight together; any other starts only when all
 before it have been answered and sent, and nothing behind it is looked at before its own answer is sent.
 """
@@ -58,7 +63,12 @@ from kbroker._ext.connection import refused_reason
 
 cdef enum:
     EVENTS_MAX = 256
-    # BOUND: bytes received from, or sent to, one connection in one turn, so that none starves the others.
+    # BOUND: what is done for one connection in one turn, so that none starves the others, and for all that have work:
+    # a slice has a share of it. A request that has begun is not interrupted.
+    SLICE_NS = 2000000
+    TURN_NS = 8000000
+    SLICE_NS_MIN = 50000
+    # BOUND: bytes of an answer sent to one connection in one turn.
     TURN_BYTES = 262144
     # BOUND: the same of all long answers together where others wait for short ones: they wait for a piece at a time.
     SHARED_TURN_BYTES = 65536
@@ -71,6 +81,8 @@ cdef enum:
     # BOUND: requests in flight on one connection.
     IN_FLIGHT_MAX = 256
     GATHER_MAX = 64
+    # BOUND: bytes of heavy requests that are worked on. Decoded they may take thirty times as much.
+    HEAVY_BYTES_MAX = 4194304
 
 
 cdef inline int64_t request_began(Connection c) noexcept:
@@ -97,6 +109,8 @@ cdef class ConnectionLoop:
         self._dirty = []
         self._starved = []
         self._line = []
+        self._held_back = deque()
+        self.slice_ns_max = SLICE_NS
         self._arena = arena
         self._requests = requests
         self._frame_max = frame_max
@@ -113,6 +127,10 @@ cdef class ConnectionLoop:
 
     cdef bint may_pipeline(self, const uint8_t* frame) noexcept nogil:
         """Whether a frame may start while those before it on its connection are not answered."""
+        return False
+
+    cdef bint is_heavy(self, const uint8_t* frame, int32_t size) noexcept nogil:
+        """Whether a frame is decoded to many objects."""
         return False
 
     cdef int forget_parked(self, Request* request) except -1:
@@ -191,6 +209,7 @@ cdef class ConnectionLoop:
         with nogil:
             count = epoll_wait(self._epoll_fd, events, EVENTS_MAX, timeout_ms)
         self.now_ms = monotonic_ns() // 1000000
+        self._slice_ns = min(self.slice_ns_max, max(<int64_t>SLICE_NS_MIN, TURN_NS // max(1, count + again)))
         for i in range(count):
             found = self._connections.get(events[i].data.fd)
             if found is None:
@@ -248,16 +267,22 @@ cdef class ConnectionLoop:
         cdef:
             const uint8_t* frame = NULL
             int32_t size = 0
-            int64_t received, taken = 0
+            int64_t received, until = monotonic_ns() + self._slice_ns
+            bint begun = False
             FrameStatus status
             ReceiveStatus got
         while not c.closed:
-            if c.exclusive or c.request_count >= IN_FLIGHT_MAX or self._draining:
+            if c.exclusive or c.request_count >= IN_FLIGHT_MAX or self._draining or c.held_back:
                 return 0
+            if begun and monotonic_ns() >= until:
+                self.go_on_later(c)
+                break
             status = c.next_frame(self._arena.base, self._frame_max, &frame, &size)
             if status == FRAME_READY:
                 if c.request_count > 0 and not self.may_pipeline(frame):
                     return 0  # runs alone: continued by flush
+                if not self.may_begin(c, frame, size):
+                    return 0  # continued when another one is over
                 c.start += size + 4
                 c.frame_size_last = size + 4
                 if c.frame_size_last > c.frame_size_max:
@@ -267,6 +292,7 @@ cdef class ConnectionLoop:
                 if not c.had_request:
                     c.note_first_request(frame, size)
                 self.handle_frame(c, frame, size)
+                begun = True
                 continue
             if status == FRAME_BAD_LENGTH:
                 raise CloseConnection(
@@ -275,11 +301,6 @@ cdef class ConnectionLoop:
             c.drop_empty_block(self._arena)
             if not c.readable:
                 break
-            if taken >= TURN_BYTES:
-                if not c.in_ready:
-                    c.in_ready = True
-                    self._ready.append(c)
-                break
             received = 0
             got = c.receive(self._arena, self._frame_max, not self._line or self._line[0] is c, &received)
             if c.starved_since_ms >= 0 and got != RECEIVE_STARVED:
@@ -287,7 +308,7 @@ cdef class ConnectionLoop:
                 if c.in_line:
                     self.leave_line(c)
             if got == RECEIVED:
-                taken += received
+                begun = True
                 c.received_ms = self.now_ms
                 self.bytes_received += received
             elif got == RECEIVE_EOF or got == RECEIVE_ERROR:
@@ -300,6 +321,55 @@ cdef class ConnectionLoop:
             if c.block != NULL and c.end > c.start and c.partial_since_ms < 0:
                 c.partial_since_ms = self.now_ms
         return 0
+
+    cdef int go_on_later(self, Connection c) except -1:
+        """It is behind all others that have work."""
+        if not c.in_ready:
+            c.in_ready = True
+            self._ready.append(c)
+        return 0
+
+    # -- heavy requests ---
+
+    cdef bint may_begin(self, Connection c, const uint8_t* frame, int32_t size) except? True:
+        """Whether its next request may begin now; if not, it is held back until others are over."""
+        if c.heavy_bytes or not self.is_heavy(frame, size):
+            return True
+        if self._held_back or (self.heavy_bytes and self.heavy_bytes + size > HEAVY_BYTES_MAX):
+            self.hold_back(c)
+            return False
+        c.heavy_bytes = size
+        self.heavy_bytes += size
+        return True
+
+    cdef int hold_back(self, Connection c) except -1:
+        c.held_back = True
+        c.partial_since_ms = -1  # the frame is whole
+        self._held_back.append(c)
+        return 0
+
+    cdef int heavy_over(self, Connection c) except -1:
+        """Its heavy request takes no more memory here: others may begin."""
+        cdef const uint8_t* frame = NULL
+        cdef int32_t size = 0
+        self.heavy_bytes -= c.heavy_bytes
+        c.heavy_bytes = 0
+        while self._held_back:
+            c = <Connection>self._held_back[0]
+            c.next_frame(self._arena.base, self._frame_max, &frame, &size)
+            if self.heavy_bytes and self.heavy_bytes + size > HEAVY_BYTES_MAX:
+                break
+            self._held_back.popleft()
+            c.held_back = False
+            c.heavy_bytes = size
+            self.heavy_bytes += size
+            self.go_on_later(c)
+        return 0
+
+    def lighten(self, Connection c):
+        """A handler has given the connection's request away, and only waits for an answer."""
+        if c.heavy_bytes and not c.closed:
+            self.heavy_over(c)
 
     # -- waiting for memory ---
 
@@ -369,7 +439,7 @@ cdef class ConnectionLoop:
         if not patient:
             return 0
         for c in self._connections.values():
-            if c.block == NULL or c.block.refs > 1 or not first <= c.block.offset < end:
+            if c.block == NULL or c.block.refs > 1 or c.held_back or not first <= c.block.offset < end:
                 continue
             if c.starved_since_ms >= 0:
                 blocked_bytes += c.block.capacity
@@ -425,6 +495,8 @@ cdef class ConnectionLoop:
                 self.send_some(c)
         if c.first == NULL:
             c.exclusive = False
+            if c.heavy_bytes:
+                self.heavy_over(c)
         return 0
 
     cdef int send_some(self, Connection c) except -1:
@@ -492,9 +564,7 @@ cdef class ConnectionLoop:
             c.pop()
             self.end_request(request)
         elif status == SENT_SOME:
-            if not c.in_ready:
-                c.in_ready = True
-                self._ready.append(c)
+            self.go_on_later(c)
         elif status == SEND_BLOCKED:
             c.writable = False
             if c.blocked_since_ms < 0:
@@ -542,6 +612,11 @@ cdef class ConnectionLoop:
             c.block = NULL
         if c.in_line:
             self.leave_line(c)
+        if c.held_back:
+            c.held_back = False
+            self._held_back.remove(c)
+        if c.heavy_bytes:
+            self.heavy_over(c)
         if reason is not None:
             self.refused_total += 1
         self._called_out = True

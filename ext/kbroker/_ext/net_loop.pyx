@@ -56,8 +56,12 @@ cdef enum:
     PRODUCE_PATIENCE_MIN_MS = 1000
     PRODUCE_PATIENCE_MAX_MS = 60000
 
-    # BOUND: how often a connection goes on with what it has pipelined in one turn; what is left is for the next turn.
+    # BOUND: how often a connection goes on with what it has pipelined in one turn, and for how long all do; what is
+    # left is for the next turn.
     ROUNDS_MAX = 8
+    ROUNDS_NS = 2000000
+    # From this size on what Python decodes is heavy.
+    HEAVY_FROM_BYTES = 16384
 
 
 # WIRE: "=QIIhH" of ipc/lane_calls.py.
@@ -219,6 +223,9 @@ cdef class NetLoop(ConnectionLoop):
 
     cdef bint may_pipeline(self, const uint8_t* frame) noexcept nogil:
         return load_i16(frame) == API_PRODUCE and PRODUCE_FIRST <= load_i16(frame + 2) <= PRODUCE_LAST
+
+    cdef bint is_heavy(self, const uint8_t* frame, int32_t size) noexcept nogil:
+        return size >= HEAVY_FROM_BYTES and load_i16(frame) != API_PRODUCE and load_i16(frame) != API_FETCH
 
     # -- produce ---
 
@@ -433,11 +440,14 @@ cdef class NetLoop(ConnectionLoop):
         True when an io worker's lane is full: come back soon.
         """
         cdef int rounds = 0
+        cdef int64_t until = monotonic_ns() + ROUNDS_NS
         self.note_restarts()
         self.expire_fetches()
         while self._dirty and rounds < ROUNDS_MAX:
             self.flush_answers()
             rounds += 1
+            if monotonic_ns() >= until:
+                break
         self.produce.send_bundles(self._lanes)
         return not self.express.send_bundles(self._lanes) or self.produce.queued > 0
 

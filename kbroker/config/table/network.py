@@ -53,8 +53,8 @@ CONNECTIONS_AND_SOCKETS = (
     Key("socket.request.max.bytes", INT, 104_857_600, HIGH, low=1,
         doc="Largest request accepted. A connection that announces more is closed before "
             "anything is allocated.",
-        deviation="a request that lists more than 500,000 things, of all kinds together, is "
-                  "refused as well"),
+        deviation="a request that lists more than 50,000 things, of all kinds together, is "
+                  "refused as well, or more than three for each of partition.table.slots"),
     Key("socket.listen.backlog.size", INT, 1024, MEDIUM, low=1,
         doc="Connections the operating system holds until they are accepted, no more than its own "
             "limit (net.core.somaxconn). One above it tries again after a second.",

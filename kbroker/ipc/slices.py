@@ -1,0 +1,140 @@
+"""Work in slices: who has much to do gives way to the others of its process.
+
+A process has one thread. Each coroutine belongs to a *turn* (a network process has one for each
+connection), which says how long it took last time: those that take long wait as much longer. So a
+hundred greedy connections cost a modest one the slice that is running, not a slice each, and nobody
+waits for ever. A coroutine goes on for as long as it likes, so it goes through lists with ``each``
+and runs generators with ``finish``, which pause when its slice is over.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable
+from heapq import heappop, heappush
+from itertools import count
+from typing import Any, TypeVar
+
+from kbroker.ipc.rpc import Pending
+
+T = TypeVar("T")
+
+# BOUND: how long a coroutine goes on while others wait, and how long ``run`` does before what else
+# the process has to do.
+SLICE_NS = 2_000_000
+# Who takes longer waits so many times as much longer, up to half a second. That is more than there
+# are greedy connections, so a short request is before the long ones of all of them.
+PATIENCE = 250
+
+
+class Turn:
+    """One of those that take turns. last_ns: how long it went on the last time, a slice at the
+    most. is_gone: nobody waits for it any more.
+    """
+
+    __slots__ = ("is_gone", "last_ns")
+
+    def __init__(self) -> None:
+        self.last_ns = 0
+        self.is_gone = False
+
+
+class Pause:
+    """Awaited by a coroutine that gives way."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[None, None, None]:
+        yield None
+
+
+PAUSE = Pause()
+
+
+class Slices:
+    """The coroutines of one process that can go on.
+
+    clock: ns that the thread had a core. What other processes take of it is not laid to a turn.
+    """
+
+    def __init__(self, clock: Callable[[], int] = time.thread_time_ns) -> None:
+        self._clock = clock
+        self._queue: list[tuple[int, int, Turn, Callable[[], None]]] = []
+        self._numbers = count()
+        self._over_at_ns = 0
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._queue)
+
+    def start(self, turn: Turn, coroutine: Coroutine[Any, None, Any]) -> Pending:
+        """Run a coroutine when it is its turn; the Pending is resolved with its outcome.
+
+        It also waits for it whenever what it awaited is there. It ends where it is once its turn is
+        gone.
+        """
+        outcome = Pending()
+
+        def go_on(_: Pending | None = None) -> None:
+            self._put(turn, step)
+
+        def step() -> None:
+            if turn.is_gone:
+                coroutine.close()
+                outcome.resolve()
+                return
+            try:
+                waiting = coroutine.send(None)
+            except StopIteration as stop:
+                outcome.resolve(stop.value)
+            except Exception as error:
+                outcome.resolve(error=error)
+            else:
+                if waiting is None:
+                    go_on()
+                else:
+                    waiting.then(go_on)
+
+        go_on()
+        return outcome
+
+    def _put(self, turn: Turn, step: Callable[[], None]) -> None:
+        due_ns = self._clock() + PATIENCE * turn.last_ns
+        heappush(self._queue, (due_ns, next(self._numbers), turn, step))
+
+    def run(self) -> None:
+        """Go on with what waits, for about a slice."""
+        queue, clock = self._queue, self._clock
+        now = clock()
+        until = now + SLICE_NS
+        while queue and now < until:
+            _, _, turn, step = heappop(queue)
+            began, self._over_at_ns = now, now + SLICE_NS
+            # Also what it queues for itself: it is not over when it goes on after a pause.
+            turn.last_ns = SLICE_NS
+            step()
+            now = clock()
+            turn.last_ns = min(now - began, SLICE_NS)
+        self._over_at_ns = now
+
+    def is_over(self) -> bool:
+        """Whether the slice of the coroutine that runs is over."""
+        return self._clock() >= self._over_at_ns
+
+    async def each(self, items: Iterable[T]) -> AsyncIterator[T]:
+        """The items, with a pause whenever the slice is over."""
+        for item in items:
+            if self._clock() >= self._over_at_ns:
+                await PAUSE
+            yield item
+
+    async def finish(self, steps: Generator[None, None, T]) -> T:
+        """Run a generator to its end, with a pause whenever the slice is over."""
+        while True:
+            try:
+                next(steps)
+            except StopIteration as stop:
+                value: T = stop.value
+                return value
+            if self._clock() >= self._over_at_ns:
+                await PAUSE

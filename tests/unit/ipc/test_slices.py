@@ -1,0 +1,156 @@
+"""Coroutines that take turns, the quick ones first; time is a number that the tests raise."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+from kbroker.ipc.rpc import Pending
+from kbroker.ipc.slices import PATIENCE, PAUSE, SLICE_NS, Slices, Turn
+
+pytestmark = pytest.mark.unit
+
+STEP_NS = SLICE_NS // 4
+
+
+class Work:
+    """Slices on a clock of their own, and who did what in which order."""
+
+    def __init__(self) -> None:
+        self.now_ns = 1_000 * SLICE_NS
+        self.slices = Slices(lambda: self.now_ns)
+        self.done: list[str] = []
+
+    def start(self, name: str, items: int, turn: Turn | None = None) -> Pending:
+        """Somebody who goes through so many items, a quarter of a slice each."""
+
+        async def go_through() -> str:
+            async for _ in self.slices.each(range(items)):
+                self.now_ns += STEP_NS
+                self.done.append(name)
+            return name
+
+        return self.slices.start(turn or Turn(), go_through())
+
+    def run(self) -> str:
+        """What is done in one run: the names, in order, each once a slice."""
+        self.done.clear()
+        self.slices.run()
+        return "".join(self.done)
+
+
+def test_long_work_is_done_a_slice_at_a_time() -> None:
+    work = Work()
+    outcome = work.start("a", 10)
+
+    runs = [work.run() for _ in range(3)]
+
+    assert runs == ["aaaa", "aaaa", "aa"]
+    assert outcome.value == "a"
+    assert not work.slices.has_work
+
+
+def test_those_with_much_to_do_take_turns() -> None:
+    work = Work()
+    for name in "abc":
+        work.start(name, 8)
+
+    assert [work.run() for _ in range(6)] == ["aaaa", "bbbb", "cccc", "aaaa", "bbbb", "cccc"]
+
+
+def test_quick_one_waits_for_the_slice_that_runs_not_for_one_of_each() -> None:
+    """Beside a hundred greedy connections a modest one would wait for a hundred slices, whenever it
+    asks for something.
+    """
+    work = Work()
+    for _ in range(100):
+        work.start("g", 1_000)
+    for _ in range(250):
+        work.run()
+    modest = Turn()
+    for _ in range(50):
+        outcome = work.start("m", 1, modest)
+
+        assert "m" in work.run()
+        assert outcome.done
+        work.run()
+
+
+def test_slow_one_waits_for_quick_ones_only_so_long() -> None:
+    work, slow = Work(), Turn()
+    outcome = work.start("s", 8, slow)
+    work.run()
+    began_ns = work.now_ns
+
+    while not outcome.done:
+        for _ in range(4):
+            work.start("q", 1)
+        work.run()
+    took_ns = work.now_ns - began_ns
+    while work.slices.has_work:
+        work.run()
+
+    assert took_ns <= (PATIENCE + 2) * SLICE_NS
+
+
+def test_answer_that_was_waited_for_does_not_jump_the_queue() -> None:
+    work = Work()
+    answer = Pending()
+
+    async def waiting() -> int:
+        value: int = await answer
+        work.done.append("w")
+        return value
+
+    outcome = work.slices.start(Turn(), waiting())
+    work.run()
+    answer.resolve(7)
+
+    assert not outcome.done, "it goes on when it is its turn, not on the stack of whoever answers"
+    assert work.run() == "w"
+    assert outcome.value == 7
+
+
+def test_work_for_nobody_ends_where_it_is() -> None:
+    work, turn = Work(), Turn()
+    outcome = work.start("a", 1_000, turn)
+    work.run()
+    turn.is_gone = True
+
+    assert work.run() == ""
+    assert outcome.done
+    assert not work.slices.has_work
+
+
+def test_error_is_the_outcome() -> None:
+    work = Work()
+
+    async def failing() -> None:
+        await PAUSE
+        raise ValueError("no")
+
+    outcome = work.slices.start(Turn(), failing())
+    work.run()
+
+    assert isinstance(outcome.error, ValueError)
+
+
+def test_steps_of_a_generator_pause_when_the_slice_is_over() -> None:
+    work = Work()
+
+    def steps() -> Generator[None, None, str]:
+        for _ in range(6):
+            work.now_ns += STEP_NS
+            work.done.append("s")
+            yield
+        return "end"
+
+    async def run_steps() -> Any:
+        return await work.slices.finish(steps())
+
+    outcome = work.slices.start(Turn(), run_steps())
+
+    assert [work.run(), work.run()] == ["ssss", "ss"]
+    assert outcome.value == "end"
