@@ -1,3 +1,5 @@
+from typing import Any
+
 class Connection:
     @property
     def fd(self) -> int: ...
@@ -10,7 +12,7 @@ class Connection:
     @property
     def client_id(self) -> bytes | None: ...
     local_address: tuple[str, int]
-    state: object
+    state: Any
     close_reason: str | None
     def __init__(
         self, fd: int, listener: int, peer_host: str, peer_port: int, now_ms: int
