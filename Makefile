@@ -1,8 +1,10 @@
 # Everything lives in .venv; nothing is installed on the system. PYTHON picks the interpreter (3.11 or newer),
-# JOBS how many compilers and test processes run at once, ARGS adds arguments to the command that a target runs.
+# JOBS how many compilers run at once and TESTERS how many test processes (tests mostly wait, so more than cores),
+# ARGS adds arguments to the command that a target runs.
 
 PYTHON ?= python3
 JOBS ?= $(shell nproc)
+TESTERS ?= $(shell expr 2 \* $$(nproc))
 ARGS ?=
 
 VENV := .venv
@@ -37,7 +39,7 @@ $(VENV)/.run: pyproject.toml setup.py | $(BIN)/python
 
 $(VENV)/.dev: pyproject.toml setup.py | $(BIN)/python
 	$(PIP) 'setuptools>=70' wheel 'cython>=3.0.11'
-	[ -n "$$JAVA_HOME" ] || command -v java > /dev/null || extras=,java; \
+	extras=; [ -n "$$JAVA_HOME" ] || command -v java > /dev/null || extras=,java; \
 	KBROKER_SKIP_EXTENSIONS=1 $(PIP) --no-build-isolation --editable ".[dev$$extras]"
 	@touch $@ $(VENV)/.run
 
@@ -59,7 +61,7 @@ sanitize: $(VENV)/.dev
 	LD_PRELOAD=$$(gcc -print-file-name=libasan.so) \
 	ASAN_OPTIONS=detect_leaks=0:halt_on_error=0:allocator_may_return_null=1:log_path=$(CURDIR)/build/sanitizer \
 	UBSAN_OPTIONS=print_stacktrace=1:log_path=$(CURDIR)/build/sanitizer \
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow" $(or $(ARGS),tests/unit tests/property tests/wire tests/integration); \
+	$(BIN)/python -m pytest -n $(TESTERS) --dist loadfile -m "not slow" $(or $(ARGS),tests/unit tests/property tests/wire tests/integration); \
 	! ls build/sanitizer.*
 
 run: build
@@ -68,10 +70,10 @@ run: build
 # -- checks
 
 test: $(VENV)/.dev build
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest -n $(TESTERS) --dist loadfile -m "not slow" $(ARGS)
 
 test-all: $(VENV)/.dev build
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -n $(TESTERS) --dist loadfile $(ARGS)
 
 lint: $(VENV)/.dev build
 	$(BIN)/ruff check .

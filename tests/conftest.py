@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
+from doubles.left_out import left_out
 from hypothesis import HealthCheck, settings
 
 from kbroker.testing import plugin, waiting
@@ -12,6 +14,8 @@ from kbroker.testing import plugin, waiting
 # A wait is over as soon as what it waits for is there: giving up earlier only fails tests of
 # something that works, on a machine that stood still.
 PATIENCE_S = 30.0
+TESTS = Path(__file__).resolve().parent
+LONGEST_FIRST = ("spark", "fault", "interop", "integration", "property")
 
 # A machine that stands still for a moment, or for five seconds, has found nothing. In CI one run is
 # to be like the next; elsewhere each looks for something new.
@@ -31,11 +35,34 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(plugin, "kbroker")
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Those that take longest first, so that at the end of a run no process is left alone with one
+    of them. Folders keep their order otherwise, and files theirs."""
+
+    def place(item: pytest.Item) -> int:
+        folder = item.path.relative_to(TESTS).parts[0] if TESTS in item.path.parents else ""
+        return LONGEST_FIRST.index(folder) if folder in LONGEST_FIRST else len(LONGEST_FIRST)
+
+    items.sort(key=place)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The last line says what was left out."""
+    reports = terminalreporter.getreports("skipped")
+    text = left_out(report.longrepr[2] for report in reports if isinstance(report.longrepr, tuple))
+    if text:
+        terminalreporter.write_line(text)
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     """``--dist loadfile``, but tests/spark is like one file: one Spark session is enough."""
     if config.getoption("dist") != "loadfile":
         return None
+    # Files are handed out in the order above, and not by how many tests they hold.
+    config.option.loadscopereorder = False
     from xdist.scheduler import LoadFileScheduling
 
     class OneSparkSession(LoadFileScheduling):

@@ -37,7 +37,7 @@ def postgresql() -> Iterator[str]:
         try:
             user = pwd.getpwnam("postgres")
         except KeyError:
-            pytest.skip("PostgreSQL does not run as root, and there is no user postgres")
+            pytest.skip("PostgreSQL is not installed for its user postgres")
         os.chown(folder, user.pw_uid, user.pw_gid)
         options = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
     (port,) = free_ports(1)

@@ -42,7 +42,7 @@ pytestmark = [
     pytest.mark.timeout(180),
     pytest.mark.skipif(
         not LIBRARIES.exists() or java_home() is None or not certificates.OPENSSL,
-        reason="Kafka 3.9.1 in .cache, Java and openssl are needed",
+        reason="needs Kafka 3.9.1 in .cache (perf/kafka_distribution.py), Java and openssl",
     ),
 ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -57,10 +58,11 @@ class OldKcat(Kcat):
         return super().fetch(*arguments, **options, **self._settings)
 
 
-def _usable(name: str) -> bool:
+def _missing(name: str) -> str:
+    """What that client needs and is not there; empty if nothing."""
     if name.startswith("kcat"):
-        return not Kcat.missing()
-    return not ("java" in name and java_missing())
+        return "kcat is not installed" if Kcat.missing() else ""
+    return java_missing() if "java" in name else ""
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +105,7 @@ def written(client: Callable[[str], Any], driver_of: Callable[[str], AdminDriver
     """What the topic holds, in order; each client has checked the offsets that it was told."""
     driver_of("confluent-kafka").create_topic(TOPIC)
     expected: list[Message] = []
-    for name in filter(_usable, KINDS):
+    for name in itertools.filterfalse(_missing, KINDS):
         for codec in _codecs(name):
             headers = (("dropped", b"for old readers"),) if name in WITH_HEADERS else ()
             text = f"{name} {codec}"
@@ -124,8 +126,8 @@ def written(client: Callable[[str], Any], driver_of: Callable[[str], AdminDriver
 def test_each_client_reads_what_all_wrote(
     client: Callable[[str], Any], written: list[Message], name: str
 ) -> None:
-    if not _usable(name):
-        pytest.skip("not installed")
+    if missing := _missing(name):
+        pytest.skip(missing)
     records = client(name).fetch(TOPIC, len(written))
     assert [record.offset for record in records] == list(range(len(written)))
     assert [(record.key, record.value) for record in records] == [
@@ -142,8 +144,8 @@ def test_each_client_reads_what_all_wrote(
 def test_reading_begins_in_the_middle_of_a_batch(
     client: Callable[[str], Any], written: list[Message], name: str, start: int
 ) -> None:
-    if not _usable(name):
-        pytest.skip("not installed")
+    if missing := _missing(name):
+        pytest.skip(missing)
     records = client(name).fetch(TOPIC, 30, start=start)
     assert [record.offset for record in records] == list(range(start, start + 30))
     assert [record.value for record in records] == [m.value for m in written[start : start + 30]]
@@ -159,8 +161,8 @@ def test_reader_with_small_fetches_gets_on(
     codec: str,
 ) -> None:
     """A batch of 40 kB, 4 kB a fetch: below version 3 the last message is cut."""
-    if not _usable(name):
-        pytest.skip("not installed")
+    if missing := _missing(name):
+        pytest.skip(missing)
     driver_of("confluent-kafka").create_topic(topic)
     messages = payloads(400)
     client("confluent-kafka").produce(topic, messages, codec=codec, **{"linger.ms": 100})

@@ -1,0 +1,48 @@
+"""What a test run has left out, and what would bring it: the last line of ``make test``."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+
+# What the reason of a skipped test mentions, and the package of Debian that is missing then.
+PACKAGES = {
+    r"\b[jJ]ava": "default-jdk-headless",
+    r"\b(mvn|Maven)\b": "maven",
+    r"\bkcat\b": "kcat",
+    r"\bPostgreSQL\b": "postgresql",
+    r"\bmkfs\.ext4\b": "e2fsprogs",
+    r"\bopenssl\b": "openssl",
+    r"\bss\b": "iproute2",
+    r"\bsystemd-tmpfiles\b": "systemd",
+    r"\bC compiler\b": "gcc",
+}
+ROOT = re.compile(r"\broot\b")
+
+
+def left_out(reasons: Iterable[str]) -> str:
+    """One line about the tests that were skipped for these reasons; empty if none was."""
+    packages: Counter[str] = Counter()
+    others: Counter[str] = Counter()
+    for_root = total = 0
+    for reason in reasons:
+        reason = reason.removeprefix("Skipped: ")
+        total += 1
+        missing = [name for pattern, name in PACKAGES.items() if re.search(pattern, reason)]
+        if ROOT.search(reason):
+            for_root += 1
+        elif missing:
+            packages.update(missing)
+        else:
+            others[reason] += 1
+    if not total:
+        return ""
+    ways = []
+    if packages:
+        names = " ".join(f"{name} ({count})" for name, count in sorted(packages.items()))
+        ways.append(f"apt-get install {names}")
+    if for_root:
+        ways.append(f"be root ({for_root})")
+    ways += [f"{reason} ({count})" for reason, count in sorted(others.items())]
+    return f"left out: {total} tests. What brings them: {'; '.join(ways)}"

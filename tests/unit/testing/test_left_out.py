@@ -1,0 +1,35 @@
+"""The last line of a test run: what was left out, and what would bring it."""
+
+from __future__ import annotations
+
+import pytest
+from doubles.left_out import left_out
+
+pytestmark = pytest.mark.unit
+
+
+def test_run_that_left_nothing_out_says_nothing() -> None:
+    assert left_out([]) == ""
+
+
+def test_missing_programs_are_named_by_their_packages_and_counted() -> None:
+    reasons = ["Skipped: not installed: java, javac, mvn"] * 3 + ["Skipped: kcat is not installed"]
+
+    assert left_out(reasons) == (
+        "left out: 4 tests. What brings them: "
+        "apt-get install default-jdk-headless (3) kcat (1) maven (3)"
+    )
+
+
+def test_what_only_root_may_do_is_counted() -> None:
+    reasons = ["mounting needs root", "only root can give files away"]
+
+    assert left_out(reasons) == "left out: 2 tests. What brings them: be root (2)"
+
+
+def test_other_reasons_are_told_as_they_are() -> None:
+    reasons = ["this kernel cannot", "mkfs.ext4 is not installed", "this kernel cannot"]
+
+    assert left_out(reasons) == (
+        "left out: 3 tests. What brings them: apt-get install e2fsprogs (1); this kernel cannot (2)"
+    )
