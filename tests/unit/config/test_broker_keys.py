@@ -1,9 +1,6 @@
-"""The table of settings against Kafka 2.7's, and against itself."""
+"""The table of settings against itself."""
 
 from __future__ import annotations
-
-import os
-from pathlib import Path
 
 import pytest
 
@@ -11,102 +8,20 @@ from kbroker.config.broker_keys import ALIASES, BROKER_KEYS, SECTIONS, find_key
 from kbroker.config.key import (
     BUILT,
     CLUSTER_WIDE,
-    DOUBLE,
     HIGH,
-    LIST,
     LOW,
     MEDIUM,
     PER_BROKER,
     READ_ONLY,
     TYPE_NAMES,
     Computed,
-    Key,
 )
 from kbroker.config.table import rules
 from kbroker.config.topic_keys import TOPIC_KEYS
 
 pytestmark = pytest.mark.unit
 
-ROOT = Path(__file__).resolve().parents[3]
-SPEC = Path(os.environ.get("KBROKER_SPEC_DIR", ROOT.parent / "shared" / "spec"))
-TABLE_27 = SPEC / "broker-configs-2.7.tsv"
-
 ALL_KEYS = [*BROKER_KEYS.values(), *TOPIC_KEYS.values()]
-
-
-def rows_27() -> list[dict[str, str]]:
-    if not TABLE_27.exists():
-        pytest.skip(f"{TABLE_27} is not here")
-    head, *lines = TABLE_27.read_text().splitlines()
-    return [dict(zip(head.split("\t"), line.split("\t"), strict=True)) for line in lines]
-
-
-def default_27(row: dict[str, str], key: Key) -> object:
-    text = row["default"]
-    if text == "null":
-        return None
-    if text == "(empty)":
-        return () if key.type == LIST else ""
-    if text.startswith("TLSv1.3 "):
-        return "TLSv1.3"
-    return float(text.rstrip("d")) if key.type == DOUBLE else key.parse(text)
-
-
-def validator_27(text: str) -> dict[str, object]:
-    if not text:
-        return {}
-    kind, _, rest = text.partition("(")
-    if kind == "atLeast":
-        return {"low": int(rest.rstrip(")"))}
-    if text.startswith("any of "):
-        return {"one_of": tuple(text.removeprefix("any of ").split(","))}
-    assert kind == "in", text
-    return {"one_of": tuple(word.strip().strip('"') for word in rest.rstrip(")").split(","))}
-
-
-def rules_of(key: Key) -> dict[str, object]:
-    found = {"low": key.low, "high": key.high, "one_of": key.one_of, "check": key.check}
-    return {name: rule for name, rule in found.items() if rule is not None}
-
-
-def test_every_row_of_kafka_27_exists_with_type_and_importance():
-    rows = rows_27()
-
-    assert len(rows) == 216
-    for row in rows:
-        key = BROKER_KEYS[row["name"]]
-        assert TYPE_NAMES[key.type] == row["type"], key
-        assert key.importance == row["importance"], key
-
-
-def test_defaults_and_ranges_are_those_of_kafka_27_unless_the_key_says_otherwise():
-    for row in rows_27():
-        key = BROKER_KEYS[row["name"]]
-        if not key.deviation:
-            assert key.default == default_27(row, key), key
-            assert rules_of(key) == validator_27(row["validator"]), key
-        elif row["validator"]:
-            # A deviation may add a rule, never drop one.
-            assert validator_27(row["validator"]).items() <= rules_of(key).items(), key
-
-
-def test_default_deviations_are_the_known_ones():
-    different = set()
-    for row in rows_27():
-        key = BROKER_KEYS[row["name"]]
-        if row["default"] == "(required)" or key.default != default_27(row, key):
-            different.add(key.name)
-
-    assert different == {
-        "log.flush.interval.ms",
-        "max.connection.creation.rate",
-        "max.connections",
-        "max.connections.per.ip",
-        "num.io.threads",
-        "num.network.threads",
-        "queued.max.request.bytes",
-        "zookeeper.connect",
-    }
 
 
 def test_names_are_unique_over_sections_and_aliases():
