@@ -331,6 +331,11 @@ class ConfigError(Exception):
         self.allowed = allowed
         super().__init__(f"{key}={value!s} is not valid: expected {allowed}")
 
+    @property
+    def answer(self) -> str:
+        """What a client is told. COMPAT: it begins as Kafka's message, which scripts look for."""
+        return f"Invalid value {self.value!s} for configuration {self.key}: expected {self.allowed}"
+
     def __reduce__(self) -> tuple[type[ConfigError], tuple[str, object, str]]:
         return type(self), (self.key, self.value, self.allowed)
 

@@ -41,7 +41,7 @@ def alter_topic(
 ) -> dict[str, str]:
     """A topic's settings after the operations. Raises ConfigError."""
     inherited = TopicConfig({}, broker)
-    changed = _apply(current, ops, TOPIC_KEYS, lambda key: inherited[key.name])
+    changed = _apply(current, ops, TOPIC_KEYS, lambda key: inherited[key.name], "topic")
     # A name from elsewhere that nobody touched may stay.
     validate_topic({k: v for k, v in changed.items() if k in TOPIC_KEYS}, broker)
     return changed
@@ -58,7 +58,7 @@ def alter_group(
     current: Mapping[str, str], ops: Iterable[AlterOp], broker: BrokerConfig
 ) -> dict[str, str]:
     """A group's settings after the operations. Raises ConfigError."""
-    changed = _apply(current, ops, GROUP_KEYS, lambda key: None)
+    changed = _apply(current, ops, GROUP_KEYS, lambda key: None, "group")
     validate_group(changed, broker)
     return changed
 
@@ -136,8 +136,11 @@ def _apply(
     ops: Iterable[AlterOp],
     keys: Mapping[str, Key],
     inherited: Callable[[Key], tuple[str, ...] | None],
+    kind: str = "",
 ) -> dict[str, str]:
-    """The texts after the operations. inherited: what an unset LIST is appended to."""
+    """The texts after the operations. inherited: what an unset LIST is appended to. kind: of what
+    they are settings, as for ``unknown_name``.
+    """
     changed = dict(current)
     seen = set()
     for name, operation, value in ops:
@@ -149,7 +152,7 @@ def _apply(
             continue
         key = keys.get(name)
         if key is None:
-            raise unknown_name(name, value, keys)
+            raise unknown_name(name, value, keys, kind)
         if operation == DELETE:
             continue
         text = _text(name, value)
@@ -167,7 +170,7 @@ def _apply(
                 after = [item for item in before if item not in gone]
             changed[name] = ",".join(after)
         else:
-            raise ConfigError(name, text, "an operation from 0 (SET) to 3 (SUBTRACT)")
+            raise ConfigError(name, text, "one of the operations SET, DELETE, APPEND and SUBTRACT")
     return changed
 
 

@@ -48,7 +48,7 @@ def validate_group(overrides: Mapping[str, str], broker: BrokerConfig) -> None:
     for name, text in overrides.items():
         key = GROUP_KEYS.get(name)
         if key is None:
-            raise unknown_name(name, text, GROUP_KEYS)
+            raise unknown_name(name, text, GROUP_KEYS, "group")
         value = values[name] = key.parse(text)
         if key.type == BOOLEAN:
             continue

@@ -81,16 +81,39 @@ def topic_key(name: str, text: str | None = None) -> Key:
     """The key of a topic setting. Raises ConfigError that names the nearest one."""
     key = TOPIC_KEYS.get(name)
     if key is None:
-        raise unknown_name(name, text, TOPIC_KEYS)
+        raise unknown_name(name, text, TOPIC_KEYS, "topic")
     return key
 
 
-def unknown_name(name: str, text: str | None, known: Mapping[str, Key]) -> ConfigError:
-    """The error for a setting that does not exist, with the nearest one that does."""
+class UnknownSetting(ConfigError):
+    """A setting that does not exist. kind: of what it is none; empty for the broker."""
+
+    def __init__(self, key: str, value: object, allowed: str, kind: str = "") -> None:
+        super().__init__(key, value, allowed)
+        self.kind = kind
+
+    @property
+    def answer(self) -> str:
+        """COMPAT: begins as Kafka's message."""
+        hint = self.allowed.partition("; ")[2]
+        kind = f"{self.kind} " if self.kind else ""
+        return f"Unknown {kind}config name: {self.key}" + (f" ({hint})" if hint else "")
+
+    def __reduce__(self) -> tuple[type[ConfigError], tuple[Any, ...]]:
+        return type(self), (self.key, self.value, self.allowed, self.kind)
+
+
+def unknown_name(
+    name: str, text: str | None, known: Mapping[str, Key], kind: str = ""
+) -> ConfigError:
+    """The error for a setting that does not exist, with the nearest one that does. kind: of what it
+    would be a setting, for the broker nothing.
+    """
     near = _nearest(name[:200], known) if _hints.take() else None
     hint = f"; did you mean {near}?" if near else ""
     shown = name[:200] if name.isprintable() else ascii(name[:200])
-    return ConfigError(shown, "?" if text is None else ascii(text[:200]), f"a known setting{hint}")
+    value = "?" if text is None else ascii(text[:200])
+    return UnknownSetting(shown, value, f"a known setting{hint}", kind)
 
 
 def _nearest(name: str, known: Mapping[str, Key]) -> str | None:

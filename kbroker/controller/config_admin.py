@@ -17,7 +17,7 @@ from typing import Any
 from kbroker.cluster.settings import DEFAULT, FILE, effective_config
 from kbroker.config import dynamic
 from kbroker.config.loader import BrokerConfig, PropertiesError, Source, load_properties
-from kbroker.config.resource_types import BROKER, GROUP, TOPIC
+from kbroker.config.resource_types import BROKER, GROUP, NAMES, TOPIC
 from kbroker.config.topic_config import validate_topic
 from kbroker.controller import persistence
 from kbroker.controller.publisher import Publisher
@@ -29,7 +29,6 @@ from kbroker.properties import read_properties
 
 log = logging.getLogger(__name__)
 
-KIND_NAMES = {TOPIC: "topic", BROKER: "broker", GROUP: "group"}
 FILE_LAYER_NAME = "file-settings.json"
 
 Result = dict[str, Any]
@@ -140,7 +139,7 @@ class ConfigAdmin:
                 changes[kind, name] = plan(resource, kind, name)
                 results.append({"error": 0, "message": None})
             except ConfigError as error:
-                results.append(failure(WireError(code_of(error, key[0]), str(error))))
+                results.append(failure(WireError(code_of(error, key[0]), error.answer)))
             except WireError as error:
                 results.append(failure(error))
         if validate_only or not changes:
@@ -163,7 +162,8 @@ class ConfigAdmin:
             raise WireError(ErrorCode.INVALID_REQUEST, "There are no settings for all groups.")
         if kind != BROKER:
             raise WireError(
-                ErrorCode.INVALID_REQUEST, f"Settings of resource type {kind} cannot be changed."
+                ErrorCode.INVALID_REQUEST,
+                f"Settings of a {NAMES.get(kind, 'resource of that kind')} cannot be changed.",
             )
         if name == "":
             return kind, DEFAULT
@@ -195,7 +195,7 @@ class ConfigAdmin:
                 self._state.set_broker_config(name, config)
                 with_configs = True
             names = ", ".join(sorted(config)) or "none"
-            log.info("settings of %s %s: %s", KIND_NAMES[kind], name, names)
+            log.info("settings of %s %s: %s", NAMES[kind], name, names)
         if with_configs:
             self._refresh()
         await self._publisher.publish(topics, with_configs, groups)

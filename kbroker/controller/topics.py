@@ -163,7 +163,7 @@ def topic_config(
     try:
         validate_config(config)
     except ConfigError as error:
-        raise WireError(ErrorCode.INVALID_CONFIG, str(error)) from error
+        raise WireError(ErrorCode.INVALID_CONFIG, error.answer) from error
     return config
 
 
@@ -245,13 +245,11 @@ def plan_partitions(
     if count < current:
         raise WireError(
             ErrorCode.INVALID_PARTITIONS,
-            f"Topic '{name}' has {current} partitions, which is more than {count}: partitions"
-            " cannot be taken away.",
+            f"The topic {name} currently has {current} partition(s); {count} would not be an"
+            " increase.",
         )
     if count == current:
-        raise WireError(
-            ErrorCode.INVALID_PARTITIONS, f"Topic '{name}' has {current} partitions already."
-        )
+        raise WireError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {current} partition(s).")
     check_partition_count(count)
     factor = len(topic.partitions[0].replicas)
     if assignments is None:

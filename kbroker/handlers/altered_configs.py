@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kbroker.config.resource_types import BROKER, GROUP, TOPIC
+from kbroker.config.resource_types import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from kbroker.config.topic_config import setting_name
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.config_resources import check_broker, check_group, existing_topic
@@ -116,5 +116,13 @@ def check_resource(ctx: RequestContext, resource_type: int, name: str) -> None:
         check_broker(ctx, name)
     elif resource_type == GROUP:
         check_group(name)
+    elif resource_type == BROKER_LOGGER:
+        check_broker(ctx, name, or_all=False)
+        raise WireError(
+            ErrorCode.INVALID_CONFIG,
+            "This broker has no such logger: what it logs is chosen at its start (--debug).",
+        )
+    elif resource_type == CLIENT_METRICS:
+        raise WireError(ErrorCode.INVALID_REQUEST, "This broker does not collect client metrics.")
     else:
         raise unsupported_type(resource_type)

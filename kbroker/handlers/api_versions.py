@@ -1,14 +1,15 @@
 """ApiVersions (18): versions 0 to 4.
 
-A newer version is answered by the dispatcher, in version 0 (KIP-511). Only those features of Kafka
-are announced that clients look at: the consumer group protocol (KIP-848) and the second transaction
-protocol (KIP-890).
+A newer version is answered by the dispatcher, in version 0 (KIP-511). Announced are those features
+of Kafka that there are here: the consumer group protocol (KIP-848), the second transaction protocol
+(KIP-890), and the level of metadata that stands for the release whose behaviour this is.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from kbroker.errors import ErrorCode
 from kbroker.handlers.context import RequestContext
@@ -16,8 +17,20 @@ from kbroker.handlers.registry import announced, api
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
-# Feature -> the level that is in effect, which is also the highest.
-FEATURES = {"group.version": 1, "transaction.version": 2}
+
+class Feature(NamedTuple):
+    """level: in effect, and the highest. lowest: what Kafka may have had before."""
+
+    level: int
+    lowest: int = 0
+
+
+# There is no way to another level than the one in effect (UpdateFeatures).
+FEATURES = {
+    "group.version": Feature(1),
+    "metadata.version": Feature(30, 30),  # 4.3-IV0
+    "transaction.version": Feature(2),
+}
 FEATURES_EPOCH = 1
 
 # COMPAT: versions that Kafka 4.3 has not released. They are announced if
@@ -64,9 +77,9 @@ def add_features(response: ApiVersionsResponse, version: int) -> None:
     supported = ApiVersionsResponse.SupportedFeatureKey
     finalized = ApiVersionsResponse.FinalizedFeatureKey
     response.finalized_features_epoch = FEATURES_EPOCH
-    for name, level in FEATURES.items():
+    for name, (level, low) in FEATURES.items():
         response.supported_features.append(
-            supported(name=name, min_version=lowest, max_version=level)
+            supported(name=name, min_version=max(low, lowest), max_version=level)
         )
         response.finalized_features.append(
             finalized(name=name, max_version_level=level, min_version_level=level)

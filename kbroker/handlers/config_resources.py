@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kbroker.cluster.image import TopicImage
+from kbroker.config.resource_types import NAMES
 from kbroker.controller.topics import check_name
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
@@ -19,14 +20,14 @@ def existing_topic(ctx: RequestContext, name: str) -> TopicImage:
     return topic
 
 
-def check_broker(ctx: RequestContext, name: str) -> None:
+def check_broker(ctx: RequestContext, name: str, *, or_all: bool = True) -> None:
     """INVALID_REQUEST unless the name is this broker's id or stands for all brokers."""
-    if name in (DEFAULT_BROKER, str(ctx.broker_id)):
+    if name == str(ctx.broker_id) or (or_all and name == DEFAULT_BROKER):
         return
+    or_all_brokers = ", or the empty string for the settings of all brokers" if or_all else ""
     raise WireError(
         ErrorCode.INVALID_REQUEST,
-        f"Broker '{name[:100]}' cannot be asked here: name broker {ctx.broker_id}, or the empty"
-        " string for the settings of all brokers.",
+        f"Broker '{name[:100]}' cannot be asked here: name broker {ctx.broker_id}{or_all_brokers}.",
     )
 
 
@@ -36,9 +37,14 @@ def check_group(name: str) -> None:
         raise WireError(ErrorCode.INVALID_REQUEST, "There are no settings for all groups.")
 
 
+def article(resource_type: int) -> str:
+    """A resource of that type, at the start of a sentence."""
+    name = NAMES.get(resource_type)
+    return f"A {name}" if name else f"A resource of the unknown type {resource_type}"
+
+
 def unsupported(resource_type: int) -> WireError:
     return WireError(
         ErrorCode.INVALID_REQUEST,
-        f"Resources of type {resource_type} have no settings here: use a topic (2), a broker (4) or"
-        " a group (32).",
+        f"{article(resource_type)} has no settings here; topics, brokers and groups have.",
     )

@@ -1,6 +1,7 @@
 """DescribeConfigs (32): versions 0 to 4.
 
-For topics, groups, this broker, and the settings for all brokers.
+For topics, groups, this broker, and the settings for all brokers. Loggers of a broker and
+subscriptions of client metrics have no settings here, which is what their descriptions say.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from kbroker.config.describe import (
     describe_group,
     describe_topic,
 )
-from kbroker.config.resource_types import BROKER, GROUP, TOPIC
+from kbroker.config.resource_types import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from kbroker.config.topic_config import TopicConfig, setting_name
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.config_resources import (
@@ -65,7 +66,7 @@ async def handle_describe_configs(
             continue
         response.results.append(
             DescribeConfigsResponse.DescribeConfigsResult(
-                error_message=None,
+                error_message="",  # COMPAT: as Kafka; an answer to AlterConfigs has null
                 resource_type=resource.resource_type,
                 resource_name=resource.resource_name,
                 configs=alike[kind],
@@ -107,6 +108,11 @@ def settings(ctx: RequestContext, resource: Any) -> list[ConfigEntry]:
     if resource.resource_type == GROUP:
         check_group(name)
         return describe_group(ctx.image.group_config.get(name, {}), ctx.config, names)
+    if resource.resource_type == BROKER_LOGGER:
+        check_broker(ctx, name, or_all=False)
+        return []
+    if resource.resource_type == CLIENT_METRICS:
+        return []
     raise unsupported(resource.resource_type)
 
 

@@ -29,8 +29,10 @@ MODULES = (
     "alter_configs",
     "alter_replica_log_dirs",
     "api_versions",
+    "client_quotas",
     "create_partitions",
     "create_topics",
+    "delegation_tokens",
     "delete_records",
     "delete_topics",
     "describe_cluster",
@@ -50,8 +52,11 @@ MODULES = (
     "offset_commit",
     "offset_for_leader_epoch",
     "partition_reassignments",
-    "sasl_handshake",
+    "quorum",
+    "sasl",
+    "scram_credentials",
     "transactions",
+    "update_features",
     "write_txn_markers",
 )
 for _name in MODULES:

@@ -41,7 +41,9 @@ async def handle_elect_leaders(
 
 def _result(ctx: RequestContext, topic: str, number: int, election_type: int) -> Any:
     if election_type not in _TYPES:
-        error = WireError(ErrorCode.INVALID_REQUEST, f"There is no election type {election_type}.")
+        error = WireError(
+            ErrorCode.INVALID_REQUEST, "There are preferred and unclean elections, and no others."
+        )
     else:
         error = WireError(ErrorCode.ELECTION_NOT_NEEDED, f"{topic}-{number} has its leader.")
         try:

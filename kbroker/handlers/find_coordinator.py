@@ -23,6 +23,8 @@ from kbroker.protocol.messages.find_coordinator import (
 )
 
 NOWHERE = {"node_id": -1, "host": "", "port": -1}
+# COMPAT: Kafka's message of no error, up to version 3. kafkajs refuses an empty one.
+NO_ERROR = "NONE"
 
 
 class KeyType(NamedTuple):
@@ -62,7 +64,7 @@ async def handle_find_coordinator(
     if kind is None or ctx.api_version < kind.first_version:
         raise WireError(
             ErrorCode.INVALID_REQUEST,
-            f"Key type {request.key_type} does not exist in version {ctx.api_version}.",
+            "There is no such kind of coordinator in this version of the request.",
         )
     if kind.topic is None:
         raise WireError(
@@ -70,7 +72,10 @@ async def handle_find_coordinator(
         )
     await ensure_topic(ctx, kind.topic)
     if ctx.api_version < 4:
-        return FindCoordinatorResponse(**locate(ctx, kind.topic, request.key))
+        found = FindCoordinatorResponse(**locate(ctx, kind.topic, request.key))
+        if not found.error_code:
+            found.error_message = NO_ERROR
+        return found
     coordinator = FindCoordinatorResponse.Coordinator
     return FindCoordinatorResponse(
         coordinators=[

@@ -29,6 +29,7 @@ async def handle_alter_partition_reassignments(
     """Accept what changes nothing."""
     cls = AlterPartitionReassignmentsResponse
     return cls(
+        error_message=None,
         allow_replication_factor_change=request.allow_replication_factor_change,
         responses=[
             cls.ReassignableTopicResponse(
@@ -53,7 +54,7 @@ def answer(ctx: RequestContext, topic: str, asked: Any) -> Any:
             error_code=int(error.code),
             error_message=error.message,
         )
-    return cls(partition_index=asked.partition_index)
+    return cls(partition_index=asked.partition_index, error_message=None)
 
 
 def check(ctx: RequestContext, topic: str, number: int, replicas: list[int] | None) -> None:
@@ -82,4 +83,4 @@ async def handle_list_partition_reassignments(
     ctx: RequestContext, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
     """There are none."""
-    return ListPartitionReassignmentsResponse()
+    return ListPartitionReassignmentsResponse(error_message=None)

@@ -14,6 +14,7 @@ from kbroker._ext.commit_desk import CommitDesk
 from kbroker._ext.lane import Lane
 from kbroker.cluster.changes import ImageChanges
 from kbroker.cluster.image import TopicImage
+from kbroker.coordinator.answers import in_version
 from kbroker.coordinator.machine import Call, Machine
 from kbroker.coordinator.partitioner import (
     OFFSETS_TOPIC,
@@ -325,7 +326,7 @@ class Coordinators:
         body = b""
         if error is None:
             try:
-                body = codec.encode(outcome.value, request.version)
+                body = codec.encode(in_version(outcome.value, request.version), request.version)
             except Exception as failure:
                 error = failure
         if error is not None and not isinstance(error, WireError):

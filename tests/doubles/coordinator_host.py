@@ -15,6 +15,7 @@ from doubles.network_process import IO_WORKERS, FakeRpc, topic_document
 from kbroker.clock import ManualClock
 from kbroker.cluster.image import ClusterImage
 from kbroker.config.loader import BrokerConfig
+from kbroker.coordinator.answers import in_version
 from kbroker.coordinator.machine import NO_PRODUCER, Call, Operation
 from kbroker.coordinator.partitioner import OFFSETS_TOPIC
 from kbroker.coordinator.timers import Timers
@@ -159,7 +160,7 @@ class CoordinatorHost:
             if done.error is not None:
                 outcome.resolve(error=done.error)
                 return
-            body = codec.encode(done.value, version)
+            body = codec.encode(in_version(done.value, version), version)
             outcome.resolve(codec.decode_exact(response_class(key), version, body))
 
         inner.then(finish)

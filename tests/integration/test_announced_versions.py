@@ -20,6 +20,8 @@ pytestmark = pytest.mark.integration
 TOPIC = "topic"
 # What no announced version may say: that it does not exist, or that the broker has failed.
 BROKEN = {int(ErrorCode.UNSUPPORTED_VERSION), int(ErrorCode.UNKNOWN_SERVER_ERROR)}
+# What is announced, for tools ask it, but not built: a change is refused as by a Kafka without it.
+NOT_BUILT = {ApiKey.ALTER_CLIENT_QUOTAS, ApiKey.ALTER_USER_SCRAM_CREDENTIALS}
 VALUES: dict[str, Any] = {
     "name": TOPIC,
     "topic": TOPIC,
@@ -47,6 +49,7 @@ VALUES: dict[str, Any] = {
     "validate_only": True,
     "include_denied_brokers": False,
     "mechanism": "PLAIN",
+    "entity_type": "user",
 }
 
 
@@ -92,7 +95,8 @@ def test_announced_versions_are_served(broker: Broker) -> None:
 
     for key, versions in speaker.announced.items():
         for version in versions:
-            assert not speaker.ask(key, version) & BROKEN, (key.name, version)
+            found = speaker.ask(key, version) & BROKEN
+            assert found == ({35} if key in NOT_BUILT else set()), (key.name, version)
 
     assert len(speaker.announced) > 40
     log = broker.log_text
@@ -114,7 +118,7 @@ def filled(message: Any, struct: Any, cls: Any, version: int) -> Any:
             values[field.name] = builder.build()
         elif field.is_array:
             values[field.name] = [VALUES.get(field.name, "group")] if field.type == "string" else []
-        elif field.name in VALUES:
+        elif field.name in VALUES and (field.name, field.type) != ("mechanism", "int8"):
             values[field.name] = VALUES[field.name]
     return cls(**values)
 

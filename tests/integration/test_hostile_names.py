@@ -59,7 +59,10 @@ NAMES = [
 ]
 LONGEST = "x" * 249
 # What a broker writes without being asked; and, in a partition that has been flushed, SPARE.
-CHECKPOINT = re.compile(r"(recovery-point|log-start|replication|cleaner)-offset-checkpoint(\.tmp)?")
+CHECKPOINT = re.compile(
+    r"((recovery-point|log-start|replication|cleaner)-offset-checkpoint|kbroker-metadata\.copy)"
+    r"(\.tmp)?"
+)
 
 
 @pytest.fixture(scope="module")

@@ -36,6 +36,9 @@ LOG_DIRS = "org.apache.kafka.tools.LogDirsCommand"
 API_VERSIONS = "kafka.admin.BrokerApiVersionsCommand"
 CONSUMER_GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
+QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
+FEATURES = "org.apache.kafka.tools.FeatureCommand"
+SUBCOMMANDS = (TRANSACTIONS, QUORUM, FEATURES)
 
 Script = Callable[..., str]
 
@@ -57,7 +60,7 @@ def scripts_of(version: str, broker: Broker) -> Script:
 
     def run(main: str, *arguments: str, stdin: str = "", bootstrap: bool = True) -> str:
         command = ["java", *JVM_OPTIONS, "-cp", f"{jars}/*", main, *arguments]
-        if bootstrap and main == TRANSACTIONS:  # it wants this before what is to be done
+        if bootstrap and main in SUBCOMMANDS:  # they want this before what is to be done
             command[-len(arguments) :] = ["--bootstrap-server", broker.bootstrap, *arguments]
         elif bootstrap:
             command += ["--bootstrap-server", broker.bootstrap]
@@ -203,3 +206,35 @@ def test_transactions_command_lists_describes_and_aborts(
     driver_of("confluent-kafka").produce(made, [Message(b"behind")])
     (found,) = driver_of("confluent-kafka").fetch(made, 1, committed=True)
     assert found.value == b"behind"
+
+
+@pytest.mark.parametrize("version", [VERSION, NEWEST])
+def test_what_this_broker_does_not_have_is_described_as_none(broker: Broker, version: str) -> None:
+    """Before they are built: no stack trace, and nothing that is not so."""
+    script = scripts_of(version, broker)
+    for entity in ("users", "clients", "ips", "client-metrics"):
+        assert script(CONFIG_COMMAND, "--describe", "--entity-type", entity).strip() == ""
+    loggers = ("--entity-type", "broker-loggers", "--entity-name", "0")
+    assert script(CONFIG_COMMAND, "--describe", *loggers).count("=") == 0
+
+
+@pytest.mark.parametrize("version", [VERSION, NEWEST])
+def test_quorum_is_this_node_alone(broker: Broker, version: str) -> None:
+    script = scripts_of(version, broker)
+    status = script(QUORUM, "describe", "--status")
+    assert re.search(r"LeaderId:\s+0\n", status)
+    assert re.search(r"MaxFollowerLag:\s+0\n", status)
+    assert re.search(r"CurrentVoters:\s+\[.*0.*\]", status)
+    assert re.search(r"CurrentObservers:\s+\[\]", status)
+    replication = script(QUORUM, "describe", "--replication")
+    assert re.search(r"^0\s.*Leader", replication, re.MULTILINE)
+
+
+def test_features_are_those_of_the_release_whose_behaviour_this_is(
+    script: Script, newest_script: Script
+) -> None:
+    text = newest_script(FEATURES, "describe")
+    assert re.search(r"metadata.version.*FinalizedVersionLevel: 4\.3-IV0", text), text
+    assert re.search(r"group.version.*FinalizedVersionLevel: 1", text)
+    assert "transaction.version" in script(FEATURES, "describe")
+    newest_script(FEATURES, "upgrade", "--feature", "group.version=1")

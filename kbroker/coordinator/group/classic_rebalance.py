@@ -164,7 +164,7 @@ class Rebalances:
         response = JoinGroupResponse(
             generation_id=group.generation,
             protocol_type=group.protocol_type,
-            protocol_name=group.protocol or "",
+            protocol_name=group.protocol,
             leader=(group.leader or "") if leader is None else leader,
             member_id=member.member_id,
         )
@@ -377,7 +377,7 @@ class Rebalances:
 
 
 def refused_join(error: ErrorCode, member_id: str = "") -> JoinGroupResponse:
-    return JoinGroupResponse(error_code=error, member_id=member_id)
+    return JoinGroupResponse(error_code=error, member_id=member_id, protocol_name=None)
 
 
 def assigned(group: ClassicGroup, assignment: bytes) -> SyncGroupResponse:

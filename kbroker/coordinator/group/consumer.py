@@ -458,6 +458,8 @@ class ConsumerProtocol(Part):
                 if call.request.include_authorized_operations:
                     described.authorized_operations = GROUP_OPERATIONS
                 groups.append(described)
+            elif not group_id:
+                groups.append(consumer_requests.describe_nameless())
             else:
                 text = _not_found(group_id, group is not None)
                 groups.append(consumer_requests.describe_missing(group_id, text))
@@ -489,6 +491,7 @@ def _updated(old: Member, request: Any, call: Call) -> Member:
 
 
 def _not_found(group_id: str, is_other: bool) -> str:
+    """COMPAT: Kafka's texts, which scripts look for."""
     if is_other:
-        return f"group {group_id} does not use the consumer protocol"
-    return f"there is no group {group_id}"
+        return f"Group {group_id} is not a consumer group."
+    return f"Group {group_id} not found."

@@ -172,6 +172,13 @@ def describe(group: ConsumerGroup, assignor: str, topics_by_id: Mapping[bytes, T
     )
 
 
+def describe_nameless() -> Any:
+    """The answer for the empty name."""
+    return ConsumerGroupDescribeResponse.DescribedGroup(
+        group_id="", error_code=int(ErrorCode.INVALID_GROUP_ID)
+    )
+
+
 def describe_missing(group_id: str, text: str) -> Any:
     """The answer for a group that is none of the consumer protocol."""
     return ConsumerGroupDescribeResponse.DescribedGroup(

@@ -457,3 +457,12 @@ def test_session_does_not_end_while_a_member_waits_in_a_rebalance() -> None:
     assert a.joined(pending).generation_id == b.joined(rejoin_b).generation_id == 2
     host.advance(SESSION_MS - 1)
     assert a.beat() == 0
+
+
+@pytest.mark.parametrize("version", range(4, 10))
+def test_refused_join_has_no_protocol_as_its_version_says_it(version: int) -> None:
+    """Null from version 7 on, as in Kafka."""
+    refused = Client(classic_host(), "new", version=version).send_join()
+
+    assert code_of(refused) == ErrorCode.MEMBER_ID_REQUIRED
+    assert value_of(refused).protocol_name == (None if version >= 7 else "")

@@ -54,7 +54,7 @@ class TestDescribeConfigs:
         self, process: NetworkProcess, version: int
     ) -> None:
         result = self.ask(process, version, TOPIC, "t")
-        assert (result.error_code, result.error_message) == (0, None)
+        assert (result.error_code, result.error_message) == (0, "")
         configs = {c.name: c for c in result.configs}
         assert set(configs) == set(TOPIC_KEYS)
         own, inherited = configs["retention.ms"], configs["segment.bytes"]
@@ -193,7 +193,8 @@ class TestDescribeConfigs:
             (BROKER, "1", ErrorCode.INVALID_REQUEST),
             (BROKER, "zero", ErrorCode.INVALID_REQUEST),
             (GROUP, "", ErrorCode.INVALID_REQUEST),
-            (BROKER_LOGGER, "0", ErrorCode.INVALID_REQUEST),
+            (BROKER_LOGGER, "1", ErrorCode.INVALID_REQUEST),
+            (BROKER_LOGGER, "", ErrorCode.INVALID_REQUEST),
             (99, "x", ErrorCode.INVALID_REQUEST),
         ],
     )
@@ -205,6 +206,13 @@ class TestDescribeConfigs:
         assert result.error_code == code
         assert result.error_message
         assert result.configs == []
+
+    @pytest.mark.parametrize(("kind", "name"), [(BROKER_LOGGER, "0"), (CLIENT_METRICS, "m")])
+    def test_describe_configs_of_what_has_no_settings_here_is_empty(
+        self, process: NetworkProcess, kind: int, name: str
+    ) -> None:
+        result = self.ask(process, 4, kind, name)
+        assert (result.error_code, result.error_message, result.configs) == (0, "", [])
 
     @pytest.mark.parametrize("version", range(5))
     def test_describe_configs_of_a_group_shows_its_own_over_the_brokers(
@@ -300,13 +308,19 @@ class TestAlterConfigs:
         done = [{"error": 0, "message": None}]
         process.answers("alter_configs", lambda to, **args: done)
         process.answers("incremental_alter_configs", lambda to, **args: done)
-        resources = [(TOPIC, "no"), (BROKER, "7"), (TOPIC, "t"), (GROUP, ""), (BROKER_LOGGER, "0")]
+        resources = [
+            (TOPIC, "no"), (BROKER, "7"), (TOPIC, "t"), (GROUP, ""), (BROKER_LOGGER, "0"),
+            (BROKER_LOGGER, "7"), (CLIENT_METRICS, "m"), (99, "x"),
+        ]  # fmt: skip
         responses = process.ask(getattr(self, kind)(*resources), 1).responses
         assert [(r.resource_type, r.resource_name) for r in responses] == resources
         assert [r.error_code for r in responses] == [
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             ErrorCode.INVALID_REQUEST,
             0,
+            ErrorCode.INVALID_REQUEST,
+            ErrorCode.INVALID_CONFIG,
+            ErrorCode.INVALID_REQUEST,
             ErrorCode.INVALID_REQUEST,
             ErrorCode.INVALID_REQUEST,
         ]

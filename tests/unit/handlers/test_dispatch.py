@@ -233,7 +233,11 @@ def test_api_versions_announces_features_to_those_who_can_read_them(
     response = process.ask(request, version)
     supported = {f.name: (f.min_version, f.max_version) for f in response.supported_features}
     finalized = {f.name: f.max_version_level for f in response.finalized_features}
-    assert supported == {"group.version": (lowest, 1), "transaction.version": (lowest, 2)}
-    assert finalized == {"group.version": 1, "transaction.version": 2}
+    assert supported == {
+        "group.version": (lowest, 1),
+        "metadata.version": (30, 30),
+        "transaction.version": (lowest, 2),
+    }
+    assert finalized == {"group.version": 1, "metadata.version": 30, "transaction.version": 2}
     assert response.finalized_features_epoch >= 0
     assert process.ask(request, 2).finalized_features == []

@@ -84,8 +84,11 @@ class TestPartitionReassignments:
         cls = AlterPartitionReassignmentsRequest
         partition = cls.ReassignablePartition(partition_index=1, replicas=replicas)
         request = cls(topics=[cls.ReassignableTopic(name=name, partitions=[partition])])
-        (topic,) = process.ask(request, version).responses
+        response = process.ask(request, version)
+        (topic,) = response.responses
         (answered,) = topic.partitions
+        assert response.error_message is None  # as in Kafka, where there is no error
+        assert (answered.error_message is None) == (answered.error_code == 0)
         assert (topic.name, answered.partition_index) == (name, 1)
         return answered.error_code
 
@@ -103,7 +106,7 @@ class TestPartitionReassignments:
 
     def test_no_reassignment_is_listed(self, process: NetworkProcess) -> None:
         answered = process.ask(ListPartitionReassignmentsRequest(topics=None), 0)
-        assert (answered.error_code, answered.topics) == (0, [])
+        assert (answered.error_code, answered.error_message, answered.topics) == (0, None, [])
 
 
 class TestElectLeaders:

@@ -1,0 +1,154 @@
+"""Features that are not built: honest empty answers, and refusals that say so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from doubles.network_process import NetworkProcess
+
+from kbroker.errors import ErrorCode
+from kbroker.protocol.api import ApiKey, request_class
+
+pytestmark = pytest.mark.unit
+
+UNSUPPORTED = ErrorCode.UNSUPPORTED_VERSION
+
+
+@pytest.fixture
+def process() -> NetworkProcess:
+    return NetworkProcess()
+
+
+def request(key: ApiKey, **fields: Any) -> Any:
+    return request_class(key)(**fields)
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_there_are_no_client_quotas(process: NetworkProcess, version: int) -> None:
+    cls = request_class(ApiKey.DESCRIBE_CLIENT_QUOTAS)
+    for entity in ("user", "client-id", "ip"):
+        asked = cls(components=[cls.ComponentData(entity_type=entity, match_type=2, match=None)])
+        answer = process.ask(asked, version)
+        assert (answer.error_code, answer.entries) == (0, [])
+    asked = cls(components=[cls.ComponentData(entity_type="topic", match_type=2, match=None)])
+    answer = process.ask(asked, version)
+    assert (answer.error_code, answer.entries) == (UNSUPPORTED, None)
+
+
+def test_quota_that_is_set_is_refused_and_one_that_is_removed_is_not_there(
+    process: NetworkProcess,
+) -> None:
+    cls = request_class(ApiKey.ALTER_CLIENT_QUOTAS)
+
+    def entry(remove: bool) -> Any:
+        return cls.EntryData(
+            entity=[cls.EntityData(entity_type="user", entity_name="u")],
+            ops=[cls.OpData(key="producer_byte_rate", value=1.0, remove=remove)],
+        )
+
+    answer = process.ask(cls(entries=[entry(False), entry(True)]), 1)
+    assert [e.error_code for e in answer.entries] == [UNSUPPORTED, 0]
+    assert "quotas" in answer.entries[0].error_message
+    assert answer.entries[1].error_message is None
+    assert [e.entity[0].entity_name for e in answer.entries] == ["u", "u"]
+
+
+def test_nobody_has_scram_credentials(process: NetworkProcess) -> None:
+    cls = request_class(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS)
+    assert process.ask(cls(users=None), 0).results == []
+    users = [cls.UserName(name=name) for name in ("a", "b", "b")]
+    results = process.ask(cls(users=users), 0).results
+    assert [(r.user, r.error_code) for r in results] == [
+        ("a", ErrorCode.RESOURCE_NOT_FOUND),
+        ("b", ErrorCode.DUPLICATE_RESOURCE),
+    ]
+
+
+def test_scram_credentials_are_not_set(process: NetworkProcess) -> None:
+    cls = request_class(ApiKey.ALTER_USER_SCRAM_CREDENTIALS)
+    asked = cls(
+        deletions=[cls.ScramCredentialDeletion(name="a", mechanism=1)],
+        upsertions=[cls.ScramCredentialUpsertion(name="b", mechanism=1, iterations=4096)],
+    )
+    assert [(r.user, r.error_code) for r in process.ask(asked, 0).results] == [
+        ("a", ErrorCode.RESOURCE_NOT_FOUND),
+        ("b", UNSUPPORTED),
+    ]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        ApiKey.RENEW_DELEGATION_TOKEN,
+        ApiKey.EXPIRE_DELEGATION_TOKEN,
+        ApiKey.DESCRIBE_DELEGATION_TOKEN,
+    ],
+)
+def test_delegation_tokens_are_not_for_plain_connections(
+    process: NetworkProcess, key: ApiKey
+) -> None:
+    for version in range(key.versions[0], key.versions[1] + 1):
+        answer = process.ask(request(key), version)
+        assert answer.error_code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_quorum_is_this_node_alone(process: NetworkProcess, version: int) -> None:
+    cls = request_class(ApiKey.DESCRIBE_QUORUM)
+    asked = cls(
+        topics=[
+            cls.TopicData(topic_name=name, partitions=[cls.PartitionData(partition_index=0)])
+            for name in ("__cluster_metadata", "t")
+        ]
+    )
+    answer = process.ask(asked, version)
+    quorum, other = (topic.partitions[0] for topic in answer.topics)
+    assert (quorum.error_code, quorum.leader_id) == (0, 0)
+    (voter,) = quorum.current_voters
+    assert (voter.replica_id, voter.log_end_offset) == (0, quorum.high_watermark)
+    assert quorum.observers == []
+    assert other.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert [node.node_id for node in answer.nodes] == ([0] if version >= 2 else [])
+
+
+@pytest.mark.parametrize("key", [ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER])
+def test_quorum_stays_as_it_is(process: NetworkProcess, key: ApiKey) -> None:
+    answer = process.ask(request(key, voter_id=7), 0)
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_broker_is_not_unregistered(process: NetworkProcess) -> None:
+    for broker_id, code in (
+        (0, ErrorCode.INVALID_REQUEST),
+        (7, ErrorCode.BROKER_ID_NOT_REGISTERED),
+    ):
+        answer = process.ask(request(ApiKey.UNREGISTER_BROKER, broker_id=broker_id), 0)
+        assert answer.error_code == code
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_features_stay_at_their_levels(process: NetworkProcess, version: int) -> None:
+    cls = request_class(ApiKey.UPDATE_FEATURES)
+
+    def ask(**levels: int) -> Any:
+        updates = [
+            cls.FeatureUpdateKey(feature=name.replace("_", "."), max_version_level=level)
+            for name, level in levels.items()
+        ]
+        return process.ask(cls(feature_updates=updates), version)
+
+    assert ask(group_version=1, transaction_version=2).error_code == 0
+    answer = ask(group_version=1, metadata_version=7, nosuch=1)
+    if version >= 2:
+        assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION
+        assert "metadata.version" in answer.error_message
+    else:
+        bad = ErrorCode.INVALID_UPDATE_VERSION
+        assert [r.error_code for r in answer.results] == [0, bad, bad]
+
+
+def test_sasl_on_a_plaintext_listener_is_illegal_state(process: NetworkProcess) -> None:
+    answer = process.ask(request(ApiKey.SASL_AUTHENTICATE, auth_bytes=b"x"), 2)
+    assert answer.error_code == ErrorCode.ILLEGAL_SASL_STATE
