@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+
+from kbroker.wording import shown, shown_lines
 
 ROOT = "kbroker"
 ALL_AREAS = "all"
@@ -18,8 +20,47 @@ ALL_AREAS = "all"
 LIMITER_KEYS_MAX = 256
 
 
+# BOUND: characters of what is no plain text: an exception, a list.
+OBJECT_CHARS_MAX = 2_000
+
+
+class Whole(str):
+    """Text of the broker's own that may be long: a log line shows all of it."""
+
+    __slots__ = ()
+
+
+class Safe:
+    """An argument of a log call that is made safe when it becomes text."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: object) -> None:
+        self._value = value
+
+    def __str__(self) -> str:
+        return shown(str(self._value), OBJECT_CHARS_MAX)
+
+    def __repr__(self) -> str:
+        return shown(repr(self._value), OBJECT_CHARS_MAX)
+
+
+def safe_argument(value: object) -> object:
+    """An argument of a log call as it may be shown. Most texts are from clients, or hold some of
+    theirs: names, ids, values, reasons. So each is taken for one, and this is the only place that
+    has to know.
+    """
+    if type(value) is str:
+        return shown(value)
+    if value is None or isinstance(value, (int, float)):
+        return value
+    if type(value) is Whole:
+        return shown(value, len(value))
+    return Safe(value)
+
+
 class LineFormatter(logging.Formatter):
-    """Writes a record as one line.
+    """Writes a record as one line, in which nobody can forge another.
 
     The lines of a traceback follow indented, so that a line starts with a time.
     """
@@ -30,14 +71,24 @@ class LineFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         clock = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
-        text = record.getMessage()
+        text = shown_lines(message_of(record))
         if record.exc_info:
-            text += "\n" + self.formatException(record.exc_info)
+            text += "\n" + shown_lines(self.formatException(record.exc_info))
         if record.stack_info:
             text += "\n" + record.stack_info
         text = text.replace("\n", "\n    ")
         millis = int(record.msecs)
         return f"{clock}.{millis:03d} {record.levelname} [{self.process}] {text}"
+
+
+def message_of(record: logging.LogRecord) -> str:
+    """As ``record.getMessage``, with safe arguments."""
+    arguments = record.args
+    if not arguments:
+        return str(record.msg)
+    if isinstance(arguments, Mapping):
+        return str(record.msg) % {key: safe_argument(value) for key, value in arguments.items()}
+    return str(record.msg) % tuple(map(safe_argument, arguments))
 
 
 def setup(process: str, debug_areas: tuple[str, ...] = (), level: int = logging.INFO) -> None:

@@ -2,6 +2,33 @@
 
 from __future__ import annotations
 
+import re
+
+# BOUND: characters of a name, an id or a value from a client that a line shows.
+SHOWN_CHARS_MAX = 256
+# What moves the cursor, starts another line or turns the order of what follows: C0 and C1 controls,
+# line separators, marks of direction; and half characters, which no terminal can be sent.
+_UNSAFE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]"
+)
+_UNSAFE_IN_LINES = re.compile(_UNSAFE.pattern.replace("\x00-\x1f", "\x00-\x09\x0b-\x1f"))
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode()
+
+
+def shown(text: str, limit: int = SHOWN_CHARS_MAX) -> str:
+    """Text from elsewhere as a line may show it: it stays in the line, and is not long."""
+    if len(text) > limit:
+        text = f"{text[:limit]}... ({len(text):,} characters)"
+    return _UNSAFE.sub(_escaped, text)
+
+
+def shown_lines(text: str) -> str:
+    """As ``shown``, whole and with its line ends."""
+    return _UNSAFE_IN_LINES.sub(_escaped, text)
+
 
 def counted(count: int, noun: str, ending: str = "s") -> str:
     """``1 file``, ``2,000 files``; ending: of the plural, where it is not an s."""

@@ -83,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         source = found.config or source
         config, warnings = load(found.config, overrides)
         for warning in warnings:
-            log.warning("%s", warning)
+            log.warning("%s", logcontext.Whole(warning))
         return launch(
             config, found.config, overrides, found.exit_with_parent, found.missing_begin_empty
         )

@@ -7,6 +7,7 @@ and ``--override``). A ``BrokerConfig`` never changes; a change at run time make
 from __future__ import annotations
 
 import os
+import stat
 import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -47,6 +48,8 @@ class Source:
     DEFAULT = 5
     GROUP = 8
 
+
+SYSTEM_RUNTIME_DIR = "/run"
 
 # What the broker does instead; said when such a setting is found.
 _INSTEAD = {
@@ -192,9 +195,11 @@ class BrokerConfig:
         # BOUND: a Unix socket's path has 108 bytes, hence a number and not the path itself.
         mark = f"{zlib.crc32(os.fsencode(self.log_dirs[0])):08x}"
         base = os.environ.get("XDG_RUNTIME_DIR", "")
-        if base and os.path.isdir(base) and os.access(base, os.W_OK):
+        if base and is_own_directory(base):
             return os.path.join(base, f"kbroker-{mark}")
-        return f"/tmp/kbroker-{os.getuid()}-{mark}"
+        # Only root may write to /run.
+        shared = SYSTEM_RUNTIME_DIR if is_own_directory(SYSTEM_RUNTIME_DIR) else "/tmp"
+        return os.path.join(shared, f"kbroker-{os.getuid()}-{mark}")
 
     @property
     def topic_defaults(self) -> Mapping[str, Any]:
@@ -219,6 +224,18 @@ class BrokerConfig:
             if default is None:
                 default = value
         return key.default_value() if default is None else default
+
+
+def is_own_directory(path: str) -> bool:
+    """Whether this user alone may make something there. With ``sudo -E`` it may be another's."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return False
+    is_mine = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+    return (
+        is_mine and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and os.access(path, os.W_OK)
+    )
 
 
 def load(

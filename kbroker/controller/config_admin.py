@@ -24,6 +24,7 @@ from kbroker.controller.publisher import Publisher
 from kbroker.controller.state import ClusterState
 from kbroker.controller.topics import existing_topic
 from kbroker.errors import ConfigError, ErrorCode, WireError
+from kbroker.logcontext import Whole
 from kbroker.metastore.store import Store, StoreFailed
 from kbroker.properties import read_properties
 
@@ -217,13 +218,14 @@ class ConfigAdmin:
             log.error("%s was read again but is not used: %s", path, error)
             return False
         for warning in warnings:
-            log.warning("%s", warning)
+            log.warning("%s", Whole(warning))
         if waiting:
-            log.warning("changed, but only read at the start of the broker: %s", ", ".join(waiting))
-        log.info("%s was read again; changed: %s", path, ", ".join(applied) or "nothing")
+            names = Whole(", ".join(waiting))
+            log.warning("changed, but only read at the start of the broker: %s", names)
+        log.info("%s was read again; changed: %s", path, Whole(", ".join(applied) or "nothing"))
         unset = [name for name in applied if not config.is_set(name)]
         if unset:
-            log.warning("no longer in the file, at their defaults now: %s", ", ".join(unset))
+            log.warning("no longer in the file, at their defaults now: %s", Whole(", ".join(unset)))
         if not applied:
             return False
         layer = dict(dict(config.layers())[Source.STATIC_BROKER])

@@ -26,7 +26,7 @@ from kbroker.controller.topics import (
 from kbroker.errors import ErrorCode, WireError
 from kbroker.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from kbroker.ipc.rpc import Pending, Rpc, run
-from kbroker.logcontext import RateLimit
+from kbroker.logcontext import RateLimit, Whole
 from kbroker.metastore.store import Store, StoreFailed
 from kbroker.uuids import new_uuid
 from kbroker.wording import counted
@@ -349,7 +349,7 @@ class TopicAdmin:
         """Finish what an earlier controller process began. Called once, at the start."""
         names = [topic.name for topic in self._state.topics() if topic.deleting]
         if names:
-            log.info("finishing the deletion of %s", ", ".join(names))
+            log.info("finishing the deletion of %s", Whole(", ".join(names)))
             run(self._finish_deletion(names)).then(_raise_error)
 
     async def _finish_deletion(self, names: list[str]) -> None:

@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from kbroker.errors import ErrorCode
+from kbroker.logcontext import Whole
 from kbroker.storage.background import BackgroundDisk
 from kbroker.storage.checkpoint import TopicPartition
 from kbroker.storage.files import blames_disk, may_do_without
@@ -138,7 +139,7 @@ class ReplicaMoves:
         for target in self._dirs:
             for key in [key for key in target.futures if not exists(key)]:
                 paths = target.futures.pop(key)
-                log.warning("%s: its partition was deleted; it is removed", ", ".join(paths))
+                log.warning("%s: its partition was deleted; it is removed", Whole(", ".join(paths)))
                 self._manager.delete_later(paths, 0)
 
     def _begin(self, entry: PartitionLog, target: LogDir, path: str | None = None) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from kbroker.errors import ConfigError
+from kbroker.logcontext import Whole
 from kbroker.storage.checkpoint import TopicPartition
 from kbroker.storage.files import replace_file
 from kbroker.storage.formats import LOG_DIRS_NAME, partition_dir_name
@@ -60,7 +61,7 @@ def find_lost(configured: Sequence[str], metas: Mapping[str, Mapping[str, str]])
             " nowhere else; is it mounted? To have them begin empty, start once with"
             " --missing-begin-empty",
             path,
-            shown,
+            Whole(shown),
         )
     return emptied
 

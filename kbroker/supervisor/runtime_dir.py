@@ -15,6 +15,7 @@ import fcntl
 import json
 import logging
 import os
+import stat
 from contextlib import suppress
 from typing import Any
 
@@ -49,6 +50,8 @@ class RuntimeDir:
         written.
         """
         base = os.path.abspath(base)
+        if not removes_base:
+            base = os.path.realpath(base)  # a link that the operator named
         nonce = os.urandom(4).hex()
         path = os.path.join(base, PREFIX + nonce)
         if len(os.fsencode(path)) + 1 + _ENDPOINT_NAME_MAX > SOCKET_PATH_BYTES_MAX:
@@ -58,6 +61,7 @@ class RuntimeDir:
         locks: list[int] = []
         try:
             os.makedirs(base, mode=0o700, exist_ok=True)
+            check_base(base)
             sweep(base)
             os.mkdir(new_path, mode=0o700)
             lock_path = os.path.join(new_path, _LOCK_NAME)
@@ -102,6 +106,28 @@ class RuntimeDir:
         if self._removes_base:
             with suppress(OSError):  # not empty: somebody else's run
                 os.rmdir(os.path.dirname(self.path))
+
+
+def check_base(base: str) -> None:
+    """Raises ConfigError unless nobody else can exchange what this process makes in ``base``.
+
+    Anybody may have made it before, in ``/tmp`` for example, and then own the sockets in it. In a
+    directory that many write to, as ``/tmp`` itself, the sticky bit keeps others from doing so.
+    """
+    found = os.lstat(base)
+    if not stat.S_ISDIR(found.st_mode):
+        kind = "a link" if stat.S_ISLNK(found.st_mode) else "no directory"
+        raise ConfigError("runtime.dir", base, f"a directory; it is {kind}")
+    if found.st_uid not in (0, os.geteuid()):
+        raise ConfigError(
+            "runtime.dir",
+            base,
+            f"a directory that belongs to the broker's user; it is that of user {found.st_uid}",
+        )
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not found.st_mode & stat.S_ISVTX:
+        raise ConfigError(
+            "runtime.dir", base, "a directory that others cannot write to: chmod go-w"
+        )
 
 
 def not_writable(base: str, error: OSError) -> ConfigError:

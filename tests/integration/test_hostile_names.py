@@ -22,6 +22,8 @@ from kbroker.protocol.messages.create_topics import CreateTopicsRequest
 from kbroker.protocol.messages.delete_topics import DeleteTopicsRequest
 from kbroker.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from kbroker.protocol.messages.join_group import JoinGroupRequest
+from kbroker.protocol.messages.leave_group import LeaveGroupRequest
 from kbroker.protocol.messages.metadata import MetadataRequest
 from kbroker.protocol.messages.offset_commit import OffsetCommitRequest
 from kbroker.protocol.messages.offset_fetch import OffsetFetchRequest
@@ -200,6 +202,47 @@ def test_client_of_another_encoding_commits_and_reads_its_metadata(
 
     assert (found.committed_offset, found.metadata) == (5, "\ufffdt\ufffd")
     assert_log_is_not_forged(broker)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [f"g\r\n{FORGED}", "\x1b[2J\x9b\0", "\u202eevil\u2069\u061c", "x" * 20_000],
+    ids=["line", "controls", "direction", "long"],
+)
+def test_ids_of_groups_and_members_reach_the_log_short_and_harmless(
+    broker: Broker, client: WireClient, text: str
+) -> None:
+    """Group, member and instance ids, the protocol and the reason to leave are told at each step of
+    a group.
+    """
+    protocol = JoinGroupRequest.JoinGroupRequestProtocol(name=text[:1000], metadata=b"")
+    join = JoinGroupRequest(
+        group_id=text,
+        group_instance_id=text,
+        protocol_type="consumer",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        protocols=[protocol],
+    )
+    size = os.path.getsize(broker.log_path)
+    client.call(FindCoordinatorRequest(key=text), 3)
+
+    joined = wait_until(lambda: has_joined(client.call(join, 7)), 30, "the member joins")
+    leaving = LeaveGroupRequest.MemberIdentity(
+        member_id=joined.member_id, group_instance_id=text, reason=text
+    )
+    left = client.call(LeaveGroupRequest(group_id=text, members=[leaving]), 5)
+
+    assert left.error_code == left.members[0].error_code == 0
+    told = broker.log_path.read_bytes()[size:].decode()
+    assert "leaves" in told
+    assert all(len(line) < 2_500 and line.isprintable() for line in told.splitlines())
+    assert_log_is_not_forged(broker)
+
+
+def has_joined(answer: Any) -> Any:
+    """The answer, unless its coordinator is being found or loaded."""
+    return answer if answer.error_code == 0 else None
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,11 @@ KBROKER_S_OWN = (
         doc='Where topics, settings and broker registrations are kept. "embedded" is a database '
             'file in the first data directory.'),
     Key("runtime.dir", STRING, None, LOW,
-        doc="Directory for the sockets between the processes, private to the broker's user. "
+        doc="Directory for the sockets between the processes, private to the broker's user: "
+            "another user's, or one that others can write to, is refused. "
             "Unset means one of its own for each data directory, below $XDG_RUNTIME_DIR (which goes"
-            " with the user's last session) or else /tmp. Nothing may tidy it up."),
+            " with the user's last session), or else /run for root and /tmp for others. Nothing may"
+            " tidy it up."),
     Key("metrics.port", INT, -1, MEDIUM, low=-1, high=65535,
         doc="Port of the HTTP server for /metrics and health; 0 lets the system choose, -1 "
             "turns it off."),

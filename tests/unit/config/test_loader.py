@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from kbroker.config import loader
 from kbroker.config.key import LONG_MAX
 from kbroker.config.loader import (
     BrokerConfig,
@@ -333,6 +334,7 @@ def test_queued_bytes_hold_at_least_one_request():
 
 
 def test_runtime_dir_is_stable_and_one_per_data_directory(tmp_path, monkeypatch):
+    tmp_path.chmod(0o700)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     one, two = config(log_dirs="/a"), config(log_dirs="/b")
 
@@ -342,10 +344,27 @@ def test_runtime_dir_is_stable_and_one_per_data_directory(tmp_path, monkeypatch)
     assert config(runtime_dir="/r").runtime_dir == "/r"
 
 
-def test_runtime_dir_without_a_session_is_the_users_own_in_tmp(monkeypatch):
+@pytest.mark.parametrize(("mode", "base"), [(0o755, "{run}"), (0o777, "/tmp"), (None, "/tmp")])
+def test_runtime_dir_without_a_session_is_in_run_if_only_this_user_writes_there(
+    tmp_path, monkeypatch, mode, base
+):
+    run = tmp_path / "run"
+    if mode is not None:
+        run.mkdir()
+        run.chmod(mode)
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.setattr(loader, "SYSTEM_RUNTIME_DIR", str(run))
 
-    assert config().runtime_dir.startswith(f"/tmp/kbroker-{os.getuid()}-")
+    expected = f"{base.format(run=run)}/kbroker-{os.getuid()}-"
+    assert config().runtime_dir.startswith(expected)
+
+
+def test_runtime_dir_is_not_in_the_session_of_another_user(tmp_path, monkeypatch):
+    """``sudo -E`` keeps the variable."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+
+    assert config().runtime_dir.startswith("/tmp/")
 
 
 def test_connection_overrides_are_a_dict():

@@ -89,6 +89,56 @@ def test_path_that_cannot_be_written_is_refused(base: Path) -> None:
         RuntimeDir.create(str(base / "file"))
 
 
+def test_link_that_somebody_made_before_is_refused(base: Path) -> None:
+    """The place in /tmp can be foretold: its sockets would be in a directory of somebody else."""
+    (base / "theirs").mkdir()
+    (base / "kbroker").symlink_to(base / "theirs")
+
+    with pytest.raises(ConfigError, match=r"runtime\.dir.*it is a link"):
+        RuntimeDir.create(str(base / "kbroker"), removes_base=True)
+
+    assert os.listdir(base / "theirs") == []
+
+
+def test_link_that_the_operator_names_is_followed(base: Path) -> None:
+    (base / "there").mkdir(mode=0o700)
+    (base / "here").symlink_to(base / "there")
+
+    runtime = RuntimeDir.create(str(base / "here"))
+
+    assert os.path.dirname(runtime.path) == str(base / "there")
+    runtime.remove()
+
+
+def test_directory_of_another_user_is_refused(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = os.stat(base).st_uid
+    monkeypatch.setattr(
+        os,
+        "lstat",
+        lambda path: os.stat_result((stat.S_IFDIR | 0o700, 1, 1, 1, mine + 1, 0, 0, 0, 0, 0)),
+    )
+
+    with pytest.raises(ConfigError, match=rf"runtime\.dir.*that of user {mine + 1}"):
+        RuntimeDir.create(str(base))
+
+    assert os.listdir(base) == []
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o707])
+def test_directory_that_others_can_write_to_is_refused(base: Path, mode: int) -> None:
+    base.chmod(mode)
+
+    with pytest.raises(ConfigError, match=r"runtime\.dir.*chmod go-w"):
+        RuntimeDir.create(str(base))
+
+
+def test_directory_where_nobody_can_remove_what_is_not_his_is_taken(base: Path) -> None:
+    """runtime.dir=/tmp."""
+    base.chmod(0o1777)
+
+    RuntimeDir.create(str(base)).remove()
+
+
 def test_full_disk_is_told_and_nothing_is_left(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(fd: int, data: bytes) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
