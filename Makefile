@@ -29,12 +29,14 @@ help:
 # -- environments: what a broker needs, and what development needs beside it
 
 $(BIN)/python:
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; try make PYTHON=...")'
-	$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; try make PYTHON=...")'
+	@echo "creating $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.run: pyproject.toml setup.py | $(BIN)/python
-	$(PIP) 'setuptools>=70' wheel 'cython>=3.0.11'
-	KBROKER_SKIP_EXTENSIONS=1 $(PIP) --no-build-isolation --editable .
+	@echo "installing what the broker needs into $(VENV)"
+	@$(PIP) 'setuptools>=70' wheel 'cython>=3.0.11'
+	@KBROKER_SKIP_EXTENSIONS=1 $(PIP) --no-build-isolation --editable .
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml setup.py | $(BIN)/python

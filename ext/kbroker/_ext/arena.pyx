@@ -9,6 +9,8 @@ are any: large requests cannot take the memory of small ones, and small ones do 
 """
 from libc.stdlib cimport calloc, free, malloc
 
+from kbroker._ext.buffers cimport region_bytes
+
 cdef extern from "<sys/mman.h>" nogil:
     int madvise(void* address, size_t length, int advice)
     int MADV_REMOVE
@@ -39,14 +41,15 @@ cdef class Arena:
     """
 
     def __cinit__(self, region, int64_t largest, int64_t small_bytes=0):
-        cdef unsigned char[::1] view = region
+        cdef Py_ssize_t region_size = 0
+        cdef uint8_t* base = region_bytes(region, &region_size)
         cdef int64_t small_pages = (small_bytes >> (PAGE_SHIFT + SMALL_ORDER)) << SMALL_ORDER
         cdef int max_order = order_for(largest)
-        cdef int64_t pages = ((view.shape[0] >> PAGE_SHIFT) - small_pages) >> max_order << max_order
+        cdef int64_t pages = ((region_size >> PAGE_SHIFT) - small_pages) >> max_order << max_order
         if pages <= 0 or max_order > 31:
-            raise ValueError(f"an arena of {view.shape[0]} bytes cannot hold a block of {largest}")
+            raise ValueError(f"an arena of {region_size} bytes cannot hold a block of {largest}")
         self._region = region
-        self.base = &view[0]
+        self.base = base
         self.small_bytes = small_pages << PAGE_SHIFT
         self.small_max = (<int64_t>1) << (PAGE_SHIFT + SMALL_ORDER) if small_pages else 0
         self.size = (small_pages + pages) << PAGE_SHIFT

@@ -13,7 +13,7 @@ batches only. Whatever is damaged is a ValueError: nothing of a batch that was n
 """
 import os
 
-from cpython.buffer cimport PyBUF_READ
+from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.errno cimport EINTR, errno
@@ -472,15 +472,21 @@ cdef class BatchCleaner:
 
     # ---- collecting keys ----
 
-    def index_batches(self, const uint8_t[::1] data not None, int64_t start_offset) -> int:
+    def index_batches(self, data, int64_t start_offset) -> int:
         """Put the keys of whole batches into the map, those of records from ``start_offset`` on.
 
         Returns how many bytes are done; ``full`` when the map takes no more: the batch behind them is not in it.
         """
+        cdef Py_buffer view
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        try:
+            return self.index_bytes(<const uint8_t*>view.buf, view.len, start_offset)
+        finally:
+            PyBuffer_Release(&view)
+
+    cdef Py_ssize_t index_bytes(self, const uint8_t* start, Py_ssize_t left, int64_t start_offset) except -1:
         cdef:
-            const uint8_t* start = &data[0] if data.shape[0] else NULL
             const uint8_t* p = start
-            Py_ssize_t left = data.shape[0]
             Py_ssize_t size
             BatchInfo info
             Message message
@@ -542,12 +548,18 @@ cdef class BatchCleaner:
 
     # ---- copying what is kept ----
 
-    def clean_batches(self, const uint8_t[::1] data not None) -> int:
+    def clean_batches(self, data) -> int:
         """Add what is kept of whole batches to the output; returns how many bytes are done."""
+        cdef Py_buffer view
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        try:
+            return self.clean_bytes(<const uint8_t*>view.buf, view.len)
+        finally:
+            PyBuffer_Release(&view)
+
+    cdef Py_ssize_t clean_bytes(self, const uint8_t* start, Py_ssize_t left) except -1:
         cdef:
-            const uint8_t* start = &data[0] if data.shape[0] else NULL
             const uint8_t* p = start
-            Py_ssize_t left = data.shape[0]
             Py_ssize_t size
             BatchInfo info
             Message message

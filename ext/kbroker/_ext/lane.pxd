@@ -18,8 +18,8 @@ cdef class Lane:
     cdef uint16_t _index
     cdef uint32_t _incarnation
     cdef uint32_t peer_incarnation     # messages go to this one; see peer_renewed
-    cdef int64_t[::1] _cells
-    cdef Py_ssize_t _peer_cell
+    cdef object _cells                 # keeps the process table mapped
+    cdef const int64_t* _peer_cell     # the peer's incarnation there
     cdef uint8_t* _buffer
     cdef readonly int64_t dropped
     # True once for each new incarnation of the peer: what the one before was asked or owed is void. Ask before sending and

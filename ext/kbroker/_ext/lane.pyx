@@ -6,6 +6,8 @@ incarnation that is gone is dropped by the receiver. Used by one thread, without
 from libc.errno cimport EAGAIN, EINTR, ENOBUFS, errno
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
+
+from kbroker._ext.buffers cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer, region_bytes
 from kbroker._ext.socket_api cimport MSG_DONTWAIT, MSG_NOSIGNAL, iovec, msghdr, recv, sendmsg
 
 
@@ -17,14 +19,17 @@ cdef class Lane:
     """
 
     def __cinit__(self, int fd, me, int peer_index, cells, Py_ssize_t peer_cell):
+        cdef Py_ssize_t cells_size = 0
+        cdef const uint8_t* cells_start
         self.fd = fd
         self.peer_index = peer_index
         self._kind, self._index, self._incarnation = me
-        self._cells = cells
-        if not 0 <= peer_cell < self._cells.shape[0]:
+        cells_start = region_bytes(cells, &cells_size)
+        if not 0 <= peer_cell < cells_size // <Py_ssize_t>sizeof(int64_t):
             raise IndexError(f"cell {peer_cell} is outside the process table")
-        self._peer_cell = peer_cell
-        self.peer_incarnation = <uint32_t>self._cells[peer_cell]
+        self._cells = cells
+        self._peer_cell = <const int64_t*>cells_start + peer_cell
+        self.peer_incarnation = <uint32_t>self._peer_cell[0]
         self._buffer = <uint8_t*>malloc(LANE_BUFFER)
         if self._buffer == NULL:
             raise MemoryError()
@@ -33,7 +38,7 @@ cdef class Lane:
         free(self._buffer)
 
     cdef bint peer_renewed(self) noexcept:
-        cdef uint32_t current = <uint32_t>self._cells[self._peer_cell]
+        cdef uint32_t current = <uint32_t>self._peer_cell[0]
         if current == self.peer_incarnation:
             return False
         self.peer_incarnation = current
@@ -93,16 +98,21 @@ cdef class Lane:
             memcpy(envelope, self._buffer, sizeof(Envelope))
             if (
                 envelope.target_incarnation != self._incarnation
-                or envelope.sender_incarnation != <uint32_t>self._cells[self._peer_cell]
+                or envelope.sender_incarnation != <uint32_t>self._peer_cell[0]
             ):
                 self.dropped += 1
                 continue
             size[0] = n - sizeof(Envelope)
             return self._buffer + sizeof(Envelope)
 
-    def send_message(self, int kind, const unsigned char[::1] body) -> bool:
+    def send_message(self, int kind, body) -> bool:
         """Python's face of ``send`` for what is not hot: one message. False when the lane is full."""
-        return self.send(<uint8_t>kind, 1, &body[0], body.shape[0], NULL, 0)
+        cdef Py_buffer view
+        PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
+        try:
+            return self.send(<uint8_t>kind, 1, view.buf, view.len, NULL, 0)
+        finally:
+            PyBuffer_Release(&view)
 
     def look(self) -> bool:
         """Python's face of ``peer_renewed``."""

@@ -380,9 +380,10 @@ cdef bytearray finished(bytearray batch, Records* records, int codec, object lev
 
 # ---- Python's view, for tests ------------------------------------------------------------------------------------
 
-def crc32_of(const unsigned char[::1] data not None) -> int:
+def crc32_of(data) -> int:
     """CRC-32 as of messages."""
-    return crc32(&data[0], <size_t>data.shape[0]) if data.shape[0] else crc32(NULL, 0)
+    cdef bytes whole = bytes(data)
+    return crc32(<const uint8_t*>PyBytes_AS_STRING(whole), <size_t>len(whole))
 
 
 def to_batch(

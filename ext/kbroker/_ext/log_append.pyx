@@ -359,7 +359,9 @@ cdef class LogAppender(LogTail):
         no other; the same once more is written once more and changes nothing. StorageError as for an append.
         """
         cdef BatchInfo info
-        cdef uint8_t[::1] view
+        cdef bytearray marker
+        cdef uint8_t* batch
+        cdef Py_ssize_t size
         cdef ProducerEntry entry = self.transactions.producers.entries.get(producer_id)
         cdef bint is_open = entry is not None and entry.current_txn_first_offset >= 0
         cdef int code
@@ -372,15 +374,16 @@ cdef class LogAppender(LogTail):
             self.error_text = self.transactions.error_text
             return code, -1
         marker = marker_batch(producer_id, producer_epoch, commit, coordinator_epoch, now_ms)
-        text = self.roll_if_due(len(marker), self.next_offset, now_ms, now_ms)
+        size = len(marker)
+        text = self.roll_if_due(size, self.next_offset, now_ms, now_ms)
         if text is not None:
             self.error_text = text
             return KAFKA_STORAGE_ERROR, -1
-        view = marker
+        batch = <uint8_t*>PyByteArray_AS_STRING(marker)
         if self.log_append_time:
-            patch_log_append_time(&view[0], view.shape[0], now_ms)
-        patch_for_append(&view[0], self.next_offset, self.leader_epoch)
-        text = self.write(&view[0], view.shape[0])
+            patch_log_append_time(batch, size, now_ms)
+        patch_for_append(batch, self.next_offset, self.leader_epoch)
+        text = self.write(batch, size)
         if text is not None:
             self.error_text = text
             return KAFKA_STORAGE_ERROR, -1
@@ -393,12 +396,12 @@ cdef class LogAppender(LogTail):
                 self.cut_back()
                 self.error_text = text
                 return KAFKA_STORAGE_ERROR, -1
-        read_batch_header(&view[0], view.shape[0], &info)
+        read_batch_header(batch, size, &info)
         info.producer_id = -1  # not a batch of the producer's own
         self.transactions.note_marker(
             producer_id, producer_epoch, coordinator_epoch, now_ms, self.next_offset, is_open and not commit,
             not self.high_watermark_held)
-        self.note_appended(&info, view.shape[0], now_ms)
+        self.note_appended(&info, size, now_ms)
         return 0, self.next_offset - 1
 
     cdef int append_coordinated(self, uint8_t* batch, Py_ssize_t size, int64_t now_ms, AppendResult* result) except -1:
@@ -441,21 +444,17 @@ cdef class LogAppender(LogTail):
         A transactional batch without a sequence number is a coordinator's.
         """
         cdef bytearray copy = bytearray(batch)
-        cdef uint8_t[::1] view
-        cdef uint8_t nothing = 0
+        cdef uint8_t* p = <uint8_t*>PyByteArray_AS_STRING(copy)
+        cdef Py_ssize_t size = len(copy)
         cdef AppendResult result
-        if len(copy) == 0:
-            self.append(&nothing, 0, now_ms, &result, verification)
+        if (
+            size >= BATCH_HEADER_BYTES
+            and p[BATCH_ATTRIBUTES_AT + 1] & ATTRIBUTE_TRANSACTIONAL
+            and load_i32(p + BATCH_BASE_SEQUENCE_AT) < 0
+        ):
+            self.append_coordinated(p, size, now_ms, &result)
         else:
-            view = copy
-            if (
-                view.shape[0] >= BATCH_HEADER_BYTES
-                and view[BATCH_ATTRIBUTES_AT + 1] & ATTRIBUTE_TRANSACTIONAL
-                and load_i32(&view[BATCH_BASE_SEQUENCE_AT]) < 0
-            ):
-                self.append_coordinated(&view[0], view.shape[0], now_ms, &result)
-            else:
-                self.append(&view[0], view.shape[0], now_ms, &result, verification)
+            self.append(p, size, now_ms, &result, verification)
         return answer_of(&result)
 
     def append_set(self, data, int64_t now_ms):

@@ -9,6 +9,7 @@ from cpython.ref cimport Py_INCREF
 from libc.stdint cimport uint16_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
+from kbroker._ext.buffers cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from kbroker._ext.connection_loop cimport RELIEF_AFTER_MS, RELIEF_SHARE
 from kbroker._ext.descriptors cimport MSG_ANSWER, MSG_PRODUCE_RESULT, MSG_WAKE, Envelope, ProduceResult
 from kbroker._ext.express_path cimport is_express
@@ -418,20 +419,22 @@ cdef class NetLoop(ConnectionLoop):
         """Answer a dispatched request with response bytes (without length prefix); None closes the connection."""
         cdef Request* request = self._requests.find(token)
         cdef Py_ssize_t size
-        cdef const unsigned char[::1] view
+        cdef Py_buffer view
         if request == NULL or request.connection == NULL or request.state != REQUEST_WAITING:
             return
         if response is None:
             request.close_after = True
             request.silent = True
         else:
-            view = response
-            size = view.shape[0]
-            reserve_response(request, size + 4)
-            store_i32(request.response, <int32_t>size)
-            if size:
-                memcpy(request.response + 4, &view[0], size)
-            request.response_size = size + 4
+            PyObject_GetBuffer(response, &view, PyBUF_SIMPLE)
+            try:
+                size = view.len
+                reserve_response(request, size + 4)
+                store_i32(request.response, <int32_t>size)
+                memcpy(request.response + 4, view.buf, size)
+                request.response_size = size + 4
+            finally:
+                PyBuffer_Release(&view)
         self.answered(request)
 
     def end_turn(self):

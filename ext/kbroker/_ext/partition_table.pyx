@@ -16,6 +16,7 @@ from kbroker._ext.atomics cimport (
     kb_store_release_u32,
     kb_fence_full,
 )
+from kbroker._ext.buffers cimport region_bytes
 from kbroker._ext.socket_api cimport sched_yield
 
 
@@ -44,12 +45,13 @@ cdef class PartitionTable:
     """A view of the shared table. ``region`` is a writable buffer of ``region_size(capacity)`` bytes."""
 
     def __cinit__(self, region, int32_t capacity):
-        cdef unsigned char[::1] view = region
+        cdef Py_ssize_t size = 0
+        cdef uint8_t* start = region_bytes(region, &size)
         assert sizeof(Slot) == 192, sizeof(Slot)
-        if view.shape[0] < <Py_ssize_t>(HEADER_SIZE + capacity * sizeof(Slot)):
-            raise ValueError(f"region of {view.shape[0]} bytes is too small for {capacity} slots")
+        if size < <Py_ssize_t>(HEADER_SIZE + capacity * sizeof(Slot)):
+            raise ValueError(f"region of {size} bytes is too small for {capacity} slots")
         self._region = region
-        self.slots = <Slot*>(&view[0] + 64)
+        self.slots = <Slot*>(start + 64)
         self.capacity = capacity
 
     # SAFETY: callers pass 0 <= slot < capacity; the Python methods and every cimporter check at the edge.

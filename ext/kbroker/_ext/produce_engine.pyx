@@ -18,6 +18,7 @@ from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memmove
 from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
 
+from kbroker._ext.buffers cimport region_bytes
 from kbroker._ext.commit_desk cimport CommitDesk, part_size
 from kbroker._ext.crc32c cimport crc32c
 from kbroker._ext.descriptors cimport (
@@ -167,7 +168,7 @@ cdef class ProduceEngine:
 
     def __cinit__(self, PartitionTable table, list arenas, list lanes, on_failure):
         cdef int i
-        cdef unsigned char[::1] view
+        cdef Py_ssize_t size = 0
         self._table = table
         self._arenas = arenas
         self._lanes = lanes
@@ -187,9 +188,8 @@ cdef class ProduceEngine:
         if self._bases == NULL or self._sizes == NULL or self._bundles == NULL or self._wakes == NULL:
             raise MemoryError()
         for i in range(self._network_count):
-            view = arenas[i]
-            self._bases[i] = &view[0]
-            self._sizes[i] = view.shape[0]
+            self._bases[i] = region_bytes(arenas[i], &size)
+            self._sizes[i] = size
 
     def __dealloc__(self):
         cdef int i

@@ -1,0 +1,17 @@
+# The bytes of a buffer, without a typed memoryview: the code behind one is half a megabyte of C in each extension.
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from libc.stdint cimport uint8_t
+
+
+# Where a writable region lies and how long it is. Whoever keeps the address keeps `region`, a mapping that is not
+# resized, alive.
+cdef inline uint8_t* region_bytes(object region, Py_ssize_t* size) except NULL:
+    cdef Py_buffer view
+    cdef uint8_t* start
+    PyObject_GetBuffer(region, &view, PyBUF_WRITABLE)
+    start = <uint8_t*>view.buf
+    size[0] = view.len
+    PyBuffer_Release(&view)
+    if start == NULL:
+        raise ValueError("a region without bytes")
+    return start
