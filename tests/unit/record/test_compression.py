@@ -1,3 +1,5 @@
+import random
+import sys
 import zlib
 
 import pytest
@@ -129,6 +131,38 @@ def test_gzip_member_longer_than_a_step_is_read_in_steps():
     assert len(encoded) > 3 * 65536
 
     assert decompress(GZIP, encoded + encoded, 2 * len(noise)) == noise * 2
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_gzip_is_read_alike_by_both_libraries(monkeypatch, seed):
+    """What zlib refuses, most consumers cannot read; what it reads has to be taken."""
+    zlib_ng = pytest.importorskip("zlib_ng.zlib_ng")
+    draw = random.Random(seed)
+    for _ in range(100):
+        content = bytes(draw.choices(range(draw.choice([2, 256])), k=draw.choice([0, 9, 3000])))
+        encoded = bytearray(compress(GZIP, content, draw.randrange(10)) * draw.randint(1, 3))
+        for _ in range(draw.randrange(3)):
+            encoded[draw.randrange(len(encoded))] ^= 1 << draw.randrange(8)
+        del encoded[draw.choice([len(encoded), draw.randrange(len(encoded))]) :]
+        limit = draw.choice([len(content), 3 * len(content), 1 << 20])
+
+        found = []
+        for library in (zlib, zlib_ng):
+            monkeypatch.setattr(compression, "_inflater", library)
+            try:
+                found.append(decompress(GZIP, encoded, limit))
+            except (DecompressionError, DecompressedTooLargeError) as refused:
+                found.append(type(refused))
+
+        assert found[0] == found[1], encoded.hex()
+
+
+def test_gzip_is_read_where_zlib_ng_is_not_installed(monkeypatch):
+    monkeypatch.setattr(compression, "_inflater", None)
+    monkeypatch.setitem(sys.modules, "zlib_ng", None)
+
+    assert decompress(GZIP, compress(GZIP, PATTERN), 1000) == PATTERN
+    assert compression._inflater is zlib
 
 
 def test_gzip_with_a_wrong_checksum_is_refused():
