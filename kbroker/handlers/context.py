@@ -149,7 +149,7 @@ class RequestContext:
         results: list[dict[str, Any]] = []
         for first in range(0, len(topics), CALL_TOPICS_MAX):
             part = list(chain.from_iterable(topics[first : first + CALL_TOPICS_MAX]))
-            left_ms = max(0, until_ms - now_ms())
+            left_ms = max(0, until_ms - now_ms()) if first else timeout_ms
             try:
                 results += await self.change(operation, left_ms, topics=part, **args)
             except WireError as error:
