@@ -6,11 +6,15 @@ and partition objects are never changed in place: a delta replaces them.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from kbroker.cluster.changes import ImageChanges, TopicChange
 
 NO_SLOT = -1
+# BOUND: topics of which it is known when they were deleted.
+GONE_MAX = 1000
 
 
 class Endpoint(NamedTuple):
@@ -60,6 +64,8 @@ class ClusterImage:
         # What readers computed from the image and want to find again until it changes. BOUND:
         # whoever puts something in limits it.
         self.derived: dict[Any, Any] = {}
+        # When topics went away, on the monotonic clock: the last GONE_MAX of them.
+        self._gone_s: dict[str, float] = {}
 
     def apply(self, delta: dict[str, Any]) -> ImageChanges:
         """Take a snapshot or a delta; returns what has changed.
@@ -102,7 +108,20 @@ class ClusterImage:
                 self.topics[name] = new
                 self.topics_by_id[new.topic_id] = new
             topics[name] = TopicChange(old, new)
+        self._note_gone(name for name, (old, new) in topics.items() if old and not new)
         return ImageChanges(topics, settings="broker_config" in delta)
+
+    def _note_gone(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._gone_s.pop(name, None)
+            if len(self._gone_s) >= GONE_MAX:
+                del self._gone_s[next(iter(self._gone_s))]
+            self._gone_s[name] = time.monotonic()
+
+    def went_away(self, name: str, within_s: float) -> bool:
+        """Whether a topic of that name was deleted so recently."""
+        gone_s = self._gone_s.get(name)
+        return gone_s is not None and time.monotonic() - gone_s < within_s
 
 
 def topic_image(name: str, document: dict[str, Any]) -> TopicImage:

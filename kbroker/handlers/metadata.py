@@ -2,8 +2,9 @@
 
 A request for all topics is an empty list in version 0, null later. A topic that does not exist is
 created if the broker (auto.create.topics.enable) and the request allow it; versions 0 to 3 cannot
-forbid it. The answer then describes the finished topic. From version 12 on a topic may be named by
-its id alone.
+forbid it. The answer then describes the finished topic, but for one that was deleted just before:
+whoever deletes a topic and looks is told that it is gone. From version 12 on a topic may be named
+by its id alone.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.authorized import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import api
+from kbroker.ipc.rpc import run
 from kbroker.protocol import codec
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -23,6 +25,8 @@ from kbroker.protocol.primitives import NO_UUID
 
 # BOUND: encoded answers kept until the image changes, each of this many partitions at least.
 KEPT_ANSWERS_MAX = 8
+# How long a topic counts as deleted just before.
+JUST_DELETED_S = 1.0
 KEPT_PARTITIONS_MIN = 200
 
 
@@ -138,6 +142,11 @@ async def create_missing(
         and entry.name not in ctx.image.topics
         and is_legal(entry.name)
     ]
+    # COMPAT: Kafka waits for no creation; its topic is there some 30 ms later.
+    gone = {name for name in names if ctx.image.went_away(name, JUST_DELETED_S)}
+    if gone:
+        run(ctx.create_automatically(sorted(gone)))
+        names = [name for name in names if name not in gone]
     if not names:
         return {}
     try:

@@ -120,6 +120,18 @@ class TestAutoCreation:
             {"topics": [{"name": "new"}], "auto": True, "within_ms": 10_000}
         ]
 
+    def test_metadata_topic_that_was_just_deleted_is_gone_and_made_anew_later(
+        self, process: NetworkProcess, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """kafka-go's tests delete a topic and ask for it at once; it was there again."""
+        process.answers("create_topics", lambda to, topics, **args: [])
+        process.apply(topics={"t": None})
+        assert process.ask(by_name("t"), 9).topics[0].error_code == 3
+        assert [call["topics"] for call in process.calls("create_topics")] == [[{"name": "t"}]]
+        self.create(process)
+        monkeypatch.setattr("kbroker.handlers.metadata.JUST_DELETED_S", 0.0)
+        assert process.ask(by_name("t"), 9).topics[0].error_code == 0
+
     @pytest.mark.parametrize("version", [4, 13])
     def test_metadata_request_that_forbids_creation_gets_unknown_topic(
         self, process: NetworkProcess, version: int
