@@ -156,6 +156,12 @@ def advice(config: BrokerConfig) -> list[str]:
             "log.cleaner.enable=false: nothing is removed from topics with cleanup.policy=compact, "
             "__consumer_offsets and __transaction_state among them, which grow without end"
         )
+    for name in ("share", "streams"):
+        if name in config["group.coordinator.rebalance.protocols"]:
+            warnings.append(
+                f"group.coordinator.rebalance.protocols names {name}, but groups of that protocol "
+                f"are not built"
+            )
     request_bytes = config["socket.request.max.bytes"]
     bound = config["queued.max.request.bytes"]
     if 0 < bound < 2 * request_bytes:

@@ -73,7 +73,7 @@ def describe_topic(
         if config.is_set(name):
             synonyms.append(Synonym(name, own_texts[name], Source.DYNAMIC_TOPIC))
         if key.server_keys:
-            synonyms += _broker_synonyms(key.server_keys[0][0], broker)
+            synonyms += _topic_synonyms(key.server_keys[0][0], broker)
         source = synonyms[0].source if synonyms else Source.DEFAULT
         entry = ConfigEntry(key, key.format(config[name]), source, synonyms, read_only=False)
         # Version 0 takes every setting that is not a default for one of the topic's own.
@@ -138,6 +138,17 @@ def describe_broker_defaults(
 
 def _is_read_only(key: Key) -> bool:
     return key.dynamic == READ_ONLY
+
+
+def _topic_synonyms(server_name: str, broker: BrokerConfig) -> list[Synonym]:
+    """Every place of the broker that could give a topic's setting its value.
+
+    COMPAT: Kafka looks for the first setting of a family only (log.retention.ms). Where it is not
+    set, what another one gives (log.retention.hours) shows as a default: the file that comes with a
+    broker would be an override of every topic else.
+    """
+    synonyms = _broker_synonyms(server_name, broker)
+    return synonyms if any(s.name == server_name for s in synonyms) else []
 
 
 def _broker_synonyms(name: str, config: BrokerConfig) -> list[Synonym]:

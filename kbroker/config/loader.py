@@ -20,9 +20,10 @@ from kbroker.config.broker_keys import (
     find_key,
 )
 from kbroker.config.checks import ALL_CORDONED, advice, check_limits
-from kbroker.config.key import BUILT, LATER, split_list
+from kbroker.config.key import BUILT, LATER, Key, split_list
 from kbroker.config.listeners import Listener
 from kbroker.config.topic_keys import TOPIC_KEYS
+from kbroker.errors import ConfigError
 from kbroker.properties import PropertiesError, parse_properties, read_properties
 
 __all__ = [
@@ -53,12 +54,24 @@ SYSTEM_RUNTIME_DIR = "/run"
 
 # What the broker does instead; said when such a setting is found.
 _INSTEAD = {
-    "zookeeper.connect": "the broker keeps its metadata in its own data directory",
     "process.roles": "there is no KRaft here, the broker keeps its metadata in its own data "
     "directory",
     "controller.quorum.voters": "there is no KRaft here",
     "controller.quorum.bootstrap.servers": "there is no KRaft here",
     "controller.listener.names": "these listeners are not opened",
+}
+# Settings without which a broker would be another one than was meant: open to everybody, or alone.
+# Until they work, a start with one of them is refused.
+_OPEN = (
+    "no value: there are no access rules yet, and everybody whom the listeners let in may do"
+    " everything. If that is meant, take the line out"
+)
+_REFUSED = {
+    "authorizer.class.name": _OPEN,
+    "super.users": _OPEN,
+    "zookeeper.connect": "no value: this broker keeps its metadata in its own data directory and"
+    " joins no cluster. Take the line out; kbroker-adopt --zookeeper takes over what Kafka has"
+    " there (docs/migration.md)",
 }
 
 
@@ -269,6 +282,9 @@ def load_properties(
                     static.pop(synonym, None)
             static[known] = text
     config = BrokerConfig(static)
+    for name, allowed in _REFUSED.items():
+        if config[name]:
+            raise ConfigError(name, config[name], allowed)
     for name in static:
         _warn_without_effect(config, name, warnings)
     warnings += advice(config)
@@ -317,15 +333,21 @@ def _hint(name: str) -> str:
 
 
 def _warn_without_effect(config: BrokerConfig, name: str, warnings: list[str]) -> None:
-    key = BROKER_KEYS[name]
-    if key.status == BUILT or config[name] == key.default_value():
-        return
-    shown = "(hidden)" if key.sensitive else key.format(config[name])
-    if name in _INSTEAD:
-        reason = _INSTEAD[name]
+    told = without_effect(BROKER_KEYS[name], config[name])
+    if told is not None:
+        warnings.append(told)
+
+
+def without_effect(key: Key, value: Any) -> str | None:
+    """What is to be said of a setting that has no effect; None if it has one, or is the default."""
+    if key.status == BUILT or value == key.default_value():
+        return None
+    shown = "(hidden)" if key.sensitive else key.format(value)
+    if key.name in _INSTEAD:
+        reason = _INSTEAD[key.name]
     elif key.status == LATER:
         reason = "its feature is not built"
     else:
         reason = key.doc
     yet = " yet" if key.status == LATER else ""
-    warnings.append(f"{name}={shown} has no effect{yet}: {reason}")
+    return f"{key.name}={shown} has no effect{yet}: {reason}"

@@ -11,14 +11,24 @@ import json
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kbroker.cluster.settings import DEFAULT, FILE, effective_config
 from kbroker.config import dynamic
-from kbroker.config.loader import BrokerConfig, PropertiesError, Source, load_properties
+from kbroker.config.broker_keys import BROKER_KEYS
+from kbroker.config.group_config import GROUP_KEYS
+from kbroker.config.key import Key
+from kbroker.config.loader import (
+    BrokerConfig,
+    PropertiesError,
+    Source,
+    load_properties,
+    without_effect,
+)
 from kbroker.config.resource_types import BROKER, GROUP, NAMES, TOPIC
 from kbroker.config.topic_config import validate_topic
+from kbroker.config.topic_keys import TOPIC_KEYS
 from kbroker.controller import persistence
 from kbroker.controller.publisher import Publisher
 from kbroker.controller.state import ClusterState
@@ -30,6 +40,7 @@ from kbroker.properties import read_properties
 
 log = logging.getLogger(__name__)
 
+KEYS: dict[int, Mapping[str, Key]] = {TOPIC: TOPIC_KEYS, BROKER: BROKER_KEYS, GROUP: GROUP_KEYS}
 FILE_LAYER_NAME = "file-settings.json"
 
 Result = dict[str, Any]
@@ -176,6 +187,12 @@ class ConfigAdmin:
             )
         return kind, name
 
+    def _settings_of(self, kind: int, name: str) -> Mapping[str, str]:
+        if kind == TOPIC:
+            return existing_topic(self._state, name).config
+        configs = self._state.group_config if kind == GROUP else self._state.broker_config
+        return configs.get(name, {})
+
     def _write(self, changes: Changes) -> None:
         topics = {name: config for (kind, name), config in changes.items() if kind == TOPIC}
         brokers = {name: config for (kind, name), config in changes.items() if kind == BROKER}
@@ -186,6 +203,7 @@ class ConfigAdmin:
         topics, groups = [], []
         with_configs = False
         for (kind, name), config in changes.items():
+            before = self._settings_of(kind, name)
             if kind == TOPIC:
                 self._state.set_topic_config(name, config)
                 topics.append(name)
@@ -197,6 +215,10 @@ class ConfigAdmin:
                 with_configs = True
             names = ", ".join(sorted(config)) or "none"
             log.info("settings of %s %s: %s", NAMES[kind], name, names)
+            for key, text in changed_keys(KEYS[kind], config, before):
+                told = without_effect(key, key.parse(text))
+                if told is not None:
+                    log.warning("%s %s: %s", NAMES[kind], name, told)
         if with_configs:
             self._refresh()
         await self._publisher.publish(topics, with_configs, groups)
@@ -271,6 +293,15 @@ def code_of(error: ConfigError, kind: int) -> ErrorCode:
     if kind == BROKER and not isinstance(error, dynamic.NotAList):
         return ErrorCode.INVALID_REQUEST
     return ErrorCode.INVALID_CONFIG
+
+
+def changed_keys(
+    keys: Mapping[str, Key], config: Mapping[str, str], before: Mapping[str, str]
+) -> Iterator[tuple[Key, str]]:
+    """The settings with a new value."""
+    for name, text in config.items():
+        if name in keys and before.get(name) != text:
+            yield keys[name], text
 
 
 def failure(error: WireError) -> Result:

@@ -5,12 +5,15 @@ So no address is lost when a process is restarted.
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 from typing import Any
 
 from kbroker.config.loader import BrokerConfig, Listener
 from kbroker.errors import ConfigError
+
+log = logging.getLogger(__name__)
 
 
 def bind_listeners(config: BrokerConfig) -> list[tuple[Listener, socket.socket]]:
@@ -36,11 +39,24 @@ def bind_listeners(config: BrokerConfig) -> list[tuple[Listener, socket.socket]]
 
 
 def bind_metrics(config: BrokerConfig) -> socket.socket | None:
-    """The exporter's socket, None when metrics.port turns it off."""
+    """The exporter's socket, None when metrics.port turns it off.
+
+    A port that nobody chose may be another broker's: then any free one will do.
+    """
     port = config["metrics.port"]
     if port < 0:
         return None
-    sock = _bind("metrics.port", str(port), config["metrics.host"], port)
+    try:
+        sock = _bind("metrics.port", str(port), config["metrics.host"], port)
+    except ConfigError:
+        if config.is_set("metrics.port"):
+            raise
+        sock = _bind("metrics.port", "0", config["metrics.host"], 0)
+        log.warning(
+            "port %d for metrics is taken, another one serves them here; set metrics.port to have a"
+            " certain one, or to -1 for none",
+            port,
+        )
     sock.listen(16)
     return sock
 

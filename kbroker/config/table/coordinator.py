@@ -18,6 +18,7 @@ from kbroker.config.key import (
     UNUSED,
     Key,
 )
+from kbroker.config.table.rules import WITH_CLASSIC
 
 # fmt: off
 CONSUMER_GROUPS = (
@@ -52,8 +53,9 @@ CONSUMER_GROUPS = (
     Key("offsets.commit.required.acks", SHORT, -1, HIGH, status=UNUSED,
         doc="Acknowledgements a commit needs. As in Kafka 4 it is all in-sync replicas."),
     Key("group.coordinator.rebalance.protocols", LIST, ("classic", "consumer"), MEDIUM,
-        one_of=("classic", "consumer", "share", "streams"),
-        doc="Group protocols that are offered."),
+        one_of=("classic", "consumer", "share", "streams"), check=WITH_CLASSIC,
+        doc="Group protocols that are offered. classic cannot be left out; share and streams are "
+            "not built."),
     Key("group.coordinator.threads", INT, 1, MEDIUM, low=1, status=UNUSED,
         doc="Workers of the group coordinator."),
     Key("group.coordinator.background.threads", INT, 2, MEDIUM, low=1, status=UNUSED,

@@ -15,9 +15,9 @@ KBROKER_S_OWN = (
             "Unset means one of its own for each data directory, below $XDG_RUNTIME_DIR (which goes"
             " with the user's last session), or else /run for root and /tmp for others. Nothing may"
             " tidy it up."),
-    Key("metrics.port", INT, -1, MEDIUM, low=-1, high=65535,
-        doc="Port of the HTTP server for /metrics and health; 0 lets the system choose, -1 "
-            "turns it off."),
+    Key("metrics.port", INT, 9644, MEDIUM, low=-1, high=65535,
+        doc="Port of the HTTP server for /metrics and /health; 0 lets the system choose, -1 "
+            "turns it off. If nothing is set and 9644 is taken, the system chooses."),
     Key("metrics.host", STRING, "127.0.0.1", MEDIUM,
         doc="Address the HTTP server for metrics binds."),
     Key("max.decompressed.message.bytes", INT, 67_108_864, HIGH, low=1, dynamic=CLUSTER_WIDE,

@@ -19,7 +19,8 @@ from kbroker.config.topic_keys import TOPIC_KEYS
 
 pytestmark = pytest.mark.unit
 
-STATIC = BrokerConfig({"log.retention.hours": "1", "ssl.key.password": "hunter2"})
+STATIC_TEXTS = {"log.retention.hours": "1", "ssl.key.password": "hunter2"}
+STATIC = BrokerConfig(STATIC_TEXTS)
 
 
 def topic_entry(name: str, broker: BrokerConfig, **own: str) -> ConfigEntry:
@@ -45,18 +46,26 @@ def test_topic_own_value_comes_first():
 
     assert (entry.value, entry.source, entry.type) == ("5", Source.DYNAMIC_TOPIC, LONG)
     assert not entry.is_default
+    assert entry.synonyms == [Synonym("retention.ms", "5", Source.DYNAMIC_TOPIC)]
+
+
+def test_topic_value_that_the_file_gives_in_another_unit_is_a_default():
+    """As in Kafka: the file that comes with a broker sets log.retention.hours."""
+    entry = topic_entry("retention.ms", STATIC)
+
+    assert (entry.value, entry.source, entry.synonyms) == ("3600000", Source.DEFAULT, [])
+    assert entry.is_default  # for version 0: not one of the topic's own
+
+
+def test_topic_value_from_the_file_is_static_and_names_every_unit():
+    entry = topic_entry("retention.ms", BrokerConfig({"log.retention.ms": "7", **STATIC_TEXTS}))
+
+    assert (entry.value, entry.source) == ("7", Source.STATIC_BROKER)
     assert entry.synonyms == [
-        Synonym("retention.ms", "5", Source.DYNAMIC_TOPIC),
+        Synonym("log.retention.ms", "7", Source.STATIC_BROKER),
         Synonym("log.retention.hours", "1", Source.STATIC_BROKER),
         Synonym("log.retention.hours", "168", Source.DEFAULT),
     ]
-
-
-def test_topic_value_from_the_file_is_static_and_in_its_own_unit():
-    entry = topic_entry("retention.ms", STATIC)
-
-    assert (entry.value, entry.source) == ("3600000", Source.STATIC_BROKER)
-    assert entry.is_default  # for version 0: not one of the topic's own
 
 
 def test_topic_value_of_nobody_is_default():

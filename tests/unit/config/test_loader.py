@@ -37,7 +37,6 @@ transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
 log.retention.hours=168
 log.retention.check.interval.ms=300000
-zookeeper.connect=localhost:2181
 zookeeper.connection.timeout.ms=18000
 group.initial.rebalance.delay.ms=0
 """
@@ -116,12 +115,28 @@ def test_sample_of_kafka_loads_and_knows_every_key(text):
         assert loaded.is_set(name)
 
 
-def test_sample_with_zookeeper_says_what_runs_instead():
-    loaded, warnings = load_text(SAMPLE_27)
-
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("zookeeper.connect=localhost:2181", "kbroker-adopt"),
+        ("authorizer.class.name=kafka.security.authorizer.AclAuthorizer", "no access rules"),
+        ("super.users=User:admin", "no access rules"),
+    ],
+)
+def test_setting_without_which_the_broker_is_another_one_refuses_the_start(line, words):
+    """An open broker, or a lonely one, is not what the file asks for."""
+    with pytest.raises(ConfigError, match=words) as refused:
+        load_text(SAMPLE_27 + line)
+    assert refused.value.key == line.partition("=")[0]
+    loaded, _ = load_text(SAMPLE_27 + line.partition("=")[0] + "=")
     assert loaded.log_dirs == ["/tmp/kafka-logs"]
-    [line] = [line for line in warnings if line.startswith("zookeeper.connect=")]
-    assert "own data directory" in line
+
+
+def test_group_protocols_are_what_is_offered():
+    with pytest.raises(ConfigError, match="classic"):
+        load_text("group.coordinator.rebalance.protocols=consumer")
+    _, warnings = load_text("group.coordinator.rebalance.protocols=classic,consumer,streams")
+    assert [line for line in warnings if "names streams" in line]
 
 
 def test_sample_of_kraft_opens_no_controller_listener():

@@ -7,12 +7,15 @@ from typing import Any
 import pytest
 from doubles.counting_text import CountingText
 
+from kbroker.config.dynamic import SET
 from kbroker.config.loader import BrokerConfig
-from kbroker.config.resource_types import GROUP
+from kbroker.config.resource_types import BROKER, GROUP, TOPIC
 from kbroker.controller.config_admin import ConfigAdmin
-from kbroker.controller.state import ClusterState
+from kbroker.controller.state import ClusterState, TopicState
 from kbroker.errors import ErrorCode
 from kbroker.ipc.rpc import run
+from kbroker.metastore import paths
+from kbroker.metastore.embedded import EmbeddedStore
 
 pytestmark = pytest.mark.unit
 
@@ -48,3 +51,40 @@ def test_file_that_cannot_be_noted_for_the_next_controller_is_not_used(tmp_path:
     assert not admin.reload(str(path), {})
 
     assert admin.config is before
+
+
+@pytest.mark.parametrize("operation", ["alter_configs", "incremental_alter_configs"])
+def test_changed_setting_without_effect_is_told_in_the_log_once(
+    tmp_path: Any, operation: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    state = ClusterState(0, "c")
+    state.set_broker(0, [], None)
+    state.add_topic(TopicState("t", b"t" * 16, [], {}))
+    store = EmbeddedStore(str(tmp_path))
+    for path in (paths.CONFIG, paths.TOPIC_CONFIGS, paths.BROKER_CONFIGS):
+        store.create(path)
+    publisher: Any = Publisher()
+    admin = ConfigAdmin(store, state, publisher, BrokerConfig({}), str(tmp_path))
+
+    def change(kind: int, name: str, *settings: tuple[str, str]) -> None:
+        incremental = operation.startswith("incremental")
+        configs = [[key, SET, text] if incremental else [key, text] for key, text in settings]
+        resources = [{"type": kind, "name": name, "configs": configs}]
+        (result,) = run(getattr(admin, operation)(None, resources)).value
+        assert result["error"] == 0, result
+
+    change(BROKER, "", ("background.threads", "7"), ("log.cleaner.threads", "2"))
+    change(TOPIC, "t", ("unclean.leader.election.enable", "true"), ("retention.ms", "5"))
+    change(TOPIC, "t", ("unclean.leader.election.enable", "true"), ("retention.ms", "6"))
+
+    told = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert [text.partition(" has no effect")[0] for text in told] == [
+        "broker default: background.threads=7",
+        "topic t: unclean.leader.election.enable=true",
+    ]
+    store.close()
+
+
+class Publisher:
+    async def publish(self, *changes: Any) -> None:
+        """Nobody listens."""

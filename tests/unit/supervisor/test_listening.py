@@ -6,6 +6,7 @@ import socket
 
 import pytest
 
+from kbroker.config.broker_keys import BROKER_KEYS
 from kbroker.config.loader import BrokerConfig, Listener
 from kbroker.errors import ConfigError
 from kbroker.supervisor.listening import bind_listeners, bind_metrics, shown_address
@@ -50,3 +51,25 @@ def test_metrics_port_minus_1_binds_nothing() -> None:
 )
 def test_shown_address_is_one_a_client_can_use(host: str, shown: str) -> None:
     assert shown_address(Listener("PLAINTEXT", "PLAINTEXT", host, 1)) == shown
+
+
+def test_default_port_of_metrics_that_is_taken_gives_way(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Several brokers on one machine, started with Kafka's own file."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        monkeypatch.setattr(BROKER_KEYS["metrics.port"], "default", port)
+        bound = bind_metrics(BrokerConfig({}))
+        assert bound is not None
+        with bound:
+            assert bound.getsockname()[0] == "127.0.0.1"
+            assert bound.getsockname()[1] != port
+        assert str(port) in caplog.text
+        with pytest.raises(ConfigError):
+            bind_metrics(BrokerConfig({"metrics.port": str(port)}))
+
+
+def test_metrics_are_served_on_the_loopback_unless_they_are_turned_off() -> None:
+    config = BrokerConfig({})
+    assert (config["metrics.host"], config["metrics.port"]) == ("127.0.0.1", 9644)
