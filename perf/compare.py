@@ -169,24 +169,23 @@ def row_text(text: str, ours: float | None, theirs: float | None, bar: Any) -> s
     return ROW.format(*columns).rstrip()
 
 
+def ask(*command: str) -> tuple[str, str]:
+    """What a command prints on its two outputs; nothing where there is no such command."""
+    try:
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    except OSError:
+        return "", ""
+    return done.stdout, done.stderr
+
+
 def git(*arguments: str) -> str:
-    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
-    return done.stdout.strip()
+    return ask("git", *arguments)[0].strip()
 
 
 def commit_text() -> str:
     """The short commit, with "-dirty" when tracked files differ from it."""
     changed = git("status", "--porcelain", "--untracked-files=no")
     return (git("rev-parse", "--short", "HEAD") or "unknown") + ("-dirty" if changed else "")
-
-
-def java_text() -> str:
-    """What ``java`` says of itself; "none" where there is none."""
-    try:
-        said = subprocess.run(["java", "-version"], capture_output=True, text=True).stderr
-    except OSError:
-        return "none"
-    return said.splitlines()[0] if said else "none"
 
 
 def machine() -> dict[str, Any]:
@@ -196,13 +195,14 @@ def machine() -> dict[str, Any]:
         if line.startswith("model name"):
             model = line.split(":", 1)[1].strip()
             break
+    java = ask("java", "-version")[1]
     return {
         "cpu": model,
         "cores": os.cpu_count(),
         "memory_mib": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20,
         "kernel": platform.release(),
         "python": platform.python_version(),
-        "java": java_text(),
+        "java": java.splitlines()[0] if java else "none",
         "load_average": os.getloadavg(),
     }
 

@@ -1,7 +1,6 @@
 """Disks that are full, and disks that fail."""
 
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from doubles.log_store import (
     break_file,
     stored_values,
 )
+from fault import disks
 
 from kbroker._ext.partition_table import OFFLINE, ONLINE
 from kbroker.errors import StorageError
@@ -28,17 +28,8 @@ DISK_BYTES = 256 * 1024
 @pytest.fixture
 def small_disk(tmp_path):
     """A file system of 256 KiB."""
-    path = tmp_path / "disk"
-    path.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(path)],
-        capture_output=True,
-        check=False,
-    )
-    if mounted.returncode:
-        pytest.skip(f"cannot mount a tmpfs: {mounted.stderr.decode().strip()}")
-    yield path
-    subprocess.run(["umount", "-l", str(path)], check=True)
+    with disks.small_disk(tmp_path / "disk", DISK_BYTES) as path:
+        yield path
 
 
 def fill(path: Path) -> Path:

@@ -24,6 +24,7 @@ class Interrupt:
         if name == where or not where and name.startswith("kbroker.") and name != module:
             os.kill(os.getpid(), signal.SIGINT)
 sys.meta_path.insert(0, Interrupt())
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background begins without
 if "ignored" in sys.argv:
     sys.argv.remove("ignored")
     signal.signal(signal.SIGINT, signal.SIG_IGN)

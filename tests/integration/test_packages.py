@@ -57,7 +57,11 @@ def test_sdist_holds_every_source(tmp_path: Path) -> None:
     with tarfile.open(archive) as packed:
         found = {name.partition("/")[2] for name in packed.getnames()}
 
-    tracked = run("git", "ls-files", "kbroker", "ext", "pyspark_kbroker", cwd=ROOT).split()
-    wanted = {name for name in tracked if name.endswith((".py", ".pyi", ".pyx", ".pxd", ".h"))}
+    wanted = {
+        str(path.relative_to(ROOT))
+        for folder in ("kbroker", "ext", "pyspark_kbroker")
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in {".py", ".pyi", ".pyx", ".pxd", ".h"}
+    }
     assert wanted - found == set()
     assert {"setup.py", "pyproject.toml", "README.md"} <= found

@@ -109,10 +109,11 @@ def test_report_holds_what_a_reader_needs_and_is_json(cell, monkeypatch, capsys)
     assert toy["bars"] == [{"figure": "rate", "bar": ">= 1.5x", "ratio": 2.0, "pass": True}]
 
 
-def test_machine_without_java_is_described(monkeypatch, tmp_path):
+def test_machine_without_java_and_git_is_described(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
 
     assert compare.machine()["java"] == "none"
+    assert compare.commit_text() == "unknown"
 
 
 def test_cpu_figures_are_per_gigabyte_and_per_request():
