@@ -9,9 +9,13 @@ from __future__ import annotations
 import importlib
 import os
 import signal
+from types import FrameType
 from typing import NoReturn
 
 EXIT_INTERRUPTED = 128 + signal.SIGINT
+EXIT_TERMINATED = 128 + signal.SIGTERM
+
+_terminated = False
 
 
 def supervisor() -> int:
@@ -27,32 +31,52 @@ def adopt() -> int:
 
 
 def load() -> int:
-    return _run("kbroker.spark.load.cli")
+    return _run("kbroker.spark.load.cli", is_job=True)
 
 
 def audit() -> int:
-    return _run("kbroker.spark.audit.cli")
+    return _run("kbroker.spark.audit.cli", is_job=True)
 
 
 def mirror() -> int:
-    return _run("kbroker.spark.mirror.cli")
+    return _run("kbroker.spark.mirror.cli", is_job=True)
 
 
-def _run(program: str) -> int:
-    """Import the program and run its ``main``; its exit code."""
+def _run(program: str, *, is_job: bool = False) -> int:
+    """Import the program and run its ``main``; its exit code.
+
+    is_job: SIGTERM, which is how systemd, Kubernetes and Airflow stop what they have started, ends
+    it as Ctrl-C does, but for the exit code.
+    """
     # Some shells start what runs in the background with SIGINT ignored: that stays.
     is_heard = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    is_job = is_job and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     try:
+        # No exception: what is imported may catch it, or take it for something else.
         if is_heard:
-            # No exception: what is imported may catch it, or take it for something else.
             signal.signal(signal.SIGINT, _leave)
+        if is_job:
+            signal.signal(signal.SIGTERM, _leave)
         main = importlib.import_module(program).main
         if is_heard:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        return int(main())
+        if is_job:
+            signal.signal(signal.SIGTERM, _terminate)
+        code = int(main())
     except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
+        code = EXIT_INTERRUPTED
+    return EXIT_TERMINATED if _terminated and code == EXIT_INTERRUPTED else code
 
 
-def _leave(*_: object) -> NoReturn:
-    os._exit(EXIT_INTERRUPTED)
+def _terminate(number: int, frame: FrameType | None) -> None:
+    """What Ctrl-C does at this moment: PySpark cancels jobs, a start of the JVM goes on first."""
+    global _terminated
+    _terminated = True
+    interrupt = signal.getsignal(signal.SIGINT)
+    if not callable(interrupt):
+        raise KeyboardInterrupt
+    interrupt(signal.SIGINT, frame)
+
+
+def _leave(number: int, frame: FrameType | None) -> NoReturn:
+    os._exit(128 + number)

@@ -8,16 +8,19 @@ does the same in the calling process.
 
 from __future__ import annotations
 
+import atexit
+import ctypes
 import functools
 import json
 import logging
 import os
 import signal
+import subprocess
 import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -44,6 +47,11 @@ APP_DEFAULTS = {
 }
 # A JVM that only schedules tasks is not worth optimising: compiling took it longer than its work.
 _JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+# It removes its files, and stops its workers.
+_JVM_END_S = 10.0
+# Those that end with this program. BOUND: one, unless somebody has killed it.
+_JVMS: list[subprocess.Popen[bytes]] = []
 
 
 class Runner(Protocol):
@@ -203,6 +211,43 @@ def _interrupted_after() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
+def _end_jvm(jvm: subprocess.Popen[bytes]) -> None:
+    """The JVM ends when its standard input does. Whoever nobody waits for stays as a zombie in a
+    container without an init: the JVM, and the shell that it grew out of, which it does not know.
+    """
+    from pyspark import SparkContext
+
+    try:
+        if SparkContext._active_spark_context is not None:
+            # PySpark tells with a traceback when the JVM leaves it first.
+            with suppress(Exception):
+                SparkContext._active_spark_context.stop()
+        if jvm.stdin is not None:
+            jvm.stdin.close()
+        jvm.wait(_JVM_END_S)
+    except (OSError, subprocess.TimeoutExpired, KeyboardInterrupt):
+        jvm.kill()
+        jvm.wait()
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+def _adopt_orphans() -> None:
+    """What the JVM leaves behind becomes this process's. A hint: not everywhere is Linux."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _end_with_program(spark: SparkSession) -> None:
+    """At the end of this program, the JVM that it has started ends first."""
+    jvm = getattr(spark.sparkContext._gateway, "proc", None)
+    if jvm is not None and jvm not in _JVMS:
+        _JVMS.append(jvm)
+        _adopt_orphans()
+        atexit.register(_end_jvm, jvm)
+
+
 def session(app: str, master: str | None, settings: dict[str, str] | None = None) -> SparkSession:
     """The session of an app: what spark-submit has set wins, ``local[*]`` otherwise.
 
@@ -245,6 +290,7 @@ def session(app: str, master: str | None, settings: dict[str, str] | None = None
             f"Spark does not start: {why}. It needs Java 17 or newer: JAVA_HOME, java on the path, "
             "or pip install 'kbroker[java]'; --master none does without Spark"
         ) from err
+    _end_with_program(spark)
     # A failed task's reason reaches the caller as TaskError.
     spark.sparkContext.setLogLevel("FATAL")
     return spark

@@ -22,7 +22,7 @@ del sys.argv[1:4]
 class Interrupt:
     def find_spec(self, name, path=None, target=None):
         if name == where or not where and name.startswith("kbroker.") and name != module:
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGTERM if "terminate" in sys.argv else signal.SIGINT)
 sys.meta_path.insert(0, Interrupt())
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background begins without
 if "ignored" in sys.argv:
@@ -44,6 +44,11 @@ def run(name: str, where: str, *arguments: str) -> tuple[int, str, str]:
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_interrupted_while_it_is_imported_a_command_ends_quietly(name: str) -> None:
     assert run(name, "") == (130, "", "")
+
+
+@pytest.mark.parametrize("name", ["kbroker-load", "kbroker-audit", "kbroker-spark-mirror"])
+def test_terminated_while_it_is_imported_a_job_ends_quietly(name: str) -> None:
+    assert run(name, "", "terminate") == (143, "", "")
 
 
 def test_interrupted_in_its_first_lines_a_broker_ends_quietly() -> None:

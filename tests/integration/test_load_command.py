@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -453,6 +454,32 @@ def test_following_load_brings_what_comes_in_while_it_runs(
 
     assert code == 0 and not failures
     assert places_in(tmp_path, "load-follow") == all_places([100])
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_following_load_that_is_stopped_says_so_and_keeps_what_is_committed(
+    kbroker_broker: Broker, tmp_path: Path, number: int, code: int
+) -> None:
+    """As systemd, Kubernetes and Airflow stop it, or Ctrl-C."""
+    topic = f"load-stop-{code}"
+    make_topic(kbroker_broker, topic, 1)
+    produce(kbroker_broker.bootstrap, topic, [50])
+    where = ["--bootstrap", kbroker_broker.bootstrap, "--topics", topic, "--dest", str(tmp_path)]
+    program = "import sys; from kbroker.commands import load; sys.exit(load())"
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, "run", *where, "--master", "none", "--follow"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None and process.stdout.readline().startswith("commit 1 ")
+
+    process.send_signal(number)
+    _, said = process.communicate(timeout=60)
+
+    assert process.returncode == code
+    assert said == "kbroker-load: stopped; what is committed is complete\n"
+    assert places_in(tmp_path, topic) == all_places([50])
 
 
 def test_pattern_without_a_topic_is_an_error_unless_the_load_may_wait(

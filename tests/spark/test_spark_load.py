@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from doubles.load_faults import Unreadable
 from doubles.load_records import all_places, places_in, produce
@@ -160,6 +161,33 @@ def test_session_of_a_command_reaches_its_workers_without_tcp() -> None:
     )
 
     assert found.stdout.decode().strip().lower() == "[{'unix': 'true'}]"
+
+
+@SESSIONS
+def test_load_that_is_terminated_leaves_no_process_not_even_a_dead_one(
+    kbroker_broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    """In a container nobody else waits for what a program leaves behind."""
+    create_topic(kbroker_broker.bootstrap, topic, 1)
+    produce(kbroker_broker.bootstrap, topic, [50])
+    process = subprocess.Popen(
+        command(kbroker_broker.bootstrap, topic, tmp_path, "--follow", "--master", "local[1]"),
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None and process.stdout.readline().startswith("commit 1 ")
+    started = psutil.Process(process.pid).children(recursive=True)
+
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=120)
+
+    assert process.returncode == 143
+    assert said.endswith("\nkbroker-load: stopped; what is committed is complete\n")
+    assert started and not [one for one in started if one.is_running()]
+    assert places_in(tmp_path, topic) == all_places([50])
+    assert not list((tmp_path / "_kbroker/staging").iterdir())
 
 
 def test_task_that_cannot_read_is_an_error_with_its_reason(

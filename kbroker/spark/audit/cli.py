@@ -421,4 +421,7 @@ def _send_alerts(
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    # By spark-submit: with the signals of the installed command.
+    from kbroker.commands import audit
+
+    sys.exit(audit())

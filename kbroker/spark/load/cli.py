@@ -419,4 +419,7 @@ def _expire(given: argparse.Namespace) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    # By spark-submit: with the signals of the installed command.
+    from kbroker.commands import load
+
+    sys.exit(load())

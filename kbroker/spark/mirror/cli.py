@@ -249,4 +249,7 @@ def _at_target(
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    # By spark-submit: with the signals of the installed command.
+    from kbroker.commands import mirror
+
+    sys.exit(mirror())
