@@ -148,9 +148,11 @@ class ArrowProducer:
     """Writes Arrow batches: rows are placed as Kafka's clients place them, and encoded in Cython.
 
     topic: of all rows that name none. codec: none, gzip, snappy, lz4 or zstd; level: of that codec.
-    batch_bytes: of a batch before compression. producer: a ``BatchProducer``, closed with this one;
-    else its settings. A row with a partition goes there, one with a key where the key's hash says,
-    the others to one partition after the other, a batch each.
+    batch_bytes: of a batch before compression. linger: seconds after which rows are sent though
+    their batch is not full, looked at when others come; None: never. producer: a
+    ``BatchProducer``, closed with this one; else its settings. A row with a partition goes there,
+    one with a key where the key's hash says, the others to one partition after the other, a batch
+    each.
     """
 
     def __init__(
@@ -161,6 +163,7 @@ class ArrowProducer:
         codec: str = "none",
         level: int | None = None,
         batch_bytes: int = BATCH_BYTES,
+        linger: float | None = None,
         producer: BatchProducer | None = None,
         **settings: Any,
     ) -> None:
@@ -168,6 +171,8 @@ class ArrowProducer:
             raise SettingRefused("compression.type", f"{codec!r}: {', '.join(CODEC_NAMES)}")
         self.cluster = cluster
         self.producer = producer or BatchProducer(cluster, **settings)
+        self._linger = linger
+        self._sent_all_at = time.monotonic()
         self._writer = ArrowWriter(
             self._partitions_of,
             topic=topic,
@@ -194,6 +199,9 @@ class ArrowProducer:
         """
         schema, array = as_written(batch).__arrow_c_array__()
         self._writer.add(schema, array, time.time_ns() // 1_000_000)
+        if self._linger is not None and time.monotonic() - self._sent_all_at >= self._linger:
+            self._writer.close_all()
+            self._sent_all_at = time.monotonic()
         self._send()
 
     def _send(self) -> None:

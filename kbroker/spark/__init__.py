@@ -33,9 +33,16 @@ _ALIAS = "kafka"
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("kbroker")`` known to a session."""
-    from kbroker.spark.source import KbrokerDataSource
+    """Make ``format("kbroker")`` known to a session whose Python it was not found in.
 
+    A session without ``PYSPARK_PYTHON`` takes the first ``python3`` of the path. On this machine
+    that becomes the interpreter that runs this, which has the package. Raises RuntimeError where a
+    cluster's executors would need to be told: of another machine, nobody here knows the paths.
+    """
+    from kbroker.spark.source import KbrokerDataSource
+    from kbroker.spark.workers_python import use_this_python
+
+    use_this_python(spark.sparkContext)
     spark.dataSource.register(KbrokerDataSource)
 
 

@@ -12,7 +12,7 @@ import re
 import warnings
 from collections.abc import Mapping
 
-from kbroker.spark.kafka_settings import doubt
+from kbroker.spark.kafka_settings import doubt, wrong_value
 from kbroker.spark.option_table import BY_NAME
 from kbroker.spark.option_values import (
     EARLIEST,
@@ -85,8 +85,8 @@ class GivenOptions:
             raise OptionError(f"{name} is {text}: write a number of at most {INT64_MAX}")
         return int(text)
 
-    def positive(self, name: str) -> int | None:
-        value = self.integer(name)
+    def positive(self, name: str, default: int | None = None) -> int | None:
+        value = self.integer(name, default)
         if value is not None and value <= 0:
             raise OptionError(f"{name} is {value}, it must be positive: write 1 or more")
         return value
@@ -129,6 +129,8 @@ class GivenOptions:
                 raise OptionError(f"{name} is not supported: {refused[setting]}")
             if (said := doubt(setting, KAFKA_PREFIX)) is not None:
                 log.warning("%s", said)
+            if (wrong := wrong_value(setting, value)) is not None:
+                raise OptionError(f"{KAFKA_PREFIX}{wrong}")
             settings[setting] = value
         settings.pop("bootstrap.servers", None)
         return settings

@@ -1,10 +1,13 @@
-"""Names that may follow ``kafka.`` in an option.
+"""Names that may follow ``kafka.`` in an option, and what their values must look like.
 
 A name in neither list is most likely misspelt and gets a warning. Most have no effect: there is no
-consumer group, no buffer of single records and no interceptor here.
+consumer group, no buffer of single records and no interceptor here. A value that no client would
+take is refused all the same.
 """
 
 import difflib
+import re
+from collections.abc import Mapping
 
 JAVA_CLIENT = frozenset(
     """
@@ -66,3 +69,44 @@ def doubt(name: str, prefix: str = "") -> str | None:
     found = difflib.get_close_matches(name, KNOWN_SETTINGS, 1)
     hint = f"; did you mean {prefix}{found[0]}?" if found else ""
     return f"no client knows the setting {prefix}{name}{hint}"
+
+
+# Endings of names whose values are whole numbers.
+_WHOLE = (
+    *(".ms", ".bytes", ".records", ".size", ".memory", ".seconds", "num.samples"),
+    *("max.in.flight.requests.per.connection", "retries", "batch.num.messages"),
+    *("compression.gzip.level", "compression.lz4.level", "compression.zstd.level"),
+)
+_TRUE_OR_FALSE = frozenset(
+    """
+allow.auto.create.topics auto.include.jmx.reporter check.crcs enable.auto.commit
+enable.idempotence enable.metrics.push exclude.internal.topics
+enable.ssl.certificate.verification partitioner.adaptive.partitioning.enable
+partitioner.ignore.keys sasl.oauthbearer.header.urlencode
+""".split()
+)
+# -1 has a meaning: what the system has, or a level that the codec chooses.
+_MAY_BE_NEGATIVE = re.compile(r"(send|receive)\.buffer\.bytes|compression\..+\.level")
+
+
+def wrong_value(name: str, value: str) -> str | None:
+    """What to say about a setting's value: None where a client would take it. Of words that only
+    some setting knows, whoever uses it says so."""
+    text = value.strip()
+    if name in _TRUE_OR_FALSE:
+        fits = text.lower() in ("true", "false")
+        return None if fits else f"{name} is {value!r}: write true or false"
+    if name not in KNOWN_SETTINGS or not name.endswith(_WHOLE):
+        return None
+    if not re.fullmatch(r"[+-]?[0-9]+", text):
+        return f"{name} is {value!r}: write a whole number"
+    if int(text) < 0 and not _MAY_BE_NEGATIVE.fullmatch(name):
+        return f"{name} is {value}, it must not be negative: write 0 or more"
+    return None
+
+
+def fetch_bytes_max(settings: Mapping[str, str], default: int) -> int:
+    """The most that a fetch may ask for: ``default``, or what settings say, if less. Whole batches
+    come in any case."""
+    given = (settings.get(name) for name in ("max.partition.fetch.bytes", "fetch.max.bytes"))
+    return min([default, *(max(1, int(one)) for one in given if one is not None)])

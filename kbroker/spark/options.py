@@ -41,9 +41,41 @@ _REFUSED_READ = {
     "enable.auto.commit": "leave it out; write groupId to have offsets committed",
     "interceptor.classes": "leave it out; transform the rows in the query instead",
 }
+_KEYS_DECIDE = (
+    "leave it out; the key decides where a row goes, as in Kafka's clients, or its column partition"
+)
+_NO_EFFECT = "leave it out; it would have no effect here"
+_RETRIED = "write kafka.delivery.timeout.ms instead; what can be tried again is, until then"
+_LINGER = "write kafka.linger.ms instead"
+# What would be ignored: whoever has written it wants something else than what would happen.
 _REFUSED_WRITE = {
     "key.serializer": "leave it out; column key is written as it is (string or binary)",
     "value.serializer": "leave it out; column value is written as it is (string or binary)",
+    "interceptor.classes": "leave it out; transform the rows in the query instead",
+    **dict.fromkeys(
+        (
+            *("partitioner.class", "partitioner.ignore.keys"),
+            *("partitioner.adaptive.partitioning.enable", "partitioner.availability.timeout.ms"),
+        ),
+        _KEYS_DECIDE,
+    ),
+    **dict.fromkeys(("retries", "retry.backoff.ms", "retry.backoff.max.ms"), _RETRIED),
+    "queue.buffering.max.ms": _LINGER,
+    "batch.num.messages": "write kafka.batch.size instead, in bytes",
+    "message.max.bytes": "write kafka.max.request.size instead",
+    "socket.timeout.ms": "write kafka.request.timeout.ms instead",
+    **dict.fromkeys(
+        (
+            *("auto.include.jmx.reporter", "client.dns.lookup", "connections.max.idle.ms"),
+            *("enable.metrics.push", "metadata.max.age.ms", "metadata.max.idle.ms"),
+            *("metadata.recovery.strategy", "metric.reporters", "metrics.num.samples"),
+            *("metrics.recording.level", "metrics.sample.window.ms", "receive.buffer.bytes"),
+            *("reconnect.backoff.max.ms", "reconnect.backoff.ms", "send.buffer.bytes"),
+            *("socket.connection.setup.timeout.max.ms", "socket.connection.setup.timeout.ms"),
+            *("debug", "statistics.interval.ms"),
+        ),
+        _NO_EFFECT,
+    ),
 }
 
 
@@ -109,6 +141,9 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
     """Raises OptionError."""
     given = GivenOptions(options)
     kafka = given.kafka_settings(_REFUSED_WRITE)
+    if "max.block.ms" in kafka:
+        # Until a topic is known; the client has one deadline for all that it asks.
+        kafka.setdefault("default.api.timeout.ms", kafka["max.block.ms"])
     topic = given.named("topic")
     delivery = given.choice("delivery", "at-least-once", "exactly-once")
     if delivery == "exactly-once" and kafka.get("transactional.id"):
@@ -131,7 +166,7 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
         intent_topic=given.named("intentTopic") or INTENT_TOPIC,
         lost_transactions=lost,
         write_id=given.named("writeId"),
-        write_batch=given.integer("writeBatch", 0) or 0,
+        write_batch=given.count("writeBatch", 0),
         checkpoint_location=given.named("checkpointLocation"),
         pool=PoolLimits(
             idle_s=given.seconds("spark.kafka.producer.cache.timeout", WRITER_LIMITS.idle_s)
@@ -188,9 +223,9 @@ def _read_common(given: GivenOptions, *, streaming: bool) -> ReadOptions:
         include_headers=given.boolean("includeHeaders", False),
         read_committed=isolation == "read_committed",
         group_id=group_id,
-        poll_timeout_ms=given.count("kafkaConsumer.pollTimeoutMs", 120_000) or 120_000,
-        offset_attempts=max(1, given.integer("fetchOffset.numRetries", 3) or 0),
-        offset_retry_ms=max(0, given.integer("fetchOffset.retryIntervalMs", 1000) or 0),
+        poll_timeout_ms=given.positive("kafkaConsumer.pollTimeoutMs", 120_000) or 120_000,
+        offset_attempts=max(1, given.count("fetchOffset.numRetries", 3)),
+        offset_retry_ms=given.count("fetchOffset.retryIntervalMs", 1000),
         checkpoint_location=given.named("checkpointLocation"),
         allow_unsafe_start=given.boolean("allowUnsafeStart", False),
         prefetch_max_offsets=given.count("prefetchMaxOffsets", PREFETCH_OFFSETS),

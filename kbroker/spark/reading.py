@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 from kbroker.client.errors import OffsetOutOfRange, RefusedError, TopicChanged
 from kbroker.errors import ErrorCode
+from kbroker.spark.kafka_settings import fetch_bytes_max
 from kbroker.spark.offsets import Lost, report_loss
 from kbroker.spark.options import ReadOptions
+from kbroker.spark.plain_errors import told_plainly
 from kbroker.spark.plan import OffsetRange, fetch_bytes
 from kbroker.spark.pool import borrowed
 
@@ -29,7 +31,10 @@ def read_ranges(
     Raises DataLossError where offsets are gone and ``failOnDataLoss`` says so; otherwise what is
     left is read.
     """
-    with borrowed(options.bootstrap, options.kafka, limits=options.pool) as cluster:
+    with (
+        told_plainly(),
+        borrowed(options.bootstrap, options.kafka, limits=options.pool) as cluster,
+    ):
         for one in ranges:
             topic_id = topic_ids.get(one.topic)
             for batch in _read_range(cluster, options, one, schema.names, topic_id):
@@ -46,6 +51,7 @@ def _read_range(
     from kbroker.client.arrow import read_arrow
 
     start = one.start
+    max_bytes = fetch_bytes_max(options.kafka, fetch_bytes(one))
     while start < one.end:
         try:
             yield from read_arrow(
@@ -58,7 +64,7 @@ def _read_range(
                 headers="headers" in columns,
                 read_committed=options.read_committed,
                 deadline=options.poll_timeout_ms / 1000,
-                max_bytes=fetch_bytes(one),
+                max_bytes=max_bytes,
                 topic_id=topic_id,
             )
             return

@@ -27,6 +27,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from kbroker.client.errors import ClientError
+from kbroker.client.produce import IN_FLIGHT_MAX
 from kbroker.client.transactions import ProducerIdentity
 from kbroker.record.compression import CODEC_NAMES
 from kbroker.spark.checkpoint import query_id
@@ -54,6 +55,13 @@ TRANSACTION_TIMEOUT_MS = 900_000
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
 
+# Settings that are arguments of the producer, and what these may be at least and at most.
+_LIMITS = (
+    ("batch.size", "batch_bytes", 1, 1 << 30),
+    ("buffer.memory", "buffer_bytes", 1, 1 << 40),
+    ("max.in.flight.requests.per.connection", "max_in_flight", 1, IN_FLIGHT_MAX),
+    ("max.request.size", "request_bytes", 1, 1 << 30),
+)
 _NO_ATTEMPT = Attempt("", 0, "")
 _HEADERS = "array<struct<key:string,value:binary>>"
 _COLUMNS = {
@@ -294,6 +302,8 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
 
 def producer_settings(kafka: Mapping[str, str]) -> dict[str, Any]:
     """Arguments of ``ArrowProducer`` for settings under their Kafka names. Raises OptionError."""
+    from kbroker.client.arrow import BATCH_BYTES
+
     acks = kafka.get("acks", "all").lower()
     if acks not in ("all", "-1", "0", "1"):
         raise OptionError(f"kafka.acks is {acks!r}: write all, 1 or 0")
@@ -311,8 +321,14 @@ def producer_settings(kafka: Mapping[str, str]) -> dict[str, Any]:
     level = f"compression.{settings['codec']}.level"
     if level in kafka:
         settings["level"] = _number(kafka, level, 0)
-    if "batch.size" in kafka:
-        settings["batch_bytes"] = max(1, _number(kafka, "batch.size", 0))
+    for name, argument, least, most in _LIMITS:
+        if name in kafka:
+            settings[argument] = min(max(least, _number(kafka, name, 0)), most)
+    if "request_bytes" in settings:
+        batch_bytes = settings.get("batch_bytes", BATCH_BYTES)
+        settings["batch_bytes"] = min(batch_bytes, settings["request_bytes"])
+    if "linger.ms" in kafka:
+        settings["linger"] = _number(kafka, "linger.ms", 0) / 1000
     return settings
 
 

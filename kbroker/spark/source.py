@@ -34,6 +34,7 @@ from kbroker.spark.broker_view import BrokerView
 from kbroker.spark.offsets import LogView, batch_ranges, with_attempts
 from kbroker.spark.option_values import EARLIEST, LATEST, OptionError
 from kbroker.spark.options import ReadOptions, parse_read
+from kbroker.spark.plain_errors import told_plainly
 from kbroker.spark.plan import OffsetRange, pack_ranges, plan_ranges, with_sizes
 from kbroker.spark.pool import borrowed
 from kbroker.spark.reading import read_ranges
@@ -70,11 +71,13 @@ class KbrokerDataSource(DataSource):
     def name(cls) -> str:
         return NAME
 
+    @told_plainly()
     def schema(self) -> StructType:
         """Raises OptionError where the options that batches and streams share are wrong."""
         text = str(self.options.get("includeHeaders", "false")).strip().lower()
         return ROW_WITH_HEADERS if text == "true" else ROW
 
+    @told_plainly()
     def reader(self, schema: StructType) -> DataSourceReader:
         options = parse_read(self.options, streaming=False)
         check_projection(schema)
@@ -84,6 +87,7 @@ class KbrokerDataSource(DataSource):
             return FilteringReader(options, schema)
         return BatchReader(options, schema)
 
+    @told_plainly()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from kbroker.spark.stream import RefusedStream, StreamReader
 
@@ -94,11 +98,13 @@ class KbrokerDataSource(DataSource):
             return RefusedStream(error)
         return StreamReader(options, schema)
 
+    @told_plainly()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         from kbroker.spark.sink import batch_writer
 
         return batch_writer(self.options, schema, overwrite)
 
+    @told_plainly()
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         from kbroker.spark.sink import stream_writer
 
@@ -164,6 +170,7 @@ class BatchReader(DataSourceReader):
         self._options = options
         self._schema = schema
 
+    @told_plainly()
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
         with borrowed(options.bootstrap, options.kafka, limits=options.pool) as cluster:

@@ -47,6 +47,7 @@ from kbroker.spark.option_values import (
     offsets_to_json,
 )
 from kbroker.spark.options import ReadOptions
+from kbroker.spark.plain_errors import told_plainly
 from kbroker.spark.plan import RECORD_BYTES_GUESS, TASK_BYTES_MIN, OffsetRange
 from kbroker.spark.prefetch import Prefetch, holding
 from kbroker.spark.source import (
@@ -88,9 +89,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._progress = Progress(view, options)
         return self._progress
 
+    @told_plainly()
     def initialOffset(self) -> dict[str, Any]:
         return offsets_to_json(self._driver().initial())
 
+    @told_plainly()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         driver, starts = self._driver(), offsets_from_json(start)
         ends = driver.advance(starts, limited=not isinstance(limit, ReadAllAvailable))
@@ -112,9 +115,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         latest = self._driver().latest
         return offsets_to_json(latest) if latest else None
 
+    @told_plainly()
     def prepareForTriggerAvailableNow(self) -> None:
         self._driver().fix_target()
 
+    @told_plainly()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Tasks; or one, and then the reader holds what that one would read."""
         self.__class__ = StreamReader
@@ -157,18 +162,23 @@ class RefusedStream(DataSourceStreamReader):
     def __init__(self, error: OptionError) -> None:
         self._error = error
 
+    @told_plainly()
     def initialOffset(self) -> dict[str, Any]:
         raise self._error
 
+    @told_plainly()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         raise self._error
 
+    @told_plainly()
     def getDefaultReadLimit(self) -> ReadLimit:
         raise self._error
 
+    @told_plainly()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         raise self._error
 
+    @told_plainly()
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         raise self._error
 

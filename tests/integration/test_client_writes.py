@@ -84,6 +84,16 @@ def test_batches_without_acknowledgement_arrive(cluster):
     assert len(topics.values(cluster, "no-acks")) == 1000
 
 
+def test_rows_that_have_waited_long_enough_are_sent_in_a_batch_that_is_not_full(cluster):
+    topics.create(cluster, "lingers")
+
+    with ArrowProducer(cluster, topic="lingers", linger=0.0) as producer:
+        producer.write(topics.numbered(0, 10))
+
+        wait_until(lambda: topics.ends(cluster, "lingers")[0][1] == 10, 30, "they have arrived")
+    assert topics.values(cluster, "lingers") == [b"%d" % n for n in range(10)]
+
+
 def test_many_partitions_of_two_topics_are_written_at_once(cluster):
     topics.create(cluster, "many-a", 20)
     topics.create(cluster, "many-b", 3)

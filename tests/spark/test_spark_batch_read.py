@@ -322,7 +322,7 @@ def test_sql_view_reads_the_topic(spark, bootstrap, topic):
 def test_unreachable_broker_is_an_error_within_the_deadline(spark, topic):
     options = {"kafka.default.api.timeout.ms": "2000", "fetchOffset.numRetries": "1"}
 
-    with pytest.raises(Exception, match=r"within 2 s: 127\.0\.0\.1:1"):
+    with pytest.raises(Exception, match=r"^\[PYTHON_DATA[^\n]*within 2 s: 127\.0\.0\.1:1"):
         reader(spark, "127.0.0.1:1", topic, **options).load().collect()
 
 

@@ -121,16 +121,28 @@ def test_keys_go_where_other_clients_put_them(spark, bootstrap, topic):
 @pytest.mark.parametrize(
     ("query", "options", "mode", "says"),
     [
-        ("SELECT 1 AS key", {"topic": "t"}, "append", "no column value"),
-        ("SELECT 'v' AS value", {}, "append", 'write .option\\("topic"'),
-        ("SELECT 5 AS value", {"topic": "t"}, "append", "cast it to binary or string"),
-        ("SELECT 'v' AS value, '1' AS partition", {"topic": "t"}, "append", "cast it to int"),
-        ("SELECT 'v' AS value", {"topic": "t"}, "overwrite", "cannot be overwritten"),
-        ("SELECT 'v' AS value", {"topic": "t", "kafka.acks": "2"}, "append", "write all, 1 or 0"),
+        ("SELECT 1 AS key", {"topic": "t"}, "append", "the rows have no column value"),
+        ("SELECT 'v' AS value", {}, "append", "the rows have no column topic"),
+        ("SELECT 5 AS value", {"topic": "t"}, "append", "column value is int: cast it to"),
+        (
+            "SELECT 'v' AS value, '1' AS partition",
+            {"topic": "t"},
+            "append",
+            "column partition is string: ",
+        ),
+        ("SELECT 'v' AS value", {"topic": "t"}, "overwrite", "a topic cannot be overwritten"),
+        ("SELECT 'v' AS value", {"topic": "t", "kafka.acks": "2"}, "append", "kafka.acks is '2': "),
+        (
+            "SELECT 'v' AS value",
+            {"topic": "t", "kafka.partitioner.class": "x.Y"},
+            "append",
+            "kafka.partitioner.class is not supported: leave it out",
+        ),
     ],
 )
 def test_what_cannot_be_written_is_refused_in_words(spark, bootstrap, query, options, mode, says):
-    with pytest.raises(Exception, match=says):
+    """In the first line, and not at the end of the traceback of a worker."""
+    with pytest.raises(Exception, match=rf"^\[PYTHON_DATA_SOURCE_ERROR\][^\n]* {says}"):
         write(spark.sql(query), bootstrap, mode, **options)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from kbroker.properties import PropertiesError, read_properties
-from kbroker.spark.kafka_settings import doubt
+from kbroker.spark.kafka_settings import doubt, wrong_value
 
 _ABOUT = """\
 Loads topics of a Kafka cluster (kbroker or Apache Kafka) into Parquet files, a Delta table or a
@@ -152,7 +152,7 @@ def setting_of(text: str) -> tuple[str, str]:
     name, separator, value = text.partition("=")
     if not separator or not name:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
-    return name.strip().removeprefix("kafka."), value
+    return _setting(name, value)
 
 
 def settings_of(path: str) -> list[tuple[str, str]]:
@@ -161,7 +161,14 @@ def settings_of(path: str) -> list[tuple[str, str]]:
         found = read_properties(path)
     except (OSError, PropertiesError) as err:
         raise argparse.ArgumentTypeError(f"{path!r} cannot be read: {err}") from err
-    return [(name.removeprefix("kafka."), value) for name, value in found]
+    return [_setting(name, value) for name, value in found]
+
+
+def _setting(name: str, value: str) -> tuple[str, str]:
+    bare = name.strip().removeprefix("kafka.")
+    if (wrong := wrong_value(bare, value)) is not None:
+        raise argparse.ArgumentTypeError(wrong)
+    return bare, value
 
 
 def add_settings(

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 from kbroker.client.cluster import NO_TOPIC_ID, Topic
 from kbroker.client.errors import RefusedError
 from kbroker.client.offsets import EARLIEST, LATEST, NO_OFFSET, commit, list_offsets, log_dir_sizes
+from kbroker.spark.kafka_settings import fetch_bytes_max
 from kbroker.spark.load.commits import Ends, LoadError
 from kbroker.spark.load.positions import Bounds, TopicPartition
-from kbroker.spark.plan import OffsetRange
+from kbroker.spark.plan import FETCH_BYTES_MAX, OffsetRange
 from kbroker.spark.pool import borrowed
 from kbroker.uuids import parse_uuid, uuid_text
 
@@ -112,6 +113,7 @@ class BrokerSource:
                 headers=self.headers,
                 read_committed=self.read_committed,
                 bytes_max=_BATCH_BYTES,
+                max_bytes=fetch_bytes_max(self.settings, FETCH_BYTES_MAX),
                 topic_id=parse_uuid(one.topic_id) if one.topic_id else None,
             )
 

@@ -6,7 +6,7 @@ import pytest
 
 from kbroker.spark import option_values as v
 from kbroker.spark import options as o
-from kbroker.spark.kafka_settings import KNOWN_SETTINGS
+from kbroker.spark.kafka_settings import JAVA_CLIENT, KNOWN_SETTINGS, fetch_bytes_max
 from kbroker.spark.option_table import OPTIONS
 
 pytestmark = pytest.mark.unit
@@ -147,7 +147,9 @@ def test_strategy_says_what_a_time_without_record_means(strategy, latest):
         ({"startingOffsets": "committed"}, "write groupId"),
         ({"startingOffsets": '{"t":{"0":-3}}'}, "startingOffsets of t-0 is -3: write an offset"),
         ({"endingOffsets": '{"t":{"0":-9}}'}, "endingOffsets of t-0 is -9: write an offset or -1"),
-        ({"kafkaConsumer.pollTimeoutMs": "-1"}, "write 0 or more"),
+        ({"kafkaConsumer.pollTimeoutMs": "-1"}, "write 1 or more"),
+        ({"fetchOffset.numRetries": "-1"}, "write 0 or more"),
+        ({"fetchOffset.retryIntervalMs": "-1"}, "write 0 or more"),
         ({"endingOffsets": "earliest"}, "write latest or JSON"),
         ({"startingOffsets": " "}, "earliest, latest or JSON such as"),
         ({"endingOffsets": ""}, "latest or JSON such as"),
@@ -234,6 +236,59 @@ def test_settings_that_writers_must_not_have_are_refused(setting):
 
 
 @pytest.mark.parametrize(
+    ("given", "most"),
+    [
+        ({}, 1000),
+        ({"max.partition.fetch.bytes": "500"}, 500),
+        ({"max.partition.fetch.bytes": "5000"}, 1000),
+        ({"max.partition.fetch.bytes": "500", "fetch.max.bytes": "0"}, 1),
+    ],
+)
+def test_fetches_ask_for_no_more_than_settings_say(given, most):
+    assert fetch_bytes_max(given, 1000) == most
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("partitioner.class", "the key decides where a row goes"),
+        ("partitioner.ignore.keys", "the key decides where a row goes"),
+        ("interceptor.classes", "transform the rows"),
+        ("retries", "write kafka.delivery.timeout.ms"),
+        ("queue.buffering.max.ms", "write kafka.linger.ms"),
+        ("send.buffer.bytes", "it would have no effect"),
+    ],
+)
+def test_settings_of_writers_that_would_be_ignored_are_refused(setting, says):
+    """Whoever has written one wants something else than what would happen."""
+    with pytest.raises(v.OptionError, match=rf"^kafka\.{setting} is not supported: .*{says}"):
+        o.parse_write({**SERVERS, f"kafka.{setting}": "1"})
+
+
+def test_settings_of_producers_are_obeyed_or_refused_one_and_all():
+    """What Kafka's producer has, and consumers have not."""
+    of_writers = {
+        *("acks", "batch.size", "buffer.memory", "compression.type", "compression.gzip.level"),
+        *("compression.lz4.level", "compression.zstd.level", "delivery.timeout.ms"),
+        *("enable.idempotence", "linger.ms", "max.block.ms", "max.request.size"),
+        *("max.in.flight.requests.per.connection", "transaction.timeout.ms"),
+    }
+    of_both = {"bootstrap.servers", "client.id", "request.timeout.ms", "default.api.timeout.ms"}
+    of_consumers = {
+        *("allow.auto.create.topics", "check.crcs", "client.rack", "exclude.internal.topics"),
+        *("isolation.level", "key.deserializer", "value.deserializer", "transactional.id"),
+        "partition.assignment.strategy",
+    }
+    starts = ("ssl.", "sasl.", "security.", "fetch.", "max.poll.", "max.partition.", "group.")
+    starts += ("session.", "heartbeat.", "auto.commit.", "auto.offset.", "enable.auto.")
+    starts += ("metadata.recovery.rebootstrap.",)
+    left = {one for one in JAVA_CLIENT if not one.startswith(starts)}
+    left -= of_writers | of_both | of_consumers
+
+    assert left - o._REFUSED_WRITE.keys() == set()
+
+
+@pytest.mark.parametrize(
     ("given", "says"),
     [({}, r'\.option\("kafka.bootstrap.servers"'), ({"bootstrap.servers": "a:1"}, "write kafka.")],
 )
@@ -250,7 +305,11 @@ def test_missing_servers_are_refused(given, says):
         ({"kafka.bootstrap.servers": "host"}, "kafka.bootstrap.servers: 'host' is not host:port"),
         ({"kafka.security.protocol": "TLS"}, "kafka.security.protocol: 'TLS' is not one of PLAIN"),
         ({"kafka.security.protocol": "SASL_SSL"}, "GSSAPI is not supported: PLAIN"),
-        ({"kafka.request.timeout.ms": "30s"}, "kafka.request.timeout.ms: '30s' is not a positive"),
+        ({"kafka.request.timeout.ms": "30s"}, "kafka.request.timeout.ms is '30s': write a whole"),
+        ({"kafka.request.timeout.ms": "0"}, "kafka.request.timeout.ms: '0' is not a positive"),
+        ({"kafka.max.partition.fetch.bytes": "abc"}, "is 'abc': write a whole number"),
+        ({"kafka.max.poll.records": "-5"}, "must not be negative: write 0 or more"),
+        ({"kafka.enable.idempotence": "maybe"}, "is 'maybe': write true or false"),
         ({"kafka.ssl.truststore.password": "x"}, "kafka.ssl.truststore.password: .* leave it out"),
     ],
 )

@@ -49,6 +49,28 @@ def test_usual_settings_make_a_writer() -> None:
     assert producer_settings(kafka)["acks"] == -1
 
 
+def test_settings_of_kafkas_producer_are_arguments_of_ours() -> None:
+    from kbroker.spark.options import parse_write
+    from kbroker.spark.sink import producer_settings
+
+    kafka = {
+        "linger.ms": "250",
+        "buffer.memory": "1000000",
+        "max.in.flight.requests.per.connection": "1",
+        "max.request.size": "100000",
+        "max.block.ms": "3000",
+    }
+
+    made = producer_settings(kafka)
+    parsed = parse_write({**WHERE, **{f"kafka.{name}": value for name, value in kafka.items()}})
+
+    assert made["linger"] == 0.25
+    assert made["buffer_bytes"] == 1_000_000
+    assert made["max_in_flight"] == 1
+    assert (made["request_bytes"], made["batch_bytes"]) == (100_000, 100_000)
+    assert parsed.kafka["default.api.timeout.ms"] == "3000"
+
+
 def test_headers_in_another_order_are_not_told_to_be_cast() -> None:
     """A cast goes by position: it would make values of the keys, without a word."""
     from kbroker.spark.sink import batch_writer

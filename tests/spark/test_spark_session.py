@@ -1,0 +1,68 @@
+"""Sessions as users open them: which Python they start, and what the helper sets."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from doubles.load_records import produce
+from doubles.topics import create_topic
+
+from kbroker.testing import Broker
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
+
+ROOT = Path(__file__).resolve().parents[2]
+
+REGISTERED = """
+import sys
+from pyspark.sql import SparkSession
+from kbroker.spark import provide_java, register
+provide_java()
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+reader = lambda: (
+    spark.read.format("kbroker")
+    .option("kafka.bootstrap.servers", sys.argv[1])
+    .option("subscribe", sys.argv[2])
+)
+try:
+    reader().load()
+except Exception as error:
+    print("DATA_SOURCE_NOT_FOUND" in str(error))
+register(spark)
+print(reader().load().count())
+"""
+
+
+def run(program: str, *arguments: str, **variables: str) -> list[str]:
+    """The lines that a program of its own prints."""
+    environment = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1", **variables}
+    environment.pop("PYSPARK_PYTHON", None)
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return done.stdout.splitlines()
+
+
+def test_registered_source_is_found_where_the_first_python3_has_it_not(
+    kbroker_broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    """The interpreter of a virtual environment, which was not activated."""
+    create_topic(kbroker_broker.bootstrap, topic, 1)
+    produce(kbroker_broker.bootstrap, topic, [50])
+    other = tmp_path / "python3"
+    # Without the packages of any environment.
+    other.write_text(f'#!/bin/sh\nexec "{os.path.realpath(sys.executable)}" -I -S "$@"\n')
+    other.chmod(0o755)
+    path = os.pathsep.join([str(tmp_path), os.environ["PATH"]])
+
+    said = run(REGISTERED, kbroker_broker.bootstrap, topic, PATH=path)
+
+    assert said == ["True", "50"]
