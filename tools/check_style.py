@@ -29,6 +29,7 @@ IMPORTED_BY = {
     "pyarrow": ("kbroker/client/arrow", "kbroker/spark"),
     "pandas": ("kbroker/spark",),
     "deltalake": ("kbroker/spark",),
+    "pyiceberg": ("kbroker/spark",),
     "pyspark": ("kbroker/spark",),
 }
 

@@ -3,7 +3,7 @@
 Every record follows from its topic, partition and offset, so that a reader of the destination knows
 what must be there. As a program it loads once and may be killed at a point of ``points.POINTS``::
 
-    python -m doubles.load_source DESTINATION '{"t": [9]}' [delta|sqlite:PATH] [rewind|compact]
+    python -m doubles.load_source PLACE '{"t": [9]}' [delta|iceberg|sqlite:PATH] [rewind|compact]
 """
 
 from __future__ import annotations
@@ -122,6 +122,20 @@ def rows_in(root: Path) -> Counter[Place]:
     return found
 
 
+def rows_in_table(root: Path, kind: str) -> Counter[Place]:
+    """What readers of a Delta or Iceberg table see, by topic, partition and offset."""
+    names = ("topic", "partition", "offset")
+    if kind == "delta":
+        from deltalake import DeltaTable
+
+        table = DeltaTable(str(root)).to_pyarrow_table()
+    else:
+        from kbroker.spark.load.iceberg_folder import FolderCatalog
+
+        table = FolderCatalog(root).load_table().scan(selected_fields=names).to_arrow()
+    return Counter(zip(*(table.column(one).to_pylist() for one in names), strict=True))
+
+
 def expected(source: MadeUp) -> Counter[Place]:
     """What a complete load has."""
     return Counter(
@@ -148,6 +162,10 @@ def destination_of(root: str, kind: str) -> Destination:
         from kbroker.spark.load.delta import Delta
 
         return Delta(root, files)
+    if name == "iceberg":
+        from kbroker.spark.load.iceberg import Iceberg
+
+        return Iceberg(root, files)
     if name in ("sqlite", "postgresql"):
         from kbroker.spark.load.database import Database
 

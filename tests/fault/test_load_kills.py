@@ -14,7 +14,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from doubles.load_source import MadeUp, expected, rows_in
+from doubles.load_source import MadeUp, expected, rows_in, rows_in_table
 from doubles.postgresql import postgresql
 
 from kbroker.spark.load import points
@@ -24,6 +24,8 @@ pytestmark = pytest.mark.fault
 
 ENDS = '{"a": [900, 40], "b": [300]}'
 SOURCE = MadeUp.of({"a": [900, 40], "b": [300]})
+
+LIBRARIES = {"delta": "deltalake", "iceberg": "pyiceberg"}
 
 # What a run of all tests but the slow ones looks at, for destinations that share the rest.
 SOME = [
@@ -46,12 +48,8 @@ def crash(root: Path, point: str, kind: str = "dir", does: str = "load") -> int:
 def rows_of(root: Path, kind: str) -> Counter[tuple[str, int, int]]:
     """What a reader of the destination sees."""
     name, _, where = kind.partition(":")
-    if name == "delta":
-        from deltalake import DeltaTable
-
-        table = DeltaTable(str(root)).to_pyarrow_table()
-        columns = [table.column(one).to_pylist() for one in ("topic", "partition", "offset")]
-        return Counter(zip(*columns, strict=True))
+    if name in LIBRARIES:
+        return rows_in_table(root, name)
     if name == "dir":
         return rows_in(root)
     dialect = dialect_of(f"{name}:{where}")
@@ -83,12 +81,24 @@ def test_kill_at_a_point_leaves_each_record_once_after_the_next_run(
 
 
 @pytest.mark.parametrize("point", SOME)
-def test_kill_at_a_point_leaves_each_record_once_in_the_delta_table(
-    tmp_path: Path, point: str
+@pytest.mark.parametrize("table", LIBRARIES)
+def test_kill_at_a_point_leaves_each_record_once_in_the_table(
+    tmp_path: Path, table: str, point: str
 ) -> None:
-    pytest.importorskip("deltalake")
+    pytest.importorskip(LIBRARIES[table])
 
-    kill_and_check(tmp_path, "delta", point, 1)
+    kill_and_check(tmp_path, table, point, 1)
+
+
+@pytest.mark.parametrize("nth", [1, 2])
+@pytest.mark.parametrize("point", points.ICEBERG_POINTS)
+def test_kill_while_the_iceberg_table_is_changed_leaves_each_record_once(
+    tmp_path: Path, point: str, nth: int
+) -> None:
+    """Its library writes several files, of which one is the change."""
+    pytest.importorskip("pyiceberg")
+
+    kill_and_check(tmp_path, "iceberg", point, nth)
 
 
 @pytest.mark.parametrize("point", SOME)
@@ -102,6 +112,7 @@ def test_kill_at_a_point_leaves_each_record_once_in_sqlite(tmp_path: Path, point
     ("kind", "does"),
     [
         *(("dir", "rewind"), ("dir", "compact"), ("delta", "rewind"), ("delta", "compact")),
+        *(("iceberg", "rewind"), ("iceberg", "compact")),
         ("sqlite", "rewind"),
     ],
 )
@@ -109,8 +120,8 @@ def test_kill_of_who_replaces_files_leaves_each_record_once(
     tmp_path: Path, kind: str, does: str
 ) -> None:
     """At each point: commits that add and remove. A merge knows fewer of them."""
-    if kind == "delta":
-        pytest.importorskip("deltalake")
+    if kind in LIBRARIES:
+        pytest.importorskip(LIBRARIES[kind])
     died = []
     for point in points.POINTS:
         for nth in (1, 3):

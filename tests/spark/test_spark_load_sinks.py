@@ -1,4 +1,4 @@
-"""Loads as Spark jobs into a Delta table and into a database, killed with their whole session.
+"""Loads as Spark jobs into tables and into a database, killed with their whole session.
 
 What has been loaded is looked at by pyarrow, in the files that the table's own log names, and by
 sqlite3. Slow: a session of Spark for each kill.
@@ -18,6 +18,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from doubles.load_records import all_places, produce, value_of
+from doubles.load_source import rows_in_table
 from doubles.topics import create_topic
 
 from kbroker.spark.load import points
@@ -85,6 +86,21 @@ def test_killed_load_into_delta_leaves_each_record_once(
     kill_and_go_on(kbroker_broker.bootstrap, topic, "delta", str(tmp_path), kill)
 
     assert places_in_table(tmp_path) == all_places(COUNTS)
+
+
+@pytest.mark.parametrize("kill", KILLS)
+def test_killed_load_into_iceberg_leaves_each_record_once(
+    kbroker_broker: Broker, topic: str, tmp_path: Path, kill: str
+) -> None:
+    pytest.importorskip("pyiceberg")
+    create_topic(kbroker_broker.bootstrap, topic, 2)
+    produce(kbroker_broker.bootstrap, topic, COUNTS)
+
+    kill_and_go_on(kbroker_broker.bootstrap, topic, "iceberg", str(tmp_path), kill)
+
+    found = rows_in_table(tmp_path, "iceberg")
+    assert {place[0] for place in found} == {topic}
+    assert Counter({place[1:]: count for place, count in found.items()}) == all_places(COUNTS)
 
 
 @pytest.mark.parametrize("kill", KILLS)

@@ -10,7 +10,6 @@ no commit says are loaded.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,8 +20,6 @@ from kbroker.spark.load import layout
 from kbroker.spark.load.commits import Commit, State
 from kbroker.spark.load.writer import about
 
-# Of ``layout.file_name``: partition, start and end, and what follows.
-_NUMBERS = re.compile(r"-(\d+)-(\d{20})-(\d{20})-[^/]*\.parquet")
 WAY_OUT = (
     "or move _kbroker/commits and _kbroker/checkpoint away, and recover makes the log from the "
     "files"
@@ -61,11 +58,12 @@ def ahead_of(root: Path, state: State, newest: Commit) -> Iterator[str]:
     listed = {one.path for one in newest.added} | set(newest.removed) | state.files.keys()
     for path in (root / layout.DATA).rglob("*.parquet"):
         relative = path.relative_to(root).as_posix()
-        match = _NUMBERS.search(path.name)
-        if match is None or relative in listed:
+        numbers = layout.numbers_in(path.name)
+        if numbers is None or relative in listed:
             continue
         topic = layout.partition_values(relative).get("topic") or ""
-        if int(match[3]) <= state.ends.get(topic, {}).get(int(match[1]), 0):
+        partition, _, end = numbers
+        if end <= state.ends.get(topic, {}).get(partition, 0):
             continue
         try:
             said = about(pq.read_metadata(path).metadata)

@@ -13,9 +13,9 @@ from kbroker.properties import PropertiesError, read_properties
 from kbroker.spark.kafka_settings import doubt, wrong_value
 
 _ABOUT = """\
-Loads topics of a Kafka cluster (kbroker or Apache Kafka) into Parquet files, a Delta table or a
-database. Every record arrives once, also when a load is killed and started again: the offsets are
-written together with the data, and the next run goes on from there.
+Loads topics of a Kafka cluster (kbroker or Apache Kafka) into Parquet files, a table (Delta,
+Iceberg) or a database. Every record arrives once, also when a load is killed and started again: the
+offsets are written together with the data, and the next run goes on from there.
 
   kbroker-load run --bootstrap localhost:9092 --topics clicks --dest /data/lake
   kbroker-load status --dest /data/lake
@@ -366,9 +366,9 @@ def _add_destination(
     )
     group.add_argument(
         "--sink",
-        choices=("dir", "delta", "jdbc"),
+        choices=("dir", "delta", "iceberg", "jdbc"),
         default="dir",
-        help="Parquet files (dir), a Delta table, a table of a database (jdbc)",
+        help="Parquet files (dir), a Delta or Iceberg table, a table of a database (jdbc)",
     )
     group.add_argument("--table", default=_TABLE, help="table of --sink jdbc (records)")
     group.add_argument(

@@ -101,6 +101,10 @@ def _directory(given: argparse.Namespace, files: FileOptions | None = None) -> D
         from kbroker.spark.load.delta import Delta
 
         return Delta(given.dest, files)
+    if given.sink == "iceberg":
+        from kbroker.spark.load.iceberg import Iceberg
+
+        return Iceberg(given.dest, files)
     from kbroker.spark.load.directory import Directory
 
     return Directory(given.dest, files)
@@ -400,21 +404,23 @@ def _compact(given: argparse.Namespace) -> int:
 
 
 def _expire(given: argparse.Namespace) -> int:
+    from kbroker.spark.load.table import TableDirectory
+
     destination = destination_of(given)
     destination.require()
+    table = destination if isinstance(destination, TableDirectory) else None
     with destination.locked():
         if (said := destination.disagreement()) is not None:
             raise LoadError(said)
         before = int((time.time() - given.days * 86_400) * 1000)
-        if given.sink == "delta":
+        if table is not None:
             # Files that the table does not know yet would be taken for replaced ones below.
-            _directory(given).publish_newest()
+            table.publish_newest()
         dropped = destination.log.expire(before)
+        gone = 0 if table is None else table.vacuum(given.days)
     _say(f"{counted(dropped, 'commit')} forgotten; what was loaded stays")
-    if given.sink == "delta":
-        from kbroker.spark.load.delta import Delta
-
-        _say(f"{counted(Delta(given.dest).vacuum(given.days), 'replaced file')} removed")
+    if table is not None:
+        _say(f"{counted(gone, 'replaced file')} removed")
     return 0
 
 

@@ -31,6 +31,11 @@ from kbroker.spark.load.log import CommitLog, DirectoryStore, sync_directory, te
 from kbroker.spark.load.writer import FileOptions, RangeWriter
 from kbroker.spark.plan import OffsetRange
 
+# Sinks of tables, and what only theirs have.
+_TABLES = (
+    ("delta", "_delta_log", "a Delta table"),
+    ("iceberg", "metadata/version-hint.text", "an Iceberg table"),
+)
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -66,6 +71,8 @@ class Directory:
     """See the module."""
 
     name = "dir"
+    # Whether readers go by a log of the table's own.
+    is_table = False
 
     def __init__(self, root: str | Path, files: FileOptions | None = None) -> None:
         self.root = Path(root).absolute()
@@ -78,7 +85,7 @@ class Directory:
     def prepare(self) -> None:
         """Make the folders; raises LoadError when the place cannot be written, or belongs to a
         destination of another kind."""
-        self._check_kind()
+        self.check_kind()
         try:
             (self.root / layout.STAGING).mkdir(parents=True, exist_ok=True)
             (self.root / layout.DATA).mkdir(exist_ok=True)
@@ -92,11 +99,13 @@ class Directory:
                 self.disagreement()
                 or f"{self.root} is not the destination of a load: no {layout.PRIVATE}/"
             )
-        self._check_kind()
+        self.check_kind()
 
-    def _check_kind(self) -> None:
-        if (self.root / "_delta_log").is_dir():
-            raise LoadError(f"{self.root} is a Delta table: say --sink delta")
+    def check_kind(self) -> None:
+        """Raises LoadError where a destination of another sink is."""
+        for sink, sign, kind in _TABLES:
+            if sink != self.name and (self.root / sign).exists():
+                raise LoadError(f"{self.root} is {kind}: say --sink {sink}")
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -174,7 +183,7 @@ class Directory:
                 sync_directory(self.root / folder)
             if not new <= self._checked:
                 state = self.log.state()
-                check_columns(self.root, commit, state, is_table=self.name == "delta")
+                check_columns(self.root, commit, state, is_table=self.is_table)
         except FileNotFoundError as err:
             raise LostRaceError(
                 "another run has removed what this one staged in "

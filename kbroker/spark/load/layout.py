@@ -11,6 +11,7 @@ Readers of tables take ``name=value`` folders as columns and skip names that beg
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from typing import Literal
@@ -21,12 +22,17 @@ STAGING = f"{PRIVATE}/staging"
 ERRORS = f"{PRIVATE}/errors"
 LOCK = f"{PRIVATE}/lock"
 PUBLISHED = f"{PRIVATE}/published"
+# Of an Iceberg table.
+ICEBERG_METADATA = "metadata"
 
 # BOUND: names of files have 255 bytes, those of topics up to 249 characters, all ASCII. A longer
 # topic is cut in the names of its files; the folder has it whole.
 TOPIC_MAX = 150
 # Readers of tables take files for hidden that begin with one of these, as topics may.
 _HIDING = "_."
+
+# In the name of a file: partition, start and end.
+_NUMBERS = re.compile(r"-(\d+)-(\d{20})-(\d{20})-[^/]*\.parquet$")
 
 PartitionBy = Literal["hour", "day", "none"]
 # What table readers take for "no value": records whose producer gave no time, or none of 1970 to
@@ -70,6 +76,12 @@ def file_name(topic: str, partition: int, start: int, end: int, attempt: str) ->
     """``attempt`` is unique for each time that anybody tries to write the range."""
     shown = topic.lstrip(_HIDING) or "topic"
     return f"{shown[:TOPIC_MAX]}-{partition}-{start:020d}-{end:020d}-{attempt}.parquet"
+
+
+def numbers_in(name: str) -> tuple[int, int, int] | None:
+    """Partition, start and end of a file by its name; None where it is no file of a load."""
+    found = _NUMBERS.search(name)
+    return (int(found[1]), int(found[2]), int(found[3])) if found is not None else None
 
 
 def partition_values(path: str) -> dict[str, str | None]:

@@ -58,7 +58,7 @@ def verify(destination: Directory, *, deep: bool = True) -> Iterator[str]:
     moving = destination.moving()
     for _, line in _verify_files(destination, state, deep, suspects - moving):
         yield line
-    if destination.name == "dir":
+    if not destination.is_table:
         for stray in sorted(present - set(state.files) - moving):
             if (destination.root / stray).exists():
                 yield f"{stray}: no commit lists it"

@@ -23,6 +23,12 @@ POINTS = (
     "published",  # the group's offsets and the metrics are not
 )
 
+# While a commit is published to an Iceberg table.
+ICEBERG_POINTS = (
+    "version-written",  # under its temporary name
+    "version-linked",  # readers see it that look for the newest; the hint names the one before
+)
+
 # Of ``recover``, which makes a log anew.
 RECOVER_POINTS = (
     "recover-begun",  # what the log counts on from is known, there is no commit

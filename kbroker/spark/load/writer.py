@@ -22,6 +22,7 @@ from kbroker._ext.crc32c import crc32c
 from kbroker.spark.load import layout, points
 from kbroker.spark.load.column_codecs import column_codecs
 from kbroker.spark.load.commits import LoadedFile
+from kbroker.spark.load.field_ids import with_field_ids
 from kbroker.spark.load.writeback import start_writeback
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class FileOptions:
     """How files are cut and written; the same for all tasks of a run.
 
     level: of zstd; None: as ``column_codecs`` finds. topic_column: off, as the folder names the
-    topic and readers take folders for columns.
+    topic and readers take folders for columns. numbered: columns have numbers, see ``field_ids``.
     """
 
     partition_by: PartitionBy = "hour"
@@ -64,6 +65,7 @@ class FileOptions:
     file_bytes: int = 128 << 20
     bucket_ms: int = 600_000
     topic_column: bool = False
+    numbered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,7 +324,7 @@ def _parquet_writer(
     encodings |= dict.fromkeys(chosen.plain, "DELTA_LENGTH_BYTE_ARRAY")
     return pq.ParquetWriter(
         pa.PythonFile(sink, mode="w"),
-        table.schema,
+        with_field_ids(table.schema) if options.numbered else table.schema,
         compression=chosen.codecs,
         compression_level=chosen.levels,
         write_batch_size=_WRITE_ROWS,

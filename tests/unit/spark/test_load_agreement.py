@@ -6,6 +6,7 @@ went on would load records twice, or leave them out for good.
 
 from __future__ import annotations
 
+import re
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -14,7 +15,15 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from doubles.load_source import BATCH_ROWS, MadeUp, destination_of, expected, load, rows_in
+from doubles.load_source import (
+    BATCH_ROWS,
+    MadeUp,
+    destination_of,
+    expected,
+    load,
+    rows_in,
+    rows_in_table,
+)
 
 from kbroker.client.errors import OffsetOutOfRange
 from kbroker.spark.direct import InlineRunner
@@ -33,17 +42,21 @@ pytestmark = pytest.mark.unit
 MORE = MadeUp.of({"a": [1200, 60]})
 
 
-@pytest.fixture
-def delta() -> None:
-    """Leaves out what needs deltalake where it is not."""
-    pytest.importorskip("deltalake")
+LIBRARIES = {"delta": "deltalake", "iceberg": "pyiceberg"}
 
 
-@pytest.fixture(params=["dir", "delta"])
+@pytest.fixture(params=["delta", "iceberg"])
+def table(request: pytest.FixtureRequest) -> str:
+    """A kind of table."""
+    pytest.importorskip(LIBRARIES[request.param])
+    return str(request.param)
+
+
+@pytest.fixture(params=["dir", "delta", "iceberg"])
 def kind(request: pytest.FixtureRequest) -> str:
     """Of a folder."""
-    if request.param == "delta":
-        pytest.importorskip("deltalake")
+    if request.param in LIBRARIES:
+        pytest.importorskip(LIBRARIES[request.param])
     return str(request.param)
 
 
@@ -62,15 +75,17 @@ def at(root: Path, kind: str) -> Directory:
 
 def rows_of(root: Path, kind: str) -> object:
     """What readers see."""
-    if kind == "dir":
-        return rows_in(root)
-    from deltalake import DeltaTable
-
-    return DeltaTable(str(root)).to_pyarrow_table().num_rows
+    return rows_in(root) if kind == "dir" else sum(rows_in_table(root, kind).values())
 
 
 def newest_of(folder: Path) -> Path:
-    return sorted(folder.glob("0*.json"))[-1]
+    """The file of the highest number."""
+    found = {path: re.sub(r"\D", "", path.name) for path in folder.glob("*.json")}
+    return max(found, key=lambda path: int(found[path]))
+
+
+def own_log(root: Path, table: str) -> Path:
+    return root / {"delta": "_delta_log", "iceberg": "metadata"}[table]
 
 
 def test_log_without_its_newest_commit_stops_a_run_and_is_told(tmp_path: Path, kind: str) -> None:
@@ -156,35 +171,33 @@ def test_checkpoint_tells_of_lost_commits(tmp_path: Path) -> None:
         load(MORE, Directory(tmp_path))
 
 
-@pytest.mark.usefixtures("delta")
 @pytest.mark.parametrize("lost", [1, 2])
 def test_table_without_its_newest_version_stops_a_run_and_is_told(
-    tmp_path: Path, lost: int
+    tmp_path: Path, table: str, lost: int
 ) -> None:
-    loaded(tmp_path, "delta")
+    loaded(tmp_path, table)
     for _ in range(lost):
-        newest_of(tmp_path / "_delta_log").unlink()
-    before = rows_of(tmp_path, "delta")
+        newest_of(own_log(tmp_path, table)).unlink()
+    before = rows_of(tmp_path, table)
 
     with pytest.raises(LoadError, match="is behind its log of commits: it does not have commit 3"):
-        load(MORE, at(tmp_path, "delta"))
+        load(MORE, at(tmp_path, table))
 
-    assert rows_of(tmp_path, "delta") == before
-    first, *others = verify(at(tmp_path, "delta"))
-    assert "Restore the newest files of _delta_log" in first
-    assert others and all(one.endswith(": not in the Delta table") for one in others)
+    assert rows_of(tmp_path, table) == before
+    first, *others = verify(at(tmp_path, table))
+    assert f"Restore the newest files of {own_log(tmp_path, table).name}" in first
+    assert others and all(f": not in the {table.title()} table" in one for one in others)
 
 
-@pytest.mark.usefixtures("delta")
-def test_table_that_is_behind_is_brought_to_what_the_files_say(tmp_path: Path) -> None:
-    loaded(tmp_path, "delta")
-    newest_of(tmp_path / "_delta_log").unlink()
+def test_table_that_is_behind_is_brought_to_what_the_files_say(tmp_path: Path, table: str) -> None:
+    loaded(tmp_path, table)
+    newest_of(own_log(tmp_path, table)).unlink()
     shutil.rmtree(tmp_path / "_kbroker/commits")
 
-    recover(at(tmp_path, "delta"), "test")
-    load(MORE, at(tmp_path, "delta"))
+    recover(at(tmp_path, table), "test")
+    load(MORE, at(tmp_path, table))
 
-    assert rows_of(tmp_path, "delta") == sum(expected(MORE).values())
+    assert rows_of(tmp_path, table) == sum(expected(MORE).values())
 
 
 @pytest.mark.parametrize("is_empty", [True, False])
@@ -323,12 +336,12 @@ class Deletes(MadeUp):
             yield from super().read(replace(one, start=first, end=min(first + BATCH_ROWS, one.end)))
 
 
-@pytest.mark.parametrize("where", ["dir", "delta", "sqlite"])
+@pytest.mark.parametrize("where", ["dir", "delta", "iceberg", "sqlite"])
 def test_records_that_are_deleted_before_they_are_read_are_a_gap(
     tmp_path: Path, where: str
 ) -> None:
-    if where == "delta":
-        pytest.importorskip("deltalake")
+    if where in LIBRARIES:
+        pytest.importorskip(LIBRARIES[where])
     to = where if where != "sqlite" else f"sqlite:{tmp_path}/warehouse.db"
     source = Deletes({"a": [(0, 900), (250, 300)]})
     with pytest.raises(LoadError, match=r"offsets 200 to 350 were deleted .* --allow-data-loss"):

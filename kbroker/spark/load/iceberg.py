@@ -1,0 +1,227 @@
+"""An Iceberg table as destination, without a JVM.
+
+The load and the commit's number are a property of the table, set in the change that brings the
+files in, and offsets are those of the snapshot. ``iceberg_folder`` says where the table's versions
+are.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kbroker.spark.load import layout
+from kbroker.spark.load.commits import Commit, LoadedFile, LoadError
+from kbroker.spark.load.table import TableDirectory, first_line, removed_in
+from kbroker.spark.load.writer import FileOptions
+
+if TYPE_CHECKING:
+    from pyiceberg.manifest import DataFile
+    from pyiceberg.table import Table
+
+_MISSING = "the sink iceberg needs pyiceberg: pip install 'kbroker[iceberg]'"
+# Before the name of a load, of the property that has the number of its newest commit.
+_NUMBER = "kbroker.commit."
+# And the offsets up to which it is loaded: of the newest alone, as each version repeats them.
+_ENDS = "kbroker.ends."
+# Of another writer who is always first.
+_TURNS = 20
+# Each version names all snapshots that it has: beyond so many, the older ones are forgotten.
+SNAPSHOTS_MAX, SNAPSHOTS_KEPT = 200, 100
+# Lists of files that others may be about to commit.
+_BEING_WRITTEN_S = 3600.0
+
+
+class Iceberg(TableDirectory["Table"]):
+    """See the module. Readers use the table; the folder also holds files it has replaced."""
+
+    name = "iceberg"
+    kind = "Iceberg table"
+    own_log = layout.ICEBERG_METADATA
+
+    def __init__(self, root: str | Path, files: FileOptions | None = None) -> None:
+        try:
+            from kbroker.spark.load.iceberg_folder import FolderCatalog
+        except ImportError as err:
+            raise LoadError(_MISSING) from err
+        super().__init__(root, replace(files or FileOptions(), numbered=True))
+        self._catalog = FolderCatalog(self.root)
+
+    @property
+    def refusals(self) -> tuple[type[Exception], ...]:
+        from pyiceberg.exceptions import CommitFailedException, ValidationException
+
+        return (CommitFailedException, ValidationException, ValueError)
+
+    def check_kind(self) -> None:
+        if set("#?%") & set(str(self.root)):
+            # What comes after them is no part of a path to it.
+            raise LoadError(
+                f"pyiceberg takes {self.root} for an address, in which #, ? and % mean something "
+                "else: name another folder"
+            )
+        super().check_kind()
+
+    def table(self) -> Table | None:
+        from pyiceberg.exceptions import ValidationError
+
+        if not self._catalog.newest():
+            return None
+        try:
+            return self._catalog.load_table()
+        except (ValidationError, ValueError, OSError) as err:
+            raise LoadError(
+                f"the Iceberg table {self.root} cannot be read: {first_line(err)}"
+            ) from err
+
+    def version_in(self, table: Table, load: str) -> int:
+        return int(table.properties.get(_NUMBER + load, 0))
+
+    def paths_in(self, table: Table) -> set[str]:
+        return {self._below_root(one) for one in self._files_in(table)}
+
+    def _below_root(self, file: DataFile) -> str:
+        """As other writers may name it, too."""
+        path = file.file_path.removeprefix("file:").removeprefix("//")
+        return path.removeprefix(f"{self.root}/")
+
+    @staticmethod
+    def _files_in(table: Table) -> Iterator[DataFile]:
+        from pyiceberg.manifest import DataFileContent
+
+        snapshot = table.current_snapshot()
+        for manifest in snapshot.manifests(table.io) if snapshot is not None else ():
+            for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
+                if entry.data_file.content is DataFileContent.DATA:
+                    yield entry.data_file
+
+    def columns_of(self, table: Table) -> list[str]:
+        return [one.name for one in table.spec().fields]
+
+    def refusal_to_replace(self, table: Table) -> str:
+        from pyiceberg.manifest import ManifestContent
+
+        snapshot = table.current_snapshot()
+        manifests = snapshot.manifests(table.io) if snapshot is not None else []
+        if not any(one.content is ManifestContent.DELETES for one in manifests):
+            return ""
+        return (
+            f"another writer has deleted rows of the table {self.root} in files that stay, and "
+            "files of it are to be replaced, with which they would come back; nothing is changed. "
+            "Let it rewrite its files first"
+        )
+
+    def write_version(self, table: Table | None, commit: Commit) -> None:
+        from kbroker.spark.load.iceberg_folder import Overtaken
+
+        for _ in range(_TURNS):
+            try:
+                if table is None:
+                    if not commit.added:
+                        return
+                    table = self._made(commit)
+                if self.version_in(table, commit.load) < commit.number:
+                    self._change(table, commit)
+                return
+            except Overtaken:
+                table = self.table()
+        raise LoadError(
+            f"other writers of the table {self.root} are always first; commit {commit.number} is "
+            "written, and the next run brings it there"
+        )
+
+    def _settle(self) -> None:
+        if newest := self._catalog.newest():
+            self._catalog.hint(newest)
+
+    def _made(self, commit: Commit) -> Table:
+        from kbroker.spark.load.iceberg_folder import PROPERTIES
+        from kbroker.spark.load.iceberg_schema import iceberg_schema, partition_spec
+
+        columns = self.partition_columns()
+        schema = iceberg_schema(self.schema_of(commit, []), columns)
+        return self._catalog.make(schema, partition_spec(schema, columns), PROPERTIES)
+
+    def _change(self, table: Table, commit: Commit) -> None:
+        """One version: files, number and ends."""
+        gone = set(removed_in(commit))
+        replaced = [one for one in self._files_in(table) if self._below_root(one) in gone]
+        said = self.properties_of(commit)
+        ends = said.pop("kbroker.ends")
+        change = table.transaction()
+        if commit.added or replaced:
+            update = change.update_snapshot(snapshot_properties=said)
+            kind = update.overwrite if replaced else update.merge_append
+            with kind() as snapshot:
+                for one in commit.added:
+                    snapshot.append_data_file(self._data_file(table, one))
+                for file in replaced:
+                    snapshot.delete_data_file(file)
+        change.set_properties({_NUMBER + commit.load: said["kbroker.commit"]})
+        change.set_properties({_ENDS + commit.load: ends})
+        change.commit_transaction()
+        self._forget_old()
+
+    def _forget_old(self) -> None:
+        """Keep the metadata short. Files of snapshots that readers know stay until ``expire``."""
+        from kbroker.spark.load.iceberg_folder import Overtaken
+
+        table = self._catalog.load_table()
+        if len(table.metadata.snapshots) <= SNAPSHOTS_MAX:
+            return
+        named = {one.snapshot_id for one in table.metadata.refs.values()}
+        old = table.metadata.snapshots[:-SNAPSHOTS_KEPT]
+        ids = [one.snapshot_id for one in old if one.snapshot_id not in named]
+        with suppress(Overtaken):  # then the next commit does it
+            table.maintenance.expire_snapshots().by_ids(ids).commit()
+
+    def _data_file(self, table: Table, one: LoadedFile) -> DataFile:
+        from pyiceberg.conversions import to_bytes
+        from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+        from pyiceberg.typedef import Record
+        from pyiceberg.types import LongType
+
+        folders = layout.partition_values(one.path)
+        offset = table.schema().find_field("offset").field_id
+        made = DataFile.from_args(
+            _table_format_version=2,
+            content=DataFileContent.DATA,
+            file_path=f"{self._catalog.location}/{one.path}",
+            file_format=FileFormat.PARQUET,
+            partition=Record(*(folders.get(name) for name in self.columns_of(table))),
+            record_count=one.rows,
+            file_size_in_bytes=one.bytes,
+            null_value_counts={offset: 0},
+            lower_bounds={offset: to_bytes(LongType(), one.first_offset)},
+            upper_bounds={offset: to_bytes(LongType(), one.last_offset)},
+        )
+        made.spec_id = table.spec().spec_id
+        return made
+
+    def vacuum(self, days: float) -> int:
+        """Forget older snapshots first, and remove what none has any more."""
+        table = self.table()
+        if table is None:
+            return 0
+        before = datetime.now(UTC) - timedelta(days=days)
+        table.maintenance.expire_snapshots().older_than(before.replace(tzinfo=None)).commit()
+        table = self._catalog.load_table()
+        kept = set(self.log.state().files)
+        for snapshot in table.snapshots():
+            for manifest in snapshot.manifests(table.io):
+                for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
+                    kept.add(self._below_root(entry.data_file))
+        gone = 0
+        for path in sorted((self.root / layout.DATA).rglob("*.parquet")):
+            # Those of other writers may be about to be committed.
+            is_ours = layout.numbers_in(path.name) is not None
+            if is_ours and path.relative_to(self.root).as_posix() not in kept:
+                path.unlink(missing_ok=True)
+                gone += 1
+        self._catalog.remove_old(table, min(before.timestamp(), time.time() - _BEING_WRITTEN_S))
+        return gone

@@ -1,0 +1,254 @@
+"""A folder whose files are those of a table: readers see what the table's own log lists.
+
+Files are a directory's, and so is the commit log. Publishing a commit also writes it to the table's
+log, in one change with the load and the commit's number; a number that the table has is not written
+again. Files that a commit replaces stay until ``expire``, for readers of older versions. Other
+writers may use the table, too: what they have rewritten is left to them.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Generic, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kbroker.spark.load import agreement, layout
+from kbroker.spark.load.commits import RECOVER, Commit, LoadedFile, LoadError
+from kbroker.spark.load.directory import Directory, DirectoryTaskSink
+
+T = TypeVar("T")
+
+
+class TableDirectory(Directory, ABC, Generic[T]):
+    """See the module. T: the table as its library opens it."""
+
+    is_table = True
+    # In words, and the folder of its own log.
+    kind = "table"
+    own_log = ""
+
+    # -- what a kind of table does
+
+    @property
+    @abstractmethod
+    def refusals(self) -> type[Exception] | tuple[type[Exception], ...]:
+        """What its library raises."""
+
+    @abstractmethod
+    def table(self) -> T | None:
+        """The table as it is now. Raises LoadError where there is one that cannot be read."""
+
+    @abstractmethod
+    def version_in(self, table: T, load: str) -> int:
+        """The newest commit of the load that the table has; 0 without any."""
+
+    @abstractmethod
+    def paths_in(self, table: T) -> set[str]:
+        """Files that its readers see, below the root."""
+
+    @abstractmethod
+    def columns_of(self, table: T) -> list[str]:
+        """What it is partitioned by."""
+
+    @abstractmethod
+    def refusal_to_replace(self, table: T) -> str:
+        """Why no file of it can be replaced, and what to do; empty where that can be."""
+
+    @abstractmethod
+    def write_version(self, table: T | None, commit: Commit) -> None:
+        """One change of the table: the commit's files, its number and its ends. Makes the table
+        where there is none, unless the commit adds nothing."""
+
+    @abstractmethod
+    def vacuum(self, days: float) -> int:
+        """Remove files that were replaced so many days ago; how many that were."""
+
+    # -- what all do
+
+    def check_kind(self) -> None:
+        """The table must be told of every file; the newest may wait for it after a crash."""
+        super().check_kind()
+        newest = self.log.newest()
+        if newest is None or self.table() is not None:
+            return
+        waiting = set() if self._is_published(newest) else {one.path for one in newest.added}
+        if set(self.log.state().files) - waiting:
+            raise LoadError(
+                f"{self.root} was loaded as plain files, without a {self.kind}: say --sink dir, "
+                f"or load into another folder. If it had a table, its {self.own_log} is lost: "
+                f"restore it; {agreement.WAY_OUT}, and the table"
+            )
+
+    def _check(self, commit: Commit) -> None:
+        """Raises LoadError, too, for what the table would not take once it is committed."""
+        replaced = {path for path in commit.removed if is_of_table(path)}
+        if replaced and commit.kind != RECOVER:
+            self._require_replaceable(replaced)
+        super()._check(commit)
+
+    def _require_replaceable(self, paths: set[str]) -> None:
+        """Other writers may use the table: what they put in a file's place would stay beside the
+        rows that are to come in its place here."""
+        table = self.table()
+        if table is None:
+            return
+        if said := self.refusal_to_replace(table):
+            raise LoadError(said)
+        rewritten = sorted(paths - self.paths_in(table))
+        if rewritten:
+            raise LoadError(
+                f"{rewritten[0]} and its rows cannot be replaced, nothing is changed: it is "
+                f"{self._rewritten}. Begin behind it (status --files), or load into another folder"
+            )
+
+    @property
+    def _rewritten(self) -> str:
+        return f"not in the {self.kind} any more: another writer has rewritten or deleted its rows"
+
+    def out_of_place(self, files: Iterable[LoadedFile]) -> dict[str, str]:
+        found = list(files)
+        table = self.table()
+        known = self.paths_in(table) if table is not None else set()
+        why = self._rewritten if self._behind(table) is None else f"not in the {self.kind}"
+        return {one.path: why for one in found if one.path not in known} | (
+            super().out_of_place(found)
+        )
+
+    def _strange_file(self, newest: Commit) -> str | None:
+        """Readers see what the table has, and it says which commit that is of."""
+        return None
+
+    def disagreement(self) -> str | None:
+        # A run brings to the table what it has committed: the table is looked at first.
+        table = self.table()
+        if (said := super().disagreement()) is not None:
+            return said
+        newest = self.log.newest()
+        if newest is None:
+            return None
+        known = self.version_in(table, newest.load) if table is not None else 0
+        if known > newest.number:
+            return agreement.lost_commits(self.root, newest.number, known, f"the {self.kind}")
+        missing = self._behind(table)
+        # It may have come to the table since that was opened.
+        if missing is None or (missing := self._behind(self.table())) is None:
+            return None
+        return (
+            f"the {self.kind} {self.root} is behind its log of commits: it does not have commit "
+            f"{missing.number}, which was brought there ({layout.PUBLISHED}). Restore the newest "
+            f"files of {self.own_log}; {agreement.WAY_OUT}, and brings the table to what they say"
+        )
+
+    def _behind(self, table: T | None) -> Commit | None:
+        """The newest commit for the table, where it was published and is not there. Other writers
+        may have replaced what it has brought in, and let the table forget its number."""
+        newest = self.log.newest()
+        if newest is None or not self._is_published(newest):
+            return None
+        made = self.log.last_change()
+        if made is None:
+            return None
+        if table is not None and self.version_in(table, made.load) >= made.number:
+            return None
+        known = self.paths_in(table) if table is not None else set()
+        is_there = {one.path for one in made.added} <= known and not known & set(made.removed)
+        return None if is_there else made
+
+    def publish(self, commit: Commit) -> None:
+        """Raises LoadError, too, when the table does not take it; then the next run tries again."""
+        with self._told(commit):
+            self._publish(commit)
+
+    def _publish(self, commit: Commit) -> None:
+        self._put_in_place(commit)
+        if commit.added or commit.removed:
+            table = self.table()
+            if table is None or self.version_in(table, commit.load) < commit.number:
+                told = commit if commit.kind != RECOVER else self._difference(table, commit)
+                self.write_version(table, told)
+            self._remove(path for path in commit.removed if not is_of_table(path))
+        self._settle()
+        self._note_published(commit)
+
+    def _settle(self) -> None:
+        """What the table needs beside its versions, and a kill may have left undone."""
+
+    @contextmanager
+    def _told(self, commit: Commit) -> Iterator[None]:
+        try:
+            yield
+        except self.refusals as err:
+            raise LoadError(
+                f"the {self.kind} {self.root} does not take commit {commit.number}, which is "
+                f"written; the next run brings it there: {first_line(err)}"
+            ) from err
+
+    def number_before(self, load: str) -> int:
+        """The table knows commits by their numbers, also those of a log that is lost."""
+        table = self.table()
+        return self.version_in(table, load) if table is not None else 0
+
+    def _difference(self, table: T | None, commit: Commit) -> Commit:
+        """What makes the table what the commit says; replaced files stay for older versions."""
+        listed = self.paths_in(table) if table is not None else set()
+        present = {one.path for one in commit.added}
+        added = tuple(one for one in commit.added if one.path not in listed)
+        return replace(commit, added=added, removed=tuple(sorted(listed - present)))
+
+    def task_sink(self, run: str, about: dict[str, str]) -> DirectoryTaskSink:
+        """Raises LoadError when the table is partitioned otherwise."""
+        table = self.table()
+        columns = self.columns_of(table) if table is not None else []
+        if table is not None and columns[:1] != ["topic"]:
+            raise LoadError(
+                f"the table {self.root} is not of a load: it is not partitioned by topic. Load "
+                "into another folder"
+            )
+        if table is not None and columns != self.partition_columns():
+            raise LoadError(
+                f"the table {self.root} is partitioned by {', '.join(columns)}; a table keeps its "
+                f"partitioning: say --partition-by {layout.partitioned_by(columns)}"
+            )
+        return super().task_sink(run, about)
+
+    def partition_columns(self) -> list[str]:
+        """Of a table that is made now."""
+        return list(layout.FOLDER_COLUMNS[self.files.partition_by])
+
+    def schema_of(self, commit: Commit, columns: list[str]) -> pa.Schema:
+        """That of the commit's files, and the columns of its folders."""
+        found = pq.read_schema(self.root / commit.added[0].path).remove_metadata()
+        for name in columns:
+            if name not in found.names:
+                found = found.append(pa.field(name, pa.string()))
+        return found
+
+    @staticmethod
+    def properties_of(commit: Commit) -> dict[str, str]:
+        """What a version of the table says of the commit it was made for."""
+        return {
+            "kbroker.load": commit.load,
+            "kbroker.commit": str(commit.number),
+            "kbroker.ends": json.dumps(commit.ends, separators=(",", ":")),
+        }
+
+
+def is_of_table(path: str) -> bool:
+    """Files of bad values are not: no reader of an older version asks for them."""
+    return path.startswith(f"{layout.DATA}/")
+
+
+def first_line(err: Exception) -> str:
+    """What a library says, in one line."""
+    return (str(err).splitlines() or [type(err).__name__])[0]
+
+
+def removed_in(commit: Commit) -> list[str]:
+    """The paths that the table is to forget."""
+    return [path for path in commit.removed if is_of_table(path)]
