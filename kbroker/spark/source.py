@@ -38,6 +38,7 @@ from kbroker.spark.plain_errors import told_plainly
 from kbroker.spark.plan import OffsetRange, pack_ranges, plan_ranges, with_sizes
 from kbroker.spark.pool import borrowed
 from kbroker.spark.reading import read_ranges
+from kbroker.spark.sessions import hint_at_builder
 from kbroker.spark.worker_process import prepare_worker
 
 if TYPE_CHECKING:
@@ -179,6 +180,7 @@ class BatchReader(DataSourceReader):
 
     def _plan(self, view: LogView) -> list[InputPartition]:
         ranges = self.narrow(view, batch_ranges(view, self._options))
+        hint_at_builder(sum(one.count for one in ranges))
         sizes = mean_sizes(view, self._options, ranges)
         return plan_tasks(self._options, ranges, sizes, view.topic_ids())
 

@@ -51,18 +51,47 @@ def run(program: str, *arguments: str, **variables: str) -> list[str]:
     return done.stdout.splitlines()
 
 
+def path_without_packages(place: Path) -> str:
+    """One whose first ``python3`` has the packages of no environment."""
+    other = place / "python3"
+    other.write_text(f'#!/bin/sh\nexec "{os.path.realpath(sys.executable)}" -I -S "$@"\n')
+    other.chmod(0o755)
+    return os.pathsep.join([str(place), os.environ["PATH"]])
+
+
 def test_registered_source_is_found_where_the_first_python3_has_it_not(
     kbroker_broker: Broker, topic: str, tmp_path: Path
 ) -> None:
     """The interpreter of a virtual environment, which was not activated."""
     create_topic(kbroker_broker.bootstrap, topic, 1)
     produce(kbroker_broker.bootstrap, topic, [50])
-    other = tmp_path / "python3"
-    # Without the packages of any environment.
-    other.write_text(f'#!/bin/sh\nexec "{os.path.realpath(sys.executable)}" -I -S "$@"\n')
-    other.chmod(0o755)
-    path = os.pathsep.join([str(tmp_path), os.environ["PATH"]])
 
-    said = run(REGISTERED, kbroker_broker.bootstrap, topic, PATH=path)
+    said = run(REGISTERED, kbroker_broker.bootstrap, topic, PATH=path_without_packages(tmp_path))
 
     assert said == ["True", "50"]
+
+
+BUILT = """
+import sys
+from kbroker.spark import builder
+spark = builder("mine").master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+conf = spark.sparkContext.getConf()
+print(conf.get("spark.app.name"))
+print(spark._jvm.java.lang.System.getProperty("arrow.enable_unsafe_memory_access"))
+where = {"kafka.bootstrap.servers": sys.argv[1], "subscribe": sys.argv[2]}
+print(spark.read.format("kbroker").options(**where).load().count())
+told = lambda _: __import__("os").environ["PYTHON_UNIX_DOMAIN_ENABLED"]
+print(spark.range(1).rdd.map(told).first())
+"""
+
+
+def test_session_of_the_builder_has_what_reading_is_fastest_with(
+    kbroker_broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    """And finds the source with the interpreter that has made it."""
+    create_topic(kbroker_broker.bootstrap, topic, 1)
+    produce(kbroker_broker.bootstrap, topic, [50])
+
+    said = run(BUILT, kbroker_broker.bootstrap, topic, PATH=path_without_packages(tmp_path))
+
+    assert [one.lower() for one in said] == ["mine", "true", "50", "true"]
