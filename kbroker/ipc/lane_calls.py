@@ -23,6 +23,10 @@ EXPRESS_TOKEN = 1 << 63
 # Below half of a socket's default buffer, so that two messages of a full size fit.
 PART_BYTES = MESSAGE_BYTES = 64 * 1024
 _TEXT_MAX = 1000
+# API keys of requests whose effect is the same once and twice: OffsetCommit, Heartbeat,
+# AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, TxnOffsetCommit. When an io worker dies, those that
+# it has not answered are asked of the next one, and wait there until their coordinator is loaded.
+REPEATED = frozenset((8, 12, 24, 25, 26, 28))
 
 
 class Request(NamedTuple):

@@ -1,7 +1,7 @@
 """The network process's way to the coordinators in the io workers, over the lanes.
 
 Every call ends: with the answer, with the coordinator's error, when its deadline passes, or when
-the io worker is restarted.
+the io worker is restarted; those whose repetition changes nothing are asked again then.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from kbroker._ext.lane import Lane
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.lane_calls import (
     MSG_REQUEST,
+    REPEATED,
     Assembler,
     Request,
     is_express,
@@ -39,7 +40,8 @@ class CoordinatorLink:
         self._outboxes: list[deque[bytes]] = [deque() for _ in lanes]
         self._peers = [lane.peer for lane in lanes]
         self._tokens = count(1)
-        self._calls: dict[int, tuple[int, Pending]] = {}  # token -> io worker index, outcome
+        # token -> io worker index, outcome, and what is asked again when the io worker dies
+        self._calls: dict[int, tuple[int, Pending, Request | None]] = {}
         self._deadlines: list[tuple[int, int]] = []
 
     def call(
@@ -64,7 +66,7 @@ class CoordinatorLink:
             token, slot, slot_incarnation, api_key, version, client_id, client_host, body
         )
         self._outboxes[worker].extend(request_parts(request))
-        self._calls[token] = (worker, pending)
+        self._calls[token] = (worker, pending, request if api_key in REPEATED else None)
         heapq.heappush(self._deadlines, (now_ms() + timeout_ms, token))
         if len(self._deadlines) > 2 * len(self._calls) + SPENT_DEADLINES_MAX:
             # Most calls are answered long before their deadline, which is an hour for a join.
@@ -101,9 +103,20 @@ class CoordinatorLink:
         return held_back
 
     def _fail_worker(self, index: int) -> None:
-        """An io worker was restarted: what it was asked is gone, also the half that is not sent."""
-        self._outboxes[index].clear()
-        gone = [token for token, (worker, _) in self._calls.items() if worker == index]
+        """An io worker was restarted: what it was asked is gone, also the half that is not sent.
+
+        It is asked again, in its order, or ends.
+        """
+        outbox = self._outboxes[index]
+        outbox.clear()
+        gone = []
+        for token, (worker, _, request) in self._calls.items():
+            if worker != index:
+                continue
+            if request is None:
+                gone.append(token)
+            else:
+                outbox.extend(request_parts(request))
         for token in gone:
             known = self._calls.pop(token, None)
             if known is not None:

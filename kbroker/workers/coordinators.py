@@ -26,6 +26,7 @@ from kbroker.coordinator.shard import LOAD_STEP_MS, LOADING, NEVER_MS, Shard
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.lane_calls import (
     MSG_ANSWER,
+    REPEATED,
     Answer,
     Assembler,
     Request,
@@ -55,6 +56,11 @@ LOAD_BUFFERS = {
     OFFSETS_TOPIC: "offsets.load.buffer.size",
     TRANSACTIONS_TOPIC: "transaction.state.log.load.buffer.size",
 }
+# How long a request waits for its coordinator to be loaded before the client is told to come again;
+# well below the time after which a network process gives it up.
+EARLY_WAIT_MS = 5_000
+# BOUND: requests that wait so.
+EARLY_MAX = 10_000
 # Version 12 of Produce adds its partitions to the transaction by itself (KIP-890).
 FIRST_PRODUCE_THAT_ADDS = 12
 
@@ -76,7 +82,12 @@ class Coordinators:
         self._dirty: set[Shard] = set()
         self._to_load: deque[Shard] = deque()
         self._is_loading = False
+        self._first_loads: set[Shard] = set()
         self._next_timer_ms = NEVER_MS
+        # Requests of a kind that does not mind being late, until their coordinator is loaded:
+        # slot -> (deadline, request, outcome) in order.
+        self._early: dict[int, deque[tuple[int, Request, Pending]]] = {}
+        self._early_count = 0
         self.commits = 0
         self.commit_ns = 0
         self.rpc = worker.rpc
@@ -137,6 +148,9 @@ class Coordinators:
                 self._open(topic)
         for shard in list(self._shards.values()):
             shard.on_image(changes)
+        if self._worker.has_joined:
+            for slot in [slot for slot in self._early if slot not in self._shards]:
+                self._admit(slot)  # its log could not be opened, or there is none
 
     def _open(self, topic: TopicImage) -> None:
         for number, partition in enumerate(topic.partitions):
@@ -158,6 +172,7 @@ class Coordinators:
             if topic.name == OFFSETS_TOPIC and self._codec(topic.name) == NONE:
                 shard.commits = self.desk.open(shard, source.appender)
             self._to_load.append(shard)
+            self._first_loads.add(shard)
         if not self._is_loading:
             run(self._load_all())
 
@@ -178,6 +193,8 @@ class Coordinators:
             with suppress(Exception):  # it is what on_loaded reports
                 await outcome
             shard.on_loaded(outcome)
+            self._first_loads.discard(shard)
+            self._admit(shard.slot)
             if self.clock.monotonic_ms() - step_ms >= LOAD_STEP_MS:
                 await self.rpc.sleep(0)
                 step_ms = self.clock.monotonic_ms()
@@ -190,6 +207,8 @@ class Coordinators:
             shard.close()
             self._dirty.discard(shard)
             self.desk.close(slot)
+            self._first_loads.discard(shard)
+            self._admit(slot)
 
     def is_loading(self, slot: int) -> bool:
         """Whether a shard is reading this log, and its files must stay what they are."""
@@ -306,6 +325,35 @@ class Coordinators:
         if key in LISTS and self._worker.logs.offline_reason(request.slot) is not None:
             # COMPAT: lists leave out what is gone with its log directory, until the restart.
             return answered(response_class(key)())
+        if request.api_key in REPEATED and self._is_early(shard) and self._early_count < EARLY_MAX:
+            return self._wait_for_load(request)
+        return self._serve(shard, key, request)
+
+    def _is_early(self, shard: Shard | None) -> bool:
+        """Whether a coordinator is about to be there: this process has just been started."""
+        return not self._worker.has_joined if shard is None else shard in self._first_loads
+
+    def _wait_for_load(self, request: Request) -> Pending:
+        pending = Pending()
+        deadline_ms = self.clock.monotonic_ms() + EARLY_WAIT_MS
+        waiting = self._early.setdefault(request.slot, deque())
+        waiting.append((deadline_ms, request, pending))
+        self._early_count += 1
+        self.timer_set(deadline_ms)
+        return pending
+
+    def _admit(self, slot: int, until_ms: int = NEVER_MS) -> None:
+        """Serve what has waited for a coordinator, as far as its deadline is not after that."""
+        waiting = self._early.get(slot, ())
+        while waiting and waiting[0][0] <= until_ms:
+            _, request, pending = waiting.popleft()
+            self._early_count -= 1
+            outcome = self._serve(self._shards.get(slot), ApiKey(request.api_key), request)
+            outcome.then(partial(_pass_on, pending))
+        if not waiting:
+            self._early.pop(slot, None)
+
+    def _serve(self, shard: Shard | None, key: ApiKey, request: Request) -> Pending:
         if shard is None or self._incarnation(shard) != request.slot_incarnation:
             return refused(ErrorCode.NOT_COORDINATOR)
         try:
@@ -370,6 +418,10 @@ class Coordinators:
 
     def _run_timers(self) -> None:
         self._next_timer_ms = NEVER_MS
+        for slot, waiting in list(self._early.items()):
+            self._admit(slot, self.clock.monotonic_ms())
+            if waiting:
+                self.timer_set(waiting[0][0])
         for shard in list(self._shards.values()):
             shard.run_timers()
             self.timer_set(shard.next_deadline_ms)
@@ -426,6 +478,10 @@ def answered(response: Any) -> Pending:
     pending = Pending()
     pending.resolve(response)
     return pending
+
+
+def _pass_on(pending: Pending, outcome: Pending) -> None:
+    pending.resolve(outcome.value, outcome.error)
 
 
 def verification_code(outcome: Pending) -> int:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Any
 
+from kbroker._ext.arena import forbid_writes
 from kbroker._ext.lane import Lane
 from kbroker._ext.partition_table import PartitionTable
 from kbroker._ext.produce_engine import ProduceEngine
@@ -76,7 +77,10 @@ class IoWorker(Worker):
         # Partitions that were made while this process runs, until their logs are open.
         self.new_partitions: set[tuple[bytes, int]] = set()
         lanes = [self.open_lane(network) for network in self.networks]
+        for arena in context.arenas:
+            forbid_writes(arena)
         self.engine = ProduceEngine(self.table, context.arenas, lanes, self.on_storage_failure)
+        self.engine.set_opening(True)
         self.lane_is_full = False
         self.counters = Counters(context.counters, self.processes.addresses.index(self.address))
         self.counters.reset_gauges()
@@ -118,10 +122,11 @@ class IoWorker(Worker):
         changes = self.image.apply(snapshot)
         self.take_settings()
         await self.open_logs(changes.present())
+        self.has_joined = True
+        self.engine.set_opening(False)
         self.coordinators.on_image(changes)
         if self.address.index == 0:
             self.logs.moves.remove_orphans(self.image_has)
-        self.has_joined = True
         self.ready()
         log.info("owns %d partitions", len(self.logs.logs()))
 
@@ -303,6 +308,9 @@ class IoWorker(Worker):
                 reader()
 
     def end_turn(self) -> None:
+        due = self.engine.next_ask_ms
+        if due is not None and now_ms() >= due:
+            self.engine.ask_again()
         self.cleaning.end_turn()
         self.lane_is_full = self.engine.end_turn()
         self.lane_is_full |= self.transaction_log.end_turn()
@@ -340,7 +348,10 @@ class IoWorker(Worker):
 
     def next_deadline_ms(self) -> int | None:
         deadline = self.coordinators.next_deadline_ms
+        if self.engine.has_news and not self.lane_is_full:
+            return 0  # a log was opened, and what waited for it was appended
         for other in (
+            self.engine.next_ask_ms,
             self.cleaning.next_deadline_ms(),
             self.moving.next_deadline_ms(),
             self.logs.next_deadline_ms,

@@ -57,6 +57,7 @@ class Bench:
     """An io worker with both internal topics, and a network process played by the test."""
 
     worker_count = 1
+    has_joined = True
     kind = ProcessKind.IO_WORKER
     address = ME
 

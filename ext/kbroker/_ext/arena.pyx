@@ -1,19 +1,23 @@
 """The request arena: socket bytes are received into its blocks, io workers append from them.
 
 A buddy allocator with 4 KiB pages. Its bookkeeping is private to the owning network process; the region itself is
-shared. Pages are touched only when bytes arrive, so an arena costs memory only for what was really received. Freed
-blocks keep their pages, because a page fault costs more than the copy into it; ``trim`` gives them back after a burst.
+shared, and io workers map it for reading only. Pages are touched only when bytes arrive, so an arena costs memory only
+for what was really received. Freed blocks keep their pages, because a page fault costs more than the copy into it;
+``trim`` gives them back after a burst.
 
 The region begins with a small part, which gives out blocks of up to 64 KiB only. They come from there as long as there
 are any: large requests cannot take the memory of small ones, and small ones do not break the large part into pieces.
 """
+from libc.errno cimport errno
 from libc.stdlib cimport calloc, free, malloc
 
 from kbroker._ext.buffers cimport region_bytes
 
 cdef extern from "<sys/mman.h>" nogil:
     int madvise(void* address, size_t length, int advice)
+    int mprotect(void* address, size_t length, int protection)
     int MADV_REMOVE
+    int PROT_READ
 
 cdef enum:
     PAGE_SHIFT = 12
@@ -182,6 +186,14 @@ cdef class Arena:
         if self._next[page] != NO_PAGE:
             self._previous[self._next[page]] = self._previous[page]
         self._state[page] = 0
+
+
+def forbid_writes(region):
+    """Map a region for reading only in this process. A write that is not meant ends it; it harms no request."""
+    cdef Py_ssize_t size
+    cdef uint8_t* start = region_bytes(region, &size)
+    if mprotect(start, size, PROT_READ) != 0:
+        raise OSError(errno, "mprotect")
 
 
 cdef class ArenaProbe:

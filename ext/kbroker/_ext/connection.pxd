@@ -41,6 +41,8 @@ cdef class Connection:
     cdef bint peer_closed
     cdef bint exclusive                # a request that runs alone is in progress
     cdef bint closed
+    cdef int64_t ending_since_ms       # when it stopped taking requests, -1 while it does: it ends with the last answer
+    cdef bint half_closed              # and no more is sent: the peer reads what it was sent, and closes
     cdef bint in_ready
     cdef bint in_dirty
     cdef bint in_starved

@@ -35,6 +35,7 @@ cdef class Connection:
         self.starved_since_ms = -1
         self.received_ms = now_ms
         self.blocked_since_ms = -1
+        self.ending_since_ms = -1
 
     cdef int note_first_request(self, const uint8_t* frame, int32_t size) except -1:
         """Remember who it is from (``client.id``); the bytes may be anything, and no request at all."""

@@ -66,6 +66,8 @@ cdef class ConnectionLoop:
     cdef int send_some(self, Connection c) except -1
     cdef int send_fetch(self, Connection c, Request* request) except -1
     cdef int end_request(self, Request* request) except -1
+    cdef int end_connection(self, Connection c) except -1
+    cdef int take_leave(self, Connection c) except -1
     cdef int close_connection(self, Connection c, object reason) except -1
     cdef int starve(self, Connection c) except -1
     cdef int leave_line(self, Connection c) except -1

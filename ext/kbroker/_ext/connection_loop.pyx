@@ -13,6 +13,10 @@ Time: a connection goes on for SLICE_NS in a turn, for less where many have work
 Heavy requests are those that Python decodes to many objects. They begin one after the other once HEAVY_BYTES_MAX of
 them are worked on; the others wait in the arena.
 
+A connection that ends (``end_connection``) starts no further request. When all that it has started is answered, its
+peer is sent the end of the stream and what it still sends is thrown away, until it closes: a close on unread bytes would
+have the kernel throw away answers on their way.
+
 Order on a connection: frames that ``may_pipeline`` allows may be in flight together; any other starts only when all
 before it have been answered and sent, and nothing behind it is looked at before its own answer is sent.
 """
@@ -43,7 +47,9 @@ from kbroker._ext.socket_api cimport (
     EPOLLIN,
     EPOLLOUT,
     EPOLLRDHUP,
+    MSG_DONTWAIT,
     MSG_NOSIGNAL,
+    SHUT_WR,
     epoll_create1,
     epoll_ctl,
     epoll_event,
@@ -51,9 +57,11 @@ from kbroker._ext.socket_api cimport (
     iovec,
     monotonic_ns,
     msghdr,
+    recv,
     sched_yield,
     send,
     sendmsg,
+    shutdown,
 )
 from kbroker._ext.wire cimport load_i32
 
@@ -78,6 +86,11 @@ cdef enum:
     # again for YIELD_SHARE times as long.
     YIELD_LONG_NS = 1000000
     YIELD_SHARE = 8
+    # BOUND: bytes thrown away at a time, and how often in one turn, of what a connection sends that ends.
+    LEAVE_BYTES = 4096
+    LEAVE_ROUNDS = 16
+    # How long its peer may take to close it.
+    LEAVE_MS = 5000
     # BOUND: requests in flight on one connection.
     IN_FLIGHT_MAX = 256
     GATHER_MAX = 64
@@ -253,7 +266,9 @@ cdef class ConnectionLoop:
         try:
             if c.first != NULL and c.writable:
                 self.flush(c)
-            if not c.closed:
+            if c.ending_since_ms >= 0:
+                self.take_leave(c)
+            elif not c.closed:
                 self.parse(c)
             if c.peer_closed and not c.closed and c.first != NULL and c.first.parked:
                 # Nobody reads on, so nothing would end it before its deadline, which is the client's to choose.
@@ -272,7 +287,9 @@ cdef class ConnectionLoop:
             FrameStatus status
             ReceiveStatus got
         while not c.closed:
-            if c.exclusive or c.request_count >= IN_FLIGHT_MAX or self._draining or c.held_back:
+            if c.exclusive or c.request_count >= IN_FLIGHT_MAX or c.held_back or self._draining:
+                return 0
+            if c.ending_since_ms >= 0:
                 return 0
             if begun and monotonic_ns() >= until:
                 self.go_on_later(c)
@@ -595,6 +612,42 @@ cdef class ConnectionLoop:
 
     # -- the end of a connection ---
 
+    cdef int end_connection(self, Connection c) except -1:
+        """Start no further request of it, and close it when those that were started are answered."""
+        if c.ending_since_ms >= 0 or c.closed:
+            return 0
+        c.ending_since_ms = self.now_ms
+        c.starved_since_ms = c.partial_since_ms = -1
+        if c.in_line:
+            self.leave_line(c)
+        if not c.in_dirty:
+            c.in_dirty = True
+            self._dirty.append(c)
+        return 0
+
+    cdef int take_leave(self, Connection c) except -1:
+        """Everything is answered of a connection that ends: have its peer close it."""
+        cdef uint8_t unread[LEAVE_BYTES]
+        cdef int i
+        cdef ssize_t got
+        if c.first != NULL or c.closed:
+            return 0
+        if not c.half_closed:
+            c.half_closed = True
+            shutdown(c.fd, SHUT_WR)
+        for i in range(LEAVE_ROUNDS):
+            if not c.readable:
+                return 0
+            got = recv(c.fd, unread, LEAVE_BYTES, MSG_DONTWAIT)
+            if got == 0 or (got < 0 and errno != EAGAIN and errno != EINTR):
+                return self.close_connection(c, None)
+            if got < 0 and errno == EAGAIN:
+                c.readable = False
+        if c.readable and not c.in_ready:
+            c.in_ready = True
+            self._ready.append(c)
+        return 0
+
     cdef int close_connection(self, Connection c, object reason) except -1:
         """Close now. Answers not sent are dropped; arena bytes live on until the io workers are done with them."""
         cdef Request* request
@@ -640,7 +693,9 @@ cdef class ConnectionLoop:
         cdef int64_t now = monotonic_ns() // 1000000
         self.now_ms = now
         for c in list(self._connections.values()):
-            if c.partial_since_ms >= 0 and now - c.partial_since_ms > self._request_ms:
+            if c.ending_since_ms >= 0 and c.first == NULL and now - c.ending_since_ms > LEAVE_MS:
+                self.close_connection(c, None)
+            elif c.partial_since_ms >= 0 and now - c.partial_since_ms > self._request_ms:
                 self.close_connection(c, f"a request that was not whole after {self._request_ms} ms")
             elif c.blocked_since_ms >= 0 and now - c.blocked_since_ms > self._write_ms:
                 self.close_connection(c, f"a peer that read nothing for {self._write_ms} ms")

@@ -20,6 +20,7 @@ cdef class ExpressPath:
     cdef ExpressBundle* bundles
     cdef readonly dict frames              # token -> the frame, for an answer that needs it decoded
     cdef bint takes(self, int16_t api_key, int16_t version) noexcept nogil
+    cdef bint may_repeat(self, int16_t api_key) noexcept nogil
     cdef bint start(self, Connection c, Request* request, const uint8_t* frame, int32_t size, list lanes) except -1
     cdef bint send_bundle(self, int worker, list lanes) except -1
     cdef bint send_bundles(self, list lanes) except -1

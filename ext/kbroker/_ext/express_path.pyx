@@ -59,24 +59,33 @@ cdef struct Route:
     int16_t first_version
     int16_t last_version
     int16_t first_flexible
+    bint repeats               # asking twice comes to the same as asking once (lane_calls.REPEATED)
 
 
 cdef Route[API_WIDTH] ROUTES
 
 
-cdef void add_route(int api_key, int kind, int first_version, int last_version, int first_flexible) noexcept:
+cdef void add_route(
+    int api_key, int kind, int first_version, int last_version, int first_flexible, bint repeats
+) noexcept:
     ROUTES[api_key].kind = kind
     ROUTES[api_key].first_version = <int16_t>first_version
     ROUTES[api_key].last_version = <int16_t>last_version
     ROUTES[api_key].first_flexible = <int16_t>first_flexible
+    ROUTES[api_key].repeats = repeats
 
 
 # Version 0 of a commit goes to the metadata store.
-add_route(8, OF_GROUP, 1, 10, 8)            # OffsetCommit
-add_route(12, OF_GROUP, 0, 4, 4)            # Heartbeat
-add_route(68, OF_GROUP, 0, 1, 0)            # ConsumerGroupHeartbeat
-add_route(25, OF_TRANSACTION, 0, 4, 3)      # AddOffsetsToTxn
-add_route(26, OF_TRANSACTION, 0, 5, 3)      # EndTxn
+add_route(8, OF_GROUP, 1, 10, 8, True)           # OffsetCommit
+add_route(12, OF_GROUP, 0, 4, 4, True)           # Heartbeat
+add_route(68, OF_GROUP, 0, 1, 0, False)          # ConsumerGroupHeartbeat
+add_route(25, OF_TRANSACTION, 0, 4, 3, True)     # AddOffsetsToTxn
+add_route(26, OF_TRANSACTION, 0, 5, 3, True)     # EndTxn
+
+
+def repeated() -> list[int]:
+    """API keys of what is asked again when an io worker dies; for tests."""
+    return [key for key in range(API_WIDTH) if ROUTES[key].repeats]
 
 
 def routes() -> list[tuple[int, int, int, int]]:
@@ -146,6 +155,10 @@ cdef class ExpressPath:
             and ROUTES[api_key].kind != NO_KIND
             and ROUTES[api_key].first_version <= version <= ROUTES[api_key].last_version
         )
+
+    cdef bint may_repeat(self, int16_t api_key) noexcept nogil:
+        """Whether a request that was handed on and not answered may be handed on again."""
+        return ROUTES[api_key].repeats
 
     cdef bint start(self, Connection c, Request* request, const uint8_t* frame, int32_t size, list lanes) except -1:
         """Hand a request on; False when it has to go through its handler. ``request`` has key and version."""

@@ -30,12 +30,13 @@ cdef class LogAppender(LogTail):
     cdef int8_t stored_magic                     # the message format of what clients send from now on
     cdef DownConverter older                     # to formats 0 and 1, None until it is needed
 
-    # Check the batch in place (CRC, records, sizes, timestamps, sequence numbers), patch base offset and leader epoch,
-    # write it, index it. Raises nothing for bad input or a full disk: those are error codes in *result. StorageError,
+    # Check the batch in place (CRC, records, sizes, timestamps, sequence numbers), write it with its base offset and
+    # the leader epoch, index it. The batch stays as it is: its bytes are the network process's, which describes them
+    # once more when this process dies. Raises nothing for bad input or a full disk: those are error codes in *result. StorageError,
     # after which appends are refused, when the log directory fails.
     # verification: NOT_ASKED, NO_QUESTION or what begin_verification gave out.
     cdef int append(
-        self, uint8_t* batch, Py_ssize_t size, int64_t now_ms, AppendResult* result, int64_t verification
+        self, const uint8_t* batch, Py_ssize_t size, int64_t now_ms, AppendResult* result, int64_t verification
     ) except -1
     # The same for a message set of format 0 or 1, which is stored as a batch of format 2.
     cdef int append_message_set(
@@ -54,17 +55,19 @@ cdef class LogAppender(LogTail):
         self, bytearray batch, const BatchInfo* info, int64_t now_ms, AppendResult* result, int64_t verification
     ) except -1
     cdef int append_walked(
-        self, uint8_t* batch, Py_ssize_t size, const BatchInfo* info, int64_t now_ms, AppendResult* result,
+        self, const uint8_t* batch, Py_ssize_t size, const BatchInfo* info, int64_t now_ms, AppendResult* result,
         int64_t verification
     ) except -1
     cdef int append_checked(
-        self, uint8_t* batch, Py_ssize_t size, const BatchInfo* info, int64_t now_ms, AppendResult* result
+        self, const uint8_t* batch, Py_ssize_t size, const BatchInfo* info, int64_t now_ms, AppendResult* result
     ) except -1
     cdef int append_older(
         self, const uint8_t* batch, Py_ssize_t size, const BatchInfo* info, int64_t timestamp, int64_t now_ms,
         AppendResult* result
     ) except -1
-    cdef void stamp(self, uint8_t* batch, Py_ssize_t size, const BatchInfo* info, int64_t now_ms) noexcept nogil
+    cdef void stamp(
+        self, uint8_t* header, const uint8_t* batch, Py_ssize_t size, const BatchInfo* info, int64_t now_ms
+    ) noexcept nogil
     cdef int append_coordinated(
-        self, uint8_t* batch, Py_ssize_t size, int64_t now_ms, AppendResult* result
+        self, const uint8_t* batch, Py_ssize_t size, int64_t now_ms, AppendResult* result
     ) except -1

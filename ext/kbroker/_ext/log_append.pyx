@@ -8,6 +8,7 @@ A full disk refuses the batch (KAFKA_STORAGE_ERROR) and the next append tries ag
 """
 from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.string cimport memcpy
 
 from kbroker._ext.batch_repack cimport repacked_batch
 from kbroker._ext.down_convert cimport DownConverter
@@ -126,7 +127,7 @@ cdef class LogAppender(LogTail):
     # ---- what clients send -------------------------------------------------------------------------------------
 
     cdef int append(
-        self, uint8_t* batch, Py_ssize_t size, int64_t now_ms, AppendResult* result, int64_t verification
+        self, const uint8_t* batch, Py_ssize_t size, int64_t now_ms, AppendResult* result, int64_t verification
     ) except -1:
         cdef BatchInfo info
         cdef BatchStatus status
@@ -192,7 +193,7 @@ cdef class LogAppender(LogTail):
         return result.error_code != 0
 
     cdef int append_walked(
-        self, uint8_t* batch, Py_ssize_t size, const BatchInfo* info, int64_t now_ms, AppendResult* result,
+        self, const uint8_t* batch, Py_ssize_t size, const BatchInfo* info, int64_t now_ms, AppendResult* result,
         int64_t verification
     ) except -1:
         """Append a batch whose bytes are sound, if the topic, the clock and its producer allow it."""
@@ -224,6 +225,8 @@ cdef class LogAppender(LogTail):
                 code = self.transactions.check_batch(info, verification, &earlier)
             if code == DUPLICATE_SEQUENCE_NUMBER:
                 result.base_offset = earlier.last_offset - earlier.offset_delta
+                if earlier.last_offset >= self.flushed_offset:
+                    self.sync_if_due()
                 if self.log_append_time:
                     result.log_append_time_ms = earlier.timestamp
                 return 0
@@ -232,19 +235,19 @@ cdef class LogAppender(LogTail):
         return self.append_checked(batch, size, info, now_ms, result)
 
     cdef int append_checked(
-        self, uint8_t* batch, Py_ssize_t size, const BatchInfo* info, int64_t now_ms, AppendResult* result
+        self, const uint8_t* batch, Py_ssize_t size, const BatchInfo* info, int64_t now_ms, AppendResult* result
     ) except -1:
         cdef int64_t timestamp = now_ms if self.log_append_time else info.walked_max_timestamp
+        cdef uint8_t header[BATCH_HEADER_BYTES]
         if self.stored_magic < 2 and not info.attributes & ATTRIBUTE_CONTROL:
             return self.append_older(batch, size, info, timestamp, now_ms, result)
         text = self.roll_if_due(size, self.next_offset + info.last_offset_delta, timestamp, now_ms)
         if text is not None:
             return self.refuse(result, KAFKA_STORAGE_ERROR, -1, text)
-        # Last of all: a batch that was refused is as the client sent it.
-        self.stamp(batch, size, info, now_ms)
+        self.stamp(header, batch, size, info, now_ms)
         if self.log_append_time:
             result.log_append_time_ms = now_ms
-        text = self.write(batch, size)
+        text = self.write(batch, size, header)
         if text is not None:
             return self.refuse(result, KAFKA_STORAGE_ERROR, -1, text)
         result.base_offset = self.next_offset
@@ -259,7 +262,7 @@ cdef class LogAppender(LogTail):
         cdef uint8_t* stamped = <uint8_t*>PyByteArray_AS_STRING(copy)
         cdef Py_ssize_t made
         cdef int16_t code
-        self.stamp(stamped, size, info, now_ms)
+        self.stamp(stamped, stamped, size, info, now_ms)
         if self.older is None:
             self.older = DownConverter.__new__(DownConverter)
         try:
@@ -277,7 +280,7 @@ cdef class LogAppender(LogTail):
             text = self.roll_if_due(made, self.next_offset + info.last_offset_delta, timestamp, now_ms)
             if text is not None:
                 return self.refuse(result, KAFKA_STORAGE_ERROR, -1, text)
-            text = self.write(self.older.out.data, made)
+            text = self.write(self.older.out.data, made, NULL)
             if text is not None:
                 return self.refuse(result, KAFKA_STORAGE_ERROR, -1, text)
         finally:
@@ -287,13 +290,18 @@ cdef class LogAppender(LogTail):
         result.base_offset = self.next_offset
         return self.note_appended(info, made, timestamp if self.stored_magic > 0 else -1)
 
-    cdef void stamp(self, uint8_t* batch, Py_ssize_t size, const BatchInfo* info, int64_t now_ms) noexcept nogil:
-        """Its time if that is the broker's to say, its offsets and the leader epoch."""
+    cdef void stamp(
+        self, uint8_t* header, const uint8_t* batch, Py_ssize_t size, const BatchInfo* info, int64_t now_ms
+    ) noexcept nogil:
+        """The header it has in the log: its time if that is the broker's to say, its offsets and the leader epoch."""
+        cdef const uint8_t* records = batch + BATCH_HEADER_BYTES
+        if header != batch:
+            memcpy(header, batch, BATCH_HEADER_BYTES)
         if self.log_append_time:
-            patch_log_append_time(batch, size, now_ms)
+            patch_log_append_time(header, records, size - BATCH_HEADER_BYTES, now_ms)
         elif info.walked_max_timestamp != info.max_timestamp:
-            patch_max_timestamp(batch, size, info.walked_max_timestamp)
-        patch_for_append(batch, self.next_offset, self.leader_epoch)
+            patch_max_timestamp(header, records, size - BATCH_HEADER_BYTES, info.walked_max_timestamp)
+        patch_for_append(header, self.next_offset, self.leader_epoch)
 
     cdef int check_timestamps(
         self, const uint8_t* batch, Py_ssize_t size, const BatchInfo* info, int64_t now_ms, AppendResult* result
@@ -381,9 +389,9 @@ cdef class LogAppender(LogTail):
             return KAFKA_STORAGE_ERROR, -1
         batch = <uint8_t*>PyByteArray_AS_STRING(marker)
         if self.log_append_time:
-            patch_log_append_time(batch, size, now_ms)
+            patch_log_append_time(batch, batch + BATCH_HEADER_BYTES, size - BATCH_HEADER_BYTES, now_ms)
         patch_for_append(batch, self.next_offset, self.leader_epoch)
-        text = self.write(batch, size)
+        text = self.write(batch, size, NULL)
         if text is not None:
             self.error_text = text
             return KAFKA_STORAGE_ERROR, -1
@@ -404,7 +412,9 @@ cdef class LogAppender(LogTail):
         self.note_appended(&info, size, now_ms)
         return 0, self.next_offset - 1
 
-    cdef int append_coordinated(self, uint8_t* batch, Py_ssize_t size, int64_t now_ms, AppendResult* result) except -1:
+    cdef int append_coordinated(
+        self, const uint8_t* batch, Py_ssize_t size, int64_t now_ms, AppendResult* result
+    ) except -1:
         """Append what a coordinator of this broker wrote in a transaction: records without a sequence number.
 
         That the transaction goes on is for the coordinator to know. COMPAT: the epoch is checked, nothing else of the

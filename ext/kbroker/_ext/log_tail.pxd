@@ -50,13 +50,17 @@ cdef class LogTail:
     # One append is roll_if_due, write, note_appended. The first two answer None, or why the disk has no room; the log
     # then ends where it did. StorageError, after which appends are refused, when the log directory fails.
     cdef object roll_if_due(self, Py_ssize_t size, int64_t last_offset, int64_t timestamp, int64_t now_ms)
-    # The bytes at the end of the active segment; they count once they are noted.
-    cdef object write(self, const uint8_t* batch, Py_ssize_t size)
+    # The bytes at the end of the active segment; they count once they are noted. header: what stands there in place of
+    # the first BATCH_HEADER_BYTES, NULL: they do.
+    cdef object write(self, const uint8_t* batch, Py_ssize_t size, const uint8_t* header)
     # Cut off what was written and is not to be noted.
     cdef int cut_back(self) except -1
     # The batch is in the log: move its end, index it now and then. timestamp: its largest.
     cdef int note_appended(self, const BatchInfo* info, Py_ssize_t size, int64_t timestamp) except -1
 
+    # Have what is there synced before the next answer if flush.messages says so: it may be a process's that was killed
+    # before it had done that.
+    cdef void sync_if_due(self) noexcept nogil
     # fdatasync of everything appended so far; StorageError takes the log directory offline.
     cdef int sync(self) except -1
     # Publish the new log end (and high watermark) in the slot.

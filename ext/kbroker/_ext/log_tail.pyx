@@ -15,8 +15,14 @@ from libc.stdint cimport uint32_t
 from kbroker._ext.offset_index cimport INDEX_NO_ROOM
 from kbroker._ext.partition_table cimport SlotData
 from kbroker._ext.producer_state cimport ProducerState
+from kbroker._ext.record_batch cimport BATCH_HEADER_BYTES
+from kbroker._ext.socket_api cimport iovec
 
 from kbroker.errors import StorageError
+
+
+cdef extern from "<sys/uio.h>" nogil:
+    ssize_t pwritev(int fd, const iovec* pieces, int count, long offset)
 
 
 cdef extern from "<unistd.h>" nogil:
@@ -194,17 +200,17 @@ cdef class LogTail:
             or last_offset - self.base_offset > RELATIVE_OFFSET_MAX
         )
 
-    cdef object write(self, const uint8_t* batch, Py_ssize_t size):
+    cdef object write(self, const uint8_t* batch, Py_ssize_t size, const uint8_t* header):
         cdef Py_ssize_t done = 0
         cdef ssize_t wrote
         cdef int code
         while done < size:
             if size - done >= GIL_RELEASE_BYTES:
                 with nogil:
-                    wrote = pwrite(self.fd, batch + done, <size_t>(size - done), self.position + done)
+                    wrote = write_some(self.fd, batch, size, header, done, self.position)
                     code = errno
             else:
-                wrote = pwrite(self.fd, batch + done, <size_t>(size - done), self.position + done)
+                wrote = write_some(self.fd, batch, size, header, done, self.position)
                 code = errno
             if wrote > 0:
                 done += wrote
@@ -259,6 +265,11 @@ cdef class LogTail:
             self.announced = True
             self.log.on_first_unflushed()
         return 0
+
+    cdef void sync_if_due(self) noexcept nogil:
+        if self.flush_messages <= self.next_offset - self.flushed_offset:
+            self.needs_sync = True
+            self.dirty = True
 
     def fail(self, int code, str what):
         """Take the log out of service for good and raise StorageError."""
@@ -321,3 +332,17 @@ cdef class LogTail:
     def publish_now(self) -> None:
         """Python face of publish."""
         self.publish()
+
+
+cdef ssize_t write_some(
+    int fd, const uint8_t* batch, Py_ssize_t size, const uint8_t* header, Py_ssize_t done, int64_t position
+) noexcept nogil:
+    """Write what is behind the first ``done`` bytes, as far as one call does, to where the batch is to lie."""
+    cdef iovec pieces[2]
+    if header == NULL or done >= BATCH_HEADER_BYTES:
+        return pwrite(fd, batch + done, <size_t>(size - done), position + done)
+    pieces[0].iov_base = <void*>(header + done)
+    pieces[0].iov_len = <size_t>(BATCH_HEADER_BYTES - done)
+    pieces[1].iov_base = <void*>(batch + BATCH_HEADER_BYTES)
+    pieces[1].iov_len = <size_t>(size - BATCH_HEADER_BYTES)
+    return pwritev(fd, pieces, 2, position + done)

@@ -34,7 +34,9 @@ cdef class NetLoop(ConnectionLoop):
     cdef int finish_produce(self, Request* request) except -1
     cdef int take_results(self, const uint8_t* body, Py_ssize_t size, uint32_t count) except -1
     cdef int note_restarts(self) except -1
-    cdef int fail_worker(self, int worker) except -1
+    cdef int ask_again(self, int worker) except -1
+    cdef int repeat_produce(self, Connection c, Request* request, int worker) except -1
+    cdef int repeat_express(self, Connection c, Request* request) except -1
     cdef int fail_parts(self, Request* request, int worker, int16_t error_code) except -1
     cdef int all_parts_done(self, Request* request) except -1
     cdef int start_fetch(self, Connection c, Request* request, const uint8_t* frame, int32_t size) except -1

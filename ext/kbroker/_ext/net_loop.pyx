@@ -12,9 +12,9 @@ from libc.string cimport memcmp, memcpy
 from kbroker._ext.buffers cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from kbroker._ext.connection_loop cimport RELIEF_AFTER_MS, RELIEF_SHARE
 from kbroker._ext.descriptors cimport MSG_ANSWER, MSG_PRODUCE_RESULT, MSG_WAKE, Envelope, ProduceResult
-from kbroker._ext.express_path cimport is_express
+from kbroker._ext.express_path cimport express_token, is_express
 from kbroker._ext.fetch_send cimport copy_small
-from kbroker._ext.requests cimport REQUEST_WAITING, reserve_response, token_of
+from kbroker._ext.requests cimport REQUEST_WAITING, ProducePart, reserve_response, token_of
 from kbroker._ext.socket_api cimport monotonic_ns
 from kbroker._ext.wire cimport (
     READ_OK,
@@ -143,7 +143,7 @@ cdef class NetLoop(ConnectionLoop):
             if body == NULL:
                 return 0
             if lane.peer_renewed():
-                self.fail_worker(lane.peer_index)
+                self.ask_again(lane.peer_index)
             if envelope.kind == MSG_PRODUCE_RESULT:
                 self.take_results(body, size, envelope.count)
             elif envelope.kind == MSG_WAKE:
@@ -237,7 +237,6 @@ cdef class NetLoop(ConnectionLoop):
             Reader r = make_reader(frame + 8, size - 8)
             const uint8_t* client_id = NULL
             int32_t client_id_size = 0
-            int16_t acks = 0
             Request* request
         if read_string(&r, &client_id, &client_id_size) != READ_OK:
             raise CloseConnection("a malformed Produce request: bad client id")
@@ -257,11 +256,11 @@ cdef class NetLoop(ConnectionLoop):
         c.block.refs += 1
         c.push(request)
         try:
-            self.produce.start(request, &r, &acks)
+            self.produce.start(request, &r)
         except ProduceDecodeError as reason:
             request.parts_left = 0  # nothing of it is on its way
             raise CloseConnection(f"a malformed Produce request: {reason}") from None
-        request.silent = acks == 0
+        request.silent = request.acks == 0
         if request.parts_left == 0:
             self.finish_produce(request)
         return 0
@@ -301,33 +300,77 @@ cdef class NetLoop(ConnectionLoop):
         return 0
 
     cdef int note_restarts(self) except -1:
-        """See to what died with an io worker, before anything is sent to the next one.
-
-        INVARIANT: what is failed here was never described to a living io worker, so its arena bytes may be used again.
-        """
+        """See to what died with an io worker, before anything is sent to the next one."""
         cdef Lane lane
         for lane in self._lanes:
             if lane.peer_renewed():
-                self.fail_worker(lane.peer_index)
+                self.ask_again(lane.peer_index)
         return 0
 
-    cdef int fail_worker(self, int worker) except -1:
-        """An io worker was restarted: what it had not answered is answered with a retriable error."""
+    cdef int ask_again(self, int worker) except -1:
+        """An io worker was restarted: what it had not answered is asked of the next one.
+
+        In the order of each connection, and before anything that comes behind it. What cannot be repeated without
+        changing its meaning is answered with a retriable error (docs/decisions/0008-death-of-an-io-worker.md).
+
+        INVARIANT: what is failed here was never described to a living io worker, so its arena bytes may be used again.
+        """
         cdef uint32_t index = 0
         cdef Request* request = self._requests.at(0)
-        self._called_out = True  # calls to its coordinators have ended, too
+        cdef Request* following
+        cdef Connection c
+        self._called_out = True  # calls to its coordinators are repeated, or end, too
         self.produce.drop_bundle(worker)
         self.express.drop_bundle(worker)
         while request != NULL:
-            if request.parts_left > 0:
+            # Its client is gone, or was told that its time is up, and asks again itself.
+            if request.parts_left > 0 and (request.connection == NULL or request.state != REQUEST_WAITING):
                 self.fail_parts(request, worker, ERROR_NOT_LEADER_OR_FOLLOWER)
-            elif request.express_worker == worker and request.connection != NULL:
-                self.refuse_express(request, ERROR_NOT_COORDINATOR, b"")
             index += 1
             request = self._requests.at(index)
+        for c in list(self._connections.values()):
+            request = c.first
+            while request != NULL and not c.closed:
+                following = request.next
+                if request.state == REQUEST_WAITING and request.parts_left > 0:
+                    self.repeat_produce(c, request, worker)
+                elif request.express_worker == worker:
+                    self.repeat_express(c, request)
+                request = following
         # It may have taken the waiter bits of what it published and died before it sent the wake-ups.
         self.fetch.wake_worker(worker, <int>len(self._lanes), self.now_ms)
         return self.drain_fetches()
+
+    cdef int repeat_produce(self, Connection c, Request* request, int worker) except -1:
+        """Describe the open partitions of one io worker to its next incarnation.
+
+        What is in the log already is recognised by its sequence number. A batch without one may be there, or not, and
+        nobody can tell: it is answered with an error, and the connection ends, so that nothing that the client has
+        sent behind it comes to lie before it.
+        """
+        cdef ProducePart* part
+        cdef int32_t i
+        for i in range(request.part_count):
+            part = &request.parts[i]
+            if part.worker != worker:
+                continue
+            if self.produce.has_numbers(part):
+                self.produce.describe(request, i)
+                continue
+            part.worker = -1
+            part.error_code = ERROR_NOT_LEADER_OR_FOLLOWER
+            request.parts_left -= 1
+            self.end_connection(c)
+        return self.finish_produce(request) if request.parts_left == 0 else 0
+
+    cdef int repeat_express(self, Connection c, Request* request) except -1:
+        """Ask the next incarnation of an io worker what the last one did not answer, where that is exact."""
+        cdef bytes frame
+        if self.express.may_repeat(request.api_key):
+            frame = self.express.frames[express_token(request)]
+            if self.express.start(c, request, <const uint8_t*><const char*>frame, <int32_t>len(frame), self._lanes):
+                return 0
+        return self.refuse_express(request, ERROR_NOT_COORDINATOR, b"")
 
     cdef int fail_parts(self, Request* request, int worker, int16_t error_code) except -1:
         """Answer a request's open partitions of one io worker that will not answer any more."""

@@ -6,17 +6,17 @@ the logs whose flush.messages is reached once for all that wait (group commit), 
 answers and wake-ups. Per batch in the steady state: one pwrite, no Python object.
 
 The first batch of a transaction in a log is held until the transaction coordinator has said that the partition belongs
-to the transaction (KIP-890); what follows it from the same producer waits behind it. Its bytes stay in the arena: the
-network process keeps them until there is a result, and what it held is dropped here when it dies.
+to the transaction (KIP-890); what follows it from the same producer waits behind it. When this process has just been
+started, everything for a log waits until that is open. The bytes stay in the arena: the network process keeps them until
+there is a result, and what it held is dropped here when it dies.
 """
 import logging
-import struct
 
 from libc.errno cimport EINTR, errno
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memcpy, memmove
-from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memmove
+from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
 from kbroker._ext.buffers cimport region_bytes
 from kbroker._ext.commit_desk cimport CommitDesk, part_size
@@ -30,6 +30,7 @@ from kbroker._ext.descriptors cimport (
     ProduceDescriptor,
     ProduceResult,
 )
+from kbroker._ext.held_batches cimport EarlyBatches, HeldBatch, Question, held_batch, monotonic_ms
 from kbroker._ext.lane cimport LANE_ITEMS_MAX, LANE_TEXTS_MAX, Lane
 from kbroker._ext.log_append cimport AppendResult, LogAppender
 from kbroker._ext.log_transactions cimport NO_QUESTION, NOT_ASKED, Verification
@@ -39,6 +40,14 @@ from kbroker._ext.partition_table cimport (
     SLOT_ONLINE,
     PartitionTable,
     SlotData,
+)
+from kbroker._ext.produce_results cimport (
+    ResultBundle,
+    WakeBundle,
+    add_indexes,
+    add_text,
+    add_wake,
+    new_result,
 )
 from kbroker._ext.producer_state cimport ProducerEntry
 from kbroker._ext.record_batch cimport (
@@ -80,53 +89,19 @@ cdef enum:
     ERROR_UNSUPPORTED_COMPRESSION_TYPE = 76
     ERROR_PRODUCER_FENCED = 90
     ERROR_TRANSACTION_ABORTABLE = 120
-    ERROR_TEXT_MAX = 1000
     WAKES_MAX = 8192
     # BOUND: batches appended before the loop publishes and answers, so that one lane does not delay the others.
     TURN_BATCHES = 1024
     # BOUND: batches that wait for a transaction coordinator; more are refused with a retriable error.
     HELD_MAX = 10000
-    # How long one waits at least and at most, whatever its request says.
-    HELD_MIN_MS = 1000
-    HELD_MAX_MS = 60000
+    # How long a coordinator that cannot be reached is asked again, and how often.
+    VERIFY_PATIENCE_MS = 10000
+    ASK_AGAIN_MS = 20
     FIRST_OF_BATCHES = 3     # Produce versions that carry format 2 and nothing else
     FIRST_WITH_ZSTD = 7
     FIRST_ABORTABLE = 11     # Produce versions whose clients know TRANSACTION_ABORTABLE,
     FIRST_ADDING = 12        # and those that add the partition to the transaction (KIP-890, part 2)
     EVENTS_MAX = 64
-
-
-# Results collected in one turn for one network process.
-cdef struct ResultBundle:
-    ProduceResult* items
-    int32_t* slots           # of each result, for a sync that fails after the append
-    uint32_t count
-    uint32_t capacity
-    uint8_t* texts
-    uint32_t texts_size
-    uint32_t texts_capacity
-
-
-cdef struct WakeBundle:
-    int32_t* slots
-    uint32_t count
-    uint32_t capacity
-
-
-cdef class HeldBatch:
-    """A batch that waits for a verification."""
-    cdef ProduceDescriptor descriptor
-    cdef int network_index
-    cdef int16_t producer_epoch
-    cdef int64_t verification
-    cdef int64_t deadline_ms         # monotonic
-
-
-cdef class Question:
-    """What a transaction coordinator is asked, and the batches that wait for its answer, in order."""
-    cdef tuple key                   # slot, producer id
-    cdef int16_t producer_epoch
-    cdef list batches
 
 
 cdef class ProduceEngine:
@@ -159,6 +134,10 @@ cdef class ProduceEngine:
     cdef dict _questions              # token -> Question
     cdef dict _waiting                # (slot, producer id) -> Question
     cdef int64_t _last_token
+    cdef list _asked_again            # (monotonic ms, token): questions to a coordinator that could not be reached
+    cdef public int64_t verify_patience_ms
+    cdef bint _opening                # logs are being opened: what comes for one that is not, waits
+    cdef EarlyBatches _early
     cdef readonly int held_count      # batches that wait for a transaction coordinator
     cdef readonly int64_t verifications_total
     cdef readonly int64_t verifications_failed
@@ -181,6 +160,9 @@ cdef class ProduceEngine:
         self._on_verify = None
         self._questions = {}
         self._waiting = {}
+        self._asked_again = []
+        self.verify_patience_ms = VERIFY_PATIENCE_MS
+        self._early = EarlyBatches.__new__(EarlyBatches, arenas)
         self._bases = <uint8_t**>calloc(max(1, len(arenas)), sizeof(uint8_t*))
         self._sizes = <int64_t*>calloc(max(1, len(arenas)), sizeof(int64_t))
         self._bundles = <ResultBundle*>calloc(max(1, len(arenas)), sizeof(ResultBundle))
@@ -212,6 +194,8 @@ cdef class ProduceEngine:
         self._replicas_needed.pop(appender.slot, None)
         if replicas_needed > 1:
             self._replicas_needed[appender.slot] = replicas_needed
+        if self._early.count:
+            self.admit(appender.slot)
 
     def remove(self, int slot):
         """Stop serving a partition."""
@@ -303,7 +287,7 @@ cdef class ProduceEngine:
                 return lane
         return None
 
-    cdef void note_restart(self, Lane lane) noexcept:
+    cdef int note_restart(self, Lane lane) except -1:
         """Forget the answers to a network process that is gone: its tokens mean other requests to the next one."""
         if lane.peer_renewed():
             self._bundles[lane.peer_index].count = 0
@@ -312,10 +296,17 @@ cdef class ProduceEngine:
                 self.desk.forget(lane.peer_index)
             if self.held_count:
                 self.drop_held(lane.peer_index)
+            if self._early.count:
+                self._early.drop(lane.peer_index)
+        return 0
 
     cdef int take_one(self, int network_index, const ProduceDescriptor* d, int64_t now_ms) except -1:
         cdef int16_t refused = self.refusal(network_index, d)
         cdef const uint8_t* batch
+        if refused == ERROR_NOT_LEADER_OR_FOLLOWER and self._opening and self._early.keep(
+            network_index, d, self._bases[network_index] + d.arena_offset
+        ):
+            return 0
         if refused == 0 and d.size >= BATCH_HEADER_BYTES:
             batch = self._bases[network_index] + d.arena_offset
             # A damaged batch may claim anything; append_one says that it is damaged.
@@ -347,7 +338,7 @@ cdef class ProduceEngine:
             AppendResult result
             ProduceResult* out
             LogAppender appender = None
-            uint8_t* batch = self._bases[network_index] + d.arena_offset
+            const uint8_t* batch = self._bases[network_index] + d.arena_offset
         result.error_code = refused
         result.bad_record_index = -1
         result.base_offset = -1
@@ -429,13 +420,10 @@ cdef class ProduceEngine:
         if self.held_count >= HELD_MAX:
             refused[0] = ERROR_NOT_ENOUGH_REPLICAS
             return False
-        held = HeldBatch.__new__(HeldBatch)
-        held.descriptor = d[0]
-        held.network_index = network_index
+        held = held_batch(network_index, d, batch)
         held.producer_epoch = epoch
         # Without a question of its own its transaction must still be open when its turn comes.
         held.verification = NOT_ASKED if verification == NO_QUESTION else verification
-        held.deadline_ms = monotonic_ms() + min(max(d.timeout_ms, <int32_t>HELD_MIN_MS), <int32_t>HELD_MAX_MS)
         if question is not None:
             question.batches.append(held)
             self.held_count += 1
@@ -448,25 +436,48 @@ cdef class ProduceEngine:
         question = Question.__new__(Question)
         question.key = key
         question.producer_epoch = epoch
+        question.transactional_id = transactional_id
+        question.api_version = d.api_version
+        question.give_up_ms = min(monotonic_ms() + self.verify_patience_ms, held.deadline_ms)
         question.batches = [held]
         self._waiting[key] = question
         self._last_token += 1
         self._questions[self._last_token] = question
         self.held_count += 1
         self.verifications_total += 1
-        self.ask(self._last_token, d.slot, producer_id, epoch, transactional_id, d.api_version)
+        self.ask(self._last_token, question)
         return True
 
-    cdef int ask(
-        self, int64_t token, int32_t slot, int64_t producer_id, int16_t epoch, object transactional_id, int16_t version
-    ) except -1:
+    cdef int ask(self, int64_t token, Question question) except -1:
+        slot, producer_id = question.key
         try:
             self._called_out = True
-            self._on_verify(slot, producer_id, epoch, transactional_id, version, token)
+            self._on_verify(
+                slot, producer_id, question.producer_epoch, question.transactional_id, question.api_version, token)
         except Exception:
             log.exception("asking whether a transaction of producer %d goes on failed", producer_id)
             self.verified(token, ERROR_UNKNOWN_SERVER_ERROR)
         return 0
+
+    def ask_again(self, int64_t after_ms=0):
+        """Ask coordinators again that could not be reached; call it when ``next_ask_ms`` says so, on the monotonic clock.
+
+        after_ms: as if it were so much later.
+        """
+        cdef int64_t now = monotonic_ms() + after_ms
+        cdef Question question
+        due = [token for at, token in self._asked_again if at <= now]
+        self._asked_again = [entry for entry in self._asked_again if entry[0] > now]
+        for token in due:
+            question = self._questions[token]
+            if question.batches:
+                self.ask(token, question)
+            else:
+                self.verified(token, ERROR_REQUEST_TIMED_OUT)  # nobody waits for it any more
+
+    @property
+    def next_ask_ms(self) -> int | None:
+        return self._asked_again[0][0] if self._asked_again else None
 
     def verified(self, int64_t token, int error_code=0):
         """The answer to a question: append what waits for it, or refuse that with the error (0: none).
@@ -482,9 +493,14 @@ cdef class ProduceEngine:
         for i in range(self._network_count):
             # The arena bytes of a process that is gone are somebody else's by now.
             self.note_restart(<Lane>self._lanes[i])
-        question = self._questions.pop(token, None)
+        question = self._questions.get(token)
         if question is None:
             return
+        if question.batches and is_unreachable(error_code) and monotonic_ms() < question.give_up_ms:
+            # It is being started again or loads its log. Whoever is told so would have to send everything once more.
+            self._asked_again.append((monotonic_ms() + ASK_AGAIN_MS, token))
+            return
+        del self._questions[token]
         del self._waiting[question.key]
         if error_code:
             self.verifications_failed += 1
@@ -518,10 +534,12 @@ cdef class ProduceEngine:
         """Refuse the batches that have waited too long. Call it now and then. after_ms: as if it were so much later."""
         cdef Question question
         cdef HeldBatch held
-        cdef int64_t now
-        if not self.held_count:
-            return
-        now = monotonic_ms() + after_ms
+        cdef int64_t now = monotonic_ms() + after_ms
+        if self._early.count:
+            for held in self._early.expired(now):
+                self.append_one(
+                    held.network_index, &held.descriptor, 0, NO_QUESTION, ERROR_REQUEST_TIMED_OUT,
+                    "the log was not opened in time")
         for question in self._questions.values():
             due = [held for held in question.batches if held.deadline_ms <= now]
             if not due:
@@ -540,6 +558,29 @@ cdef class ProduceEngine:
             before = len(question.batches)
             question.batches = [held for held in question.batches if held.network_index != network_index]
             self.held_count -= before - len(question.batches)
+        return 0
+
+    # ---- logs that are not open yet ------------------------------------------------------------------------------
+
+    def set_opening(self, bint opening):
+        """While logs are being opened, what is sent to one that is not waits for it; ``put`` lets it in.
+
+        Otherwise a producer would be told of a restart by an error, and what it sent behind that might come first.
+        """
+        self._opening = opening
+        if not opening:
+            for slot in list(self._early.by_slot):
+                self.admit(slot)
+
+    cdef int admit(self, int32_t slot) except -1:
+        """Append what waited for a log, or refuse it if there is none."""
+        cdef HeldBatch held
+        cdef int64_t now_ms = wall_clock_ms()
+        cdef int i
+        for i in range(self._network_count):
+            self.note_restart(<Lane>self._lanes[i])
+        for held in self._early.take(slot):
+            self.take_one(held.network_index, &held.descriptor, now_ms)
         return 0
 
     # ---- the turn ----------------------------------------------------------------------------------------------
@@ -600,6 +641,11 @@ cdef class ProduceEngine:
             if self.desk is not None and not self.desk.send(<Lane>self._lanes[i]):
                 held_back = True
         return held_back
+
+    @property
+    def early_count(self) -> int:
+        """Batches that wait for their log to be opened."""
+        return self._early.count
 
     @property
     def has_news(self) -> bool:
@@ -690,10 +736,15 @@ cdef int64_t wall_clock_ms() noexcept nogil:
     return <int64_t>t.tv_sec * 1000 + t.tv_nsec // 1000000
 
 
-cdef int64_t monotonic_ms() noexcept nogil:
-    cdef timespec t
-    clock_gettime(CLOCK_MONOTONIC, &t)
-    return <int64_t>t.tv_sec * 1000 + t.tv_nsec // 1000000
+cdef bint is_unreachable(int error_code) noexcept nogil:
+    """Whether a coordinator could not be asked, or not yet."""
+    return (
+        error_code == ERROR_NETWORK_EXCEPTION
+        or error_code == ERROR_REQUEST_TIMED_OUT
+        or error_code == ERROR_COORDINATOR_LOAD_IN_PROGRESS
+        or error_code == ERROR_COORDINATOR_NOT_AVAILABLE
+        or error_code == ERROR_NOT_COORDINATOR
+    )
 
 
 cdef int16_t produce_error(int error_code, int16_t version) noexcept nogil:
@@ -704,82 +755,11 @@ cdef int16_t produce_error(int error_code, int16_t version) noexcept nogil:
         error_code == ERROR_TRANSACTION_ABORTABLE and version < FIRST_ABORTABLE
     ):
         return ERROR_INVALID_TXN_STATE
-    if (
-        error_code == ERROR_NETWORK_EXCEPTION
-        or error_code == ERROR_REQUEST_TIMED_OUT
-        or error_code == ERROR_COORDINATOR_LOAD_IN_PROGRESS
-        or error_code == ERROR_COORDINATOR_NOT_AVAILABLE
-        or error_code == ERROR_NOT_COORDINATOR
-        or (error_code == ERROR_CONCURRENT_TRANSACTIONS and version < FIRST_ADDING)
-    ):
+    if is_unreachable(error_code) or (error_code == ERROR_CONCURRENT_TRANSACTIONS and version < FIRST_ADDING):
         # Retriable, and older clients do not look for the partition's leader anew because of it.
         return ERROR_NOT_ENOUGH_REPLICAS
     return <int16_t>error_code
 
 
-cdef ProduceResult* new_result(ResultBundle* bundle, int32_t slot) except NULL:
-    cdef uint32_t capacity
-    cdef ProduceResult* items
-    cdef int32_t* slots
-    if bundle.count == bundle.capacity:
-        capacity = max(<uint32_t>64, bundle.capacity * 2)
-        items = <ProduceResult*>realloc(bundle.items, capacity * sizeof(ProduceResult))
-        if items == NULL:
-            raise MemoryError()
-        bundle.items = items
-        slots = <int32_t*>realloc(bundle.slots, capacity * sizeof(int32_t))
-        if slots == NULL:
-            raise MemoryError()
-        bundle.slots = slots
-        bundle.capacity = capacity
-    bundle.slots[bundle.count] = slot
-    bundle.count += 1
-    return &bundle.items[bundle.count - 1]
-
-
-cdef int add_text(ResultBundle* bundle, ProduceResult* result, object text) except -1:
-    """Append the UTF-8 of an error text; it follows the structs."""
-    cdef bytes data = text.encode()[:ERROR_TEXT_MAX].decode("utf-8", "ignore").encode()
-    result.error_text_size = <uint16_t>len(data)
-    return add_bytes(bundle, data)
-
-
-cdef int add_indexes(ResultBundle* bundle, ProduceResult* result, list indexes) except -1:
-    """Append them behind the result's text."""
-    result.more_bad_records = <uint32_t>len(indexes)
-    return add_bytes(bundle, struct.pack(f"={len(indexes)}i", *indexes))
-
-
-cdef int add_bytes(ResultBundle* bundle, bytes data) except -1:
-    cdef uint32_t size = <uint32_t>len(data)
-    cdef uint32_t capacity
-    cdef uint8_t* grown
-    if bundle.texts_size + size > bundle.texts_capacity:
-        capacity = 2 * (bundle.texts_size + size)
-        grown = <uint8_t*>realloc(bundle.texts, capacity)
-        if grown == NULL:
-            raise MemoryError()
-        bundle.texts = grown
-        bundle.texts_capacity = capacity
-    memcpy(bundle.texts + bundle.texts_size, <const char*>data, size)
-    bundle.texts_size += size
-    return 0
-
-
 cdef inline bint is_zstd(const uint8_t* batch, Py_ssize_t size) noexcept nogil:
     return size >= BATCH_HEADER_BYTES and batch[BATCH_ATTRIBUTES_AT + 1] & ATTRIBUTE_CODEC_MASK == CODEC_ZSTD
-
-
-cdef int add_wake(WakeBundle* wakes, int32_t slot) except -1:
-    cdef uint32_t capacity
-    cdef int32_t* grown
-    if wakes.count == wakes.capacity:
-        capacity = max(<uint32_t>16, wakes.capacity * 2)
-        grown = <int32_t*>realloc(wakes.slots, capacity * sizeof(int32_t))
-        if grown == NULL:
-            raise MemoryError()
-        wakes.slots = grown
-        wakes.capacity = capacity
-    wakes.slots[wakes.count] = slot
-    wakes.count += 1
-    return 0

@@ -3,7 +3,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from kbroker._ext.arena cimport Arena
 from kbroker._ext.descriptors cimport ProduceDescriptor, ProduceResult
-from kbroker._ext.requests cimport Request, RequestTable
+from kbroker._ext.requests cimport ProducePart, Request, RequestTable
 from kbroker._ext.topic_registry cimport TopicRegistry
 from kbroker._ext.wire cimport Reader
 
@@ -24,16 +24,14 @@ cdef class ProducePath:
     cdef Bundle* bundles
     cdef readonly uint32_t queued   # descriptors in all bundles
     cdef readonly int64_t bytes_in
-    cdef const uint8_t* transactional_id       # of the request being read, in its arena block
-    cdef int32_t transactional_id_size         # 0 or below: none
-    cdef int start(self, Request* request, Reader* body, int16_t* acks) except -1
-    cdef int read_topics(self, Request* request, Reader* r, int16_t acks, int32_t timeout_ms) except -1
-    cdef int read_partition(
-        self, Request* request, Reader* r, object topic, int16_t acks, int32_t timeout_ms, int16_t error_code
-    ) except -1
+    cdef int start(self, Request* request, Reader* body) except -1
+    cdef int read_topics(self, Request* request, Reader* r) except -1
+    cdef int read_partition(self, Request* request, Reader* r, object topic, int16_t error_code) except -1
+    cdef int describe(self, const Request* request, int32_t ordinal) except -1
     cdef void take_back(self, const Request* request) noexcept nogil
     cdef int add_descriptor(self, int worker, const ProduceDescriptor* descriptor) except -1
     cdef int send_bundles(self, list lanes) except -1
     cdef void drop_bundle(self, int worker) noexcept nogil
+    cdef bint has_numbers(self, const ProducePart* part) noexcept nogil
     cdef Request* take_result(self, const ProduceResult* result, const uint8_t* text) except? NULL
     cdef int encode(self, Request* request) except -1

@@ -2,13 +2,20 @@
 
 ``start`` walks a Produce request (versions 0 to 13) where it lies in the arena and queues one descriptor per partition
 for the io worker that owns it; ``take_result`` gathers the answers; ``encode`` writes the response. No bytes of records
-are copied or looked at here. Python per request: one dict lookup per topic. Runs in a network process.
+are copied or looked at here. They stay as they came until all partitions have answered, so they can be described once
+more to the next incarnation of an io worker. Python per request: one dict lookup per topic. Runs in a network process.
 """
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memmove
 
 from kbroker._ext.descriptors cimport MSG_PRODUCE
 from kbroker._ext.lane cimport LANE_ITEMS_MAX, Lane
+from kbroker._ext.record_batch cimport (
+    BATCH_BASE_SEQUENCE_AT,
+    BATCH_HEADER_BYTES,
+    BATCH_MAGIC_AT,
+    BATCH_PRODUCER_ID_AT,
+)
 from kbroker._ext.requests cimport (
     ProducePart,
     ProduceTopic,
@@ -22,6 +29,8 @@ from kbroker._ext.wire cimport (
     READ_OK,
     ReadStatus,
     Writer,
+    load_i32,
+    load_i64,
     make_writer,
     read_array_count,
     read_bytes,
@@ -54,11 +63,10 @@ cdef enum:
     FIRST_WITH_APPEND_TIME = 2
     FIRST_WITH_THROTTLE = 1
 
-    # BOUND: partitions (and topics) of one request; each costs 80 bytes here and 64 in a bundle.
+    # BOUND: partitions (and topics) of one request; each costs 96 bytes here and 48 in a bundle.
     PARTS_MAX = 100000
 
     # Below the size of a batch header, or of a message of format 0, there is nothing to append.
-    BATCH_BYTES_MIN = 61
     MESSAGE_BYTES_MIN = 26
 
     ERROR_NONE = 0
@@ -93,24 +101,25 @@ cdef class ProducePath:
                 free(self.bundles[i].items)
             free(self.bundles)
 
-    cdef int start(self, Request* request, Reader* body, int16_t* acks_out) except -1:
+    cdef int start(self, Request* request, Reader* body) except -1:
         """Queue the descriptors of a request whose header was read. parts_left may be 0 afterwards: answer at once."""
         cdef:
             const uint8_t* text = NULL
-            int32_t size = 0, timeout_ms = 0
-            int16_t acks = 0
+            int32_t size = 0
             bint flexible = request.api_version >= FIRST_FLEXIBLE
             ReadStatus status = READ_OK
         if request.api_version >= FIRST_WITH_TRANSACTIONAL_ID:
             status = read_compact_string(body, &text, &size) if flexible else read_string(body, &text, &size)
-        if status != READ_OK or read_i16(body, &acks) != READ_OK or read_i32(body, &timeout_ms) != READ_OK:
+        if (
+            status != READ_OK
+            or read_i16(body, &request.acks) != READ_OK
+            or read_i32(body, &request.timeout_ms) != READ_OK
+        ):
             raise ProduceDecodeError("truncated before the topics")
-        acks_out[0] = acks
-        request.timeout_ms = timeout_ms
-        self.transactional_id = text
-        self.transactional_id_size = size
+        request.transactional_id = text
+        request.transactional_id_size = size
         try:
-            return self.read_topics(request, body, acks, timeout_ms)
+            return self.read_topics(request, body)
         except:
             self.take_back(request)
             raise
@@ -126,7 +135,7 @@ cdef class ProducePath:
                 bundle.count -= 1
                 self.queued -= 1
 
-    cdef int read_topics(self, Request* request, Reader* r, int16_t acks, int32_t timeout_ms) except -1:
+    cdef int read_topics(self, Request* request, Reader* r) except -1:
         cdef:
             bint flexible = request.api_version >= FIRST_FLEXIBLE
             int32_t topic_count = 0, part_count = 0, i, j
@@ -141,7 +150,7 @@ cdef class ProducePath:
             raise ProduceDecodeError(f"more than {PARTS_MAX} topics in one request")
         for i in range(topic_count):
             topic = add_topic(request)
-            error_code = ERROR_NONE if -1 <= acks <= 1 else ERROR_INVALID_REQUIRED_ACKS
+            error_code = ERROR_NONE if -1 <= request.acks <= 1 else ERROR_INVALID_REQUIRED_ACKS
             if request.api_version >= FIRST_WITH_TOPIC_ID:
                 if read_raw(r, 16, &topic.topic_id) != READ_OK:
                     raise ProduceDecodeError("truncated topic id")
@@ -168,16 +177,14 @@ cdef class ProducePath:
                 raise ProduceDecodeError(f"more than {PARTS_MAX} partitions in one request")
             topic.part_count = part_count
             for j in range(part_count):
-                self.read_partition(request, r, ref, acks, timeout_ms, error_code)
+                self.read_partition(request, r, ref, error_code)
             if flexible and skip_tagged_fields(r) != READ_OK:
                 raise ProduceDecodeError("bad tagged fields")
         if flexible and skip_tagged_fields(r) != READ_OK:
             raise ProduceDecodeError("bad tagged fields")
         return 0  # COMPAT: bytes behind a request are ignored, as Kafka does
 
-    cdef int read_partition(
-        self, Request* request, Reader* r, object topic, int16_t acks, int32_t timeout_ms, int16_t error_code
-    ) except -1:
+    cdef int read_partition(self, Request* request, Reader* r, object topic, int16_t error_code) except -1:
         cdef:
             bint flexible = request.api_version >= FIRST_FLEXIBLE
             ProducePart* part = add_part(request)
@@ -185,7 +192,6 @@ cdef class ProducePath:
             const uint8_t* records = NULL
             int32_t size = 0
             ReadStatus status
-            ProduceDescriptor descriptor
         if read_i32(r, &part.partition) != READ_OK:
             raise ProduceDecodeError("truncated partition")
         status = read_compact_bytes(r, &records, &size) if flexible else read_bytes(r, &records, &size)
@@ -203,27 +209,45 @@ cdef class ProducePath:
         if part.slot < 0:
             part.error_code = ERROR_NOT_LEADER_OR_FOLLOWER
             return 0
-        if size < (BATCH_BYTES_MIN if request.api_version >= FIRST_WITH_TRANSACTIONAL_ID else MESSAGE_BYTES_MIN):
+        if size < (BATCH_HEADER_BYTES if request.api_version >= FIRST_WITH_TRANSACTIONAL_ID else MESSAGE_BYTES_MIN):
             part.error_code = ERROR_CORRUPT_MESSAGE
             return 0
+        part.slot_incarnation = <uint32_t>ref.incarnations[part.partition]
+        part.records = records
+        part.size = <uint32_t>size
         part.worker = part.slot % self.worker_count
         request.parts_left += 1
+        self.bytes_in += size
+        return self.describe(request, request.part_count - 1)
+
+    cdef int describe(self, const Request* request, int32_t ordinal) except -1:
+        """Queue the descriptor of a partition that waits for its io worker: the first time, or once more."""
+        cdef const ProducePart* part = &request.parts[ordinal]
+        cdef ProduceDescriptor descriptor
         descriptor.request = token_of(request)
-        descriptor.ordinal = <uint32_t>(request.part_count - 1)
+        descriptor.ordinal = <uint32_t>ordinal
         descriptor.slot = part.slot
-        descriptor.slot_incarnation = <uint32_t>ref.incarnations[part.partition]
-        descriptor.timeout_ms = timeout_ms
-        descriptor.arena_offset = <uint64_t>(records - self.arena.base)
-        descriptor.size = <uint32_t>size
-        descriptor.acks = acks
+        descriptor.slot_incarnation = part.slot_incarnation
+        descriptor.timeout_ms = request.timeout_ms
+        descriptor.arena_offset = <uint64_t>(part.records - self.arena.base)
+        descriptor.size = part.size
+        descriptor.acks = request.acks
         descriptor.api_version = request.api_version
         descriptor.transactional_id_back = 0
         descriptor.transactional_id_size = 0
-        if self.transactional_id_size > 0:
-            descriptor.transactional_id_back = <uint32_t>(records - self.transactional_id)
-            descriptor.transactional_id_size = <uint32_t>self.transactional_id_size
-        self.bytes_in += size
+        if request.transactional_id_size > 0:
+            descriptor.transactional_id_back = <uint32_t>(part.records - request.transactional_id)
+            descriptor.transactional_id_size = <uint32_t>request.transactional_id_size
         return self.add_descriptor(part.worker, &descriptor)
+
+    cdef bint has_numbers(self, const ProducePart* part) noexcept nogil:
+        """Whether its log recognises the batch if it is there already: by producer id and sequence number."""
+        return (
+            part.size >= BATCH_HEADER_BYTES
+            and part.records[BATCH_MAGIC_AT] == 2
+            and load_i64(part.records + BATCH_PRODUCER_ID_AT) >= 0
+            and load_i32(part.records + BATCH_BASE_SEQUENCE_AT) >= 0
+        )
 
     cdef int add_descriptor(self, int worker, const ProduceDescriptor* descriptor) except -1:
         cdef Bundle* bundle = &self.bundles[worker]

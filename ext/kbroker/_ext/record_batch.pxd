@@ -136,14 +136,18 @@ cdef BatchStatus check_stored_batch(
 # Stamp the base offset and the leader epoch; outside the checksum. 61 bytes at `data`.
 cdef void patch_for_append(uint8_t* data, int64_t base_offset, int32_t leader_epoch) noexcept nogil
 
-# Turn a batch of `size` bytes into one of append time: the type bit, max timestamp = now, new
-# checksum. The first timestamp stays (COMPAT: as in Kafka; readers of append-time batches ignore
-# it).
-cdef void patch_log_append_time(uint8_t* data, Py_ssize_t size, int64_t now_ms) noexcept nogil
+# Turn a batch into one of append time: the type bit, max timestamp = now, new checksum. The first
+# timestamp stays (COMPAT: as in Kafka; readers of append-time batches ignore it). The header is
+# changed; `size` bytes of `records` are what follows it, wherever that is.
+cdef void patch_log_append_time(
+    uint8_t* header, const uint8_t* records, Py_ssize_t size, int64_t now_ms
+) noexcept nogil
 
 # Replace a max timestamp that differs from the walk's (COMPAT: Kafka corrects it too), with a new
 # checksum.
-cdef void patch_max_timestamp(uint8_t* data, Py_ssize_t size, int64_t max_timestamp) noexcept nogil
+cdef void patch_max_timestamp(
+    uint8_t* header, const uint8_t* records, Py_ssize_t size, int64_t max_timestamp
+) noexcept nogil
 
 
 # ---- varints of records --------------------------------------------------------------------------

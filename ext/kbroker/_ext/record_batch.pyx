@@ -24,7 +24,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
 from kbroker._ext.codec_frames cimport Lz4DecodeBlock, decode_plain_lz4, plain_lz4_bound
-from kbroker._ext.crc32c cimport crc32c
+from kbroker._ext.crc32c cimport crc32c, crc32c_extend
 from kbroker._ext.wire cimport (
     READ_OK,
     Reader,
@@ -517,15 +517,21 @@ cdef void patch_for_append(uint8_t* data, int64_t base_offset, int32_t leader_ep
     store_i32(data + BATCH_LENGTH_END, leader_epoch)
 
 
-cdef void patch_log_append_time(uint8_t* data, Py_ssize_t size, int64_t now_ms) noexcept nogil:
-    cdef int16_t attributes = load_i16(data + BATCH_ATTRIBUTES_AT)
-    store_i16(data + BATCH_ATTRIBUTES_AT, attributes | ATTRIBUTE_LOG_APPEND_TIME)
-    patch_max_timestamp(data, size, now_ms)
+cdef void patch_log_append_time(
+    uint8_t* header, const uint8_t* records, Py_ssize_t size, int64_t now_ms
+) noexcept nogil:
+    cdef int16_t attributes = load_i16(header + BATCH_ATTRIBUTES_AT)
+    store_i16(header + BATCH_ATTRIBUTES_AT, attributes | ATTRIBUTE_LOG_APPEND_TIME)
+    patch_max_timestamp(header, records, size, now_ms)
 
 
-cdef void patch_max_timestamp(uint8_t* data, Py_ssize_t size, int64_t max_timestamp) noexcept nogil:
-    store_i64(data + BATCH_MAX_TIMESTAMP_AT, max_timestamp)
-    store_u32(data + BATCH_CRC_AT, crc32c(data + BATCH_CRC_FROM, <size_t>(size - BATCH_CRC_FROM)))
+cdef void patch_max_timestamp(
+    uint8_t* header, const uint8_t* records, Py_ssize_t size, int64_t max_timestamp
+) noexcept nogil:
+    cdef uint32_t crc
+    store_i64(header + BATCH_MAX_TIMESTAMP_AT, max_timestamp)
+    crc = crc32c(header + BATCH_CRC_FROM, BATCH_HEADER_BYTES - BATCH_CRC_FROM)
+    store_u32(header + BATCH_CRC_AT, crc32c_extend(crc, records, <size_t>size))
 
 
 # ---- Python's view, for tests and cold paths -----------------------------------------------------
@@ -745,11 +751,14 @@ def stamp_log_append_time(bytearray data not None, int64_t now_ms) -> None:
     """``patch_log_append_time`` on a bytearray that holds exactly one batch."""
     if len(data) < BATCH_HEADER_BYTES:
         raise_corrupt(BATCH_TRUNCATED, -1)
-    patch_log_append_time(<uint8_t*>(<char*>data), len(data), now_ms)
+    patch_log_append_time(
+        <uint8_t*>(<char*>data), <uint8_t*>(<char*>data) + BATCH_HEADER_BYTES, len(data) - BATCH_HEADER_BYTES, now_ms)
 
 
 def stamp_max_timestamp(bytearray data not None, int64_t max_timestamp) -> None:
     """``patch_max_timestamp`` on a bytearray that holds exactly one batch."""
     if len(data) < BATCH_HEADER_BYTES:
         raise_corrupt(BATCH_TRUNCATED, -1)
-    patch_max_timestamp(<uint8_t*>(<char*>data), len(data), max_timestamp)
+    patch_max_timestamp(
+        <uint8_t*>(<char*>data), <uint8_t*>(<char*>data) + BATCH_HEADER_BYTES, len(data) - BATCH_HEADER_BYTES,
+        max_timestamp)

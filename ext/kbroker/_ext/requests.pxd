@@ -10,6 +10,9 @@ cdef struct ProducePart:
     int32_t partition
     int32_t worker             # io worker that has it, -1 when answered
     int32_t slot
+    uint32_t slot_incarnation
+    const uint8_t* records     # the batch, as it is described to the io worker
+    uint32_t size
     int16_t error_code
     int32_t bad_record_index   # -1: none
     int64_t base_offset
@@ -48,6 +51,9 @@ cdef struct Request:
     Block* block               # arena bytes this request refers to, or NULL
     # produce
     int32_t timeout_ms         # the client's
+    int16_t acks
+    int32_t transactional_id_size   # 0 or below: it has none
+    const uint8_t* transactional_id
     int32_t parts_left
     int32_t part_count
     int32_t part_capacity

@@ -9,14 +9,23 @@ from collections import deque
 from typing import Any
 
 import pytest
-from doubles.net_loop_harness import ENVELOPE, IO_WORKER, Harness
+from doubles.net_loop_harness import ENVELOPE, IO_WORKER, Harness, received
 
 from kbroker._ext import express_path
 from kbroker.coordinator.partitioner import coordinator_partition
 from kbroker.errors import ErrorCode
-from kbroker.ipc.lane_calls import Answer, Assembler, answer_parts, is_express, pack, unpack
+from kbroker.ipc.lane_calls import (
+    REPEATED,
+    Answer,
+    Assembler,
+    answer_parts,
+    is_express,
+    pack,
+    unpack,
+)
 from kbroker.protocol import codec, header
 from kbroker.protocol.api import ApiKey
+from kbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kbroker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kbroker.protocol.messages.offset_commit import OffsetCommitRequest
 
@@ -197,8 +206,27 @@ def test_error_of_a_coordinator_is_put_by_the_handler(bench: Bench) -> None:
     assert client.recv(100) == b"\0\0\0\x07\0\0\0\x07put"
 
 
-def test_restarted_io_worker_ends_what_it_was_asked(bench: Bench) -> None:
-    bench.connect().send(frame(heartbeat("one"), 3))
+def test_restarted_io_worker_is_asked_again_what_the_last_one_did_not_answer(bench: Bench) -> None:
+    client = bench.connect()
+    client.send(frame(heartbeat("one"), 3))
+    bench.turn()
+    (first,) = bench.asked()
+    bench.cells[0] = 6
+    bench.turn()
+    assert bench.asked() == [first]
+    assert bench.refused == []
+    bench.reply(Answer(first.token, 0, b"of the last one"), sender=5)
+    bench.turn()
+    assert received(client) == b""
+    bench.reply(Answer(first.token, 0, b"answer"), sender=6)
+    bench.turn()
+    assert client.recv(100)[8:] == b"answer"
+    assert (bench.loop.express.frames, bench.loop.requests_in_flight) == ({}, 0)
+
+
+def test_restarted_io_worker_ends_what_would_not_mean_the_same_again(bench: Bench) -> None:
+    """A member's heartbeat says what has changed since the last one."""
+    bench.connect().send(frame(ConsumerGroupHeartbeatRequest(group_id="g", member_id="m"), 1))
     bench.turn()
     (first,) = bench.asked()
     bench.cells[0] = 6
@@ -209,6 +237,13 @@ def test_restarted_io_worker_ends_what_it_was_asked(bench: Bench) -> None:
     bench.connect().send(frame(heartbeat("two"), 3))
     bench.turn()
     assert len(bench.asked()) == 1
+
+
+def test_what_is_asked_again_is_the_same_on_both_ways() -> None:
+    ways = {key for key, *_ in express_path.routes()}
+    assert set(express_path.repeated()) == REPEATED & ways
+    names = {ApiKey(key).name for key in REPEATED - ways}
+    assert names == {"ADD_PARTITIONS_TO_TXN", "TXN_OFFSET_COMMIT"}
 
 
 def test_coordinator_that_is_silent_is_given_up(bench: Bench) -> None:

@@ -11,15 +11,9 @@ from doubles.net_loop_harness import (
     ENVELOPE,
     IO_WORKER,
     NETWORK,
-    NOT_LEADER,
     RESULT,
     Harness,
-    answers,
     framed,
-    partitions_of,
-    produce,
-    received,
-    result,
 )
 
 from kbroker._ext.lane import Lane
@@ -32,50 +26,6 @@ from kbroker.protocol.messages.fetch import FetchRequest
 pytestmark = pytest.mark.unit
 
 MSG_PRODUCE, MSG_PRODUCE_RESULT = 3, 4
-
-
-def codes(data: bytes) -> list[tuple[int, int]]:
-    """(correlation id, error) of each produce answer of one partition."""
-    return [(number, partitions_of(r)[0].error_code) for number, r in answers(data, 9)]
-
-
-def test_restarted_worker_keeps_the_bytes_it_was_told_of_itself():
-    harness = Harness()
-    client = harness.connect()
-    client.send(produce(9, correlation_id=1))
-    harness.turn()
-    [before] = harness.descriptors()
-
-    harness.cells[0] = 6
-    harness.turn(1)
-    client.send(produce(9, correlation_id=2, records={0: b"for the new one".ljust(61)}))
-    harness.turn()
-    [after] = harness.descriptors()
-    harness.turn()
-
-    assert codes(received(client)) == [(1, NOT_LEADER)], "the second belongs to the new worker"
-    assert harness.arena.allocated > 0
-    assert harness.batch_of(after) == b"for the new one".ljust(61)
-    harness.answer(result(before), sender=5)
-    harness.answer(result(after), sender=6)
-    harness.turn()
-    assert codes(received(client)) == [(2, 0)]
-    assert (harness.arena.allocated, harness.loop.requests_in_flight) == (0, 0)
-
-
-def test_first_message_of_a_restarted_worker_fails_what_the_last_one_had():
-    harness = Harness()
-    client = harness.connect()
-    client.send(produce(9, correlation_id=1))
-    harness.turn()
-    [descriptor] = harness.descriptors()
-
-    harness.cells[0] = 6
-    harness.answer(result(descriptor), sender=6)
-    harness.loop.turn(0)
-    harness.loop.end_turn()
-
-    assert codes(received(client)) == [(1, NOT_LEADER)], "not asked of this one"
 
 
 def test_wake_up_that_died_with_its_worker_is_made_up_for():

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import mmap
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from doubles.log_store import LogStore, batch, end_transaction, sent
-from doubles.net_loop_harness import DESCRIPTOR, ENVELOPE, IO_WORKER, NETWORK, RESULT
-
-from kbroker._ext.lane import Lane
-from kbroker._ext.produce_engine import ProduceEngine
+from doubles.engine_bench import MSG_PRODUCE, Bench
+from doubles.log_store import batch, end_transaction, sent
+from doubles.net_loop_harness import DESCRIPTOR, ENVELOPE, NETWORK
 
 pytestmark = pytest.mark.unit
 
-MSG_PRODUCE = 3
-NETWORKS = 2
 NO_ID = b""
 
 REQUEST_TIMED_OUT = 7
+LOAD_IN_PROGRESS = 14
 COORDINATOR_NOT_AVAILABLE = 15
+NOT_COORDINATOR = 16
 NOT_ENOUGH_REPLICAS = 19
 CLUSTER_AUTHORIZATION_FAILED = 31
 INVALID_REQUEST = 42
@@ -32,69 +28,6 @@ CONCURRENT_TRANSACTIONS = 51
 TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
 PRODUCER_FENCED = 90
 TRANSACTION_ABORTABLE = 120
-
-
-class Bench:
-    """A produce engine over a real log, with two network processes played by the test."""
-
-    def __init__(self, path: Path) -> None:
-        self.store = LogStore(path)
-        self.log = self.store.open()
-        self.cells = memoryview(mmap.mmap(-1, 4096)).cast("q")
-        self.arenas = [mmap.mmap(-1, 1 << 20) for _ in range(NETWORKS)]
-        self.used = [0] * NETWORKS
-        self.ends = []
-        self.lanes = []
-        for index in range(NETWORKS):
-            ours, network = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            network.setblocking(False)
-            self.ends.append((ours, network))
-            self.cells[index] = 3
-            self.lanes.append(Lane(ours.fileno(), (IO_WORKER, 0, 5), index, self.cells, index))
-        self.engine = ProduceEngine(self.store.table, self.arenas, self.lanes, lambda slot: None)
-        self.engine.put(self.log.appender)
-        self.asked: list[tuple[int, int, int, str, int, int]] = []
-        self.engine.set_verifier(lambda *question: self.asked.append(question))
-
-    def produce(
-        self,
-        number: int,
-        data: bytes,
-        *,
-        network: int = 0,
-        version: int = 11,
-        timeout_ms: int = 1000,
-        transactional_id: bytes = b"tx",
-    ) -> None:
-        """Send one descriptor and have it taken."""
-        at = self.used[network]
-        text = transactional_id + b"..."
-        self.arenas[network][at : at + len(text) + len(data)] = text + data
-        self.used[network] += len(text) + len(data)
-        row = DESCRIPTOR.pack(
-            number, 0, 0, 1, timeout_ms, at + len(text), len(data), -1, version,
-            len(text) if transactional_id else 0, len(transactional_id),
-        )  # fmt: skip
-        header = ENVELOPE.pack(MSG_PRODUCE, NETWORK, network, self.cells[network], 5, 1)
-        self.ends[network][1].send(header + row)
-        self.engine.read_lane(self.lanes[network])
-
-    def results(self, network: int = 0) -> list[tuple[int, int, int]]:
-        """(number, error code, base offset) of what is answered now."""
-        self.engine.end_turn()
-        found = []
-        while True:
-            try:
-                data = self.ends[network][1].recv(1 << 20)
-            except BlockingIOError:
-                return found
-            count = ENVELOPE.unpack_from(data)[5]
-            for i in range(count):
-                row = RESULT.unpack_from(data, ENVELOPE.size + i * RESULT.size)
-                found.append((row[0], row[2], row[4]))
-
-    def answer(self, code: int = 0, number: int = -1) -> None:
-        self.engine.verified(self.asked[number][5], code)
 
 
 @pytest.fixture
@@ -177,7 +110,7 @@ def test_marker_of_the_transaction_before_does_not_end_the_one_that_waits(bench)
 def test_refusal_is_for_all_that_wait_and_the_next_asks_again(bench):
     bench.produce(1, sent(7, 0))
     bench.produce(2, sent(7, 1))
-    bench.answer(COORDINATOR_NOT_AVAILABLE)
+    bench.answer(CONCURRENT_TRANSACTIONS)
     assert bench.results() == [(1, NOT_ENOUGH_REPLICAS, -1), (2, NOT_ENOUGH_REPLICAS, -1)]
 
     bench.produce(3, sent(7, 1))
@@ -203,10 +136,41 @@ def test_refusal_is_for_all_that_wait_and_the_next_asks_again(bench):
     ],
 )
 def test_refusal_is_told_as_the_version_knows_it(bench, version, code, told):
+    bench.engine.verify_patience_ms = 0
     bench.produce(1, sent(7, 0), version=version)
     bench.answer(code)
 
     assert bench.results() == [(1, told, -1)]
+
+
+@pytest.mark.parametrize("code", [NOT_COORDINATOR, LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE])
+def test_coordinator_that_is_being_started_is_asked_again(bench, code):
+    """A producer that was told so would have to send everything that waits here once more."""
+    bench.produce(1, sent(7, 0))
+    bench.produce(2, sent(7, 1))
+    bench.answer(code)
+    assert (bench.results(), len(bench.asked)) == ([], 1)
+    assert bench.engine.next_ask_ms is not None
+
+    bench.engine.ask_again(1_000)
+    assert (bench.asked[0], bench.engine.next_ask_ms) == (bench.asked[1], None)
+    bench.answer()
+
+    assert bench.results() == [(1, 0, 0), (2, 0, 1)]
+
+
+def test_nobody_waits_any_more_so_nobody_is_asked_again(bench):
+    bench.produce(1, sent(7, 0))
+    bench.answer(NOT_COORDINATOR)
+    bench.engine.expire_held(2_000)
+    assert bench.results() == [(1, NOT_ENOUGH_REPLICAS, -1)]
+
+    bench.engine.ask_again(1_000)
+
+    assert len(bench.asked) == 1
+    bench.produce(2, sent(7, 0))
+    bench.answer()
+    assert bench.results() == [(2, 0, 0)]
 
 
 def test_batch_of_a_later_epoch_asks_for_itself(bench):

@@ -13,6 +13,7 @@ from kbroker._ext.lane import Lane
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.lane_calls import PART_BYTES, Answer, Assembler, answer_parts, pack, unpack
 from kbroker.ipc.rpc import Pending
+from kbroker.protocol.api import ApiKey
 from kbroker.workers import coordinator_link
 from kbroker.workers.coordinator_link import CoordinatorLink
 
@@ -35,8 +36,10 @@ class Bench:
         self.link = CoordinatorLink([self.lane])
         self.assembler = Assembler()
 
-    def call(self, body: bytes = b"body", timeout_ms: int = 1000) -> Pending:
-        return self.link.call(4, 1, 12, 3, body, "client", "192.0.2.1", timeout_ms)
+    def call(
+        self, body: bytes = b"body", timeout_ms: int = 1000, api_key: int = ApiKey.JOIN_GROUP
+    ) -> Pending:
+        return self.link.call(4, 1, api_key, 3, body, "client", "192.0.2.1", timeout_ms)
 
     def received(self) -> list[Any]:
         found = []
@@ -145,6 +148,28 @@ def test_restart_of_the_io_worker_ends_its_calls(bench: Bench) -> None:
     bench.call()
     bench.link.flush()
     assert len(bench.received()) == 1
+
+
+def test_restarted_io_worker_is_asked_again_what_may_be_asked_twice(bench: Bench) -> None:
+    key = ApiKey.TXN_OFFSET_COMMIT
+    outcomes = [bench.call(b"first", api_key=key), bench.call(bytes(3 * PART_BYTES), api_key=key)]
+    ended = bench.call()
+    bench.link.flush()
+    before = bench.received()
+    outcomes.append(bench.call(b"third", api_key=key))
+    bench.cells[0] = 6
+    notice_restart(bench.lane)
+    bench.link.flush()
+
+    again = bench.received()
+
+    assert again[:2] == before[:2]
+    assert [request.body[:5] for request in again] == [b"first", bytes(5), b"third"]
+    assert ended.error.code == ErrorCode.NOT_COORDINATOR
+    for request, outcome in zip(again, outcomes, strict=True):
+        bench.answer(Answer(request.token, 0, b"answer"))
+        assert outcome.value == b"answer"
+    assert bench.link.waiting == 0
 
 
 def notice_restart(lane: Lane) -> None:

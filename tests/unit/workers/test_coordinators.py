@@ -18,6 +18,7 @@ from kbroker.ipc.process_table import Address
 from kbroker.ipc.rpc import Pending
 from kbroker.protocol import codec
 from kbroker.protocol.api import response_class
+from kbroker.protocol.messages.end_txn import EndTxnRequest
 from kbroker.protocol.messages.heartbeat import HeartbeatRequest
 from kbroker.protocol.messages.list_groups import ListGroupsRequest
 from kbroker.protocol.messages.list_transactions import ListTransactionsRequest
@@ -145,6 +146,79 @@ def test_shards_are_loaded_one_after_the_other(
     assert states[0] == [LOADING, LOADING]
     assert states[-1] == [ACTIVE, ACTIVE]
     assert [ACTIVE, LOADING] in states and [LOADING, ACTIVE] not in states
+
+
+@pytest.fixture
+def starting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """An io worker that has just been started; its logs are not open yet."""
+    bench = Bench(tmp_path)
+    bench.has_joined = False
+    bench.coordinators = Coordinators(bench, [bench.lane])  # type: ignore[arg-type]
+    return bench
+
+
+def open_all(bench: Bench) -> None:
+    bench.has_joined = True
+    topics = {name: TopicChange(None, topic) for name, topic in bench.image.topics.items()}
+    bench.coordinators.on_image(ImageChanges(topics))
+
+
+def test_request_for_a_coordinator_that_is_about_to_be_there_waits(starting: Bench) -> None:
+    """The network process repeats it when an io worker dies; nobody is to be told of that."""
+    tokens = [starting.ask(commit(offset=n), 6) for n in range(3)]
+    starting.end_turn()
+    assert starting.answers() == []
+
+    open_all(starting)
+    starting.end_turn()
+
+    assert [(a.token, a.error) for a in starting.answers()] == [(token, 0) for token in tokens]
+
+
+def test_request_that_waits_until_its_coordinator_is_loaded(
+    starting: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sleeps: list[Pending] = []
+    starting.rpc.sleep = lambda delay_ms: sleeps.append(Pending()) or sleeps[-1]
+    monkeypatch.setattr("kbroker.workers.coordinators.LOAD_STEP_MS", 0)
+    monkeypatch.setattr("kbroker.coordinator.shard.LOAD_STEP_MS", 0)
+    open_all(starting)
+    assert starting.coordinators.loading > 0
+    token = starting.ask(
+        EndTxnRequest(transactional_id="tx", producer_id=1, committed=True), 3, slot=1
+    )
+    starting.end_turn()
+    assert starting.answers() == []
+
+    while sleeps:
+        sleeps.pop().resolve()
+    starting.end_turn()
+
+    (answer,) = starting.answers()
+    assert answer.token == token
+    assert answer.error not in (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR)
+
+
+def test_request_does_not_wait_for_ever(starting: Bench) -> None:
+    starting.ask(commit(), 6)
+    starting.clock.advance(4_999)
+    starting.end_turn()
+    assert starting.answers() == []
+    starting.clock.advance(1)
+    starting.end_turn()
+
+    assert [a.error for a in starting.answers()] == [ErrorCode.NOT_COORDINATOR]
+
+
+def test_request_whose_log_could_not_be_opened_is_refused(starting: Bench) -> None:
+    starting.ask(commit(), 6, slot=7)
+    starting.end_turn()
+    assert starting.answers() == []
+
+    open_all(starting)
+    starting.end_turn()
+
+    assert [a.error for a in starting.answers()] == [ErrorCode.NOT_COORDINATOR]
 
 
 class TestVerify:
