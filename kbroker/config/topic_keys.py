@@ -71,8 +71,10 @@ def _key(
 _KEYS = (
     _key("cleanup.policy", LIST, ("delete",), one_of=("compact", "delete"),
          server_keys="log.cleanup.policy",
-         doc='What happens to old data: "delete" drops whole segments by age and size, "compact" '
-             'keeps the newest value of each key, "delete,compact" does both.'),
+         # COMPAT: clients' tests match how Kafka's text begins.
+         doc='This config designates the retention policy to use on log segments. "delete" drops '
+             'whole segments by age and size, "compact" keeps the newest value of each key, '
+             '"delete,compact" does both.'),
     _key("compression.type", STRING, "producer", server_keys="compression.type",
          one_of=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
          doc='How batches are stored: "producer" keeps them as they were sent, "uncompressed" '

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -172,3 +173,46 @@ def test_group_goes_on_after_the_broker_was_killed(
     wait_until(lambda: len(set(readers[0].seen)) == 100, TIMEOUT_S, "every record is read")
     assert [reader.owned for reader in readers] == before
     assert "new epoch 3" not in broker.log_text
+
+
+def test_static_member_that_stays_away_gives_up_its_partitions_after_its_session() -> None:
+    """As @confluentinc/kafka-javascript's test "does rebalance after session timeout" wants it,
+    whose broker has a session of 10 s; with the default of 45 s it fails with Apache Kafka, too.
+    """
+    session_s = 3.0
+    with Broker(
+        group_consumer_min_heartbeat_interval_ms=200,
+        group_consumer_heartbeat_interval_ms=200,
+        group_consumer_min_session_timeout_ms=1000,
+        group_consumer_session_timeout_ms=int(session_s * 1000),
+    ) as broker:
+        create(broker, "t", 2)
+        first, second = (static_member(broker, f"instance-{number}") for number in (1, 2))
+        wait_until(lambda: first.poll(0.05) or len(first.assignment()) == 2, 20)
+
+        def both_have_one() -> bool:
+            first.poll(0.05)
+            second.poll(0.05)
+            return len(first.assignment()) == len(second.assignment()) == 1
+
+        wait_until(both_have_one, 20)
+        first.close()
+        closed_s = time.monotonic()
+        wait_until(lambda: second.poll(0.05) or len(second.assignment()) == 2, 20)
+        away_s = time.monotonic() - closed_s
+        second.close()
+        # Its last heartbeat before the close may be some time back.
+        assert session_s - 1 <= away_s < session_s + 5
+
+
+def static_member(broker: Broker, instance: str) -> Any:
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": "g",
+            "group.protocol": "consumer",
+            "group.instance.id": instance,
+        }
+    )
+    consumer.subscribe(["t"])
+    return consumer

@@ -68,6 +68,15 @@ class TestDescribeConfigs:
             assert own.documentation is None
             assert own.config_type == 5
 
+    def test_describe_configs_documents_the_cleanup_policy_as_kafka_begins_to(
+        self, process: NetworkProcess
+    ) -> None:
+        """@platformatic/kafka's tests match it."""
+        options = {"include_documentation": True}
+        (config,) = self.ask(process, 4, TOPIC, "t", ["cleanup.policy"], **options).configs
+        start = "This config designates the retention policy to use on log segments."
+        assert config.documentation.startswith(start)
+
     def test_describe_configs_looks_once_at_settings_that_topics_share(
         self, process: NetworkProcess, monkeypatch: pytest.MonkeyPatch
     ) -> None:
