@@ -29,8 +29,9 @@ def keep_freed_memory() -> None:
 
 
 # Rounds of the collector's second generation, each for some 7,000 objects more, after which all
-# objects are looked at: where that holds up no request, and where it may.
-_ROUNDS_QUIET, _ROUNDS_BUSY = 10, 200
+# objects are looked at. Where it is never quiet, this comes once in a while all the same.
+_ROUNDS = 10
+_BUSY_INTERVAL_MS = 30_000
 _NEVER = 2**31 - 1
 
 
@@ -44,10 +45,16 @@ class Collector:
     def __init__(self) -> None:
         young, middle, _ = gc.get_threshold()
         gc.set_threshold(young, middle, _NEVER)
+        self._busy_since_ms: int | None = None
 
-    def maybe_collect(self, is_quiet: bool) -> bool:
-        """Call some times a second."""
-        due = gc.get_count()[2] >= (_ROUNDS_QUIET if is_quiet else _ROUNDS_BUSY)
-        if due:
-            gc.collect()
-        return due
+    def maybe_collect(self, is_quiet: bool, now_ms: int) -> bool:
+        """Call some times a second. is_quiet: it holds up no request. now_ms: of any clock."""
+        if self._busy_since_ms is None:
+            self._busy_since_ms = now_ms
+        if gc.get_count()[2] < _ROUNDS:
+            return False
+        if not is_quiet and now_ms - self._busy_since_ms < _BUSY_INTERVAL_MS:
+            return False
+        self._busy_since_ms = None
+        gc.collect()
+        return True

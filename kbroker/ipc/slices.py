@@ -28,15 +28,21 @@ PATIENCE = 250
 
 
 class Turn:
-    """One of those that take turns. last_ns: how long it went on the last time, a slice at the
-    most. is_gone: nobody waits for it any more.
-    """
+    """One of those that take turns. is_gone: nobody waits for it any more."""
 
-    __slots__ = ("is_gone", "last_ns")
+    __slots__ = ("_before_ns", "_last_ns", "is_gone")
 
     def __init__(self) -> None:
-        self.last_ns = 0
+        self._before_ns = self._last_ns = 0  # how long it went on, a slice at the most
         self.is_gone = False
+
+    def took(self, ns: int) -> None:
+        """It went on for so long."""
+        self._before_ns, self._last_ns = self._last_ns, min(ns, SLICE_NS)
+
+    def takes(self) -> int:
+        """How long it goes on. Once it may have been another process that did."""
+        return min(self._before_ns, self._last_ns)
 
 
 class Pause:
@@ -52,12 +58,11 @@ PAUSE = Pause()
 
 
 class Slices:
-    """The coroutines of one process that can go on.
-
-    clock: ns that the thread had a core. What other processes take of it is not laid to a turn.
+    """The coroutines of one process that can go on. clock: monotonic, in ns. (One of the thread's
+    own time would not count what other processes take, but takes microseconds to read.)
     """
 
-    def __init__(self, clock: Callable[[], int] = time.thread_time_ns) -> None:
+    def __init__(self, clock: Callable[[], int] = time.monotonic_ns) -> None:
         self._clock = clock
         self._queue: list[tuple[int, int, Turn, Callable[[], None]]] = []
         self._numbers = count()
@@ -76,7 +81,7 @@ class Slices:
         outcome = Pending()
 
         def go_on(_: Pending | None = None) -> None:
-            self._put(turn, step)
+            self._put(turn, step, turn.takes())
 
         def step() -> None:
             if turn.is_gone:
@@ -91,15 +96,15 @@ class Slices:
                 outcome.resolve(error=error)
             else:
                 if waiting is None:
-                    go_on()
+                    self._put(turn, step, SLICE_NS)
                 else:
                     waiting.then(go_on)
 
         go_on()
         return outcome
 
-    def _put(self, turn: Turn, step: Callable[[], None]) -> None:
-        due_ns = self._clock() + PATIENCE * turn.last_ns
+    def _put(self, turn: Turn, step: Callable[[], None], takes_ns: int) -> None:
+        due_ns = self._clock() + PATIENCE * takes_ns
         heappush(self._queue, (due_ns, next(self._numbers), turn, step))
 
     def run(self) -> None:
@@ -110,11 +115,9 @@ class Slices:
         while queue and now < until:
             _, _, turn, step = heappop(queue)
             began, self._over_at_ns = now, now + SLICE_NS
-            # Also what it queues for itself: it is not over when it goes on after a pause.
-            turn.last_ns = SLICE_NS
             step()
             now = clock()
-            turn.last_ns = min(now - began, SLICE_NS)
+            turn.took(now - began)
         self._over_at_ns = now
 
     def is_over(self) -> bool:

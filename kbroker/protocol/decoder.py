@@ -295,7 +295,7 @@ class _DecoderWriter:
         self.line(f"for {index} in range(n):")
         self.indent += 1
         if self.in_steps:
-            self.line(f"if {index} % {STEP_ELEMENTS} == 0:")
+            self.line(f"if {index} % {STEP_ELEMENTS} == {STEP_ELEMENTS - 1}:")
             self.line("    yield")
         if field.struct is not None:
             item = self.new_struct(field, "", path)

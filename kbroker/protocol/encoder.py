@@ -216,7 +216,7 @@ class _EncoderWriter:
         if self.in_steps:
             index = self.fresh("i")
             self.line(f"for {index}, {item} in enumerate({items}):")
-            self.line(f"    if {index} % {STEP_ELEMENTS} == 0:")
+            self.line(f"    if {index} % {STEP_ELEMENTS} == {STEP_ELEMENTS - 1}:")
             self.line("        yield")
         else:
             self.line(f"for {item} in {items}:")

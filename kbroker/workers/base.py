@@ -182,7 +182,7 @@ class Worker:
                     log.error("the supervisor is gone, leaving")
                     break
                 self.tick(now)
-                collector.maybe_collect(self.is_quiet())
+                collector.maybe_collect(self.is_quiet(), now)
         self.processes.set(self.address, STATE, STOPPING)
         self.shutdown()
         self.mailbox.close()

@@ -65,12 +65,7 @@ class Outcome(NamedTuple):
 
 
 def crowd(
-    address: tuple[str, int],
-    frame: bytes,
-    connections: int,
-    ahead: int,
-    seconds: float,
-    report: Any,
+    address: tuple[str, int], frame: bytes, connections: int, seconds: float, report: Any
 ) -> None:
     """Keep requests under way on each connection, and drop what is answered."""
     selector = selectors.DefaultSelector()
@@ -207,6 +202,7 @@ def beside(broker: Broker, frame: bytes, connections: int, seconds: float) -> Ou
     stopping = threading.Event()
     with peaks_of(broker) as growth:
         other.start()
+        theirs.close()
         began = time.monotonic()
         for wait, worked in waits_of(broker, stopping):
             waits.append(wait)
@@ -215,7 +211,7 @@ def beside(broker: Broker, frame: bytes, connections: int, seconds: float) -> Ou
                 stopping.set()
         other.join(30)
     other.kill()
-    answers, closed = ours.recv() if ours.poll() else (-1, -1)
+    answers, closed = ours.recv()  # EOFError: there was no crowd
     return Outcome(*quantiles(waits), *quantiles(busy), len(waits), answers, closed, growth)
 
 

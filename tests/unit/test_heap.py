@@ -46,8 +46,8 @@ def test_objects_that_live_on_are_not_gone_through_while_a_request_is_worked_on(
         request = [[number] for number in range(200_000)]
 
         assert full_collections == []
-        assert not collector.maybe_collect(is_quiet=False)
-        assert collector.maybe_collect(is_quiet=True)
+        assert not collector.maybe_collect(is_quiet=False, now_ms=0)
+        assert collector.maybe_collect(is_quiet=True, now_ms=1)
         assert left() is None
         assert len(request) == 200_000
     finally:
@@ -61,9 +61,11 @@ def test_garbage_is_collected_in_the_end_where_it_is_never_quiet() -> None:
         collector = Collector()
         gc.collect()
         objects = []
-        while gc.get_count()[2] < 200:
+        while gc.get_count()[2] < 10:
             objects.append([objects])
 
-        assert collector.maybe_collect(is_quiet=False)
+        collected = [collector.maybe_collect(False, now_ms) for now_ms in (0, 29_999, 30_000)]
+
+        assert collected == [False, False, True]
     finally:
         gc.set_threshold(*before)

@@ -58,7 +58,9 @@ cdef class Connection:
     cdef int64_t blocked_since_ms      # when the peer stopped reading, -1 when it reads
 
     cdef FrameStatus next_frame(self, const uint8_t* base, int64_t frame_max, const uint8_t** frame, int32_t* size) noexcept nogil
-    cdef ReceiveStatus receive(self, Arena arena, int64_t frame_max, bint from_large, int64_t* received) noexcept nogil
+    cdef ReceiveStatus receive(
+        self, Arena arena, int64_t frame_max, bint from_large, int64_t most, int64_t* received
+    ) noexcept nogil
     cdef bint make_room(self, Arena arena, int64_t frame_max, bint from_large) noexcept nogil
     cdef int note_first_request(self, const uint8_t* frame, int32_t size) except -1
     cdef Block* acquire(self, Arena arena, int64_t capacity, bint from_large) noexcept nogil

@@ -62,8 +62,13 @@ cdef class Connection:
         size[0] = length
         return FRAME_READY
 
-    cdef ReceiveStatus receive(self, Arena arena, int64_t frame_max, bint from_large, int64_t* received) noexcept nogil:
-        """Receive once, as much as there is room for. from_large: whether it may use the arena's large part."""
+    cdef ReceiveStatus receive(
+        self, Arena arena, int64_t frame_max, bint from_large, int64_t most, int64_t* received
+    ) noexcept nogil:
+        """Receive once, as much as there is room for, and ``most`` bytes at the most.
+
+        from_large: whether it may use the arena's large part.
+        """
         cdef:
             int64_t room, expected
             ssize_t n
@@ -75,6 +80,7 @@ cdef class Connection:
             expected = <int64_t>load_i32(arena.base + self.block.offset + self.start) + 4
         if expected >= EXACT_FROM and expected > self.end - self.start:
             room = min(room, expected - (self.end - self.start))
+        room = min(room, most)
         n = recv(self.fd, arena.base + self.block.offset + self.end, <size_t>room, 0)
         if n > 0:
             self.end += n

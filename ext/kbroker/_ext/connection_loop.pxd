@@ -28,6 +28,7 @@ cdef class ConnectionLoop:
     cdef int64_t now_ms
     cdef public int64_t slice_ns_max  # what a connection may take of a turn
     cdef int64_t _slice_ns             # and of this one
+    cdef int64_t _receive_bytes        # at once
     cdef readonly int64_t heavy_bytes  # of heavy requests that are worked on
     cdef object _held_back             # deque: connections whose heavy request waits for others to be over
     cdef int64_t _long_bytes           # sent of long answers in this turn, where others wait

@@ -76,6 +76,10 @@ cdef enum:
     SLICE_NS = 2000000
     TURN_NS = 8000000
     SLICE_NS_MIN = 50000
+    # BOUND: bytes that a connection receives at once where many have work, and where few do.
+    RECEIVE_BYTES = 65536
+    RECEIVE_BYTES_ALONE = 1073741824
+    MANY = 16
     # BOUND: bytes of an answer sent to one connection in one turn.
     TURN_BYTES = 262144
     # BOUND: the same of all long answers together where others wait for short ones: they wait for a piece at a time.
@@ -124,6 +128,7 @@ cdef class ConnectionLoop:
         self._line = []
         self._held_back = deque()
         self.slice_ns_max = SLICE_NS
+        self._receive_bytes = RECEIVE_BYTES_ALONE
         self._arena = arena
         self._requests = requests
         self._frame_max = frame_max
@@ -223,6 +228,7 @@ cdef class ConnectionLoop:
             count = epoll_wait(self._epoll_fd, events, EVENTS_MAX, timeout_ms)
         self.now_ms = monotonic_ns() // 1000000
         self._slice_ns = min(self.slice_ns_max, max(<int64_t>SLICE_NS_MIN, TURN_NS // max(1, count + again)))
+        self._receive_bytes = RECEIVE_BYTES if count + again > MANY else RECEIVE_BYTES_ALONE
         for i in range(count):
             found = self._connections.get(events[i].data.fd)
             if found is None:
@@ -319,7 +325,9 @@ cdef class ConnectionLoop:
             if not c.readable:
                 break
             received = 0
-            got = c.receive(self._arena, self._frame_max, not self._line or self._line[0] is c, &received)
+            got = c.receive(
+                self._arena, self._frame_max, not self._line or self._line[0] is c, self._receive_bytes, &received
+            )
             if c.starved_since_ms >= 0 and got != RECEIVE_STARVED:
                 c.starved_since_ms = -1
                 if c.in_line:
