@@ -180,11 +180,11 @@ def test_summary_calls_a_surplus_by_its_name(
     assert ", 0 of them not complete, 1 with a surplus\n" in said
 
 
-@pytest.fixture(params=["dir", "delta", "sqlite", "postgresql"])
+@pytest.fixture(params=["dir", "delta", "iceberg", "sqlite", "postgresql"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[str]]:
     """``--sink`` and ``--dest`` of a load."""
-    if request.param == "delta":
-        pytest.importorskip("deltalake")
+    if request.param in ("delta", "iceberg"):
+        pytest.importorskip({"delta": "deltalake", "iceberg": "pyiceberg"}[request.param])
     if request.param == "postgresql":
         with postgresql() as url:
             yield ["jdbc", url.replace("load@", "load:hush@")]

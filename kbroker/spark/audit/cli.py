@@ -33,7 +33,7 @@ from kbroker.spark.load.arguments import (
 )
 from kbroker.spark.load.commits import LoadError
 from kbroker.spark.load.destination import names_database
-from kbroker.spark.load.directory import Directory
+from kbroker.spark.load.folders import folder, sink_of
 from kbroker.spark.load.source import BrokerSource
 from kbroker.wording import counted
 
@@ -151,7 +151,7 @@ def _add_tiers(parser: argparse.ArgumentParser) -> None:
         type=place_of,
         default=[],
         metavar="PLACE",
-        help="the --dest of a kbroker-load, as the tier 'load': a folder, a Delta table, "
+        help="the --dest of a kbroker-load, as the tier 'load': a folder, a table in one, "
         "sqlite:PATH or postgresql://USER:PASSWORD@HOST:PORT/DB; may be repeated",
     )
     parser.add_argument(
@@ -281,11 +281,7 @@ def _loaded(given: argparse.Namespace, place: str, runner: Runner, bucket_ms: in
         from kbroker.spark.audit import databases
 
         return databases.loaded(place, given.name, bucket_ms=bucket_ms)
-    destination = Directory(place)
-    if Path(place, "_delta_log").is_dir():
-        from kbroker.spark.load.delta import Delta
-
-        destination = Delta(place)
+    destination = folder(sink_of(place), place)
     destination.require()
     return gather.loaded(destination, runner, bucket_ms=bucket_ms)
 

@@ -97,17 +97,9 @@ def _directory(given: argparse.Namespace, files: FileOptions | None = None) -> D
     if given.sink == "jdbc":
         raise LoadError(f"{given.command} is for folders: a database looks after its tables itself")
     refuse_url(given.dest)
-    if given.sink == "delta":
-        from kbroker.spark.load.delta import Delta
+    from kbroker.spark.load.folders import folder
 
-        return Delta(given.dest, files)
-    if given.sink == "iceberg":
-        from kbroker.spark.load.iceberg import Iceberg
-
-        return Iceberg(given.dest, files)
-    from kbroker.spark.load.directory import Directory
-
-    return Directory(given.dest, files)
+    return folder(given.sink, given.dest, files)
 
 
 # -- run

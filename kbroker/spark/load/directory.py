@@ -32,7 +32,7 @@ from kbroker.spark.load.writer import FileOptions, RangeWriter
 from kbroker.spark.plan import OffsetRange
 
 # Sinks of tables, and what only theirs have.
-_TABLES = (
+TABLES = (
     ("delta", "_delta_log", "a Delta table"),
     ("iceberg", "metadata/version-hint.text", "an Iceberg table"),
 )
@@ -103,7 +103,7 @@ class Directory:
 
     def check_kind(self) -> None:
         """Raises LoadError where a destination of another sink is."""
-        for sink, sign, kind in _TABLES:
+        for sink, sign, kind in TABLES:
             if sink != self.name and (self.root / sign).exists():
                 raise LoadError(f"{self.root} is {kind}: say --sink {sink}")
 

@@ -1,0 +1,30 @@
+"""The destination that a folder is, by its sink or by what is in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kbroker.spark.load.directory import TABLES, Directory
+
+if TYPE_CHECKING:
+    from kbroker.spark.load.writer import FileOptions
+
+
+def sink_of(place: str | Path) -> str:
+    """Of a folder that is there."""
+    found = (sink for sink, sign, _ in TABLES if Path(place, sign).exists())
+    return next(found, Directory.name)
+
+
+def folder(sink: str, place: str | Path, files: FileOptions | None = None) -> Directory:
+    """Raises LoadError where the library of its tables is missing."""
+    if sink == "delta":
+        from kbroker.spark.load.delta import Delta
+
+        return Delta(place, files)
+    if sink == "iceberg":
+        from kbroker.spark.load.iceberg import Iceberg
+
+        return Iceberg(place, files)
+    return Directory(place, files)
