@@ -150,6 +150,14 @@ def produce_answer_prefix(version: int, topic: str, partition: int) -> bytes:
     return head + b"\x02" + struct.pack(">i", partition)
 
 
+def fetch_frame(topic: str, partition: int, offset: int, max_bytes: int) -> bytes:
+    """Fetch 4: batches as they are stored."""
+    name = topic.encode()
+    body = struct.pack(">iiiibih", -1, 500, 1, max_bytes, 0, 1, len(name)) + name
+    body += struct.pack(">iiqi", 1, partition, offset, max_bytes)
+    return request_frame(FETCH, 4, body)
+
+
 def old_fetch_frame(topic: str, partition: int, offset: int, max_bytes: int) -> bytes:
     """Fetch 2, of a client that knows message format 1 and nothing newer."""
     name = topic.encode()

@@ -33,6 +33,8 @@ cdef class Connection:
     cdef int64_t end                   # of the bytes received
     cdef int64_t frame_size_last       # of the last whole frame, length prefix included
     cdef int64_t frame_size_max
+    cdef int64_t burst                 # bytes received since the socket was empty
+    cdef int64_t burst_last            # the same of the last time until it was empty
     cdef Request* first                # oldest request that is not wholly answered and sent
     cdef Request* last
     cdef int32_t request_count
@@ -63,6 +65,7 @@ cdef class Connection:
     ) noexcept nogil
     cdef bint make_room(self, Arena arena, int64_t frame_max, bint from_large) noexcept nogil
     cdef int note_first_request(self, const uint8_t* frame, int32_t size) except -1
+    cdef void drained(self) noexcept nogil
     cdef Block* acquire(self, Arena arena, int64_t capacity, bint from_large) noexcept nogil
     cdef void drop_empty_block(self, Arena arena) noexcept nogil
     cdef void push(self, Request* request) noexcept nogil

@@ -2,7 +2,8 @@
 
 Bytes are received straight into arena blocks. A connection without a frame in progress holds no block. A frame gets
 room as its bytes arrive, not as its length claims: a block is at most 64 KiB, four times what has arrived, or what
-earlier frames of this connection really were, whichever is largest.
+earlier frames of this connection really were, whichever is largest. Where several frames came at once before, a block
+has room for several.
 """
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.string cimport memcpy, memmove
@@ -13,9 +14,9 @@ from kbroker._ext.socket_api cimport recv
 cdef enum:
     BLOCK_FIRST = 4096
     BLOCK_GRANT = 65536
-    # Above this a receive stops at the expected end of the frame, so that the next frame starts a block of its own
-    # and its first part need not be moved.
-    EXACT_FROM = 32768
+    # Above this a receive stops at the expected end of a frame, so that the next one starts a block of its own and its
+    # first part need not be moved.
+    EXACT_FROM = 4096
     CLIENT_ID_AT = 8             # in every request header, its length first
     CLIENT_ID_BYTES_MAX = 128    # BOUND: of it are kept
 
@@ -70,7 +71,7 @@ cdef class Connection:
         from_large: whether it may use the arena's large part.
         """
         cdef:
-            int64_t room, expected
+            int64_t room, expected, rest
             ssize_t n
         if not self.make_room(arena, frame_max, from_large):
             return RECEIVE_STARVED
@@ -78,22 +79,29 @@ cdef class Connection:
         expected = self.frame_size_last
         if self.end - self.start >= 4:
             expected = <int64_t>load_i32(arena.base + self.block.offset + self.start) + 4
-        if expected >= EXACT_FROM and expected > self.end - self.start:
-            room = min(room, expected - (self.end - self.start))
+        rest = expected - (self.end - self.start)
+        if expected >= EXACT_FROM and 0 < rest < room:
+            room = rest + (room - rest) // expected * expected
         room = min(room, most)
         n = recv(self.fd, arena.base + self.block.offset + self.end, <size_t>room, 0)
         if n > 0:
             self.end += n
+            self.burst += n
             received[0] = n
             if n < room and not self.peer_closed:
-                self.readable = False  # drained: the next bytes make a new edge
+                self.drained()  # the next bytes make a new edge
             return RECEIVED
         if n == 0:
             return RECEIVE_EOF
         if errno == EAGAIN:
-            self.readable = False
+            self.drained()
             return RECEIVED_NONE
         return RECEIVED_NONE if errno == EINTR else RECEIVE_ERROR
+
+    cdef void drained(self) noexcept nogil:
+        self.readable = False
+        self.burst_last = self.burst
+        self.burst = 0
 
     cdef Block* acquire(self, Arena arena, int64_t capacity, bint from_large) noexcept nogil:
         cdef Block* block = arena.acquire(capacity, from_large)
@@ -108,7 +116,8 @@ cdef class Connection:
             int64_t need, grant
             Block* larger
         if self.block == NULL:
-            need = min(max(self.frame_size_last, <int64_t>BLOCK_FIRST), frame_max + 4)
+            need = max(self.frame_size_last, min(self.burst_last, <int64_t>BLOCK_GRANT))
+            need = min(max(need, <int64_t>BLOCK_FIRST), frame_max + 4)
             self.block = self.acquire(arena, need, from_large)
             if self.block == NULL and need > BLOCK_FIRST:
                 # This frame may be smaller than the one before.

@@ -276,6 +276,45 @@ def test_large_request_in_small_pieces_arrives_whole(harness):
     assert harness.batch_of(descriptor) == payload
 
 
+def test_requests_that_come_at_once_are_received_whole_into_one_block(harness):
+    """A block for each would cost a receive and a copy of the next one's first part."""
+    client = harness.connect()
+    records = [bytes([number]) * 10_000 for number in range(6)]
+
+    for _ in range(2):  # how much comes at once is known from the first time
+        client.send(b"".join(produce(9, records={0: data}) for data in records))
+        harness.turn()
+        sent = harness.descriptors()
+        assert [harness.batch_of(one) for one in sent] == records
+        held = harness.arena.allocated
+        harness.answer(*map(result, sent))
+        harness.turn()
+        assert len(answers(received(client), 9)) == 6
+
+    assert held == 65536
+    assert harness.arena.allocated == 0
+
+
+@pytest.mark.parametrize("sizes", [[5_000, 20_000], [70_000, 100, 40_000], [9_000] * 20])
+def test_requests_of_any_sizes_arrive_whole_however_they_are_cut(harness, sizes):
+    client = harness.connect()
+    records = [bytes([number]) * max(size, 61) for number, size in enumerate(sizes * 5)]
+    stream = b"".join(produce(9, records={0: data}) for data in records)
+    found = []
+
+    for at in range(0, len(stream), 33_333):
+        client.send(stream[at : at + 33_333])
+        harness.turn(10)
+        sent = harness.descriptors()
+        found += [harness.batch_of(one) for one in sent]
+        harness.answer(*map(result, sent))
+        harness.turn()
+        received(client)
+
+    assert found == records
+    assert harness.arena.allocated == 0
+
+
 def test_full_arena_stops_reading_and_goes_on_when_bytes_are_freed():
     harness = Harness(arena_bytes=1 << 17, frame_max=(1 << 16) - 4)
     clients = [harness.connect() for _ in range(4)]
