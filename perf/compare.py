@@ -17,6 +17,7 @@ import platform
 import subprocess
 import sys
 import time
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,9 +27,10 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from kbroker._ext.load_generator import LoadError
-from perf.brokers import BROKERS, Broker
+from perf.brokers import Broker
 from perf.cells import CELLS, QUICK, Cell, CellFailed, Figures, Size
 from perf.kafka_distribution import ROOT, VERSION
+from perf.peers import ALL, PEERS
 from perf.percentiles import spread
 
 OVERRIDES = {"log.segment.delete.delay.ms": "1000", "group.initial.rebalance.delay.ms": "0"}
@@ -36,6 +38,7 @@ WARM_CELLS = ("sat16k", "one16", "produce1k_lz4", "consume100")
 # What a deleted topic takes to leave the disk, with the delay above.
 SETTLE_S = 1.5
 ROW = "{:<14} {:<16} {:>12} {:>12} {:>7}  {:<16} {}"
+VERDICT_END = 98
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -45,7 +48,11 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--runs", type=int, help="per cell and broker; 5, or 1 with --quick")
     parser.add_argument("--quick", action="store_true", help="toy size; writes no result")
     parser.add_argument("--warm-seconds", type=float, help="30, or 1 with --quick")
-    parser.add_argument("--brokers", default="kbroker,kafka", help="one of them, for a look")
+    parser.add_argument(
+        "--brokers",
+        default="kbroker,kafka",
+        help="one of them, for a look; kfake and tansu add columns (perf/peers.py)",
+    )
     parser.add_argument("--place", default="/tmp", help="where the data directories go")
     parser.add_argument("--kbroker-override", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--output", help="default: perf/results/<date>-<commit>.json")
@@ -54,8 +61,8 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     if unknown := sorted(set(chosen.cells) - set(names)):
         parser.error(f"no cell {', '.join(unknown)}; there are {', '.join(names)}")
     chosen.brokers = chosen.brokers.split(",")
-    if unknown := sorted(set(chosen.brokers) - set(BROKERS)):
-        parser.error(f"no broker {', '.join(unknown)}; there are {', '.join(sorted(BROKERS))}")
+    if unknown := sorted(set(chosen.brokers) - set(ALL)):
+        parser.error(f"no broker {', '.join(unknown)}; there are {', '.join(sorted(ALL))}")
     if any("=" not in pair for pair in chosen.kbroker_override):
         parser.error("--kbroker-override takes KEY=VALUE")
     if chosen.runs is None:
@@ -73,7 +80,7 @@ def start_brokers(options: argparse.Namespace, stack: ExitStack) -> dict[str, Br
     running: dict[str, Broker] = {}
     for name in options.brokers:
         overrides = {**OVERRIDES, **(own if name == "kbroker" else {})}
-        running[name] = stack.enter_context(BROKERS[name](options.place, overrides))
+        running[name] = stack.enter_context(ALL[name](options.place, overrides))
     return running
 
 
@@ -145,17 +152,25 @@ def number_text(value: float | None) -> str:
 def table_rows(cell: Cell, result: dict[str, Any]) -> list[str]:
     """The rows of one cell: barred figures, then informative ones, then failures."""
     rows = [f"{cell.name}: {cell.title}"]
-    ours, theirs = result.get("kbroker"), result.get("kafka")
-    for bar in cell.bars:
-        rows.append(row_text(bar.text, middle(ours, bar.figure), middle(theirs, bar.figure), bar))
-    for figure, text in cell.informative:
-        rows.append(row_text(text, middle(ours, figure), middle(theirs, figure), None))
+    figures = [(bar.figure, bar.text, bar) for bar in cell.bars]
+    figures += [(figure, text, None) for figure, text in cell.informative]
+    for figure, text, bar in figures:
+        ours, theirs = (middle(result.get(name), figure) for name in ("kbroker", "kafka"))
+        peers = [middle(result[name], figure) for name in PEERS if name in result]
+        rows.append(row_text(text, ours, theirs, bar, peers))
     for name, found in result.items():
         rows += [f"  {name} FAILED: {failure}" for failure in found["failures"]]
     return rows
 
 
-def row_text(text: str, ours: float | None, theirs: float | None, bar: Any) -> str:
+def row_text(
+    text: str,
+    ours: float | None,
+    theirs: float | None,
+    bar: Any,
+    peers: Sequence[float | None] = (),
+) -> str:
+    """peers: what further brokers have, behind the verdict."""
     both = ours is not None and theirs is not None
     ratio = f"{ours / theirs:.2f}x" if both and theirs else "-"
     if bar is None:
@@ -166,7 +181,15 @@ def row_text(text: str, ours: float | None, theirs: float | None, bar: Any) -> s
         verdict = "pass" if bar.passes(ours, theirs) else "MISS"
     described = bar.describe() if bar else ""
     columns = ("", text, number_text(ours), number_text(theirs), ratio, described, verdict)
-    return ROW.format(*columns).rstrip()
+    return with_peers(ROW.format(*columns), map(number_text, peers))
+
+
+def with_peers(row: str, texts: Iterable[str]) -> str:
+    """A row with further columns, which begin where the verdicts end."""
+    found = list(texts)
+    if not found:
+        return row.rstrip()
+    return f"{row:<{VERDICT_END}}" + "".join(f"{text:>12}" for text in found)
 
 
 def ask(*command: str) -> tuple[str, str]:
@@ -269,7 +292,8 @@ def main(arguments: list[str] | None = None) -> int:
         for name, broker in running.items():
             # kbroker has no compiler to warm, but page tables and caches all the same.
             warm(broker, options.warm_seconds if name == "kafka" else min(3, options.warm_seconds))
-        print(ROW.format("cell", "figure", "kbroker", f"Kafka {VERSION}", "ratio", "bar", ""))
+        head = ROW.format("cell", "figure", "kbroker", f"Kafka {VERSION}", "ratio", "bar", "")
+        print(with_peers(head, (name for name in PEERS if name in running)))
         results = measure_cells(cells, running, options.runs, size)
     written = report(options, size, results)
     if not options.quick or options.output:

@@ -59,6 +59,16 @@ def test_measured_cells_alternate_and_take_the_median(cell, capsys):
     assert "2.00x  >= 1.5x          pass" in printed
 
 
+def test_peer_is_a_column_behind_the_verdict_and_has_no_bar(cell, capsys):
+    running = {"kbroker": Claimed(20.0), "kafka": Claimed(10.0), "kfake": Claimed(77.0)}
+
+    compare.measure_cells([cell], running, 1, QUICK)
+
+    row = capsys.readouterr().out.splitlines()[-1]
+    assert row[: compare.VERDICT_END].rstrip().endswith("pass")
+    assert row[compare.VERDICT_END :].split() == ["77"]
+
+
 def test_measured_cell_below_its_bar_is_a_miss(cell, capsys):
     compare.measure_cells([cell], {"kbroker": Claimed(1.4), "kafka": Claimed(1.0)}, 1, QUICK)
 
