@@ -11,12 +11,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
-.PHONY: help setup build run debug sanitize test test-all lint bench docs dist clean
+.PHONY: help setup build run debug sanitize test test-all bare lint bench docs dist clean
 
 help:
 	@echo "make run       build, and start a broker on config/server.properties (ARGS='--override key=value')"
 	@echo "make test      build, and run the tests (ARGS='-k produce')"
 	@echo "make test-all  the same with the slow ones"
+	@echo "make bare      README's commands in a fresh Debian 12 and 13, for root (ARGS='--releases trixie --steps run')"
 	@echo "make lint      format, style, layers, generated documents"
 	@echo "make bench     saturate a broker and print what it does"
 	@echo "make docs      write the generated documents"
@@ -76,6 +77,9 @@ test: $(VENV)/.dev build
 
 test-all: $(VENV)/.dev build
 	$(BIN)/python -m pytest -n $(TESTERS) --dist loadfile $(ARGS)
+
+bare:
+	$(PYTHON) tools/bare.py $(ARGS)
 
 lint: $(VENV)/.dev build
 	$(BIN)/ruff check .

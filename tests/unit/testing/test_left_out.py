@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
-from doubles.left_out import left_out
+from doubles.left_out import PACKAGES, left_out
 
 pytestmark = pytest.mark.unit
+
+README = Path(__file__).resolve().parents[3] / "README.md"
 
 
 def test_run_that_left_nothing_out_says_nothing() -> None:
@@ -33,3 +38,9 @@ def test_other_reasons_are_told_as_they_are() -> None:
     assert left_out(reasons) == (
         "left out: 3 tests. What brings them: apt-get install e2fsprogs (1); this kernel cannot (2)"
     )
+
+
+def test_packages_are_those_that_readme_names() -> None:
+    lines = re.findall("apt-get install ([a-z0-9 -]+)", README.read_text())
+
+    assert set(PACKAGES.values()) <= {name for line in lines for name in line.split()}
