@@ -150,7 +150,9 @@ class Iceberg(TableDirectory["Table"]):
     def _change(self, table: Table, commit: Commit) -> None:
         """One version: files, number and ends."""
         gone = set(removed_in(commit))
-        replaced = [one for one in self._files_in(table) if self._below_root(one) in gone]
+        # Who only adds need not open the lists of all that is there.
+        files = self._files_in(table) if gone else ()
+        replaced = [one for one in files if self._below_root(one) in gone]
         said = self.properties_of(commit)
         ends = said.pop("kbroker.ends")
         change = table.transaction()

@@ -189,8 +189,9 @@ class FolderCatalog(NoopCatalog):
 
 PROPERTIES = {
     "write.format.default": "parquet",
-    # Older ones are not named any more; expire removes them.
+    # Older ones go: each is as large as the newest.
     "write.metadata.previous-versions-max": "20",
+    "write.metadata.delete-after-commit.enabled": "true",
     # Otherwise each commit adds a list to those that a reader has to open.
     "commit.manifest-merge.enabled": "true",
 }
