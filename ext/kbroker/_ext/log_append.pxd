@@ -1,9 +1,14 @@
 # What is appended to one partition's log, used by produce_engine in the io worker that owns the partition.
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
 
+from kbroker._ext.descriptors cimport ProduceDescriptor
 from kbroker._ext.down_convert cimport DownConverter
 from kbroker._ext.log_tail cimport LogTail
 from kbroker._ext.record_batch cimport BatchInfo, BatchStatus
+
+
+cdef enum:
+    RUN_MAX = 32                 # BOUND: batches of one write
 
 
 cdef struct AppendResult:
@@ -12,6 +17,10 @@ cdef struct AppendResult:
     int64_t base_offset          # -1 on error; the original offset for a duplicate batch
     int64_t log_append_time_ms   # -1 unless the topic stamps log append time
     int64_t log_start_offset
+
+
+# Whether the batch may be one of a run: of format 2, and of no producer. BATCH_HEADER_BYTES at ``batch``.
+cdef bint is_plain(const uint8_t* batch) noexcept nogil
 
 
 cdef class LogAppender(LogTail):
@@ -38,7 +47,13 @@ cdef class LogAppender(LogTail):
     cdef int append(
         self, const uint8_t* batch, Py_ssize_t size, int64_t now_ms, AppendResult* result, int64_t verification
     ) except -1
-    # The same for a message set of format 0 or 1, which is stored as a batch of format 2.
+    # The same for up to RUN_MAX batches of format 2 without a producer id, in order and with one write. Returns how many of
+    # them were appended: the first that is refused, converted or starts a segment ends the run, and of a disk too full
+    # there is none. Those are for `append`, which knows what to do.
+    cdef int append_run(
+        self, const uint8_t* arena, const ProduceDescriptor* d, int count, int64_t now_ms, AppendResult* results
+    ) except -1
+    # The same as append for a message set of format 0 or 1, which is stored as a batch of format 2.
     cdef int append_message_set(
         self, const uint8_t* data, Py_ssize_t size, int64_t now_ms, AppendResult* result
     ) except -1
@@ -46,6 +61,7 @@ cdef class LogAppender(LogTail):
     cdef int refuse_status(
         self, AppendResult* result, BatchStatus status, const BatchInfo* info, Py_ssize_t size, int32_t bad_index
     ) except -1
+    cdef bint is_in_time(self, const BatchInfo* info, int64_t now_ms) noexcept nogil
     cdef int check_timestamps(
         self, const uint8_t* batch, Py_ssize_t size, const BatchInfo* info, int64_t now_ms, AppendResult* result
     ) except -1

@@ -34,7 +34,9 @@ from kbroker._ext.record_batch cimport (
     BATCH_DECOMPRESS_FAILED,
     BATCH_HEADER_BYTES,
     BATCH_LENGTH_END,
+    BATCH_MAGIC_AT,
     BATCH_OK,
+    BATCH_PRODUCER_ID_AT,
     BATCH_TOO_LARGE_DECOMPRESSED,
     BATCH_TRAILING_BYTES,
     BATCH_TRUNCATED,
@@ -46,7 +48,8 @@ from kbroker._ext.record_batch cimport (
     patch_max_timestamp,
     read_batch_header,
 )
-from kbroker._ext.wire cimport load_i32
+from kbroker._ext.socket_api cimport iovec
+from kbroker._ext.wire cimport load_i32, load_i64
 
 from kbroker._ext.legacy_records import MessageSetRefused
 from kbroker.record.control import marker_batch
@@ -90,6 +93,14 @@ cdef tuple answer_of(const AppendResult* result):
     return (
         result.error_code, result.base_offset, result.log_append_time_ms, result.log_start_offset,
         result.bad_record_index,
+    )
+
+
+cdef bint is_plain(const uint8_t* batch) noexcept nogil:
+    return (
+        batch[BATCH_MAGIC_AT] == 2
+        and load_i64(batch + BATCH_PRODUCER_ID_AT) < 0
+        and not batch[BATCH_ATTRIBUTES_AT + 1] & ATTRIBUTE_TRANSACTIONAL
     )
 
 
@@ -147,6 +158,53 @@ cdef class LogAppender(LogTail):
         if repacked is None:
             return self.append_walked(batch, size, &info, now_ms, result, verification)
         return self.append_made(repacked, &info, now_ms, result, verification)
+
+    cdef int append_run(
+        self, const uint8_t* arena, const ProduceDescriptor* d, int count, int64_t now_ms, AppendResult* results
+    ) except -1:
+        cdef:
+            BatchInfo infos[RUN_MAX]
+            uint8_t headers[RUN_MAX][BATCH_HEADER_BYTES]
+            iovec pieces[2 * RUN_MAX]
+            const uint8_t* batch
+            Py_ssize_t size, total = 0
+            int64_t offset = self.next_offset, timestamp
+            int32_t bad_index = -1
+            int i, taken = 0
+        if self.fd < 0 or self.codec >= 0 or self.stored_magic < 2 or self.position == 0:
+            return 0
+        for i in range(min(count, <int>RUN_MAX)):
+            batch, size = arena + d[i].arena_offset, d[i].size
+            if size > self.message_bytes_max:
+                break
+            if check_produced_batch(batch, size, self.decompressed_bytes_max, &infos[i], &bad_index) != BATCH_OK:
+                break
+            timestamp = now_ms if self.log_append_time else infos[i].walked_max_timestamp
+            if (
+                (self.compacted and infos[i].keyless_count > 0)
+                or not (self.log_append_time or self.is_in_time(&infos[i], now_ms))
+                or self.roll_due(total + size, offset + infos[i].last_offset_delta, timestamp, now_ms)
+            ):
+                break
+            self.stamp(headers[i], batch, size, &infos[i], now_ms)
+            patch_for_append(headers[i], offset, self.leader_epoch)
+            pieces[2 * i].iov_base = headers[i]
+            pieces[2 * i].iov_len = BATCH_HEADER_BYTES
+            pieces[2 * i + 1].iov_base = <void*>(batch + BATCH_HEADER_BYTES)
+            pieces[2 * i + 1].iov_len = <size_t>(size - BATCH_HEADER_BYTES)
+            total += size
+            offset += infos[i].last_offset_delta + 1
+            taken = i + 1
+        if taken == 0 or not self.write_run(pieces, 2 * taken, total):
+            return 0
+        for i in range(taken):
+            self.refuse_unread(0, &results[i])
+            results[i].base_offset = self.next_offset
+            timestamp = infos[i].walked_max_timestamp
+            if self.log_append_time:
+                results[i].log_append_time_ms = timestamp = now_ms
+            self.note_appended(&infos[i], d[i].size, timestamp)
+        return taken
 
     cdef int append_message_set(
         self, const uint8_t* data, Py_ssize_t size, int64_t now_ms, AppendResult* result
@@ -303,17 +361,23 @@ cdef class LogAppender(LogTail):
             patch_max_timestamp(header, records, size - BATCH_HEADER_BYTES, info.walked_max_timestamp)
         patch_for_append(header, self.next_offset, self.leader_epoch)
 
+    cdef bint is_in_time(self, const BatchInfo* info, int64_t now_ms) noexcept nogil:
+        """Whether no record's create time is too far from now. -1 ("no timestamp") is always accepted."""
+        if self.timestamp_after_max_ms < NO_LIMIT - now_ms and (
+            info.walked_max_timestamp > now_ms + self.timestamp_after_max_ms
+        ):
+            return False
+        return info.walked_min_timestamp == -1 or info.walked_min_timestamp >= now_ms - self.timestamp_before_max_ms
+
     cdef int check_timestamps(
         self, const uint8_t* batch, Py_ssize_t size, const BatchInfo* info, int64_t now_ms, AppendResult* result
     ) except -1:
-        """1 when a record's create time is too far from now. -1 ("no timestamp") is always accepted."""
+        """1 when it is not ``is_in_time``, with *result saying so."""
         cdef int64_t earliest = now_ms - self.timestamp_before_max_ms
         cdef int64_t latest = NO_LIMIT
         if self.timestamp_after_max_ms < NO_LIMIT - now_ms:
             latest = now_ms + self.timestamp_after_max_ms
-        if info.walked_max_timestamp <= latest and (
-            info.walked_min_timestamp == -1 or info.walked_min_timestamp >= earliest
-        ):
+        if self.is_in_time(info, now_ms):
             return 0
         found = outside(
             PyBytes_FromStringAndSize(<const char*>batch, size), self.decompressed_bytes_max, earliest, latest)

@@ -5,6 +5,7 @@ from kbroker._ext.log_transactions cimport LogTransactions
 from kbroker._ext.offset_index cimport OffsetIndex, TimeIndex
 from kbroker._ext.partition_table cimport LogEnd, PartitionTable
 from kbroker._ext.record_batch cimport BatchInfo
+from kbroker._ext.socket_api cimport iovec
 
 
 cdef class LogTail:
@@ -54,6 +55,7 @@ cdef class LogTail:
     # the first BATCH_HEADER_BYTES, NULL: they do.
     cdef object write(self, const uint8_t* batch, Py_ssize_t size, const uint8_t* header)
     # Cut off what was written and is not to be noted.
+    cdef bint write_run(self, const iovec* pieces, int count, Py_ssize_t size) except -1
     cdef int cut_back(self) except -1
     # The batch is in the log: move its end, index it now and then. timestamp: its largest.
     cdef int note_appended(self, const BatchInfo* info, Py_ssize_t size, int64_t timestamp) except -1

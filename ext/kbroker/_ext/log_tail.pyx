@@ -226,6 +226,26 @@ cdef class LogTail:
             return self.log.full_disk_text(code)
         return None
 
+    cdef bint write_run(self, const iovec* pieces, int count, Py_ssize_t size) except -1:
+        """Write several batches with one call. False: not all of it could be written, and nothing is left of it."""
+        cdef ssize_t wrote = -1
+        cdef int code = EINTR
+        while wrote < 0 and code == EINTR:
+            if size >= GIL_RELEASE_BYTES:
+                with nogil:
+                    wrote = pwritev(self.fd, pieces, count, self.position)
+                    code = errno
+            else:
+                wrote = pwritev(self.fd, pieces, count, self.position)
+                code = errno
+        if wrote == size:
+            return True
+        if wrote < 0 and code != ENOSPC and code != EDQUOT and code != EFBIG:
+            self.fail(code, "write")
+        if wrote > 0:
+            self.cut_back()
+        return False
+
     cdef int cut_back(self) except -1:
         # Readers never go past the published end, so nobody looks at what is cut here.
         if not self.preallocated and ftruncate(self.fd, self.position) != 0:

@@ -3,7 +3,7 @@
 ``read_lane`` takes PRODUCE messages: each descriptor names a record batch in a network process's arena; the batch is
 checked where it lies and appended by the LogAppender of its slot. Nothing is answered before ``end_turn``, which syncs
 the logs whose flush.messages is reached once for all that wait (group commit), publishes the slots, and sends
-answers and wake-ups. Per batch in the steady state: one pwrite, no Python object.
+answers and wake-ups. Per batch in the steady state: no Python object, one pwrite for it and its neighbours of one log.
 
 The first batch of a transaction in a log is held until the transaction coordinator has said that the partition belongs
 to the transaction (KIP-890); what follows it from the same producer waits behind it. When this process has just been
@@ -32,7 +32,7 @@ from kbroker._ext.descriptors cimport (
 )
 from kbroker._ext.held_batches cimport EarlyBatches, HeldBatch, Question, held_batch, monotonic_ms
 from kbroker._ext.lane cimport LANE_ITEMS_MAX, LANE_TEXTS_MAX, Lane
-from kbroker._ext.log_append cimport AppendResult, LogAppender
+from kbroker._ext.log_append cimport RUN_MAX, AppendResult, LogAppender, is_plain
 from kbroker._ext.log_transactions cimport NO_QUESTION, NOT_ASKED, Verification
 from kbroker._ext.partition_table cimport (
     SLOT_FREE,
@@ -222,8 +222,9 @@ cdef class ProduceEngine:
                 raise ValueError(f"message kind {envelope.kind} on a lane to an io worker")
             if <Py_ssize_t>(envelope.count * sizeof(ProduceDescriptor)) > size:
                 raise ValueError(f"{envelope.count} descriptors in {size} bytes")
-            for i in range(envelope.count):
-                self.take_one(lane.peer_index, &(<const ProduceDescriptor*>body)[i], now_ms)
+            i = 0
+            while i < envelope.count:
+                i += self.take_run(lane.peer_index, <const ProduceDescriptor*>body + i, envelope.count - i, now_ms)
             taken += envelope.count
 
     cdef uint32_t take_requests(
@@ -300,6 +301,33 @@ cdef class ProduceEngine:
                 self._early.drop(lane.peer_index)
         return 0
 
+    cdef uint32_t take_run(self, int network_index, const ProduceDescriptor* d, uint32_t count, int64_t now_ms) except 0:
+        """Take the first batches, those of one log that need nothing but to be appended together; returns how many."""
+        cdef AppendResult results[RUN_MAX]
+        cdef LogAppender appender
+        cdef uint32_t i, run = 0
+        if count > 1 and d[1].slot == d.slot:
+            while (
+                run < min(count, <uint32_t>RUN_MAX) and d[run].slot == d.slot and d[run].api_version >= FIRST_WITH_ZSTD
+                and d[run].size >= BATCH_HEADER_BYTES and self.refusal(network_index, &d[run]) == 0
+                and is_plain(self._bases[network_index] + d[run].arena_offset)
+            ):
+                run += 1
+        if run > 1:
+            appender = <LogAppender>self._appenders[d.slot]
+            try:
+                run = appender.append_run(self._bases[network_index], d, run, now_ms, results)
+            except StorageError:
+                self._called_out = True
+                self._on_failure(d.slot)
+                run = 0  # from now on the log refuses what comes
+            for i in range(run):
+                self.add_result(network_index, &d[i], &results[i], appender, None)
+            if run > 0:
+                return run
+        self.take_one(network_index, d, now_ms)
+        return 1
+
     cdef int take_one(self, int network_index, const ProduceDescriptor* d, int64_t now_ms) except -1:
         cdef int16_t refused = self.refusal(network_index, d)
         cdef const uint8_t* batch
@@ -334,9 +362,7 @@ cdef class ProduceEngine:
         object text
     ) except -1:
         cdef:
-            ResultBundle* bundle = &self._bundles[network_index]
             AppendResult result
-            ProduceResult* out
             LogAppender appender = None
             const uint8_t* batch = self._bases[network_index] + d.arena_offset
         result.error_code = refused
@@ -361,7 +387,14 @@ cdef class ProduceEngine:
                 result.base_offset = -1
                 self._called_out = True
                 self._on_failure(d.slot)
-        out = new_result(bundle, d.slot)
+        return self.add_result(network_index, d, &result, appender, text)
+
+    cdef int add_result(
+        self, int network_index, const ProduceDescriptor* d, const AppendResult* result, LogAppender appender,
+        object text
+    ) except -1:
+        cdef ResultBundle* bundle = &self._bundles[network_index]
+        cdef ProduceResult* out = new_result(bundle, d.slot)
         out.request = d.request
         out.ordinal = d.ordinal
         out.error_code = result.error_code
