@@ -11,6 +11,7 @@ import json
 import random
 import subprocess
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -328,6 +329,7 @@ def killing(
     broker: Broker, writers: Sequence[Writer], kills: int, seed: int
 ) -> Iterator[list[Report]]:
     """Kill io workers, one at a time, each when everybody writes again; the reports at the end."""
+    began = time.monotonic()
     chance = random.Random(seed)
     io_workers = int(broker.config["num.io.threads"])
     reports: list[Report] = []
@@ -340,8 +342,12 @@ def killing(
             title = f"io-{index}"
             wait_until(lambda t=title, p=pid: broker.pids.get(t, p) != p, 30, f"new {title}")
             go_on(writers)
+    except AssertionError:
+        print(broker.log_text[-4000:])
+        raise
     finally:
         reports += [writer.stop() for writer in writers]
+    print(f"{kills} kills in {time.monotonic() - began:.0f} s")
     yield reports
 
 
