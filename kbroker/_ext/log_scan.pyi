@@ -18,6 +18,8 @@ class Scan:
     batch_count: int
     stop: int
     problem: str | None
+    last_position: int
+    out_of_order: bool
     leader_epochs: list[tuple[int, int]]
     aborted: list[tuple[int, int, int, int]]
 
@@ -49,6 +51,7 @@ def scan_segment(
     producers: ProducerState | None = None,
     progress: Callable[[], None] | None = None,
     check: IndexCheck | None = None,
+    offset_limit: int = ...,
 ) -> Scan: ...
 def find_batch(
     fd: int, position: int, end: int, *, offset: int = -1, timestamp: int = -1

@@ -23,6 +23,8 @@ class Slot(TypedDict):
     high_watermark: End
     last_stable: End
     aborted_version: int
+    checked_from: tuple[int, int]
+    gapless: bool
 
 class PartitionTable:
     @property
@@ -41,6 +43,9 @@ class PartitionTable:
     def set_state(self, slot: int, state: int) -> None: ...
     def set_swapping(self, slot: int, swapping: bool) -> None: ...
     def set_log_dir(self, slot: int, log_dir_index: int) -> None: ...
+    def set_checked_from(
+        self, slot: int, segment_base_offset: int, position: int, gapless: bool
+    ) -> None: ...
     def count_by_log_dir(self, count: int) -> list[int]: ...
     def publish(
         self,

@@ -88,6 +88,11 @@ ARENA_FULL = _row(
 # -- storage, in io workers
 LOGS = _row("kbroker_logs", GAUGE, "Partition logs hosted and open.")
 LOG_DIRS_OFFLINE = _row("kbroker_log_dirs_offline", GAUGE, "Log directories taken offline.")
+SEGMENTS_DAMAGED = _row(
+    "kbroker_log_segments_damaged",
+    GAUGE,
+    "Segments of open logs with batches that are damaged or missing; one ERROR line names each.",
+)
 
 # -- transactions, in io workers
 TRANSACTIONS_OPEN = _row(

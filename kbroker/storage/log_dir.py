@@ -195,6 +195,10 @@ class LogDir:
     def start_offset(self, key: TopicPartition) -> int:
         return self._start_offsets.get(key, 0)
 
+    def start_is_known(self, key: TopicPartition) -> bool:
+        """Whether a checkpoint had a line for it; Kafka writes none for a log that is whole."""
+        return key in self._start_offsets
+
     def was_compacted(self, key: TopicPartition) -> bool:
         """Whether a cleaner worked on the partition: its offsets may have gaps."""
         return key in self._gaps_known

@@ -24,6 +24,7 @@ from kbroker.storage.deletions import DelayedDeletions
 from kbroker.storage.files import blames_disk, disk_bytes, is_of_partition
 from kbroker.storage.flusher import Flusher
 from kbroker.storage.formats import LOG_START_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
+from kbroker.storage.log_check import RATE_KEY, LogCheck
 from kbroker.storage.log_closing import close_logs
 from kbroker.storage.log_dir import CHECKPOINTS, LogDir, scan_deleted
 from kbroker.storage.log_dirs import FAILED_ELSEWHERE, LogDirs
@@ -107,6 +108,12 @@ class LogManager:
         )
         self._deletions = DelayedDeletions(self._background)
         self._sweep = Sweep(clock, self._open.by_slot, self._not_swept)
+        self.check = LogCheck(
+            self._open.by_slot,
+            clock.monotonic_ms,
+            lambda: self.config[RATE_KEY] // worker_count,
+            inline=self._background.inline,
+        )
         self._changed_slots: list[int] = []
         self._schedule = Schedule(config, clock.monotonic_ms())
         if worker_index == 0:
@@ -134,6 +141,7 @@ class LogManager:
         opened = self.opening.open(request)
         if opened is not None:
             self.moves.resume(opened)
+            self.check.opened(opened)
         return opened
 
     def appender(self, slot: int) -> LogAppender | None:
@@ -262,6 +270,7 @@ class LogManager:
         self._follow_failures()
         self._flusher.start_due()
         self._deletions.start_due(monotonic)
+        self.check.turn()
         self._sweep.begin_if_due(self._schedule, self.config)
         self._changed_slots += self._sweep.do_slice(self.config)
         self._checkpoint_due(monotonic)
@@ -318,6 +327,7 @@ class LogManager:
         written in the other directories.
         """
         self.moves.close()
+        self.check.close()
         self._flusher.is_closing = clean
         self._background.close()
         close_logs(self._open, self.dirs, clean=clean)

@@ -176,6 +176,7 @@ class LogOpening:
             clean=self._is_clean(log_dir.path) and not log_dir.is_quarantined(key),
             recovery_point=0 if created else log_dir.recovery_point(key),
             log_start_offset=log_dir.start_offset(key),
+            log_start_is_known=log_dir.start_is_known(key),
             index_bytes_max=settings.segment_index_bytes,
             index_interval_bytes=settings.index_interval_bytes,
             gaps_allowed=settings.compact or log_dir.was_compacted(key),

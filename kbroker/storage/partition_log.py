@@ -42,6 +42,7 @@ class PartitionLog:
 
     __slots__ = (
         "_host",
+        "_may_be_gapless",
         "_table",
         "appender",
         "cuts",
@@ -117,6 +118,8 @@ class PartitionLog:
             bytes_since_index=loaded.bytes_since_index,
         )
         self.appender.set_log_start_offset(loaded.log_start_offset)
+        self.appender.set_checked_from(*loaded.checked_from)
+        self._may_be_gapless = loaded.gapless
         self.appender.set_flushed_offset(loaded.recovery_point)
         self.configure(self.settings)
         self.set_leader_epoch(leader_epoch)
@@ -163,7 +166,14 @@ class PartitionLog:
         if self.topic in INTERNAL_TOPICS:
             limits["stored_magic"] = 2  # what coordinators write has producers and markers
         self.appender.configure(**limits)
+        self._may_be_gapless &= not settings.compact
+        self.appender.set_gapless(self._may_be_gapless)
         self.segments.files.resize_indexes(settings.segment_index_bytes)
+
+    @property
+    def is_gapless(self) -> bool:
+        """Whether each segment has to end where the next one begins: never compacted."""
+        return self._may_be_gapless
 
     def set_leader_epoch(self, leader_epoch: int) -> None:
         """This broker leads in ``leader_epoch`` from the log end on. Raises OSError."""
@@ -185,6 +195,11 @@ class PartitionLog:
 
     def publish(self) -> None:
         self.appender.publish_now()
+
+    def is_checked_from(self, segment_base_offset: int, position: int) -> None:
+        """What lies behind that place has been checked; published at once, and nothing else is."""
+        self.appender.set_checked_from(segment_base_offset, position)
+        self._table.set_checked_from(self.slot, segment_base_offset, position, self._may_be_gapless)
 
     @property
     def last_stable_offset(self) -> int:
@@ -430,6 +445,8 @@ class PartitionLog:
         self.log_dir, self.path, self.epochs = log_dir, path, epochs
         self.sync.move_to(path, log_dir)
         self.cuts += 1
+        # Whoever copied it has checked it.
+        self.appender.set_checked_from(self.segments[0].base_offset, 0)
         self._table.set_log_dir(self.slot, log_dir_index)
         self.publish()
 
@@ -452,6 +469,8 @@ class PartitionLog:
         self._discard(self.segments.close_behind(segment))
         self.sync.forget(segment)
         self.segments.cut_last(position, end, self.settings, now_ms)
+        place = (segment.base_offset, position)
+        self.appender.set_checked_from(*min(place, self.appender.checked_from))
         self.epochs.truncate_from_end(end)
         producers = log_producers.load_after_cut(self.path, self.segments, end)
         self.appender.set_producers(producers)

@@ -48,6 +48,7 @@ class LoadOptions:
         "gaps_allowed",
         "index_bytes_max",
         "index_interval_bytes",
+        "log_start_is_known",
         "log_start_offset",
         "progress",
         "recovery_point",
@@ -59,15 +60,19 @@ class LoadOptions:
         clean: bool,
         recovery_point: int | None,
         log_start_offset: int = 0,
+        log_start_is_known: bool = False,
         index_bytes_max: int = 10 << 20,
         index_interval_bytes: int = 4096,
         gaps_allowed: bool = False,
         progress: Callable[[], None] | None = None,
     ) -> None:
-        """gaps_allowed: the log is or was compacted, so offsets may be missing between segments."""
+        """log_start_is_known: a checkpoint has it. gaps_allowed: the log is or was compacted, so
+        offsets may be missing between segments.
+        """
         self.clean = clean
         self.recovery_point = recovery_point
         self.log_start_offset = log_start_offset
+        self.log_start_is_known = log_start_is_known
         self.index_bytes_max = index_bytes_max
         self.index_interval_bytes = index_interval_bytes
         self.gaps_allowed = gaps_allowed
@@ -81,8 +86,10 @@ class LoadedLog:
 
     __slots__ = (
         "bytes_since_index",
+        "checked_from",
         "cut_bytes",
         "first_timestamp",
+        "gapless",
         "has_aborted",
         "log_start_offset",
         "max_timestamp",
@@ -106,6 +113,10 @@ class LoadedLog:
         self.bytes_since_index = 0
         self.producers = ProducerState(0)
         self.recovered = False
+        # (segment base offset, position): what lies in front of it was not checked.
+        self.checked_from = (0, 0)
+        # Whether each segment has to end where the next one begins.
+        self.gapless = False
         # Whether any .txnindex has an entry.
         self.has_aborted = False
         self.cut_bytes = 0
@@ -118,6 +129,7 @@ def load_log(directory: str, options: LoadOptions) -> LoadedLog:
     segments = _list_segments(directory)
     loaded = LoadedLog()
     loaded.segments = segments
+    loaded.gapless = not options.gaps_allowed
     if not segments:
         if options.recovery_point:
             raise DamagedLogError(
@@ -151,6 +163,7 @@ def load_log(directory: str, options: LoadOptions) -> LoadedLog:
             options.log_start_offset,
             log_start_offset,
         )
+    _say_missing_start(loaded, directory, options)
     loaded.log_start_offset = max(log_start_offset, loaded.segments[0].base_offset)
     if not loaded.recovered:
         loaded.producers = producer_snapshots.load_newest(
@@ -161,6 +174,21 @@ def load_log(directory: str, options: LoadOptions) -> LoadedLog:
     producer_snapshots.remove_above(directory, loaded.next_offset)
     producer_snapshots.remove_unneeded(directory, {s.base_offset for s in loaded.segments})
     return loaded
+
+
+def _say_missing_start(loaded: LoadedLog, directory: str, options: LoadOptions) -> None:
+    """A clean stop leaves a log's start in the checkpoint. After any other, retention may have been
+    ahead of it.
+    """
+    first = loaded.segments[0].base_offset
+    if not loaded.recovered and options.log_start_is_known and options.log_start_offset < first:
+        log.error(
+            "%s: the log starts at offset %d, but no segment has offsets below %d; records are"
+            " missing, and readers begin there",
+            directory,
+            options.log_start_offset,
+            first,
+        )
 
 
 def load_epochs(directory: str, loaded: LoadedLog, leader_epoch: int) -> LeaderEpochs:
@@ -250,6 +278,7 @@ def _load_clean_tail(loaded: LoadedLog, options: LoadOptions) -> bool:
         )
     loaded.first_timestamp = first[4] if first is not None else -1
     loaded.scanned_epochs = tail.leader_epochs
+    loaded.checked_from = (active.base_offset, active.size)
     offsets.close()
     times.close()
     return True
@@ -267,6 +296,7 @@ def _recover(loaded: LoadedLog, directory: str, options: LoadOptions) -> None:
     _check_sealed(segments[: first + 1], options)
     loaded.recovered = True
     start = segments[first].base_offset
+    loaded.checked_from = (start, 0)
     loaded.producers = producer_snapshots.load_newest(directory, start, segments[0].base_offset)
     _replay(loaded, loaded.producers, start, options)
     if loaded.producers.end_offset < start:

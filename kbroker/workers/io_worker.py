@@ -36,6 +36,7 @@ from kbroker.metrics.catalog import (
     PRODUCE_BATCHES,
     PRODUCE_BYTES,
     PRODUCE_FAILURES,
+    SEGMENTS_DAMAGED,
     Metric,
 )
 from kbroker.metrics.slots import Counters, Totals
@@ -111,6 +112,7 @@ class IoWorker(Worker):
             "hello",
             "image",
             "describe_log_dirs",
+            "report_damage",
         ):
             self.rpc.serve(operation, getattr(self, f"serve_{operation}"))
         self.has_joined = False
@@ -293,6 +295,15 @@ class IoWorker(Worker):
     def serve_describe_log_dirs(self, sender: Address) -> list[dict[str, Any]]:
         return self.logs.describe()
 
+    def serve_report_damage(
+        self, sender: Address, slot: int, incarnation: int, segment: int, position: int, what: str
+    ) -> None:
+        """A network process found damage where a reader wanted to read."""
+        found = self.logs.log(slot)
+        present = self.table.read(slot)
+        if found is not None and present and present["slot_incarnation"] == incarnation:
+            self.logs.check.damage_found(found, segment, position, what)
+
     # -- produce --
 
     def open_lane(self, network: Address) -> Lane:
@@ -335,6 +346,7 @@ class IoWorker(Worker):
             (PRODUCE_BATCHES, lambda: engine.batches_total),
             (PRODUCE_FAILURES, lambda: engine.failed_total),
             (LOGS, lambda: len(self.logs.logs())),
+            (SEGMENTS_DAMAGED, lambda: self.logs.check.damaged_count),
             (LOG_DIRS_OFFLINE, lambda: len(self.logs.dirs.failures())),
             (
                 MESSAGES_DROPPED,

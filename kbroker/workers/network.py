@@ -318,6 +318,7 @@ class NetworkWorker(Worker):
         self.coordinators.tick(now)
         self.loop.relieve(now)
         self.totals.publish()
+        self.report_damages()
         for api_key, count in self.loop.take_request_counts():
             self.counters.add(REQUESTS, count, api_key)
         if now >= self.next_sweep_ms:
@@ -325,6 +326,20 @@ class NetworkWorker(Worker):
             self.loop.sweep()
             self.arena.trim()
             self.fetch.tidy(now)
+
+    def report_damages(self) -> None:
+        """What readers met goes to the owners of the logs, who say it once."""
+        damages = {damage[:3]: damage for damage in self.fetch.take_damages()}
+        for slot, incarnation, segment, position, what in damages.values():
+            self.rpc.call(
+                self.io_workers[slot % len(self.io_workers)],
+                "report_damage",
+                slot=slot,
+                incarnation=incarnation,
+                segment=segment,
+                position=position,
+                what=what,
+            )
 
     def shutdown(self) -> None:
         self.loop.stop_reading()

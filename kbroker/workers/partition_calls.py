@@ -6,6 +6,7 @@ it. A long call gives way to whatever else the worker serves.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -13,12 +14,15 @@ from typing import TYPE_CHECKING, Any
 from kbroker._ext.producer_state import ProducerEntry
 from kbroker.errors import ErrorCode, StorageError, WireError
 from kbroker.ipc.process_table import Address
+from kbroker.logcontext import RateLimit
 from kbroker.protocol.messages.list_offsets import READ_COMMITTED
 from kbroker.storage import log_lookup
 from kbroker.workers.base import now_ms
 
 if TYPE_CHECKING:
     from kbroker.workers.io_worker import IoWorker
+
+log = logging.getLogger(__name__)
 
 # BOUND: a call goes on in another turn after about as long.
 SLICE_MS = 5
@@ -31,6 +35,7 @@ class PartitionCalls:
 
     def __init__(self, worker: IoWorker) -> None:
         self._worker = worker
+        self._lines = RateLimit()
         self.serve("list_offsets", self.list_offsets)
         self.serve("offsets_before", self.offsets_before)
         self.serve("offset_for_leader_epoch", self.offset_for_leader_epoch)
@@ -67,8 +72,14 @@ class PartitionCalls:
 
     def list_offsets(self, slot: int, timestamp: int, *, isolation: int = 0) -> Answer:
         """An offset by timestamp, or one of the special ones."""
-        log = self._worker.log_of(slot)
-        return log_lookup.list_offsets(log, timestamp, committed=isolation == READ_COMMITTED)
+        found = self._worker.log_of(slot)
+        try:
+            return log_lookup.list_offsets(found, timestamp, committed=isolation == READ_COMMITTED)
+        except ValueError as error:  # the log is damaged where it was looked into
+            times = self._lines.due(slot)
+            if times:
+                log.error("%s: a search by time failed (%d times): %s", found.name, times, error)
+            raise WireError(ErrorCode.CORRUPT_MESSAGE, f"{found.name}: {error}") from error
 
     def offsets_before(self, slot: int, timestamp: int, bound: int) -> Answer:
         """As version 0 of ListOffsets asks."""

@@ -49,6 +49,7 @@ TOPIC_DEFAULTS: dict[str, Any] = {
 }
 
 BROKER_DEFAULTS: dict[str, Any] = {
+    "log.check.io.max.bytes.per.second": 0,
     "log.flush.offset.checkpoint.interval.ms": 60_000,
     "log.flush.start.offset.checkpoint.interval.ms": 60_000,
     "log.initial.task.delay.ms": 30_000,

@@ -466,6 +466,13 @@ cdef class FetchEngine:
         cdef LogFiles log = topic.logs[partition]
         return None if log is None else log.counts()
 
+    def take_damages(self) -> list:
+        """What was found damaged since the last call: (slot, its incarnation, segment base offset, position, problem)."""
+        found = self.reader.damages
+        if found:
+            self.reader.damages = []
+        return found
+
     def counts(self) -> dict:
         """Sizes of what the engine holds."""
         return {

@@ -21,6 +21,7 @@ from kbroker._ext.topic_registry cimport Topic
 
 cdef enum:
     NONE = -1
+    DAMAGES_MAX = 100              # BOUND: of what waits to be told; a reader asks again and again
     READ_COMMITTED = 1
     FIRST_OF_WHOLE_BATCHES = 3     # before it every partition gets its bytes, and the last message may be cut
     FIRST_OF_FORMAT_2 = 4
@@ -68,6 +69,7 @@ cdef class PartitionReader:
         self.files = files
         self.log_dirs = list(log_dirs)
         self.aborted = AbortedList.__new__(AbortedList)
+        self.damages = []
 
     def __dealloc__(self):
         free(self.results)
@@ -212,6 +214,10 @@ cdef class PartitionReader:
         if status == FIND_NO_PLACE:
             return 0
         if status == FIND_CORRUPT:
+            if not self.table.read_slot(entry.slot, &now) or now.segment_version != slot.segment_version:
+                return 0  # segments were exchanged while they were looked at
+            if len(self.damages) < DAMAGES_MAX:
+                self.damages.append((entry.slot, now.slot_incarnation, *log.damage))
             return CORRUPT_MESSAGE
         if status == FIND_MISSING:
             # Retention, a deletion or a restart of the owner may have been faster than this reader.

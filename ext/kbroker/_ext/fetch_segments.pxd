@@ -9,12 +9,20 @@ cdef enum FindStatus:
     FIND_OK = 0            # *out is filled; size 0 means nothing to read yet
     FIND_MISSING = 1       # the log directory or the segment is gone
     FIND_IO_ERROR = 2      # a read failed
-    FIND_CORRUPT = 3       # bytes that are no batch header where one must be
+    FIND_CORRUPT = 3       # what is there is damaged, or something is missing; see LogFiles.damage
     FIND_NO_PLACE = 4      # every descriptor is in flight: answer empty, the client asks again
 
 
 cdef enum:
     HINT_COUNT = 8
+    STRETCH_COUNT = 4
+
+
+# Whole batches from `start` to `end` (positions) that this process has checked. end == start: unused.
+cdef struct Stretch:
+    int64_t start
+    int64_t end
+    int64_t next_offset    # behind its last batch
 
 
 cdef struct Segment:
@@ -22,6 +30,9 @@ cdef struct Segment:
     int64_t sealed_size    # -1: not known; only asked for segments before that of the published end
     FileHandle log
     FileHandle index
+    uint64_t inode
+    Stretch[STRETCH_COUNT] stretches
+    bint end_is_sound      # sealed, and found to end where it should
 
 
 # Reading for `offset` starts at `position` of the segment; `index_entry` is an entry at or before it.
@@ -64,6 +75,8 @@ cdef class LogFiles:
     cdef list aborted                # AbortedIndex or None by segment, see fetch_aborted
     cdef int64_t aborted_cached      # entries in all of them
     cdef uint64_t aborted_reads
+    cdef readonly uint64_t checked_bytes
+    cdef readonly tuple damage       # of the last FIND_CORRUPT: (segment base offset, position, what is wrong)
     # Find the bytes of whole batches from `offset` (inclusive; the first may begin below it) up to `end`, a place of
     # *slot. bytes_max is soft: with at_least_one the first batch comes whole even if larger (KIP-74); without it a
     # first batch that does not fit gives size 0. The range stays inside one segment, and its last batch may be cut.
@@ -73,8 +86,17 @@ cdef class LogFiles:
         FoundRange* out,
     ) except *
     cdef FindStatus search(
-        self, int64_t offset, const LogEnd* end, int64_t bytes_max, bint at_least_one, FoundRange* out
+        self, int64_t offset, const SlotData* slot, const LogEnd* end, int64_t bytes_max, bint at_least_one,
+        FoundRange* out,
     ) except *
+    # Check the batches of *out that nobody has checked, or some of them: *out is cut to those. See fetch_segments.pyx.
+    cdef FindStatus check(self, const SlotData* slot, FoundRange* out) except *
+    cdef FindStatus check_end(self, int32_t number, const SlotData* slot) except *
+    cdef object scan_on(
+        self, Segment* segment, int fd, Stretch* stretch, int64_t limit, int64_t following, bint gapless
+    )
+    cdef Stretch* stretch_at(self, Segment* segment, int64_t position) noexcept
+    cdef FindStatus note_damage(self, int64_t segment_base_offset, int64_t position, str problem) except *
     cdef FindStatus search_segment(
         self, Segment* segment, int64_t offset, const LogEnd* end, int64_t bytes_max, bint at_least_one,
         FoundRange* out,

@@ -19,7 +19,10 @@ from posix.stat cimport fstat, struct_stat
 from posix.types cimport off_t
 from posix.unistd cimport pread
 
+from kbroker._ext.partition_table cimport SLOT_GAPLESS
 from kbroker._ext.wire cimport load_i32, load_i64
+
+from kbroker._ext.log_scan import DAMAGED, END, scan_segment
 
 from kbroker.errors import ShortageError
 from kbroker.logcontext import RateLimit
@@ -36,6 +39,9 @@ cdef enum:
     WALK_CHUNK_LONG = 65536         # after WALK_CHUNKS_SHORT chunks: the index is missing, the walk will be long
     WALK_CHUNKS_SHORT = 8
     NOT_OPEN = -1
+    CHECK_BYTES = 1 << 20           # checked at a time: BOUND of how long a turn is held up, but for one large batch
+
+cdef int64_t LARGEST = 0x7FFFFFFFFFFFFFFF
 
 # COPY: scratch for headers and index entries, never for records. One per process: nothing here is re-entrant.
 cdef uint8_t[WALK_CHUNK_LONG] scratch
@@ -65,6 +71,12 @@ cdef Py_ssize_t read_at(int fd, uint8_t* into, Py_ssize_t size, int64_t position
             break
         done += got
     return done
+
+
+cdef inline bint is_unchecked(const SlotData* slot, int64_t segment_base_offset, int64_t position) noexcept nogil:
+    return segment_base_offset < slot.checked_segment or (
+        segment_base_offset == slot.checked_segment and position < slot.checked_position
+    )
 
 
 cdef FindStatus parse_header(const uint8_t* p, int64_t room, BatchHeader* out) noexcept nogil:
@@ -158,24 +170,33 @@ cdef class LogFiles:
             status = self.refresh()
             if status != FIND_OK:
                 return status
-        status = self.search(offset, end, bytes_max, at_least_one, out)
+        status = self.search(offset, slot, end, bytes_max, at_least_one, out)
         if status == FIND_MISSING:
             status = self.refresh()
             if status == FIND_OK:
-                status = self.search(offset, end, bytes_max, at_least_one, out)
+                status = self.search(offset, slot, end, bytes_max, at_least_one, out)
         return status
 
     cdef FindStatus search(
-        self, int64_t offset, const LogEnd* end, int64_t bytes_max, bint at_least_one, FoundRange* out
+        self, int64_t offset, const SlotData* slot, const LogEnd* end, int64_t bytes_max, bint at_least_one,
+        FoundRange* out,
     ) except *:
         cdef int32_t number = self.floor_segment(offset)
         cdef FindStatus status
         while number < self.segment_count and self.segments[number].base_offset <= end.segment_base_offset:
             status = self.search_segment(&self.segments[number], offset, end, bytes_max, at_least_one, out)
-            if status != FIND_OK or out.available > 0:
+            if status != FIND_OK:
                 return status
+            if out.available > 0:
+                if is_unchecked(slot, out.segment_base_offset, out.position) and out.size > 0:
+                    return self.check(slot, out)
+                return FIND_OK
             if self.segments[number].base_offset == end.segment_base_offset:
                 return FIND_OK  # compaction left nothing from `offset` up to the published end
+            if is_unchecked(slot, self.segments[number].base_offset, 0) and not self.segments[number].end_is_sound:
+                status = self.check_end(number, slot)
+                if status != FIND_OK:
+                    return status
             number += 1  # nothing at or above `offset` is left in this one
         return FIND_MISSING  # the segment of the published end is not in the list: the list is stale
 
@@ -225,6 +246,8 @@ cdef class LogFiles:
                 self.remember(end.offset, segment.base_offset, limit, index_entry)
             return FIND_OK
         status = self.read_header(fd, position, limit, &header)
+        if status == FIND_CORRUPT:
+            return self.note_damage(segment.base_offset, position, "no batch begins there")
         if status != FIND_OK:
             return status
         if header.size <= bytes_max:
@@ -266,6 +289,8 @@ cdef class LogFiles:
             position[0] = 0
             index_entry[0] = 0
             status = self.walk(fd, offset, limit, position)
+        if status == FIND_CORRUPT:
+            return self.note_damage(segment.base_offset, position[0], f"no batch with offset {offset} can be found")
         return status
 
     cdef bint index_floor(
@@ -316,6 +341,124 @@ cdef class LogFiles:
         index_entry[0] = low + found
         position[0] = load_i32(scratch + INDEX_ENTRY_SIZE * found + 4)
         return True
+
+    # ---- damage ----
+    #
+    # Each batch is checked once before it is sent: by the owner, which wrote or recovered it and says so in the slot, or
+    # here, a little ahead of what is asked for. What was checked here is remembered as a few stretches of each segment.
+
+    cdef FindStatus check(self, const SlotData* slot, FoundRange* out) except *:
+        """Cut *out to what is checked. FIND_CORRUPT when not even its first batch is good."""
+        cdef:
+            int32_t number = self.floor_segment(out.segment_base_offset)
+            Segment* segment = &self.segments[number]
+            int64_t following = slot.log_end.offset
+            int64_t limit = out.position + out.available
+            int64_t wanted
+            Stretch* stretch = self.stretch_at(segment, out.position)
+            int fd = self.cache.files[out.file].fd
+        if segment.base_offset == slot.checked_segment and slot.checked_position < limit:
+            limit = slot.checked_position
+        if number + 1 < self.segment_count:
+            following = self.segments[number + 1].base_offset
+        wanted = min(out.position + out.size, limit)
+        if stretch.end >= wanted:
+            return FIND_OK
+        self.cache.hold(out.file)
+        try:
+            problem = self.scan_on(segment, fd, stretch, limit, following, slot.flags & SLOT_GAPLESS != 0)
+        except OSError:
+            return FIND_IO_ERROR
+        finally:
+            self.cache.drop(out.file)
+        if stretch.end >= wanted:
+            return FIND_OK
+        if stretch.end > out.position:
+            out.size = stretch.end - out.position
+            return FIND_OK
+        return self.note_damage(segment.base_offset, stretch.end, problem or "there is no batch")
+
+    cdef object scan_on(
+        self, Segment* segment, int fd, Stretch* stretch, int64_t limit, int64_t following, bint gapless
+    ):
+        """Check on for at least one batch and about CHECK_BYTES; None, or what is wrong with the batch behind it.
+
+        following: no offset of the segment reaches it. gapless: none is missing where one is expected.
+        """
+        cdef int64_t begin = stretch.end
+        cdef int64_t size = CHECK_BYTES
+        cdef int64_t end = begin
+        gapless &= begin == 0 or begin > stretch.start  # else nobody knows what to expect
+        while end < limit:
+            end = min(limit, begin + size)  # which may lie inside a batch
+            scan = scan_segment(
+                fd, segment.base_offset, end, position=begin, next_offset=stretch.next_offset, offset_limit=following,
+                contiguous=gapless)
+            self.checked_bytes += scan.end_position - begin
+            if scan.batch_count > 0 and not scan.out_of_order:
+                stretch.end = scan.end_position
+                stretch.next_offset = scan.next_offset
+                return None
+            if scan.out_of_order:
+                # No checksum covers an offset: whichever of two neighbours is the damaged one, none of them goes out.
+                if scan.batch_count > 0:
+                    stretch.end = scan.last_position
+                return scan.problem
+            size *= 2
+        return scan.problem or "zeros in place of a batch"
+
+    cdef Stretch* stretch_at(self, Segment* segment, int64_t position) noexcept:
+        """The stretch that `position`, where a batch begins, is in or right behind; a new one in place of the shortest."""
+        cdef Stretch* shortest = &segment.stretches[0]
+        cdef Stretch* stretch
+        cdef int number
+        for number in range(STRETCH_COUNT):
+            stretch = &segment.stretches[number]
+            if stretch.end > stretch.start and stretch.start <= position <= stretch.end:
+                return stretch
+            if stretch.end - stretch.start < shortest.end - shortest.start:
+                shortest = stretch
+        shortest.start = shortest.end = position
+        shortest.next_offset = segment.base_offset
+        return shortest
+
+    cdef FindStatus check_end(self, int32_t number, const SlotData* slot) except *:
+        """Whether a sealed segment, of which a reader wants more than it has, ends where its index and successor say."""
+        cdef:
+            Segment* segment = &self.segments[number]
+            int64_t following = self.segments[number + 1].base_offset if number + 1 < self.segment_count else -1
+            int64_t size, entry = 0, position = 0, last = 0
+            int32_t file = self.open_file(segment, False)
+            int fd
+        if file < 0:
+            return FIND_OK  # gone, or no place: what is wrong with it was said by the search
+        self.cache.hold(file)
+        try:
+            fd = self.cache.files[file].fd
+            size = segment.sealed_size
+            if self.index_floor(segment, LARGEST, LARGEST, &entry, &last) and last < size:
+                position = last
+            scan = scan_segment(fd, segment.base_offset, size, position=position)
+        except OSError:
+            return FIND_IO_ERROR
+        finally:
+            self.cache.drop(file)
+        if last > 0 and last >= size:
+            return self.note_damage(segment.base_offset, size, f"its index has an entry for position {last}")
+        if scan.stop == DAMAGED:
+            return self.note_damage(segment.base_offset, scan.end_position, scan.problem)
+        if following >= 0 and (scan.next_offset > following or (
+            slot.flags & SLOT_GAPLESS and scan.next_offset < following
+        )):
+            return self.note_damage(
+                segment.base_offset, size, f"it ends at offset {scan.next_offset}, the next begins at {following}"
+            )
+        segment.end_is_sound = True
+        return FIND_OK
+
+    cdef FindStatus note_damage(self, int64_t segment_base_offset, int64_t position, str problem) except *:
+        self.damage = segment_base_offset, position, problem
+        return FIND_CORRUPT
 
     cdef FindStatus walk(self, int fd, int64_t offset, int64_t limit, int64_t* position) noexcept:
         """Move ``*position``, where a batch begins, to the first batch that ends at or above ``offset``.
@@ -412,6 +555,7 @@ cdef class LogFiles:
             fresh[number].sealed_size = -1
             fresh[number].log.index = NOT_OPEN
             fresh[number].index.index = NOT_OPEN
+            fresh[number].inode = inode
             while at < self.segment_count and self.segments[at].base_offset < base_offset:
                 self.cache.retire(self.segments[at].log)
                 self.cache.retire(self.segments[at].index)
@@ -419,6 +563,9 @@ cdef class LogFiles:
             if at < self.segment_count and self.segments[at].base_offset == base_offset:
                 old = &self.segments[at]
                 at += 1
+                if old.inode == inode:
+                    fresh[number].stretches = old.stretches
+                    fresh[number].end_is_sound = old.end_is_sound
                 self.cache.retire(old.index)  # may have been rebuilt under the same name
                 if self.cache.find(old.log) >= 0:
                     if self.cache.files[old.log.index].inode == inode:
@@ -511,4 +658,5 @@ cdef class LogFiles:
             "header_reads": self.header_reads,
             "refreshes": self.refreshes,
             "aborted_reads": self.aborted_reads,
+            "checked_bytes": self.checked_bytes,
         }

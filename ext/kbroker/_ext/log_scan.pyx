@@ -51,6 +51,8 @@ END = 0            # at the end it was given
 ZEROS = 1          # nothing but zeros from here: allocated, not yet written
 DAMAGED = 2        # `problem` says what is wrong with the bytes at `end_position`
 
+cdef int64_t OFFSET_MAX = 0x7FFFFFFFFFFFFFFF
+
 # Bytes between two calls of `progress`.
 PROGRESS_BYTES = 1 << 26
 
@@ -202,6 +204,8 @@ cdef class Scan:
     cdef readonly int64_t batch_count
     cdef readonly int stop
     cdef readonly str problem
+    cdef readonly int64_t last_position          # of the last good entry
+    cdef readonly bint out_of_order              # the problem is the offset of an entry whose neighbours have others
     cdef readonly list leader_epochs             # [(epoch, first offset)], rising
     # With producers: transactions whose abort was walked, as entries of the .txnindex: (producer id, first offset,
     # offset of the marker, last stable offset).
@@ -387,10 +391,18 @@ cdef object damage_of(SegmentReader reader, const Entry* entry, const BatchInfo*
     return None
 
 
+cdef inline bint is_misplaced(const Entry* entry, int64_t expected, bint contiguous, int64_t limit) noexcept nogil:
+    return (
+        entry.base_offset < expected
+        or (contiguous and entry.magic == 2 and entry.base_offset != expected)
+        or entry.last_offset >= limit
+    )
+
+
 def scan_segment(
     int fd, int64_t base_offset, int64_t end, *, int64_t position=0, next_offset=None, bint verify=True,
     bint contiguous=False, OffsetIndex offset_index=None, TimeIndex time_index=None, int64_t index_interval_bytes=4096,
-    ProducerState producers=None, progress=None, IndexCheck check=None
+    ProducerState producers=None, progress=None, IndexCheck check=None, int64_t offset_limit=OFFSET_MAX
 ) -> Scan:
     """Walk the entries from ``position`` to ``end`` (bytes) and stop at the first that is not good.
 
@@ -401,6 +413,7 @@ def scan_segment(
     producers: fed with every batch from its ``end_offset`` on; left at the end of the walk.
     progress: called now and then without arguments, so that a long walk can show signs of life.
     check: shown every good entry; the caller finishes it. The walk begins at position 0.
+    offset_limit: no offset of the segment reaches it.
 
     Raises OSError when the file cannot be read. Memory: 1 MiB, or the largest batch.
     """
@@ -414,11 +427,10 @@ def scan_segment(
     while scan.end_position < end:
         problem = read_entry(reader, scan.end_position, end, &entry, &info)
         if problem is None and (
-            entry.base_offset < scan.next_offset
-            or (contiguous and entry.magic == 2 and entry.base_offset != scan.next_offset)
-            or entry.last_offset - base_offset > RELATIVE_OFFSET_MAX
+            is_misplaced(&entry, scan.next_offset, contiguous, min(offset_limit, base_offset + RELATIVE_OFFSET_MAX + 1))
         ):
             problem = f"offset {entry.base_offset} where {scan.next_offset} was expected"
+            scan.out_of_order = True
         if problem is None and verify:
             problem = damage_of(reader, &entry, &info)
         if problem is not None:
@@ -449,7 +461,7 @@ def scan_segment(
                 feed_producers(producers, reader, &entry, &info, base_offset, scan.aborted)
             if entry.last_offset + 1 > producers.end_offset:
                 producers.end_offset = entry.last_offset + 1
-        scan.end_position += entry.size
+        scan.last_position, scan.end_position = scan.end_position, scan.end_position + entry.size
         scan.next_offset = entry.last_offset + 1
         scan.batch_count += 1
         if progress is not None and scan.end_position - announced >= progress_bytes:

@@ -35,6 +35,9 @@ cdef class LogTail:
     cdef bint segments_changed                   # the next publish raises segment_version
     cdef bint high_watermark_held                # replication sets the high watermark; else it follows the log end
     cdef LogEnd high_watermark
+    cdef int64_t checked_segment                 # in front of this place readers check batches themselves
+    cdef int64_t checked_position
+    cdef bint gapless
 
     # Flushing.
     cdef readonly int64_t unflushed_messages

@@ -13,7 +13,7 @@ from libc.errno cimport EDQUOT, EFBIG, EINTR, ENOSPC, errno
 from libc.stdint cimport uint32_t
 
 from kbroker._ext.offset_index cimport INDEX_NO_ROOM
-from kbroker._ext.partition_table cimport SlotData
+from kbroker._ext.partition_table cimport SLOT_GAPLESS, SlotData
 from kbroker._ext.producer_state cimport ProducerState
 from kbroker._ext.record_batch cimport BATCH_HEADER_BYTES
 from kbroker._ext.socket_api cimport iovec
@@ -100,6 +100,22 @@ cdef class LogTail:
     def set_log_start_offset(self, int64_t log_start_offset) -> None:
         """Takes effect for readers at the next publish()."""
         self.log_start_offset = log_start_offset
+        self.dirty = True
+
+    def set_checked_from(self, int64_t segment_base_offset, int64_t position) -> None:
+        """From this place on every batch was written or checked by this process; what lies before it, readers check."""
+        self.checked_segment = segment_base_offset
+        self.checked_position = position
+        self.dirty = True
+
+    @property
+    def checked_from(self) -> tuple:
+        """(segment base offset, position)"""
+        return self.checked_segment, self.checked_position
+
+    def set_gapless(self, bint gapless) -> None:
+        """Whether each segment ends where the next one begins: the log was never compacted."""
+        self.gapless = gapless
         self.dirty = True
 
     def set_high_watermark(self, int64_t offset, int64_t segment_base_offset, int64_t position) -> None:
@@ -330,6 +346,9 @@ cdef class LogTail:
         data.high_watermark = self.high_watermark
         data.last_stable = stable
         data.aborted_version = self.transactions.aborted_version
+        data.checked_segment = self.checked_segment
+        data.checked_position = self.checked_position
+        data.flags = data.flags | SLOT_GAPLESS if self.gapless else data.flags & ~<uint32_t>SLOT_GAPLESS
         if self.segments_changed:
             data.segment_version += 1
         self.table.end_write(self.slot)

@@ -13,6 +13,7 @@ cdef enum SlotState:
 
 cdef enum SlotFlag:
     SLOT_SWAPPING = 1    # segment files are being exchanged: what is read of the directory now may not fit together
+    SLOT_GAPLESS = 2     # never compacted: each segment ends where the next one begins
 
 
 # A place in the log: an offset (exclusive end), the base offset of its segment, and the byte position in that file.
@@ -34,6 +35,9 @@ cdef struct SlotData:
     LogEnd high_watermark
     LogEnd last_stable
     uint32_t aborted_version    # changes when a .txnindex gets an entry; 0: no transaction was ever aborted here
+    # What lies in front of this place was not checked by the owner since it was started: a reader does it before it sends.
+    int64_t checked_segment     # base offset
+    int64_t checked_position
 
 
 cdef struct Slot:               # 192 bytes
@@ -41,7 +45,7 @@ cdef struct Slot:               # 192 bytes
     uint32_t unused
     uint64_t waiters            # bit i: network process i wants a WAKE when this slot advances
     SlotData data
-    uint8_t padding[64]
+    uint8_t padding[48]
 
 
 cdef class PartitionTable:

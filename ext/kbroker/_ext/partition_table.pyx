@@ -120,6 +120,8 @@ cdef class PartitionTable:
                 data.high_watermark.offset, data.high_watermark.segment_base_offset, data.high_watermark.position),
             "last_stable": (data.last_stable.offset, data.last_stable.segment_base_offset, data.last_stable.position),
             "aborted_version": data.aborted_version,
+            "checked_from": (data.checked_segment, data.checked_position),
+            "gapless": data.flags & SLOT_GAPLESS != 0,
         }
 
     def reset(self, int slot, *, int state, uint32_t slot_incarnation=0, int leader_epoch=0, int log_dir_index=0):
@@ -165,6 +167,16 @@ cdef class PartitionTable:
         data = self.begin_write(slot)
         data.log_dir_index = log_dir_index
         data.segment_version += 1
+        self.end_write(slot)
+
+    def set_checked_from(self, int slot, int64_t segment_base_offset, int64_t position, bint gapless):
+        """As ``LogTail.set_checked_from`` and ``set_gapless``, of a slot without an appender. Owner only."""
+        cdef SlotData* data
+        self.check_slot(slot)
+        data = self.begin_write(slot)
+        data.checked_segment = segment_base_offset
+        data.checked_position = position
+        data.flags = data.flags | SLOT_GAPLESS if gapless else data.flags & ~<uint32_t>SLOT_GAPLESS
         self.end_write(slot)
 
     def count_by_log_dir(self, int count) -> list:

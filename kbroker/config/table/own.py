@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.config.key import CLUSTER_WIDE, HIGH, INT, LOW, MEDIUM, STRING, Key
+from kbroker.config.key import CLUSTER_WIDE, HIGH, INT, LONG, LOW, MEDIUM, STRING, Key
 
 # fmt: off
 KBROKER_S_OWN = (
@@ -23,6 +23,10 @@ KBROKER_S_OWN = (
     Key("max.decompressed.message.bytes", INT, 67_108_864, HIGH, low=1, dynamic=CLUSTER_WIDE,
         doc="Most bytes a compressed batch may unpack to; a batch that would exceed it is "
             "refused before it does."),
+    Key("log.check.io.max.bytes.per.second", LONG, 4_194_304, LOW, low=0, dynamic=CLUSTER_WIDE,
+        doc="How fast the io workers together check, in the background, batches that were written "
+            "before the broker was started. What they have not checked yet is checked when it is "
+            "first read. 0: only then."),
     Key("max.connection.creation.rate.per.ip", INT, 100, MEDIUM, low=1, dynamic=CLUSTER_WIDE,
         doc="Most new connections per second from one address; loopback is exempt."),
     Key("connection.first.request.timeout.ms", INT, 30_000, MEDIUM, low=1,

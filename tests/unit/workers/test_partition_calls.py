@@ -95,7 +95,7 @@ def test_error_of_a_partition_stays_with_it(
 
     assert codes(outcome) == [
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.UNKNOWN_SERVER_ERROR,
+        ErrorCode.CORRUPT_MESSAGE,
         0,
     ]
     assert "damaged" in caplog.text

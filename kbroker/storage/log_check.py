@@ -1,0 +1,249 @@
+"""Checks in the background what was written before the start, and knows which segments are damaged.
+
+Runs in the worker's loop; a thread reads. Each log is checked from the newest segment that nobody
+has checked towards the oldest, and the slot follows (``LogTail.set_checked_from``): what lies in
+front of that place, network processes check before they first send it. They tell here what they
+find. Each damaged segment is said once. docs/decisions/0010-checked-before-sent.md has the reasons.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import struct
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, cast
+
+from kbroker._ext.log_scan import DAMAGED, Scan, scan_segment
+from kbroker.storage.background import BackgroundDisk
+from kbroker.storage.files import read_if_present
+from kbroker.storage.formats import INDEX_SUFFIX, LOG_SUFFIX, segment_name
+from kbroker.storage.partition_log import PartitionLog
+from kbroker.storage.segment import Segment
+
+log = logging.getLogger(__name__)
+
+RATE_KEY = "log.check.io.max.bytes.per.second"
+# BOUND: bytes of one job, but for a larger batch. A stop waits for the one that is under way.
+SLICE_BYTES = 4 << 20
+# Of a longer pause nothing is made up for.
+SAVED_MS = 2_000
+NOWHERE = (-1, 0, 0)
+ENTRY = struct.Struct(">ii")
+
+
+class Walked(NamedTuple):
+    """is_all: there was no more. problem: what is wrong with what follows, or is missing."""
+
+    scan: Scan
+    is_all: bool
+    problem: str | None
+
+
+class Walk(NamedTuple):
+    """A piece of a segment to be walked: from ``position``, where ``next_offset`` is the lowest
+    that may come, up to ``end``. limit: no offset of the segment reaches it. gapless: none is
+    missing. is_sealed: the segment ends at ``end``.
+    """
+
+    segment: Segment
+    position: int
+    next_offset: int
+    end: int
+    size: int
+    limit: int
+    gapless: bool
+    is_sealed: bool
+
+    @classmethod
+    def of(cls, entry: PartitionLog, at: tuple[int, int, int], size: int) -> Walk:
+        """About ``size`` bytes of the log's segment, position and offset ``at``."""
+        base, position, next_offset = at
+        segment = next(one for one in entry.segments if one.base_offset == base)
+        checked, end = entry.appender.checked_from
+        if base != checked:
+            end = segment.size
+        is_active = segment is entry.segments.active
+        limit = entry.log_end_offset if is_active else segment.next_offset
+        # What the owner has appended behind that place is no part of the walk.
+        is_sealed = not is_active and end == segment.size
+        gapless = entry.is_gapless
+        return cls(segment, position, next_offset, end, size, limit, gapless, is_sealed)
+
+    def run(self) -> Walked:
+        """Walk at least one batch, in any thread. Raises OSError."""
+        size = self.size
+        fd = self.segment.open_log()
+        try:
+            while True:
+                stop = min(self.end, self.position + size)  # which may lie inside a batch
+                scan = scan_segment(
+                    fd,
+                    self.segment.base_offset,
+                    stop,
+                    position=self.position,
+                    next_offset=self.next_offset,
+                    offset_limit=self.limit,
+                    contiguous=self.gapless,
+                )
+                if stop == self.end or scan.out_of_order:
+                    return Walked(scan, True, self._problem(scan))
+                if scan.batch_count:
+                    return Walked(scan, False, None)
+                size *= 2
+        finally:
+            os.close(fd)
+
+    def _problem(self, scan: Scan) -> str | None:
+        if scan.stop == DAMAGED:
+            return scan.problem
+        if not self.is_sealed:
+            return None
+        if self.gapless and scan.next_offset < self.limit:
+            return f"it ends at offset {scan.next_offset}, the next begins at {self.limit}"
+        entries = read_if_present(self.segment.path(INDEX_SUFFIX)) or b""
+        last = entries[: len(entries) - len(entries) % ENTRY.size].rstrip(b"\0")
+        if last:
+            at = (len(last) - 1) // ENTRY.size * ENTRY.size
+            _, indexed = ENTRY.unpack_from(entries, at)
+            if indexed >= self.segment.size:
+                return f"its index has an entry for position {indexed}"
+        return None
+
+
+class LogCheck:
+    """Made by the log manager. Times are of the monotonic clock."""
+
+    def __init__(
+        self,
+        logs: Mapping[int, PartitionLog],
+        monotonic_ms: Callable[[], int],
+        rate: Callable[[], int],
+        *,
+        inline: bool,
+    ) -> None:
+        """logs: the open ones, at any time. rate: of this worker, in bytes per second."""
+        self._logs = logs
+        self._monotonic_ms = monotonic_ms
+        self._rate = rate
+        self._disk = BackgroundDisk(inline=inline)
+        self._waiting: list[PartitionLog] = []
+        self._is_running = False
+        # Of the log that is being checked: segment, position and offset to go on at.
+        self._at = NOWHERE
+        # Whether a newer segment than the one being checked is damaged: the slot cannot follow.
+        self._is_held = False
+        self._began_ms = monotonic_ms()
+        # Segments by slot; a log that is opened anew begins without.
+        self._damaged: dict[int, tuple[PartitionLog, set[int]]] = {}
+
+    # ---- what is damaged ----
+
+    @property
+    def damaged_count(self) -> int:
+        """Damaged segments of logs that are open and still have them."""
+        found = 0
+        for slot, (entry, bases) in list(self._damaged.items()):
+            if self._logs.get(slot) is not entry:
+                del self._damaged[slot]
+                continue
+            present = {segment.base_offset for segment in entry.segments}
+            found += len(bases & present)
+        return found
+
+    def damage_found(self, entry: PartitionLog, segment: int, position: int, what: str) -> None:
+        """Say it, unless it was said of that segment."""
+        known, bases = self._damaged.get(entry.slot, (entry, set[int]()))
+        if known is not entry:
+            bases = set()
+        self._damaged[entry.slot] = (entry, bases)
+        if segment in bases:
+            return
+        bases.add(segment)
+        log.error(
+            "%s: damaged at position %d: %s; readers get CORRUPT_MESSAGE there",
+            os.path.join(entry.path, segment_name(segment, LOG_SUFFIX)),
+            position,
+            what,
+        )
+
+    # ---- the check ----
+
+    def opened(self, entry: PartitionLog) -> None:
+        """A log that may have batches that nobody has checked."""
+        if entry.appender.checked_from > (entry.segments[0].base_offset, 0):
+            self._waiting.append(entry)
+
+    def turn(self) -> None:
+        """Go on if it is time: call it in each tick."""
+        self._disk.collect()
+        now_ms, rate = self._monotonic_ms(), self._rate()
+        allowed = rate * min(now_ms - self._began_ms, SAVED_MS) // 1000
+        if self._is_running or not self._waiting or rate <= 0:
+            self._began_ms = now_ms
+        elif allowed > 0:
+            self._began_ms = now_ms
+            self._check(min(allowed, SLICE_BYTES))
+
+    def _check(self, size: int) -> None:
+        entry = self._waiting[0]
+        if self._logs.get(entry.slot) is not entry or not self._find(entry):
+            self._next_log()
+            return
+        walk = Walk.of(entry, self._at, size)
+        version = _version(entry)
+        self._is_running = True
+
+        def on_done(result: object, error: OSError | None) -> None:
+            self._is_running = False
+            if self._logs.get(entry.slot) is not entry:
+                return
+            if _version(entry) != version or error is not None:
+                self._at = NOWHERE  # other files now, or gone; a bad disk tells its readers
+                self._is_held |= error is not None
+            else:
+                self._walked(entry, walk, cast(Walked, result))
+
+        self._disk.submit(walk.run, on_done)
+
+    def _find(self, entry: PartitionLog) -> bool:
+        """Whether there is something left to check in this log; ``_at`` says where."""
+        if self._at == NOWHERE:
+            place = entry.appender.checked_from
+            older = [one.base_offset for one in entry.segments if (one.base_offset, 0) < place]
+            if not older or self._is_held:
+                return False
+            self._at = older[-1], 0, older[-1]
+        return any(one.base_offset == self._at[0] for one in entry.segments)
+
+    def _walked(self, entry: PartitionLog, walk: Walk, walked: Walked) -> None:
+        base = walk.segment.base_offset
+        if not walked.is_all:
+            self._at = base, walked.scan.end_position, walked.scan.next_offset
+            return
+        if walked.problem is not None:
+            self.damage_found(entry, base, walked.scan.end_position, walked.problem)
+        # What lies behind the last batch is not to be sent, and so not to be vouched for.
+        self._is_held |= walked.problem is not None or walked.scan.end_position < walk.end
+        if not self._is_held:
+            entry.is_checked_from(base, 0)
+        older = [one.base_offset for one in entry.segments if one.base_offset < base]
+        if older:
+            self._at = older[-1], 0, older[-1]
+        else:
+            self._next_log()
+
+    def _next_log(self) -> None:
+        self._waiting.pop(0)
+        self._at = NOWHERE
+        self._is_held = False
+
+    def close(self) -> None:
+        """Wait for the job that is under way."""
+        self._disk.close()
+        self._waiting.clear()
+
+
+def _version(entry: PartitionLog) -> tuple[int, int, str]:
+    """Changes when segments of the log become other files."""
+    return entry.exchanges, entry.cuts, entry.path
