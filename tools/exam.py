@@ -35,7 +35,7 @@ EXAMS = {
     "E2": Exam(
         "power cuts: replayed from a recorded log of writes, and of a real file system",
         [FAULT + name for name in ("test_power_cuts.py", "test_power_cut_broker.py",
-                                   "test_power_cut_ext4.py")],
+                                   "test_power_cut_ext4.py", "test_power_cut_clock.py")],
         (1, 20, 200),
     ),
     "E3": Exam(

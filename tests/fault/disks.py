@@ -12,11 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from kbroker.testing import wait_until
+
 MIB = 1 << 20
 # What XFS calls XFS_IOC_GOINGDOWN and ext4 understands too: every later access fails with EIO,
 # what was not written back is gone, as in a power cut. 2: do not even flush the journal.
 _SHUT_DOWN = (2 << 30) | (4 << 16) | (ord("X") << 8) | 125
 _NO_JOURNAL_FLUSH = 2
+# What mkfs asks for at least; the file has holes where nothing was written.
+SIZE_MIN = {"xfs": 320 * MIB}
 
 
 def run(*command: str) -> None:
@@ -43,15 +47,15 @@ def small_disk(path: Path, size: int) -> Iterator[Path]:
 
 
 class FailingDisk:
-    """An ext4 file system on a file, which can die and be plugged in again."""
+    """A file system on a file, which can die and be plugged in again. kind: ext4 or xfs."""
 
-    def __init__(self, path: Path, size: int) -> None:
+    def __init__(self, path: Path, size: int, kind: str) -> None:
         self.path = path
         self._image = path.with_suffix(".img")
         path.mkdir()
         with open(self._image, "wb") as file:
-            file.truncate(size)
-        run("mkfs.ext4", "-q", "-F", str(self._image))
+            file.truncate(max(size, SIZE_MIN.get(kind, 0)))
+        run(f"mkfs.{kind}", "-q", *(["-F"] if kind == "ext4" else []), str(self._image))
         self._mount()
 
     def _mount(self) -> None:
@@ -63,24 +67,35 @@ class FailingDisk:
         try:
             fcntl.ioctl(fd, _SHUT_DOWN, struct.pack("I", _NO_JOURNAL_FLUSH))
         except OSError as error:
-            pytest.skip(f"this kernel cannot shut ext4 down: {error}")
+            pytest.skip(f"this kernel cannot shut the file system down: {error}")
         finally:
             os.close(fd)
 
     def repair(self) -> None:
-        """Mount it again; nobody may have files of it open."""
-        self.remove()
-        self._mount()
+        """Mount it again, once nobody has files of it open: processes that were killed take a while
+        to go.
+        """
+        wait_until(self._is_mounted_anew, 30, f"{self.path} is mounted again")
 
-    def remove(self) -> None:
-        """Unmount it."""
-        subprocess.run(["umount", str(self.path)], check=False, capture_output=True)
+    def _is_mounted_anew(self) -> bool:
+        if self.remove() != 0:
+            return False
+        self._mount()
+        try:
+            return bool(os.listdir(self.path))
+        except OSError:  # the file system that was shut down
+            return False
+
+    def remove(self) -> int:
+        """Unmount it; 0 if that is done."""
+        command = ["umount", str(self.path)]
+        return subprocess.run(command, check=False, capture_output=True).returncode
 
 
 @contextmanager
-def failing_disk(path: Path, size: int = 64 * MIB) -> Iterator[FailingDisk]:
+def failing_disk(path: Path, size: int = 64 * MIB, kind: str = "ext4") -> Iterator[FailingDisk]:
     """A disk for one test."""
-    disk = FailingDisk(path, size)
+    disk = FailingDisk(path, size, kind)
     try:
         yield disk
     finally:
