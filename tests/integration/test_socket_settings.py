@@ -38,8 +38,8 @@ def client(broker: Broker) -> Iterator[WireClient]:
 
 
 def test_connection_is_closed_when_idle_and_not_before(client: WireClient) -> None:
-    client.metadata("t")
     began = time.monotonic()
+    client.metadata("t")
 
     assert client.is_closed(30)
     assert time.monotonic() - began >= IDLE_MS / 1000

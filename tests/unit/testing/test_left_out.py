@@ -1,4 +1,4 @@
-"""The last line of a test run: what was left out, and what would bring it."""
+"""The line at the end of a test run: what was left out, and what would bring it."""
 
 from __future__ import annotations
 
