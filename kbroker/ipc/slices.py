@@ -30,19 +30,22 @@ PATIENCE = 250
 class Turn:
     """One of those that take turns. is_gone: nobody waits for it any more."""
 
-    __slots__ = ("_before_ns", "_last_ns", "is_gone")
+    __slots__ = ("_before_ns", "_last_ns", "_ns", "is_gone")
 
     def __init__(self) -> None:
-        self._before_ns = self._last_ns = 0  # how long it went on, a slice at the most
+        # How long its last two coroutines went on, and the one that does.
+        self._before_ns = self._last_ns = self._ns = 0
         self.is_gone = False
 
-    def took(self, ns: int) -> None:
-        """It went on for so long."""
-        self._before_ns, self._last_ns = self._last_ns, min(ns, SLICE_NS)
+    def went_on(self, ns: int, is_over: bool) -> None:
+        """Its coroutine went on for so long, perhaps to its end."""
+        self._ns += ns
+        if is_over:
+            self._before_ns, self._last_ns, self._ns = self._last_ns, self._ns, 0
 
     def takes(self) -> int:
-        """How long it goes on. Once it may have been another process that did."""
-        return min(self._before_ns, self._last_ns)
+        """How long it goes on, a slice at the most. Once it may have been another process."""
+        return min(max(self._ns, min(self._before_ns, self._last_ns)), SLICE_NS)
 
 
 class Pause:
@@ -64,9 +67,11 @@ class Slices:
 
     def __init__(self, clock: Callable[[], int] = time.monotonic_ns) -> None:
         self._clock = clock
-        self._queue: list[tuple[int, int, Turn, Callable[[], None]]] = []
+        self._queue: list[tuple[int, int, Turn, Callable[[], bool]]] = []
         self._numbers = count()
         self._over_at_ns = 0
+        # Waits are counted in it: where other processes have the core, all wait longer alike.
+        self._worked_ns = 0
 
     @property
     def has_work(self) -> bool:
@@ -83,11 +88,12 @@ class Slices:
         def go_on(_: Pending | None = None) -> None:
             self._put(turn, step, turn.takes())
 
-        def step() -> None:
+        def step() -> bool:
+            """Whether that was its end."""
             if turn.is_gone:
                 coroutine.close()
                 outcome.resolve()
-                return
+                return True
             try:
                 waiting = coroutine.send(None)
             except StopIteration as stop:
@@ -96,15 +102,17 @@ class Slices:
                 outcome.resolve(error=error)
             else:
                 if waiting is None:
-                    self._put(turn, step, SLICE_NS)
+                    go_on()
                 else:
                     waiting.then(go_on)
+                return False
+            return True
 
         go_on()
         return outcome
 
-    def _put(self, turn: Turn, step: Callable[[], None], takes_ns: int) -> None:
-        due_ns = self._clock() + PATIENCE * takes_ns
+    def _put(self, turn: Turn, step: Callable[[], bool], takes_ns: int) -> None:
+        due_ns = self._worked_ns + PATIENCE * takes_ns
         heappush(self._queue, (due_ns, next(self._numbers), turn, step))
 
     def run(self) -> None:
@@ -115,9 +123,10 @@ class Slices:
         while queue and now < until:
             _, _, turn, step = heappop(queue)
             began, self._over_at_ns = now, now + SLICE_NS
-            step()
+            is_over = step()
             now = clock()
-            turn.took(now - began)
+            turn.went_on(now - began, is_over)
+            self._worked_ns += now - began
         self._over_at_ns = now
 
     def is_over(self) -> bool:

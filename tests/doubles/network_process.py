@@ -123,7 +123,7 @@ class FakeLink:
 class PromptSlices(Slices):
     """Goes on with a coroutine as soon as that can."""
 
-    def _put(self, turn: Turn, step: Callable[[], None], takes_ns: int) -> None:
+    def _put(self, turn: Turn, step: Callable[[], bool], takes_ns: int) -> None:
         is_first = not self.has_work
         super()._put(turn, step, takes_ns)
         while is_first and self.has_work:

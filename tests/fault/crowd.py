@@ -39,6 +39,8 @@ MIB = 1 << 20
 CONNECTIONS = 100
 # What a greedy connection keeps on its way, at least.
 AHEAD_BYTES = 65536
+# All is quiet when so many requests in a row have waited for less work.
+SETTLED_MS, SETTLED_REQUESTS = 20, 600
 TOPICS = 100
 # The most that a request may list (protocol.decoder.ELEMENTS_MAX), two things for each entry.
 LARGE_ENTRIES = 24_000
@@ -232,7 +234,18 @@ def crowded_broker(**settings: Any) -> Iterator[Broker]:
                 client.create_topic(f"other-{number}", partitions=PARTITIONS)
             for _ in range(20):
                 client.produce(TOPIC, {0: batch_of([b"x" * 100] * 50)})
+        settle(broker)
         yield broker
+
+
+def settle(broker: Broker) -> None:
+    """Wait until a thousand new partitions are flushed, so that only the crowd is waited for."""
+    stopping = threading.Event()
+    short = 0
+    for _, busy in waits_of(broker, stopping):
+        short = short + 1 if busy < SETTLED_MS else 0
+        if short == SETTLED_REQUESTS:
+            stopping.set()
 
 
 def apis(wanted: str) -> list[tuple[int, int]]:

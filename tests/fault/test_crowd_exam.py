@@ -19,7 +19,7 @@ from kbroker.testing import Broker
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
 SECONDS = 3.0
-CROWD_MS_MAX, LARGE_MS_MAX, GROWTH_MIB_MAX = 50, 110, 256
+CROWD_MS_MAX, LARGE_MS_MAX, GROWTH_MIB_MAX = 50, 100, 256
 
 
 @pytest.fixture(scope="module")

@@ -154,3 +154,26 @@ def test_steps_of_a_generator_pause_when_the_slice_is_over() -> None:
 
     assert [work.run(), work.run()] == ["ssss", "ss"]
     assert outcome.value == "end"
+
+
+def test_who_takes_long_in_several_steps_is_not_taken_for_quick() -> None:
+    """The last step of a long request may be short: it is the whole request that counts."""
+    work = Work()
+    greedy = [Turn() for _ in range(20)]
+    for _ in range(4):
+        for turn in greedy:
+            work.start("g", 5, turn)  # a slice, and a quarter of one
+        while work.slices.has_work:
+            work.run()
+    modest = Turn()
+    for _ in range(2):
+        work.start("m", 1, modest)
+        work.run()
+    for turn in greedy:
+        work.start("g", 5, turn)
+
+    work.start("m", 1, modest)
+
+    assert "m" in work.run()
+    while work.slices.has_work:
+        work.run()
