@@ -74,8 +74,8 @@ class OwnerCalls:
                     asked=[args for args, _ in part],
                     **self._common,
                 )
-            except WireError as error:
-                if error.code == ErrorCode.REQUEST_TIMED_OUT:
+            except Exception as error:
+                if isinstance(error, WireError) and error.code == ErrorCode.REQUEST_TIMED_OUT:
                     part.extend(chain.from_iterable(parts))  # nobody waits for more timeouts
                 for _, pending in part:
                     pending.resolve(error=error)

@@ -48,6 +48,8 @@ def random_item(random: Random, message: type[Message], field: Field, version: i
         "string": TEXTS,
         "uuid": IDS,
         "bool": [False, True],
+        "float64": [0.0, -1.5, float("inf"), float("nan")],
+        "uint16": [0, 1, 9092, 65535],
         "records": [b"", b"records"],
         "bytes": [b"", b"bytes"],
     }
@@ -92,6 +94,7 @@ def busy_process(random: Random) -> NetworkProcess:
     process.answers_each(
         "offset_for_leader_epoch", lambda to, *args: {"end_offset": 3, "leader_epoch": 0}
     )
+    process.answers_each("offsets_before", lambda to, *args: {"offsets": [3]})
     process.answers_each("delete_records", lambda to, *args: {"low_watermark": 3})
     process.answers("describe_log_dirs", lambda to: [])
     process.answers("alter_replica_log_dirs", lambda to, replicas: [0] * len(replicas))
