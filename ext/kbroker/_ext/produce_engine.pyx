@@ -522,6 +522,7 @@ cdef class ProduceEngine:
         cdef int64_t now_ms = wall_clock_ms()
         cdef int16_t refused
         cdef object text
+        cdef bint waits = False
         cdef int i
         for i in range(self._network_count):
             # The arena bytes of a process that is gone are somebody else's by now.
@@ -546,9 +547,10 @@ cdef class ProduceEngine:
                 continue
             text = None
             refused = self.refusal(held.network_index, &held.descriptor)
-            if refused == 0 and not error_code and self.is_void(held):
-                # COMPAT: what came in between may be the marker of the transaction before this one: the producer
-                # has begun anew when that was being ended. So the answer is to be had again.
+            if refused == 0 and not error_code and (waits or self.is_void(held)):
+                # COMPAT: what came in between may be the marker of the transaction before this one: the producer began
+                # anew when that was being ended. So the answer is to be had again, and all that is behind waits, too.
+                waits = True
                 self.take_one(held.network_index, &held.descriptor, now_ms)
                 continue
             if refused == 0 and error_code:

@@ -107,6 +107,21 @@ def test_marker_of_the_transaction_before_does_not_end_the_one_that_waits(bench)
     assert bench.results() == [(0, 0, 1), (1, 0, 2), (2, 0, 3)]
 
 
+@pytest.mark.parametrize("before", [1, 2])
+def test_marker_between_the_batches_of_the_next_transaction_keeps_their_order(bench, before):
+    """What came behind the marker is not let in before what came in front of it."""
+    for number in range(3):
+        if number == before:
+            end_transaction(bench.log, 7, commit=False)
+        bench.produce(number, sent(7, number), version=12)
+    bench.answer()
+    assert (bench.results(), len(bench.asked), bench.engine.held_count) == ([], 2, 3)
+
+    bench.answer()
+
+    assert bench.results() == [(0, 0, 1), (1, 0, 2), (2, 0, 3)]
+
+
 def test_refusal_is_for_all_that_wait_and_the_next_asks_again(bench):
     bench.produce(1, sent(7, 0))
     bench.produce(2, sent(7, 1))
