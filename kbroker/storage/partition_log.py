@@ -426,6 +426,9 @@ class PartitionLog:
         self.exchanges += 1
         gone = self.segments.exchange(len(old), new)
         txn_recovery.remember_replaced(self.path, self.segments, new)
+        if self.appender.checked_from[0] in {segment.base_offset for segment in gone}:
+            # That position is of the file that went. The cleaner has checked all of the new one.
+            self.is_checked_from(new.base_offset, 0)
         self._table.set_swapping(self.slot, False)
         for segment in gone:
             self.sync.forget(segment)
