@@ -563,7 +563,8 @@ cdef class LogFiles:
             if at < self.segment_count and self.segments[at].base_offset == base_offset:
                 old = &self.segments[at]
                 at += 1
-                if old.inode == inode:
+                # The last segment may have been cut and written again: by recovery, or as a follower's.
+                if old.inode == inode and at < self.segment_count and number + 1 < len(found):
                     fresh[number].stretches = old.stretches
                     fresh[number].end_is_sound = old.end_is_sound
                 self.cache.retire(old.index)  # may have been rebuilt under the same name

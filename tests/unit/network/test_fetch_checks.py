@@ -105,7 +105,8 @@ def test_what_was_checked_is_not_checked_again(bench, log):
     assert bench.engine.log_counts("t", 0)["checked_bytes"] == size
 
 
-def test_checks_outlive_a_roll(bench, log):
+def test_checks_of_sealed_segments_outlive_a_roll(bench, log):
+    """The one that was the last is checked once more: it might have been cut before the roll."""
     read(bench)
     checked = bench.engine.log_counts("t", 0)["checked_bytes"]
     log.roll()
@@ -113,7 +114,8 @@ def test_checks_outlive_a_roll(bench, log):
 
     assert read(bench) == (list(range(BATCHES)), 0)
 
-    assert bench.engine.log_counts("t", 0)["checked_bytes"] == checked
+    again = bench.engine.log_counts("t", 0)["checked_bytes"] - checked
+    assert again == log.sizes[8]
 
 
 def test_what_the_owner_has_checked_is_not_checked_again(bench, log):
