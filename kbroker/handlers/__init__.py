@@ -1,1 +1,5 @@
-"""One module per API: translates between the wire and the processes that own what is asked for."""
+"""Translates between the wire and the processes that own what is asked for.
+
+A module for an API, or for a few that belong together; ``dispatch`` finds it. ``support`` has what
+several of them share.
+"""

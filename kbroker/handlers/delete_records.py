@@ -7,8 +7,8 @@ from typing import Any
 from kbroker.config.topic_config import TopicConfig
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import CALL_MARGIN_MS, RequestContext, partition_error
-from kbroker.handlers.owner_calls import OwnerCalls
 from kbroker.handlers.registry import api
+from kbroker.handlers.support.owner_calls import OwnerCalls
 from kbroker.ipc.rpc import Pending
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from kbroker.errors import ErrorCode, WireError
-from kbroker.handlers.authorized import CLUSTER_OPERATIONS
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import api
+from kbroker.handlers.support.authorized import CLUSTER_OPERATIONS
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.describe_cluster import (
     DescribeClusterRequest,

@@ -18,15 +18,15 @@ from kbroker.config.describe import (
 from kbroker.config.resource_types import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from kbroker.config.topic_config import TopicConfig, setting_name
 from kbroker.errors import ErrorCode, WireError
-from kbroker.handlers.config_resources import (
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.registry import api
+from kbroker.handlers.support.config_resources import (
     DEFAULT_BROKER,
     check_broker,
     check_group,
     existing_topic,
     unsupported,
 )
-from kbroker.handlers.context import RequestContext
-from kbroker.handlers.registry import api
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.describe_configs import (
     DescribeConfigsRequest,

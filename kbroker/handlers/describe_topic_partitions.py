@@ -9,9 +9,9 @@ from typing import Any
 from kbroker.cluster.image import TopicImage
 from kbroker.controller.topics import check_name
 from kbroker.errors import ErrorCode, WireError
-from kbroker.handlers.authorized import TOPIC_OPERATIONS
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import api
+from kbroker.handlers.support.authorized import TOPIC_OPERATIONS
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import pkgutil
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from kbroker import handlers
 from kbroker.coordinator.producer_ids import ProducerIds
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
@@ -24,43 +26,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MODULES = (
-    "acls",
-    "alter_configs",
-    "alter_replica_log_dirs",
-    "api_versions",
-    "client_quotas",
-    "create_partitions",
-    "create_topics",
-    "delegation_tokens",
-    "delete_records",
-    "delete_topics",
-    "describe_cluster",
-    "describe_configs",
-    "describe_log_dirs",
-    "describe_producers",
-    "describe_topic_partitions",
-    "elect_leaders",
-    "find_coordinator",
-    "group_admin",
-    "groups",
-    "incremental_alter_configs",
-    "init_producer_id",
-    "list_config_resources",
-    "list_offsets",
-    "metadata",
-    "offset_commit",
-    "offset_for_leader_epoch",
-    "partition_reassignments",
-    "quorum",
-    "sasl",
-    "scram_credentials",
-    "transactions",
-    "update_features",
-    "write_txn_markers",
-)
-for _name in MODULES:
-    import_module(f"kbroker.handlers.{_name}")
+# A module that answers APIs registers its functions when it is imported; all are found here.
+for _module in pkgutil.iter_modules(handlers.__path__, "kbroker.handlers."):
+    if not _module.ispkg:
+        import_module(_module.name)
 
 
 # Shorter requests are decoded in one go.

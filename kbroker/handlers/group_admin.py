@@ -11,8 +11,8 @@ from kbroker.coordinator.list_filters import group_filter, unfiltered_groups
 from kbroker.coordinator.partitioner import OFFSETS_TOPIC
 from kbroker.errors import WireError
 from kbroker.handlers.context import RequestContext
-from kbroker.handlers.coordinated import ask_all, split
 from kbroker.handlers.registry import api
+from kbroker.handlers.support.coordinated import ask_all, split
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,

@@ -13,8 +13,8 @@ from kbroker.coordinator.offsets.failures import txn_commit_failure
 from kbroker.coordinator.partitioner import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
-from kbroker.handlers.coordinated import ask, decode_response, forward, partition_of
 from kbroker.handlers.registry import api
+from kbroker.handlers.support.coordinated import ask, decode_response, forward, partition_of
 from kbroker.protocol import codec
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from kbroker.errors import WireError
-from kbroker.handlers.altered_configs import all_failed, alter
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import api
+from kbroker.handlers.support.altered_configs import all_failed, alter
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,

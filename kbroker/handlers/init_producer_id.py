@@ -11,8 +11,8 @@ from typing import Any
 from kbroker.coordinator.partitioner import TRANSACTIONS_TOPIC
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
-from kbroker.handlers.coordinated import forward
 from kbroker.handlers.registry import api
+from kbroker.handlers.support.coordinated import forward
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.init_producer_id import (
     InitProducerIdRequest,

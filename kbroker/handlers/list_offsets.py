@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kbroker.cluster.image import PartitionImage
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext, partition_error
-from kbroker.handlers.owner_calls import OwnerCalls
 from kbroker.handlers.registry import api
+from kbroker.handlers.support.owner_calls import OwnerCalls
 from kbroker.ipc.rpc import Pending
 from kbroker.protocol.api import NEVER, ApiKey
 from kbroker.protocol.messages.list_offsets import (

@@ -14,9 +14,9 @@ from typing import Any
 from kbroker.cluster.image import PartitionImage, TopicImage
 from kbroker.controller.topics import check_name
 from kbroker.errors import ErrorCode, WireError
-from kbroker.handlers.authorized import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import api
+from kbroker.handlers.support.authorized import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from kbroker.ipc.rpc import run
 from kbroker.protocol import codec
 from kbroker.protocol.api import ApiKey

@@ -6,8 +6,8 @@ from typing import Any
 
 from kbroker.errors import WireError
 from kbroker.handlers.context import RequestContext, partition_error
-from kbroker.handlers.owner_calls import OwnerCalls
 from kbroker.handlers.registry import api
+from kbroker.handlers.support.owner_calls import OwnerCalls
 from kbroker.ipc.rpc import Pending
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.offset_for_leader_epoch import (

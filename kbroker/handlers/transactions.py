@@ -10,8 +10,8 @@ from kbroker.coordinator.list_filters import transaction_filter, unfiltered_tran
 from kbroker.coordinator.partitioner import TRANSACTIONS_TOPIC
 from kbroker.errors import WireError
 from kbroker.handlers.context import RequestContext
-from kbroker.handlers.coordinated import ask_all, forward, split
 from kbroker.handlers.registry import api
+from kbroker.handlers.support.coordinated import ask_all, forward, split
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,

@@ -1,7 +1,7 @@
 """Answers questions about many partitions of an io worker that come in one call.
 
-The other end is ``handlers/owner_calls``. Each partition is answered by itself: an error stays with
-it. A long call gives way to whatever else the worker serves.
+The other end is ``handlers/support/owner_calls``. Each partition is answered by itself: an error
+stays with it. A long call gives way to whatever else the worker serves.
 """
 
 from __future__ import annotations

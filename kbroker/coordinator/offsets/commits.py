@@ -1,8 +1,8 @@
 """OffsetCommit (8) and TxnOffsetCommit (28), except for version 0 of the first.
 
 COMPAT: the offsets of version 0 are in the metadata store, and network processes handle it
-(``handlers.stored_offsets``). A request of version 0 that comes here is treated like version 1
-without a member.
+(``handlers.support.stored_offsets``). A request of version 0 that comes here is treated like
+version 1 without a member.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from doubles.network_process import NetworkProcess, decode
 
 from kbroker.coordinator.partitioner import coordinator_partition, java_hash
 from kbroker.errors import ErrorCode, WireError
-from kbroker.handlers.coordinated import CALL_KEYS_MAX, CALLS_MAX
+from kbroker.handlers.support.coordinated import CALL_KEYS_MAX, CALLS_MAX
 from kbroker.ipc.rpc import Pending
 from kbroker.protocol import codec
 from kbroker.protocol.api import ApiKey, request_class

@@ -13,10 +13,10 @@ from doubles.network_process import CORRELATION_ID, NetworkProcess, decode
 
 from kbroker.coordinator.partitioner import OFFSETS_TOPIC
 from kbroker.errors import ErrorCode, WireError
-from kbroker.handlers import owner_calls
-from kbroker.handlers.altered_configs import CALL_RESOURCES_MAX
 from kbroker.handlers.context import CALL_TOPICS_MAX, GIVEN_AWAY_BYTES_MAX
 from kbroker.handlers.groups import CALL_MEMBERS_MAX
+from kbroker.handlers.support import owner_calls
+from kbroker.handlers.support.altered_configs import CALL_RESOURCES_MAX
 from kbroker.ipc.rpc import Pending
 from kbroker.ipc.slices import SLICE_NS, Slices
 from kbroker.protocol import codec

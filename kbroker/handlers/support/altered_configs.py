@@ -11,9 +11,9 @@ from typing import Any
 from kbroker.config.resource_types import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from kbroker.config.topic_config import setting_name
 from kbroker.errors import ErrorCode, WireError
-from kbroker.handlers.config_resources import check_broker, check_group, existing_topic
-from kbroker.handlers.config_resources import unsupported as unsupported_type
 from kbroker.handlers.context import RequestContext
+from kbroker.handlers.support.config_resources import check_broker, check_group, existing_topic
+from kbroker.handlers.support.config_resources import unsupported as unsupported_type
 
 TIMEOUT_MS = 10_000
 # BOUND: resources in one call, so that a large request does not hold up the controller.

@@ -12,9 +12,9 @@ from kbroker.coordinator.offsets.failures import (
 from kbroker.coordinator.partitioner import OFFSETS_TOPIC
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
-from kbroker.handlers.coordinated import forward, split
 from kbroker.handlers.registry import api
-from kbroker.handlers.stored_offsets import commit_stored, fetch_stored
+from kbroker.handlers.support.coordinated import forward, split
+from kbroker.handlers.support.stored_offsets import commit_stored, fetch_stored
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from kbroker.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse

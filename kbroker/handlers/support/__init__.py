@@ -1,0 +1,1 @@
+"""What several handlers share; nothing in here answers a request by itself."""
