@@ -152,7 +152,7 @@ class Survivor:
     def wait_for_line(self, path: Path) -> None:
         """The log speaks of the file, or of its partition; what readers meet is told in a tick."""
         broker = self.broker
-        wait_until(lambda: is_mentioned(broker.log_text, path), 90, f"a line about {path}")
+        wait_until(lambda: is_mentioned(broker.log_text, path), 10, f"a line about {path}")
 
     def read(self, partition: int) -> tuple[list[Record], str]:
         """(records from the start on, why they end before the log does)."""

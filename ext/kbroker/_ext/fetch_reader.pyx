@@ -10,6 +10,7 @@ from libc.stdlib cimport free, realloc
 from kbroker._ext.fetch_aborted cimport find_aborted
 from kbroker._ext.fetch_segments cimport (
     FIND_CORRUPT,
+    FIND_IO_ERROR,
     FIND_MISSING,
     FIND_NO_PLACE,
     FIND_OK,
@@ -18,6 +19,8 @@ from kbroker._ext.fetch_segments cimport (
 )
 from kbroker._ext.partition_table cimport SLOT_FREE, SLOT_OFFLINE, SLOT_ONLINE, SLOT_SWAPPING
 from kbroker._ext.topic_registry cimport Topic
+
+from kbroker._ext.fetch_segments import report_failed_read
 
 cdef enum:
     NONE = -1
@@ -231,6 +234,8 @@ cdef class PartitionReader:
                 return OFFSET_OUT_OF_RANGE
             if now.log_dir_index != slot.log_dir_index:
                 return 0  # moved to another directory after the slot was read
+        elif status == FIND_IO_ERROR:
+            log.report_failure()
         return KAFKA_STORAGE_ERROR
 
     cdef int16_t add_aborted(
@@ -262,6 +267,9 @@ cdef class PartitionReader:
             return 0
         self.aborted.count = start
         found.size = 0
+        report_failed_read(
+            f"{log.directory}/{found.segment_base_offset:020d}.txnindex", "it, or the one of a later segment, is damaged"
+        )
         return KAFKA_STORAGE_ERROR
 
     cdef int drop_results(self) except -1:

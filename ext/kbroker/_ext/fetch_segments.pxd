@@ -77,6 +77,8 @@ cdef class LogFiles:
     cdef uint64_t aborted_reads
     cdef readonly uint64_t checked_bytes
     cdef readonly tuple damage       # of the last FIND_CORRUPT: (segment base offset, position, what is wrong)
+    cdef int64_t failed_segment      # of the last FIND_IO_ERROR; -1: the directory itself
+    cdef int failed_errno            # 0: the file ends too early
     # Find the bytes of whole batches from `offset` (inclusive; the first may begin below it) up to `end`, a place of
     # *slot. bytes_max is soft: with at_least_one the first batch comes whole even if larger (KIP-74); without it a
     # first batch that does not fit gives size 0. The range stays inside one segment, and its last batch may be cut.
@@ -97,6 +99,8 @@ cdef class LogFiles:
     )
     cdef Stretch* stretch_at(self, Segment* segment, int64_t position) noexcept
     cdef FindStatus note_damage(self, int64_t segment_base_offset, int64_t position, str problem) except *
+    cdef FindStatus note_failure(self, int64_t segment_base_offset, int code) noexcept
+    cdef int report_failure(self) except -1
     cdef FindStatus search_segment(
         self, Segment* segment, int64_t offset, const LogEnd* end, int64_t bytes_max, bint at_least_one,
         FoundRange* out,

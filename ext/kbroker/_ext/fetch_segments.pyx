@@ -57,6 +57,13 @@ def report_shortage(int code) -> None:
         log.error("a fetch finds nothing, for now (%d times): %s", times, ShortageError(code))
 
 
+def report_failed_read(str path, str problem) -> None:
+    """A reader gets KAFKA_STORAGE_ERROR: say which file, or directory, is the cause."""
+    times = lines.due(path)
+    if times:
+        log.error("a fetch cannot read %s (%d times): %s", path, times, problem)
+
+
 cdef Py_ssize_t read_at(int fd, uint8_t* into, Py_ssize_t size, int64_t position) noexcept:
     # As pread, but never interrupted; short only at the end of the file.
     cdef Py_ssize_t done = 0
@@ -219,12 +226,14 @@ cdef class LogFiles:
                 return FIND_MISSING
             if file == -EMFILE:
                 report_shortage(EMFILE)
-            return FIND_NO_PLACE if file == -ENFILE or file == -EMFILE else FIND_IO_ERROR
+            if file == -ENFILE or file == -EMFILE:
+                return FIND_NO_PLACE
+            return self.note_failure(segment.base_offset, -file)
         fd = self.cache.files[file].fd
         if segment.base_offset != end.segment_base_offset:
             if segment.sealed_size < 0:
                 if fstat(fd, &facts) < 0:
-                    return FIND_IO_ERROR
+                    return self.note_failure(segment.base_offset, errno)
                 segment.sealed_size = facts.st_size
             limit = segment.sealed_size
         if offset > segment.base_offset:
@@ -233,6 +242,8 @@ cdef class LogFiles:
                 status = self.locate(segment, fd, offset, limit, &position, &index_entry)
             finally:
                 self.cache.drop(file)
+            if status == FIND_IO_ERROR:
+                self.failed_segment = segment.base_offset
         if status != FIND_OK or position >= limit:
             out.available = 0
             return status
@@ -249,6 +260,7 @@ cdef class LogFiles:
         if status == FIND_CORRUPT:
             return self.note_damage(segment.base_offset, position, "no batch begins there")
         if status != FIND_OK:
+            self.failed_segment = segment.base_offset
             return status
         if header.size <= bytes_max:
             out.size = bytes_max
@@ -367,8 +379,8 @@ cdef class LogFiles:
         self.cache.hold(out.file)
         try:
             problem = self.scan_on(segment, fd, stretch, limit, following, slot.flags & SLOT_GAPLESS != 0)
-        except OSError:
-            return FIND_IO_ERROR
+        except OSError as error:
+            return self.note_failure(segment.base_offset, error.errno or 0)
         finally:
             self.cache.drop(out.file)
         if stretch.end >= wanted:
@@ -439,8 +451,8 @@ cdef class LogFiles:
             if self.index_floor(segment, LARGEST, LARGEST, &entry, &last) and last < size:
                 position = last
             scan = scan_segment(fd, segment.base_offset, size, position=position)
-        except OSError:
-            return FIND_IO_ERROR
+        except OSError as error:
+            return self.note_failure(segment.base_offset, error.errno or 0)
         finally:
             self.cache.drop(file)
         if last > 0 and last >= size:
@@ -459,6 +471,18 @@ cdef class LogFiles:
     cdef FindStatus note_damage(self, int64_t segment_base_offset, int64_t position, str problem) except *:
         self.damage = segment_base_offset, position, problem
         return FIND_CORRUPT
+
+    cdef FindStatus note_failure(self, int64_t segment_base_offset, int code) noexcept:
+        self.failed_segment = segment_base_offset
+        self.failed_errno = code
+        return FIND_IO_ERROR
+
+    cdef int report_failure(self) except -1:
+        """Say what the last FIND_IO_ERROR was about."""
+        path = self.directory if self.failed_segment < 0 else f"{self.directory}/{self.failed_segment:020d}.log"
+        problem = os.strerror(self.failed_errno) if self.failed_errno else "it is shorter than what was written to it"
+        report_failed_read(path, problem)
+        return 0
 
     cdef FindStatus walk(self, int fd, int64_t offset, int64_t limit, int64_t* position) noexcept:
         """Move ``*position``, where a batch begins, to the first batch that ends at or above ``offset``.
@@ -479,6 +503,7 @@ cdef class LogFiles:
                 got = read_at(fd, scratch, <Py_ssize_t>min(<int64_t>chunk, limit - at), at)
                 self.header_reads += 1
                 if got < 0 or (got < LEGACY_HEADER_SIZE and at + got < limit):
+                    self.failed_errno = errno if got < 0 else 0
                     return FIND_IO_ERROR
                 chunk_at = at
                 chunks += 1
@@ -502,8 +527,10 @@ cdef class LogFiles:
 
     cdef FindStatus read_header(self, int fd, int64_t position, int64_t limit, BatchHeader* out) noexcept:
         cdef Py_ssize_t room = <Py_ssize_t>min(<int64_t>HEADER_SIZE, limit - position)
+        cdef Py_ssize_t got = read_at(fd, scratch, room, position)
         self.header_reads += 1
-        if read_at(fd, scratch, room, position) < room:
+        if got < room:
+            self.failed_errno = errno if got < 0 else 0
             return FIND_IO_ERROR
         return parse_header(scratch, room, out)
 
@@ -544,7 +571,9 @@ cdef class LogFiles:
                 if error.errno in (EMFILE, ENFILE):
                     report_shortage(error.errno)
                     return FIND_NO_PLACE
-                return FIND_MISSING if error.errno in (ENOENT, ENOTDIR) else FIND_IO_ERROR
+                if error.errno in (ENOENT, ENOTDIR):
+                    return FIND_MISSING
+                return self.note_failure(-1, error.errno or 0)
         found.sort()
         fresh = <Segment*>calloc(<size_t>max(len(found), 1), sizeof(Segment))
         if fresh == NULL:
