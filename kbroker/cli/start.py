@@ -95,6 +95,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if found.config is None or error.filename != found.config:
             raise
         print(f"kbroker-supervisor: {found.config}: {error.strerror}", file=sys.stderr)
+    finally:
+        gc.enable()
     return EXIT_BAD_CONFIG
 
 

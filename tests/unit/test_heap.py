@@ -3,6 +3,9 @@
 import gc
 import resource
 import weakref
+from collections.abc import Iterator
+
+import pytest
 
 from kbroker.heap import Collector, keep_freed_memory
 
@@ -25,6 +28,18 @@ def test_freed_memory_is_used_again() -> None:
     assert page_faults_of_a_round() < 400
 
 
+@pytest.fixture(autouse=True)
+def own_collector() -> Iterator[None]:
+    """Python's settings of the collector, whatever tests before these have left behind."""
+    before, was_enabled = gc.get_threshold(), gc.isenabled()
+    gc.enable()
+    gc.set_threshold(700, 10, 10)
+    yield
+    gc.set_threshold(*before)
+    if not was_enabled:
+        gc.disable()
+
+
 class Looped:
     """An object in a cycle, which only the collector frees."""
 
@@ -34,7 +49,7 @@ class Looped:
 
 def test_objects_that_live_on_are_not_gone_through_while_a_request_is_worked_on() -> None:
     """A hundred thousand objects took the collector 0.1 s, several times in one request."""
-    before, full_collections = gc.get_threshold(), []
+    full_collections: list[str] = []
     gc.callbacks.append(
         lambda phase, info: full_collections.append(phase) if info["generation"] == 2 else None
     )
@@ -52,20 +67,14 @@ def test_objects_that_live_on_are_not_gone_through_while_a_request_is_worked_on(
         assert len(request) == 200_000
     finally:
         gc.callbacks.pop()
-        gc.set_threshold(*before)
 
 
 def test_garbage_is_collected_in_the_end_where_it_is_never_quiet() -> None:
-    before = gc.get_threshold()
-    try:
-        collector = Collector()
-        gc.collect()
-        objects = []
-        while gc.get_count()[2] < 10:
-            objects.append([objects])
+    collector = Collector()
+    gc.collect()
+    objects = [[number] for number in range(200_000)]
+    assert gc.get_count()[2] >= 10, f"{len(objects)} objects are more than ten rounds"
 
-        collected = [collector.maybe_collect(False, now_ms) for now_ms in (0, 29_999, 30_000)]
+    collected = [collector.maybe_collect(False, now_ms) for now_ms in (0, 29_999, 30_000)]
 
-        assert collected == [False, False, True]
-    finally:
-        gc.set_threshold(*before)
+    assert collected == [False, False, True]

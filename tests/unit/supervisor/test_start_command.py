@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,14 @@ def test_bad_value_exits_2_with_key_value_and_allowed(
     assert "num.io.threads" in error
     assert "none" in error
     assert "a whole number" in error
+
+
+def test_collector_is_on_again_after_a_start_that_failed(tmp_path: Path) -> None:
+    """Whoever calls it in a process of his own keeps that process."""
+    gc.enable()
+
+    assert main([str(tmp_path / "missing")]) == 2
+    assert gc.isenabled()
 
 
 def test_missing_file_exits_2_and_names_it(
