@@ -3,6 +3,7 @@
     python perf/compare.py                      every cell, medians of five, about half an hour
     python perf/compare.py --cells sat16k,one1 --runs 3
     python perf/compare.py --quick              toy size, to see that it all runs
+    python perf/compare.py --table              no run: the table of perf/README.md
 
 Both brokers are up all the time and one is loaded at a time; which of them comes first changes from
 run to run. The JVM is warmed first, since a cold Kafka is a third as fast. Brokers run with their
@@ -12,9 +13,6 @@ which waits for no further members.
 
 import argparse
 import json
-import os
-import platform
-import subprocess
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -30,8 +28,10 @@ from kbroker._ext.load_generator import LoadError
 from perf.brokers import Broker
 from perf.cells import CELLS, QUICK, Cell, CellFailed, Figures, Size
 from perf.kafka_distribution import ROOT, VERSION
+from perf.machine import commit_text, machine
 from perf.peers import ALL, PEERS
 from perf.percentiles import spread
+from perf.results_table import number_text, results_table
 
 OVERRIDES = {"log.segment.delete.delay.ms": "1000", "group.initial.rebalance.delay.ms": "0"}
 WARM_CELLS = ("sat16k", "one16", "produce1k_lz4", "consume100")
@@ -56,6 +56,9 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--place", default="/tmp", help="where the data directories go")
     parser.add_argument("--kbroker-override", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--output", help="default: perf/results/<date>-<commit>.json")
+    parser.add_argument(
+        "--table", action="store_true", help="measure nothing: print the newest results as Markdown"
+    )
     chosen = parser.parse_args(arguments)
     chosen.cells = [name.strip() for name in chosen.cells.split(",") if name.strip()]
     if unknown := sorted(set(chosen.cells) - set(names)):
@@ -143,12 +146,6 @@ def middle(result: dict[str, Any] | None, figure: str) -> float | None:
     return median(values) if values else None
 
 
-def number_text(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
-
-
 def table_rows(cell: Cell, result: dict[str, Any]) -> list[str]:
     """The rows of one cell: barred figures, then informative ones, then failures."""
     rows = [f"{cell.name}: {cell.title}"]
@@ -190,44 +187,6 @@ def with_peers(row: str, texts: Iterable[str]) -> str:
     if not found:
         return row.rstrip()
     return f"{row:<{VERDICT_END}}" + "".join(f"{text:>12}" for text in found)
-
-
-def ask(*command: str) -> tuple[str, str]:
-    """What a command prints on its two outputs; nothing where there is no such command."""
-    try:
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    except OSError:
-        return "", ""
-    return done.stdout, done.stderr
-
-
-def git(*arguments: str) -> str:
-    return ask("git", *arguments)[0].strip()
-
-
-def commit_text() -> str:
-    """The short commit, with "-dirty" when tracked files differ from it."""
-    changed = git("status", "--porcelain", "--untracked-files=no")
-    return (git("rev-parse", "--short", "HEAD") or "unknown") + ("-dirty" if changed else "")
-
-
-def machine() -> dict[str, Any]:
-    """What the figures depend on."""
-    model = "unknown"
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            model = line.split(":", 1)[1].strip()
-            break
-    java = ask("java", "-version")[1]
-    return {
-        "cpu": model,
-        "cores": os.cpu_count(),
-        "memory_mib": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20,
-        "kernel": platform.release(),
-        "python": platform.python_version(),
-        "java": java.splitlines()[0] if java else "none",
-        "load_average": os.getloadavg(),
-    }
 
 
 def report(options: argparse.Namespace, size: Size, results: dict[str, Any]) -> dict[str, Any]:
@@ -285,6 +244,9 @@ def bar_report(bar: Any, result: dict[str, Any]) -> dict[str, Any]:
 def main(arguments: list[str] | None = None) -> int:
     """0 when nothing failed and, both brokers measured, every bar was cleared."""
     options = parse_arguments(arguments)
+    if options.table:
+        print(results_table())
+        return 0
     size = QUICK if options.quick else Size()
     cells = [cell for cell in CELLS if cell.name in options.cells]
     with ExitStack() as stack:

@@ -19,23 +19,31 @@ Rows = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """of: the figure, from the rows by case. at_least, at_most: one of them is given."""
+    """of: the figure, from the rows by case. at_least, at_most: exactly one is given. is_ratio:
+    False for a figure with a unit, which the name gives."""
 
     name: str
     needs: tuple[str, ...]
     of: Callable[[Rows], float]
     at_least: float | None = None
     at_most: float | None = None
+    is_ratio: bool = True
+
+    def holds(self, figure: float) -> bool:
+        if self.at_least is not None:
+            return figure >= self.at_least
+        assert self.at_most is not None
+        return figure <= self.at_most
+
+    def bar(self) -> str:
+        times = "×" if self.is_ratio else ""
+        return f"≥ {self.at_least}{times}" if self.at_most is None else f"≤ {self.at_most}{times}"
 
     def line(self, rows: Rows) -> str:
         """Name, figure, what is wanted, verdict."""
         figure = self.of(rows)
-        if self.at_least is not None:
-            wanted, holds = f">= {self.at_least}", figure >= self.at_least
-        else:
-            assert self.at_most is not None
-            wanted, holds = f"<= {self.at_most}", figure <= self.at_most
-        return f"{self.name:<58}{figure:>8.2f}{wanted:>10}  {'pass' if holds else 'MISSED'}"
+        verdict = "pass" if self.holds(figure) else "MISSED"
+        return f"{self.name:<58}{figure:>8.2f}{self.bar():>10}  {verdict}"
 
 
 def _ratio(one: str, other: str) -> Callable[[Rows], float]:
@@ -79,7 +87,7 @@ BOUNDS = (
         at_most=0.15,
     ),
     Bound(
-        "P5 load, of raw",
+        "P5 load, of raw fetching and decoding",
         ("load-100B", "raw-100B"),
         _ratio("load-100B", "raw-100B"),
         at_least=0.4,
@@ -109,19 +117,20 @@ BOUNDS = (
         at_least=0.7,
     ),
     Bound(
-        "P9 Python CPU of the source, us per row of 100 B",
+        "P9 Python CPU of the source, µs per row of 100 B",
         ("read-100B",),
         lambda rows: rows["read-100B"][f"{OURS}_python"],
         at_most=0.3,
+        is_ratio=False,
     ),
     Bound(
-        "P10 recount, of raw",
+        "P10 recount, of raw fetching and decoding",
         ("recount-100B", "raw-100B"),
         _ratio("recount-100B", "raw-100B"),
         at_least=0.9,
     ),
     Bound(
-        "P11 produce p99 beside a load, of idle",
+        "P11 produce p99 beside a load, of produce alone",
         ("produce-loading", "produce-alone"),
         _ratio("produce-loading", "produce-alone"),
         at_most=1.3,
@@ -131,6 +140,7 @@ BOUNDS = (
         ("status-10k",),
         lambda rows: statistics.median(rows["status-10k"]["runs"][OURS]),
         at_most=1.0,
+        is_ratio=False,
     ),
 )
 

@@ -27,12 +27,14 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from perf import process_tree
 from perf.brokers import Broker, KafkaBroker, KbrokerBroker
-from perf.kafka_distribution import ROOT
+from perf.kafka_distribution import ROOT, VERSION
+from perf.machine import commit_text, machine
 from perf.spark_bounds import bound_lines, in_turns, median_ratio
 from perf.spark_ceilings import CEILING_CASES, client_processes
 from perf.spark_connector import connector_jars
@@ -387,8 +389,8 @@ def plain_rows(given: argparse.Namespace, names: list[str]) -> list[dict[str, An
         command += ["--runs", str(given.runs), "--broker", given.broker]
         command += ["--quick"] * given.quick + [f"--case={name}" for name in wanted]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=ROOT)
-        rows: list[dict[str, Any]] = json.loads(output.read_text())
-    return [{**row, "case": f"{row['case']}{_PLAIN}"} for row in rows]
+        rows: list[dict[str, Any]] = json.loads(output.read_text())["cases"]
+    return rows
 
 
 def line_of(row: dict[str, Any]) -> str:
@@ -403,6 +405,17 @@ def line_of(row: dict[str, Any]) -> str:
     return f"{row['case']:<16}{text(THEIRS):>22}{text(OURS):>22}{ratio:>8}{wanted:>8}"
 
 
+def report(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """What a result file holds, in the form that perf/results_table.py reads."""
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": commit_text(),
+        "kafka": VERSION,
+        "machine": machine(),
+        "cases": rows,
+    }
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Print the table; with --output write it as JSON too."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
@@ -414,7 +427,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--case", action="append", choices=[case.name for case in CASES])
     parser.add_argument("--place", type=Path, help="where the data goes; a temporary directory")
-    parser.add_argument("--output", type=Path, help="the rows as JSON")
+    parser.add_argument("--output", type=Path, help="where to write the result file (JSON)")
     given = parser.parse_args(arguments)
     runs = 1 if given.quick else given.runs
     chosen = {case.name: case for case in CASES if not given.case or case.name in given.case}
@@ -434,12 +447,14 @@ def main(arguments: list[str] | None = None) -> int:
         finally:
             spark.stop()
     bounds = bound_lines(rows)
+    if given.plain:
+        rows = [{**row, "case": f"{row['case']}{_PLAIN}"} for row in rows]
     for row in plain_rows(given, list(chosen)):
         rows.append(row)
         print(line_of(row), flush=True)
     print("\n".join(["", *bounds]))
     if given.output:
-        given.output.write_text(json.dumps(rows, indent=1) + "\n")
+        given.output.write_text(json.dumps(report(rows), indent=1) + "\n")
     return 0
 
 

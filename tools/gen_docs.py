@@ -5,7 +5,7 @@
     tools/gen_docs.py --check    write nothing; exit 1 if a document is stale
 
 A document is one row of ``DOCUMENTS``: its path and the function that gives its text. The text may
-depend on the code alone, not on the machine.
+depend only on what is in the repository, not on the machine.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from kbroker.config.key import (  # noqa: E402
 )
 from kbroker.config.topic_keys import TOPIC_KEYS  # noqa: E402
 from kbroker.metrics.catalog import METRICS  # noqa: E402
+from perf.results_table import results_table  # noqa: E402
 
 _METRICS_HEAD = """\
 # Metrics
@@ -192,9 +193,22 @@ def metrics() -> str:
     return "\n".join([_METRICS_HEAD, *rows, ""])
 
 
+_TABLE_BEGINS = "<!-- table: written by tools/gen_docs.py from perf/results -->\n"
+_TABLE_ENDS = "<!-- end of table -->\n"
+
+
+def perf_readme() -> str:
+    """perf/README.md with the table of the newest results between its two marks."""
+    text = (ROOT / "perf" / "README.md").read_text(encoding="utf-8")
+    before, _, rest = text.partition(_TABLE_BEGINS)
+    _, _, after = rest.partition(_TABLE_ENDS)
+    return f"{before}{_TABLE_BEGINS}\n{results_table()}\n\n{_TABLE_ENDS}{after}"
+
+
 DOCUMENTS: tuple[tuple[str, Callable[[], str]], ...] = (
     ("docs/configuration.md", configuration),
     ("docs/metrics.md", metrics),
+    ("perf/README.md", perf_readme),
 )
 
 

@@ -1,0 +1,47 @@
+"""What a result file says about where its figures come from: the commit and the machine."""
+
+import os
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from perf.kafka_distribution import ROOT
+
+
+def ask(*command: str) -> tuple[str, str]:
+    """What a command prints on stdout and stderr; two empty texts if there is no such command."""
+    try:
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    except OSError:
+        return "", ""
+    return done.stdout, done.stderr
+
+
+def git(*arguments: str) -> str:
+    return ask("git", *arguments)[0].strip()
+
+
+def commit_text() -> str:
+    """The short commit, with "-dirty" when tracked files differ from it."""
+    changed = git("status", "--porcelain", "--untracked-files=no")
+    return (git("rev-parse", "--short", "HEAD") or "unknown") + ("-dirty" if changed else "")
+
+
+def machine() -> dict[str, Any]:
+    """What the figures depend on."""
+    model = "unknown"
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            model = line.split(":", 1)[1].strip()
+            break
+    java = ask("java", "-version")[1]
+    return {
+        "cpu": model,
+        "cores": os.cpu_count(),
+        "memory_mib": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20,
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "java": java.splitlines()[0] if java else "none",
+        "load_average": os.getloadavg(),
+    }

@@ -1,0 +1,185 @@
+"""The table of present figures in perf/README.md, from the newest files in perf/results.
+
+    python perf/compare.py --table
+
+Every cell, Spark case and Spark bound is one row, taken from the newest result file that has it.
+``tools/gen_docs.py`` puts the table into the README, so the table cannot fall behind the files.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from perf.spark_bounds import BOUNDS, Bound
+from perf.spark_load import OURS, THEIRS
+
+RESULTS = Path(__file__).resolve().parent / "results"
+HEAD = (
+    "| load | figure | kbroker | compared with | ratio | bar | commit | machine |",
+    "| --- | --- | --- | --- | --- | --- | --- | --- |",
+)
+FIGURES = {
+    "requests_per_s": "requests/s",
+    "records_per_s": "records/s",
+    "transactions_per_s": "transactions/s",
+    "mb_per_s": "MB/s",
+    "cpu_us_per_request": "CPU µs/request",
+    "cpu_s_per_gb": "CPU s/GB",
+    "p50_us": "p50 µs",
+    "p99_us": "p99 µs",
+    "p50_ms": "p50 ms",
+    "p99_ms": "p99 ms",
+    "start_s": "s",
+    "seconds": "s",
+    "pss_mib": "MiB",
+    "first_s": "s to the first answer",
+    "bytes_per_offset": "bytes/offset",
+}
+SPARK_CASES = {
+    "read-100B": "Spark batch read to noop, 100 B",
+    "read-1KB": "Spark batch read to noop, 1 KB",
+    "read-100B plain": "the same in a plain session, 100 B",
+    "read-1KB plain": "the same in a plain session, 1 KB",
+    "trigger-p50": "Spark micro-batch trigger, p50",
+    "write-cached": "Spark write of cached rows",
+    "load-100B": "load to Parquet with zstd, 100 B",
+    "load-1KB": "load to Parquet with zstd, 1 KB",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One figure. ``name`` is what ``--cells`` or ``--case`` calls it; empty for a bound."""
+
+    name: str
+    title: str
+    figure: str
+    ours: str
+    theirs: str
+    ratio: float | None
+    bar: str
+    passes: bool | None
+    commit: str
+    machine: str
+
+    def markdown(self) -> str:
+        ratio = "–" if self.ratio is None else f"{self.ratio:.2f}×"
+        if self.passes is False:
+            ratio = f"**{ratio}**"
+        load = f"{self.title} (`{self.name}`)" if self.name else self.title
+        cells = (load, self.figure, self.ours, self.theirs, ratio, self.bar)
+        return "| " + " | ".join((*cells, self.commit, self.machine)) + " |"
+
+
+def results_table(folder: Path = RESULTS) -> str:
+    """The table in Markdown; a ratio that misses its bar is bold."""
+    return "\n".join([*HEAD, *(row.markdown() for row in newest_rows(folder))])
+
+
+def newest_rows(folder: Path = RESULTS) -> list[Row]:
+    """Cells in the order in which they first appeared, then Spark cases, then bounds."""
+    cells: dict[str, list[Row]] = {}
+    cases: dict[str, list[Row]] = {}
+    bounds: dict[str, list[Row]] = {}
+    for report in reports(folder):
+        for name, cell in report.get("cells", {}).items():
+            if rows := cell_rows(name, cell, report):
+                cells[name] = rows
+        by_case = {row["case"]: row for row in report.get("cases", ())}
+        for name, case in by_case.items():
+            if name in SPARK_CASES and "ratio" in case:
+                cases[name] = [case_row(name, case, report)]
+        for bound in BOUNDS:
+            if all("runs" in by_case.get(name, ()) for name in bound.needs):
+                bounds[bound.name] = [bound_row(bound, by_case, report)]
+    ordered = [cells, _in_order(cases, SPARK_CASES), _in_order(bounds, [b.name for b in BOUNDS])]
+    return [row for group in ordered for rows in group.values() for row in rows]
+
+
+def _in_order(found: dict[str, list[Row]], names: Iterable[str]) -> dict[str, list[Row]]:
+    return {name: found[name] for name in names if name in found}
+
+
+def reports(folder: Path) -> list[dict[str, Any]]:
+    """The result files, oldest first."""
+    found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
+    return sorted(found, key=lambda report: str(report["date"]))
+
+
+def cell_rows(name: str, cell: dict[str, Any], report: dict[str, Any]) -> list[Row]:
+    """A row for each bar of a cell; none where a broker failed or was left out."""
+    rows = []
+    for bar in cell["bars"]:
+        if bar["ratio"] is None:
+            continue
+        figure = bar["figure"]
+        ours, theirs = (cell["median"][broker].get(figure) for broker in ("kbroker", "kafka"))
+        rows.append(
+            Row(
+                name,
+                cell["title"],
+                FIGURES.get(figure, figure),
+                number_text(ours),
+                number_text(theirs),
+                bar["ratio"],
+                _signs(bar["bar"]),
+                bar["pass"],
+                report["commit"],
+                machine_text(report["machine"]),
+            )
+        )
+    return rows
+
+
+def case_row(name: str, case: dict[str, Any], report: dict[str, Any]) -> Row:
+    """A Spark case beside Spark's own connector."""
+    unit, scale = ("M rows/s", 1e-6) if case["rows"] else ("ms", 1000.0)
+    at_least = case["at_least"]
+    return Row(
+        name,
+        SPARK_CASES[name],
+        unit,
+        number_text(case[OURS] * scale),
+        number_text(case[THEIRS] * scale),
+        case["ratio"],
+        f"≥ {at_least:g}×" if at_least else "–",
+        case["ratio"] >= at_least if at_least else None,
+        report["commit"],
+        machine_text(report["machine"]),
+    )
+
+
+def bound_row(bound: Bound, by_case: dict[str, Any], report: dict[str, Any]) -> Row:
+    figure = bound.of(by_case)
+    return Row(
+        "",
+        bound.name,
+        "ratio" if bound.is_ratio else "figure",
+        "–" if bound.is_ratio else number_text(figure),
+        "–",
+        figure if bound.is_ratio else None,
+        bound.bar(),
+        bound.holds(figure),
+        report["commit"],
+        machine_text(report["machine"]),
+    )
+
+
+def number_text(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def _signs(bar: str) -> str:
+    """A bar as the result file has it, typeset."""
+    return bar.replace(">=", "≥").replace("<=", "≤").replace("x", "×")
+
+
+def machine_text(machine: dict[str, Any]) -> str:
+    """Short enough for a column: what distinguishes the machines that were used."""
+    model = str(machine.get("cpu", "")).replace("(R)", "").replace(" Processor", "").strip()
+    parts: Sequence[str] = [model, f"{machine['cores']} cores"]
+    return ", ".join(part for part in parts if part)

@@ -1,0 +1,90 @@
+"""The table of perf/README.md: which result is the newest, and what a row says."""
+
+import json
+import re
+
+import pytest
+
+from perf import results_table
+from perf.kafka_distribution import ROOT
+
+pytestmark = pytest.mark.unit
+
+MACHINE = {"cpu": "Intel(R) Xeon(R) Processor", "cores": 2}
+
+
+def cells(date, commit, ours, theirs=100.0, passes=True):
+    bar = {"figure": "p99_us", "bar": "<= 0.5x", "ratio": ours / theirs, "pass": passes}
+    cell = {
+        "title": "a load",
+        "median": {"kbroker": {"p99_us": ours}, "kafka": {"p99_us": theirs}},
+        "bars": [bar],
+    }
+    return {"date": date, "commit": commit, "machine": MACHINE, "cells": {"one1": cell}}
+
+
+def cases(date, commit, **runs):
+    found = [
+        {"case": name.replace("_", "-"), "runs": {"kbroker": rates}, "at_least": None}
+        for name, rates in runs.items()
+    ]
+    return {"date": date, "commit": commit, "machine": {"cores": 2}, "cases": found}
+
+
+@pytest.fixture
+def table(tmp_path):
+    """Writes result files and returns the rows of their table."""
+
+    def rows(*reports):
+        for number, report in enumerate(reports):
+            (tmp_path / f"{number}.json").write_text(json.dumps(report))
+        return results_table.results_table(tmp_path).splitlines()[2:]
+
+    return rows
+
+
+def test_row_has_figure_ratio_bar_commit_and_machine(table):
+    assert table(cells("2026-11-21", "aaa", 20.0)) == [
+        "| a load (`one1`) | p99 µs | 20 | 100 | 0.20× | ≤ 0.5× | aaa | Intel Xeon, 2 cores |"
+    ]
+
+
+def test_newest_date_wins_whatever_the_file_is_called(table):
+    (row,) = table(cells("2026-11-23", "new", 30.0), cells("2026-11-21", "old", 20.0))
+
+    assert "| new |" in row and "0.30×" in row
+
+
+def test_missed_bar_is_bold(table):
+    (row,) = table(cells("2026-11-21", "aaa", 60.0, passes=False))
+
+    assert "**0.60×**" in row
+
+
+def test_run_that_failed_does_not_replace_an_older_figure(table):
+    failed = cells("2026-11-23", "new", 30.0)
+    failed["cells"]["one1"]["bars"][0] |= {"ratio": None, "pass": None}
+
+    (row,) = table(cells("2026-11-21", "old", 20.0), failed)
+
+    assert "| old |" in row
+
+
+def test_bound_is_taken_from_one_run_that_has_all_its_cases(table):
+    whole = cases("2026-11-21", "old", write_cached=[8.0], write_raw=[10.0])
+    part = cases("2026-11-23", "new", write_cached=[1.0])
+
+    (row,) = table(whole, part)
+
+    assert row.startswith("| P8 ") and "0.80×" in row and "| old |" in row
+
+
+def test_every_missed_bar_has_a_line_in_the_readme():
+    """A reader who sees a bold ratio finds out why."""
+    text = (ROOT / "perf" / "README.md").read_text(encoding="utf-8")
+    _, _, missed = text.partition("## Missed bars")
+
+    for row in results_table.newest_rows():
+        if row.passes is False:
+            name = f"`{row.name}`" if row.name else row.title.split()[0]
+            assert re.search(rf"^- {re.escape(name)}[:,]", missed, re.MULTILINE), name
