@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from kbroker.cluster.changes import ImageChanges, TopicChange
+from kbroker.ipc.calls import ImageDocument
+from kbroker.ipc.documents import DocumentError
 
 NO_SLOT = -1
 # BOUND: topics of which it is known when they were deleted.
@@ -67,12 +69,16 @@ class ClusterImage:
         # When topics went away, on the monotonic clock: the last GONE_MAX of them.
         self._gone_s: dict[str, float] = {}
 
-    def apply(self, delta: dict[str, Any]) -> ImageChanges:
+    def apply(self, delta: ImageDocument) -> ImageChanges:
         """Take a snapshot or a delta; returns what has changed.
 
         A snapshot also removes what it does not name.
         """
         topics: dict[str, TopicChange] = {}
+        images = {
+            name: None if document is None else topic_image(name, document)
+            for name, document in delta.get("topics", {}).items()
+        }
         self.derived = {}  # not cleared: somebody may be at work on an answer for the old one
         if delta.get("snapshot"):
             self.brokers.clear()
@@ -99,11 +105,10 @@ class ClusterImage:
                 self.group_config.pop(group, None)
             else:
                 self.group_config[group] = config
-        for name, document in delta.get("topics", {}).items():
+        for name, new in images.items():
             old = self.topics.pop(name, None)
             if old is not None:
                 self.topics_by_id.pop(old.topic_id, None)
-            new = None if document is None else topic_image(name, document)
             if new is not None:
                 self.topics[name] = new
                 self.topics_by_id[new.topic_id] = new
@@ -125,12 +130,15 @@ class ClusterImage:
 
 
 def topic_image(name: str, document: dict[str, Any]) -> TopicImage:
-    """A topic from its JSON form."""
-    partitions = tuple(PartitionImage(**p) for p in document["partitions"])
-    return TopicImage(
-        name,
-        bytes.fromhex(document["id"]),
-        document["internal"],
-        partitions,
-        document["config"],
-    )
+    """A topic from its JSON form. Raises DocumentError."""
+    try:
+        partitions = tuple(PartitionImage(**p) for p in document["partitions"])
+        return TopicImage(
+            name,
+            bytes.fromhex(document["id"]),
+            document["internal"],
+            partitions,
+            document["config"],
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise DocumentError(f"topic {name} of the image: {error!r}") from error

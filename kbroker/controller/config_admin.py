@@ -12,7 +12,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from kbroker.cluster.settings import DEFAULT, FILE, effective_config
 from kbroker.config import dynamic
@@ -34,6 +34,14 @@ from kbroker.controller.publisher import Publisher
 from kbroker.controller.state import ClusterState
 from kbroker.controller.topics import existing_topic
 from kbroker.errors import ConfigError, ErrorCode, WireError
+from kbroker.ipc.calls import (
+    AlterConfigs,
+    ConfigResult,
+    IncrementalAlterConfigs,
+    ResourceChanges,
+    ResourceSettings,
+)
+from kbroker.ipc.process_table import Address
 from kbroker.logcontext import Whole
 from kbroker.metastore.store import Store, StoreFailed
 from kbroker.properties import read_properties
@@ -43,7 +51,7 @@ log = logging.getLogger(__name__)
 KEYS: dict[int, Mapping[str, Key]] = {TOPIC: TOPIC_KEYS, BROKER: BROKER_KEYS, GROUP: GROUP_KEYS}
 FILE_LAYER_NAME = "file-settings.json"
 
-Result = dict[str, Any]
+R = TypeVar("R", ResourceSettings, ResourceChanges)
 # (kind, name in the image) -> settings after the change
 Changes = dict[tuple[int, str], dict[str, str]]
 
@@ -81,18 +89,12 @@ class ConfigAdmin:
 
     # -- by request --------------------------------------------------------------------------
 
-    async def alter_configs(
-        self, sender: Any, resources: Sequence[Mapping[str, Any]], validate_only: bool = False
-    ) -> list[Result]:
-        """Replace all settings; one result per resource, in order: error, message.
+    async def alter_configs(self, sender: Address, asked: AlterConfigs) -> list[ConfigResult]:
+        """Replace all settings."""
 
-        resources: type (TOPIC, BROKER or GROUP), name (of a broker its id, or "" for all), configs
-        ([[name, value]...]).
-        """
-
-        def plan(resource: Mapping[str, Any], kind: int, name: str) -> dict[str, str]:
+        def plan(resource: ResourceSettings, kind: int, name: str) -> dict[str, str]:
             settings: dict[str, str | None] = {}
-            for key, value in resource["configs"]:
+            for key, value in resource.configs:
                 if key in settings:
                     raise WireError(ErrorCode.INVALID_REQUEST, f"Setting '{key}' is given twice.")
                 settings[key] = value
@@ -103,18 +105,15 @@ class ConfigAdmin:
                 return dynamic.replace_group(settings, self.config)
             return dynamic.replace_broker(settings, self.config, per_broker=name != DEFAULT)
 
-        return await self._alter(resources, validate_only, plan)
+        return await self._alter(asked.resources, asked.validate_only, plan)
 
     async def incremental_alter_configs(
-        self, sender: Any, resources: Sequence[Mapping[str, Any]], validate_only: bool = False
-    ) -> list[Result]:
-        """As ``alter_configs``, but only what is named.
+        self, sender: Address, asked: IncrementalAlterConfigs
+    ) -> list[ConfigResult]:
+        """As ``alter_configs``, but only what is named."""
 
-        Configs are [[name, operation, value]...].
-        """
-
-        def plan(resource: Mapping[str, Any], kind: int, name: str) -> dict[str, str]:
-            ops = [dynamic.AlterOp(*entry) for entry in resource["configs"]]
+        def plan(resource: ResourceChanges, kind: int, name: str) -> dict[str, str]:
+            ops = resource.configs
             if len({op.name for op in ops}) < len(ops):
                 raise WireError(
                     ErrorCode.INVALID_REQUEST, "A setting may be changed once in a request."
@@ -129,17 +128,17 @@ class ConfigAdmin:
             current = self._state.broker_config.get(name, {})
             return dynamic.alter_broker(current, ops, self.config, per_broker=name != DEFAULT)
 
-        return await self._alter(resources, validate_only, plan)
+        return await self._alter(asked.resources, asked.validate_only, plan)
 
     async def _alter(
         self,
-        resources: Sequence[Mapping[str, Any]],
+        resources: Sequence[R],
         validate_only: bool,
-        plan: Callable[[Mapping[str, Any], int, str], dict[str, str]],
-    ) -> list[Result]:
-        results: list[Result] = []
+        plan: Callable[[R, int, str], dict[str, str]],
+    ) -> list[ConfigResult]:
+        results: list[ConfigResult] = []
         changes: Changes = {}
-        keys = [(resource["type"], resource["name"]) for resource in resources]
+        keys = [(resource.type, resource.name) for resource in resources]
         named = Counter(keys)
         for resource, key in zip(resources, keys, strict=True):
             try:
@@ -149,7 +148,7 @@ class ConfigAdmin:
                     )
                 kind, name = self._target(*key)
                 changes[kind, name] = plan(resource, kind, name)
-                results.append({"error": 0, "message": None})
+                results.append(ConfigResult())
             except ConfigError as error:
                 results.append(failure(WireError(code_of(error, key[0]), error.answer)))
             except WireError as error:
@@ -161,7 +160,7 @@ class ConfigAdmin:
         except StoreFailed as error:
             log.error("the metadata store failed: %s", error)
             failed = WireError(ErrorCode.KAFKA_STORAGE_ERROR, f"The metadata store failed: {error}")
-            return [result if result["error"] else failure(failed) for result in results]
+            return [result if result.error else failure(failed) for result in results]
         await self._enter(changes)
         return results
 
@@ -304,5 +303,5 @@ def changed_keys(
             yield keys[name], text
 
 
-def failure(error: WireError) -> Result:
-    return {"error": int(error.code), "message": error.message}
+def failure(error: WireError) -> ConfigResult:
+    return ConfigResult(int(error.code), error.message)

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import Any
 
 from kbroker.controller.state import ClusterState
 from kbroker.errors import WireError
+from kbroker.ipc import calls
 from kbroker.ipc.process_table import Address, ProcessKind, ProcessTable
 from kbroker.ipc.rpc import Pending, Rpc, run
 
 log = logging.getLogger(__name__)
 
-# How long a process may take over an image. io workers create directories and open logs meanwhile.
-IO_WORKER_TIMEOUT_MS = 60_000
+# How long a process may take over an image that has no logs to open for it.
 OTHER_TIMEOUT_MS = 10_000
 RETRY_MS = 200
 
@@ -35,7 +34,7 @@ class Publisher:
         self._names: dict[str, None] = {}
         self._with_configs = False
         self._groups: dict[str, None] = {}
-        self._waiting: list[Pending] = []
+        self._waiting: list[Pending[None]] = []
         self._running = False
 
     def subscribe(self, address: Address) -> None:
@@ -47,7 +46,7 @@ class Publisher:
         names: Iterable[str] = (),
         with_configs: bool = False,
         groups: Iterable[str] = (),
-    ) -> Pending:
+    ) -> Pending[None]:
         """Publish the present state of these topics and groups; resolves once every process has it.
 
         Without topics, groups and configs: resolves when all that changed before is published.
@@ -55,7 +54,7 @@ class Publisher:
         self._names.update(dict.fromkeys(names))
         self._groups.update(dict.fromkeys(groups))
         self._with_configs = self._with_configs or with_configs
-        done = Pending()
+        done: Pending[None] = Pending()
         self._waiting.append(done)
         if not self._running:
             self._running = True
@@ -101,7 +100,10 @@ class Publisher:
                 == (incarnation := self._processes.incarnation(address))
                 and self._processes.is_ready(address)
             }
-            delta = {"version": self._state.version, "topics": dict.fromkeys(names)}
+            delta: calls.ImageDocument = {
+                "version": self._state.version,
+                "topics": dict.fromkeys(names),
+            }
             took = await self._tell(list(present), delta)
             dropped |= {address: present[address] for address in took}
             if len(took) < len(left):
@@ -115,7 +117,7 @@ class Publisher:
         """
         for address in self._processes.addresses:
             if (
-                address.kind not in (ProcessKind.SUPERVISOR, ProcessKind.CONTROLLER)
+                address.kind in calls.IMAGE.served_by
                 and self._processes.is_ready(address)
                 and self._subscribers.get(address) != self._processes.incarnation(address)
             ):
@@ -131,24 +133,23 @@ class Publisher:
             and self._processes.incarnation(address) == incarnation
         ]
 
-    async def _tell(self, addresses: list[Address], delta: dict[str, Any]) -> set[Address]:
+    async def _tell(self, addresses: list[Address], delta: calls.ImageDocument) -> set[Address]:
         """Send an image to processes and wait; returns those that took it."""
-        calls = []
+        change = calls.ImageChange(delta)
+        told = []
         for address in addresses:
-            timeout_ms = OTHER_TIMEOUT_MS
-            if address.kind == ProcessKind.IO_WORKER:
-                timeout_ms = IO_WORKER_TIMEOUT_MS
-            calls.append((address, self._rpc.call(address, "image", timeout_ms, delta=delta)))
+            timeout_ms = None if address.kind == ProcessKind.IO_WORKER else OTHER_TIMEOUT_MS
+            told.append((address, self._rpc.call(address, calls.IMAGE, change, timeout_ms)))
         took = set()
-        for address, call in calls:
+        for address, call in told:
             try:
-                result = await call
+                taken = await call
             except WireError as error:
                 # It restarts and says hello, or it is stuck and the supervisor restarts it.
                 log.warning("%s did not take image %d: %s", address.title, delta["version"], error)
                 continue
             took.add(address)
-            for partition, code in ((result or {}).get("errors") or {}).items():
+            for partition, code in taken.errors.items():
                 log.error("%s: %s is not available, error %d", address.title, partition, code)
         return took
 

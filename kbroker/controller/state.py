@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from kbroker.internal_topics import INTERNAL_TOPICS
+from kbroker.ipc.calls import ImageDocument
 
 Document = dict[str, Any]
 
@@ -147,7 +148,7 @@ class ClusterState:
 
     # -- documents ---------------------------------------------------------------------------
 
-    def snapshot(self, for_io_worker: bool) -> Document:
+    def snapshot(self, for_io_worker: bool) -> ImageDocument:
         """The whole image. io workers also see topics that are being deleted."""
         return {
             "snapshot": True,
@@ -170,7 +171,7 @@ class ClusterState:
         with_configs: bool,
         for_io_worker: bool,
         groups: Iterable[str] = (),
-    ) -> Document:
+    ) -> ImageDocument:
         """The present state of some topics and groups, and of the broker configs if asked for.
 
         A topic that is gone or being deleted is null; io workers are told of a deletion separately
@@ -183,7 +184,7 @@ class ClusterState:
                 topics[name] = topic.document()
             elif not for_io_worker:
                 topics[name] = None
-        delta: Document = {"version": self.version}
+        delta: ImageDocument = {"version": self.version}
         if topics:
             delta["topics"] = topics
         if with_configs:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any
 
 from kbroker.errors import ErrorCode, WireError
+from kbroker.ipc.calls import CommitStoredOffsets, FetchStoredOffsets, StoredOffset
+from kbroker.ipc.process_table import Address
 from kbroker.metastore import paths
 from kbroker.metastore.store import NodeExists, NoNode, Store, StoreFailed, parent_of
 
@@ -28,15 +29,15 @@ class StoredOffsets:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def commit(self, sender: Any, group: str, offsets: Sequence[Sequence[Any]]) -> None:
-        """Keep all of ``offsets``: [topic, partition, offset] each.
+    def commit(self, sender: Address, asked: CommitStoredOffsets) -> None:
+        """Keep all of them.
 
         INVALID_GROUP_ID for a group that is no name of a node, else UNKNOWN_SERVER_ERROR.
         """
-        check_group_id(group)
+        check_group_id(asked.group)
         for attempt in range(ATTEMPTS):
             try:
-                self._write(group, offsets)
+                self._write(asked.group, asked.offsets)
                 return
             except (NodeExists, NoNode):
                 if attempt == ATTEMPTS - 1:
@@ -44,13 +45,13 @@ class StoredOffsets:
             except StoreFailed as error:
                 raise _failed(error) from error
 
-    def fetch(
-        self, sender: Any, group: str, partitions: Sequence[Sequence[Any]]
-    ) -> list[int | None]:
-        """The offset of each [topic, partition], None where there is none."""
-        check_group_id(group)
+    def fetch(self, sender: Address, asked: FetchStoredOffsets) -> list[int | None]:
+        """The offset of each partition, None where there is none."""
+        check_group_id(asked.group)
         try:
-            return [self._read(paths.consumer_offset(group, *place)) for place in partitions]
+            return [
+                self._read(paths.consumer_offset(asked.group, *place)) for place in asked.partitions
+            ]
         except StoreFailed as error:
             raise _failed(error) from error
 
@@ -63,7 +64,7 @@ class StoredOffsets:
             log.warning("%s holds no offset", path)
             return None
 
-    def _write(self, group: str, offsets: Sequence[Sequence[Any]]) -> None:
+    def _write(self, group: str, offsets: Sequence[StoredOffset]) -> None:
         transaction = self._store.multi()
         there: set[str] = set()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from kbroker.controller import persistence
@@ -25,6 +25,17 @@ from kbroker.controller.topics import (
 )
 from kbroker.errors import ErrorCode, WireError
 from kbroker.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from kbroker.ipc.calls import (
+    CreatePartitions,
+    CreateTopics,
+    DeleteTopics,
+    Setting,
+    TopicResult,
+    TopicToCreate,
+    TopicToDelete,
+    TopicToEnlarge,
+)
+from kbroker.ipc.process_table import Address
 from kbroker.ipc.rpc import Pending, Rpc, run
 from kbroker.logcontext import RateLimit, Whole
 from kbroker.metastore.store import Store, StoreFailed
@@ -32,8 +43,6 @@ from kbroker.uuids import new_uuid
 from kbroker.wording import counted
 
 log = logging.getLogger(__name__)
-
-Result = dict[str, Any]
 
 # What the settings of an internal topic start with.
 INTERNAL_PREFIXES = {
@@ -98,52 +107,42 @@ class TopicAdmin:
 
     # -- creation ----------------------------------------------------------------------------
 
-    async def create_topics(
-        self,
-        sender: Any,
-        topics: Sequence[Mapping[str, Any]],
-        validate_only: bool = False,
-        within_ms: int = 30_000,
-        auto: bool = False,
-    ) -> list[Result]:
-        """One result per topic: name, error, message; topic_id, partitions, replication_factor.
-
-        topics: name, num_partitions, replication_factor, assignments, configs as ``plan_topic``
-        takes them; with ``auto`` only the name counts, and a topic that exists is a success.
-        """
-        results: list[Result] = []
+    async def create_topics(self, sender: Address, asked: CreateTopics) -> list[TopicResult]:
+        """Create them, or say whether that would work."""
+        topics, validate_only, auto = asked.topics, asked.validate_only, asked.auto
+        results: list[TopicResult] = []
         created: list[tuple[NewTopic, list[PartitionState]]] = []
-        named = Counter(request["name"] for request in topics)
+        named = Counter(request.name for request in topics)
         by_metric: dict[str, str] = {}
         room = Room(self._slots, validate_only)
         for request in topics:
             try:
                 if auto:
-                    request = self._automatic(request["name"])
-                duplicates = named[request["name"]]
+                    request = self._automatic(request.name)
+                duplicates = named[request.name]
                 new, partitions = self._plan(request, room, duplicates, by_metric)
                 by_metric[metric_name(new.name)] = new.name
                 created.append((new, partitions))
                 results.append(created_result(new))
             except WireError as error:
-                results.append(failure(request["name"], error))
+                results.append(failure(request.name, error))
                 if auto and error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
-                    self._say_not_created(request["name"], error)
+                    self._say_not_created(request.name, error)
         if validate_only:
             return results
         refused = self._write_topics(created)
         if refused is not None:
             names = {new.name for new, _ in created}
-            return [failure(r["name"], refused) if r["name"] in names else r for r in results]
+            return [failure(r.name, refused) if r.name in names else r for r in results]
         for new, partitions in created:
             self._state.add_topic(TopicState(new.name, new.topic_id, partitions, new.config))
             log.info("created topic %s with %s", new.name, counted(len(partitions), "partition"))
         if created or auto:
             # With auto the topic may have been created, but not published, by somebody else.
             done = self._publisher.publish(new.name for new, _ in created)
-            if not await self._wait(done, within_ms):
+            if not await self._wait(done, asked.within_ms):
                 late = {new.name for new, _ in created}
-                return [timed_out(r["name"]) if r["name"] in late else r for r in results]
+                return [timed_out(r.name) if r.name in late else r for r in results]
         return [self._existing_result(r) if auto else r for r in results]
 
     def _say_not_created(self, name: str, error: WireError) -> None:
@@ -153,11 +152,11 @@ class TopicAdmin:
             times = f" ({count} times)" if count > 1 else ""
             log.warning("topic %s is not created%s: %s", name, times, error)
 
-    def _automatic(self, name: str) -> dict[str, Any]:
+    def _automatic(self, name: str) -> TopicToCreate:
         """The request for a topic that somebody merely mentioned, or that a coordinator needs."""
         prefix = INTERNAL_PREFIXES.get(name)
         if prefix is None:
-            return plain_topic(name)
+            return TopicToCreate(name)
         # Fewer brokers than the settings ask for are no reason to have no groups at all.
         replicas = min(self._setting(f"{prefix}.replication.factor"), len(self._state.brokers))
         configs = {
@@ -169,21 +168,21 @@ class TopicAdmin:
             configs["compression.type"] = "uncompressed"
             configs["min.insync.replicas"] = str(min(self._setting(f"{prefix}.min.isr"), replicas))
             configs["unclean.leader.election.enable"] = "false"
-        return {
-            **plain_topic(name),
-            "num_partitions": self._setting(f"{prefix}.num.partitions"),
-            "replication_factor": replicas,
-            "configs": list(configs.items()),
-        }
+        return TopicToCreate(
+            name,
+            self._setting(f"{prefix}.num.partitions"),
+            replicas,
+            configs=[Setting(*config) for config in configs.items()],
+        )
 
     def _plan(
         self,
-        request: Mapping[str, Any],
+        request: TopicToCreate,
         room: Room,
         duplicates: int,
         earlier: Mapping[str, str],
     ) -> tuple[NewTopic, list[PartitionState]]:
-        name = request["name"]
+        name = request.name
         if duplicates > 1:
             raise WireError(
                 ErrorCode.INVALID_REQUEST, f"Topic '{name}' is named more than once in the request."
@@ -240,51 +239,52 @@ class TopicAdmin:
             return store_failure(error)
         return None
 
-    def _existing_result(self, result: Result) -> Result:
-        topic = self._state.topic(result["name"])
-        if result["error"] != ErrorCode.TOPIC_ALREADY_EXISTS or topic is None or topic.deleting:
+    def _existing_result(self, result: TopicResult) -> TopicResult:
+        if result.error != ErrorCode.TOPIC_ALREADY_EXISTS or result.name is None:
             return result
-        factor = len(topic.partitions[0].replicas)
-        return success(topic.name, topic.topic_id, len(topic.partitions), factor)
+        topic = self._state.topic(result.name)
+        if topic is None or topic.deleting:
+            return result
+        return TopicResult(
+            topic.name,
+            topic_id=topic.topic_id,
+            partitions=len(topic.partitions),
+            replication_factor=len(topic.partitions[0].replicas),
+        )
 
     # -- more partitions ---------------------------------------------------------------------
 
     async def create_partitions(
-        self,
-        sender: Any,
-        topics: Sequence[Mapping[str, Any]],
-        validate_only: bool = False,
-        within_ms: int = 30_000,
-    ) -> list[Result]:
-        """One result per topic: name, error, message. topics: name, count, assignments."""
-        results: list[Result] = []
+        self, sender: Address, asked: CreatePartitions
+    ) -> list[TopicResult]:
+        """Enlarge topics, or say whether that would work."""
+        results: list[TopicResult] = []
         enlarged: list[str] = []
-        named = Counter(request["name"] for request in topics)
-        room = Room(self._slots, validate_only)
-        for request in topics:
-            name = request["name"]
+        named = Counter(request.name for request in asked.topics)
+        room = Room(self._slots, asked.validate_only)
+        for request in asked.topics:
+            name = request.name
             try:
                 if named[name] > 1:
                     raise WireError(
                         ErrorCode.INVALID_REQUEST, f"Topic '{name}' is named more than once."
                     )
                 self._enlarge(request, room)
-                results.append(success(name))
+                results.append(TopicResult(name))
                 enlarged.append(name)
             except WireError as error:
                 results.append(failure(name, error))
-        if enlarged and not validate_only:
+        if enlarged and not asked.validate_only:
             done = self._publisher.publish(enlarged)
-            if not await self._wait(done, within_ms):
-                return [timed_out(r["name"]) if not r["error"] else r for r in results]
+            if not await self._wait(done, asked.within_ms):
+                return [r if r.error else timed_out(r.name) for r in results]
         return results
 
-    def _enlarge(self, request: Mapping[str, Any], room: Room) -> None:
-        name = request["name"]
+    def _enlarge(self, request: TopicToEnlarge, room: Room) -> None:
+        name = request.name
         added = plan_partitions(
-            self._state, name, request["count"], request["assignments"], self._cordoned(),
-            room.check,
-        )  # fmt: skip
+            self._state, name, request.count, request.assignments, self._cordoned(), room.check
+        )
         topic = existing_topic(self._state, name)
         partitions = self._give_slots(name, topic.topic_id, added, room)
         if room.validate_only:
@@ -300,44 +300,42 @@ class TopicAdmin:
 
     # -- deletion ----------------------------------------------------------------------------
 
-    async def delete_topics(
-        self, sender: Any, topics: Sequence[Mapping[str, Any]], within_ms: int = 30_000
-    ) -> list[Result]:
-        """One result per topic: name, topic_id, error, message. topics: name, or topic_id (hex)."""
-        results: list[Result] = []
+    async def delete_topics(self, sender: Address, asked: DeleteTopics) -> list[TopicResult]:
+        """Delete them; the results say what was found under an id."""
+        results: list[TopicResult] = []
         names: list[str] = []
         known: set[str] = set()
-        for request in topics:
+        for request in asked.topics:
             try:
                 topic = self._deletable(request)
                 if topic.name not in known:
                     known.add(topic.name)
                     names.append(topic.name)
-                results.append(success(topic.name, topic.topic_id))
+                results.append(TopicResult(topic.name, topic_id=topic.topic_id))
             except WireError as error:
-                results.append(failure(request.get("name"), error, request.get("topic_id")))
+                results.append(failure(request.name, error, request.topic_id))
         if not names:
             return results
         try:
             persistence.write_deletion_marks(self._store, names)
         except StoreFailed as error:
             failed = store_failure(error)
-            return [r if r["error"] else failure(r["name"], failed, r["topic_id"]) for r in results]
+            return [r if r.error else failure(r.name, failed, r.topic_id) for r in results]
         self._state.mark_deleting(names)
         done = run(self._finish_deletion(names))
-        if not await self._wait(done, within_ms):
-            return [timed_out(r["name"], r["topic_id"]) if not r["error"] else r for r in results]
+        if not await self._wait(done, asked.within_ms):
+            return [r if r.error else timed_out(r.name, r.topic_id) for r in results]
         return results
 
-    def _deletable(self, request: Mapping[str, Any]) -> TopicState:
+    def _deletable(self, request: TopicToDelete) -> TopicState:
         if not self._setting("delete.topic.enable"):
             raise WireError(
                 ErrorCode.TOPIC_DELETION_DISABLED,
                 "Topic deletion is switched off: set delete.topic.enable=true on the broker.",
             )
-        if request.get("topic_id") is None:
-            return existing_topic(self._state, request["name"])
-        name = self._state.name_of(bytes.fromhex(request["topic_id"]))
+        if request.topic_id is None:
+            return existing_topic(self._state, request.name or "")
+        name = self._state.name_of(request.topic_id)
         topic = None if name is None else self._state.topic(name)
         if topic is None or topic.deleting:
             raise WireError(
@@ -375,7 +373,7 @@ class TopicAdmin:
 
     async def _wait(self, done: Pending, within_ms: int) -> bool:
         """Whether ``done`` came about in time; it goes on by itself if not."""
-        first = Pending()
+        first: Pending[bool] = Pending()
         done.then(lambda outcome: first.resolve(True, outcome.error))
         if not done.done:
             self._rpc.sleep(max(0, within_ms)).then(lambda _: first.resolve(False))
@@ -394,47 +392,20 @@ def metric_name(name: str) -> str:
     return name.replace(".", "_")
 
 
-def plain_topic(name: str) -> dict[str, Any]:
-    """The request for a topic with the broker's defaults."""
-    return {
-        "name": name,
-        "num_partitions": -1,
-        "replication_factor": -1,
-        "assignments": [],
-        "configs": [],
-    }
+def created_result(new: NewTopic) -> TopicResult:
+    return TopicResult(
+        new.name,
+        topic_id=new.topic_id,
+        partitions=len(new.assignment),
+        replication_factor=len(new.assignment[0]),
+    )
 
 
-def success(
-    name: str, topic_id: bytes | None = None, partitions: int = -1, replication_factor: int = -1
-) -> Result:
-    return {
-        "name": name,
-        "error": 0,
-        "message": None,
-        "topic_id": None if topic_id is None else topic_id.hex(),
-        "partitions": partitions,
-        "replication_factor": replication_factor,
-    }
+def failure(name: str | None, error: WireError, topic_id: bytes | None = None) -> TopicResult:
+    return TopicResult(name, int(error.code), error.message, topic_id)
 
 
-def created_result(new: NewTopic) -> Result:
-    factor = len(new.assignment[0])
-    return success(new.name, new.topic_id, len(new.assignment), factor)
-
-
-def failure(name: str | None, error: WireError, topic_id: str | None = None) -> Result:
-    return {
-        "name": name,
-        "error": int(error.code),
-        "message": error.message,
-        "topic_id": topic_id,
-        "partitions": -1,
-        "replication_factor": -1,
-    }
-
-
-def timed_out(name: str | None, topic_id: str | None = None) -> Result:
+def timed_out(name: str | None, topic_id: bytes | None = None) -> TopicResult:
     """The change is decided and will be finished, but not within the client's timeout."""
     text = "The change was not finished in time; it goes on."
     return failure(name, WireError(ErrorCode.REQUEST_TIMED_OUT, text), topic_id)

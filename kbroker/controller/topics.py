@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kbroker.controller.state import ClusterState, TopicState
 from kbroker.errors import ConfigError, ErrorCode, WireError
 from kbroker.internal_topics import INTERNAL_TOPICS
+from kbroker.ipc.calls import Assigned, Setting, TopicToCreate
 
 NAME_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 NAME_LENGTH_MAX = 249
@@ -50,7 +51,7 @@ def check_name(name: str) -> None:
 
 def plan_topic(
     state: ClusterState,
-    request: Mapping[str, Any],
+    request: TopicToCreate,
     defaults: Mapping[str, int],
     validate_config: ValidateConfig,
     new_topic_id: Callable[[], bytes],
@@ -59,12 +60,11 @@ def plan_topic(
 ) -> NewTopic:
     """The topic a CreateTopics entry asks for.
 
-    request: name, num_partitions, replication_factor, assignments ([[partition, replicas]...]),
-    configs ([[name, value]...]). defaults: partitions and replication_factor of the broker.
-    cordoned: brokers that get a replica only where the request names them. check_room: called
-    before there is anything for each partition: a request of some bytes may ask for millions.
+    defaults: partitions and replication_factor of the broker. cordoned: brokers that get a replica
+    only where the request names them. check_room: called before there is anything for each
+    partition: a request of some bytes may ask for millions.
     """
-    name = request["name"]
+    name = request.name
     check_name(name)
     existing = state.topic(name)
     if existing is not None:
@@ -79,18 +79,17 @@ def plan_topic(
             f"Topic '{name}' collides with existing topic '{other}': '.' and '_' are the same in"
             " metric names. Choose another name.",
         )
-    assignments = request["assignments"]
-    if assignments:
-        if request["num_partitions"] != -1 or request["replication_factor"] != -1:
+    if request.assignments:
+        if request.num_partitions != -1 or request.replication_factor != -1:
             raise WireError(
                 ErrorCode.INVALID_REQUEST,
                 "Either the number of partitions and the replication factor may be given, or the"
                 " assignment of replicas: not both.",
             )
-        assignment = check_assignment(state, assignments, first_partition=0)
+        assignment = check_assignment(state, request.assignments, first_partition=0)
     else:
-        count = request["num_partitions"]
-        factor = request["replication_factor"]
+        count = request.num_partitions
+        factor = request.replication_factor
         if count == CHOSEN_BY_BROKER:
             count = defaults["partitions"]
         if factor == CHOSEN_BY_BROKER:
@@ -100,7 +99,7 @@ def plan_topic(
         if check_room is not None:
             check_room(name, count_hosted(state, brokers, count, factor))
         assignment = spread(brokers, 0, count, factor)
-    config = topic_config(request["configs"], validate_config)
+    config = topic_config(request.configs, validate_config)
     return NewTopic(name, new_topic_id(), assignment, config)
 
 
@@ -145,13 +144,10 @@ def usable_brokers(state: ClusterState, factor: int, cordoned: Collection[int]) 
     return usable
 
 
-def topic_config(
-    entries: Sequence[Sequence[str | None]], validate_config: ValidateConfig
-) -> dict[str, str]:
+def topic_config(entries: Sequence[Setting], validate_config: ValidateConfig) -> dict[str, str]:
     """The settings of a new topic; INVALID_CONFIG, INVALID_REQUEST for one that is named twice."""
     config: dict[str, str] = {}
     for key, value in entries:
-        assert key is not None
         if value is None:
             raise WireError(
                 ErrorCode.INVALID_CONFIG,
@@ -183,7 +179,7 @@ def count_hosted(state: ClusterState, brokers: Sequence[int], count: int, factor
 
 def check_assignment(
     state: ClusterState,
-    assignments: Sequence[Sequence[Any]],
+    assignments: Sequence[Assigned],
     first_partition: int,
     factor: int | None = None,
 ) -> Assignment:
@@ -224,7 +220,7 @@ def plan_partitions(
     state: ClusterState,
     name: str,
     count: int,
-    assignments: Sequence[Sequence[int]] | None,
+    assignments: Sequence[list[int]] | None,
     cordoned: Collection[int] = (),
     check_room: CheckRoom | None = None,
 ) -> Assignment:
@@ -262,7 +258,7 @@ def plan_partitions(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"{count - current} partitions are to be added, but {len(assignments)} are assigned.",
         )
-    numbered = [[current + index, replicas] for index, replicas in enumerate(assignments)]
+    numbered = [Assigned(current + index, replicas) for index, replicas in enumerate(assignments)]
     return check_assignment(state, numbered, current, factor)
 
 

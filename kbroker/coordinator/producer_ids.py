@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kbroker.errors import ErrorCode, WireError
+from kbroker.ipc.calls import ALLOCATE_PRODUCER_IDS, Nothing
 from kbroker.ipc.process_table import CONTROLLER
 from kbroker.ipc.rpc import Pending, Rpc, run
 
@@ -13,11 +14,11 @@ class ProducerIds:
     def __init__(self, rpc: Rpc) -> None:
         self._rpc = rpc
         self._next = self._end = 0
-        self._waiting: list[Pending] = []
+        self._waiting: list[Pending[int]] = []
 
-    def take(self) -> Pending:
+    def take(self) -> Pending[int]:
         """A producer id nobody else has; COORDINATOR_LOAD_IN_PROGRESS while there is none."""
-        pending = Pending()
+        pending: Pending[int] = Pending()
         self._waiting.append(pending)
         if self._next < self._end:
             self._serve()
@@ -26,8 +27,8 @@ class ProducerIds:
         return pending
 
     async def _refill(self) -> None:
-        block = await self._rpc.call(CONTROLLER, "allocate_producer_ids")
-        self._next, self._end = block["first"], block["first"] + block["count"]
+        block = await self._rpc.call(CONTROLLER, ALLOCATE_PRODUCER_IDS, Nothing())
+        self._next, self._end = block.first, block.first + block.count
 
     def _on_refilled(self, outcome: Pending) -> None:
         if outcome.error is None:

@@ -177,7 +177,7 @@ class Shard:
         self._process.count(metric, amount)
 
     def execute(self, function: Callable[..., Any], *args: Any) -> Pending:
-        outcome = Pending()
+        outcome: Pending[Any] = Pending()
         error = self.refusal()
         if error is not None:
             outcome.resolve(error=error)
@@ -284,14 +284,14 @@ class Shard:
         if error is None:
             handler = self.machine.handlers.get(call.api_key)
             if handler is not None:
-                outcome = Pending()
+                outcome: Pending[Any] = Pending()
                 self._run(outcome, handler, (call,))
                 return outcome
             task = self.machine.tasks.get(call.api_key)
             if task is not None:
                 return run(task(call))
             error = WireError(ErrorCode.UNSUPPORTED_VERSION)
-        refused = Pending()
+        refused: Pending[Any] = Pending()
         refused.resolve(error=error)
         return refused
 

@@ -7,7 +7,8 @@ from typing import Any
 from kbroker.errors import WireError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import api
-from kbroker.handlers.support.altered_configs import all_failed, alter
+from kbroker.handlers.support.altered_configs import all_failed, alter, own_name
+from kbroker.ipc.calls import ALTER_CONFIGS, AlterConfigs, ResourceSettings, Setting
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 
@@ -26,6 +27,11 @@ async def handle_alter_configs(
         ctx,
         request,
         AlterConfigsResponse,
-        "alter_configs",
-        lambda resource: [[config.name, config.value] for config in resource.configs],
+        ALTER_CONFIGS,
+        AlterConfigs,
+        lambda resource: ResourceSettings(
+            resource.resource_type,
+            resource.resource_name,
+            [Setting(own_name(resource, c.name), c.value) for c in resource.configs],
+        ),
     )

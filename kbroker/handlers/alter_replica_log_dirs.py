@@ -13,6 +13,7 @@ from kbroker.cluster.image import NO_SLOT
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import api
+from kbroker.ipc.calls import ALTER_REPLICA_LOG_DIRS, MoveReplicas, ReplicaToMove
 from kbroker.ipc.process_table import Address
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.alter_replica_log_dirs import (
@@ -22,7 +23,6 @@ from kbroker.protocol.messages.alter_replica_log_dirs import (
 
 # BOUND: replicas of one call, so that a large request does not hold up their owner.
 CALL_REPLICAS_MAX = 200
-Replica = tuple[str, int, int, str]  # topic, partition, slot or NO_SLOT, directory
 
 
 def fail(ctx: RequestContext, request: AlterReplicaLogDirsRequest, error: WireError) -> Any:
@@ -35,7 +35,7 @@ async def handle_alter_replica_log_dirs(
     ctx: RequestContext, request: AlterReplicaLogDirsRequest
 ) -> AlterReplicaLogDirsResponse:
     """Have the owners begin, side by side."""
-    by_worker: dict[Address, list[Replica]] = {}
+    by_worker: dict[Address, list[ReplicaToMove]] = {}
     codes: dict[tuple[str, int], int] = {}
     async for topic, number, path in ctx.each(asked(request)):
         slot = slot_of(ctx, topic, number)
@@ -43,11 +43,11 @@ async def handle_alter_replica_log_dirs(
         owners = workers if slot == NO_SLOT else [workers[slot % len(workers)]]
         codes[topic, number] = int(ErrorCode.REPLICA_NOT_AVAILABLE)
         for owner in owners:
-            by_worker.setdefault(owner, []).append((topic, number, slot, path))
+            by_worker.setdefault(owner, []).append(ReplicaToMove(topic, number, slot, path))
     most = max(map(len, by_worker.values()), default=0)
     for first in range(0, most, CALL_REPLICAS_MAX):
         calls = [
-            (part, ctx.io_worker(owner, "alter_replica_log_dirs", replicas=part))
+            (part, ctx.io_worker(owner, ALTER_REPLICA_LOG_DIRS, MoveReplicas(part)))
             for owner, replicas in by_worker.items()
             if (part := replicas[first : first + CALL_REPLICAS_MAX])
         ]

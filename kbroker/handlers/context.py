@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from kbroker._ext.partition_table import OFFLINE, ONLINE
 from kbroker.cluster.image import NO_SLOT, BrokerImage, ClusterImage, Endpoint, PartitionImage
 from kbroker.errors import ErrorCode, WireError
+from kbroker.ipc.calls import (
+    CREATE_TOPICS,
+    CreateTopics,
+    Operation,
+    TopicResult,
+    TopicToCreate,
+)
 from kbroker.ipc.process_table import CONTROLLER, Address
 from kbroker.ipc.rpc import Pending
 from kbroker.ipc.slices import Slices
@@ -24,6 +31,18 @@ if TYPE_CHECKING:
     from kbroker.workers.network import NetworkWorker
 
 T = TypeVar("T")
+Q = TypeVar("Q")
+A = TypeVar("A")
+
+
+class Named(Protocol):
+    """A topic that a request is about; it may have an id in place of a name."""
+
+    @property
+    def name(self) -> str | None: ...
+
+
+N = TypeVar("N", bound=Named)
 
 
 def now_ms() -> int:
@@ -121,53 +140,59 @@ class RequestContext:
 
     # -- calls -------------------------------------------------------------------------------
 
-    def controller(self, operation: str, timeout_ms: int, **args: Any) -> Pending:
+    def controller(
+        self, operation: Operation[Q, A], request: Q, timeout_ms: int | None = None
+    ) -> Pending[A]:
         """Call the controller."""
-        return self.process.rpc.call(CONTROLLER, operation, timeout_ms, **args)
-
-    def change(self, operation: str, timeout_ms: int, **args: Any) -> Pending:
-        """Have the controller change topics, and wait until the change is in effect everywhere.
-
-        timeout_ms: the client's. The controller ends the wait; the change goes on.
-        """
-        within_ms = max(timeout_ms, CHANGE_MIN_MS)
-        return self.controller(operation, within_ms + CALL_MARGIN_MS, within_ms=within_ms, **args)
+        return self.process.rpc.call(CONTROLLER, operation, request, timeout_ms)
 
     async def change_in_parts(
         self,
-        operation: str,
+        operation: Operation[Q, list[TopicResult]],
         timeout_ms: int,
-        topics: Sequence[Sequence[dict[str, Any]]],
-        **args: Any,
-    ) -> list[dict[str, Any]]:
-        """As ``change``, of thousands of topics a part at a time; the results of all. Raises
-        WireError if there is none.
+        topics: Sequence[Sequence[N]],
+        request: Callable[[list[N], int], Q],
+    ) -> list[TopicResult]:
+        """Have the controller change topics, thousands a part at a time, and wait until the change
+        is in effect everywhere; the results of all. Raises WireError if there is none.
 
-        topics: what may not be in different calls, because it is of one name, is together.
+        timeout_ms: the client's. The controller ends the wait; the change goes on. topics: what may
+        not be in different calls, because it is of one name, is together. request: for a part of
+        them, to be answered within so many ms.
         """
         until_ms = now_ms() + timeout_ms
-        results: list[dict[str, Any]] = []
+        results: list[TopicResult] = []
         for first in range(0, len(topics), CALL_TOPICS_MAX):
             part = list(chain.from_iterable(topics[first : first + CALL_TOPICS_MAX]))
             left_ms = max(0, until_ms - now_ms()) if first else timeout_ms
+            within_ms = max(left_ms, CHANGE_MIN_MS)
+            asked = request(part, within_ms)
             try:
-                results += await self.change(operation, left_ms, topics=part, **args)
+                some = await self.controller(operation, asked, within_ms + CALL_MARGIN_MS)
             except WireError as error:
                 if not results:
                     raise
-                failure = {"error": int(error.code), "message": error.message, "topic_id": None}
                 rest = chain.from_iterable(topics[first:])
-                return results + [{"name": None, **topic, **failure} for topic in rest]
+                return results + [
+                    TopicResult(topic.name, int(error.code), error.message) for topic in rest
+                ]
+            results += some
         return results
 
-    async def create_automatically(self, names: Iterable[str]) -> list[dict[str, Any]]:
+    async def create_automatically(self, names: Iterable[str]) -> list[TopicResult]:
         """Have the controller create topics with its defaults; one result for each."""
-        topics = [[{"name": name}] for name in names]
-        return await self.change_in_parts("create_topics", CREATION_TIMEOUT_MS, topics, auto=True)
+        return await self.change_in_parts(
+            CREATE_TOPICS,
+            CREATION_TIMEOUT_MS,
+            [[TopicToCreate(name)] for name in names],
+            lambda topics, within_ms: CreateTopics(topics, within_ms=within_ms, auto=True),
+        )
 
-    def io_worker(self, to: Address, operation: str, **args: Any) -> Pending:
+    def io_worker(
+        self, to: Address, operation: Operation[Q, A], request: Q, timeout_ms: int | None = None
+    ) -> Pending[A]:
         """Call one io worker, whatever it owns."""
-        return self.process.rpc.call(to, operation, **args)
+        return self.process.rpc.call(to, operation, request, timeout_ms)
 
     @property
     def io_workers(self) -> list[Address]:

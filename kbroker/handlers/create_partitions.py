@@ -7,6 +7,7 @@ from typing import Any
 from kbroker.errors import WireError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import api
+from kbroker.ipc.calls import CREATE_PARTITIONS, CreatePartitions, TopicToEnlarge
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -27,28 +28,28 @@ async def handle_create_partitions(
     """Enlarge topics; answered when the new partitions are served."""
     if not request.topics:
         return CreatePartitionsResponse()
-    named: dict[str, list[Any]] = {}
+    named: dict[str, list[TopicToEnlarge]] = {}
     async for topic in ctx.each(request.topics):
         of_name = named.setdefault(topic.name, [])
         if len(of_name) < 2:  # to say that it is named twice
             of_name.append(wanted(topic))
     results = await ctx.change_in_parts(
-        "create_partitions",
+        CREATE_PARTITIONS,
         request.timeout_ms,
         list(named.values()),
-        validate_only=request.validate_only,
+        lambda topics, within_ms: CreatePartitions(topics, request.validate_only, within_ms),
     )
-    return respond({result["name"]: (result["error"], result["message"]) for result in results})
+    return respond({str(result.name): (result.error, result.message) for result in results})
 
 
-def wanted(topic: Any) -> dict[str, Any]:
+def wanted(topic: Any) -> TopicToEnlarge:
     """One topic as the controller takes it."""
     assignments = topic.assignments
-    return {
-        "name": topic.name,
-        "count": topic.count,
-        "assignments": None if assignments is None else [a.broker_ids for a in assignments],
-    }
+    return TopicToEnlarge(
+        topic.name,
+        topic.count,
+        None if assignments is None else [a.broker_ids for a in assignments],
+    )
 
 
 def respond(outcomes: dict[str, tuple[int, str | None]]) -> CreatePartitionsResponse:

@@ -12,6 +12,14 @@ from kbroker.config.topic_config import TopicConfig, setting_name
 from kbroker.errors import WireError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import api
+from kbroker.ipc.calls import (
+    CREATE_TOPICS,
+    Assigned,
+    CreateTopics,
+    Setting,
+    TopicResult,
+    TopicToCreate,
+)
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 
@@ -33,19 +41,19 @@ async def handle_create_topics(
     """Create them, or with ``validate_only`` say whether that would work."""
     if not request.topics:
         return CreateTopicsResponse()
-    named: dict[str, list[Any]] = {}
+    named: dict[str, list[TopicToCreate]] = {}
     async for topic in ctx.each(request.topics):
         of_name = named.setdefault(topic.name, [])
         if len(of_name) < 2:  # to say that it is named twice
             of_name.append(wanted(topic))
     results = await ctx.change_in_parts(
-        "create_topics",
+        CREATE_TOPICS,
         request.timeout_ms,
         list(named.values()),
-        validate_only=request.validate_only,
+        lambda topics, within_ms: CreateTopics(topics, request.validate_only, within_ms),
     )
     # A name that was given twice has the same result twice, and is answered once.
-    by_name = {result["name"]: result for result in results}
+    by_name = {str(result.name): result for result in results}
     configs = {topic.name: topic.configs for topic in request.topics}
     alike: dict[Any, list[Any]] = {}
     return CreateTopicsResponse(
@@ -56,34 +64,34 @@ async def handle_create_topics(
     )
 
 
-def wanted(topic: Any) -> dict[str, Any]:
+def wanted(topic: Any) -> TopicToCreate:
     """One topic as the controller takes it."""
-    return {
-        "name": topic.name,
-        "num_partitions": topic.num_partitions,
-        "replication_factor": topic.replication_factor,
-        "assignments": [[a.partition_index, a.broker_ids] for a in topic.assignments],
-        "configs": [[setting_name(config.name), config.value] for config in topic.configs],
-    }
+    return TopicToCreate(
+        topic.name,
+        topic.num_partitions,
+        topic.replication_factor,
+        [Assigned(a.partition_index, a.broker_ids) for a in topic.assignments],
+        [Setting(setting_name(config.name), config.value) for config in topic.configs],
+    )
 
 
 def answer(
-    ctx: RequestContext, result: dict[str, Any], configs: list[Any], alike: dict[Any, list[Any]]
+    ctx: RequestContext, result: TopicResult, configs: list[Any], alike: dict[Any, list[Any]]
 ) -> Any:
     """The response's entry of one topic.
 
     alike: settings by the topic's own ones. A request for thousands of topics has few kinds.
     """
     entry = CreateTopicsResponse.CreatableTopicResult(
-        name=result["name"], error_code=result["error"], error_message=result["message"]
+        name=result.name, error_code=result.error, error_message=result.message
     )
-    if result["error"]:
+    if result.error:
         entry.configs = None if ctx.api_version >= 5 else []
         return entry
-    entry.topic_id = bytes.fromhex(result["topic_id"])
+    entry.topic_id = result.topic_id
     if ctx.api_version >= 5:
-        entry.num_partitions = result["partitions"]
-        entry.replication_factor = result["replication_factor"]
+        entry.num_partitions = result.partitions
+        entry.replication_factor = result.replication_factor
         overrides = {setting_name(config.name): config.value for config in configs}
         kind = tuple(sorted(overrides.items()))
         if kind not in alike:

@@ -9,6 +9,7 @@ from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import CALL_MARGIN_MS, RequestContext, partition_error
 from kbroker.handlers.registry import api
 from kbroker.handlers.support.owner_calls import OwnerCalls
+from kbroker.ipc.calls import DELETE_RECORDS, Deletion, LowWatermark
 from kbroker.ipc.rpc import Pending
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
@@ -37,7 +38,7 @@ async def handle_delete_records(
 ) -> DeleteRecordsResponse:
     """Have the owners move the starts of their logs; the calls run side by side."""
     timeout_ms = max(0, request.timeout_ms) + CALL_MARGIN_MS
-    owners = OwnerCalls(ctx, "delete_records", timeout_ms)
+    owners = OwnerCalls(ctx, DELETE_RECORDS, timeout_ms)
     started = [
         (
             topic.name,
@@ -58,8 +59,11 @@ async def handle_delete_records(
 
 
 def start(
-    ctx: RequestContext, topic: str, partition: Any, owners: OwnerCalls
-) -> Pending | WireError:
+    ctx: RequestContext,
+    topic: str,
+    partition: Any,
+    owners: OwnerCalls[Deletion, LowWatermark],
+) -> Pending[LowWatermark] | WireError:
     """Start with one partition."""
     try:
         image, slot = ctx.led_partition(topic, partition.partition_index)
@@ -70,7 +74,7 @@ def start(
             raise WireError(ErrorCode.OFFSET_OUT_OF_RANGE)
     except WireError as error:
         return error.bare()
-    return owners.ask(image.slot, offset)
+    return owners.ask(Deletion(image.slot, offset))
 
 
 def check_topic(ctx: RequestContext, name: str) -> None:
@@ -82,7 +86,7 @@ def check_topic(ctx: RequestContext, name: str) -> None:
         raise WireError(ErrorCode.POLICY_VIOLATION)
 
 
-async def answer(number: int, call: Pending | WireError) -> Any:
+async def answer(number: int, call: Pending[LowWatermark] | WireError) -> Any:
     """The response's entry of one partition."""
     if isinstance(call, WireError):
         return failed(number, call)
@@ -91,7 +95,7 @@ async def answer(number: int, call: Pending | WireError) -> Any:
     except WireError as error:
         return failed(number, error)
     return DeleteRecordsResponse.DeleteRecordsPartitionResult(
-        partition_index=number, low_watermark=result["low_watermark"]
+        partition_index=number, low_watermark=result.low_watermark
     )
 
 

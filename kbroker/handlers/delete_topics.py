@@ -8,6 +8,7 @@ from typing import Any
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import api
+from kbroker.ipc.calls import DELETE_TOPICS, DeleteTopics, TopicToDelete
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from kbroker.protocol.primitives import NO_UUID
@@ -39,20 +40,21 @@ async def handle_delete_topics(
     ]
     if accepted:
         results = await ctx.change_in_parts(
-            "delete_topics",
+            DELETE_TOPICS,
             request.timeout_ms,
             [
-                [{"name": name} if name is not None else {"topic_id": topic_id.hex()}]
+                [TopicToDelete(name) if name is not None else TopicToDelete(topic_id=topic_id)]
                 for name, topic_id in accepted
             ],
+            DeleteTopics,
         )
         responses += [
             entry(
                 ctx,
-                result["name"],
-                bytes.fromhex(result["topic_id"] or "") or topic_id,
-                result["error"],
-                result["message"],
+                result.name,
+                result.topic_id or topic_id,
+                result.error,
+                result.message,
             )
             for (_, topic_id), result in zip(accepted, results, strict=True)
         ]

@@ -9,6 +9,7 @@ from typing import Any
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import api
+from kbroker.ipc.calls import DESCRIBE_LOG_DIRS, LogDirDescription, Nothing, ReplicaSize
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.describe_log_dirs import (
     DescribeLogDirsRequest,
@@ -28,23 +29,23 @@ async def handle_describe_log_dirs(
     ctx: RequestContext, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:
     """Ask all io workers and join what they say of each directory."""
-    calls = [ctx.io_worker(address, "describe_log_dirs") for address in ctx.io_workers]
+    asked = [ctx.io_worker(address, DESCRIBE_LOG_DIRS, Nothing()) for address in ctx.io_workers]
     directories: dict[str, Any] = {}
     topics: dict[tuple[str, str], Any] = {}
-    for call in calls:
+    for call in asked:
         for described in await call:
-            path = described["path"]
+            path = described.path
             known = directories.get(path)
             if known is None:
                 known = directories[path] = directory(described)
-            if described["error"] is not None:
+            if described.error is not None:
                 # One worker may see the directory fail before the others do.
                 known.error_code = int(ErrorCode.KAFKA_STORAGE_ERROR)
-            async for entry in ctx.each(wanted(request, described["logs"])):
-                topic = topics.get((path, entry["topic"]))
+            async for entry in ctx.each(wanted(request, described.logs)):
+                topic = topics.get((path, entry.topic))
                 if topic is None:
-                    topic = DescribeLogDirsResponse.DescribeLogDirsTopic(name=entry["topic"])
-                    topics[path, entry["topic"]] = topic
+                    topic = DescribeLogDirsResponse.DescribeLogDirsTopic(name=entry.topic)
+                    topics[path, entry.topic] = topic
                     known.topics.append(topic)
                 topic.partitions.append(partition(entry))
     for failed in directories.values():
@@ -53,27 +54,27 @@ async def handle_describe_log_dirs(
     return DescribeLogDirsResponse(results=list(directories.values()))
 
 
-def wanted(request: DescribeLogDirsRequest, logs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def wanted(request: DescribeLogDirsRequest, logs: list[ReplicaSize]) -> list[ReplicaSize]:
     """The logs that were asked for: null means all."""
     if request.topics is None:
         return logs
     asked = {(topic.topic, number) for topic in request.topics for number in topic.partitions}
-    return [entry for entry in logs if (entry["topic"], entry["partition"]) in asked]
+    return [entry for entry in logs if (entry.topic, entry.partition) in asked]
 
 
-def directory(described: dict[str, Any]) -> Any:
+def directory(described: LogDirDescription) -> Any:
     return DescribeLogDirsResponse.DescribeLogDirsResult(
-        log_dir=described["path"],
-        total_bytes=described["total_bytes"],
-        usable_bytes=described["usable_bytes"],
-        is_cordoned=described["cordoned"],
+        log_dir=described.path,
+        total_bytes=described.total_bytes,
+        usable_bytes=described.usable_bytes,
+        is_cordoned=described.cordoned,
     )
 
 
-def partition(entry: dict[str, Any]) -> Any:
+def partition(entry: ReplicaSize) -> Any:
     return DescribeLogDirsResponse.DescribeLogDirsPartition(
-        partition_index=entry["partition"],
-        partition_size=entry["size"],
-        offset_lag=entry.get("lag", 0),
-        is_future_key=entry.get("future", False),
+        partition_index=entry.partition,
+        partition_size=entry.size,
+        offset_lag=entry.lag,
+        is_future_key=entry.future,
     )

@@ -8,6 +8,7 @@ from kbroker.errors import WireError
 from kbroker.handlers.context import RequestContext, partition_error
 from kbroker.handlers.registry import api
 from kbroker.handlers.support.owner_calls import OwnerCalls
+from kbroker.ipc.calls import DESCRIBE_PRODUCERS, KnownProducers, ProducersQuestion
 from kbroker.ipc.rpc import Pending
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.describe_producers import (
@@ -40,7 +41,7 @@ async def handle_describe_producers(
     """Ask every partition's owner; the calls run side by side. A partition that is named again is
     answered once: its producers may be thousands.
     """
-    owners = OwnerCalls(ctx, "describe_producers", call_partitions_max=CALL_PARTITIONS_MAX)
+    owners = OwnerCalls(ctx, DESCRIBE_PRODUCERS, call_partitions_max=CALL_PARTITIONS_MAX)
     numbers: dict[str, dict[int, None]] = {}
     async for topic in ctx.each(request.topics):
         numbers.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
@@ -57,16 +58,21 @@ async def handle_describe_producers(
     return response
 
 
-def ask(ctx: RequestContext, topic: str, number: int, owners: OwnerCalls) -> Pending | WireError:
+def ask(
+    ctx: RequestContext,
+    topic: str,
+    number: int,
+    owners: OwnerCalls[ProducersQuestion, KnownProducers],
+) -> Pending[KnownProducers] | WireError:
     """Start with one partition."""
     try:
         image, _ = ctx.led_partition(topic, number)
     except WireError as error:
         return error.bare()
-    return owners.ask(image.slot)
+    return owners.ask(ProducersQuestion(image.slot))
 
 
-async def answer(number: int, asked: Pending | WireError) -> Any:
+async def answer(number: int, asked: Pending[KnownProducers] | WireError) -> Any:
     """The response's entry of one partition."""
     if isinstance(asked, WireError):
         return failed(number, asked)
@@ -76,7 +82,18 @@ async def answer(number: int, asked: Pending | WireError) -> Any:
         return failed(number, error)
     producer = DescribeProducersResponse.ProducerState
     return DescribeProducersResponse.PartitionResponse(
-        partition_index=number, active_producers=[producer(**each) for each in found["producers"]]
+        partition_index=number,
+        active_producers=[
+            producer(
+                producer_id=known.producer_id,
+                producer_epoch=known.producer_epoch,
+                last_sequence=known.last_sequence,
+                last_timestamp=known.last_timestamp,
+                coordinator_epoch=known.coordinator_epoch,
+                current_txn_start_offset=known.current_txn_start_offset,
+            )
+            for known in found.producers
+        ],
     )
 
 

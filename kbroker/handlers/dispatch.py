@@ -166,8 +166,8 @@ def refused(connection: Connection, reason: str) -> Pending:
     return resolved(None)
 
 
-def resolved(value: bytes | None) -> Pending:
-    pending = Pending()
+def resolved(value: bytes | None) -> Pending[bytes | None]:
+    pending: Pending[bytes | None] = Pending()
     pending.resolve(value)
     return pending
 

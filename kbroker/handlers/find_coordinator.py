@@ -94,8 +94,8 @@ async def ensure_topic(ctx: RequestContext, topic: str) -> None:
     except WireError as error:
         # The controller is being restarted or is slow; the client asks again.
         raise WireError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) from error
-    if results[0]["error"]:
-        raise WireError(ErrorCode.COORDINATOR_NOT_AVAILABLE, results[0]["message"])
+    if results[0].error:
+        raise WireError(ErrorCode.COORDINATOR_NOT_AVAILABLE, results[0].message or "")
 
 
 def locate(ctx: RequestContext, topic: str, key: str) -> dict[str, Any]:

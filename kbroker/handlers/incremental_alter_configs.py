@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from kbroker.config.dynamic import AlterOp
 from kbroker.errors import WireError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import api
-from kbroker.handlers.support.altered_configs import all_failed, alter
+from kbroker.handlers.support.altered_configs import all_failed, alter, own_name
+from kbroker.ipc.calls import (
+    INCREMENTAL_ALTER_CONFIGS,
+    IncrementalAlterConfigs,
+    ResourceChanges,
+)
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
@@ -29,6 +35,14 @@ async def handle_incremental_alter_configs(
         ctx,
         request,
         IncrementalAlterConfigsResponse,
-        "incremental_alter_configs",
-        lambda resource: [[c.name, c.config_operation, c.value] for c in resource.configs],
+        INCREMENTAL_ALTER_CONFIGS,
+        IncrementalAlterConfigs,
+        lambda resource: ResourceChanges(
+            resource.resource_type,
+            resource.resource_name,
+            [
+                AlterOp(own_name(resource, c.name), c.config_operation, c.value)
+                for c in resource.configs
+            ],
+        ),
     )

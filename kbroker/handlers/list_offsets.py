@@ -14,6 +14,14 @@ from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext, partition_error
 from kbroker.handlers.registry import api
 from kbroker.handlers.support.owner_calls import OwnerCalls
+from kbroker.ipc.calls import (
+    LIST_OFFSETS,
+    OFFSETS_BEFORE,
+    FoundOffset,
+    FoundOffsets,
+    OffsetQuestion,
+    SegmentsQuestion,
+)
 from kbroker.ipc.rpc import Pending
 from kbroker.protocol.api import NEVER, ApiKey
 from kbroker.protocol.messages.list_offsets import (
@@ -42,6 +50,8 @@ FIRST_VERSIONS = {
 }
 NO_OFFSET = NO_TIMESTAMP = NO_EPOCH = -1
 
+Outcome = FoundOffset | FoundOffsets
+
 
 class Lookup(NamedTuple):
     """A partition that is being looked up. ``outcome``: the answer, or a call that will bring it.
@@ -50,8 +60,15 @@ class Lookup(NamedTuple):
     """
 
     image: PartitionImage
-    outcome: dict[str, Any] | Pending
+    outcome: Outcome | Pending[FoundOffset] | Pending[FoundOffsets]
     bound: int
+
+
+class Owners(NamedTuple):
+    """They are asked what slots do not say: of version 0, of the others."""
+
+    old: OwnerCalls[SegmentsQuestion, FoundOffsets]
+    new: OwnerCalls[OffsetQuestion, FoundOffset]
 
 
 def fail(ctx: RequestContext, request: ListOffsetsRequest, error: WireError) -> ListOffsetsResponse:
@@ -75,10 +92,7 @@ async def handle_list_offsets(
     """Look up every partition; calls to io workers run side by side."""
     seen: set[tuple[str, int]] = set()
     started = []
-    if ctx.api_version == 0:
-        owners = OwnerCalls(ctx, "offsets_before")
-    else:
-        owners = OwnerCalls(ctx, "list_offsets", isolation=request.isolation_level)
+    owners = Owners(OwnerCalls(ctx, OFFSETS_BEFORE), OwnerCalls(ctx, LIST_OFFSETS))
     async for topic in ctx.each(request.topics):
         partitions = []
         async for partition in ctx.each(topic.partitions):
@@ -91,7 +105,8 @@ async def handle_list_offsets(
             partitions.append((partition, looked_up))
             seen.add(place)
         started.append((topic.name, partitions))
-    owners.send()
+    owners.old.send()
+    owners.new.send()
     response = ListOffsetsResponse()
     entry = ListOffsetsResponse.ListOffsetsTopicResponse
     async for name, partitions in ctx.each(started):
@@ -108,9 +123,9 @@ def look_up(
     topic: str,
     number: int,
     partition: Any,
-    owners: OwnerCalls,
+    owners: Owners,
 ) -> Lookup | WireError:
-    """Start with one partition. owners: to be asked what the slot does not say."""
+    """Start with one partition."""
     timestamp = partition.timestamp
     if timestamp < 0 and ctx.api_version < FIRST_VERSIONS.get(timestamp, NEVER):
         return WireError(ErrorCode.UNSUPPORTED_VERSION)
@@ -120,9 +135,9 @@ def look_up(
         return error.bare()
     log_start = slot["log_start_offset"]
     bound = visible_end(request, slot)
-    outcome: dict[str, Any] | Pending
+    outcome: Outcome | Pending[FoundOffset] | Pending[FoundOffsets]
     if ctx.api_version == 0:
-        outcome = look_up_old(owners, image.slot, partition, log_start, bound)
+        outcome = look_up_old(owners.old, image.slot, partition, log_start, bound)
     elif timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         outcome = found(NO_OFFSET, NO_EPOCH)
     elif timestamp == LATEST:
@@ -132,19 +147,24 @@ def look_up(
     else:
         # A timestamp; or the start of a log with several epochs: its owner knows which it is of.
         asked = EARLIEST if timestamp == EARLIEST_LOCAL else timestamp
-        outcome = owners.ask(image.slot, asked)
+        question = OffsetQuestion(image.slot, asked, request.isolation_level)
+        outcome = owners.new.ask(question)
     return Lookup(image, outcome, bound)
 
 
 def look_up_old(
-    owners: OwnerCalls, slot: int, partition: Any, log_start: int, bound: int
-) -> dict[str, Any] | Pending:
-    """Version 0: ``offsets``, the last first. What most clients ask for needs no call."""
+    owners: OwnerCalls[SegmentsQuestion, FoundOffsets],
+    slot: int,
+    partition: Any,
+    log_start: int,
+    bound: int,
+) -> FoundOffsets | Pending[FoundOffsets]:
+    """Version 0: the last offset first. What most clients ask for needs no call."""
     if partition.timestamp == EARLIEST:
-        return {"offsets": [log_start]}
+        return FoundOffsets([log_start])
     if partition.timestamp == LATEST and partition.max_num_offsets <= 1:
-        return {"offsets": [bound]}
-    return owners.ask(slot, partition.timestamp, bound)
+        return FoundOffsets([bound])
+    return owners.ask(SegmentsQuestion(slot, partition.timestamp, bound))
 
 
 def visible_end(request: ListOffsetsRequest, slot: Slot) -> int:
@@ -163,28 +183,33 @@ async def answer(ctx: RequestContext, partition: Any, lookup: Lookup | WireError
     number = partition.partition_index
     if isinstance(lookup, WireError):
         return failed(number, lookup)
-    outcome = lookup.outcome
-    if isinstance(outcome, Pending):
+    outcome: Outcome
+    if isinstance(lookup.outcome, Pending):
         try:
-            outcome = await outcome
+            outcome = await lookup.outcome
         except WireError as error:
             return failed(number, error)
-    if ctx.api_version == 0:
+    else:
+        outcome = lookup.outcome
+    if isinstance(outcome, FoundOffsets):
         return ListOffsetsResponse.ListOffsetsPartitionResponse(
             partition_index=number,
-            old_style_offsets=outcome["offsets"][: max(0, partition.max_num_offsets)],
+            old_style_offsets=outcome.offsets[: max(0, partition.max_num_offsets)],
         )
     if (partition.timestamp >= 0 or partition.timestamp == MAX_TIMESTAMP) and (
-        outcome["offset"] >= lookup.bound
+        outcome.offset >= lookup.bound
     ):
         outcome = found(NO_OFFSET, NO_EPOCH)
-    if ctx.api_version < 4:
-        outcome = {**outcome, "leader_epoch": NO_EPOCH}
-    return ListOffsetsResponse.ListOffsetsPartitionResponse(partition_index=number, **outcome)
+    return ListOffsetsResponse.ListOffsetsPartitionResponse(
+        partition_index=number,
+        offset=outcome.offset,
+        timestamp=outcome.timestamp,
+        leader_epoch=NO_EPOCH if ctx.api_version < 4 else outcome.leader_epoch,
+    )
 
 
-def found(offset: int, leader_epoch: int) -> dict[str, int]:
-    return {"offset": offset, "timestamp": NO_TIMESTAMP, "leader_epoch": leader_epoch}
+def found(offset: int, leader_epoch: int) -> FoundOffset:
+    return FoundOffset(offset, NO_TIMESTAMP, leader_epoch)
 
 
 def failed(number: int, error: WireError) -> Any:

@@ -154,7 +154,7 @@ async def create_missing(
     except WireError:
         # The controller is being restarted or is slow; the client asks again.
         return dict.fromkeys(names, int(ErrorCode.LEADER_NOT_AVAILABLE))
-    return {result["name"]: result["error"] for result in results if result["error"]}
+    return {str(result.name): result.error for result in results if result.error}
 
 
 def is_legal(name: str) -> bool:

@@ -8,6 +8,7 @@ from kbroker.errors import WireError
 from kbroker.handlers.context import RequestContext, partition_error
 from kbroker.handlers.registry import api
 from kbroker.handlers.support.owner_calls import OwnerCalls
+from kbroker.ipc.calls import OFFSET_FOR_LEADER_EPOCH, EpochEnd, EpochQuestion
 from kbroker.ipc.rpc import Pending
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.offset_for_leader_epoch import (
@@ -34,7 +35,7 @@ async def handle_offset_for_leader_epoch(
     ctx: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
     """Ask every partition's owner; the calls run side by side."""
-    owners = OwnerCalls(ctx, "offset_for_leader_epoch")
+    owners = OwnerCalls(ctx, OFFSET_FOR_LEADER_EPOCH)
     started = [
         (
             topic.topic,
@@ -54,24 +55,28 @@ async def handle_offset_for_leader_epoch(
     return response
 
 
-def ask(ctx: RequestContext, topic: str, partition: Any, owners: OwnerCalls) -> Pending | WireError:
+def ask(
+    ctx: RequestContext, topic: str, partition: Any, owners: OwnerCalls[EpochQuestion, EpochEnd]
+) -> Pending[EpochEnd] | WireError:
     """Start with one partition."""
     try:
         image, _ = ctx.led_partition(topic, partition.partition, partition.current_leader_epoch)
     except WireError as error:
         return error.bare()
-    return owners.ask(image.slot, partition.leader_epoch)
+    return owners.ask(EpochQuestion(image.slot, partition.leader_epoch))
 
 
-async def answer(number: int, asked: Pending | WireError) -> Any:
+async def answer(number: int, asked: Pending[EpochEnd] | WireError) -> Any:
     """The response's entry of one partition."""
     if isinstance(asked, WireError):
         return failed(number, asked)
     try:
-        result = await asked
+        found = await asked
     except WireError as error:
         return failed(number, error)
-    return OffsetForLeaderEpochResponse.EpochEndOffset(partition=number, **result)
+    return OffsetForLeaderEpochResponse.EpochEndOffset(
+        partition=number, leader_epoch=found.leader_epoch, end_offset=found.end_offset
+    )
 
 
 def failed(number: int, error: WireError) -> Any:

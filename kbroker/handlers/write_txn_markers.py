@@ -47,10 +47,10 @@ async def handle_write_txn_markers(
     ctx: RequestContext, request: WriteTxnMarkersRequest
 ) -> WriteTxnMarkersResponse:
     """Have the owners of the partitions write the markers."""
-    from kbroker.coordinator.transaction.markers import MarkerWriter  # rarely needed
+    from kbroker.coordinator.transaction.markers import MarkerWriter, over  # rare
 
     workers = ctx.io_workers
     writer = MarkerWriter(
-        ctx.process.rpc, lambda: ctx.image, lambda slot: workers[slot % len(workers)]
+        over(ctx.process.rpc), lambda: ctx.image, lambda slot: workers[slot % len(workers)]
     )
     return await writer.serve(request)

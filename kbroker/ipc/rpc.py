@@ -15,19 +15,24 @@ import types
 from collections import Counter
 from collections.abc import Callable, Coroutine, Generator
 from itertools import count
-from typing import Any
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from kbroker.errors import ErrorCode, ShortageError, WireError
+from kbroker.ipc import documents
+from kbroker.ipc.calls import Operation
+from kbroker.ipc.documents import DocumentError
 from kbroker.ipc.mailbox import ENVELOPE, MSG_CALL, MSG_REPLY, Mailbox, Message
 from kbroker.ipc.process_table import Address, ProcessTable
 from kbroker.logcontext import RateLimit
 
 log = logging.getLogger(__name__)
 
-DEFAULT_TIMEOUT_MS = 10_000
+T = TypeVar("T")
+Q = TypeVar("Q")
+A = TypeVar("A")
 
 
-class Pending:
+class Pending(Generic[T]):
     """A value that is not there yet. Awaited by one coroutine at the most."""
 
     __slots__ = ("_callback", "done", "error", "value")
@@ -36,7 +41,7 @@ class Pending:
         self.done = False
         self.value: Any = None
         self.error: BaseException | None = None
-        self._callback: Callable[[Pending], None] | None = None
+        self._callback: Callable[[Pending[T]], None] | None = None
 
     def resolve(self, value: Any = None, error: BaseException | None = None) -> None:
         """Give the value or the error; a second call does nothing."""
@@ -46,26 +51,27 @@ class Pending:
         if self._callback is not None:
             self._callback(self)
 
-    def then(self, callback: Callable[[Pending], None]) -> None:
+    def then(self, callback: Callable[[Pending[T]], None]) -> None:
         """Call back when done, at once if it is."""
         if self.done:
             callback(self)
-        else:
-            self._callback = callback
+            return
+        assert self._callback is None, "somebody waits for it already"
+        self._callback = callback
 
-    def __await__(self) -> Generator[Pending, None, Any]:
+    def __await__(self) -> Generator[Pending[T], None, T]:
         if not self.done:
             yield self
         if self.error is not None:
             raise self.error
-        return self.value
+        return cast(T, self.value)
 
 
-def run(coroutine: Coroutine[Pending, None, Any]) -> Pending:
+def run(coroutine: Coroutine[Any, None, T]) -> Pending[T]:
     """Start a coroutine; the returned Pending is resolved with its outcome."""
-    outcome = Pending()
+    outcome: Pending[T] = Pending()
 
-    def step(_: Pending | None) -> None:
+    def step(_: Pending[Any] | None) -> None:
         try:
             waiting = coroutine.send(None)
         except StopIteration as stop:
@@ -79,6 +85,18 @@ def run(coroutine: Coroutine[Pending, None, Any]) -> Pending:
     return outcome
 
 
+class Call(NamedTuple):
+    """One that was made and has not ended."""
+
+    to: Address
+    incarnation: int
+    operation: Operation[Any, Any]
+    pending: Pending[Any]
+
+
+Serve = Callable[[Address, Q], A | Coroutine[Any, Any, A]]
+
+
 class Rpc:
     """Both ends of the calls of one process."""
 
@@ -89,73 +107,102 @@ class Rpc:
         self._processes = processes
         self._now_ms = now_ms
         self._ids = count(1)
-        self._calls: dict[int, tuple[Address, int, Pending]] = {}
+        self._calls: dict[int, Call] = {}
         # How many of them each incarnation of a callee has. There may be thousands for a handful.
         self._callees: Counter[tuple[Address, int]] = Counter()
         self._deadlines: list[tuple[int, int]] = []
-        self._sleepers: list[tuple[int, int, Pending]] = []
-        self._operations: dict[str, Callable[..., Any]] = {}
+        self._sleepers: list[tuple[int, int, Pending[None]]] = []
+        self._served: dict[str, tuple[Operation[Any, Any], Serve[Any, Any]]] = {}
         self._shortages = RateLimit()
 
-    def serve(self, operation: str, function: Callable[..., Any]) -> None:
-        """Answer calls of ``operation`` with ``function(sender, **args)``, plain or async."""
-        self._operations[operation] = function
+    def serve(self, operation: Operation[Q, A], function: Serve[Q, A]) -> None:
+        """Answer calls of ``operation`` with ``function(sender, request)``, plain or async."""
+        assert self._mailbox.me.kind in operation.served_by, operation.name
+        self._served[operation.name] = operation, function
 
     def call(
-        self, to: Address, operation: str, timeout_ms: int = DEFAULT_TIMEOUT_MS, **args: Any
-    ) -> Pending:
-        """Send a call now; await the result (or WireError) at leisure."""
-        pending = Pending()
+        self,
+        to: Address,
+        operation: Operation[Q, A],
+        request: Q,
+        timeout_ms: int | None = None,
+    ) -> Pending[A]:
+        """Send a call now; await the answer (or WireError) at leisure.
+
+        timeout_ms: where the usual one of the operation is not right.
+        """
+        pending: Pending[A] = Pending()
         number = next(self._ids)
-        body = json.dumps({"id": number, "op": operation, "args": args}).encode()
+        body = documents.encode({"id": number, "op": operation.name, "args": request}).encode()
         incarnation = self._mailbox.send(to, MSG_CALL, body)
         if not incarnation:
             pending.resolve(error=unavailable(to))
             return pending
-        self._calls[number] = (to, incarnation, pending)
+        self._calls[number] = Call(to, incarnation, operation, pending)
         self._callees[to, incarnation] += 1
-        heapq.heappush(self._deadlines, (self._now_ms() + timeout_ms, number))
+        within_ms = operation.deadline_ms if timeout_ms is None else timeout_ms
+        heapq.heappush(self._deadlines, (self._now_ms() + within_ms, number))
         return pending
 
-    def sleep(self, delay_ms: int) -> Pending:
+    def sleep(self, delay_ms: int) -> Pending[None]:
         """A Pending that resolves by itself after ``delay_ms``."""
-        pending = Pending()
+        pending: Pending[None] = Pending()
         heapq.heappush(self._sleepers, (self._now_ms() + delay_ms, next(self._ids), pending))
         return pending
 
     def on_message(self, message: Message) -> None:
         """Take a MSG_CALL or MSG_REPLY."""
-        document = json.loads(memoryview(message.data)[ENVELOPE.size :].tobytes())
+        try:
+            document = json.loads(memoryview(message.data)[ENVELOPE.size :].tobytes())
+            number = int(document["id"])
+        except (ValueError, TypeError, KeyError):
+            log.error("%s sent what is no call and no answer", message.sender.title)
+            return
         if message.kind == MSG_REPLY:
-            known = self._take(document["id"])
-            if known is None:
-                return
+            self._take_reply(number, document)
+        elif message.kind == MSG_CALL:
+            self._answer(message.sender, number, document)
+
+    def _take_reply(self, number: int, document: dict[str, Any]) -> None:
+        call = self._take(number)
+        if call is None:
+            return
+        answer, failure = None, None
+        try:
             error = document.get("error")
             if error is None:
-                known[2].resolve(document.get("result"))
+                answer = call.operation.read_answer(document.get("result"))
             else:
-                known[2].resolve(error=WireError(ErrorCode(error), document.get("message")))
-        elif message.kind == MSG_CALL:
-            self._answer(message.sender, document)
+                failure = WireError(ErrorCode(error), document.get("message") or "")
+        except ValueError as unread:
+            text = f"the answer of {call.to.title} to {call.operation.name}: {unread}"
+            log.error("%s", text)
+            failure = WireError(ErrorCode.UNKNOWN_SERVER_ERROR, text)
+        call.pending.resolve(answer, failure)
 
-    def _answer(self, sender: Address, document: dict[str, Any]) -> None:
-        number = document["id"]
-        function = self._operations.get(document["op"])
-        if function is None:
-            self._reply(sender, {"id": number, "error": int(ErrorCode.UNKNOWN_SERVER_ERROR),
-                                 "message": f"no operation {document['op']}"})  # fmt: skip
+    def _answer(self, sender: Address, number: int, document: dict[str, Any]) -> None:
+        name = document.get("op")
+        served = self._served.get(str(name))
+        if served is None:
+            text = f"{self._mailbox.me.title} has no operation {name}"
+            self._reply_error(sender, number, WireError(ErrorCode.UNKNOWN_SERVER_ERROR, text))
             return
+        operation, function = served
         try:
-            result = function(sender, **document["args"])
+            result = function(sender, operation.read_request(document.get("args")))
+        except DocumentError as error:
+            text = f"{name}: {error}"
+            log.error("refused a call of %s: %s", sender.title, text)
+            self._reply_error(sender, number, WireError(ErrorCode.INVALID_REQUEST, text))
         except Exception as error:
             self._reply_error(sender, number, error)
-            return
-        if isinstance(result, types.CoroutineType):
-            run(result).then(lambda outcome: self._reply_outcome(sender, number, outcome))
         else:
-            self._reply(sender, {"id": number, "result": result})
+            if isinstance(result, types.CoroutineType):
+                run(result).then(lambda outcome: self._reply_outcome(sender, number, outcome))
+            else:
+                self._reply(sender, {"id": number, "result": result})
 
-    def _reply_outcome(self, sender: Address, number: int, outcome: Pending) -> None:
+    def _reply_outcome(self, sender: Address, number: int, outcome: Pending[Any]) -> None:
         if outcome.error is not None:
             self._reply_error(sender, number, outcome.error)
         else:
@@ -178,7 +225,7 @@ class Rpc:
         return ErrorCode.UNKNOWN_SERVER_ERROR, str(error)
 
     def _reply(self, sender: Address, document: dict[str, Any]) -> None:
-        self._mailbox.send(sender, MSG_REPLY, json.dumps(document).encode())
+        self._mailbox.send(sender, MSG_REPLY, documents.encode(document).encode())
 
     def tick(self, now_ms: int) -> None:
         """Fail calls whose deadline has passed or whose callee was restarted; wake sleepers."""
@@ -186,10 +233,10 @@ class Rpc:
             heapq.heappop(self._sleepers)[2].resolve()
         while self._deadlines and self._deadlines[0][0] <= now_ms:
             _, number = heapq.heappop(self._deadlines)
-            known = self._take(number)
-            if known is not None:
-                text = f"{known[0].title} did not answer in time"
-                known[2].resolve(error=WireError(ErrorCode.REQUEST_TIMED_OUT, text))
+            late = self._take(number)
+            if late is not None:
+                text = f"{late.to.title} did not answer in time"
+                late.pending.resolve(error=WireError(ErrorCode.REQUEST_TIMED_OUT, text))
         gone = {
             (to, incarnation)
             for to, incarnation in self._callees
@@ -197,21 +244,19 @@ class Rpc:
         }
         if not gone:
             return
-        for number, (to, incarnation, _) in list(self._calls.items()):
-            if (to, incarnation) in gone:
-                known = self._take(number)
-                if known is not None:
-                    known[2].resolve(error=unavailable(to))
+        for number, call in list(self._calls.items()):
+            if call[:2] in gone and self._take(number) is not None:
+                call.pending.resolve(error=unavailable(call.to))
 
-    def _take(self, number: int) -> tuple[Address, int, Pending] | None:
+    def _take(self, number: int) -> Call | None:
         """A call that ends now; None when it has ended already."""
-        known = self._calls.pop(number, None)
-        if known is not None:
-            callee = known[:2]
+        call = self._calls.pop(number, None)
+        if call is not None:
+            callee = call[:2]
             self._callees[callee] -= 1
             if not self._callees[callee]:
                 del self._callees[callee]
-        return known
+        return call
 
     def next_deadline_ms(self) -> int | None:
         """When ``tick`` has something to do next."""

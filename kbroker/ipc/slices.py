@@ -83,7 +83,7 @@ class Slices:
         It also waits for it whenever what it awaited is there. It ends where it is once its turn is
         gone.
         """
-        outcome = Pending()
+        outcome: Pending[Any] = Pending()
 
         def go_on(_: Pending | None = None) -> None:
             self._put(turn, step, turn.takes())

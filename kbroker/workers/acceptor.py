@@ -16,7 +16,7 @@ import threading
 from typing import Any, ClassVar
 
 from kbroker.errors import WireError
-from kbroker.ipc import fdpass
+from kbroker.ipc import calls, fdpass
 from kbroker.ipc.process_table import CONNECTIONS, CONTROLLER, READY, STATE, Address, ProcessKind
 from kbroker.ipc.rpc import Pending, run
 from kbroker.logcontext import RateLimit
@@ -35,8 +35,8 @@ ACCEPTS_PER_TURN = 64  # BOUND: so that reports of closed connections are read i
 NO_DESCRIPTORS_PAUSE_MS = 100
 HANDOFF_FULL_PAUSE_MS = 5
 LIMIT_PAUSE_MS = 100  # how often the total is looked at again while it is reached
-COUNT_TIMEOUT_MS = 1000
 COUNT_TRIES = 3
+HELLO_TIMEOUT_MS = 10_000  # nothing waits for it
 _NO_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
@@ -71,8 +71,8 @@ class AcceptorWorker(Worker):
                 self._read_closed(index)
         for position in range(len(self._listeners)):
             self._resume_at[position] = 0  # until a network process is ready
-        self.rpc.serve("image", self._on_image)
-        self.rpc.call(CONTROLLER, "hello").then(self._on_hello)
+        self.rpc.serve(calls.IMAGE, self._on_image)
+        self._say_hello()
 
     def tick(self, now: int) -> None:
         self._notice_restarts()
@@ -208,10 +208,11 @@ class AcceptorWorker(Worker):
         reported: list[str] = []
         for _ in range(COUNT_TRIES):
             try:
-                hosts = await self.rpc.call(address, "connections", COUNT_TIMEOUT_MS)
+                found = await self.rpc.call(address, calls.CONNECTIONS, calls.Nothing())
             except WireError as error:
                 log.warning("%s does not say what connections it has: %s", address.title, error)
                 break
+            hosts = found.hosts
             reported = fdpass.receive_closed(self.context.handoffs[index][0])
             if hosts is not None:
                 break
@@ -247,23 +248,26 @@ class AcceptorWorker(Worker):
 
     # -- dynamic limits
 
-    def _on_hello(self, outcome: Pending) -> None:
+    def _say_hello(self) -> None:
+        hello = self.rpc.call(CONTROLLER, calls.HELLO, calls.Nothing(), HELLO_TIMEOUT_MS)
+        hello.then(self._on_hello)
+
+    def _on_hello(self, outcome: Pending[calls.ImageDocument]) -> None:
         if outcome.error is None:
             self._apply(outcome.value)
         elif not self.stopping:
-            self.rpc.sleep(1000).then(
-                lambda _: self.rpc.call(CONTROLLER, "hello").then(self._on_hello)
-            )
+            self.rpc.sleep(1000).then(lambda _: self._say_hello())
 
-    def _on_image(self, sender: Address, delta: dict[str, Any]) -> None:
-        self._apply(delta)
+    def _on_image(self, sender: Address, change: calls.ImageChange) -> calls.ImageTaken:
+        self._apply(change.delta)
+        return calls.ImageTaken({})
 
-    def _apply(self, image: Any) -> None:
+    def _apply(self, image: calls.ImageDocument) -> None:
         """Take the dynamic broker settings out of a cluster image or delta.
 
         The rest is of no interest here.
         """
-        changed = image.get("broker_config") if isinstance(image, dict) else None
+        changed = image.get("broker_config")
         if not changed:
             return
         self._broker_config.update(changed)

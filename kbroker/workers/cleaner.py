@@ -18,6 +18,7 @@ from kbroker._ext.partition_table import PartitionTable
 from kbroker.clock import CONFIRMED_MS, ClockGuard, SystemClock
 from kbroker.cluster.image import ClusterImage, TopicImage
 from kbroker.config.topic_config import TopicConfig
+from kbroker.ipc import calls
 from kbroker.ipc.process_table import CONTROLLER, Address, ProcessKind
 from kbroker.ipc.rpc import Pending, run
 from kbroker.metrics import catalog
@@ -86,11 +87,11 @@ class CleanerWorker(Worker):
         self._postponed: dict[TopicPartition, int] = {}
         self._last_stats: dict[int, CleaningStats] = {}
         self._last_run_ms = self._checkpoints_due_ms = now_ms()
-        self.rpc.serve("image", self.serve_image)
+        self.rpc.serve(calls.IMAGE, self.serve_image)
         run(self.join()).then(raise_failure)
 
     async def join(self) -> None:
-        snapshot = await self.ask_until_answered(CONTROLLER, "hello")
+        snapshot = await self.ask_until_answered(CONTROLLER, calls.HELLO)
         self.image.apply(snapshot)
         self.take_settings()
         self.ready()
@@ -101,8 +102,8 @@ class CleanerWorker(Worker):
 
     # -- the cluster image --
 
-    def serve_image(self, sender: Address, delta: dict[str, Any]) -> None:
-        changes = self.image.apply(delta)
+    def serve_image(self, sender: Address, change: calls.ImageChange) -> calls.ImageTaken:
+        changes = self.image.apply(change.delta)
         self._compacted = None
         if changes.settings:
             self.take_settings()
@@ -113,6 +114,7 @@ class CleanerWorker(Worker):
         for topic in changes.deleted():
             self._forget(keys_of(topic))
             self._drop_checkpoints(keys_of(topic))
+        return calls.ImageTaken({})
 
     def take_settings(self) -> None:
         self.follow_settings(self.image.broker_config)

@@ -7,6 +7,7 @@ from errno import ENOENT, ENOTDIR
 from typing import TYPE_CHECKING
 
 from kbroker.errors import WireError
+from kbroker.ipc import calls
 from kbroker.storage.cleaner import (
     CleanedGroup,
     CleaningStats,
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# The owner answers after its disk has synced a directory.
-SWAP_TIMEOUT_MS = 60_000
 # A coordinator that reads the log is waited for this often, and so many times.
 BUSY_PAUSE_MS = 500
 BUSY_TRIES_MAX = 60
@@ -144,8 +143,9 @@ class CleanerPass:
 
     async def _clean(self, job: LogCleaning, group: list[CleanableSegment]) -> None:
         worker, slot = self._worker, self._entry.slot
-        active = await worker.rpc.call(worker.io_worker(slot), "active_producers", slot=slot)
-        producers = {producer_id: (offset, epoch) for producer_id, offset, epoch in active}
+        owner = worker.io_worker(slot)
+        active = await worker.rpc.call(owner, calls.ACTIVE_PRODUCERS, calls.OfSlot(slot))
+        producers = {one.producer_id: (one.last_offset, one.producer_epoch) for one in active}
         cleaned = await worker.in_thread(self._thread, job.clean_group, group, producers)
         if not cleaned.changed:
             return
@@ -160,21 +160,20 @@ class CleanerPass:
 
     async def _swap(self, group: list[CleanableSegment], cleaned: CleanedGroup) -> None:
         worker, slot = self._worker, self._entry.slot
+        request = calls.SwapSegments(
+            slot,
+            base_offset=cleaned.base_offset,
+            size=cleaned.size,
+            largest_timestamp=cleaned.largest_timestamp,
+            replaced=[calls.ReplacedSegment(s.base_offset, s.size) for s in group],
+            cuts=self._view.cuts,
+        )
         for _ in range(BUSY_TRIES_MAX):
-            answer = await worker.rpc.call(
-                worker.io_worker(slot),
-                "swap_segments",
-                timeout_ms=SWAP_TIMEOUT_MS,
-                slot=slot,
-                base_offset=cleaned.base_offset,
-                size=cleaned.size,
-                largest_timestamp=cleaned.largest_timestamp,
-                replaced=[(segment.base_offset, segment.size) for segment in group],
-                cuts=self._view.cuts,
-            )
-            if "refused" in answer:
-                raise PassPostponed(answer["refused"])
-            if "busy" not in answer:
+            owner = worker.io_worker(slot)
+            outcome = await worker.rpc.call(owner, calls.SWAP_SEGMENTS, request)
+            if outcome.refused is not None:
+                raise PassPostponed(outcome.refused)
+            if outcome.busy is None:
                 return
             await worker.rpc.sleep(BUSY_PAUSE_MS)
         raise PassPostponed("its owner is busy")

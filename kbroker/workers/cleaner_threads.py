@@ -32,7 +32,7 @@ class CleanerThreads:
 
     def run(self, number: int, function: Callable[[], Any]) -> Pending:
         """Have thread ``number`` run ``function``; its result or its exception."""
-        pending = Pending()
+        pending: Pending[Any] = Pending()
         if number not in self._threads:
             self._jobs[number] = queue.SimpleQueue()
             name, args = f"kb-clean-{number}", (self._jobs[number],)

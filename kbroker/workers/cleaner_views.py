@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from kbroker._ext.log_scan import find_batch
 from kbroker.errors import WireError
+from kbroker.ipc.calls import CLEANABLE_SEGMENTS, CleanableLog, CleanableSegments
 from kbroker.ipc.process_table import Address
 from kbroker.ipc.rpc import Rpc
 from kbroker.storage.cleaner_policy import (
@@ -49,14 +50,14 @@ class LogView:
         "version",
     )
 
-    def __init__(self, described: Mapping[str, Any], version: int, entry: Compacted) -> None:
+    def __init__(self, described: CleanableLog, version: int, entry: Compacted) -> None:
         self.version = version
         self.incarnation = entry.slot_incarnation
         self._known_times = _wanted_times(entry.rules)
-        self.log_dir: str = described["log_dir"]
-        self.path: str = described["path"]
-        self.cuts: int = described["cuts"]
-        self.active: int = described["active"]
+        self.log_dir = described.log_dir
+        self.path = described.path
+        self.cuts = described.cuts
+        self.active = described.active
         wants_first = _wants_first(entry.rules)
         self.segments = [
             CleanableSegment(
@@ -67,7 +68,7 @@ class LogView:
                 newest,
                 self._first_timestamp(base, size) if wants_first else -1,
             )
-            for base, following, size, newest in described["segments"]
+            for base, following, size, newest in described.segments
         ]
 
     def is_current(self, version: int, entry: Compacted) -> bool:
@@ -152,14 +153,13 @@ class LogViews:
         for (owner, timestamps), waiting in stale.items():
             for at in range(0, len(waiting), SLOTS_PER_CALL):
                 asked = {entry.slot: entry for entry in waiting[at : at + SLOTS_PER_CALL]}
+                request = CleanableSegments(list(asked), timestamps)
                 try:
-                    answer = await self._rpc.call(
-                        owner, "cleanable_segments", slots=list(asked), timestamps=timestamps
-                    )
+                    answer = await self._rpc.call(owner, CLEANABLE_SEGMENTS, request)
                 except WireError:
                     break  # it restarts; its logs are for the next time
                 for described in answer:
-                    slot = described["slot"]
+                    slot = described.slot
                     self._views[slot] = LogView(described, versions[slot], asked[slot])
 
 

@@ -22,6 +22,7 @@ from kbroker.controller.state import ClusterState
 from kbroker.controller.stored_offsets import StoredOffsets
 from kbroker.controller.topic_admin import TopicAdmin
 from kbroker.errors import EXIT_CANNOT_START
+from kbroker.ipc import calls
 from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.metastore.store import StoreFailed
 from kbroker.metastore.store_files import COPY_NAME, FILE_NAME
@@ -82,16 +83,17 @@ class ControllerWorker(Worker):
                  state.controller_epoch, len(state.topics()), took_ms)  # fmt: skip
 
     def _serve(self) -> None:
-        self.rpc.serve("hello", self.hello)
-        self.rpc.serve("create_topics", self.topic_admin.create_topics)
-        self.rpc.serve("delete_topics", self.topic_admin.delete_topics)
-        self.rpc.serve("create_partitions", self.topic_admin.create_partitions)
-        self.rpc.serve("alter_configs", self.config_admin.alter_configs)
-        self.rpc.serve("incremental_alter_configs", self.config_admin.incremental_alter_configs)
-        self.rpc.serve("allocate_producer_ids", self.allocate_producer_ids)
+        serve, topics, configs = self.rpc.serve, self.topic_admin, self.config_admin
+        serve(calls.HELLO, self.hello)
+        serve(calls.CREATE_TOPICS, topics.create_topics)
+        serve(calls.DELETE_TOPICS, topics.delete_topics)
+        serve(calls.CREATE_PARTITIONS, topics.create_partitions)
+        serve(calls.ALTER_CONFIGS, configs.alter_configs)
+        serve(calls.INCREMENTAL_ALTER_CONFIGS, configs.incremental_alter_configs)
+        serve(calls.ALLOCATE_PRODUCER_IDS, self.allocate_producer_ids)
         stored_offsets = StoredOffsets(self.store)
-        self.rpc.serve("commit_stored_offsets", stored_offsets.commit)
-        self.rpc.serve("fetch_stored_offsets", stored_offsets.fetch)
+        serve(calls.COMMIT_STORED_OFFSETS, stored_offsets.commit)
+        serve(calls.FETCH_STORED_OFFSETS, stored_offsets.fetch)
 
     def tick(self, now: int) -> None:
         self._take_over()
@@ -102,15 +104,15 @@ class ControllerWorker(Worker):
         if self.context.incarnation > 1:
             self.publisher.take_over()
 
-    def hello(self, sender: Address) -> dict[str, Any]:
+    def hello(self, sender: Address, _: calls.Nothing) -> calls.ImageDocument:
         """A process asks for the image, and for all changes from now on."""
         self.publisher.subscribe(sender)
         return self.state.snapshot(for_io_worker=sender.kind == ProcessKind.IO_WORKER)
 
-    def allocate_producer_ids(self, sender: Address) -> dict[str, int]:
-        """A block of producer ids: first, count."""
+    def allocate_producer_ids(self, sender: Address, _: calls.Nothing) -> calls.ProducerIdBlock:
+        """Producer ids that nobody else has."""
         first = persistence.allocate_producer_ids(self.store, self.state.broker_id)
-        return {"first": first, "count": persistence.PRODUCER_ID_BLOCK_SIZE}
+        return calls.ProducerIdBlock(first, persistence.PRODUCER_ID_BLOCK_SIZE)
 
     def on_reload(self) -> None:
         """SIGHUP: read the file again and publish what has changed."""

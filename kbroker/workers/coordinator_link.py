@@ -60,7 +60,7 @@ class CoordinatorLink:
         body: the request behind its header, in ``version``; the response is in it, too.
         """
         worker = slot % len(self._lanes)
-        pending = Pending()
+        pending: Pending[bytes] = Pending()
         token = next(self._tokens)
         request = Request(
             token, slot, slot_incarnation, api_key, version, client_id, client_host, body

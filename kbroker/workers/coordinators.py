@@ -24,6 +24,7 @@ from kbroker.coordinator.partitioner import (
 from kbroker.coordinator.producer_ids import ProducerIds
 from kbroker.coordinator.shard import LOAD_STEP_MS, LOADING, NEVER_MS, Shard
 from kbroker.errors import ErrorCode, WireError
+from kbroker.ipc import calls
 from kbroker.ipc.lane_calls import (
     MSG_ANSWER,
     REPEATED,
@@ -100,14 +101,15 @@ class Coordinators:
         self.desk = CommitDesk(worker, lanes)
         worker.engine.desk = self.desk
         worker.engine.on_request = self.on_request
-        worker.rpc.serve("verify_transaction", self.serve_verify_transaction)
+        worker.rpc.serve(calls.VERIFY_TRANSACTION, self.serve_verify_transaction)
 
     def _make_transaction_machine(self, shard: Shard) -> Machine:
         from kbroker.coordinator.transaction.machine import TransactionMachine
         from kbroker.coordinator.transaction.markers import MarkerWriter
 
-        calls: Any = MarkerCalls(self._worker)
-        writer = MarkerWriter(calls, lambda: self._worker.image, self.io_worker)
+        writer = MarkerWriter(
+            MarkerCalls(self._worker).write, lambda: self._worker.image, self.io_worker
+        )
         return TransactionMachine(shard, self._producer_ids, writer)
 
     # -- what shards need (shard.Process) --
@@ -256,42 +258,40 @@ class Coordinators:
         add: bool,
     ) -> Pending:
         """Ask the coordinator of a transaction, wherever it is; resolves to an error code."""
-        return self._ask_coordinator(
-            {
-                "transactional_id": transactional_id,
-                "producer_id": producer_id,
-                "producer_epoch": epoch,
-                "topic": topic,
-                "partition": partition,
-                "add": add,
-            }
-        )
-
-    def _ask_coordinator(self, call: dict[str, Any]) -> Pending:
-        topic = self.image.topics.get(TRANSACTIONS_TOPIC)
-        if topic is None:
+        known = self.image.topics.get(TRANSACTIONS_TOPIC)
+        if known is None:
             return refused(ErrorCode.NOT_COORDINATOR)
-        number = coordinator_partition(call["transactional_id"], len(topic.partitions))
-        slot = topic.partitions[number].slot
+        slot = known.partitions[coordinator_partition(transactional_id, len(known.partitions))].slot
         if slot < 0:
             return refused(ErrorCode.NOT_COORDINATOR)
+        request = calls.VerifyTransaction(
+            slot, transactional_id, producer_id, epoch, topic, partition, add
+        )
         owner = self.io_worker(slot)
         if owner == self._worker.address:
-            return self._verify_here(slot, call)
-        return self.rpc.call(owner, "verify_transaction", slot=slot, call=call)
+            return self._verify_here(request)
+        return self.rpc.call(owner, calls.VERIFY_TRANSACTION, request)
 
-    def _verify_here(self, slot: int, call: dict[str, Any]) -> Pending:
-        shard = self._shards.get(slot)
+    def _verify_here(self, asked: calls.VerifyTransaction) -> Pending:
+        shard = self._shards.get(asked.slot)
         if shard is None:
             return refused(ErrorCode.NOT_COORDINATOR)
         machine: Any = shard.machine
-        return shard.execute(machine.verify, *call.values())
+        return shard.execute(
+            machine.verify,
+            asked.transactional_id,
+            asked.producer_id,
+            asked.producer_epoch,
+            asked.topic,
+            asked.partition,
+            asked.add,
+        )
 
     async def serve_verify_transaction(
-        self, sender: Address, slot: int, call: dict[str, Any]
+        self, sender: Address, asked: calls.VerifyTransaction
     ) -> int:
         """As ``verify``, for a log of another io worker."""
-        code: int = await self._verify_here(slot, call)
+        code: int = await self._verify_here(asked)
         return code
 
     # -- requests --
@@ -334,7 +334,7 @@ class Coordinators:
         return not self._worker.has_joined if shard is None else shard in self._first_loads
 
     def _wait_for_load(self, request: Request) -> Pending:
-        pending = Pending()
+        pending: Pending[Any] = Pending()
         deadline_ms = self.clock.monotonic_ms() + EARLY_WAIT_MS
         waiting = self._early.setdefault(request.slot, deque())
         waiting.append((deadline_ms, request, pending))
@@ -440,16 +440,16 @@ class Coordinators:
 
 
 class MarkerCalls:
-    """The ``call`` of ``Rpc`` for markers: those of this process take no detour."""
+    """Has io workers write markers; those of this process take no detour."""
 
     def __init__(self, worker: IoWorker) -> None:
         self._worker = worker
 
-    def call(self, to: Address, operation: str, **args: Any) -> Pending:
-        """Have one io worker write markers."""
+    def write(self, to: Address, markers: list[calls.Marker]) -> Pending[list[int]]:
+        """Resolves to their error codes."""
         if to == self._worker.address:
-            return self._worker.transaction_log.write_markers(args["markers"])
-        return self._worker.rpc.call(to, operation, **args)
+            return self._worker.transaction_log.write_markers(markers)
+        return self._worker.rpc.call(to, calls.WRITE_MARKERS, calls.WriteMarkers(markers))
 
 
 def make_group_machine(shard: Shard) -> Machine:
@@ -468,14 +468,14 @@ def make_group_machine(shard: Shard) -> Machine:
 
 def refused(code: ErrorCode, text: str = "") -> Pending:
     """An error that is known at once."""
-    pending = Pending()
+    pending: Pending[Any] = Pending()
     pending.resolve(error=WireError(code, text))
     return pending
 
 
 def answered(response: Any) -> Pending:
     """A response that takes no coordinator."""
-    pending = Pending()
+    pending: Pending[Any] = Pending()
     pending.resolve(response)
     return pending
 

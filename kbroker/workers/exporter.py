@@ -76,7 +76,6 @@ class ExporterWorker(Worker):
         ]
 
     def setup(self) -> None:
-        self.rpc.serve("image", lambda sender, delta: None)
         self.add_reader(self._listener.fileno(), self._accept)
         self.ready()
 

@@ -11,7 +11,6 @@ import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
-from typing import Any
 
 from kbroker._ext.arena import forbid_writes
 from kbroker._ext.lane import Lane
@@ -23,6 +22,7 @@ from kbroker.cluster.image import ClusterImage, TopicImage
 from kbroker.config.topic_config import TopicConfig
 from kbroker.errors import EXIT_CRASH, ErrorCode, StorageError, WireError
 from kbroker.heap import keep_freed_memory
+from kbroker.ipc import calls
 from kbroker.ipc.process_table import CONTROLLER, Address, ProcessKind
 from kbroker.ipc.rpc import run
 from kbroker.metrics.catalog import (
@@ -108,19 +108,16 @@ class IoWorker(Worker):
         self.moving = LogMovingService(self)
         self.partition_calls = PartitionCalls(self)
         self.descriptors = DescriptorLimit()
-        for operation in (
-            "hello",
-            "image",
-            "describe_log_dirs",
-            "report_damage",
-        ):
-            self.rpc.serve(operation, getattr(self, f"serve_{operation}"))
+        self.rpc.serve(calls.NETWORK_STARTS, self.serve_network_starts)
+        self.rpc.serve(calls.IMAGE, self.serve_image)
+        self.rpc.serve(calls.DESCRIBE_LOG_DIRS, self.serve_describe_log_dirs)
+        self.rpc.serve(calls.REPORT_DAMAGE, self.serve_report_damage)
         self.has_joined = False
         run(self.join()).then(raise_failure)
 
     async def join(self) -> None:
         """Open the logs of the partitions this worker owns."""
-        snapshot = await self.ask_until_answered(CONTROLLER, "hello")
+        snapshot = await self.ask_until_answered(CONTROLLER, calls.HELLO)
         changes = self.image.apply(snapshot)
         self.take_settings()
         await self.open_logs(changes.present())
@@ -176,16 +173,13 @@ class IoWorker(Worker):
     def topic_config(self, topic: TopicImage) -> TopicConfig:
         return TopicConfig(topic.config, self.config)
 
-    def serve_hello(self, sender: Address) -> dict[str, Any]:
-        """A network process starts: from here on nothing of its predecessor is looked at any
-        more.
-        """
-        return {}
+    def serve_network_starts(self, sender: Address, _: calls.Nothing) -> None:
+        """From here on nothing of its predecessor is looked at any more."""
 
-    async def serve_image(self, sender: Address, delta: dict[str, Any]) -> dict[str, Any]:
-        """Create, delete and reconfigure logs; answers the errors by ``topic-partition``."""
-        changes = self.image.apply(delta)
-        if not delta.get("snapshot"):
+    async def serve_image(self, sender: Address, change: calls.ImageChange) -> calls.ImageTaken:
+        """Create, delete and reconfigure logs."""
+        changes = self.image.apply(change.delta)
+        if not change.delta.get("snapshot"):
             self.note_new_partitions(changes)
         # All but the opening of logs is done before anything else of this process runs.
         if changes.settings:
@@ -196,7 +190,7 @@ class IoWorker(Worker):
         self.remove_topics(changes.deleted())
         errors = await self.open_logs(changes.present())
         self.coordinators.on_image(changes)
-        return {"errors": errors}
+        return calls.ImageTaken(errors)
 
     def note_new_partitions(self, changes: ImageChanges) -> None:
         """A partition that was not in the image before has no log in any directory."""
@@ -292,17 +286,22 @@ class IoWorker(Worker):
             raise WireError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition is not open here")
         return found
 
-    def serve_describe_log_dirs(self, sender: Address) -> list[dict[str, Any]]:
-        return self.logs.describe()
+    def serve_describe_log_dirs(
+        self, sender: Address, _: calls.Nothing
+    ) -> list[calls.LogDirDescription]:
+        return [
+            calls.LogDirDescription(
+                **{**log_dir, "logs": [calls.ReplicaSize(**entry) for entry in log_dir["logs"]]}
+            )
+            for log_dir in self.logs.describe()
+        ]
 
-    def serve_report_damage(
-        self, sender: Address, slot: int, incarnation: int, segment: int, position: int, what: str
-    ) -> None:
+    def serve_report_damage(self, sender: Address, damage: calls.Damage) -> None:
         """A network process found damage where a reader wanted to read."""
-        found = self.logs.log(slot)
-        present = self.table.read(slot)
-        if found is not None and present and present["slot_incarnation"] == incarnation:
-            self.logs.check.damage_found(found, segment, position, what)
+        found = self.logs.log(damage.slot)
+        present = self.table.read(damage.slot)
+        if found is not None and present and present["slot_incarnation"] == damage.incarnation:
+            self.logs.check.damage_found(found, damage.segment, damage.position, damage.what)
 
     # -- produce --
 

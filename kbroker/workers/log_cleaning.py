@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import logging
 from errno import ENOENT
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kbroker.errors import ErrorCode, StorageError, WireError
+from kbroker.ipc import calls
 from kbroker.ipc.process_table import Address
 from kbroker.ipc.rpc import Pending
 from kbroker.storage.files import may_do_without
@@ -34,26 +35,24 @@ class LogCleaningService:
     def __init__(self, worker: IoWorker) -> None:
         self._worker = worker
         self._preparing = 0
-        for operation in ("cleanable_segments", "active_producers", "swap_segments"):
-            worker.rpc.serve(operation, getattr(self, f"serve_{operation}"))
+        worker.rpc.serve(calls.CLEANABLE_SEGMENTS, self.serve_cleanable_segments)
+        worker.rpc.serve(calls.ACTIVE_PRODUCERS, self.serve_active_producers)
+        worker.rpc.serve(calls.SWAP_SEGMENTS, self.serve_swap_segments)
 
     def serve_cleanable_segments(
-        self, sender: Address, slots: list[int], timestamps: bool = False
-    ) -> list[dict[str, Any]]:
-        """The logs of these slots as they are now; one that is not open here is left out.
+        self, sender: Address, asked: calls.CleanableSegments
+    ) -> list[calls.CleanableLog]:
+        """The logs of these slots as they are now; one that is not open here is left out."""
+        found = (self._worker.logs.log(slot) for slot in asked.slots)
+        return [_describe(entry, asked.timestamps) for entry in found if entry is not None]
 
-        segments: (base offset, next offset, bytes, largest timestamp) of each sealed one; the last
-        is -1 unless ``timestamps``. active: base offset of the active segment. cuts: to be handed
-        back with a swap.
-        """
-        found = (self._worker.logs.log(slot) for slot in slots)
-        return [_describe(entry, timestamps) for entry in found if entry is not None]
-
-    def serve_active_producers(self, sender: Address, slot: int) -> list[tuple[int, int, int]]:
-        """(producer id, last data offset or -1, epoch) of each producer the log remembers."""
-        producers = self._worker.log_of(slot).producers()
+    def serve_active_producers(
+        self, sender: Address, asked: calls.OfSlot
+    ) -> list[calls.ActiveProducer]:
+        """Each producer the log remembers."""
+        producers = self._worker.log_of(asked.slot).producers()
         return [
-            (
+            calls.ActiveProducer(
                 entry.producer_id,
                 entry.recent_batches[-1][3] if entry.last_sequence_number >= 0 else -1,
                 entry.producer_epoch,
@@ -61,29 +60,36 @@ class LogCleaningService:
             for entry in producers
         ]
 
-    async def serve_swap_segments(self, sender: Address, slot: int, **swap: Any) -> dict[str, str]:
-        """Put a cleaned segment in the place of its group; arguments as for ``SegmentSwap``.
-
-        ``refused`` in the answer says why not; ``busy`` asks to try again in a moment.
-        """
+    async def serve_swap_segments(
+        self, sender: Address, asked: calls.SwapSegments
+    ) -> calls.SwapOutcome:
+        """Put a cleaned segment in the place of its group."""
+        slot = asked.slot
         entry = self._worker.log_of(slot)
         if self._worker.coordinators.is_loading(slot):
-            return {"busy": "a coordinator is reading the log"}
+            return calls.SwapOutcome(busy="a coordinator is reading the log")
         if not self._is_roll_published(entry):
             self._worker.engine.touch(entry.appender)
-            return {"busy": "its new segment is not published yet"}
-        request = SegmentSwap(entry, **swap)
+            return calls.SwapOutcome(busy="its new segment is not published yet")
+        request = SegmentSwap(
+            entry,
+            base_offset=asked.base_offset,
+            size=asked.size,
+            largest_timestamp=asked.largest_timestamp,
+            replaced=asked.replaced,
+            cuts=asked.cuts,
+        )
         try:
             request.check()
             await self._prepared(request)
             self._commit(entry, request)
         except SwapRefused as refused:
             self._abandon(entry, request)
-            return {"refused": str(refused)}
+            return calls.SwapOutcome(refused=str(refused))
         except OSError as error:
             self._abandon(entry, request)
             if error.errno == ENOENT or may_do_without(error):
-                return {"refused": str(error)}
+                return calls.SwapOutcome(refused=str(error))
             # A sync has failed: what was written since may be lost.
             entry.fail(error)
             self._worker.on_storage_failure(slot)
@@ -92,7 +98,7 @@ class LogCleaningService:
             self._worker.on_storage_failure(slot)
             raise WireError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         self._worker.engine.wake(slot)
-        return {}
+        return calls.SwapOutcome()
 
     def end_turn(self) -> None:
         """Go on with swaps whose files are ready; between ticks, because the cleaner waits."""
@@ -112,8 +118,8 @@ class LogCleaningService:
         slot = self._worker.table.read(entry.slot)
         return slot is not None and slot["log_end"][1] == entry.segments.active.base_offset
 
-    def _prepared(self, request: SegmentSwap) -> Pending:
-        done = Pending()
+    def _prepared(self, request: SegmentSwap) -> Pending[None]:
+        done: Pending[None] = Pending()
         self._preparing += 1
 
         def job() -> SwapRefused | None:
@@ -146,16 +152,16 @@ class LogCleaningService:
             log.error("%s: the files of a refused swap are left: %s", entry.name, error)
 
 
-def _describe(entry: PartitionLog, timestamps: bool) -> dict[str, Any]:
+def _describe(entry: PartitionLog, timestamps: bool) -> calls.CleanableLog:
     segments = entry.segments
-    return {
-        "slot": entry.slot,
-        "log_dir": entry.log_dir,
-        "path": entry.path,
-        "cuts": entry.cuts,
-        "active": segments[-1].base_offset,
-        "segments": [
-            (
+    return calls.CleanableLog(
+        slot=entry.slot,
+        log_dir=entry.log_dir,
+        path=entry.path,
+        cuts=entry.cuts,
+        active=segments[-1].base_offset,
+        segments=[
+            calls.SealedSegment(
                 segment.base_offset,
                 segment.next_offset,
                 segment.size,
@@ -163,4 +169,4 @@ def _describe(entry: PartitionLog, timestamps: bool) -> dict[str, Any]:
             )
             for segment in segments[:-1]
         ],
-    }
+    )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from kbroker.ipc.calls import ALTER_REPLICA_LOG_DIRS, MoveReplicas
 from kbroker.ipc.process_table import Address
 from kbroker.storage.log_dir import LogDir
 from kbroker.workers.base import now_ms
@@ -29,15 +29,13 @@ class LogMovingService:
         self._moves = worker.logs.moves
         self._moves.is_held = worker.coordinators.is_loading
         self._moves.on_failed_dir = self._on_failed_dir
-        worker.rpc.serve("alter_replica_log_dirs", self.serve_alter_replica_log_dirs)
+        worker.rpc.serve(ALTER_REPLICA_LOG_DIRS, self.serve_alter_replica_log_dirs)
 
-    def serve_alter_replica_log_dirs(
-        self, sender: Address, replicas: Sequence[tuple[str, int, int, str]]
-    ) -> list[int]:
-        """The error code of each replica: (topic, partition, slot or -1, directory)."""
+    def serve_alter_replica_log_dirs(self, sender: Address, asked: MoveReplicas) -> list[int]:
+        """The error code of each replica."""
         return [
             int(self._moves.request((topic, partition), slot, path))
-            for topic, partition, slot, path in replicas
+            for topic, partition, slot, path in asked.replicas
         ]
 
     def end_turn(self) -> None:

@@ -26,6 +26,7 @@ from kbroker.cluster.image import ClusterImage, TopicImage
 from kbroker.config.topic_keys import TOPIC_KEYS
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.dispatch import Dispatcher, peer
+from kbroker.ipc import calls
 from kbroker.ipc.fdpass import host_of, receive_connections, send_closed, send_mark
 from kbroker.ipc.process_table import CONNECTIONS, CONTROLLER, Address, ProcessKind
 from kbroker.ipc.regions import small_part_bytes
@@ -127,15 +128,15 @@ class NetworkWorker(Worker):
         self.closing_lines = RateLimit()
         self.next_sweep_ms = 0
         self.dispatcher = Dispatcher(self)
-        self.rpc.serve("image", self.on_image)
-        self.rpc.serve("connections", self.serve_connections)
+        self.rpc.serve(calls.IMAGE, self.serve_image)
+        self.rpc.serve(calls.CONNECTIONS, self.serve_connections)
         run(self.join()).then(raise_failure)
 
     async def join(self) -> None:
         """Become a part of the running broker."""
-        self.on_image(CONTROLLER, await self.ask_until_answered(CONTROLLER, "hello"))
+        self.take_image(await self.ask_until_answered(CONTROLLER, calls.HELLO))
         for worker in self.io_workers:
-            await self.ask_until_answered(worker, "hello")
+            await self.ask_until_answered(worker, calls.NETWORK_STARTS)
         # What the process before this one was sent. Nobody looks at it any more, and as much may
         # not be sent again for long.
         self.context.arenas[self.address.index].madvise(mmap.MADV_REMOVE)
@@ -145,7 +146,11 @@ class NetworkWorker(Worker):
 
     # -- the cluster image --
 
-    def on_image(self, sender: Address, delta: dict[str, Any]) -> dict[str, Any]:
+    def serve_image(self, sender: Address, change: calls.ImageChange) -> calls.ImageTaken:
+        self.take_image(change.delta)
+        return calls.ImageTaken({})
+
+    def take_image(self, delta: calls.ImageDocument) -> None:
         """Take a snapshot or a delta of the controller."""
         changes = self.image.apply(delta)
         for name, change in changes.topics.items():
@@ -158,7 +163,6 @@ class NetworkWorker(Worker):
             self.configure_loop()
             for name, topic in self.image.topics.items():
                 self.put_topic(name, topic)  # each may inherit what has changed
-        return {}
 
     def configure_loop(self) -> None:
         config = self.config
@@ -210,15 +214,15 @@ class NetworkWorker(Worker):
             connection.local_address = (host_of(local), local[1])
         self.publish_count()
 
-    def serve_connections(self, sender: Address) -> dict[str, int] | None:
-        """A new acceptor asks for the connections that it finds here, by address.
+    def serve_connections(self, sender: Address, _: calls.Nothing) -> calls.OpenConnections:
+        """A new acceptor asks for the connections that it finds here.
 
-        None when it has not read what was reported before, and must ask again.
+        It must ask again when it has not read what was reported before.
         """
         self.take_connections()
         if not send_closed(self.handoff, self.closed_peers) or not send_mark(self.handoff):
-            return None
-        return self.loop.peer_hosts()
+            return calls.OpenConnections(None)
+        return calls.OpenConnections(self.loop.peer_hosts())
 
     def set_options(self, connection: socket.socket) -> None:
         """Buffer sizes only when configured: the system's own tuning serves large fetches
@@ -331,15 +335,9 @@ class NetworkWorker(Worker):
         """What readers met goes to the owners of the logs, who say it once."""
         damages = {damage[:3]: damage for damage in self.fetch.take_damages()}
         for slot, incarnation, segment, position, what in damages.values():
-            self.rpc.call(
-                self.io_workers[slot % len(self.io_workers)],
-                "report_damage",
-                slot=slot,
-                incarnation=incarnation,
-                segment=segment,
-                position=position,
-                what=what,
-            )
+            damage = calls.Damage(slot, incarnation, segment, position, what)
+            owner = self.io_workers[slot % len(self.io_workers)]
+            self.rpc.call(owner, calls.REPORT_DAMAGE, damage)
 
     def shutdown(self) -> None:
         self.loop.stop_reading()

@@ -7,12 +7,14 @@ stays with it. A long call gives way to whatever else the worker serves.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from kbroker._ext.producer_state import ProducerEntry
 from kbroker.errors import ErrorCode, StorageError, WireError
+from kbroker.ipc import calls
+from kbroker.ipc.calls import Answers, Questions
 from kbroker.ipc.process_table import Address
 from kbroker.logcontext import RateLimit
 from kbroker.protocol.messages.list_offsets import READ_COMMITTED
@@ -27,7 +29,8 @@ log = logging.getLogger(__name__)
 # BOUND: a call goes on in another turn after about as long.
 SLICE_MS = 5
 
-Answer = dict[str, Any]
+Q = TypeVar("Q")
+A = TypeVar("A")
 
 
 class PartitionCalls:
@@ -36,84 +39,85 @@ class PartitionCalls:
     def __init__(self, worker: IoWorker) -> None:
         self._worker = worker
         self._lines = RateLimit()
-        self.serve("list_offsets", self.list_offsets)
-        self.serve("offsets_before", self.offsets_before)
-        self.serve("offset_for_leader_epoch", self.offset_for_leader_epoch)
-        self.serve("delete_records", self.delete_records)
-        self.serve("describe_producers", self.describe_producers)
-
-    def serve(self, operation: str, function: Callable[..., Answer]) -> None:
-        """Answer calls of ``operation`` with ``function(slot, ...)`` for each partition."""
-        self._worker.rpc.serve(operation, partial(self._answer_all, function))
+        serve = worker.rpc.serve
+        serve(calls.LIST_OFFSETS, partial(self._answer_all, self.list_offsets))
+        serve(calls.OFFSETS_BEFORE, partial(self._answer_all, self.offsets_before))
+        serve(
+            calls.OFFSET_FOR_LEADER_EPOCH, partial(self._answer_all, self.offset_for_leader_epoch)
+        )
+        serve(calls.DELETE_RECORDS, partial(self._answer_all, self.delete_records))
+        serve(calls.DESCRIBE_PRODUCERS, partial(self._answer_all, self.describe_producers))
 
     async def _answer_all(
-        self,
-        function: Callable[..., Answer],
-        sender: Address,
-        asked: Sequence[Sequence[Any]],
-        **common: Any,
-    ) -> list[Answer]:
-        """asked: the arguments of each partition; ``error`` and ``message`` where it failed."""
+        self, function: Callable[[Q], A], sender: Address, questions: Questions[Q]
+    ) -> Answers[A]:
+        """What ``function`` answers, one after the other."""
         rpc = self._worker.rpc
-        answers = []
+        answers: list[A | None] = []
+        failures = []
         began_ms = now_ms()
-        for args in asked:
+        for index, question in enumerate(questions.asked):
             if now_ms() - began_ms >= SLICE_MS:
                 await rpc.sleep(0)
                 began_ms = now_ms()
             try:
-                answers.append(function(*args, **common))
+                answers.append(function(question))
             except Exception as error:
                 code, text = rpc.refusal(sender, error)
-                answers.append({"error": int(code), "message": text})
-        return answers
+                answers.append(None)
+                failures.append(calls.Failure(index, int(code), text))
+        return Answers(answers, failures)
 
     # -- of one partition --
 
-    def list_offsets(self, slot: int, timestamp: int, *, isolation: int = 0) -> Answer:
+    def list_offsets(self, asked: calls.OffsetQuestion) -> calls.FoundOffset:
         """An offset by timestamp, or one of the special ones."""
-        found = self._worker.log_of(slot)
+        found = self._worker.log_of(asked.slot)
+        committed = asked.isolation == READ_COMMITTED
         try:
-            return log_lookup.list_offsets(found, timestamp, committed=isolation == READ_COMMITTED)
+            return calls.FoundOffset(
+                **log_lookup.list_offsets(found, asked.timestamp, committed=committed)
+            )
         except ValueError as error:  # the log is damaged where it was looked into
-            times = self._lines.due(slot)
+            times = self._lines.due(asked.slot)
             if times:
                 log.error("%s: a search by time failed (%d times): %s", found.name, times, error)
             raise WireError(ErrorCode.CORRUPT_MESSAGE, f"{found.name}: {error}") from error
 
-    def offsets_before(self, slot: int, timestamp: int, bound: int) -> Answer:
+    def offsets_before(self, asked: calls.SegmentsQuestion) -> calls.FoundOffsets:
         """As version 0 of ListOffsets asks."""
-        log, now = self._worker.log_of(slot), self._worker.clock.now_ms()
-        return {"offsets": log_lookup.offsets_before(log, timestamp, bound, now)}
+        log, now = self._worker.log_of(asked.slot), self._worker.clock.now_ms()
+        return calls.FoundOffsets(log_lookup.offsets_before(log, asked.timestamp, asked.bound, now))
 
-    def offset_for_leader_epoch(self, slot: int, leader_epoch: int) -> Answer:
+    def offset_for_leader_epoch(self, asked: calls.EpochQuestion) -> calls.EpochEnd:
         """The end of an epoch."""
-        log = self._worker.log_of(slot)
-        epoch, end_offset = log_lookup.end_offset_for_epoch(log, leader_epoch)
-        return {"leader_epoch": epoch, "end_offset": end_offset}
+        log = self._worker.log_of(asked.slot)
+        return calls.EpochEnd(*log_lookup.end_offset_for_epoch(log, asked.leader_epoch))
 
-    def delete_records(self, slot: int, offset: int) -> Answer:
+    def delete_records(self, asked: calls.Deletion) -> calls.LowWatermark:
         """Raise the log start; where it is now."""
+        slot = asked.slot
         try:
-            low_watermark = self._worker.log_of(slot).delete_records(offset)
+            low_watermark = self._worker.log_of(slot).delete_records(asked.offset)
         except StorageError as error:
             self._worker.on_storage_failure(slot)
             raise WireError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         self._worker.engine.wake(slot)
-        return {"low_watermark": low_watermark}
+        return calls.LowWatermark(low_watermark)
 
-    def describe_producers(self, slot: int) -> Answer:
-        """Every producer the log remembers, as DescribeProducers has them."""
-        return {"producers": list(map(describe, self._worker.log_of(slot).producers()))}
+    def describe_producers(self, asked: calls.ProducersQuestion) -> calls.KnownProducers:
+        """Every producer the log remembers."""
+        return calls.KnownProducers(
+            list(map(describe, self._worker.log_of(asked.slot).producers()))
+        )
 
 
-def describe(entry: ProducerEntry) -> dict[str, int]:
-    """The fields of a DescribeProducers answer."""
-    return {
-        "producer_id": entry.producer_id,
-        "producer_epoch": entry.producer_epoch,
-        "last_sequence": entry.last_sequence_number,
-        "last_timestamp": entry.last_timestamp,
-        "coordinator_epoch": entry.coordinator_epoch,
-        "current_txn_start_offset": entry.current_txn_first_offset,
-    }
+def describe(entry: ProducerEntry) -> calls.KnownProducer:
+    return calls.KnownProducer(
+        producer_id=entry.producer_id,
+        producer_epoch=entry.producer_epoch,
+        last_sequence=entry.last_sequence_number,
+        last_timestamp=entry.last_timestamp,
+        coordinator_epoch=entry.coordinator_epoch,
+        current_txn_start_offset=entry.current_txn_first_offset,
+    )

@@ -8,10 +8,11 @@ readers see it so.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from kbroker.errors import ErrorCode, StorageError
+from kbroker.ipc.calls import WRITE_MARKERS, Marker, WriteMarkers
 from kbroker.ipc.process_table import Address
 from kbroker.ipc.rpc import Pending
 from kbroker.metrics.catalog import TRANSACTIONS_HANGING
@@ -27,8 +28,6 @@ log = logging.getLogger(__name__)
 LATE_MS = 300_000
 LATE_CHECK_MS = 60_000
 
-# slot, producer id, producer epoch, commit, coordinator epoch, transaction version
-Marker = Sequence[Any]
 # slot, producer id, producer epoch, transactional id, Produce version, token
 Verify = Callable[[int, int, int, str, int, int], None]
 
@@ -41,7 +40,7 @@ class MarkerCall:
     def __init__(self) -> None:
         self.codes: list[int] = []
         self.logs: list[PartitionLog | None] = []
-        self.outcome = Pending()
+        self.outcome: Pending[list[int]] = Pending()
 
     @property
     def is_dirty(self) -> bool:
@@ -58,19 +57,18 @@ class TransactionLog:
         # Slot, producer id, epoch and first offset of transactions that are open for too long.
         self._late: set[tuple[int, int, int, int]] = set()
         self._late_check_ms = 0
-        worker.rpc.serve("write_markers", self.serve_write_markers)
+        worker.rpc.serve(WRITE_MARKERS, self.serve_write_markers)
 
-    async def serve_write_markers(self, sender: Address, markers: Iterable[Marker]) -> list[int]:
+    async def serve_write_markers(self, sender: Address, asked: WriteMarkers) -> list[int]:
         """Append the markers; an error code for each, in order."""
-        codes: list[int] = await self.write_markers(markers)
-        return codes
+        return await self.write_markers(asked.markers)
 
-    def write_markers(self, markers: Iterable[Marker]) -> Pending:
+    def write_markers(self, markers: Iterable[Marker]) -> Pending[list[int]]:
         """As the operation of that name, for a coordinator of this process."""
         call = MarkerCall()
         now_ms = self._worker.clock.now_ms()
         for marker in markers:
-            log = self._worker.logs.log(marker[0])
+            log = self._worker.logs.log(marker.slot)
             code = self._append(log, marker, now_ms)
             call.codes.append(int(code))
             call.logs.append(log if code == ErrorCode.NONE else None)
@@ -78,20 +76,27 @@ class TransactionLog:
         return call.outcome
 
     def _append(self, log: PartitionLog | None, marker: Marker, now_ms: int) -> int:
-        slot, producer_id, producer_epoch, commit, coordinator_epoch, version = marker
+        slot = marker.slot
         if log is None:
             offline = self._worker.logs.offline_reason(slot) is not None
             return ErrorCode.KAFKA_STORAGE_ERROR if offline else ErrorCode.NOT_LEADER_OR_FOLLOWER
         try:
             code, offset = log.appender.append_marker(
-                producer_id, producer_epoch, commit, coordinator_epoch, now_ms, version
+                marker.producer_id,
+                marker.producer_epoch,
+                marker.commit,
+                marker.coordinator_epoch,
+                now_ms,
+                marker.transaction_version,
             )
         except StorageError:
             self._worker.on_storage_failure(slot)
             return ErrorCode.KAFKA_STORAGE_ERROR
         if code == ErrorCode.NONE:
             self._worker.engine.touch(log.appender)
-            self._worker.coordinators.on_marker(slot, offset, producer_id, producer_epoch, commit)
+            self._worker.coordinators.on_marker(
+                slot, offset, marker.producer_id, marker.producer_epoch, marker.commit
+            )
         return int(code)
 
     def end_turn(self) -> bool:

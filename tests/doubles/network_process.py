@@ -4,9 +4,12 @@ answers, and requests and responses that go through the codec.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
+
+from doubles.call_documents import completed, sparse
 
 from kbroker._ext.partition_table import ONLINE, PartitionTable, region_size
 from kbroker.cluster.image import ClusterImage
@@ -14,6 +17,8 @@ from kbroker.cluster.settings import effective_config
 from kbroker.config.loader import BrokerConfig, Listener
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.dispatch import Dispatcher
+from kbroker.ipc import documents
+from kbroker.ipc.calls import Answers, Failure, Operation
 from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.ipc.rpc import Pending
 from kbroker.ipc.slices import Slices, Turn
@@ -57,7 +62,10 @@ def topic_document(
 
 
 class FakeRpc:
-    """Calls end in what ``answers[operation]`` returns or raises, at once unless ``held``."""
+    """Calls end in what ``answers[name of the operation](address, **request)`` returns or raises,
+    at once unless ``held``. Requests and answers go through JSON, as between processes; what has
+    its default is left out of requests, and may be left out of answers.
+    """
 
     def __init__(self) -> None:
         self.answers: dict[str, Answer] = {}
@@ -65,17 +73,27 @@ class FakeRpc:
         self.is_holding = False
         self.held: list[Callable[[], None]] = []
 
-    def call(self, to: Address, operation: str, timeout_ms: int = 10_000, **args: Any) -> Pending:
-        self.calls.append((to, operation, timeout_ms, args))
-        pending = Pending()
+    def call(
+        self,
+        to: Address,
+        operation: Operation[Any, Any],
+        request: Any,
+        timeout_ms: int | None = None,
+    ) -> Pending[Any]:
+        assert operation.read_request(json.loads(documents.encode(request))) == request
+        args = sparse(request)
+        timeout_ms = operation.deadline_ms if timeout_ms is None else timeout_ms
+        self.calls.append((to, operation.name, timeout_ms, args))
+        pending: Pending[Any] = Pending()
 
         def finish() -> None:
             try:
-                value = self.answers[operation](to, **args)
+                value = self.answers[operation.name](to, **args)
             except WireError as error:
                 pending.resolve(error=error)
             else:
-                pending.resolve(value)
+                answer = completed(operation.answer, json.loads(documents.encode(value)))
+                pending.resolve(operation.read_answer(answer))
 
         if self.is_holding:
             self.held.append(finish)
@@ -210,24 +228,25 @@ class NetworkProcess:
         self.rpc.answers[operation] = answer
 
     def answers_each(self, operation: str, answer: Answer) -> None:
-        """Have each partition of ``OwnerCalls`` answered by ``answer(address, *asked, **common)``;
-        a WireError is that partition's.
+        """Have each partition of ``OwnerCalls`` answered by ``answer(address, *question)``; a
+        WireError is that partition's.
         """
 
-        def answer_all(to: Address, asked: list[Any], **common: Any) -> list[Any]:
-            answered = []
-            for args in asked:
+        def answer_all(to: Address, asked: list[Any]) -> Answers[Any]:
+            answered: Answers[Any] = Answers([], [])
+            for number, question in enumerate(asked):
                 try:
-                    answered.append(answer(to, *args, **common))
+                    answered.answers.append(answer(to, *question))
                 except WireError as error:
-                    answered.append({"error": int(error.code), "message": error.message})
+                    answered.answers.append(None)
+                    answered.failures.append(Failure(number, int(error.code), error.message))
             return answered
 
         self.rpc.answers[operation] = answer_all
 
     def asked(self, operation: str) -> list[Any]:
         """What ``OwnerCalls`` asked about each partition, in the order of the calls."""
-        return [args for call in self.calls(operation) for args in call["asked"]]
+        return [tuple(question) for call in self.calls(operation) for question in call["asked"]]
 
     def calls(self, operation: str) -> list[dict[str, Any]]:
         """The arguments of every call of the operation."""

@@ -13,7 +13,7 @@ from doubles.network_process import FakeRpc
 from kbroker.coordinator.partitioner import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from kbroker.coordinator.producer_ids import ProducerIds
 from kbroker.coordinator.transaction.machine import TransactionMachine
-from kbroker.coordinator.transaction.markers import MarkerWriter
+from kbroker.coordinator.transaction.markers import MarkerWriter, over
 from kbroker.coordinator.transaction.state import Transaction
 from kbroker.errors import WireError
 from kbroker.ipc.process_table import Address, ProcessKind
@@ -71,7 +71,7 @@ class TransactionHost(CoordinatorHost):
                 "write_markers": lambda to, markers: self.on_markers(to, markers),
             }
             self.producer_ids = ProducerIds(self.rpc)
-        writer = MarkerWriter(self.rpc, lambda: self.image, self.io_worker)
+        writer = MarkerWriter(over(self.rpc), lambda: self.image, self.io_worker)
         return TransactionMachine(host, self.producer_ids, writer)
 
     def _take_markers(self, to: Address, markers: list[list[Any]]) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import select
 import signal
@@ -10,11 +11,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+from doubles.call_documents import completed
+
 from kbroker._ext import partition_table
 from kbroker.cluster.image import ClusterImage
 from kbroker.config.loader import load
 from kbroker.errors import WireError
-from kbroker.ipc import process_table
+from kbroker.ipc import calls, documents, process_table
 from kbroker.ipc.mailbox import Mailbox
 from kbroker.ipc.process_table import CONTROLLER, READY, STATE, Address, ProcessKind, ProcessTable
 from kbroker.ipc.regions import create_region
@@ -40,7 +43,7 @@ class Peer:
         harness.table.begin_start(address)
         self.mailbox = Mailbox(harness.runtime_dir, harness.table, address)
         self.rpc = Rpc(self.mailbox, harness.table, now_ms)
-        self.rpc.serve("image", self.on_image)
+        self.rpc.serve(calls.IMAGE, self.on_image)
 
     def on_hello(self, outcome: Pending) -> None:
         """Take the image before any message behind it, and only then be ready, as a worker does."""
@@ -49,13 +52,14 @@ class Peer:
             self.image.apply(outcome.value)
             self.harness.table.set(self.address, STATE, READY)
 
-    def on_image(self, sender: Address, delta: dict[str, Any]) -> dict[str, Any]:
+    def on_image(self, sender: Address, change: calls.ImageChange) -> calls.ImageTaken:
+        delta = change.delta
         if self.refuses:
             raise RuntimeError("refused by the test")
         self.harness.order.append((self.address, delta))
         self.deltas.append(delta)
         self.image.apply(delta)
-        return {"errors": {}}
+        return calls.ImageTaken({})
 
     def restart(self) -> Peer:
         """The next incarnation of the same process."""
@@ -123,15 +127,20 @@ class ControllerHarness:
         return peer
 
     def call(self, operation: str, sender: Address = NETWORK, **args: Any) -> Any:
-        """Call the controller and turn everybody's loop until it has answered."""
+        """Call the controller and turn everybody's loop until it has answered; its answer as JSON.
+
+        args: the request's, those that may be left out too.
+        """
         pending = self.begin(operation, sender, **args)
         self.turn_until(lambda: pending.done)
         if pending.error is not None:
             raise pending.error
-        return pending.value
+        return json.loads(documents.encode(pending.value))
 
     def begin(self, operation: str, sender: Address = NETWORK, **args: Any) -> Any:
-        return self.peers[sender].rpc.call(CONTROLLER, operation, 30_000, **args)
+        row = calls.OPERATIONS[operation]
+        request = row.read_request(completed(row.request, args))
+        return self.peers[sender].rpc.call(CONTROLLER, row, request, 30_000)
 
     def turn_until(self, condition: Any, timeout_s: float = 60.0) -> None:
         """Let the stand-ins take their messages until the condition holds."""

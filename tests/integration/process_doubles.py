@@ -13,7 +13,7 @@ import time
 from typing import ClassVar
 
 from kbroker.errors import EXIT_CANNOT_START, ConfigError
-from kbroker.ipc import fdpass
+from kbroker.ipc import calls, fdpass
 from kbroker.ipc.process_table import CONNECTIONS, ProcessKind
 from kbroker.workers.base import Worker
 from kbroker.workers.registry import START_ORDER, ProcessRow
@@ -36,7 +36,6 @@ class _Obedient(Worker):
             raise ConfigError("some.key", "x", "something else")
         while self.wants("slow"):
             time.sleep(0.01)
-        self.rpc.serve("image", lambda sender, delta: None)
         self.ready()
 
     def tick(self, now: int) -> None:
@@ -55,7 +54,7 @@ class ControllerDouble(_Obedient):
     kind: ClassVar[ProcessKind] = ProcessKind.CONTROLLER
 
     def setup(self) -> None:
-        self.rpc.serve("hello", lambda sender, **args: {"version": 1, "broker_config": {}})
+        self.rpc.serve(calls.HELLO, lambda sender, _: {"version": 1, "broker_config": {}})
         super().setup()
 
 

@@ -9,6 +9,7 @@ from fault.wire_client import WireClient
 
 from kbroker.controller.slots import JOURNAL_NAME
 from kbroker.errors import ErrorCode
+from kbroker.ipc import calls
 from kbroker.ipc.process_table import CONTROLLER
 from kbroker.testing import Broker, wait_until
 
@@ -147,13 +148,13 @@ def test_worker_that_restarts_during_a_deletion_drops_the_topic_too(start):
     assert "t" in harness.join(IO_0).welcome["topics"]  # for it has a directory of it
     harness.peers[IO_1].refuses = False
     harness.turn_until(lambda: deletion.done)
-    assert errors(deletion.value) == [0]
+    assert [result.error for result in deletion.value] == [0]
     assert all("t" not in harness.peers[a].image.topics for a in (IO_0, IO_1))
 
 
 def test_unfinished_creation_is_reported_at_the_client_timeout(start):
     harness = start()
-    harness.peers[IO_0].rpc.serve("image", lambda sender, delta: never())
+    harness.peers[IO_0].rpc.serve(calls.IMAGE, lambda sender, change: never())
     begun = time.monotonic()
     assert errors(create(harness, topic("t"), within_ms=150)) == [ErrorCode.REQUEST_TIMED_OUT]
     assert time.monotonic() - begun < 20, "without the client's there is a limit of 30 s"

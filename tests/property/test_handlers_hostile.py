@@ -90,7 +90,7 @@ def busy_process(random: Random) -> NetworkProcess:
             lambda to, resources, **args: [{"error": 0, "message": None}] * len(resources),
         )
     found = {"offset": 3, "timestamp": 5, "leader_epoch": 0}
-    process.answers_each("list_offsets", lambda to, *args, **common: found)
+    process.answers_each("list_offsets", lambda to, *args: found)
     process.answers_each(
         "offset_for_leader_epoch", lambda to, *args: {"end_offset": 3, "leader_epoch": 0}
     )

@@ -20,6 +20,7 @@ from doubles.transaction_host import ID, TransactionHost
 
 from kbroker.coordinator.transaction.state import CLIENT_EPOCH_MAX, OPEN, PREPARED, State
 from kbroker.errors import ErrorCode, WireError
+from kbroker.ipc.calls import WRITE_MARKERS, Operation, WriteMarkers
 from kbroker.ipc.rpc import Pending
 
 pytestmark = pytest.mark.property
@@ -91,7 +92,7 @@ class Run:
         self.told: dict[str, bool] = {}
         self.late: list[tuple[Any, ...]] = []
         self.marker_mode = "good"
-        self.held: list[tuple[Pending, Any, list[list[Any]]]] = []
+        self.held: list[tuple[Pending, Any, WriteMarkers]] = []
         self.is_held = False
         self.committed = 0
         self.steps = 0
@@ -100,17 +101,17 @@ class Run:
 
     # -- markers -----------------------------------------------------------------------------
 
-    def call(self, to: Any, operation: str, timeout_ms: int = 10_000, **args: Any) -> Pending:
+    def call(self, to: Any, operation: Operation[Any, Any], request: Any) -> Pending:
         """Calls that are held back end in their order, as those of one mailbox do."""
-        if operation == "write_markers" and self.is_held:
-            self.held.append((Pending(), to, args["markers"]))
+        if operation is WRITE_MARKERS and self.is_held:
+            self.held.append((Pending(), to, request))
             return self.held[-1][0]
-        return self._answer_now(to, operation, **args)
+        return self._answer_now(to, operation, request)
 
     def release(self) -> None:
         while self.held:
-            pending, to, markers = self.held.pop(0)
-            outcome = self._answer_now(to, "write_markers", markers=markers)
+            pending, to, request = self.held.pop(0)
+            outcome = self._answer_now(to, WRITE_MARKERS, request)
             pending.resolve(outcome.value, outcome.error)
         self.is_held = False
 

@@ -23,6 +23,7 @@ from doubles.transaction_host import ID, TransactionHost
 
 from kbroker.coordinator.partitioner import OFFSETS_TOPIC
 from kbroker.errors import ErrorCode, WireError
+from kbroker.ipc.calls import WRITE_MARKERS, Operation
 from kbroker.ipc.rpc import Pending
 
 pytestmark = pytest.mark.property
@@ -82,17 +83,17 @@ class Run:
         self.to_transactions.append(ask)
         return answer
 
-    def call_io_worker(self, to: Any, operation: str, timeout_ms: int = 0, **args: Any) -> Pending:
+    def call_io_worker(self, to: Any, operation: Operation[Any, Any], request: Any) -> Pending:
         """A call of the transaction coordinator."""
-        if operation != "write_markers":
-            return self.answer_at_once(to, operation, **args)
+        if operation is not WRITE_MARKERS:
+            return self.answer_at_once(to, operation, request)
         answer = Pending()
 
         def write() -> None:
-            for _, producer_id, epoch, commit, *_ in args["markers"]:
+            for _, producer_id, epoch, commit, *_ in request.markers:
                 self.overtaken += self.asking > 0
                 self.offsets.append_marker(producer_id, epoch, commit)
-            self.to_transactions.append(lambda: answer.resolve([0] * len(args["markers"])))
+            self.to_transactions.append(lambda: answer.resolve([0] * len(request.markers)))
 
         self.to_offsets.append(write)
         return answer

@@ -253,7 +253,7 @@ class ClassicProtocol(Part):
 
     def _add(self, op: Operation, call: Call, group: ClassicGroup, member_id: str) -> Pending:
         request = call.request
-        pending = Pending()
+        pending: Pending[Any] = Pending()
         member = joining_member(call, member_id)
         self.rebalances.add_member(group, member, request.protocol_type, pending)
         reason = f"{member_id} joins{_given(request)}"
@@ -365,7 +365,7 @@ class ClassicProtocol(Part):
 
     def _wait(self, op: Operation, group: ClassicGroup, member: Member) -> Pending:
         """Have the member wait; an earlier request of it that waits is answered."""
-        pending = Pending()
+        pending: Pending[Any] = Pending()
         before = group.wait_for_join(member, pending)
         if before is not None:
             error = refused_join(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)

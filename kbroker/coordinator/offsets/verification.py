@@ -75,7 +75,7 @@ class Verification:
                 return response
 
     async def _ask(self, request: TxnOffsetCommitRequest, adds: bool) -> ErrorCode:
-        answer = Pending()
+        answer: Pending[int] = Pending()
         self._asked.add(answer)
         if self._closed is not None:
             answer.resolve(error=self._closed)

@@ -173,7 +173,7 @@ class TransactionMachine:
 
     async def new_producer_id(self) -> int:
         """A producer id nobody had; WireError if there is none now, or the machine is closed."""
-        pending = Pending()
+        pending: Pending[int] = Pending()
         self._waits_for_id.add(pending)
         self._producer_ids.take().then(lambda done: pending.resolve(done.value, done.error))
         try:

@@ -1,6 +1,6 @@
 """Sends commit and abort markers to the partitions of a transaction.
 
-The io worker that owns a partition appends its marker (operation ``write_markers``). Each of them
+The io worker that owns a partition appends its marker (operation WRITE_MARKERS). Each of them
 gets one call with all markers that it has to write. Writing a marker again does no harm: until its
 transaction is complete no other one begins.
 """
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kbroker.coordinator.transaction.state import Partition
 from kbroker.errors import ErrorCode, WireError
+from kbroker.ipc import calls
 from kbroker.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from kbroker.ipc.process_table import Address
     from kbroker.ipc.rpc import Pending, Rpc
 
-OPERATION = "write_markers"
 # Answered for a partition that does not exist, or not any more.
 GONE = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 # The partition is there, but nobody who could write to it: worth another try.
@@ -39,13 +39,27 @@ class Marker(NamedTuple):
     transaction_version: int
 
 
+SendMarkers = Callable[["Address", list[calls.Marker]], "Pending[list[int]]"]
+
+
+def over(rpc: Rpc) -> SendMarkers:
+    """The ``send`` of a process that has no logs of its own."""
+    return lambda worker, rows: rpc.call(worker, calls.WRITE_MARKERS, calls.WriteMarkers(rows))
+
+
 class MarkerWriter:
-    """Knows where the partitions are. io_worker: the process that owns a slot."""
+    """Knows where the partitions are."""
 
     def __init__(
-        self, rpc: Rpc, image: Callable[[], ClusterImage], io_worker: Callable[[int], Address]
+        self,
+        send: SendMarkers,
+        image: Callable[[], ClusterImage],
+        io_worker: Callable[[int], Address],
     ) -> None:
-        self._rpc = rpc
+        """send: has an io worker write markers, and resolves to their error codes. io_worker: the
+        process that owns a slot.
+        """
+        self._send = send
         self._image = image
         self._io_worker = io_worker
 
@@ -61,18 +75,17 @@ class MarkerWriter:
         """Have markers written; the outcome of each, in order. Raises nothing."""
         outcomes = [AWAY] * len(wanted)
         # worker -> the numbers of its markers, and what it is told of them
-        calls: dict[Address, tuple[list[int], list[list[int | bool]]]] = {}
+        by_worker: dict[Address, tuple[list[int], list[calls.Marker]]] = {}
         for number, (partition, marker) in enumerate(wanted):
             target = self.find(partition)
             if isinstance(target, ErrorCode):
                 outcomes[number] = target
                 continue
-            numbers, rows = calls.setdefault(target[0], ([], []))
+            numbers, rows = by_worker.setdefault(target[0], ([], []))
             numbers.append(number)
-            rows.append([target[1], *marker])
-        started: list[tuple[list[int], Pending]] = [
-            (numbers, self._rpc.call(worker, OPERATION, markers=rows))
-            for worker, (numbers, rows) in calls.items()
+            rows.append(calls.Marker(target[1], *marker))
+        started = [
+            (numbers, self._send(worker, rows)) for worker, (numbers, rows) in by_worker.items()
         ]
         for numbers, pending in started:
             try:

@@ -51,7 +51,7 @@ class WaitingRoom:
         if len(self._requests.get(txn.transactional_id, ())) >= WAITING_MAX:
             return refusal
         op.touch()
-        answer = Pending()
+        answer: Pending[Any] = Pending()
         self._add(txn.transactional_id, _Request(answer, refusal, function, args))
         return answer
 
@@ -67,7 +67,7 @@ class WaitingRoom:
 
         To be called before that is put down: who waits must be there when the end is complete.
         """
-        answer = Pending()
+        answer: Pending[Any] = Pending()
         request = _Request(answer, refusal, function, args)
         op.then(partial(self._add, txn.transactional_id, request))
         return answer

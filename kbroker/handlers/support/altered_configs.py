@@ -6,7 +6,7 @@ Which resources may be changed, the call to the controller, and one answer for e
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from kbroker.config.resource_types import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from kbroker.config.topic_config import setting_name
@@ -14,8 +14,11 @@ from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.support.config_resources import check_broker, check_group, existing_topic
 from kbroker.handlers.support.config_resources import unsupported as unsupported_type
+from kbroker.ipc.calls import ConfigResult, Operation
 
-TIMEOUT_MS = 10_000
+Q = TypeVar("Q")
+R = TypeVar("R")
+
 # BOUND: resources in one call, so that a large request does not hold up the controller.
 CALL_RESOURCES_MAX = 100
 
@@ -24,12 +27,14 @@ async def alter(
     ctx: RequestContext,
     request: Any,
     response: type,
-    operation: str,
-    configs: Callable[[Any], list[Any]],
+    operation: Operation[Q, list[ConfigResult]],
+    asked: Callable[[list[R], bool], Q],
+    wanted: Callable[[Any], R],
 ) -> Any:
     """Have the controller change the settings; a ``response`` with an entry for each resource.
 
-    configs: what the controller is to be told of one resource's settings.
+    asked: the operation's request for some resources, which may be to validate only. wanted: what
+    the controller is told of one.
     """
     refused: dict[int, WireError] = {}
     seen: dict[tuple[int, str], int] = {}
@@ -45,14 +50,17 @@ async def alter(
         except WireError as error:
             refused[position] = error.bare()
     accepted = [r for n, r in enumerate(request.resources) if n not in refused]
-    results = iter(await call(ctx, request.validate_only, operation, accepted, configs))
+    validate_only = request.validate_only
+    results = iter(
+        await call(ctx, operation, accepted, wanted, lambda part: asked(part, validate_only))
+    )
     entries = []
     async for position, resource in ctx.each(enumerate(request.resources)):
         if position in refused:
             entries.append(_failed(response, resource, refused[position]))
         else:
             result = next(results)
-            entries.append(_entry(response, resource, result["error"], result["message"]))
+            entries.append(_entry(response, resource, result.error, result.message))
     return response(responses=entries)
 
 
@@ -76,36 +84,30 @@ def _entry(response: Any, resource: Any, code: int, message: str | None) -> Any:
 
 async def call(
     ctx: RequestContext,
-    validate_only: bool,
-    operation: str,
+    operation: Operation[Q, list[ConfigResult]],
     resources: list[Any],
-    configs: Callable[[Any], list[Any]],
-) -> list[dict[str, Any]]:
+    wanted: Callable[[Any], R],
+    asked: Callable[[list[R]], Q],
+) -> list[ConfigResult]:
     """Have the controller change these; its results are in the same order."""
-    results: list[dict[str, Any]] = []
+    results: list[ConfigResult] = []
     for first in range(0, len(resources), CALL_RESOURCES_MAX):
-        documents = [
-            {"type": r.resource_type, "name": r.resource_name, "configs": named(r, configs(r))}
-            for r in resources[first : first + CALL_RESOURCES_MAX]
-        ]
+        part = [wanted(resource) for resource in resources[first : first + CALL_RESOURCES_MAX]]
         try:
-            results += await ctx.controller(
-                operation, TIMEOUT_MS, resources=documents, validate_only=validate_only
-            )
+            some = await ctx.controller(operation, asked(part))
         except WireError as error:
             if not results:
                 raise
             # What was changed before is: only the rest has failed.
-            failed = {"error": int(error.code), "message": error.message}
+            failed = ConfigResult(int(error.code), error.message)
             return results + [failed] * (len(resources) - first)
+        results += some
     return results
 
 
-def named(resource: Any, configs: list[Any]) -> list[Any]:
-    """The settings of a resource under their own names."""
-    if resource.resource_type != TOPIC:
-        return configs
-    return [[setting_name(name), *rest] for name, *rest in configs]
+def own_name(resource: Any, name: str) -> str:
+    """The name that a setting of the resource has here."""
+    return setting_name(name) if resource.resource_type == TOPIC else name
 
 
 def check_resource(ctx: RequestContext, resource_type: int, name: str) -> None:

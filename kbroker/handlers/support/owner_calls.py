@@ -7,12 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain
-from typing import Any
+from typing import Generic, Protocol, TypeVar
 
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
+from kbroker.ipc.calls import Answers, Operation, Questions
 from kbroker.ipc.process_table import Address
-from kbroker.ipc.rpc import DEFAULT_TIMEOUT_MS, Pending, run
+from kbroker.ipc.rpc import Pending, run
+
+
+class Question(Protocol):
+    """slot: of the partition."""
+
+    @property
+    def slot(self) -> int: ...
+
+
+Q = TypeVar("Q", bound=Question)
+A = TypeVar("A")
 
 # BOUND: partitions of one call. What was answered before a timeout or a restart stays answered.
 CALL_PARTITIONS_MAX = 100
@@ -20,34 +32,32 @@ CALL_PARTITIONS_MAX = 100
 CALLS_MAX = 4
 
 
-class OwnerCalls:
+class OwnerCalls(Generic[Q, A]):
     """Collects what one request asks with one operation; nothing is sent before ``send``.
 
-    The other end is ``workers/partition_calls``. common: what is the same for all partitions.
-    call_partitions_max: less than usual where one answer may be long.
+    The other end is ``workers/partition_calls``. call_partitions_max: less than usual where one
+    answer may be long.
     """
 
     def __init__(
         self,
         ctx: RequestContext,
-        operation: str,
-        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+        operation: Operation[Questions[Q], Answers[A]],
+        timeout_ms: int | None = None,
         call_partitions_max: int = CALL_PARTITIONS_MAX,
-        **common: Any,
     ) -> None:
         self._ctx = ctx
         self._operation = operation
         self._timeout_ms = timeout_ms
         self._call_partitions_max = call_partitions_max
-        self._common = common
-        self._asked: dict[Address, list[tuple[tuple[Any, ...], Pending]]] = {}
+        self._asked: dict[Address, list[tuple[Q, Pending[A]]]] = {}
 
-    def ask(self, slot: int, *args: Any) -> Pending:
+    def ask(self, question: Q) -> Pending[A]:
         """The partition's answer, or the WireError of its owner."""
         io_workers = self._ctx.io_workers
-        pending = Pending()
-        owner = io_workers[slot % len(io_workers)]
-        self._asked.setdefault(owner, []).append(((slot, *args), pending))
+        pending: Pending[A] = Pending()
+        owner = io_workers[question.slot % len(io_workers)]
+        self._asked.setdefault(owner, []).append((question, pending))
         return pending
 
     def send(self) -> None:
@@ -63,26 +73,23 @@ class OwnerCalls:
                 run(self._ask(owner, parts))
         self._asked = {}
 
-    async def _ask(self, owner: Address, parts: Iterator[list[tuple[Any, Pending]]]) -> None:
+    async def _ask(self, owner: Address, parts: Iterator[list[tuple[Q, Pending[A]]]]) -> None:
         """Ask about one part after the other. Raises nothing."""
         for part in parts:
             try:
-                answers = await self._ctx.io_worker(
-                    owner,
-                    self._operation,
-                    timeout_ms=self._timeout_ms,
-                    asked=[args for args, _ in part],
-                    **self._common,
+                questions = Questions([question for question, _ in part])
+                found = await self._ctx.io_worker(
+                    owner, self._operation, questions, self._timeout_ms
                 )
+                if len(found.answers) != len(part):
+                    raise WireError(ErrorCode.UNKNOWN_SERVER_ERROR)
             except Exception as error:
                 if isinstance(error, WireError) and error.code == ErrorCode.REQUEST_TIMED_OUT:
                     part.extend(chain.from_iterable(parts))  # nobody waits for more timeouts
                 for _, pending in part:
                     pending.resolve(error=error)
                 continue
-            for (_, pending), answer in zip(part, answers, strict=True):
-                code = answer.get("error")
-                if code is None:
-                    pending.resolve(answer)
-                else:
-                    pending.resolve(error=WireError(ErrorCode(code), answer["message"]))
+            for number, code, text in found.failures:
+                part[number][1].resolve(error=WireError(ErrorCode(code), text or ""))
+            for (_, pending), answer in zip(part, found.answers, strict=True):
+                pending.resolve(answer)  # does nothing where there was a failure

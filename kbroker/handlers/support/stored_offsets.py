@@ -10,7 +10,14 @@ from typing import Any
 
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
-from kbroker.ipc.rpc import DEFAULT_TIMEOUT_MS
+from kbroker.ipc.calls import (
+    COMMIT_STORED_OFFSETS,
+    FETCH_STORED_OFFSETS,
+    CommitStoredOffsets,
+    FetchStoredOffsets,
+    StoredOffset,
+    StoredPartition,
+)
 from kbroker.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from kbroker.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 
@@ -38,11 +45,11 @@ async def commit_stored(ctx: RequestContext, request: OffsetCommitRequest) -> Of
     for start in range(0, len(accepted), CALL_MAX):
         part = accepted[start : start + CALL_MAX]
         try:
+            offsets = [
+                StoredOffset(name, p.partition_index, p.committed_offset) for name, p in part
+            ]
             await ctx.controller(
-                "commit_stored_offsets",
-                DEFAULT_TIMEOUT_MS,
-                group=request.group_id,
-                offsets=[[name, p.partition_index, p.committed_offset] for name, p in part],
+                COMMIT_STORED_OFFSETS, CommitStoredOffsets(request.group_id, offsets)
             )
         except WireError as error:
             codes.update((id(partition), int(error.code)) for _, partition in part)
@@ -70,8 +77,9 @@ async def fetch_stored(ctx: RequestContext, request: OffsetFetchRequest) -> Offs
     for start in range(0, len(known), CALL_MAX):
         part = known[start : start + CALL_MAX]
         try:
+            partitions = [StoredPartition(*place) for place in part]
             offsets = await ctx.controller(
-                "fetch_stored_offsets", DEFAULT_TIMEOUT_MS, group=request.group_id, partitions=part
+                FETCH_STORED_OFFSETS, FetchStoredOffsets(request.group_id, partitions)
             )
         except WireError as error:
             found.update((place, (NO_OFFSET, int(error.code))) for place in part)

@@ -7,17 +7,27 @@ from typing import Any
 import pytest
 from doubles.counting_text import CountingText
 
-from kbroker.config.dynamic import SET
+from kbroker.config.dynamic import SET, AlterOp
 from kbroker.config.loader import BrokerConfig
 from kbroker.config.resource_types import BROKER, GROUP, TOPIC
 from kbroker.controller.config_admin import ConfigAdmin
 from kbroker.controller.state import ClusterState, TopicState
 from kbroker.errors import ErrorCode
+from kbroker.ipc.calls import (
+    AlterConfigs,
+    IncrementalAlterConfigs,
+    ResourceChanges,
+    ResourceSettings,
+    Setting,
+)
+from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.ipc.rpc import run
 from kbroker.metastore import paths
 from kbroker.metastore.embedded import EmbeddedStore
 
 pytestmark = pytest.mark.unit
+
+CALLER = Address(ProcessKind.NETWORK, 0)
 
 
 @pytest.mark.parametrize("operation", ["alter_configs", "incremental_alter_configs"])
@@ -29,12 +39,15 @@ def test_resources_of_a_request_are_not_compared_with_each_other(
     admin = ConfigAdmin(nobody, ClusterState(0, "c"), nobody, BrokerConfig({}), str(tmp_path))
     names = [CountingText(f"g{number}") for number in range(300)]
     names += [CountingText("g0")]
-    resources = [{"type": GROUP, "name": name, "configs": []} for name in names]
+    incremental = operation.startswith("incremental")
+    asked: Any = IncrementalAlterConfigs if incremental else AlterConfigs
+    resource: Any = ResourceChanges if incremental else ResourceSettings
+    resources = [resource(GROUP, name, []) for name in names]
     CountingText.compared = 0
 
-    outcome = run(getattr(admin, operation)(None, resources, True))
+    outcome = run(getattr(admin, operation)(CALLER, asked(resources, validate_only=True)))
 
-    codes = [result["error"] for result in outcome.value]
+    codes = [result.error for result in outcome.value]
     assert [n for n, code in enumerate(codes) if code == ErrorCode.INVALID_REQUEST] == [0, 300]
     assert CountingText.compared <= 10 * len(names)
 
@@ -68,10 +81,15 @@ def test_changed_setting_without_effect_is_told_in_the_log_once(
 
     def change(kind: int, name: str, *settings: tuple[str, str]) -> None:
         incremental = operation.startswith("incremental")
-        configs = [[key, SET, text] if incremental else [key, text] for key, text in settings]
-        resources = [{"type": kind, "name": name, "configs": configs}]
-        (result,) = run(getattr(admin, operation)(None, resources)).value
-        assert result["error"] == 0, result
+        asked: Any
+        if incremental:
+            ops = [AlterOp(key, SET, text) for key, text in settings]
+            asked = IncrementalAlterConfigs([ResourceChanges(kind, name, ops)])
+        else:
+            given = [Setting(*setting) for setting in settings]
+            asked = AlterConfigs([ResourceSettings(kind, name, given)])
+        (result,) = run(getattr(admin, operation)(CALLER, asked)).value
+        assert result.error == 0, result
 
     change(BROKER, "", ("background.threads", "7"), ("log.cleaner.threads", "2"))
     change(TOPIC, "t", ("unclean.leader.election.enable", "true"), ("retention.ms", "5"))

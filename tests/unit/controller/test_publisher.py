@@ -5,6 +5,7 @@ import pytest
 from kbroker.controller.publisher import Publisher
 from kbroker.controller.state import ClusterState, PartitionState, TopicState
 from kbroker.errors import ErrorCode, WireError
+from kbroker.ipc import calls
 from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.ipc.rpc import Pending, run
 
@@ -35,9 +36,9 @@ class FakeRpc:
         self.open = []
         self.sleeping = []
 
-    def call(self, to, operation, timeout_ms, delta):
-        assert operation == "image"
-        self.open.append((to, delta, Pending()))
+    def call(self, to, operation, request, timeout_ms=None):
+        assert operation is calls.IMAGE
+        self.open.append((to, request.delta, Pending()))
         return self.open[-1][2]
 
     def sleep(self, delay_ms):
@@ -47,7 +48,7 @@ class FakeRpc:
     def answer(self, error=None):
         """Answer the oldest call; returns whom it was for and its topics."""
         to, delta, pending = self.open.pop(0)
-        pending.resolve({"errors": {}}, error)
+        pending.resolve(calls.ImageTaken({}), error)
         return to, delta.get("topics")
 
 

@@ -11,11 +11,14 @@ from kbroker.controller.slots import SlotBook
 from kbroker.controller.state import ClusterState, PartitionState, TopicState
 from kbroker.controller.topic_admin import TopicAdmin
 from kbroker.errors import ErrorCode
+from kbroker.ipc.calls import CreatePartitions, CreateTopics, TopicToCreate, TopicToEnlarge
+from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.ipc.rpc import run
 
 pytestmark = pytest.mark.unit
 
 SLOTS = 100
+CALLER = Address(ProcessKind.NETWORK, 0)
 DEFAULTS = {"num.partitions": 1, "default.replication.factor": 1}
 
 
@@ -46,19 +49,13 @@ def admin(tmp_path: Any) -> TopicAdmin:
     )  # fmt: skip
 
 
-def new_topic(name: str, partitions: int) -> dict[str, Any]:
-    return {
-        "name": name,
-        "num_partitions": partitions,
-        "replication_factor": 1,
-        "assignments": [],
-        "configs": [],
-    }
+def new_topic(name: str, partitions: int) -> TopicToCreate:
+    return TopicToCreate(name, partitions, 1)
 
 
 def errors(outcome: Any) -> list[int]:
     assert outcome.error is None
-    return [result["error"] for result in outcome.value]
+    return [result.error for result in outcome.value]
 
 
 @pytest.mark.parametrize("validate_only", [True, False])
@@ -68,10 +65,10 @@ def test_topics_without_room_are_refused_before_their_partitions_are_planned(
     """Fifty topics of 100,000 partitions, in 1 kB, held up the controller for two seconds."""
     wanted = [new_topic(f"n{number}", 100_000) for number in range(50)]
 
-    outcome = run(admin.create_topics(None, wanted, validate_only))
+    outcome = run(admin.create_topics(CALLER, CreateTopics(wanted, validate_only)))
 
     assert set(errors(outcome)) == {int(ErrorCode.INVALID_PARTITIONS)}
-    assert "100 more would fit" in outcome.value[0]["message"]
+    assert "100 more would fit" in outcome.value[0].message
     assert sum(planned) == 0
 
 
@@ -82,21 +79,21 @@ def test_topics_that_are_only_validated_have_the_room_that_is_left(
     wanted = [new_topic(f"n{number}", 60) for number in range(50)]
     wanted.append(new_topic("small", 40))
 
-    outcome = run(admin.create_topics(None, wanted, True))
+    outcome = run(admin.create_topics(CALLER, CreateTopics(wanted, validate_only=True)))
 
     refused = int(ErrorCode.INVALID_PARTITIONS)
     assert errors(outcome) == [0, *[refused] * 49, 0]
-    assert "40 more would fit" in outcome.value[1]["message"]
+    assert "40 more would fit" in outcome.value[1].message
     assert sum(planned) == 100
 
 
 def test_partitions_without_room_are_refused_before_they_are_planned(
     admin: TopicAdmin, planned: list[int]
 ) -> None:
-    wanted = {"name": "t", "count": 100_000, "assignments": None}
+    wanted = [TopicToEnlarge("t", 100_000)]
 
-    outcome = run(admin.create_partitions(None, [wanted], True))
+    outcome = run(admin.create_partitions(CALLER, CreatePartitions(wanted, validate_only=True)))
 
     assert errors(outcome) == [int(ErrorCode.INVALID_PARTITIONS)]
-    assert "99999 more partitions" in outcome.value[0]["message"]
+    assert "99999 more partitions" in outcome.value[0].message
     assert planned == []

@@ -1,5 +1,7 @@
 """What may be created and enlarged, and the code and words for what may not."""
 
+from dataclasses import replace
+
 import pytest
 
 from kbroker.controller.state import ClusterState, PartitionState, TopicState
@@ -11,6 +13,7 @@ from kbroker.controller.topics import (
     spread,
 )
 from kbroker.errors import ConfigError, ErrorCode, WireError
+from kbroker.ipc.calls import Assigned, Setting, TopicToCreate
 
 pytestmark = pytest.mark.unit
 
@@ -34,10 +37,13 @@ def add(state, name, partitions=1, deleting=False, replicas=(0,)):
 
 
 def plan(state, name="t", partitions=1, factor=1, assignments=(), configs=(), validate=None):
-    request = {
-        "name": name, "num_partitions": partitions, "replication_factor": factor,
-        "assignments": assignments, "configs": configs,
-    }  # fmt: skip
+    request = TopicToCreate(
+        name,
+        partitions,
+        factor,
+        [Assigned(*assigned) for assigned in assignments],
+        [Setting(*setting) for setting in configs],
+    )
     defaults = {"partitions": 3, "replication_factor": 1}
     return plan_topic(state, request, defaults, validate or (lambda c: None), lambda: NEW_ID)
 
@@ -117,11 +123,10 @@ def test_bad_assignments_are_refused(state, assignments, words):
 def test_cordoned_broker_gets_only_replicas_that_name_it(state):
     """As Kafka 4.3 has KIP-1066."""
     defaults = {"partitions": 1, "replication_factor": 1}
-    request = {"name": "t", "num_partitions": 2, "replication_factor": 1, "assignments": [],
-               "configs": []}  # fmt: skip
+    request = TopicToCreate("t", 2, 1)
 
     def planned(**changes):
-        wanted = {**request, **changes}
+        wanted = replace(request, **changes)
         return plan_topic(state, wanted, defaults, lambda c: None, lambda: NEW_ID, cordoned=[0])
 
     for attempt in (planned, lambda: plan_partitions(state, "existing", 4, None, [0])):

@@ -308,7 +308,7 @@ class TestAlterConfigs:
             {"type": TOPIC, "name": "t", "configs": [["retention.ms", 1, None]]},
             {"type": BROKER, "name": "", "configs": [["retention.ms", 1, None]]},
         ]
-        assert args["validate_only"] is False
+        assert "validate_only" not in args
 
     @pytest.mark.parametrize("kind", ["replace", "change"])
     def test_alter_configs_refuses_only_what_cannot_be_changed(

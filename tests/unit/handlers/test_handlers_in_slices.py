@@ -270,8 +270,7 @@ def join(size: int) -> JoinGroupRequest:
 def test_requests_that_wait_for_others_take_only_so_much_memory(process: NetworkProcess) -> None:
     """A member waits for up to an hour, and its request with it."""
     process.add_topic(OFFSETS_TOPIC, b"o" * 16, [0], internal=True)
-    waiting = Pending()
-    process.coordinators.call = lambda *args: waiting  # type: ignore[assignment]
+    process.coordinators.call = lambda *args: Pending()  # type: ignore[assignment]
     size = GIVEN_AWAY_BYTES_MAX // 3
     first = [send(process, join(size), 7) for _ in range(2)]
 

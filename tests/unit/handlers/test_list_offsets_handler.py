@@ -86,17 +86,17 @@ def test_list_offsets_asked_by_a_follower_is_the_log_end(process: NetworkProcess
 @pytest.mark.parametrize("version", range(1, 12))
 def test_list_offsets_by_timestamp_asks_the_owner(process: NetworkProcess, version: int) -> None:
     answer = {"offset": 7, "timestamp": 1001, "leader_epoch": 0}
-    process.answers_each("list_offsets", lambda to, *args, **common: answer)
+    process.answers_each("list_offsets", lambda to, *args: answer)
     (found,) = ask(process, version, (0, 1000))
     assert (found.error_code, found.offset, found.timestamp) == (0, 7, 1001)
     to, _, _, args = process.rpc.calls[0]
     assert to == Address(ProcessKind.IO_WORKER, 3 % IO_WORKERS)
-    assert args == {"asked": [(3, 1000)], "isolation": 0}
+    assert args == {"asked": [[3, 1000, 0]]}
 
 
 def test_list_offsets_nothing_that_new_is_minus_one(process: NetworkProcess) -> None:
     nothing = {"offset": -1, "timestamp": -1, "leader_epoch": -1}
-    process.answers_each("list_offsets", lambda to, *args, **common: nothing)
+    process.answers_each("list_offsets", lambda to, *args: nothing)
     (found,) = ask(process, 5, (0, 1000))
     assert (found.error_code, found.offset, found.leader_epoch) == (0, -1, -1)
 
@@ -105,7 +105,7 @@ def test_list_offsets_record_that_the_client_may_not_see_is_not_found(
     process: NetworkProcess,
 ) -> None:
     answer = {"offset": 15, "timestamp": 1001, "leader_epoch": 0}
-    process.answers_each("list_offsets", lambda to, *args, **common: answer)
+    process.answers_each("list_offsets", lambda to, *args: answer)
     assert ask(process, 5, (0, 1000))[0].offset == 15
     hidden = ask(process, 5, (0, 1000), isolation_level=1)[0]
     assert (hidden.offset, hidden.timestamp) == (-1, -1)
@@ -119,7 +119,7 @@ def test_list_offsets_special_timestamps_exist_from_their_version_on(
     process: NetworkProcess, timestamp: int, first_version: int
 ) -> None:
     answer = {"offset": 9, "timestamp": 5000, "leader_epoch": 0}
-    process.answers_each("list_offsets", lambda to, *args, **common: answer)
+    process.answers_each("list_offsets", lambda to, *args: answer)
     (refused,) = ask(process, first_version - 1, (0, timestamp))
     assert refused.error_code == ErrorCode.UNSUPPORTED_VERSION
     (served,) = ask(process, first_version, (0, timestamp))
@@ -137,9 +137,9 @@ def test_list_offsets_earliest_of_a_log_with_epochs_asks_the_owner(
 ) -> None:
     process.add_topic("t", b"t" * 16, [3], leader_epoch=4)
     answer = {"offset": 5, "timestamp": -1, "leader_epoch": 2}
-    process.answers_each("list_offsets", lambda to, *args, **common: answer)
+    process.answers_each("list_offsets", lambda to, *args: answer)
     assert ask(process, 8, (0, EARLIEST_LOCAL))[0].leader_epoch == 2
-    assert process.asked("list_offsets") == [(3, EARLIEST)]
+    assert process.asked("list_offsets") == [(3, EARLIEST, 0)]
 
 
 @pytest.mark.parametrize(
@@ -247,5 +247,5 @@ def test_list_offsets_of_many_partitions_is_few_calls(process: NetworkProcess) -
     assert all(
         slot % IO_WORKERS == to.index
         for to, _, _, args in process.rpc.calls
-        for slot, _ in args["asked"]
+        for slot, *_ in args["asked"]
     )

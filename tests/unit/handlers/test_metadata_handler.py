@@ -99,7 +99,7 @@ def test_metadata_operations_only_when_asked(process: NetworkProcess) -> None:
 class TestAutoCreation:
     @staticmethod
     def create(process: NetworkProcess) -> None:
-        def create_topics(to: Any, topics: list[Any], auto: bool, within_ms: int) -> list[Any]:
+        def create_topics(to: Any, topics: list[Any], auto: bool, **args: Any) -> list[Any]:
             assert auto
             for number, topic in enumerate(topics):
                 process.apply(

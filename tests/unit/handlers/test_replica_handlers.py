@@ -56,8 +56,8 @@ class TestAlterReplicaLogDirs:
         answered = self.ask(process, version, a={"t": [0]}, b={"t": [1]})
         assert answered == {("t", 0): 0, ("t", 1): 1}
         assert process.calls("alter_replica_log_dirs") == [
-            {"replicas": [("t", 0, 2, "/a")]},
-            {"replicas": [("t", 1, 3, "/b")]},
+            {"replicas": [["t", 0, 2, "/a"]]},
+            {"replicas": [["t", 1, 3, "/b"]]},
         ]
 
     def test_alter_replica_log_dirs_of_an_unknown_partition_tells_every_io_worker(

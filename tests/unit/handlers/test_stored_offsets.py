@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from doubles.call_documents import request
 from doubles.network_process import NetworkProcess
 
 from kbroker.controller.stored_offsets import StoredOffsets
 from kbroker.errors import ErrorCode, WireError
+from kbroker.ipc import calls
+from kbroker.ipc.process_table import Address
 from kbroker.metastore.embedded import EmbeddedStore
 from kbroker.metastore.store import NodeExists, StoreFailed
 from kbroker.protocol.messages.offset_commit import OffsetCommitRequest
@@ -19,6 +23,12 @@ from kbroker.protocol.messages.offset_fetch import OffsetFetchRequest
 pytestmark = pytest.mark.unit
 
 Outcome = dict[tuple[str, int], Any]
+
+
+def answer_with(
+    operation: calls.Operation[Any, Any], serve: Callable[..., Any], to: Address, **said: Any
+) -> Any:
+    return serve(to, request(operation, **said))
 
 
 class Broker:
@@ -31,8 +41,11 @@ class Broker:
         self.network = NetworkProcess(offset_metadata_max_bytes="10")
         for name in ("t", "u"):
             self.network.add_topic(name, name.encode() * 16, [0, 1])
-        self.network.answers("commit_stored_offsets", self.stored.commit)
-        self.network.answers("fetch_stored_offsets", self.stored.fetch)
+        for operation, serve in (
+            (calls.COMMIT_STORED_OFFSETS, self.stored.commit),
+            (calls.FETCH_STORED_OFFSETS, self.stored.fetch),
+        ):
+            self.network.answers(operation.name, partial(answer_with, operation, serve))
 
     def commit(self, offsets: dict[tuple[str, int], int], *, group: str = "g", **more: Any) -> Any:
         request = OffsetCommitRequest(

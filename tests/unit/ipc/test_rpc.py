@@ -1,24 +1,33 @@
-"""Calls between processes: how they end when the callee restarts."""
+"""Calls between processes: how they end when the callee restarts, or does not say what it must."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from kbroker.errors import ErrorCode
+from kbroker.ipc import calls
+from kbroker.ipc.mailbox import ENVELOPE, MSG_CALL, MSG_REPLY, Message
 from kbroker.ipc.process_table import Address, ProcessKind
-from kbroker.ipc.rpc import Rpc
+from kbroker.ipc.rpc import Pending, Rpc
 
 pytestmark = pytest.mark.unit
 
 CALLEE = Address(ProcessKind.IO_WORKER, 0)
+CALLER = Address(ProcessKind.NETWORK, 0)
 
 
 class FakeProcesses:
     """looks: how often somebody asked."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.now = 1
         self.looks = 0
 
-    def incarnation(self, address):
+    def incarnation(self, address: Address) -> int:
         self.looks += 1
         return self.now
 
@@ -26,21 +35,35 @@ class FakeProcesses:
 class FakeMailbox:
     """Takes messages; the callee restarts right after it with ``restarts``."""
 
-    def __init__(self, processes, restarts):
-        self.processes, self.restarts = processes, restarts
+    def __init__(
+        self, processes: FakeProcesses, restarts: bool = False, me: Address = CALLER
+    ) -> None:
+        self.processes, self.restarts, self.me = processes, restarts, me
+        self.sent: list[tuple[Address, int, Any]] = []
 
-    def send(self, to, kind, body, count=0):
+    def send(self, to: Address, kind: int, body: bytes, count: int = 0) -> int:
+        self.sent.append((to, kind, json.loads(body)))
         sent_to = self.processes.incarnation(to)
         self.processes.now += self.restarts
         return sent_to
 
 
+def rpc_of(mailbox: FakeMailbox) -> Rpc:
+    fake: Any = mailbox
+    processes: Any = mailbox.processes
+    return Rpc(fake, processes, lambda: 0)
+
+
+def message(sender: Address, kind: int, body: bytes) -> Message:
+    return Message(kind, sender, 0, bytes(ENVELOPE.size) + body)
+
+
 @pytest.mark.parametrize("at_once", [True, False], ids=["while-it-is-sent", "later"])
-def test_call_of_a_process_that_restarts_ends_with_a_retriable_error(at_once):
+def test_call_of_a_process_that_restarts_ends_with_a_retriable_error(at_once: bool) -> None:
     """Also when it received the call and died before the sender had noted whom it had called."""
     processes = FakeProcesses()
-    rpc = Rpc(FakeMailbox(processes, restarts=at_once), processes, lambda: 0)
-    call = rpc.call(CALLEE, "image", 60_000)
+    rpc = rpc_of(FakeMailbox(processes, restarts=at_once))
+    call = rpc.call(CALLEE, calls.IMAGE, calls.ImageChange({"version": 1}), 60_000)
     assert not call.done
     if not at_once:
         rpc.tick(1)
@@ -50,17 +73,119 @@ def test_call_of_a_process_that_restarts_ends_with_a_retriable_error(at_once):
     assert call.error.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-def test_turn_looks_once_at_a_callee_however_many_calls_it_has():
+def test_turn_looks_once_at_a_callee_however_many_calls_it_has() -> None:
     """Else a request for thousands of partitions costs the square of them."""
     processes = FakeProcesses()
-    rpc = Rpc(FakeMailbox(processes, restarts=False), processes, lambda: 0)
-    calls = [rpc.call(CALLEE, "delete_records", 60_000) for _ in range(1000)]
+    rpc = rpc_of(FakeMailbox(processes))
+    request: calls.Questions[calls.Deletion] = calls.Questions([])
+    made = [rpc.call(CALLEE, calls.DELETE_RECORDS, request, 60_000) for _ in range(1000)]
     processes.looks = 0
     rpc.tick(1)
     assert processes.looks == 1
     processes.now += 1
     rpc.tick(1)
-    assert {call.error.code for call in calls} == {ErrorCode.COORDINATOR_NOT_AVAILABLE}
+    assert {call.error.code for call in made} == {ErrorCode.COORDINATOR_NOT_AVAILABLE}
     processes.looks = 0
     rpc.tick(1)
     assert processes.looks == 0
+
+
+def test_call_waits_as_long_as_its_operation_says() -> None:
+    rpc = rpc_of(FakeMailbox(FakeProcesses()))
+    call = rpc.call(CALLEE, calls.NETWORK_STARTS, calls.Nothing())
+    rpc.tick(calls.HELLO_DEADLINE_MS - 1)
+    assert not call.done
+    rpc.tick(calls.HELLO_DEADLINE_MS)
+    assert call.error.code == ErrorCode.REQUEST_TIMED_OUT
+
+
+def test_request_reaches_the_other_end_as_what_it_was() -> None:
+    mailbox = FakeMailbox(FakeProcesses(), me=CALLEE)
+    rpc = rpc_of(mailbox)
+    markers = calls.WriteMarkers([calls.Marker(3, 7, 0, True, 1, 2)])
+    asked = []
+
+    def serve(sender: Address, request: calls.WriteMarkers) -> list[int]:
+        asked.append((sender, request))
+        return [5]
+
+    rpc.serve(calls.WRITE_MARKERS, serve)
+    rpc.call(CALLEE, calls.WRITE_MARKERS, markers)
+    rpc.on_message(message(CALLER, MSG_CALL, json.dumps(mailbox.sent[0][2]).encode()))
+
+    assert asked == [(CALLER, markers)]
+    assert mailbox.sent[1] == (CALLER, MSG_REPLY, {"id": 1, "result": [5]})
+
+
+@pytest.mark.parametrize(
+    ("document", "text"),
+    [
+        ({"markers": [[3, 7, 0, True, 1]]}, "markers: Marker has 6 values, not 5"),
+        ({"markers": [[3, 7, 0, 1, 1, 2]]}, "markers: Marker.commit: bool expected, not 1"),
+        ({"markers": [], "slot": 1}, "WriteMarkers does not have slot"),
+        ({}, "WriteMarkers has no markers"),
+        (None, "dict expected, not None"),
+    ],
+)
+def test_request_of_another_build_is_refused_with_a_text(document: Any, text: str) -> None:
+    """It ended in a KeyError, and the caller was told the name of a key."""
+    mailbox = FakeMailbox(FakeProcesses(), me=CALLEE)
+    rpc = rpc_of(mailbox)
+    rpc.serve(calls.WRITE_MARKERS, lambda sender, request: [0])
+    call = {"id": 9, "op": "write_markers", "args": document}
+
+    rpc.on_message(message(CALLER, MSG_CALL, json.dumps(call).encode()))
+
+    ((_, _, reply),) = mailbox.sent
+    assert (reply["id"], reply["error"]) == (9, ErrorCode.INVALID_REQUEST)
+    assert reply["message"].startswith("write_markers: ")
+    assert text in reply["message"]
+
+
+def test_operation_that_nobody_serves_is_refused_by_name() -> None:
+    mailbox = FakeMailbox(FakeProcesses(), me=CALLEE)
+    call = b'{"id": 9, "op": "walk_the_dog", "args": {}}'
+    rpc_of(mailbox).on_message(message(CALLER, MSG_CALL, call))
+    assert mailbox.sent[0][2]["message"] == "io-0 has no operation walk_the_dog"
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        {"id": 1, "result": ["x"]},
+        {"id": 1, "result": None},
+        {"id": 1},
+        {"id": 1, "error": 31_000, "message": "?"},
+    ],
+)
+def test_answer_of_another_build_ends_the_call(reply: dict[str, Any]) -> None:
+    rpc = rpc_of(FakeMailbox(FakeProcesses()))
+    call = rpc.call(CALLEE, calls.WRITE_MARKERS, calls.WriteMarkers([]))
+    rpc.on_message(message(CALLEE, MSG_REPLY, json.dumps(reply).encode()))
+    assert call.error.code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert "io-0 to write_markers" in call.error.message
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"{}", b"7", b'{"id": "x"}', b"\xff"])
+def test_message_that_is_no_call_ends_nothing(body: bytes) -> None:
+    rpc = rpc_of(FakeMailbox(FakeProcesses()))
+    call = rpc.call(CALLEE, calls.WRITE_MARKERS, calls.WriteMarkers([]))
+    for kind in (MSG_CALL, MSG_REPLY):
+        rpc.on_message(message(CALLEE, kind, body))
+    assert not call.done
+
+
+def test_process_cannot_serve_what_is_of_another_kind() -> None:
+    rpc = rpc_of(FakeMailbox(FakeProcesses(), me=CALLER))
+    with pytest.raises(AssertionError, match="write_markers"):
+        rpc.serve(calls.WRITE_MARKERS, lambda sender, request: [])
+
+
+def test_second_callback_of_a_pending_does_not_silence_the_first() -> None:
+    pending: Pending[int] = Pending()
+    seen = SimpleNamespace(first=0)
+    pending.then(lambda outcome: setattr(seen, "first", outcome.value))
+    with pytest.raises(AssertionError):
+        pending.then(lambda outcome: None)
+    pending.resolve(7)
+    assert seen.first == 7

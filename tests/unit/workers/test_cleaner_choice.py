@@ -11,6 +11,13 @@ import pytest
 
 from kbroker._ext.partition_table import ONLINE, PartitionTable, region_size
 from kbroker.clock import ManualClock
+from kbroker.ipc.calls import (
+    CLEANABLE_SEGMENTS,
+    CleanableLog,
+    CleanableSegments,
+    Operation,
+    SealedSegment,
+)
 from kbroker.ipc.rpc import Pending, run
 from kbroker.storage.cleaner_checkpoints import CleanerCheckpoints
 from kbroker.storage.cleaner_policy import NO_LIMIT, CompactionRules
@@ -69,23 +76,25 @@ class Bench:
             self.clock.advance(1)
         return self._table.read(slot)
 
-    def call(self, _to: object, operation: str, *, slots: list[int], timestamps: bool) -> Pending:
-        assert operation == "cleanable_segments"
-        answer = Pending()
+    def call(
+        self, _to: object, operation: Operation[Any, Any], request: CleanableSegments
+    ) -> Pending[list[CleanableLog]]:
+        assert operation is CLEANABLE_SEGMENTS
+        answer: Pending[list[CleanableLog]] = Pending()
         answer.resolve(
             [
-                {
-                    "slot": slot,
-                    "log_dir": self.directory,
-                    "path": self.directory,
-                    "cuts": 0,
-                    "active": OFFSETS * len(self.sizes[slot]),
-                    "segments": [
-                        (OFFSETS * at, OFFSETS * (at + 1), size, -1)
+                CleanableLog(
+                    slot,
+                    log_dir=self.directory,
+                    path=self.directory,
+                    cuts=0,
+                    active=OFFSETS * len(self.sizes[slot]),
+                    segments=[
+                        SealedSegment(OFFSETS * at, OFFSETS * (at + 1), size, -1)
                         for at, size in enumerate(self.sizes[slot])
                     ],
-                }
-                for slot in slots
+                )
+                for slot in request.slots
             ]
         )
         return answer

@@ -239,15 +239,15 @@ class TestVerify:
         bench.worker_count = 2
         asked: list[Any] = []
 
-        def answer(to: Address, slot: int, call: dict[str, Any]) -> int:
-            asked.append((to, slot, call))
+        def answer(to: Address, **call: Any) -> int:
+            asked.append((to, call))
             return 0
 
         bench.rpc.answers["verify_transaction"] = answer
         bench.coordinators.verify(2, 7, 3, "tx", 12, 45)
         assert bench.engine.verdicts == [(45, 0)]
-        ((to, slot, call),) = asked
-        assert (to.index, slot, call["add"], call["producer_epoch"]) == (1, 1, True, 3)
+        ((to, call),) = asked
+        assert (to.index, call["slot"], call["add"], call["producer_epoch"]) == (1, 1, True, 3)
 
     def test_no_transactions_topic_is_not_coordinator(self, bench: Bench) -> None:
         bench.coordinators.close(1)

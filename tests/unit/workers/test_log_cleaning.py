@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from doubles.log_store import NOW_MS, LogStore, append, batch
 
+from kbroker.ipc.calls import ReplacedSegment, SwapOutcome, SwapSegments
 from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.ipc.rpc import run
 from kbroker.workers.log_cleaning import LogCleaningService
@@ -41,13 +42,15 @@ class FakeWorker:
 def asked_for_a_swap(worker, log):
     """The answer for the first segment; nobody has cleaned it, so that a refusal is the best."""
     first = log.segments[0]
-    answer = run(
-        LogCleaningService(worker).serve_swap_segments(
-            CLEANER, log.slot, base_offset=0, size=first.size, largest_timestamp=NOW_MS,
-            replaced=[(0, first.size)], cuts=log.cuts,
-        )
-    )  # fmt: skip
-    return answer.value
+    request = SwapSegments(
+        log.slot,
+        base_offset=0,
+        size=first.size,
+        largest_timestamp=NOW_MS,
+        replaced=[ReplacedSegment(0, first.size)],
+        cuts=log.cuts,
+    )
+    return run(LogCleaningService(worker).serve_swap_segments(CLEANER, request)).value
 
 
 def test_swap_waits_until_readers_know_that_the_segment_has_ended(store):
@@ -60,9 +63,11 @@ def test_swap_waits_until_readers_know_that_the_segment_has_ended(store):
     assert store.slot(0)["log_end"][1] == 0, "nothing has published the roll"
     worker = FakeWorker(store)
 
-    assert asked_for_a_swap(worker, log) == {"busy": "its new segment is not published yet"}
+    assert asked_for_a_swap(worker, log) == SwapOutcome(busy="its new segment is not published yet")
     worker.end_turn()
 
     assert store.slot(0)["log_end"][1] == 1
-    assert asked_for_a_swap(worker, log) == {"refused": "the cleaned segment has -1 bytes, not 79"}
+    assert asked_for_a_swap(worker, log) == SwapOutcome(
+        refused="the cleaned segment has -1 bytes, not 79"
+    )
     assert not worker.touched

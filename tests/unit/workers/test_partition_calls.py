@@ -5,15 +5,19 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
+from dataclasses import astuple
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from doubles.call_documents import request
 from doubles.descriptors import no_descriptors
 from doubles.log_store import NOW_MS, LogStore, append, batch, sent
 
 from kbroker.errors import ErrorCode, WireError
+from kbroker.ipc import calls
+from kbroker.ipc.calls import Answers, Operation
 from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.ipc.rpc import Pending, Rpc, run
 from kbroker.storage import log_lookup
@@ -33,8 +37,9 @@ class Worker:
         self.store = LogStore(path, dirs=2)
         self.logs = self.store.manager
         self.clock = self.store.clock
+        me: Any = SimpleNamespace(me=Address(ProcessKind.IO_WORKER, 0))
         nobody: Any = None
-        self.rpc = Rpc(nobody, nobody, self.clock.monotonic_ms)
+        self.rpc = Rpc(me, nobody, self.clock.monotonic_ms)
         self.engine = SimpleNamespace(wake=lambda slot: None)
         for slot in range(3):
             log = self.store.open(partition=slot, slot=slot, **{"segment.bytes": len(batch())})
@@ -51,8 +56,10 @@ class Worker:
     def on_storage_failure(self, slot: int) -> None:
         self.logs.fail_directory_of(slot)
 
-    def call(self, operation: str, *asked: Any, **common: Any) -> Pending:
-        return run(self.rpc._operations[operation](CALLER, asked=asked, **common))
+    def call(self, operation: Operation[Any, Any], *asked: Any) -> Pending[Answers[Any]]:
+        """What a caller is answered, who asks these questions."""
+        asking = request(operation, asked=[list(question) for question in asked])
+        return run(self.rpc._served[operation.name][1](CALLER, asking))
 
 
 @pytest.fixture
@@ -63,19 +70,20 @@ def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
     made.store.stop(clean=False)
 
 
-def codes(outcome: Pending) -> list[int]:
+def codes(outcome: Pending[Answers[Any]]) -> list[int]:
     assert outcome.done
-    return [answer.get("error", 0) for answer in outcome.value]
+    failed = {failure.number: failure.error for failure in outcome.value.failures}
+    return [failed.get(number, 0) for number in range(len(outcome.value.answers))]
 
 
 def test_partitions_are_answered_in_the_order_asked(worker: Worker) -> None:
-    found = worker.call("list_offsets", (2, -1), (0, -1), (1, NOW_MS), isolation=1).value
+    found = worker.call(calls.LIST_OFFSETS, (2, -1, 1), (0, -1, 1), (1, NOW_MS, 1)).value.answers
 
-    assert [answer["offset"] for answer in found] == [4, 2, 0]
-    before = worker.call("offsets_before", (1, -1, 3), (0, -2, 2)).value
-    assert before == [{"offsets": [3, 2, 1, 0]}, {"offsets": []}]
-    epochs = worker.call("offset_for_leader_epoch", (0, 0), (1, 5)).value
-    assert [answer["end_offset"] for answer in epochs] == [2, -1]
+    assert [answer.offset for answer in found] == [4, 2, 0]
+    before = worker.call(calls.OFFSETS_BEFORE, (1, -1, 3), (0, -2, 2)).value.answers
+    assert [answer.offsets for answer in before] == [[3, 2, 1, 0], []]
+    epochs = worker.call(calls.OFFSET_FOR_LEADER_EPOCH, (0, 0), (1, 5)).value.answers
+    assert [answer.end_offset for answer in epochs] == [2, -1]
 
 
 def test_error_of_a_partition_stays_with_it(
@@ -91,7 +99,7 @@ def test_error_of_a_partition_stays_with_it(
 
     monkeypatch.setattr(log_lookup, "list_offsets", fails)
 
-    outcome = worker.call("list_offsets", (9, -1), (1, -1), (0, -1))
+    outcome = worker.call(calls.LIST_OFFSETS, (9, -1, 0), (1, -1, 0), (0, -1, 0))
 
     assert codes(outcome) == [
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -109,13 +117,13 @@ def test_long_call_lets_others_be_served(worker: Worker, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(partition_calls, "now_ms", slow)
 
-    outcome = worker.call("delete_records", (0, 1), (1, 1), (2, 1))
+    outcome = worker.call(calls.DELETE_RECORDS, (0, 1), (1, 1), (2, 1))
 
     for done in range(4):
         assert [worker.log_of(slot).log_start_offset for slot in range(3)].count(1) == done
         assert outcome.done == (done == 3)
         worker.rpc.tick(worker.clock.monotonic_ms())
-    assert outcome.value == [{"low_watermark": 1}] * 3
+    assert [answer.low_watermark for answer in outcome.value.answers] == [1] * 3
 
 
 def test_failed_deletion_takes_the_directory_offline_and_the_others_are_done(
@@ -132,7 +140,7 @@ def test_failed_deletion_takes_the_directory_offline_and_the_others_are_done(
 
     monkeypatch.setattr(LeaderEpochs, "truncate_from_start", fails)
 
-    outcome = worker.call("delete_records", (0, 1), (1, 1), (2, 1))
+    outcome = worker.call(calls.DELETE_RECORDS, (0, 1), (1, 1), (2, 1))
 
     assert codes(outcome) == [
         ErrorCode.KAFKA_STORAGE_ERROR,
@@ -146,10 +154,10 @@ def test_lookup_without_descriptors_is_refused_and_the_directory_stays_online(
     worker: Worker, caplog: pytest.LogCaptureFixture
 ) -> None:
     with no_descriptors():
-        outcome = worker.call("list_offsets", (0, NOW_MS), (1, -1))
+        outcome = worker.call(calls.LIST_OFFSETS, (0, NOW_MS, 0), (1, -1, 0))
 
     assert codes(outcome) == [ErrorCode.KAFKA_STORAGE_ERROR, 0]
-    assert "raise the limit of open files" in outcome.value[0]["message"]
+    assert "raise the limit of open files" in outcome.value.failures[0].message
     assert caplog.text.count("raise the limit of open files") == 1
     assert worker.logs.dirs.failures() == {}
 
@@ -159,9 +167,10 @@ def test_producers_of_logs_are_described_in_one_call(worker: Worker) -> None:
     append(worker.log_of(0), batch(producer_id=8, producer_epoch=0, base_sequence=4))
     worker.log_of(0).appender.append_marker(9, 3, True, 6, NOW_MS)
 
-    outcome = worker.call("describe_producers", (0,), (9,), (1,))
+    outcome = worker.call(calls.DESCRIBE_PRODUCERS, (0,), (9,), (1,))
 
     assert codes(outcome) == [0, ErrorCode.NOT_LEADER_OR_FOLLOWER, 0]
-    rows = [tuple(row.values()) for row in outcome.value[0]["producers"]]
+    first, _, last = outcome.value.answers
+    rows = [astuple(row) for row in first.producers]
     assert rows == [(7, 1, 0, NOW_MS, -1, 2), (8, 0, 4, NOW_MS, -1, -1), (9, 3, -1, NOW_MS, 6, -1)]
-    assert outcome.value[2] == {"producers": []}
+    assert last.producers == []

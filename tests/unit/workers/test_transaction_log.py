@@ -14,6 +14,7 @@ from doubles.log_store import LogStore, append, batch, sent
 
 from kbroker._ext.produce_engine import ProduceEngine
 from kbroker.errors import ErrorCode
+from kbroker.ipc.calls import Marker
 from kbroker.metrics.catalog import Metric
 from kbroker.workers.transaction_log import TransactionLog
 
@@ -30,8 +31,7 @@ class Worker:
         self.engine = ProduceEngine(self.store.table, [], [], self.on_storage_failure)
         for slot in (0, 1):
             self.engine.put(self.store.open(partition=slot, slot=slot).appender)
-        self.served: dict[str, Any] = {}
-        self.rpc = SimpleNamespace(serve=self.served.__setitem__)
+        self.rpc = SimpleNamespace(serve=lambda operation, function: None)
         self.markers: list[tuple[int, int, int, int, bool]] = []
         self.coordinators = SimpleNamespace(on_marker=lambda *marker: self.markers.append(marker))
         self.config: dict[str, Any] = {
@@ -64,7 +64,7 @@ def test_markers_are_answered_when_they_are_published(worker):
     append(worker.log_of(0), batch(2))
     append(worker.log_of(0), sent(7, 0))
 
-    call = transactions.write_markers([[0, 7, 0, True, 3, 1], [1, 7, 0, True, 3, 1]])
+    call = transactions.write_markers([Marker(0, 7, 0, True, 3, 1), Marker(1, 7, 0, True, 3, 1)])
 
     assert not call.done
     assert worker.store.slot(0)["last_stable"][0] == 2
@@ -82,7 +82,7 @@ def test_markers_fail_one_by_one(worker):
     append(worker.log_of(0), sent(7, 0, epoch=5))
 
     call = transactions.write_markers(
-        [[0, 7, 4, True, 0, 1], [9, 7, 5, True, 0, 1], [1, 7, 5, False, 0, 1]]
+        [Marker(0, 7, 4, True, 0, 1), Marker(9, 7, 5, True, 0, 1), Marker(1, 7, 5, False, 0, 1)]
     )
     worker.engine.end_turn()
     transactions.end_turn()
@@ -99,12 +99,12 @@ def test_marker_whose_disk_fails_before_it_is_published_is_not_acknowledged(work
     transactions = TransactionLog(worker)
     log = worker.log_of(0)
     append(log, sent(7, 0))
-    call = transactions.write_markers([[0, 7, 0, True, 0, 1]])
+    call = transactions.write_markers([Marker(0, 7, 0, True, 0, 1)])
 
     worker.logs.fail_log_dir(log.log_dir, OSError(5, "broken"))
     worker.engine.end_turn()
     transactions.end_turn()
-    again = transactions.write_markers([[0, 7, 0, True, 0, 1]])
+    again = transactions.write_markers([Marker(0, 7, 0, True, 0, 1)])
     transactions.end_turn()
 
     assert call.value == [ErrorCode.KAFKA_STORAGE_ERROR]
@@ -119,7 +119,7 @@ def test_abort_whose_index_cannot_be_written_takes_the_directory_offline(worker,
     append(worker.log_of(0), sent(7, 0))
     stable = worker.store.slot(0)["last_stable"]
     monkeypatch.setattr(os, "pwrite", broken)
-    call = transactions.write_markers([[0, 7, 0, False, 0, 1]])
+    call = transactions.write_markers([Marker(0, 7, 0, False, 0, 1)])
     transactions.end_turn()
 
     assert call.value == [ErrorCode.KAFKA_STORAGE_ERROR]
@@ -170,7 +170,7 @@ def test_transaction_that_nobody_ends_is_counted_as_hanging(worker, caplog):
     transactions.tick()
     assert hanging(worker) == 1
     assert len(caplog.records) == 1
-    transactions.write_markers([[0, 7, 0, False, 0, 1]])
+    transactions.write_markers([Marker(0, 7, 0, False, 0, 1)])
     worker.clock.advance(60_000)
     transactions.tick()
     assert hanging(worker) == 0

@@ -11,7 +11,7 @@ from doubles.transaction_host import FIRST_ID, ID, TransactionHost, host_with_to
 
 from kbroker.coordinator.records.transaction_topic import TransactionLogKey
 from kbroker.coordinator.transaction import state
-from kbroker.coordinator.transaction.markers import MarkerWriter
+from kbroker.coordinator.transaction.markers import MarkerWriter, over
 from kbroker.coordinator.transaction.state import State
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.process_table import Address
@@ -270,7 +270,7 @@ def test_reload_of_a_compacted_log_is_the_same(
 
 def serve(host: TransactionHost, request: WriteTxnMarkersRequest, version: int) -> Any:
     decoded = codec.decode_exact(type(request), version, codec.encode(request, version))
-    writer = MarkerWriter(host.rpc, lambda: host.image, host.io_worker)
+    writer = MarkerWriter(over(host.rpc), lambda: host.image, host.io_worker)
     outcome = run(writer.serve(decoded))
     assert outcome.error is None
     coded = codec.encode(outcome.value, version)

@@ -1,0 +1,155 @@
+"""The table of calls: each row is served where it says, called by somebody, and survives JSON."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kbroker
+from kbroker.ipc import calls, documents
+from kbroker.ipc.process_table import ProcessKind
+from kbroker.workers.registry import START_ORDER
+
+pytestmark = pytest.mark.unit
+
+PACKAGE = Path(kbroker.__file__).parent
+MAKES_CALLS = (
+    "rpc.call", "serve", "ctx.controller", "ctx.io_worker", "change_in_parts", "OwnerCalls",
+    "ask_until_answered",
+)  # fmt: skip
+CONSTANTS = {row: name for name, row in vars(calls).items() if isinstance(row, calls.Operation)}
+
+
+def trees() -> dict[str, ast.Module]:
+    """Every module of the package, by its name."""
+    found = {}
+    for path in PACKAGE.rglob("*.py"):
+        name = ".".join(("kbroker", *path.relative_to(PACKAGE).with_suffix("").parts))
+        found[name.removesuffix(".__init__")] = ast.parse(path.read_text())
+    return found
+
+
+TREES = trees()
+
+
+def row_of(node: ast.expr) -> str | None:
+    """The constant of the table that an expression names."""
+    name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", None)
+    return name if name in CONSTANTS.values() else None
+
+
+def served(tree: ast.Module) -> Iterator[str]:
+    """The rows that a module serves: the first argument of a call of ``serve``."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and node.args:
+            function = node.func
+            name = function.attr if isinstance(function, ast.Attribute) else function
+            name = name.id if isinstance(name, ast.Name) else name
+            row = row_of(node.args[0])
+            if name == "serve" and row is not None:
+                yield row
+
+
+def named(tree: ast.Module) -> list[str]:
+    """The rows that a module mentions, each as often as it does."""
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute | ast.Name)]
+    return [row for node in nodes if (row := row_of(node)) is not None]
+
+
+def modules_of(start: str) -> set[str]:
+    """The module of a kind of process and those below ``workers`` that it imports, in turn."""
+    found, waiting = set(), [start]
+    while waiting:
+        name = waiting.pop()
+        if name in found:
+            continue
+        found.add(name)
+        for node in ast.walk(TREES[name]):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                imported = {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+                waiting += [m for m in imported if m.startswith("kbroker.workers.") and m in TREES]
+    return found
+
+
+@pytest.mark.parametrize("process", START_ORDER, ids=lambda process: process.kind.name)
+def test_process_serves_what_the_table_says_and_nothing_else(process: Any) -> None:
+    found = [row for module in modules_of(process.module) for row in served(TREES[module])]
+    assert len(set(found)) == len(found), "served twice"
+    assert set(found) == {
+        CONSTANTS[row] for row in calls.OPERATIONS.values() if process.kind in row.served_by
+    }
+
+
+@pytest.mark.parametrize("row", calls.OPERATIONS.values(), ids=lambda row: row.name)
+def test_row_is_called_by_somebody(row: calls.Operation[Any, Any]) -> None:
+    constant = CONSTANTS[row]
+    mentions = sum(
+        named(tree).count(constant) for name, tree in TREES.items() if name != "kbroker.ipc.calls"
+    )
+    serving = sum(list(served(tree)).count(constant) for tree in TREES.values())
+    assert mentions > serving
+
+
+def test_no_call_names_its_operation_by_a_string() -> None:
+    by_string = [
+        f"{module}:{node.lineno}: {argument.value}"
+        for module, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(MAKES_CALLS)
+        for argument in node.args
+        if isinstance(argument, ast.Constant) and argument.value in calls.OPERATIONS
+    ]
+    assert by_string == []
+
+
+def test_kinds_that_serve_are_kinds_that_there_are() -> None:
+    kinds = {process.kind for process in START_ORDER}
+    assert {kind for row in calls.OPERATIONS.values() for kind in row.served_by} <= kinds
+    assert ProcessKind.EXPORTER not in calls.IMAGE.served_by, "it does not look at the image"
+
+
+def through_json(row: calls.Operation[Any, Any], request: Any) -> Any:
+    return row.read_request(json.loads(documents.encode(request)))
+
+
+@pytest.mark.parametrize("row", calls.OPERATIONS.values(), ids=lambda row: row.name)
+def test_every_class_of_the_table_can_be_read(row: calls.Operation[Any, Any]) -> None:
+    """A class of which there is no reader is found when somebody calls, otherwise."""
+    for read in (row.read_request, row.read_answer):
+        with pytest.raises(documents.DocumentError):
+            read("no document")
+
+
+@pytest.mark.parametrize(
+    ("row", "request_"),
+    [
+        (
+            calls.CREATE_TOPICS,
+            calls.CreateTopics(
+                [
+                    calls.TopicToCreate("t", 3, 2, [calls.Assigned(0, [1, 2])]),
+                    calls.TopicToCreate("ü", configs=[calls.Setting("retention.ms", None)]),
+                ],
+                within_ms=7,
+            ),
+        ),
+        (calls.DELETE_TOPICS, calls.DeleteTopics([calls.TopicToDelete(topic_id=b"\xff" * 16)])),
+        (calls.LIST_OFFSETS, calls.Questions([calls.OffsetQuestion(1, -2, 0)])),
+        (calls.IMAGE, calls.ImageChange({"version": 3, "topics": {"t": None}})),
+    ],
+)
+def test_request_is_the_same_at_the_other_end(
+    row: calls.Operation[Any, Any], request_: Any
+) -> None:
+    assert through_json(row, request_) == request_
+
+
+def test_answers_about_partitions_keep_their_failures() -> None:
+    answers = calls.Answers([None, calls.FoundOffset(5, -1, 0)], [calls.Failure(0, 6, None)])
+    read = calls.LIST_OFFSETS.read_answer(json.loads(documents.encode(answers)))
+    assert read == answers
