@@ -9,38 +9,14 @@ from __future__ import annotations
 import mmap
 import os
 import time
-from enum import IntEnum
 from typing import NamedTuple
+
+from kbroker.ipc.process_kinds import ProcessKind as ProcessKind
 
 FIELDS = 8
 PID, INCARNATION, STATE, HEARTBEAT_NS, CONNECTIONS = range(5)
 
 STARTING, READY, STOPPING = 0, 1, 2
-
-
-class ProcessKind(IntEnum):
-    """The kinds of process; the value is part of message envelopes. FETCHER is for replication."""
-
-    SUPERVISOR = 0
-    ACCEPTOR = 1
-    NETWORK = 2
-    IO_WORKER = 3
-    CONTROLLER = 4
-    FETCHER = 5
-    CLEANER = 6
-    EXPORTER = 7
-
-
-KIND_TITLES = {
-    ProcessKind.SUPERVISOR: "supervisor",
-    ProcessKind.ACCEPTOR: "acceptor",
-    ProcessKind.NETWORK: "network",
-    ProcessKind.IO_WORKER: "io",
-    ProcessKind.CONTROLLER: "controller",
-    ProcessKind.FETCHER: "fetcher",
-    ProcessKind.CLEANER: "cleaner",
-    ProcessKind.EXPORTER: "exporter",
-}
 
 
 class Address(NamedTuple):
@@ -52,7 +28,7 @@ class Address(NamedTuple):
     @property
     def title(self) -> str:
         """``io-0``, ``network-2``: the name in ``ps``, logs and metrics."""
-        return f"{KIND_TITLES[self.kind]}-{self.index}"
+        return f"{self.kind.title}-{self.index}"
 
 
 CONTROLLER = Address(ProcessKind.CONTROLLER, 0)

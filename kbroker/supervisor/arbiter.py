@@ -4,9 +4,10 @@ Everything that happens to a child is decided here, in one place and one order; 
 enqueue. Processes and time are reached through ``System``, so the decisions are tested without
 either.
 
-Shutdown follows ``STOP_ORDER``: whoever depends on a process stops before it, and the exporter is
-last. Each step has its share of the budget; what has not left by then is killed. Io workers, whose
-end decides on the clean-shutdown marker, may use part of the time that is kept for the killed.
+Shutdown follows the steps of ``ipc.process_kinds``: whoever depends on a process stops before it,
+and the exporter is last. Each step has its share of the budget; what has not left by then is
+killed. Io workers, whose end decides on the clean-shutdown marker, may use part of the time that is
+kept for the killed.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from kbroker.errors import EXIT_BAD_CONFIG, EXIT_CANNOT_START, EXIT_DONE
+from kbroker.ipc.process_kinds import STOP_ORDER
 from kbroker.ipc.process_table import (
     HEARTBEAT_NS,
     PID,
@@ -38,15 +40,6 @@ STOP_RESERVE_S = 0.1  # kept for each step that follows
 KILL_WAIT_S = 0.5
 # Of it, io workers may use so much for their logs: killed in a sync, they do not end before it.
 LOGS_GRACE_S = 0.3
-STOP_ORDER = (
-    ProcessKind.ACCEPTOR,
-    ProcessKind.NETWORK,
-    ProcessKind.CLEANER,
-    ProcessKind.FETCHER,
-    ProcessKind.IO_WORKER,
-    ProcessKind.CONTROLLER,
-    ProcessKind.EXPORTER,
-)
 
 HEARTBEAT_CHECK_S = 1.0
 STALLED_AFTER_S = 30.0  # for a process that serves; ABRT and a stack dump follow

@@ -23,6 +23,7 @@ from kbroker.config.key import LONG_MAX
 from kbroker.config.loader import BrokerConfig
 from kbroker.errors import ConfigError
 from kbroker.ipc import fdpass
+from kbroker.ipc.process_kinds import WORKERS, KindRow
 from kbroker.ipc.process_table import PID, READY, STATE, Address, ProcessKind, ProcessTable
 from kbroker.ipc.regions import SharedRegions, arena_size
 from kbroker.metrics import slots
@@ -34,8 +35,7 @@ from kbroker.supervisor.listening import bind_listeners, bind_metrics, shown_add
 from kbroker.supervisor.runtime_dir import RuntimeDir
 from kbroker.supervisor.signals import SignalQueue
 from kbroker.supervisor.spawn import ForkingSystem
-from kbroker.workers.base import ProcessContext, set_title
-from kbroker.workers.registry import START_ORDER, ProcessRow
+from kbroker.workers.base import ProcessContext, Worker, set_title
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class Broker:
         config: BrokerConfig,
         config_path: str | None,
         overrides: Mapping[str, str],
-        rows: tuple[ProcessRow, ...] = START_ORDER,
+        rows: Mapping[ProcessKind, KindRow] = WORKERS,
         *,
         missing_begin_empty: bool = False,
     ) -> None:
@@ -61,8 +61,13 @@ class Broker:
         self.config = config
         self._config_path = config_path
         self._overrides = dict(overrides)
-        self.workers = {row.kind: row.load() for row in rows if row.count(config)}
-        self.addresses = [address for row in rows for address in row.addresses(config)]
+        counts = {kind: row.count(config) for kind, row in rows.items()}
+        self.workers: dict[ProcessKind, type[Worker]] = {
+            kind: rows[kind].load() for kind, count in counts.items() if count
+        }
+        self.addresses = [
+            Address(kind, index) for kind, count in counts.items() for index in range(count)
+        ]
         self.data_dirs = DataDirs.open(config, missing_begin_empty)
         self.runtime = RuntimeDir.create(
             config.runtime_dir, removes_base=not config.is_set("runtime.dir")
@@ -78,11 +83,11 @@ class Broker:
         self.listeners = bind_listeners(config)
         self.metrics_socket = bind_metrics(config)
         table_addresses = [*self.addresses, SUPERVISOR]
-        network_count = sum(a.kind == ProcessKind.NETWORK for a in self.addresses)
+        feeder_count = sum(address.kind.row.feeds for address in self.addresses)
         self.regions = SharedRegions(
             process_count=len(table_addresses),
             partition_table_bytes=partition_table.region_size(config["partition.table.slots"]),
-            arena_count=network_count,
+            arena_count=feeder_count,
             arena_bytes=arena_size(
                 config.queued_max_request_bytes, config["socket.request.max.bytes"] + 4
             ),
@@ -98,9 +103,10 @@ class Broker:
         self.processes.set(SUPERVISOR, STATE, READY)
         self.counters = slots.Counters(self.regions.counters, len(table_addresses) - 1)
         io_worker_count = sum(a.kind == ProcessKind.IO_WORKER for a in self.addresses)
+        network_count = sum(a.kind == ProcessKind.NETWORK for a in self.addresses)
         self._handoffs = [fdpass.create_pair() for _ in range(network_count)]
         self._lanes = [
-            [fdpass.create_pair() for _ in range(io_worker_count)] for _ in range(network_count)
+            [fdpass.create_pair() for _ in range(io_worker_count)] for _ in range(feeder_count)
         ]
         self.data_dirs.begin()
         self.runtime.write_status(self._status())

@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import Any
 
 from kbroker.config.loader import check_name
-from kbroker.ipc.process_table import KIND_TITLES, ProcessKind
+from kbroker.ipc.process_kinds import WORKERS
 from kbroker.testing import processes
 from kbroker.testing.waiting import wait_until
 
@@ -41,7 +41,7 @@ DEFAULTS = {
 }
 
 # Kinds of its processes, as their titles begin.
-KINDS = sorted(set(KIND_TITLES.values()) - {KIND_TITLES[ProcessKind.SUPERVISOR]})
+KINDS = sorted(row.title for row in WORKERS.values())
 
 POLL_S = 0.002
 # What a stop may take beyond shutdown.timeout.ms.

@@ -14,9 +14,9 @@ from typing import ClassVar
 
 from kbroker.errors import EXIT_CANNOT_START, ConfigError
 from kbroker.ipc import calls, fdpass
+from kbroker.ipc.process_kinds import WORKERS
 from kbroker.ipc.process_table import CONNECTIONS, ProcessKind
 from kbroker.workers.base import Worker
-from kbroker.workers.registry import START_ORDER, ProcessRow
 
 # Size, correlation id 1, pid: enough of an answer for whoever waits for one.
 ANSWER = struct.Struct(">iiI")
@@ -97,11 +97,11 @@ _DOUBLES = {
     ProcessKind.NETWORK: "NetworkDouble",
 }
 
-ROWS = tuple(
-    ProcessRow(row.kind, __name__, _DOUBLES[row.kind], row.count) if row.kind in _DOUBLES else row
-    for row in START_ORDER
-    if row.kind != ProcessKind.CLEANER  # it has integration tests of its own
-)
+ROWS = {
+    kind: row._replace(worker=f"{__name__}:{_DOUBLES[kind]}") if kind in _DOUBLES else row
+    for kind, row in WORKERS.items()
+    if kind != ProcessKind.CLEANER  # it has integration tests of its own
+}
 
 if __name__ == "__main__":
     # kbroker-supervisor with these workers in place of the real ones.

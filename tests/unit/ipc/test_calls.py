@@ -12,8 +12,8 @@ import pytest
 
 import kbroker
 from kbroker.ipc import calls, documents
+from kbroker.ipc.process_kinds import WORKERS
 from kbroker.ipc.process_table import ProcessKind
-from kbroker.workers.registry import START_ORDER
 
 pytestmark = pytest.mark.unit
 
@@ -76,12 +76,13 @@ def modules_of(start: str) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("process", START_ORDER, ids=lambda process: process.kind.name)
-def test_process_serves_what_the_table_says_and_nothing_else(process: Any) -> None:
-    found = [row for module in modules_of(process.module) for row in served(TREES[module])]
+@pytest.mark.parametrize("kind", WORKERS, ids=lambda kind: kind.name)
+def test_process_serves_what_the_table_says_and_nothing_else(kind: ProcessKind) -> None:
+    module = kind.row.worker.partition(":")[0]
+    found = [row for name in modules_of(module) for row in served(TREES[name])]
     assert len(set(found)) == len(found), "served twice"
     assert set(found) == {
-        CONSTANTS[row] for row in calls.OPERATIONS.values() if process.kind in row.served_by
+        CONSTANTS[row] for row in calls.OPERATIONS.values() if kind in row.served_by
     }
 
 
@@ -108,8 +109,8 @@ def test_no_call_names_its_operation_by_a_string() -> None:
 
 
 def test_kinds_that_serve_are_kinds_that_there_are() -> None:
-    kinds = {process.kind for process in START_ORDER}
-    assert {kind for row in calls.OPERATIONS.values() for kind in row.served_by} <= kinds
+    serving = {kind for row in calls.OPERATIONS.values() for kind in row.served_by}
+    assert serving <= WORKERS.keys()
     assert ProcessKind.EXPORTER not in calls.IMAGE.served_by, "it does not look at the image"
 
 
