@@ -42,7 +42,7 @@ _METRICS_HEAD = """\
 
 `http://<metrics.host>:<metrics.port>/metrics` serves these in Prometheus's text format. Each value
 has a `process` label (`network-0`, `io-1`, ...); the broker's value is the sum over its processes.
-Values of 0 are left out. Counters never go back while the broker runs, even when a process is
+Values of 0 are left out. Counters never decrease while the broker runs, even when a process is
 restarted. `kbroker_process_up` is 1 for each process that serves.
 
 | Metric | Kind | Label | Meaning |
@@ -60,22 +60,23 @@ A broker reads one file in Java's `.properties` format, which `-c` names; withou
 with the defaults. `make run` uses `config/server.properties`. Names and meanings are Apache
 Kafka's, so a `server.properties` of Kafka works unchanged:
 
-- A setting that does not exist is ignored, with a warning that names the nearest one that does.
-- A value that is not allowed stops the start, with the setting, the value and what is allowed.
-- `--override key=value` on the command line wins over the file; settings changed by a client
-  (AlterConfigs) win over both.
+- An unknown setting is ignored, with a warning that suggests the closest known one.
+- A value that is not allowed prevents the start; the error has the setting, the value and what is
+  allowed.
+- `--override key=value` on the command line takes precedence over the file; settings changed by a
+  client (AlterConfigs) take precedence over both.
 
 **State.** *built*: the setting does what it says. *later*: it is accepted, but its feature is not
-built yet. *no effect*: it is accepted because Kafka has it, but there is nothing here it could
-change. The start prints a warning for each setting of the last two kinds that is not at its
-default.
+built yet. *no effect*: it is accepted because Kafka has it, but there is nothing in kbroker that
+it could change. At the start, a warning is logged for each setting of the last two kinds that is
+not at its default.
 
 **Changes.** *read-only*: a change needs a restart. *cluster-wide*: it can be changed while the
 broker runs, for one broker or for all, by a client or by SIGHUP after editing the file.
 *per-broker*: the same, but for one broker only.
 
 **Types.** INT, LONG and SHORT are whole numbers of 32, 64 and 16 bits. A LIST is separated by
-commas. A PASSWORD is never shown. A default of *no bound* is the type's largest number.
+commas. A PASSWORD is never shown. A default of *no limit* is the type's largest number.
 """
 
 
@@ -95,8 +96,8 @@ def configuration() -> str:
         "",
         "## Group settings",
         "",
-        "Set at any time, also before the group is there. A group without its own value follows",
-        "the broker setting named with it; what counts is within `group.consumer.min` and `max`.",
+        "Set at any time, even before the group exists. A group without its own value follows the",
+        "broker setting named with it; values are limited to `group.consumer.min` and `max`.",
         "",
         *_table(GROUP_KEYS.values()),
         "",
@@ -154,7 +155,7 @@ def _default(key: Key) -> str:
     if key.default is None:
         return "*unset*"
     if key.default in _NO_BOUND:
-        return "*no bound*"
+        return "*no limit*"
     text = key.format(key.default)
     return f"`{text}`" if text else "*empty*"
 

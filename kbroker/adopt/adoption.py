@@ -58,8 +58,8 @@ def adopt(
         )
         if broker_id not in (-1, plan.identity.broker_id):
             raise Refusal(
-                f"{log_dirs[0]}/meta.properties: it is of broker {plan.identity.broker_id}, the"
-                f" configuration says {broker_id}; set broker.id={plan.identity.broker_id}"
+                f"{log_dirs[0]}/meta.properties belongs to broker {plan.identity.broker_id}, but "
+                f"the configuration says {broker_id}; set broker.id={plan.identity.broker_id}"
             )
         for line in report.plan_lines(plan):
             say(line)
@@ -69,7 +69,10 @@ def adopt(
         path = register(plan, place or log_dirs[0], progress)
     topics = counted(len(plan.topics), "topic")
     say(f"Done: {topics} registered in {path}. No file of Kafka was changed.")
-    say("Start the broker with the same log.dirs and broker.id; docs/migration.md goes on.")
+    say(
+        "Start the broker with the same log.dirs and broker.id; docs/migration.md has the next "
+        "steps."
+    )
 
 
 def _already_adopted(
@@ -93,22 +96,22 @@ def _already_adopted(
         metadata = find_metadata(directories, metadata_log_dir, is_lost=without_metadata)
         if metadata is not None and metadata.end_offset > offset:
             raise Refusal(
-                f"{file}: Kafka has run on this directory since it was adopted (its metadata log"
-                f" ended at offset {offset} then, and at {metadata.end_offset} now). To take"
-                " Kafka's topics and settings of today, move that file and"
-                f" {COPY_NAME} away and run this again"
+                f"{file}: Kafka has run on this directory since it was adopted (its metadata log "
+                f"ended at offset {offset} then, and at {metadata.end_offset} now). To take over "
+                f"Kafka's present topics and settings, move that file and {COPY_NAME} away and "
+                "run this again"
             )
     unknown = {key[0] for one in directories for key in one.partitions} - known
     say(f"Nothing to do: {counted(len(known), 'topic')} registered in {file}.")
     for name in sorted(unknown):
-        what = "it is not served" if name in gone else "the next start serves it, too"
-        say(f"  {name} is on disk and not among them: {what}.")
+        what = "it is not served" if name in gone else "the next start also serves it"
+        say(f"  {name} is on disk but not registered: {what}.")
 
 
 def _check_cluster(store: Store, cluster_id: str, file: str) -> None:
     stored = paths.decode_cluster_id(store.get(paths.CLUSTER_ID).data)
     if stored != cluster_id:
         raise Refusal(
-            f"{file}: it is of cluster {stored}, meta.properties beside it of {cluster_id}; move"
-            " the file that does not belong there away"
+            f"{file} belongs to cluster {stored}, but meta.properties beside it to {cluster_id}; "
+            "move away the one that does not belong there"
         )

@@ -44,8 +44,8 @@ def refuse_kafkas(log_dirs: Sequence[str]) -> None:
         released = os.path.join(log_dir, f"{STORE_NAME}{RELEASED_SUFFIX}")
         if os.path.exists(released):
             raise Refusal(
-                f"{log_dir} was given back to Apache Kafka; if Kafka has run since, take it over"
-                f" with kbroker-adopt, else rename {released} to {STORE_NAME}"
+                f"{log_dir} was handed back to Apache Kafka; if Kafka has run since, take it over "
+                f"with kbroker-adopt, otherwise rename {released} to {STORE_NAME}"
             )
         if os.path.isdir(os.path.join(log_dir, METADATA_DIRECTORY)):
             raise Refusal(
@@ -72,16 +72,16 @@ def refuse_what_kafka_changed(log_dirs: Sequence[str]) -> None:
     except (Refusal, StoreError, StoreFailed, ValueError, KeyError, OSError) as error:
         # A damaged store is the controller's to tell about; a full or failing disk is no reason
         # not to start.
-        log.warning("whether Kafka has run here since it was adopted is not known: %s", error)
+        log.warning("cannot tell whether Kafka has run here since the adoption: %s", error)
         return
     if offset is None or end <= offset:
         return
     store_path = os.path.join(place, STORE_NAME)
     raise Refusal(
-        f"{metadata}: Kafka has run on this directory since it was adopted (its metadata log ended"
-        f" at offset {offset} then, and at {end} now). To take Kafka's topics and settings of"
-        f" today, move {store_path} and {COPY_NAME} away and run {_command(log_dirs)}; to go on"
-        f" with those of kbroker, move {metadata} away"
+        f"{metadata}: Kafka has run on this directory since it was adopted (its metadata log "
+        f"ended at offset {offset} then, and at {end} now). To take over Kafka's present topics "
+        f"and settings, move {store_path} and {COPY_NAME} away and run {_command(log_dirs)}; to "
+        f"keep those of kbroker, move {metadata} away"
     )
 
 
@@ -99,7 +99,7 @@ def look_at_topics(
     try:
         return plan_for(read_directories(holding, logs_only=True, was_clean=was_clean))
     except Refusal as refusal:
-        raise Refusal(f"{refusal}. {_command(log_dirs)} --dry-run looks again") from refusal
+        raise Refusal(f"{refusal}. Check again with {_command(log_dirs)} --dry-run") from refusal
 
 
 def topics_to_serve(plan: Plan) -> list[Adopted]:
@@ -108,8 +108,8 @@ def topics_to_serve(plan: Plan) -> list[Adopted]:
     replicas = [plan.identity.broker_id]
     for topic in plan.topics:
         log.warning(
-            "topic %s with %s was found on disk and is served again; its settings are"
-            " not known, so nothing of it is deleted: set those it had with kafka-configs",
+            "topic %s with %s was found on disk and is served again. Its settings are lost, so "
+            "none of its records are deleted: restore the settings with kafka-configs",
             topic.name,
             counted(topic.partition_count, "partition"),
         )
@@ -131,7 +131,7 @@ def _holds_logs(log_dir: str) -> bool:
     except CorruptCheckpointError:
         return True
     except OSError as error:
-        log.error("%s cannot be searched for topics: %s", log_dir, error)
+        log.error("cannot search %s for topics: %s", log_dir, error)
         return False
     try:
         found = scan_partitions(log_dir)

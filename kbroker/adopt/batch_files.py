@@ -7,8 +7,8 @@ from kbroker.record.batch import RecordBatch
 from kbroker.record.errors import BatchStatus, CorruptBatchError
 
 COPY_AGAIN = (
-    "copy the directory again while Kafka is stopped; if it is Kafka's own, let Kafka start and"
-    " stop once, it repairs or names the damage"
+    "copy the directory again while Kafka is stopped; if this is Kafka's own directory, start "
+    "and stop Kafka once, which repairs or names the damage"
 )
 _SOME = 64
 

@@ -80,7 +80,7 @@ class LogDirectory:
         self.path = path
         if not os.path.isdir(path):
             what = "not a directory" if os.path.exists(path) else "no such directory"
-            raise Refusal(f"{path}: {what}; name the directories of Kafka's log.dirs")
+            raise Refusal(f"{path}: {what}; give the directories of Kafka's log.dirs")
         self.identity = read_identity(path)
         if was_clean is None:
             was_clean = os.path.exists(os.path.join(path, CLEAN_SHUTDOWN_NAME))
@@ -104,9 +104,9 @@ class LogDirectory:
         if missing:
             topic, number = missing[0]
             raise Refusal(
-                f"{path}/{topic}-{number}: missing, although {RECOVERY_POINT_CHECKPOINT} names it"
-                f"{_and_others(missing)}; copy the directory again while the broker is stopped. If"
-                " the topic was deleted, remove its line from that file"
+                f"{path}/{topic}-{number}: missing, although {RECOVERY_POINT_CHECKPOINT} names "
+                f"it{_and_others(missing)}; copy the directory again while the broker is stopped. "
+                "If the topic was deleted, remove its line from that file"
             )
 
     def _has_no_log(self, entry: os.DirEntry[str]) -> bool:
@@ -123,22 +123,26 @@ class LogDirectory:
         if name in (METADATA_DIRECTORY, _REMOTE_INDEXES) or name in _HARMLESS:
             return
         if name.endswith(DELETE_DIR_SUFFIX):
-            self.left_alone[name] = "was deleted; the broker removes it at its start, as Kafka does"
+            self.left_alone[name] = (
+                "was deleted; the broker removes it when it starts, as Kafka does"
+            )
         elif name.endswith(STRAY_DIR_SUFFIX):
-            self.left_alone[name] = "was set aside, because its topic was not known any more"
+            self.left_alone[name] = "was set aside because its topic no longer existed"
         elif name.endswith(FUTURE_DIR_SUFFIX):
-            self.left_alone[name] = "a replica on its way into this directory; the original counts"
+            self.left_alone[name] = (
+                "a replica that was being moved into this directory; the original is used"
+            )
         else:
             key = parse_partition_dir(name)
             if key is None or not is_topic_name(key[0]):
                 raise Refusal(
-                    f"{entry.path}: not the directory of a partition; a data directory holds"
-                    " nothing else. Move it away, or name the directory that is Kafka's"
+                    f"{entry.path} is not a partition directory, and a data directory holds "
+                    "nothing else. Move it away, or give the directory that is Kafka's"
                 )
             if key[1] >= PARTITIONS_MAX:
                 raise Refusal(
-                    f"{entry.path}: a topic has at most {PARTITIONS_MAX} partitions here; move the"
-                    " directory away"
+                    f"{entry.path}: kbroker allows at most {PARTITIONS_MAX} partitions per topic; "
+                    "move the directory away"
                 )
             self.partitions[key] = entry.path
 
@@ -159,11 +163,11 @@ def read_meta_fields(path: str) -> dict[str, str]:
         return dict(read_properties(file))
     except FileNotFoundError:
         raise Refusal(
-            f"{file}: missing, so {path} is no data directory of a broker, or only part of one;"
-            " name the directories of log.dirs, or copy that file, too"
+            f"{file} is missing, so {path} is not a broker's data directory, or only part of one; "
+            "give the directories of log.dirs, or copy that file as well"
         ) from None
     except (PropertiesError, UnicodeDecodeError) as error:
-        raise Refusal(f"{file}: {error}; take it from a backup") from error
+        raise Refusal(f"{file}: {error}; restore it from a backup") from error
 
 
 def read_identity(path: str) -> Identity:
@@ -174,18 +178,18 @@ def read_identity(path: str) -> Identity:
     broker = fields.get("node.id" if version == KRAFT_META else "broker.id", "")
     cluster_id = fields.get("cluster.id", "")
     if version not in (ZOOKEEPER_META, KRAFT_META):
-        raise Refusal(f"{file}: version {version!r} is not known; 0 and 1 are")
+        raise Refusal(f"{file}: unknown version {version!r}; expected 0 or 1")
     if not broker.isdigit() or not cluster_id:
         raise Refusal(
-            f"{file}: it does not name a {'node' if version == KRAFT_META else 'broker'}.id and a"
-            " cluster.id; take it from a backup"
+            f"{file} does not contain a {'node' if version == KRAFT_META else 'broker'}.id and a "
+            "cluster.id; restore it from a backup"
         )
     directory_id = None
     if "directory.id" in fields:
         try:
             directory_id = parse_uuid(fields["directory.id"])
         except ValueError as error:
-            raise Refusal(f"{file}: directory.id: {error}; take it from a backup") from error
+            raise Refusal(f"{file}: directory.id: {error}; restore it from a backup") from error
     return Identity(version, int(broker), cluster_id, directory_id)
 
 
@@ -213,13 +217,13 @@ def read_directories(
             here, there = getattr(first.identity, name), getattr(other.identity, name)
             if here != there:
                 raise Refusal(
-                    f"{other.path}/{META_NAME}: {name.replace('_', '.')} {there}, but {here} in"
-                    f" {first.path}; these directories are not of one broker"
+                    f"{other.path}/{META_NAME}: {name.replace('_', '.')} {there}, but {here} in "
+                    f"{first.path}; these directories belong to different brokers"
                 )
         for key in first.partitions.keys() & other.partitions.keys():
             raise Refusal(
-                f"{other.partitions[key]}: the partition is in {first.path}, too; keep the one that"
-                " is whole, and move the other away"
+                f"{other.partitions[key]}: {first.path} also has this partition; keep the "
+                "complete one and move the other away"
             )
     return found
 
@@ -237,7 +241,8 @@ def _checkpoint(path: str, name: str) -> Mapping[TopicPartition, int]:
         return OffsetCheckpoint(path, name).read() or {}
     except CorruptCheckpointError as error:
         raise Refusal(
-            f"{error}; copy the file again, or remove it, then a start has to check every log"
+            f"{error}; copy the file again, or remove it, in which case the start recovers every "
+            "log"
         ) from error
 
 
@@ -280,7 +285,7 @@ def _held(path: str) -> Iterator[None]:
         fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         os.close(fd)
-        raise Refusal(f"{path}: a broker is using it ({LOCK_NAME} is locked); stop it") from error
+        raise Refusal(f"a broker is using {path} ({LOCK_NAME} is locked); stop it first") from error
     try:
         yield
     finally:

@@ -54,13 +54,14 @@ class Holdings:
         for path in log_dirs:
             if not os.path.exists(os.path.join(path, CLEAN_SHUTDOWN_NAME)):
                 raise Refusal(
-                    f"{path}/{CLEAN_SHUTDOWN_NAME}: missing, the broker was not stopped cleanly;"
-                    " start kbroker and stop it (SIGTERM), so that it settles its logs"
+                    f"{path}/{CLEAN_SHUTDOWN_NAME} is missing: the broker was not stopped "
+                    "cleanly; start kbroker and stop it with SIGTERM, so that it recovers its "
+                    "logs"
                 )
         self.places = self._places()
         with store_to_read(store_place) as store:
             if store.exists(paths.CLUSTER_ID) is None:
-                raise Refusal(f"{self.store_path}: it is empty; start kbroker once")
+                raise Refusal(f"{self.store_path} is empty; start kbroker once")
             self.cluster_id = paths.decode_cluster_id(store.get(paths.CLUSTER_ID).data)
             self.features = read_features(store)
             last = paths.decode_producer_id_block(store.get(paths.PRODUCER_ID_BLOCK).data)
@@ -80,8 +81,8 @@ class Holdings:
             text = fields.get("node.id", fields.get("broker.id", ""))
             if fields.get("cluster.id") != self.cluster_id or not text.isdigit():
                 raise Refusal(
-                    f"{path}/meta.properties: it does not name a broker of cluster"
-                    f" {self.cluster_id}, which {self.store_path} is of; check --log-dirs"
+                    f"{path}/meta.properties does not name a broker of cluster {self.cluster_id}, "
+                    f"to which {self.store_path} belongs; check --log-dirs"
                 )
         return int(text)
 
@@ -96,7 +97,8 @@ class Holdings:
                 path = os.path.join(log_dir, partition_dir_name(*key))
                 if os.path.exists(os.path.join(path, QUARANTINE_MARKER)):
                     self.notes.append(
-                        f"{path} is damaged ({QUARANTINE_MARKER} says how); Kafka would cut it."
+                        f"{path} is damaged ({QUARANTINE_MARKER} says how); Kafka would truncate "
+                        "it."
                     )
         return found
 
@@ -114,7 +116,7 @@ class Holdings:
         topics = []
         for name in store.children(paths.BROKER_TOPICS):
             if name in going:
-                self.notes.append(f"Topic {name} is being deleted; Kafka is not told of it.")
+                self.notes.append(f"Topic {name} is being deleted and is not handed over to Kafka.")
                 continue
             topic_id, assignment = paths.decode_topic(store.get(paths.topic(name)).data)
             assert topic_id is not None, name  # kbroker gives every topic one
@@ -136,7 +138,7 @@ class Holdings:
             config = paths.decode_config(store.get(f"{paths.BROKER_CONFIGS}/{entity}").data)
             kept = {key: text for key, text in config.items() if key not in _OWN_SETTINGS}
             for key in sorted(config.keys() - kept.keys()):
-                self.notes.append(f"{key} is a setting of kbroker alone; Kafka is not told.")
+                self.notes.append(f"{key} is a setting of kbroker only and is not handed over.")
             if kept:
                 found["" if entity == paths.DEFAULT_ENTITY else entity] = kept
         return found
@@ -149,5 +151,6 @@ class Holdings:
                 text = " ".join(f"{key}={value}" for key, value in sorted(config.items()))
                 group = paths.group_of_config(node.path)
                 self.notes.append(
-                    f"Settings of group {group} are not given back, that Kafka has none: {text}."
+                    f"Settings of group {group} are not handed over, because that Kafka has no "
+                    f"group settings: {text}."
                 )

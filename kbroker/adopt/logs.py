@@ -65,8 +65,8 @@ def look_at(
     in_between = any(name.endswith(SWAP_SUFFIX) for name in names)
     if not bases and recovery_point > 0 and not in_between:
         raise Refusal(
-            f"{path}: no {LOG_SUFFIX} file is left of a log that was synced up to offset"
-            f" {recovery_point}; {COPY_AGAIN}"
+            f"{path}: no {LOG_SUFFIX} file is left, although the log was synced up to offset "
+            f"{recovery_point}; {COPY_AGAIN}"
         )
     if was_clean and not in_between:
         _check_no_log_is_missing(path, names)
@@ -84,13 +84,13 @@ def look_at(
             continue
         if end > following:
             raise Refusal(
-                f"{file}: it holds offsets up to {end}, the next file begins at {following};"
-                f" {COPY_AGAIN}"
+                f"{file} holds offsets up to {end}, but the next file begins at {following}; "
+                f"{COPY_AGAIN}"
             )
         if not gaps_allowed:
             raise Refusal(
-                f"{file}: it ends at offset {end}, the next file begins at {following}; a file is"
-                f" missing or cut short: {COPY_AGAIN}"
+                f"{file} ends at offset {end}, but the next file begins at {following}; a file is "
+                f"missing or truncated: {COPY_AGAIN}"
             )
         if scan.stop != END and (was_clean or following <= recovery_point):
             raise Refusal(
@@ -102,7 +102,7 @@ def look_at(
     if end < recovery_point and not in_between:
         last = os.path.join(path, segment_name(bases[-1], LOG_SUFFIX))
         raise Refusal(
-            f"{last}: it ends at offset {end}, but was synced up to {recovery_point}; {COPY_AGAIN}"
+            f"{last} ends at offset {end}, but was synced up to {recovery_point}; {COPY_AGAIN}"
         )
     if was_clean and not in_between:
         _check_tail(path, bases[-1])
@@ -126,7 +126,7 @@ def _check_time_index(path: str, base: int, end: int, following: int) -> None:
         file = os.path.join(path, segment_name(base, LOG_SUFFIX))
         index = os.path.join(path, segment_name(base, TIME_INDEX_SUFFIX))
         raise Refusal(
-            f"{file}: it ends at offset {end}, but {index} knows of {offset}; {COPY_AGAIN}"
+            f"{file} ends at offset {end}, but {index} has an entry for {offset}; {COPY_AGAIN}"
         )
 
 
@@ -153,10 +153,10 @@ def _check_no_gaps(path: str, bases: list[int], recovery_point: int) -> None:
             os.close(fd)
         if loose.end_position > strict.end_position:
             raise Refusal(
-                f"{file}: {strict.problem} at position {strict.end_position}, as if the log had"
-                f" been compacted, but no {CLEANER_CHECKPOINT} says so, and the broker was not"
-                " stopped cleanly: a start would cut the log there. Copy that file, too, or name"
-                " the topic's settings with --zookeeper"
+                f"{file}: {strict.problem} at position {strict.end_position}, as if the log had "
+                f"been compacted, but no {CLEANER_CHECKPOINT} says so, and the broker was not "
+                "stopped cleanly: a start would truncate the log there. Copy that file as well, "
+                "or give the topic's settings with --zookeeper"
             )
 
 
@@ -168,7 +168,7 @@ def _check_no_log_is_missing(path: str, names: set[str]) -> None:
             continue
         log = segment_name(base, LOG_SUFFIX)
         if log not in names:
-            raise Refusal(f"{path}/{name}: {log} is not beside it; {COPY_AGAIN}")
+            raise Refusal(f"{path}/{name}: its {log} is missing; {COPY_AGAIN}")
 
 
 def _check_tail(path: str, base: int) -> None:

@@ -40,15 +40,15 @@ def read_metadata(directory: str, *, was_clean: bool) -> MetadataImage:
         _read_snapshot(path, image)
     elif bases and bases[0] > 0:
         raise Refusal(
-            f"{directory}: the log begins at offset {bases[0]}, and the snapshot of what was before"
-            f" (*.checkpoint) is missing; {COPY_AGAIN}"
+            f"{directory}: the log begins at offset {bases[0]}, and the snapshot of the offsets "
+            f"before it (*.checkpoint) is missing; {COPY_AGAIN}"
         )
     if not snapshots and not bases:
-        raise Refusal(f"{directory}: neither a snapshot nor a log is in it; {COPY_AGAIN}")
+        raise Refusal(f"{directory} contains neither a snapshot nor a log; {COPY_AGAIN}")
     if bases and bases[0] > start:
         raise Refusal(
-            f"{directory}: the newest snapshot ends at offset {start}, the log begins at"
-            f" {bases[0]}; {COPY_AGAIN}"
+            f"{directory}: the newest snapshot ends at offset {start}, but the log begins at "
+            f"{bases[0]}; {COPY_AGAIN}"
         )
     image.end_offset = start
     for base in bases:
@@ -63,7 +63,7 @@ def read_metadata(directory: str, *, was_clean: bool) -> MetadataImage:
     if image.end_offset == 0:
         path = os.path.join(directory, segment_name(0, LOG_SUFFIX))
         raise Refusal(
-            f"{path}: nothing is in it, although every log begins with its leader; {COPY_AGAIN}"
+            f"{path} is empty, although every log begins with a leader change; {COPY_AGAIN}"
         )
     if was_clean:
         check_producer_snapshots(directory, image.end_offset, f"{directory}: the log", COPY_AGAIN)
@@ -124,7 +124,6 @@ def _apply(batch: RecordBatch, path: str, image: MetadataImage, start: int) -> i
                 image.apply(decode_record(record.value or b""))
     except (DecodeError, CorruptBatchError, DecompressionError) as error:
         raise Refusal(
-            f"{path}: the batch at offset {batch.base_offset} is not understood ({error});"
-            f" {COPY_AGAIN}"
+            f"{path}: cannot read the batch at offset {batch.base_offset} ({error}); {COPY_AGAIN}"
         ) from error
     return None

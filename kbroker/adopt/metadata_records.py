@@ -202,7 +202,7 @@ def decode_record(value: bytes) -> Message | UnknownRecord:
         kind, position = read_uvarint(value, position)
         version, position = read_uvarint(value, position)
     except IndexError as error:
-        raise DecodeError("a metadata record that ends in its frame") from error
+        raise DecodeError("a metadata record that is cut off in its frame") from error
     if frame != FRAME_VERSION:
         raise DecodeError(f"frame version {frame} of a metadata record")
     cls = TYPES.get(kind)

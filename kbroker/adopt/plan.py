@@ -120,11 +120,11 @@ def plan_for(
     _plan_producer_ids(plan, metadata)
     for directory in directories:
         for name, reason in directory.left_alone.items():
-            plan.notes.append(f"{directory.path}/{name} is left alone: {reason}.")
+            plan.notes.append(f"{directory.path}/{name} is left as it is: {reason}.")
     if not all(directory.is_clean for directory in directories):
         plan.notes.append(
-            "Kafka was not stopped cleanly: the first start of the broker checks the logs from"
-            " their recovery points on, and cuts off what was not written in full."
+            "Kafka was not stopped cleanly: the first start of the broker recovers the logs from "
+            "their recovery points and truncates incomplete writes."
         )
     return plan
 
@@ -165,20 +165,21 @@ def find_metadata(
     if is_lost:
         if having:
             raise Refusal(
-                f"{having[0]}: it is there. Run this without --without-metadata, or move it away if"
-                " its word is not to count"
+                f"{having[0]} exists. Leave out --without-metadata, or move that directory away "
+                "if it should not be used"
             )
         return None
     if not having:
         raise Refusal(
-            f"{places[0]}/{METADATA_DIRECTORY}: missing, and with it the topics' settings. It lies"
-            " in the first of log.dirs, or in metadata.log.dir: name that with --metadata-log-dir."
-            " If it is lost, --without-metadata takes the topics over without their settings"
+            f"{places[0]}/{METADATA_DIRECTORY}: missing, and with it the topics' settings. It is "
+            "in the first of log.dirs, or in metadata.log.dir: give that with "
+            "--metadata-log-dir. If it is lost, --without-metadata takes the topics over without "
+            "their settings"
         )
     if len(having) > 1:
         raise Refusal(
-            f"{having[1]}: the metadata log is in {having[0]}, too; keep the one that is in use,"
-            " and move the other away"
+            f"{having[1]}: {having[0]} also has the metadata log; keep the one in use and move "
+            "the other away"
         )
     was_clean = all(directory.is_clean for directory in directories)
     return read_metadata(having[0], was_clean=was_clean)
@@ -219,7 +220,7 @@ def _look_at_logs(
             )
             starts.check(key, directory, log)
             done += 1
-            progress(f"looked at {done:,} of {counted(total, 'partition')}, {path}")
+            progress(f"checked {done:,} of {counted(total, 'partition')}, {path}")
     return found
 
 
@@ -231,8 +232,8 @@ def _topic_id(name: str, found: Mapping[int, logs.FoundLog]) -> bytes | None:
             here = read_partition_metadata(log.path)
         except CorruptMetadataError as error:
             raise Refusal(
-                f"{error}; remove it, if the other partitions of {name} have theirs, or take it"
-                " from a backup"
+                f"{error}; remove it if the other partitions of {name} have theirs, or restore it "
+                "from a backup"
             ) from error
         if here is not None and topic_id not in (None, here):
             assert topic_id is not None
@@ -289,9 +290,9 @@ def _plan_from_metadata(plan: Plan, metadata: MetadataImage, found: Found) -> No
         ids = [_topic_id(name, {number: log}) for number, log in found[name].items()]
         plan.left_alone[name] = {topic_id for topic_id in ids if topic_id is not None}
         plan.notes.append(
-            f"Topic {name} is on disk, but the metadata does not know it: it was deleted, or made"
-            " by another broker later. Its directories stay, and are not served; when a topic of"
-            " that name is made, it begins empty, and they become -stray."
+            f"Topic {name} is on disk but not in the metadata: it was deleted, or another broker "
+            "created it later. Its directories stay but are not served; if a topic of that name "
+            "is created, it begins empty and they are renamed to -stray."
         )
     plan.broker_configs, notes = kept_broker_settings(metadata, plan.identity.broker_id)
     plan.notes += notes
@@ -301,13 +302,13 @@ def _plan_from_metadata(plan: Plan, metadata: MetadataImage, found: Found) -> No
         count = len(getattr(metadata, kind))
         if count:
             plan.notes.append(
-                f"{counted(count, what)} of the cluster cannot be kept: kbroker does not have them"
-                " yet."
+                f"{counted(count, what)} of the cluster cannot be kept: kbroker does not support "
+                "them yet."
             )
     plan.notes += other_settings(metadata)
     for number, count in sorted(metadata.unknown.items()):
         unknown = counted(count, "metadata record")
-        plan.notes.append(f"Not known here: {unknown} of type {number}.")
+        plan.notes.append(f"Unknown: {unknown} of type {number}.")
 
 
 def _check_topic(plan: Plan, image: TopicImage, here: Mapping[int, logs.FoundLog]) -> None:
@@ -316,16 +317,16 @@ def _check_topic(plan: Plan, image: TopicImage, here: Mapping[int, logs.FoundLog
         assert on_disk is not None
         path = next(iter(here.values())).path
         raise Refusal(
-            f"{path}/partition.metadata: topic id {uuid_text(on_disk)}, but the metadata says"
-            f" {uuid_text(image.topic_id)}; the directory is of a deleted topic of the same"
-            " name: move it away"
+            f"{path}/partition.metadata: topic id {uuid_text(on_disk)}, but the metadata says "
+            f"{uuid_text(image.topic_id)}; the directory belongs to a deleted topic of the same "
+            "name: move it away"
         )
     broker_id = plan.identity.broker_id
     others = {n for n, p in image.partitions.items() if set(p.replicas) - {broker_id}}
     if others:
         plan.notes.append(
-            f"Topic {image.name}: replicas on other brokers end here, in {len(others)} of"
-            f" {counted(len(image.partitions), 'partition')}; this broker stands alone."
+            f"Topic {image.name}: replicas on other brokers are dropped, in {len(others)} of "
+            f"{counted(len(image.partitions), 'partition')}; kbroker runs as a single broker."
         )
     behind = sorted(
         number
@@ -334,8 +335,8 @@ def _check_topic(plan: Plan, image: TopicImage, here: Mapping[int, logs.FoundLog
     )
     if behind:
         plan.notes.append(
-            f"Topic {image.name}: partitions {behind} were not in sync here when the broker"
-            " stopped; records that were acknowledged elsewhere may be missing."
+            f"Topic {image.name}: partitions {behind} were not in sync here when the broker "
+            "stopped; records that other brokers acknowledged may be missing."
         )
 
 
@@ -349,17 +350,17 @@ def _plan_without_metadata(plan: Plan, found: Found) -> None:
         config = settings_when_found(name, name in cleaned)
         topic_id = _topic_id(name, here) or new_uuid()
         _add_topic(plan, name, topic_id, config, max(here) + 1, here)
-    where, advice = "ZooKeeper", "Name that ZooKeeper with --zookeeper to have them taken over, or"
+    where, advice = "ZooKeeper", "Give that ZooKeeper with --zookeeper to take them over, or"
     if plan.identity.is_kraft:
         where, advice = METADATA_DIRECTORY, "You may"
     plan.notes.append(
-        f"The topics' settings were in {where} and are not known. Nothing is deleted for that:"
-        " topics get retention.ms=-1 and retention.bytes=-1, and cleanup.policy=compact where a"
-        f" log was compacted. {advice} give each topic its own with kafka-configs once the broker"
-        " runs."
+        f"The topics' settings were in {where} and are unknown. So that nothing is deleted, "
+        "topics get retention.ms=-1 and retention.bytes=-1, and cleanup.policy=compact where a "
+        f"log was compacted. {advice} give each topic its own with kafka-configs once the broker "
+        "runs."
     )
     plan.notes.append(
-        "Partitions behind the last one found here, and replicas on other brokers, are not known."
+        "Partitions above the highest one found here, and replicas on other brokers, are unknown."
     )
 
 
@@ -375,15 +376,16 @@ def _check_missing(plan: Plan, metadata: MetadataImage | None, begin_empty: bool
     for topic in plan.topics:
         if topic.empty and begin_empty:
             plan.notes.append(
-                f"Topic {topic.name}: partitions {topic.empty} are not here and begin empty."
+                f"Topic {topic.name}: partitions {topic.empty} are not here and will be created "
+                "empty."
             )
         elif topic.empty:
             number = topic.empty[0]
             path = os.path.join(plan.directories[0].path, f"{topic.name}-{number}")
             where = _where(plan, metadata, topic, number, known)
             raise Refusal(
-                f"{path}: missing{where}. Copy all partitions, name all directories of log.dirs, or"
-                " say --missing-begin-empty to have partitions that are not here made anew"
+                f"{path}: missing{where}. Copy all partitions, give all directories of log.dirs, "
+                "or use --missing-begin-empty to create the missing partitions empty"
             )
 
 
@@ -396,7 +398,7 @@ def _where(
 ) -> str:
     """What is known about a partition that is not here."""
     if metadata is None:
-        return ", other partitions of the topic are there"
+        return ", where other partitions of the topic are"
     images = (image for image in metadata.topics.values() if image.name == topic.name)
     partition = next(images).partitions.get(number)
     if partition is None:

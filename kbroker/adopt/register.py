@@ -39,8 +39,8 @@ def store_place(log_dirs: Sequence[str]) -> str | None:
     having = places_of_store(log_dirs)
     if len(having) > 1:
         raise Refusal(
-            f"{having[1]}/{FILE_NAME}: there is one in {having[0]}, too; keep the one of this"
-            " broker, and move the other away"
+            f"{having[1]}/{FILE_NAME}: {having[0]} has one as well; keep the one of this broker "
+            "and move the other away"
         )
     return having[0] if having else None
 
@@ -81,7 +81,7 @@ def register(plan: Plan, place: str, progress: Progress = lambda _text: None) ->
             finally:
                 store.close()
         except (StoreFailed, StoreError) as error:
-            raise Refusal(f"the metadata could not be written: {error}") from error
+            raise Refusal(f"cannot write the metadata: {error}") from error
         try:
             shutil.copyfile(os.path.join(elsewhere, FILE_NAME), made)
             os.chmod(made, 0o600)

@@ -38,13 +38,16 @@ def release(
     changed, Usage, Unfinished: the store goes last.
     """
     if target == ZOOKEEPER and not zookeeper:
-        raise Usage("--back-to kafka-2.7 needs --zookeeper HOST:PORT, as Kafka's zookeeper.connect")
+        raise Usage(
+            "--back-to kafka-2.7 needs --zookeeper HOST:PORT, the value of Kafka's "
+            "zookeeper.connect"
+        )
     with held(log_dirs):
         place = store_place(log_dirs)
         if place is None:
             raise Refusal(
-                f"{log_dirs[0]}/{FILE_NAME}: missing; these are not directories of kbroker, or they"
-                " were given back already"
+                f"{log_dirs[0]}/{FILE_NAME} is missing; these are not directories of kbroker, or "
+                "they were handed back already"
             )
         holdings = Holdings(log_dirs, place)
         _check_whole(holdings, missing_begin_empty)
@@ -80,30 +83,30 @@ def _check_whole(holdings: Holdings, missing_begin_empty: bool) -> None:
     for log_dir in holdings.log_dirs:
         for paths in scan_futures(log_dir).values():
             raise Refusal(
-                f"{paths[0]}: a replica on its way into this directory, and not whole; Kafka would"
-                " go on with it. Start kbroker, let the move end and stop it, or remove that"
-                " directory (the original is in another one)"
+                f"{paths[0]} is an incomplete replica that was being moved into this directory; "
+                "Kafka would continue that move. Start kbroker, let the move finish and stop it, "
+                "or remove that directory (another one has the original)"
             )
     if not holdings.missing:
         return
     text = f"{counted(len(holdings.missing), 'partition')} in none of the directories"
     if not missing_begin_empty:
         raise Refusal(
-            f"{holdings.missing[0]}: missing ({text}); name all directories of log.dirs, or say"
-            " --missing-begin-empty to have Kafka make such partitions anew"
+            f"{holdings.missing[0]}: missing ({text}); give all directories of log.dirs, or use "
+            "--missing-begin-empty to have Kafka create the missing partitions empty"
         )
-    holdings.notes.append(f"{text}, to begin empty: {', '.join(holdings.missing)}.")
+    holdings.notes.append(f"{text}, to be created empty: {', '.join(holdings.missing)}.")
 
 
 def plan_lines(holdings: Holdings, target: str) -> list[str]:
     partitions = sum(len(topic.epochs) for topic in holdings.topics)
     what = (
-        f"{target} will be told of {counted(len(holdings.topics), 'topic')} with"
-        f" {counted(partitions, 'partition')}, their ids and settings. No log is touched"
+        f"{target} will get {counted(len(holdings.topics), 'topic')} with "
+        f"{counted(partitions, 'partition')}, with their ids and settings. No log is changed"
     )
     lines = [
         f"Data of kbroker, broker {holdings.broker_id}, cluster {holdings.cluster_id}",
-        f"{what} but those of coordinators, where that Kafka does not know a record."
+        f"{what} except coordinator logs with records that this Kafka does not know."
         if target == ZOOKEEPER
         else f"{what}.",
     ]

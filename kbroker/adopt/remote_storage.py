@@ -15,7 +15,7 @@ from kbroker.storage.checkpoint import TopicPartition
 from kbroker.storage.formats import LOG_START_CHECKPOINT
 
 SETTING = "remote.storage.enable"
-_OPTION = "say --without-remote-records to go on with what lies here"
+_OPTION = "use --without-remote-records to take over the local records only"
 
 
 class LogStarts:
@@ -42,18 +42,19 @@ class LogStarts:
         missing = f"offsets {start} to {log.start_offset - 1}"
         if self._leave_behind and (is_tiered or not self._settings_known):
             self.notes.append(
-                f"Topic {topic}: {missing} of partition {number} are not here and are left behind."
+                f"Topic {topic}: {missing} of partition {number} are in remote storage and are "
+                "left behind."
             )
         elif is_tiered:
             raise Refusal(
-                f"{log.path}: {missing} of topic {topic} are in remote storage ({SETTING}=true),"
-                " which kbroker does not read. Mirror the topic instead, or end its remote storage"
-                f" in Kafka, or {_OPTION}"
+                f"{log.path}: {missing} of topic {topic} are in remote storage ({SETTING}=true), "
+                "which kbroker does not read. Mirror the topic instead, or disable its remote "
+                f"storage in Kafka, or {_OPTION}"
             )
         elif directory.is_clean:
             remote = f". If they are in remote storage, {_OPTION}"
             raise Refusal(
-                f"{log.path}: {missing} are missing: {LOG_START_CHECKPOINT} says that the log"
-                f" begins there, and its first file begins later; {COPY_AGAIN}, or take its line"
-                f" out of that file{'' if self._settings_known else remote}"
+                f"{log.path}: {missing} are missing: {LOG_START_CHECKPOINT} says that the log "
+                f"begins there, but its first file begins later; {COPY_AGAIN}, or remove its line "
+                f"from that file{'' if self._settings_known else remote}"
             )

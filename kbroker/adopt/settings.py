@@ -45,7 +45,7 @@ def check_topic_settings(
             continue
         kept[key] = text
         if key not in TOPIC_KEYS:
-            notes.append(f"Topic {name}: {key}={text} is kept, but means nothing to kbroker.")
+            notes.append(f"Topic {name}: {key}={text} is kept, but has no effect in kbroker.")
     return kept, notes
 
 

@@ -36,8 +36,8 @@ def source_of(
     text = log_dirs or fields.get("log.dirs") or fields.get("log.dir") or ""
     paths = list(dict.fromkeys(os.path.abspath(path) for path in split_list(text) if path))
     if not paths:
-        where = f"{config} names no log.dirs" if config else "no directories are named"
-        raise Usage(f"{where}; say --log-dirs DIR[,DIR...], see --help")
+        where = f"{config} names no log.dirs" if config else "no directories given"
+        raise Usage(f"{where}; use --log-dirs DIR[,DIR...] (see --help)")
     number = fields.get("node.id", fields.get("broker.id", "-1")).strip()
     metadata = metadata_log_dir or fields.get("metadata.log.dir")
     return Source(

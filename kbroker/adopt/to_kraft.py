@@ -51,13 +51,13 @@ def notes(holdings: Holdings) -> Iterator[str]:
     for name, kept in holdings.features.items():
         if name == METADATA_VERSION and kept > LATEST_LEVEL:
             yield (
-                f"The feature {name} goes down from {kept} to {LATEST_LEVEL}, the newest of Kafka"
-                " 3.9."
+                f"Feature {name} is downgraded from {kept} to {LATEST_LEVEL}, the latest level of "
+                "Kafka 3.9."
             )
         elif name not in (METADATA_VERSION, QUORUM_VERSION):
             yield (
-                f"The feature {name}={kept} is not given back: Kafka 3.9 has it only as a preview."
-                " kafka-features upgrade sets it, where that Kafka allows it."
+                f"Feature {name}={kept} is not handed over: Kafka 3.9 has it only as a preview. "
+                "Where that Kafka allows it, kafka-features upgrade sets it."
             )
 
 
@@ -89,7 +89,7 @@ def _write(path: str, data: bytes) -> None:
 def steps(holdings: Holdings, metadata_log_dir: str | None = None) -> Iterator[str]:
     """What the user does next. metadata_log_dir: that Kafka had before, if it had one."""
     directories = ",".join(holdings.log_dirs)
-    yield "Start Kafka with these settings (and no kafka-storage format, that is done):"
+    yield "Start Kafka with these settings (without kafka-storage format, which is done):"
     yield "  process.roles=broker,controller"
     yield f"  node.id={holdings.broker_id}"
     # A quorum whose voters are in its log (KIP-853) has none after a move: nobody would be elected.
@@ -97,8 +97,8 @@ def steps(holdings: Holdings, metadata_log_dir: str | None = None) -> Iterator[s
     yield f"  log.dirs={directories}"
     if metadata_log_dir is not None and metadata_log_dir not in holdings.log_dirs:
         yield (
-            f"and without metadata.log.dir={metadata_log_dir}: an older metadata log there would"
-            " count instead of what is written here"
+            f"and without metadata.log.dir={metadata_log_dir}: Kafka would use an older metadata "
+            "log there instead of what is written here"
         )
 
 

@@ -31,8 +31,8 @@ def give_back(holdings: Holdings, connect: str, say: Say, *, dry_run: bool) -> l
     strays = holdings.strays()
     if strays:
         raise Refusal(
-            f"{strays[0]}: Kafka 2.7 does not start beside a directory of that name; move it out of"
-            " the data directory, or remove it"
+            f"{strays[0]}: Kafka 2.7 does not start with a directory of that name; move it out of "
+            "the data directory, or remove it"
         )
     with connected(connect) as client:
         check(client, connect, holdings.cluster_id, holdings.broker_id)
@@ -47,7 +47,7 @@ def give_back(holdings: Holdings, connect: str, say: Say, *, dry_run: bool) -> l
                 set_metadata_log_aside(log_dir, say)
                 _write_meta(holdings, log_dir)
             _tell(client, holdings)
-            say(f"ZooKeeper {connect} is told of {counted(len(holdings.topics), 'topic')}.")
+            say(f"Written to ZooKeeper {connect}: {counted(len(holdings.topics), 'topic')}.")
     return [
         "Start Kafka with these settings:",
         f"  broker.id={holdings.broker_id}",

@@ -59,7 +59,7 @@ def look_at_unknown(
         return None
     shown = ", ".join(partition_dir_name(*key) for key in sorted(unknown)[:_SHOWN_MAX])
     log.error(
-        "%s on disk %s not in the metadata store, which must have lost them: %s%s",
+        "%s on disk %s missing from the metadata store, which must have lost them: %s%s",
         counted(len(unknown), "partition"),
         "is" if len(unknown) == 1 else "are",
         shown,
@@ -74,8 +74,8 @@ def look_at_unknown(
         )
     except Refusal as refusal:
         raise Refusal(
-            f"{refusal}. (The metadata store lacks this topic: it was lost there, or somebody put"
-            " the directory here; then move it away)"
+            f"{refusal}. (This topic is not in the metadata store: it was lost there, or the "
+            "directory was put here by mistake; in that case move it away)"
         ) from refusal
     grown = {
         topic.name: {number: topic.leader_epochs.get(number, 0)
@@ -84,7 +84,7 @@ def look_at_unknown(
         if topic.name in counts
     }  # fmt: skip
     for name, partitions in grown.items():
-        log.warning("topic %s has %d partitions again", name, counts[name] + len(partitions))
+        log.warning("topic %s is back to %d partitions", name, counts[name] + len(partitions))
     plan.topics = [topic for topic in plan.topics if topic.name not in counts]
     return UnknownLogs(topics_to_serve(plan), grown)
 

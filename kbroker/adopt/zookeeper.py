@@ -72,9 +72,7 @@ def connected(connect: str) -> Iterator[Nodes]:
         from kazoo.exceptions import KazooException
         from kazoo.handlers.threading import KazooTimeoutError
     except ImportError:
-        raise Refusal(
-            "ZooKeeper is reached through kazoo: pip install 'kbroker[zookeeper]'"
-        ) from None
+        raise Refusal("ZooKeeper access needs kazoo: pip install 'kbroker[zookeeper]'") from None
     client = KazooClient(hosts=connect)
 
     def leave() -> None:
@@ -106,9 +104,9 @@ def check(client: Nodes, connect: str, cluster_id: str, broker_id: int) -> None:
         found = paths.decode_cluster_id(client.get(paths.CLUSTER_ID)[0])
         if found != cluster_id:
             raise Refusal(
-                f"ZooKeeper {connect} is of cluster {found}, these directories are of {cluster_id};"
-                " use the ZooKeeper the data came from, an empty one, or a path of its own"
-                " (HOST:PORT/PATH)"
+                f"ZooKeeper {connect} belongs to cluster {found}, these directories to "
+                f"{cluster_id}; use the ZooKeeper that the data came from, an empty one, or a "
+                "separate path (HOST:PORT/PATH)"
             )
     if client.exists(paths.broker(broker_id)):
         raise Refusal(
@@ -122,9 +120,9 @@ def check_alone(client: Nodes, connect: str) -> None:
     running = sorted(_children(client, paths.BROKER_IDS))
     if running:
         raise Refusal(
-            f"ZooKeeper {connect}: brokers {', '.join(running)} are registered, and kbroker gives"
-            " its data to a Kafka that stands alone; stop them, or name a path of its own"
-            " (HOST:PORT/PATH)"
+            f"ZooKeeper {connect}: brokers {', '.join(running)} are registered, but kbroker hands "
+            "its data to a single Kafka broker; stop them, or use a separate path "
+            "(HOST:PORT/PATH)"
         )
 
 
@@ -139,8 +137,8 @@ def read_metadata(connect: str, identity: Identity) -> MetadataImage:
         check(client, connect, identity.cluster_id, identity.broker_id)
         if not client.exists(paths.CLUSTER_ID):
             raise Refusal(
-                f"ZooKeeper {connect} has no cluster in it; say zookeeper.connect as Kafka's"
-                " server.properties has it, with its path"
+                f"ZooKeeper {connect} holds no cluster; use the value of zookeeper.connect in "
+                "Kafka's server.properties, including its path"
             )
         try:
             for name in sorted(client.get_children(paths.BROKER_TOPICS)):
@@ -157,9 +155,9 @@ def read_metadata(connect: str, identity: Identity) -> MetadataImage:
                 image.next_producer_id = None if last is None else last + 1
             _count_security(client, image)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise Refusal(f"ZooKeeper {connect}: a node is not as Kafka writes it: {error}") from (
-                error
-            )
+            raise Refusal(
+                f"ZooKeeper {connect}: a node is not in the form that Kafka writes: {error}"
+            ) from (error)
     return image
 
 

@@ -20,20 +20,20 @@ EXIT_OK, EXIT_REFUSED, EXIT_USAGE, EXIT_UNFINISHED = 0, 1, 2, 3
 _DESCRIPTION = """\
 Take over the data directories of an Apache Kafka broker (2.x with ZooKeeper, 3.x with KRaft).
 
-Kafka keeps topics in its data directories (log.dirs), and what it knows about them in ZooKeeper or
-in __cluster_metadata. This command registers the topics, their ids and settings in kbroker's own
+Kafka keeps topics in its data directories (log.dirs) and their metadata in ZooKeeper or in
+__cluster_metadata. This command registers the topics with their ids and settings in kbroker's own
 metadata store, one new file in the first directory. Kafka's files are not changed. Stop Kafka
 first. The command shows its plan before it changes anything."""
 
 _EPILOG = """\
 examples:
-  kbroker-adopt --log-dirs /var/lib/kafka --dry-run        what would be done
-  kbroker-adopt --log-dirs /disk1/kafka,/disk2/kafka       do it
+  kbroker-adopt --log-dirs /var/lib/kafka --dry-run        show the plan
+  kbroker-adopt --log-dirs /disk1/kafka,/disk2/kafka       carry it out
   kbroker-adopt -c server.properties                       log.dirs and broker.id from a file
-  kbroker-adopt --log-dirs DIR --back-to kafka-3.9         and back: prepare DIR for Kafka
+  kbroker-adopt --log-dirs DIR --back-to kafka-3.9         the way back: prepare DIR for Kafka
 
-exit codes: 0 done or nothing to do, 1 refused and nothing changed, 2 wrong usage,
-            3 begun and not finished (--back-to): run it again
+exit codes: 0 done or nothing to do, 1 refused and nothing changed, 2 usage error,
+            3 begun but not finished (--back-to): run it again
 docs/migration.md describes every step, in both directions."""
 
 
@@ -53,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="a server.properties of Kafka or kbroker that names the directories",
     )
-    parser.add_argument("--dry-run", action="store_true", help="show the plan and change nothing")
+    parser.add_argument("--dry-run", action="store_true", help="show the plan, change nothing")
     parser.add_argument(
         "--metadata-log-dir",
         metavar="DIR",
@@ -62,30 +62,30 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--missing-begin-empty",
         action="store_true",
-        help="let partitions that are in none of the directories begin empty, instead of refusing",
+        help="create partitions that none of the directories has empty, instead of refusing",
     )
     parser.add_argument(
         "--without-remote-records",
         action="store_true",
-        help="leave out records that Kafka moved to remote storage, instead of refusing",
+        help="leave behind records that Kafka moved to remote storage, instead of refusing",
     )
     settings = parser.add_mutually_exclusive_group()
     settings.add_argument(
         "--without-metadata",
         action="store_true",
-        help="take the topics over without their settings, when __cluster_metadata-0 is lost",
+        help="take the topics over without their settings when __cluster_metadata-0 is lost",
     )
     parser.add_argument(
         "--back-to",
         choices=("kafka-3.9", "kafka-2.7"),
-        help="the other direction: prepare kbroker's directories for that Kafka, in KRaft mode"
-        " (3.9) or with ZooKeeper (2.7)",
+        help="the way back: prepare kbroker's directories for that Kafka, in KRaft mode (3.9) or "
+        "with ZooKeeper (2.7)",
     )
     settings.add_argument(
         "--zookeeper",
         metavar="HOST:PORT[/PATH]",
-        help="the ZooKeeper of Kafka 2.x (zookeeper.connect), from which the topics' settings are"
-        " read; --back-to kafka-2.7 writes the topics there",
+        help="the ZooKeeper of Kafka 2.x (zookeeper.connect) that holds the topics' settings; "
+        "--back-to kafka-2.7 writes the topics there",
     )
     parser.add_argument("--version", action="version", version=f"kbroker {__version__}")
     return parser
@@ -152,9 +152,9 @@ def _check_together(found: argparse.Namespace) -> None:
 
     if found.back_to and (found.without_metadata or found.without_remote_records):
         name = "--without-metadata" if found.without_metadata else "--without-remote-records"
-        raise Usage(f"{name} is for data of Kafka; leave it out with --back-to")
+        raise Usage(f"{name} does not apply to --back-to; leave it out")
     if found.back_to == "kafka-3.9" and found.zookeeper:
-        raise Usage("--zookeeper is for Kafka 2.x; leave it out with --back-to kafka-3.9")
+        raise Usage("--zookeeper does not apply to --back-to kafka-3.9; leave it out")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -177,7 +177,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_REFUSED
     except Unfinished as error:
         lines.clear()
-        text = "begun and not finished; run the same command again before you start a broker"
+        text = "begun but not finished; run the same command again before you start a broker"
         print(f"kbroker-adopt: {error}\nkbroker-adopt: {text}", file=sys.stderr)
         return EXIT_UNFINISHED
     except BrokenPipeError:

@@ -20,7 +20,7 @@ EXIT_OK, EXIT_DAMAGE, EXIT_USAGE = 0, 1, 2
 INDEX_INTERVAL_BYTES = 4096
 
 _DESCRIPTION = """\
-Look at, check and repair the files in which kbroker and Apache Kafka keep their topics.
+Inspect, verify and repair the files in which kbroker and Apache Kafka keep their topics.
 A broker keeps each partition in a directory <topic>-<partition> of a log directory (log.dirs)."""
 
 _EPILOG = """\
@@ -31,7 +31,7 @@ examples:
   kbroker-log dump --json FILE | jq .                  one JSON object per line
   kbroker-log rebuild /var/lib/kbroker/orders-0        new indexes; stop the broker first
 
-exit codes: 0 nothing is wrong, 1 damage was found, 2 wrong usage (or a broker is running)"""
+exit codes: 0 no damage, 1 damage found, 2 usage error (or a broker is running)"""
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -48,49 +48,50 @@ def _parser() -> argparse.ArgumentParser:
         "paths",
         nargs="+",
         metavar="PATH",
-        help="a file, the directory of a partition or a log directory",
+        help="a file, a partition directory or a log directory",
     )
     common.add_argument("--json", action="store_true", help="print one JSON object per line")
     common.add_argument(
         "--progress",
         action=argparse.BooleanOptionalAction,
         default=None,
-        help="show progress on stderr; the default if that is a terminal",
+        help="show progress on stderr; the default on a terminal",
     )
     _add_dump(commands, common)
     verify = commands.add_parser(
         "verify",
         parents=[common],
-        help="check files against each other; changes nothing",
-        description="Check every batch's checksum and offset, every index entry against its batch, "
-        "aborted transactions against their markers, producer snapshots and checkpoints. "
-        "Changes nothing. Naming one file of a segment checks the whole segment.",
+        help="check files against each other; change nothing",
+        description="Check the checksum and offset of every batch, every index entry against its "
+        "batch, aborted transactions against their markers, producer snapshots and checkpoints. "
+        "Nothing is changed. Given one file of a segment, it checks the whole segment.",
     )
     verify.add_argument(
         "--compacted",
         action="store_true",
-        help="the topic is compacted, so offsets may be missing; not needed where "
-        "cleaner-offset-checkpoint names the partition",
+        help="the topic is compacted, so gaps between offsets are expected; not needed for a "
+        "partition that cleaner-offset-checkpoint names",
     )
     verify.add_argument(
         "--verbose",
         action="store_true",
-        help="a line for the empty partitions of a log directory, too",
+        help="also print a line for each empty partition of a log directory",
     )
     rebuild = commands.add_parser(
         "rebuild",
         parents=[common],
-        help="write the indexes again from the log",
-        description="Write .index, .timeindex and .txnindex again from the .log. Refuses while a "
-        "broker uses the log directory. A segment whose log is damaged keeps its indexes. "
-        "Naming one file of a segment rebuilds the indexes of the whole segment.",
+        help="rebuild the indexes from the log",
+        description="Rebuild .index, .timeindex and .txnindex from the .log. The broker that uses "
+        "the log directory must be stopped. A segment whose log is damaged keeps its indexes. "
+        "Given one file of a segment, it rebuilds all indexes of that segment.",
     )
     rebuild.add_argument(
         "--index-interval-bytes",
         type=int,
         default=INDEX_INTERVAL_BYTES,
         metavar="BYTES",
-        help="log bytes between two index entries, as index.interval.bytes (default: %(default)s)",
+        help="log bytes between two index entries, like index.interval.bytes (default: "
+        "%(default)s)",
     )
     return parser
 
@@ -101,13 +102,15 @@ def _add_dump(
     dump = commands.add_parser(
         "dump",
         parents=[common],
-        help="show what is in files",
+        help="show the contents of files",
         description="Show batches (.log), entries (.index, .timeindex, .txnindex), producers "
         "(.snapshot), checkpoints, leader epochs and partition.metadata.",
     )
-    dump.add_argument("--deep-iteration", action="store_true", help="show every record, too")
+    dump.add_argument("--deep-iteration", action="store_true", help="also show every record")
     dump.add_argument(
-        "--print-data-log", action="store_true", help="show records with keys, values and headers"
+        "--print-data-log",
+        action="store_true",
+        help="show records with their keys, values and headers",
     )
     decoder = dump.add_mutually_exclusive_group()
     decoder.add_argument(
@@ -141,14 +144,14 @@ def _run(found: argparse.Namespace, out: Output) -> None:
         from kbroker.logtool.rebuild import rebuild
 
         if found.index_interval_bytes < 0:
-            raise UsageError("--index-interval-bytes: not below 0")
+            raise UsageError("--index-interval-bytes must be 0 or more")
         rebuild(found.paths, out, index_interval_bytes=found.index_interval_bytes)
         return
     from kbroker.logtool.rebuild import in_use
 
     for log_dir in sorted({targets.log_dir_of(path) for path in found.paths}):
         if in_use(log_dir):
-            text = "a broker is using it; what it is just writing may look damaged"
+            text = "a broker is using this directory; data that it is writing may look damaged"
             print(f"kbroker-log: {log_dir}: {text}", file=sys.stderr)
     if found.command == "dump":
         _dump(found, out)

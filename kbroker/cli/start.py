@@ -23,46 +23,49 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="kbroker-supervisor",
         description="Run a kbroker message broker in the foreground. SIGTERM or Ctrl-C stops it, "
-        "SIGHUP makes it read its dynamic settings again, SIGQUIT has all processes print their "
+        "SIGHUP reloads its dynamic settings, SIGQUIT makes all of its processes print their "
         "stacks.",
     )
     parser.add_argument("positional_config", nargs="?", metavar="FILE", help="same as --config")
     parser.add_argument(
-        "-c", "--config", metavar="FILE", help="a server.properties file; defaults without one"
+        "-c",
+        "--config",
+        metavar="FILE",
+        help="a server.properties file (without one: the defaults)",
     )
     parser.add_argument(
         "--override",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="a setting that wins over the file; may be repeated",
+        help="override a setting of the file; may be repeated",
     )
     parser.add_argument(
         "--debug",
         default="",
         metavar="AREAS",
-        help='packages or modules to log more about, such as "supervisor,ipc.rpc", or "all"',
+        help='packages or modules whose debug log to show, such as "supervisor,ipc.rpc", or "all"',
     )
     parser.add_argument(
         "--missing-begin-empty",
         action="store_true",
-        help="begin partitions empty that were in a data directory which is gone: taken out of "
-        "log.dirs, or empty itself",
+        help="create the partitions of a lost data directory (removed from log.dirs, or now "
+        "empty) empty",
     )
     parser.add_argument(
         "--exit-with-parent",
         action="store_true",
-        help="stop when the process that started this one is gone; for tests",
+        help="stop when the parent process ends; for tests",
     )
     parser.add_argument("--version", action="version", version=f"kbroker {__version__}")
     found = parser.parse_args(arguments)
     if found.config and found.positional_config:
-        parser.error("the configuration file is named twice")
+        parser.error("the configuration file is given twice")
     found.config = found.config or found.positional_config
     found.areas = tuple(area.strip() for area in found.debug.split(",") if area.strip())
     for area in found.areas:
         if not logcontext.is_area(area):
-            parser.error(f"argument --debug: kbroker has no package or module {area!r}")
+            parser.error(f"argument --debug: no package or module {area!r} in kbroker")
     return found
 
 

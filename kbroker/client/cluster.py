@@ -180,7 +180,7 @@ class Cluster:
             self.refresh(None, retry)
         address = self._addresses.get(node)
         if address is None:
-            raise ConnectionLost(f"node {node}", "no broker has that id any more")
+            raise ConnectionLost(f"node {node}", "no broker has that id anymore")
         return self._connect(address, retry)
 
     def borrow(self, node: int, retry: Retry) -> Connection:

@@ -45,7 +45,7 @@ FRAME_BYTES_MAX = (1 << 31) - 1
 _FIRST_FRAME_BYTES_MAX = 1 << 20
 # WIRE: what a listener with TLS answers to a request without: an alert of TLS 1.x.
 _TLS_ALERT = b"\x15\x03"
-_TLS_SPOKEN = "TLS is spoken there: security.protocol is to be SSL or SASL_SSL"
+_TLS_SPOKEN = "the listener speaks TLS: set security.protocol to SSL or SASL_SSL"
 # BOUND: what is allocated for a frame before any byte of it has come.
 _PIECE_BYTES = 16 << 20
 # What is read at once; a fetched frame is read in pieces of what has arrived.
@@ -214,7 +214,7 @@ class Connection:
         into: bytearray | None = None,
     ) -> Any:
         """Send a request and receive its answer. Nothing else may be on its way."""
-        assert not self._waiting, "answers come in the order of their requests"
+        assert not self._waiting, "responses must arrive in the order of their requests"
         return self.receive(self.send(request, deadline, at_most=at_most), deadline, into=into)
 
     def send(
@@ -280,8 +280,8 @@ class Connection:
         self, pending: Pending, deadline: float, into: bytearray | None
     ) -> bytes | memoryview:
         expected = self._waiting.popleft()
-        assert expected is pending, "answers come in the order of their requests"
-        what = f"the answer to {ApiKey(pending.api_key).name}"
+        assert expected is pending, "responses must arrive in the order of their requests"
+        what = f"the response to {ApiKey(pending.api_key).name}"
         head = bytearray(_SIZE.size)
         try:
             self._receive_exactly(memoryview(head), deadline, what)
@@ -298,7 +298,9 @@ class Connection:
         except ValueError as error:
             raise self._violated(str(error)) from error
         if number != pending.correlation_id:
-            raise self._violated(f"the answer to request {number}, not {pending.correlation_id}")
+            raise self._violated(
+                f"the response to request {number} instead of {pending.correlation_id}"
+            )
         return frame[position:]
 
     def _receive_frame(
@@ -360,7 +362,7 @@ class Connection:
 
     def _violated(self, why: str) -> ProtocolViolation:
         self.close()
-        return ProtocolViolation(self.address, f"no Kafka answer: {why}")
+        return ProtocolViolation(self.address, f"not a Kafka response: {why}")
 
     def refuse(self, why: str) -> AuthenticationFailed:
         """Close it, for ``Security``; the error to raise."""

@@ -120,7 +120,7 @@ class UnsupportedByBroker(ClientError):
     def __init__(self, address: str, what: str) -> None:
         self.address = address
         self.what = what
-        super().__init__(f"{address}: the broker has no {what} that this client speaks")
+        super().__init__(f"{address}: the broker supports no {what} that this client supports")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.address, self.what)

@@ -226,7 +226,7 @@ class RangeFetch:
     def _check_topic(self, known: Topic) -> None:
         if self._is_another(known):
             when = "while it was read" if self._began else "since it was planned"
-            raise TopicChanged(self.topic, f"was deleted and created anew {when}")
+            raise TopicChanged(self.topic, f"was deleted and recreated {when}")
         if not self._began:
             self._topic_id = known.id
 
@@ -273,7 +273,7 @@ class RangeFetch:
         first offset of a batch is wrong, and what it hides would be taken for a gap."""
         log_end = self._log_bound(LATEST, retry)
         if end > log_end:
-            why = f"a batch says it ends before offset {end}, and the log at {log_end}"
+            why = f"a batch claims to end before offset {end}, but the log ends at {log_end}"
             raise CorruptRecords(self.topic, self.partition, self.next_offset, why)
 
     def _log_bound(self, which: int, retry: Retry) -> int:
@@ -309,7 +309,7 @@ class RangeFetch:
         if len(records):
             claimed = int.from_bytes(records[8:12], "big") + 12
             if len(records) >= 12 and claimed <= len(records):
-                why = "a batch that cannot be where it is"
+                why = "a batch with offsets that do not belong there"
                 raise CorruptRecords(self.topic, self.partition, self.next_offset, why)
             if self._max_bytes >= _BATCH_BYTES_MAX:
                 raise CorruptRecords(

@@ -286,7 +286,7 @@ def retention_of(cluster: Cluster, group: str, *, deadline: float | None = None)
         )
         return DescribeConfigsRequest(resources=[resource])
 
-    what = f"read how long offsets are kept of group {group}"
+    what = f"read the offset retention of group {group}"
     try:
         answer = cluster.call_coordinator(
             group, GROUP, request, lambda answer: 0, what=what, deadline=deadline

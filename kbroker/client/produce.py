@@ -191,7 +191,7 @@ class BatchProducer:
         """
         self._raise()
         assert self._transactional_id is not None, "not a transactional producer"
-        assert not self._open, "the transaction before is not ended"
+        assert not self._open, "the previous transaction has not ended"
         self._open = True
         self._told = False
         for state in self._partitions.values():
@@ -276,7 +276,7 @@ class BatchProducer:
         """
         self._raise()
         if self._transactional_id is not None and not self._open:
-            raise RefusedError(ErrorCode.INVALID_TXN_STATE, "send without begin")
+            raise RefusedError(ErrorCode.INVALID_TXN_STATE, "send before begin")
         state = self._partitions.get((topic, partition))
         if state is None:
             state = self._partitions[topic, partition] = _Partition((topic, partition))
@@ -315,7 +315,9 @@ class BatchProducer:
         self._partitions.clear()
         self._unacknowledged_bytes = 0
         if self._error is None:
-            self._error = RefusedError(ErrorCode.INVALID_REQUEST, "the producer", "it is closed")
+            self._error = RefusedError(
+                ErrorCode.INVALID_REQUEST, "the producer", "the producer is closed"
+            )
 
     def _drop_connections(self) -> None:
         for leader, node in self._nodes.items():
@@ -562,5 +564,5 @@ def _refuse_zstd(chosen: list[tuple[_Partition, _Batch]]) -> None:
         if batch.data[_ATTRIBUTES] & _CODEC_MASK == ZSTD:
             topic, partition = state.key
             what = f"produce to {topic}-{partition}"
-            why = "A broker before Kafka 2.1 knows no zstd; it takes lz4, snappy and gzip."
+            why = "Brokers before Kafka 2.1 do not support zstd; they support lz4, snappy and gzip."
             raise RefusedError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, what, why)

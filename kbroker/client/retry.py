@@ -74,7 +74,7 @@ class Retry:
         if time.monotonic() >= self._tell_at:
             self._tell_at = float("inf")
             if _told.due(str(error)):
-                log.warning("%s: %s; trying for %.0f s more", self.what, error, self.left())
+                log.warning("%s: %s; retrying for another %.0f s", self.what, error, self.left())
 
     def progress(self) -> None:
         """Something was achieved: the deadline is as far away as at the start."""

@@ -76,7 +76,7 @@ class Scram:
         except (KeyError, ValueError):
             raise Refused("its first message is malformed") from None
         if not nonce.startswith(self._nonce) or nonce == self._nonce:
-            raise Refused("its nonce does not continue ours")
+            raise Refused("its nonce does not begin with the client's")
         if not _ITERATIONS_MIN <= iterations <= _ITERATIONS_MAX:
             raise Refused(
                 f"{iterations} iterations, expected {_ITERATIONS_MIN} to {_ITERATIONS_MAX}"
@@ -98,7 +98,7 @@ class Scram:
         except ValueError:
             given = b""
         if not hmac.compare_digest(given, self._server_signature):
-            raise Refused("it could not prove that it knows the password")
+            raise Refused("the broker could not prove that it knows the password")
 
     def _mac(self, key: bytes, data: bytes) -> bytes:
         return hmac.digest(key, data, self._digest)
@@ -123,7 +123,7 @@ def exchange(connection: Connection, mechanism: str, client: Mechanism, deadline
     answer = connection.call(SaslHandshakeRequest(mechanism=mechanism), deadline, at_most=1)
     if answer.error_code:
         offered = ", ".join(answer.mechanisms) or "none"
-        raise connection.refuse(f"SASL {mechanism} is not offered there, but {offered}")
+        raise connection.refuse(f"the broker does not offer SASL {mechanism}, only {offered}")
     token = client.answer(None)
     lifetime_ms = 0
     for _ in range(_TURNS_MAX):
@@ -141,5 +141,7 @@ def exchange(connection: Connection, mechanism: str, client: Mechanism, deadline
         try:
             token = client.answer(bytes(reply.auth_bytes))
         except (Refused, ValueError) as error:
-            raise connection.refuse(f"SASL {mechanism}: of the broker: {error}") from None
+            raise connection.refuse(
+                f"SASL {mechanism}: invalid message from the broker: {error}"
+            ) from None
     raise connection.refuse(f"SASL {mechanism}: the exchange does not end")

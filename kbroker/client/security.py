@@ -53,13 +53,14 @@ _KNOWN = {
 _PREFIXES = ("ssl.", "sasl.", "security.")
 _REFUSED = {
     "ssl.truststore.password": (
-        "only PEM truststores are read, which have none: export others as PEM, and leave it out"
+        "only PEM truststores are supported, which have no password: export others as PEM, and "
+        "leave this setting out"
     ),
     "ssl.keystore.password": (
-        "only PEM keystores are read, which have none: export others as PEM, and leave it out; "
-        "a key's password is ssl.key.password"
+        "only PEM keystores are supported, which have no password: export others as PEM, and "
+        "leave this setting out; the password of a key is ssl.key.password"
     ),
-    "ssl.key.store": "write ssl.keystore.location with ssl.keystore.type=PEM",
+    "ssl.key.store": "set ssl.keystore.location with ssl.keystore.type=PEM",
     "sasl.kerberos.service.name": "GSSAPI is not supported; use PLAIN or SCRAM",
 }
 _PEM_BLOCK = re.compile(r"(-----BEGIN [^-]+-----)([^-]*)(-----END [^-]+-----)")
@@ -98,7 +99,7 @@ class Security:
             if name in _KNOWN:
                 settings[name] = str(value)
             elif name.startswith(_PREFIXES) and value not in (None, ""):
-                raise SettingRefused(name, "this client does not have that setting; leave it out")
+                raise SettingRefused(name, "this client does not have this setting; leave it out")
         return cls(settings)
 
     @property
@@ -132,7 +133,7 @@ class Security:
         except ssl.SSLCertVerificationError as error:
             plain.close()
             raise AuthenticationFailed(
-                address, f"its certificate is not trusted: {error.verify_message}"
+                address, f"the broker's certificate is not trusted: {error.verify_message}"
             ) from error
         except TimeoutError as error:
             plain.close()
@@ -206,7 +207,7 @@ def _credentials(settings: Mapping[str, str], mechanism: str) -> tuple[str, str]
         return _from_jaas(jaas, mechanism)
     if not username or password is None:
         raise SettingRefused(
-            "sasl.username", "write sasl.username and sasl.password, or sasl.jaas.config"
+            "sasl.username", "set sasl.username and sasl.password, or sasl.jaas.config"
         )
     return username, password
 
@@ -225,7 +226,7 @@ def _from_jaas(text: str, mechanism: str) -> tuple[str, str]:
     if options.get("tokenauth") == "true":
         raise SettingRefused("sasl.jaas.config", "delegation tokens are not supported")
     if not options.get("username") or "password" not in options:
-        raise SettingRefused("sasl.jaas.config", "it names no username or no password")
+        raise SettingRefused("sasl.jaas.config", "username or password is missing")
     return options["username"], options["password"]
 
 
@@ -249,7 +250,7 @@ def _check_stores(settings: Mapping[str, str]) -> None:
         if (given and kind != "PEM") or kind not in ("", "PEM"):
             raise SettingRefused(
                 f"ssl.{store}.type",
-                f"{kind or 'JKS'} stores cannot be read: export it as PEM and write "
+                f"{kind or 'JKS'} stores are not supported: export it as PEM and set "
                 f"ssl.{store}.type=PEM, or {instead}",
             )
     _tls_versions(settings)
@@ -308,9 +309,7 @@ def _load_key(context: ssl.SSLContext, settings: Mapping[str, str]) -> None:
         elif place:
             context.load_cert_chain(place, key_place or None, password=password or "")
         elif key_place or key:
-            raise SettingRefused(
-                "ssl.certificate.location", "a key needs its certificate beside it"
-            )
+            raise SettingRefused("ssl.certificate.location", "a key needs its certificate")
     except (OSError, ValueError) as error:
         if isinstance(error, SettingRefused):
             raise

@@ -34,8 +34,8 @@ _END_TXN_2 = 5
 _FEATURE = "transaction.version"
 # What the code alone does not say (KIP-679): who may write to no topic is refused by it, too.
 _NEEDED = (
-    "It needs Write on the topic, and before Kafka 2.8 IdempotentWrite on the cluster, without "
-    "which enable.idempotence=false can do."
+    "This needs Write on the topic and, before Kafka 2.8, IdempotentWrite on the cluster; "
+    "without that, set enable.idempotence=false."
 )
 _NO_PRODUCER = -1
 

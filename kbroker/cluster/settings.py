@@ -34,9 +34,9 @@ def effective_config(started_with: BrokerConfig, layers: Layers, broker_id: int)
             return BrokerConfig(static, dynamic_default=default, dynamic_broker=own)
         name = _culprit(static, default, own, refusal)
         if name is None:
-            log.error("the stored settings of the broker are not used: %s", refusal)
+            log.error("ignoring the stored broker settings: %s", refusal)
             return started_with
-        log.error("the stored setting %s of the broker is not used: %s", name, refusal)
+        log.error("ignoring the stored broker setting %s: %s", name, refusal)
         del (own if name in own else default)[name]
 
 

@@ -52,7 +52,7 @@ def _check_times(config: BrokerConfig) -> None:
     for name in ("log.retention.ms", "log.retention.minutes", "log.retention.hours"):
         # 0 would delete what was just written; a negative age means "never".
         if config[name] == 0:
-            _refuse(config, name, "at least 1, or -1 for ever")
+            _refuse(config, name, "at least 1, or -1 for no limit")
     for name, low in (("log.roll.ms", 1), ("log.roll.jitter.ms", 0), ("log.flush.interval.ms", 0)):
         if config[name] is not None and config[name] < low:
             _refuse(config, name, f"at least {low}")
@@ -142,36 +142,36 @@ def advice(config: BrokerConfig) -> list[str]:
         # Kafka's samples ask for 3 and 8 threads; here these are processes.
         if config.is_set(name) and count > max(2, cores):
             warnings.append(
-                f"{name}={count} starts {count} {kind} processes on {cores} cores; "
-                f"without it the number follows the cores"
+                f"{name}={count} starts {count} {kind} processes on {cores} cores; when unset, "
+                "the number follows the cores"
             )
     if not config.is_set("log.dirs") and not config.is_set("log.dir"):
         warnings.append(
-            f"log.dirs is not set; data goes to {config['log.dir']}, which many systems empty "
-            f"when they start"
+            f"log.dirs is not set; data goes to {config['log.dir']}, which many systems clear at "
+            "boot"
         )
     if not config["log.cleaner.enable"]:
         # The sample files of Kafka 0.8 set it so, when few kept offsets in a topic.
         warnings.append(
-            "log.cleaner.enable=false: nothing is removed from topics with cleanup.policy=compact, "
-            "__consumer_offsets and __transaction_state among them, which grow without end"
+            "log.cleaner.enable=false: topics with cleanup.policy=compact, including "
+            "__consumer_offsets and __transaction_state, are not compacted and grow without limit"
         )
     for name in ("share", "streams"):
         if name in config["group.coordinator.rebalance.protocols"]:
             warnings.append(
-                f"group.coordinator.rebalance.protocols names {name}, but groups of that protocol "
-                f"are not built"
+                f"group.coordinator.rebalance.protocols lists {name}, but groups of that protocol "
+                "are not built yet"
             )
     request_bytes = config["socket.request.max.bytes"]
     bound = config["queued.max.request.bytes"]
     if 0 < bound < 2 * request_bytes:
         warnings.append(
-            f"queued.max.request.bytes={bound} is raised to the room that two requests of "
-            f"socket.request.max.bytes ({request_bytes}) need"
+            f"queued.max.request.bytes={bound} is raised to fit two requests of "
+            f"socket.request.max.bytes ({request_bytes})"
         )
     if config["message.max.bytes"] > request_bytes:
         warnings.append(
-            f"message.max.bytes={config['message.max.bytes']} cannot be reached: "
-            f"socket.request.max.bytes={request_bytes} ends the connection before"
+            f"message.max.bytes={config['message.max.bytes']} cannot be reached: a request of "
+            f"more than socket.request.max.bytes={request_bytes} closes the connection"
         )
     return warnings

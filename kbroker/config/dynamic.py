@@ -190,13 +190,15 @@ def _check_dynamic(name: str, text: str | None, per_broker: bool) -> None:
     shown = _shown(text)
     key = BROKER_KEYS.get(name)
     if key is None and name.startswith(LISTENER_PREFIX) and find_key(name) is not None:
-        raise ConfigError(name, "(hidden)", "a setting of the broker; those of one listener are "
-                          "not built yet")  # fmt: skip
+        wanted = "a setting of the broker; settings of a single listener are not built yet"
+        raise ConfigError(name, "(hidden)", wanted)
     if key is None:
         raise unknown_name(name, text, BROKER_KEYS)
     if key.sensitive:
         # Nothing stored here is encrypted yet.
-        raise ConfigError(name, "(hidden)", "no change while the broker runs; secrets are not kept")
+        raise ConfigError(
+            name, "(hidden)", "no change while the broker runs; secrets are not stored"
+        )
     if key.dynamic == READ_ONLY:
         allowed = "no change while the broker runs; set it in the file and restart"
         raise ConfigError(name, shown, allowed)

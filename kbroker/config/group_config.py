@@ -27,7 +27,7 @@ GROUP_KEYS: dict[str, Key] = {
     for key in (
         Key(SESSION_TIMEOUT_MS, INT, 45_000, MEDIUM, low=1, dynamic=CLUSTER_WIDE,
             server_keys=(("group.consumer.session.timeout.ms", 1),),
-            doc="How long a member may be silent, in the consumer protocol."),
+            doc="How long a member may go without a heartbeat, in the consumer protocol."),
         Key(HEARTBEAT_INTERVAL_MS, INT, 5000, MEDIUM, low=1, dynamic=CLUSTER_WIDE,
             server_keys=(("group.consumer.heartbeat.interval.ms", 1),),
             doc="How often members send heartbeats, in the consumer protocol."),
@@ -36,7 +36,7 @@ GROUP_KEYS: dict[str, Key] = {
             doc="Shortest time from one target assignment to the next, in the consumer protocol."),
         Key(OFFLOAD_ENABLE, BOOLEAN, True, MEDIUM, dynamic=CLUSTER_WIDE, status=UNUSED,
             server_keys=(("group.consumer.assignor.offload.enable", 1),),
-            doc="Whether target assignments are computed in threads of their own."),
+            doc="Whether target assignments are computed in separate threads."),
     )
 }
 # fmt: on

@@ -54,24 +54,24 @@ SYSTEM_RUNTIME_DIR = "/run"
 
 # What the broker does instead; said when such a setting is found.
 _INSTEAD = {
-    "process.roles": "there is no KRaft here, the broker keeps its metadata in its own data "
+    "process.roles": "kbroker has no KRaft; the broker keeps its metadata in its own data "
     "directory",
-    "controller.quorum.voters": "there is no KRaft here",
-    "controller.quorum.bootstrap.servers": "there is no KRaft here",
+    "controller.quorum.voters": "kbroker has no KRaft",
+    "controller.quorum.bootstrap.servers": "kbroker has no KRaft",
     "controller.listener.names": "these listeners are not opened",
 }
 # Settings without which a broker would be another one than was meant: open to everybody, or alone.
 # Until they work, a start with one of them is refused.
 _OPEN = (
-    "no value: there are no access rules yet, and everybody whom the listeners let in may do"
-    " everything. If that is meant, take the line out"
+    "no value: authorization is not built yet, so every client that can connect may do "
+    "everything. If that is acceptable, remove this line"
 )
 _REFUSED = {
     "authorizer.class.name": _OPEN,
     "super.users": _OPEN,
-    "zookeeper.connect": "no value: this broker keeps its metadata in its own data directory and"
-    " joins no cluster. Take the line out; kbroker-adopt --zookeeper takes over what Kafka has"
-    " there (docs/migration.md)",
+    "zookeeper.connect": "no value: this broker keeps its metadata in its own data directory and "
+    "joins no cluster. Remove this line; kbroker-adopt --zookeeper takes over what Kafka has there "
+    "(docs/migration.md)",
 }
 
 
@@ -272,7 +272,7 @@ def load_properties(
         known = _known_name(name, text, warnings)
         if known is not None:
             if static.get(known, text) != text:
-                warnings.append(f"{known} is set more than once; the last value counts")
+                warnings.append(f"{known} is set more than once; the last value is used")
             static[known] = text
     for name, text in (overrides or {}).items():
         known = _known_name(name, text, warnings)
@@ -311,7 +311,7 @@ def _known_name(name: str, text: str, warnings: list[str]) -> str | None:
     key = find_key(name)
     if key is not None:
         key.parse(text)
-        warnings.append(f"{name} has no effect yet: settings of one listener are not built")
+        warnings.append(f"{name} has no effect yet: settings of a single listener are not built")
     elif name.startswith(PLUGIN_PREFIXES):
         warnings.append(f"{name} has no effect: plug-ins are never loaded")
     else:
@@ -346,7 +346,7 @@ def without_effect(key: Key, value: Any) -> str | None:
     if key.name in _INSTEAD:
         reason = _INSTEAD[key.name]
     elif key.status == LATER:
-        reason = "its feature is not built"
+        reason = "the feature is not built"
     else:
         reason = key.doc
     yet = " yet" if key.status == LATER else ""

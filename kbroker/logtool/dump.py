@@ -49,7 +49,7 @@ def dump_file(path: str, options: DumpOptions, out: Output) -> None:
     ) as error:
         out.finding(path, DAMAGE, str(error).removeprefix(f"{path}: "))
     except OSError as error:
-        out.finding(path, DAMAGE, f"it cannot be read: {error.strerror}")
+        out.finding(path, DAMAGE, f"cannot be read: {error.strerror}")
 
 
 def _base_offset(path: str) -> int:
@@ -92,7 +92,7 @@ def _dump_txn_index(path: str, out: Output) -> None:
             },
         )
     if len(data) % ENTRY_BYTES:
-        out.finding(path, DAMAGE, f"{len(data)} bytes are no whole number of entries")
+        out.finding(path, DAMAGE, f"{len(data)} bytes are not a whole number of entries")
 
 
 def _dump_snapshot(path: str, out: Output) -> None:

@@ -54,7 +54,9 @@ def dump_log(path: str, options: DumpOptions, out: Output) -> None:
                 return
             data = os.pread(fd, found[1], position)
             if len(data) < found[1]:
-                out.finding(path, DAMAGE, f"position {position}: the file was cut meanwhile")
+                out.finding(
+                    path, DAMAGE, f"position {position}: the file was truncated in the meantime"
+                )
                 return
             _dump_entry(data, position, path, options, out)
             position += found[1]

@@ -53,9 +53,9 @@ def rebuild(paths: list[str], out: Output, *, index_interval_bytes: int) -> None
         if kind in (targets.LOG_DIR, targets.PARTITION):
             continue
         if not path.endswith(SEGMENT_SUFFIXES):
-            raise UsageError(f"{path}: rebuild makes the indexes of segments, not this")
+            raise UsageError(f"{path}: rebuild only makes the indexes of segments")
         if not os.path.exists(targets.segment_path(path, LOG_SUFFIX)):
-            raise UsageError(f"{path}: there is no log file beside it")
+            raise UsageError(f"{path}: its log file is missing")
     out.progress.start(targets.log_bytes(paths))
     with locked([targets.log_dir_of(path) for path in paths]):
         for path, kind in zip(paths, kinds, strict=True):
@@ -73,7 +73,7 @@ def _rebuild_one(path: str, kind: str, out: Output, interval: int) -> None:
         assert base_offset is not None, path
         rebuild_segments(os.path.dirname(path), [base_offset], out, interval)
     except OSError as error:
-        text = f"not rebuilt, the old indexes are kept: {error.strerror}"
+        text = f"not rebuilt; the old indexes are kept: {error.strerror}"
         out.finding(error.filename or path, DAMAGE, text)
 
 
@@ -98,7 +98,7 @@ def locked(log_dirs: Sequence[str]) -> Iterator[None]:
             if create:
                 give_to_owner(path)
             if not try_lock(fd):
-                raise UsageError(f"{log_dir}: a broker is using it; stop the broker first")
+                raise UsageError(f"a broker is using {log_dir}; stop it first")
         yield
 
 

@@ -82,15 +82,14 @@ def kind_of(path: str) -> str:
             return LOG_DIR
         if PARTITION_METADATA in names or parse_partition_dir(os.path.basename(path)):
             return PARTITION
-        raise UsageError(f"{path}: neither a log directory nor one of a partition")
+        raise UsageError(f"{path} is neither a log directory nor a partition directory")
     if not os.path.exists(path):
         raise UsageError(f"{path}: no such file or directory")
     kind = kind_of_file(path)
     if kind is None:
         raise UsageError(
-            f"{path}: not a file that this command knows; it goes by names such as "
-            f"{segment_name(0, LOG_SUFFIX)}, {segment_name(0, INDEX_SUFFIX)}, "
-            f"{LEADER_EPOCH_CHECKPOINT}, {PARTITION_METADATA}"
+            f"{path}: unknown kind of file; names must be like {segment_name(0, LOG_SUFFIX)}, "
+            f"{segment_name(0, INDEX_SUFFIX)}, {LEADER_EPOCH_CHECKPOINT}, {PARTITION_METADATA}"
         )
     return kind
 

@@ -102,8 +102,8 @@ class SegmentCheck:
         if scan.stop == DAMAGED:
             self._damage(
                 LOG_SUFFIX,
-                f"{scan.problem} at position {scan.end_position} of {self.size}; "
-                f"offsets from {scan.next_offset} on are not readable",
+                f"{scan.problem} at position {scan.end_position} of {self.size}; offsets from "
+                f"{scan.next_offset} cannot be read",
             )
         elif scan.stop == ZEROS:
             text = f"nothing but zeros from position {scan.end_position} of {self.size}"
@@ -111,8 +111,8 @@ class SegmentCheck:
         if check.gap_count and not self.compacted:
             self._damage(
                 LOG_SUFFIX,
-                f"offsets are missing in {check.gap_count} places, first behind "
-                f"{check.first_gap - 1}; this log is not known to be compacted",
+                f"offsets are missing in {check.gap_count} places, the first after "
+                f"{check.first_gap - 1}, and nothing says that this log is compacted",
             )
         following = self.following
         if following is None or scan.next_offset == following or scan.stop == DAMAGED:
@@ -120,8 +120,8 @@ class SegmentCheck:
         if scan.next_offset > following or not self.compacted:
             self._damage(
                 LOG_SUFFIX,
-                f"it ends with offset {scan.next_offset - 1}, "
-                f"the segment behind it begins with {following}",
+                f"ends with offset {scan.next_offset - 1}, but the next segment begins with "
+                f"{following}",
             )
 
     # ---- .index and .timeindex ----
@@ -152,7 +152,7 @@ class SegmentCheck:
 
     def _missing(self, suffix: str) -> None:
         if self.size:
-            self._damage(suffix, "it is missing; `kbroker-log rebuild` makes it from the log")
+            self._damage(suffix, "missing; `kbroker-log rebuild` makes it from the log")
 
     def _report_indexes(self, scan: Scan, check: IndexCheck) -> None:
         for suffix, problems, count in (
@@ -162,9 +162,12 @@ class SegmentCheck:
             for problem in problems:
                 self._damage(suffix, problem)
             if count > len(problems):
-                self._damage(suffix, f"and {count - len(problems)} more entries that are wrong")
+                self._damage(suffix, f"and {count - len(problems)} more wrong entries")
         if check.grouped_count:
-            text = f"{check.grouped_count} entries stand for several batches, as Kafka writes them"
+            text = (
+                f"{check.grouped_count} entries each stand for several batches, which is how "
+                "Kafka writes them"
+            )
             self._out.finding(self.path(INDEX_SUFFIX), NOTE, text)
         is_sealed = self.following is not None and scan.stop != DAMAGED
         # An entry of timestamp 0 at the first offset is all zeros, which is no entry.
@@ -174,7 +177,8 @@ class SegmentCheck:
         if newest < scan.max_timestamp:
             self._damage(
                 TIME_INDEX_SUFFIX,
-                f"its last timestamp is {newest}, the segment's largest is {scan.max_timestamp}",
+                f"its last timestamp is {newest}, but the segment's largest is "
+                f"{scan.max_timestamp}",
             )
 
     # ---- .txnindex ----

@@ -49,7 +49,9 @@ def verify(paths: list[str], out: Output, *, compacted: bool, verbose: bool = Fa
     kinds = [targets.kind_of(path) for path in paths]
     for path in paths:
         if path.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)):
-            raise UsageError(f"{path}: on its way in or out; name a segment in use, or dump this")
+            raise UsageError(
+                f"{path} is being added or removed; give a segment in use, or dump this file"
+            )
     out.progress.start(targets.log_bytes(paths))
     for path, kind in zip(paths, kinds, strict=True):
         try:
@@ -80,9 +82,9 @@ def _verify_file(path: str, kind: str, out: Output, *, compacted: bool) -> None:
     elif os.path.exists(targets.segment_path(path, LOG_SUFFIX)):
         check.run_segment(base_offset_of(name) or 0)
     else:
-        out.finding(path, DAMAGE, "there is no log file beside it to compare it with")
+        out.finding(path, DAMAGE, "its log file is missing, so there is nothing to compare it with")
     if out.damage_count == before:
-        out.finding(path, OK, "nothing is wrong with it")
+        out.finding(path, OK, "no damage found")
 
 
 def verify_log_dir(path: str, out: Output, *, compacted: bool, verbose: bool) -> None:
@@ -154,7 +156,7 @@ def _check_offsets(
         end = ends[key]
         if end is None or offset <= end:
             continue
-        text = f"{partition} stands at {offset}, but its log ends at {end}"
+        text = f"{partition} is at {offset}, but its log ends at {end}"
         lost = name in (RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT)
         if lost or name == HIGH_WATERMARK_CHECKPOINT:
             out.finding(path, DAMAGE if lost else NOTE, text)
@@ -196,7 +198,7 @@ class PartitionCheck:
                 f"{counted(len(bases), 'segment')}, {counted(self.batches, 'batch', 'es')}, "
                 f"{self.size / _MIB:.1f} MiB, offsets {first} up to {self.end_offset}"
                 if bases
-                else "no segment yet"
+                else "no segments yet"
             )
             out.finding(self._directory, OK, text)
 
@@ -249,7 +251,7 @@ class PartitionCheck:
             self._out.finding(path, DAMAGE, str(error).removeprefix(f"{path}: "))
             return []
         if any(a[0] >= b[0] or a[1] > b[1] for a, b in pairwise(epochs)):
-            self._out.finding(path, DAMAGE, "epochs or offsets do not rise")
+            self._out.finding(path, DAMAGE, "epochs or offsets are not increasing")
             return []
         return epochs
 
@@ -264,7 +266,7 @@ class PartitionCheck:
                 continue
             # A crash may lose the file's latest epochs; the next start takes them from the log.
             level = NOTE if epoch > epochs[-1][0] else DAMAGE
-            text = f"offset {offset} is of epoch {epoch}, not of {known[-1]}"
+            text = f"offset {offset} has epoch {epoch}, not {known[-1]}"
             self._out.finding(path, level, text)
             break
         end = self.end_offset
@@ -287,7 +289,7 @@ class PartitionCheck:
         for entry in state.entries.values():
             newest = max((batch[3] for batch in entry.recent_batches), default=-1)
             if max(newest, entry.current_txn_first_offset) >= offset:
-                text = f"producer {entry.producer_id} is said to have written behind it"
+                text = f"producer {entry.producer_id} has written at or after that offset"
                 self._out.finding(path, DAMAGE, text)
 
     def check_sums(self) -> None:
@@ -299,7 +301,7 @@ class PartitionCheck:
         try:
             parse_sums(data)
         except ValueError as error:
-            self._out.finding(path, DAMAGE, f"it makes no sense: {error}")
+            self._out.finding(path, DAMAGE, f"invalid: {error}")
 
     def check_metadata(self) -> None:
         """Check partition.metadata. Raises OSError."""
@@ -315,15 +317,18 @@ class PartitionCheck:
             path = os.path.join(self._directory, name)
             base = base_offset_of(name)
             if name == QUARANTINE_MARKER:
-                self._out.finding(path, NOTE, "a broker holds this partition offline")
+                self._out.finding(path, NOTE, "the broker keeps this partition offline")
             elif base is None:
                 continue
             elif name.count(".") > 1:
                 passing += 1
             elif base not in known and any(name == segment_name(base, s) for s in SEGMENT_SUFFIXES):
-                text = "there is no log file beside it; the next start removes it"
+                text = "its log file is missing; the next start removes it"
                 self._out.finding(path, NOTE, text)
         if passing:
             suffixes = ", ".join((DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX, TEMPORARY_SUFFIX))
-            text = f"{counted(passing, 'file')} left over ({suffixes}), settled by the next start"
+            text = (
+                f"{counted(passing, 'file')} left over ({suffixes}); the next start removes or "
+                "completes them"
+            )
             self._out.finding(self._directory, NOTE, text)

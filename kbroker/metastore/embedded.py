@@ -272,7 +272,7 @@ class EmbeddedStore(Store):
             self._settled, self._was_told = changes, False
         except OSError as error:
             if not self._was_told:
-                log.warning("%s is not written: %s", COPY_NAME, error)
+                log.warning("cannot write %s: %s", COPY_NAME, error)
             self._was_told = True
         try:
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -183,6 +183,6 @@ def parent_of(path: str) -> str:
 def check_path(path: str) -> None:
     """ValueError unless the path is absolute, normalised and not the root."""
     if not path.startswith("/") or path == "/" or path.endswith("/") or "//" in path:
-        raise ValueError(f"{path!r} is no node path")
+        raise ValueError(f"{path!r} is not a znode path")
     if "\0" in path or any(part in (".", "..") for part in path.split("/")):
-        raise ValueError(f"{path!r} is no node path")
+        raise ValueError(f"{path!r} is not a znode path")

@@ -170,13 +170,13 @@ def differences(db: sqlite3.Connection, copy: StoreCopy | None) -> str | None:
         return None
     changes = count_changes(db)
     if changes < copy.changes:
-        return f"it has seen {changes} changes, and its copy {copy.changes}"
+        return f"it has seen {changes} changes, but its copy {copy.changes}"
     if changes == copy.changes:
         return None if rows == copy.rows else "it differs from its copy"
     for path, row in rows.items():
         known = copy.rows.get(path, row)
         if known != row and known[3:7] == row[3:7]:
-            return f"{path} was changed by no one"
+            return f"{path} differs from its copy although no change was made"
     return None
 
 

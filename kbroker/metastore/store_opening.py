@@ -92,7 +92,8 @@ class Opening:
         if os.path.exists(os.path.join(self._directory, WAL_NAME)):
             set_aside(self._directory, WAL_NAME)
             self.damage = (
-                f"it is missing beside {WAL_NAME}, which is kept as {WAL_NAME}{DAMAGED_SUFFIX}"
+                f"it is missing, although {WAL_NAME} exists, which is kept as "
+                f"{WAL_NAME}{DAMAGED_SUFFIX}"
             )
         if self._copy is None:
             create_file(self._directory)
@@ -106,8 +107,8 @@ class Opening:
             fault += f" (it is kept as {FILE_NAME}{DAMAGED_SUFFIX})"
         replace_whole(self._directory, FILE_NAME, copy.image)
         self.damage = (
-            f"{fault}; the last good state is taken from {COPY_NAME}, changes of metadata after it"
-            " are lost"
+            f"{fault}; restoring the last good state from {COPY_NAME}; metadata changes after it "
+            "are lost"
         )
 
     def _checked(self) -> sqlite3.Connection:
@@ -127,9 +128,8 @@ class Opening:
         if fault is None:
             if lost:
                 self.damage = (
-                    f"{counted(lost, 'change')} of metadata behind a damaged place of {WAL_NAME}"
-                    " cannot be read and will be missing; that file is kept as"
-                    f" {WAL_NAME}{DAMAGED_SUFFIX}"
+                    f"{WAL_NAME} is damaged; {counted(lost, 'metadata change')} after the damage "
+                    f"cannot be read; that file is kept as {WAL_NAME}{DAMAGED_SUFFIX}"
                 )
             return db
         db.close()
@@ -173,8 +173,9 @@ def open_file(path: str) -> sqlite3.Connection:
         db.execute("COMMIT")
         if layout != LAYOUT_VERSION:
             raise StoreFailed(
-                f"{path} has layout {layout}, this kbroker reads layout {LAYOUT_VERSION};"
-                f" start the version that wrote it, or move it and {COPY_NAME} away"
+                f"{path} has layout {layout}, but this version of kbroker reads layout "
+                f"{LAYOUT_VERSION}; start the version that wrote it, or move it and {COPY_NAME} "
+                "away"
             )
     except BaseException:
         # Closed late, it would take the log of changes of its successor away.
@@ -244,10 +245,10 @@ def hint(error: Exception) -> str:
             "; another broker uses this log directory: stop it, or give this one its own log.dirs"
         )
     if name == "SQLITE_FULL":
-        return "; free some space, metadata changes work again then"
+        return "; free some space, and metadata changes will work again"
     if tells_damage(error):
         return (
-            f"; the file is damaged, and there is no whole {COPY_NAME}: restore it from a backup,"
-            " the message data is not affected"
+            f"; the file is damaged, and there is no intact {COPY_NAME}: restore it from a "
+            "backup; the records are not affected"
         )
     return ""

@@ -45,13 +45,13 @@ def _row(name: str, kind: str, help: str, label: str = "", width: int = 1) -> Me
 
 
 # -- requests, in network processes
-REQUESTS = _row("kbroker_requests_total", COUNTER, "Requests taken, by API.", "api", API_WIDTH)
+REQUESTS = _row("kbroker_requests_total", COUNTER, "Requests received, by API.", "api", API_WIDTH)
 REQUEST_BYTES = _row("kbroker_request_bytes_total", COUNTER, "Bytes received from clients.")
 RESPONSE_BYTES = _row("kbroker_response_bytes_total", COUNTER, "Bytes sent to clients.")
 INVALID_REQUESTS = _row(
     "kbroker_invalid_requests_total",
     COUNTER,
-    "Connections closed because what they sent was no valid request.",
+    "Connections closed because they sent an invalid request.",
 )
 
 # -- connections
@@ -68,30 +68,32 @@ CONNECTIONS_REFUSED = _row(
 ACCEPT_PAUSES = _row(
     "kbroker_accept_pauses_total",
     COUNTER,
-    "Times that accepting paused, for a limit or for lack of free descriptors.",
+    "How often accepting connections was paused, because of a limit or a lack of file descriptors.",
 )
 
 # -- produce and fetch
 PRODUCE_BYTES = _row("kbroker_produce_bytes_total", COUNTER, "Bytes of record batches appended.")
 PRODUCE_BATCHES = _row("kbroker_produce_batches_total", COUNTER, "Record batches appended.")
 PRODUCE_FAILURES = _row(
-    "kbroker_produce_failures_total", COUNTER, "Record batches refused or not written."
+    "kbroker_produce_failures_total", COUNTER, "Record batches rejected or not written."
 )
-FETCH_PARKED = _row("kbroker_fetches_waited_total", COUNTER, "Fetches that waited for data.")
+FETCH_PARKED = _row(
+    "kbroker_fetches_waited_total", COUNTER, "Fetches that were parked to wait for data."
+)
 ARENA_USED = _row("kbroker_request_arena_used_bytes", GAUGE, "Request arena bytes in use.")
 ARENA_FULL = _row(
     "kbroker_request_arena_full_total",
     COUNTER,
-    "Times a socket was left unread because the request arena was full.",
+    "How often a socket was not read because the request arena was full.",
 )
 
 # -- storage, in io workers
 LOGS = _row("kbroker_logs", GAUGE, "Partition logs hosted and open.")
-LOG_DIRS_OFFLINE = _row("kbroker_log_dirs_offline", GAUGE, "Log directories taken offline.")
+LOG_DIRS_OFFLINE = _row("kbroker_log_dirs_offline", GAUGE, "Log directories that went offline.")
 SEGMENTS_DAMAGED = _row(
     "kbroker_log_segments_damaged",
     GAUGE,
-    "Segments of open logs with batches that are damaged or missing; one ERROR line names each.",
+    "Segments of open logs with damaged or missing batches; the log names each in an ERROR line.",
 )
 
 # -- transactions, in io workers
@@ -101,9 +103,9 @@ TRANSACTIONS_OPEN = _row(
 TRANSACTIONS_HANGING = _row(
     "kbroker_transactions_hanging",
     GAUGE,
-    "Transactions that need attention: some markers could not be written for ten seconds or more, "
-    "or the transaction has been open in a partition for longer than any timeout and five minutes, "
-    "so that nobody will end it.",
+    "Transactions that need attention: some markers could not be written for ten seconds or "
+    "more, or the transaction has been open in a partition for longer than any timeout and five "
+    "minutes, so that nothing will end it.",
 )
 TRANSACTIONS_COMMITTED = _row(
     "kbroker_transactions_committed_total", COUNTER, "Transactions committed."
@@ -112,22 +114,24 @@ TRANSACTIONS_ABORTED = _row("kbroker_transactions_aborted_total", COUNTER, "Tran
 TRANSACTIONS_TIMED_OUT = _row(
     "kbroker_transactions_timed_out_total",
     COUNTER,
-    "Transactions aborted because they ran into their timeout.",
+    "Transactions aborted because they timed out.",
 )
 
 # -- coordinators, in io workers
 COORDINATORS_LOADING = _row(
     "kbroker_coordinators_loading",
     GAUGE,
-    "Partitions of internal topics that are being read and do not serve yet.",
+    "Partitions of internal topics that are being loaded and are not served yet.",
 )
 COORDINATOR_LOADS = _row(
-    "kbroker_coordinator_loads_total", COUNTER, "Partitions of internal topics read completely."
+    "kbroker_coordinator_loads_total",
+    COUNTER,
+    "Partitions of internal topics that have been loaded.",
 )
 COORDINATOR_LOAD_TIME = _row(
     "kbroker_coordinator_load_microseconds_total",
     COUNTER,
-    "Microseconds spent reading partitions of internal topics.",
+    "Microseconds spent loading partitions of internal topics.",
 )
 CLASSIC_GROUPS_EMPTY = _row(
     "kbroker_classic_groups_empty", GAUGE, "Groups of the classic protocol without members."
@@ -180,12 +184,12 @@ OFFSET_COMMITS = _row("kbroker_offset_commits_total", COUNTER, "Offsets committe
 OFFSET_COMMIT_REQUESTS = _row(
     "kbroker_offset_commit_requests_total",
     COUNTER,
-    "Requests to commit offsets that were answered, including those of transactions.",
+    "Offset commits that got a response, including those of transactions.",
 )
 OFFSET_COMMIT_TIME = _row(
     "kbroker_offset_commit_microseconds_total",
     COUNTER,
-    "Microseconds from taking those requests to the commit of their records.",
+    "Microseconds from the receipt of those requests to the commit of their records.",
 )
 OFFSETS_EXPIRED = _row("kbroker_offsets_expired_total", COUNTER, "Committed offsets that expired.")
 
@@ -201,7 +205,7 @@ CLEANER_LAST_RUN = _row(
 CLEANER_UNCLEANABLE = _row(
     "kbroker_log_cleaner_uncleanable_partitions",
     GAUGE,
-    "Partitions that cannot be compacted and are left alone.",
+    "Partitions that cannot be compacted.",
 )
 CLEANER_UNCLEANABLE_BYTES = _row(
     "kbroker_log_cleaner_uncleanable_bytes",
@@ -211,7 +215,8 @@ CLEANER_UNCLEANABLE_BYTES = _row(
 CLEANER_BUFFER = _row(
     "kbroker_log_cleaner_max_buffer_utilization_percent",
     GAUGE,
-    "How full the last run of each thread made the largest map of keys that is allowed; the most.",
+    "How full the offset map was in the last run of each thread, as a share of its maximum size; "
+    "the fullest of them.",
 )
 CLEANER_RECOPY = _row(
     "kbroker_log_cleaner_recopy_percent",

@@ -57,7 +57,7 @@ def decompress(codec: int, data: Buffer, limit: int) -> bytes:
             raise _too_large(codec, limit)
         return bytes(data)
     if not 0 < codec < len(_DECODERS):
-        raise DecompressionError(f"there is no codec {codec}")
+        raise DecompressionError(f"unknown codec {codec}")
     return _DECODERS[codec](data, limit)
 
 
@@ -66,7 +66,7 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
     if codec == NONE:
         return bytes(data)
     if not 0 < codec < len(_ENCODERS):
-        raise ValueError(f"there is no codec {codec}")
+        raise ValueError(f"unknown codec {codec}")
     return _ENCODERS[codec](data, level)
 
 

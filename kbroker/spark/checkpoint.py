@@ -155,7 +155,7 @@ def query_id(location: str) -> str | None:
             raise FileNotFoundError(f"there is no {files.describe('metadata')}")
         return str(json.loads(text)["id"])
     except (ImportError, OSError, ValueError, KeyError, TypeError) as error:
-        log.warning("the query of checkpointLocation %s is not known: %s", location, error)
+        log.warning("cannot identify the query of checkpointLocation %s: %s", location, error)
         return None
 
 

@@ -260,7 +260,7 @@ def session(app: str, master: str | None, settings: dict[str, str] | None = None
         from pyspark.sql import SparkSession
     except ImportError as err:
         raise SparkMissing(
-            f"{err}: pip install 'kbroker[spark]', or say --master none to do without Spark"
+            f"{err}: pip install 'kbroker[spark]', or use --master none to run without Spark"
         ) from err
 
     builder = SparkSession.builder.appName(app)
@@ -287,8 +287,8 @@ def session(app: str, master: str | None, settings: dict[str, str] | None = None
     except (PySparkException, OSError) as err:  # OSError: there is no java at all
         why = str(err).splitlines()[0].rstrip(".")
         raise SparkMissing(
-            f"Spark does not start: {why}. It needs Java 17 or newer: JAVA_HOME, java on the path, "
-            "or pip install 'kbroker[java]'; --master none does without Spark"
+            f"Spark does not start: {why}. It needs Java 17 or newer: set JAVA_HOME, put java on "
+            "the PATH, or pip install 'kbroker[java]'; --master none runs without Spark"
         ) from err
     _end_with_program(spark)
     # A failed task's reason reaches the caller as TaskError.

@@ -87,13 +87,13 @@ def abort_attempt(
             try:
                 end_transaction(cluster, identity, commit=False)
             except RefusedError as error:
-                log.warning("%s was not aborted: %s", identity.transactional_id, error)
+                log.warning("cannot abort %s: %s", identity.transactional_id, error)
         if attempt.name:
             intents.mark_aborted(attempt.write, attempt.name)  # before the first is fenced
         for partition in silent:
             _fence(cluster, transactional_id(options, attempt.write, attempt.batch, partition))
     except ClientError as error:
-        log.warning("transactions that were left open stay until they time out: %s", error)
+        log.warning("transactions that were left open remain until they time out: %s", error)
 
 
 def complete_recorded(cluster: Cluster, options: WriteOptions, write: str, batch: int) -> None:
@@ -103,7 +103,7 @@ def complete_recorded(cluster: Cluster, options: WriteOptions, write: str, batch
     recorded = intents.find(write, batch)
     if recorded is None or recorded.done:
         return
-    log.info("batch %d of %s is repeated: its transactions are committed", batch, write)
+    log.info("batch %d of %s is a repetition and is already committed", batch, write)
     outcomes = {one: _outcome(cluster, one) for one in recorded.identities}
     lost = [one for one, what in outcomes.items() if what in (Outcome.ABORTED, Outcome.UNKNOWN)]
     if lost:
@@ -147,7 +147,7 @@ def _resolve(
     kinds = set(outcomes.values())
     nothing_visible = kinds <= {Outcome.OPEN, Outcome.ABORTED}
     if not nothing_visible and options.lost_transactions == "skip":
-        log.warning("batch %d of %s: %d transactions are lost and skipped", batch, write, len(lost))
+        log.warning("batch %d of %s: skipping %d lost transactions", batch, write, len(lost))
         return
     if not nothing_visible and options.lost_transactions == "fail":
         return
@@ -162,8 +162,8 @@ def _resolve(
         ErrorCode.INVALID_TXN_STATE,
         f"commit of batch {batch} of write {write}",
         f"{_names(lost)} had expired before they were committed, so the record of the batch was "
-        f"withdrawn: start again, and it is written anew ({how}). Restarts must come before "
-        "kafka.transaction.timeout.ms is over",
+        f"withdrawn: start again to rewrite it ({how}). Restart before "
+        "kafka.transaction.timeout.ms has passed",
     )
 
 
@@ -174,9 +174,9 @@ def _lost(
         ErrorCode.INVALID_TXN_STATE,
         f"commit of batch {batch} of write {write}",
         f"{len(lost)} of its {len(recorded.identities)} transactions had expired before they were "
-        f"committed ({_names(lost)}), the others are committed. Start again with "
-        "lostTransactions=rewrite to write the whole batch anew, the committed part a second time, "
-        "or with lostTransactions=skip to go on without the rows that are lost",
+        f"committed ({_names(lost)}); the others are committed. Start again with "
+        "lostTransactions=rewrite to write the whole batch once more, including the committed "
+        "part, or with lostTransactions=skip to continue without the lost rows",
     )
 
 
@@ -196,9 +196,9 @@ def _require_open(cluster: Cluster, identities: Sequence[ProducerIdentity]) -> N
             raise RefusedError(
                 ErrorCode.INVALID_TXN_STATE,
                 f"commit of transactional id {identity.transactional_id}",
-                "the transaction is not open any more: it has expired (raise "
-                "kafka.transaction.timeout.ms), or another attempt at the task has taken its "
-                "id (spark.speculation must be off). Nothing was committed",
+                "the transaction is no longer open: it has expired (raise "
+                "kafka.transaction.timeout.ms), or another attempt of the task has taken over "
+                "its id (spark.speculation must be off). Nothing was committed",
             )
 
 
@@ -212,10 +212,10 @@ def _abort_left_over(
     try:
         for name in open_transactional_ids(cluster):
             if ours.fullmatch(name) and name not in names:
-                log.info("%s was left open by an earlier attempt and is aborted", name)
+                log.info("aborting %s, which an earlier attempt left open", name)
                 _fence(cluster, name)
     except ClientError as error:
-        log.warning("transactions that were left open stay until they time out: %s", error)
+        log.warning("transactions that were left open remain until they time out: %s", error)
 
 
 def _fence(cluster: Cluster, transactional_id: str) -> None:

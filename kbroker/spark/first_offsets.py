@@ -58,9 +58,10 @@ def first_offsets(view: LogView, options: ReadOptions) -> dict[TopicPartition, i
     made = make()
     if options.starting.moves and not options.allow_unsafe_start and not _at_zero(options, made):
         raise OptionError(
-            f"a stream that starts at {options.starting.describe()} must keep its first offsets,"
-            " or a crash in its first micro-batch loses records: write checkpointLocation on the"
-            " reader (the same as on the writer) or groupId; allowUnsafeStart=true goes without"
+            f"a stream that starts at {options.starting.describe()} must keep its first offsets, "
+            "or a crash in its first micro-batch loses records: write checkpointLocation on the "
+            "reader (the same as on the writer) or groupId; or set allowUnsafeStart=true to "
+            "start without that"
         )
     return made
 
@@ -138,23 +139,23 @@ class FileKeeper:
             offsets = offsets_from_json(document["offsets"])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise OptionError(
-                f"{where} does not hold first offsets ({error}): restore it, or delete it with the"
-                " whole checkpoint to start anew"
+                f"{where} does not contain first offsets ({error}): restore it, or delete it with "
+                "the whole checkpoint to start over"
             ) from error
         if document["starting"] != self._start:
             # A micro-batch that is repeated begins where it began, as Spark's connector has it: a
             # time that is computed at each start differs each time.
             if has_planned(self._location):
                 log.warning(
-                    "%s was kept for a start at %s and holds; %s has no effect on a query that has"
-                    " begun",
+                    "%s was recorded for a start at %s and stays in effect; %s has no effect on "
+                    "a query that has already started",
                     *(where, document["starting"], self._start),
                 )
                 return offsets
             raise OptionError(
-                f"{where} was kept for a start at {document['starting']}, this stream starts at"
-                f" {self._start}: write the former, or give this stream a checkpointLocation of"
-                " its own"
+                f"{where} was recorded for a start at {document['starting']}, but this stream "
+                f"starts at {self._start}: use the former, or give this stream its own "
+                "checkpointLocation"
             )
         return offsets
 

@@ -88,13 +88,13 @@ class GivenOptions:
     def positive(self, name: str, default: int | None = None) -> int | None:
         value = self.integer(name, default)
         if value is not None and value <= 0:
-            raise OptionError(f"{name} is {value}, it must be positive: write 1 or more")
+            raise OptionError(f"{name} is {value}, but must be positive: write 1 or more")
         return value
 
     def count(self, name: str, default: int) -> int:
         value = self.integer(name, default)
         if value is None or value < 0:
-            raise OptionError(f"{name} is {value}, it must not be negative: write 0 or more")
+            raise OptionError(f"{name} is {value}, but must not be negative: write 0 or more")
         return value
 
     def duration_ms(self, name: str, default: int) -> int:
@@ -139,7 +139,7 @@ class GivenOptions:
         named = [name for name in _STRATEGIES if self.has(name)]
         if not named:
             raise OptionError(
-                "no topics are named: write exactly one of subscribe, subscribePattern and assign"
+                "no topics are given: write exactly one of subscribe, subscribePattern and assign"
             )
         if len(named) > 1:
             raise OptionError(
@@ -162,8 +162,8 @@ class GivenOptions:
                 re.compile(text)
         except (re.error, FutureWarning) as error:
             raise OptionError(
-                f"subscribePattern {text!r} is no regular expression of Python ({error}): write one"
-                " that is found in the names of the topics"
+                f"subscribePattern {text!r} is not a Python regular expression ({error}): write "
+                "one that matches a part of the topic names"
             ) from error
         return Subscription(pattern=text)
 
@@ -205,6 +205,6 @@ class GivenOptions:
             if option is None:
                 near = difflib.get_close_matches(lower, BY_NAME, 1)
                 hint = f"; did you mean {BY_NAME[near[0]].name}?" if near else ""
-                log.warning("there is no option %s%s", name, hint)
+                log.warning("unknown option %s%s", name, hint)
             elif use not in option.uses:
                 log.warning("option %s has no effect here (%s)", option.name, use)

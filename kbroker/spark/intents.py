@@ -99,7 +99,7 @@ class Intents:
             raise RefusedError(
                 ErrorCode.INVALID_TXN_STATE,
                 f"a task of write {write}",
-                "its driver has aborted this attempt at the batch, so nothing is written",
+                "the driver has aborted this attempt of the batch, so nothing is written",
             )
 
     def _aborted(self, write: str) -> list[str]:

@@ -68,7 +68,7 @@ def doubt(name: str, prefix: str = "") -> str | None:
         return None
     found = difflib.get_close_matches(name, KNOWN_SETTINGS, 1)
     hint = f"; did you mean {prefix}{found[0]}?" if found else ""
-    return f"no client knows the setting {prefix}{name}{hint}"
+    return f"unknown client setting {prefix}{name}{hint}"
 
 
 # Endings of names whose values are whole numbers.
@@ -101,7 +101,7 @@ def wrong_value(name: str, value: str) -> str | None:
     if not re.fullmatch(r"[+-]?[0-9]+", text):
         return f"{name} is {value!r}: write a whole number"
     if int(text) < 0 and not _MAY_BE_NEGATIVE.fullmatch(name):
-        return f"{name} is {value}, it must not be negative: write 0 or more"
+        return f"{name} is {value}, but must not be negative: write 0 or more"
     return None
 
 

@@ -96,7 +96,7 @@ class Lost:
             start = "..." if self.log_start is None else self.log_start
             end = "..." if self.log_end is None else self.log_end
             has = f"holds [{start}, {end})"
-        return f"{self.topic}-{self.partition}: wanted {wanted}, the log {has}"
+        return f"{self.topic}-{self.partition}: requested {wanted}, but the log {has}"
 
 
 class DataLossError(RuntimeError):
@@ -106,9 +106,9 @@ class DataLossError(RuntimeError):
     def of(cls, lost: Iterable[Lost]) -> DataLossError:
         """With each partition in the message, and how to go on."""
         return cls(
-            f"data was lost: {_describe(lost)}. It was deleted by retention or with its topic"
-            " before it was read, or is not written (or not committed) yet. To skip what is lost,"
-            " write failOnDataLoss=false"
+            f"data was lost: {_describe(lost)}. It was deleted by retention or with its topic "
+            "before it was read, or has not been written (or committed) yet. To skip what is "
+            "lost, set failOnDataLoss=false"
         )
 
 
@@ -156,7 +156,7 @@ def assigned_partitions(
     missing = set(subscription.partitions) - present
     if all_there and missing:
         names = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(missing))
-        log.warning("assign names %s, which does not exist and is not read", names)
+        log.warning("assign contains %s, which does not exist and is skipped", names)
     return present
 
 
@@ -167,8 +167,8 @@ def _partitions(counts: Mapping[str, int]) -> set[TopicPartition]:
 def _refuse_missing(topics: set[str]) -> None:
     if topics:
         raise OptionError(
-            f"there is no topic {', '.join(sorted(topics))}: create it first, or write"
-            " subscribePattern to read what there will be"
+            f"there is no topic {', '.join(sorted(topics))}: create it first, or use "
+            "subscribePattern to read topics that are created later"
         )
 
 
@@ -217,8 +217,8 @@ def _check_names(
         symbol = "-2 (earliest)" if side == "starting" else "-1 (latest)"
         hint = f"write {symbol} where no offset is known"
     raise OptionError(
-        f"{side} {limit.kind.value} must name each partition that is read: missing {missing}, not"
-        f" read {extra}; {hint}"
+        f"{side} {limit.kind.value} must contain every partition that is read: missing {missing}, "
+        f"not read {extra}; {hint}"
     )
 
 
@@ -230,8 +230,9 @@ def _resolve_times(
     if unmatched and not limit.latest_without_match:
         topic, partition = min(unmatched)
         raise OptionError(
-            f"{topic}-{partition} has no record at or after {wanted[topic, partition]} ms: write"
-            " startingOffsetsByTimestampStrategy=latest to start at its end, or an earlier time"
+            f"{topic}-{partition} has no record at or after {wanted[topic, partition]} ms: set "
+            "startingOffsetsByTimestampStrategy=latest to start at its end, or use an earlier "
+            "time"
         )
     return {**found, **_list(view, dict.fromkeys(unmatched, LATEST))}
 
@@ -268,7 +269,7 @@ def with_attempts(options: ReadOptions, call: Callable[[], T]) -> T:
             passing = isinstance(error, LookupError) or getattr(error, "retriable", False)
             if not passing or attempt == options.offset_attempts:
                 raise
-            log.warning("offsets could not be had, attempt %d: %s", attempt, error)
+            log.warning("cannot get offsets, attempt %d: %s", attempt, error)
             time.sleep(options.offset_retry_ms / 1000)
     raise AssertionError("unreachable")
 

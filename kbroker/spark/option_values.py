@@ -138,7 +138,7 @@ def format_offsets(offsets: Mapping[TopicPartition, int]) -> str:
 
 def _as_int(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int | str):
-        raise ValueError(f"{value!r} is no whole number")
+        raise ValueError(f"{value!r} is not a whole number")
     if abs(int(value)) > INT64_MAX:
         raise ValueError(f"{value} is above {INT64_MAX}")
     return int(value)

@@ -35,17 +35,17 @@ from kbroker.spark.pool import DEFAULT_LIMITS, PoolLimits
 _START_INSTEAD = "write the source option startingOffsets (earliest, latest or JSON) instead"
 _BYTES_INSTEAD = "columns key and value are binary; cast them in the query instead"
 _REFUSED_READ = {
-    "auto.offset.reset": f"{_START_INSTEAD}; a restarted query goes on where it was",
+    "auto.offset.reset": f"{_START_INSTEAD}; a restarted query continues where it was",
     "key.deserializer": _BYTES_INSTEAD,
     "value.deserializer": _BYTES_INSTEAD,
-    "enable.auto.commit": "leave it out; write groupId to have offsets committed",
+    "enable.auto.commit": "leave it out; set groupId to have offsets committed",
     "interceptor.classes": "leave it out; transform the rows in the query instead",
 }
 _KEYS_DECIDE = (
     "leave it out; the key decides where a row goes, as in Kafka's clients, or its column partition"
 )
 _NO_EFFECT = "leave it out; it would have no effect here"
-_RETRIED = "write kafka.delivery.timeout.ms instead; what can be tried again is, until then"
+_RETRIED = "set kafka.delivery.timeout.ms instead; retriable errors are retried until then"
 _LINGER = "write kafka.linger.ms instead"
 # What would be ignored: whoever has written it wants something else than what would happen.
 _REFUSED_WRITE = {
@@ -194,7 +194,9 @@ def _read_common(given: GivenOptions, *, streaming: bool) -> ReadOptions:
     kafka = given.kafka_settings(_REFUSED_READ)
     group_id = given.named("groupId") or kafka.get("group.id")
     if starting.kind is LimitKind.COMMITTED and not group_id:
-        raise OptionError("startingOffsets is committed, of no group: write groupId as well")
+        raise OptionError(
+            "startingOffsets is committed, but there is no group: set groupId as well"
+        )
     least, most = given.integer("minOffsetsPerTrigger"), given.positive("maxOffsetsPerTrigger")
     if least is not None and most is not None and least > most:
         raise OptionError(
@@ -243,8 +245,8 @@ def _refuse_ends(given: GivenOptions) -> None:
     for name in ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"):
         if given.has(name):
             raise OptionError(
-                f"{name} has no meaning in a stream: leave it out, or read with spark.read, or stop"
-                " at what is there now with trigger(availableNow=True)"
+                f"{name} has no meaning in a stream: leave it out, read with spark.read, or stop "
+                "at the present end with trigger(availableNow=True)"
             )
 
 
@@ -279,8 +281,8 @@ def _check_pairs(starting: Limit, ending: Limit) -> None:
     differ = set(starting.values) ^ set(ending.values)
     if differ:
         raise OptionError(
-            f"starting and ending {starting.kind.value} name different partitions, only one side"
-            f" has {names(differ)}: write both for each partition"
+            f"starting and ending {starting.kind.value} contain different partitions; only one "
+            f"side has {names(differ)}: write both for each partition"
         )
     for partition, start in starting.values.items():
         end = ending.values[partition]

@@ -99,7 +99,7 @@ class Prefetch:
                     if size > PREFETCH_BYTES_MAX:
                         break
         except ClientError as error:
-            log.warning("a micro-batch is left to tasks, the driver cannot read it: %s", error)
+            log.warning("the driver cannot read a micro-batch, so tasks read it: %s", error)
             return None
         if rows:
             self._row_bytes = size / rows

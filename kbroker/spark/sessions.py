@@ -46,6 +46,6 @@ def hint_at_builder(records: int) -> None:
     """In the log of who plans a large read: a session that nobody has given these settings to."""
     if records >= _HINT_RECORDS and os.environ.get(_TOLD, "").lower() != "true":
         log.warning(
-            "this session hands rows over slower than it could: make it with "
+            "this session transfers rows more slowly than it could: create it with "
             "kbroker.spark.builder(), or see Read in docs/spark.md for its settings"
         )

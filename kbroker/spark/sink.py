@@ -120,7 +120,7 @@ def written_columns(options: WriteOptions, schema: StructType) -> list[str]:
     given = {one.name: one.dataType.simpleString() for one in schema.fields}
     if "value" not in given:
         raise OptionError(
-            "the rows have no column value: name one so, such as selectExpr('body AS value')"
+            "the rows have no column value: add one, such as selectExpr('body AS value')"
         )
     if options.topic is None and "topic" not in given:
         raise OptionError(
@@ -276,7 +276,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         query = context.getLocalProperty(QUERY_ID) or ""
         batch = context.getLocalProperty(BATCH_ID)
         if self._options.exactly_once and not (query and batch):
-            raise OptionError("delivery=exactly-once needs Spark to say which batch it is")
+            raise OptionError("delivery=exactly-once needs the number of the batch from Spark")
         attempt = Attempt(query, int(batch or 0), self._attempt)
         return self._write(iterator, attempt, context.partitionId())
 

@@ -118,8 +118,8 @@ def check_projection(schema: StructType) -> None:
     for one in schema.fields:
         if one.name not in ours:
             raise OptionError(
-                f"the schema has a column {one.name}: write some of {', '.join(ours)}, or none and"
-                " use select"
+                f"the schema has a column {one.name}: use only {', '.join(ours)}, or no schema "
+                "and select"
             )
         if one.dataType.simpleString() != ours[one.name].simpleString():
             raise OptionError(
@@ -128,11 +128,11 @@ def check_projection(schema: StructType) -> None:
             )
         if not one.nullable and one.name in _MAY_BE_NULL:
             raise OptionError(
-                f"column {one.name} of the schema is NOT NULL, and records have nulls in it: leave"
-                " that out, and filter in the query"
+                f"column {one.name} of the schema is NOT NULL, and but records have nulls in it: "
+                "leave that out, and filter in the query"
             )
     if not schema.fields:
-        raise OptionError("the schema has no column: write one, or none at all")
+        raise OptionError("the schema has no columns: add one, or leave the schema out")
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:

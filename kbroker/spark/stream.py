@@ -233,7 +233,7 @@ class Progress:
             partitions = assigned_partitions(self.view, self._options.subscription, all_there=False)
             found = dict(self.view.list_offsets(dict.fromkeys(partitions, LATEST)))
             if set(found) != partitions:
-                raise LookupError("partitions vanished while their offsets were asked for")
+                raise LookupError("partitions disappeared while their offsets were requested")
             return found
 
         return with_attempts(self._options, ask)
@@ -422,7 +422,7 @@ class Progress:
             self.view.commit(group, changed)
             self._committed.update(changed)
         except ClientError as error:
-            log.warning("offsets of group %s were not committed: %s", group, error)
+            log.warning("cannot commit the offsets of group %s: %s", group, error)
 
 
 def _mean(size: tuple[int, int] | None) -> float:

@@ -52,8 +52,8 @@ class TopicIdFile:
             return {str(topic): parse_uuid(one) for topic, one in document["topics"].items()}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise OptionError(
-                f"{self._files.describe(name)} does not hold ids of topics ({error}): restore"
-                " it, or start anew with another checkpoint"
+                f"{self._files.describe(name)} does not contain topic ids ({error}): restore it, "
+                "or start over with another checkpoint"
             ) from error
 
     def keep(self, ids: Mapping[str, bytes]) -> None:

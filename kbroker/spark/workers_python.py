@@ -25,9 +25,9 @@ def use_this_python(context: SparkContext) -> None:
         return
     if not str(context.master).startswith("local"):
         raise RuntimeError(
-            f"the session starts {taken} for its Python workers, which has no kbroker here. Set "
-            "PYSPARK_PYTHON, or spark.pyspark.python, to an interpreter that has it on every "
-            "machine, before the session is made"
+            f"the session starts {taken} for its Python workers, where kbroker is not installed. "
+            "Before the session is created, set PYSPARK_PYTHON or spark.pyspark.python to an "
+            "interpreter that has kbroker on every machine"
         )
     context.pythonExec = sys.executable
 

@@ -38,7 +38,7 @@ def parse_checkpoint(data: bytes, path: str = "checkpoint") -> dict[TopicPartiti
     for line in lines:
         fields = line.split(" ")
         if len(fields) != 3:
-            raise CorruptCheckpointError(f"{path}: {line!r} is no 'topic partition offset'")
+            raise CorruptCheckpointError(f"{path}: {line!r} is not 'topic partition offset'")
         entries[fields[0], _int(fields[1], path)] = _int(fields[2], path)
     return entries
 
@@ -54,7 +54,7 @@ def parse_epochs(data: bytes, path: str = "checkpoint") -> list[tuple[int, int]]
     for line in _lines(data, path):
         fields = line.split(" ")
         if len(fields) != 2:
-            raise CorruptCheckpointError(f"{path}: {line!r} is no 'epoch offset'")
+            raise CorruptCheckpointError(f"{path}: {line!r} is not 'epoch offset'")
         epochs.append((_int(fields[0], path), _int(fields[1], path)))
     return epochs
 
@@ -75,13 +75,13 @@ def _lines(data: bytes, path: str) -> list[str]:
         raise CorruptCheckpointError(f"{path}: not a version {VERSION} checkpoint")
     body = lines[2:-1]
     if _int(lines[1], path) != len(body):
-        raise CorruptCheckpointError(f"{path}: {lines[1]} entries announced, {len(body)} found")
+        raise CorruptCheckpointError(f"{path}: {lines[1]} entries expected, {len(body)} found")
     return body
 
 
 def _int(text: str, path: str) -> int:
     if not _NUMBER.fullmatch(text):
-        raise CorruptCheckpointError(f"{path}: {text[:40]!r} is no number")
+        raise CorruptCheckpointError(f"{path}: {text[:40]!r} is not a number")
     return int(text)
 
 

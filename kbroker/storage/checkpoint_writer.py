@@ -107,7 +107,7 @@ class CheckpointWriter:
             self._saved.update(files)
         for log_dir, error in failures:
             if may_do_without(error):
-                log.warning("checkpoints of %s not written, for now: %s", log_dir.path, error)
+                log.warning("cannot write the checkpoints of %s for now: %s", log_dir.path, error)
             else:
                 self._on_failure(log_dir.path, error)
 

@@ -181,8 +181,8 @@ class LogCleaning:
             indexer.map_to(segment.next_offset - 1)
         if self._map.latest_offset < first_dirty:
             raise UncleanableError(
-                f"the keys of the batch at offset {first_dirty} do not fit the map of"
-                f" {self._limits.map_bytes} bytes; raise log.cleaner.dedupe.buffer.size"
+                f"the keys of the batch at offset {first_dirty} do not fit into the offset map of "
+                f"{self._limits.map_bytes} bytes; raise log.cleaner.dedupe.buffer.size"
             )
         # Of what the settings give it; the map may be made for fewer keys.
         room = self._limits.map_bytes // MAP_ENTRY_BYTES
@@ -219,7 +219,7 @@ class LogCleaning:
     def _grow(self, path: str, position: int, needed: int, size: int, got: int) -> None:
         # BOUND: a batch is no larger than what is left of its segment.
         if needed > size - position or needed <= got:
-            raise UncleanableError(f"{path}: no whole batch at position {position}")
+            raise UncleanableError(f"{path}: no complete batch at position {position}")
         if needed > len(self._buffer):
             self._buffer = bytearray(needed)
 

@@ -29,7 +29,7 @@ class CleanerCheckpoints:
             try:
                 self._offsets[path] = file.read() or {}
             except (CorruptCheckpointError, OSError) as error:
-                log.error("%s; going on without it", error)
+                log.error("%s; continuing without it", error)
                 self._offsets[path] = {}
 
     def get(self, log_dir: str, key: TopicPartition) -> int | None:
@@ -76,7 +76,7 @@ class CleanerCheckpoints:
             except OSError as error:
                 if may_do_without(error):
                     continue  # it has time
-                log.error("%s not written: %s", self._files[log_dir].path, error)
+                log.error("cannot write %s: %s", self._files[log_dir].path, error)
             unwritten.clear()
 
     def remove(self, keys: Collection[TopicPartition]) -> None:

@@ -46,4 +46,4 @@ class DelayedDeletions:
 
 def _on_done(_result: object, error: OSError | None) -> None:
     if error is not None:
-        log.warning("a deleted file is still there, the next start removes it: %s", error)
+        log.warning("cannot remove a deleted file; the next start removes it: %s", error)

@@ -61,7 +61,9 @@ def time_floor(
     except ValueError as error:
         raise CorruptIndexError(f"{times.path}: {error}") from error
     if found is None or found[4] != found_timestamp:
-        raise CorruptIndexError(f"{times.path}: no batch with {offset} is of {found_timestamp}")
+        raise CorruptIndexError(
+            f"{times.path}: no batch with {offset} has timestamp {found_timestamp}"
+        )
     return found_timestamp, offset
 
 

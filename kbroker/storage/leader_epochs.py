@@ -34,10 +34,10 @@ class LeaderEpochs:
         try:
             entries = parse_epochs(data, self._path)
             if any(a[0] >= b[0] or a[1] > b[1] for a, b in pairwise(entries)):
-                raise CorruptCheckpointError(f"{self._path}: epochs or offsets do not rise")
+                raise CorruptCheckpointError(f"{self._path}: epochs or offsets are not increasing")
             self._entries = entries
         except CorruptCheckpointError as error:
-            log.warning("%s; epochs below the next append are unknown", error)
+            log.warning("%s; epochs before the next append are unknown", error)
 
     @property
     def entries(self) -> list[tuple[int, int]]:
@@ -111,7 +111,7 @@ class LeaderEpochs:
         before = self._entries
         self._entries = [e for e in before if e[1] < end_offset and e[0] <= leader_epoch]
         if any(epoch > leader_epoch for epoch, _ in before):
-            log.warning("%s: epochs above %d are dropped", self._path, leader_epoch)
+            log.warning("%s: dropping epochs above %d", self._path, leader_epoch)
         for epoch, start in scanned:
             if epoch <= leader_epoch:
                 self.assign(epoch, start, write=False)
@@ -149,4 +149,4 @@ class LeaderEpochs:
         except OSError as error:
             if not may_do_without(error):
                 raise
-            log.warning("%s: not written: %s", self._path, error)
+            log.warning("cannot write %s: %s", self._path, error)

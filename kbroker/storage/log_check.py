@@ -100,7 +100,7 @@ class Walk(NamedTuple):
         if not self.is_sealed:
             return None
         if self.gapless and scan.next_offset < self.limit:
-            return f"it ends at offset {scan.next_offset}, the next begins at {self.limit}"
+            return f"ends at offset {scan.next_offset}, but the next segment begins at {self.limit}"
         entries = read_if_present(self.segment.path(INDEX_SUFFIX)) or b""
         last = entries[: len(entries) - len(entries) % ENTRY.size].rstrip(b"\0")
         if last:

@@ -54,7 +54,7 @@ def _sync_at_once(
         except OSError as error:
             # A sync of a single file after it could claim success.
             log_dir.error = error
-            log.error("log directory %s was not synced: %s", path, error)
+            log.error("cannot sync log directory %s: %s", path, error)
             tells_failures = True
         for entry in entries:
             if entry.log_dir == path:

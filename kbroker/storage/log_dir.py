@@ -55,8 +55,8 @@ log = logging.getLogger(__name__)
 
 # What an operator can do about a partition's directory whose topic id is wrong.
 WAY_OUT = (
-    f"If the records are this topic's, remove {PARTITION_METADATA} and restart: it is written anew;"
-    " if not, move the directory away, and the partition begins empty"
+    f"If the records belong to this topic, remove {PARTITION_METADATA} and restart; it will be "
+    "rewritten. If not, move the directory away, and the partition begins empty"
 )
 CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT)
 
@@ -174,7 +174,7 @@ class LogDir:
         try:
             return self._checkpoint(name).read() or {}
         except CorruptCheckpointError as error:
-            log.error("%s; going on without it", error)
+            log.error("%s; continuing without it", error)
             return None
 
     def _checkpoint(self, name: str) -> OffsetCheckpoint:
@@ -220,14 +220,14 @@ class LogDir:
             if not is_torn_metadata(path, topic_id):
                 raise DamagedLogError(f"{error}. {WAY_OUT}") from error
             # It is not synced: after a power cut it may be torn beside records that are.
-            log.warning("%s; writing it anew", error)
+            log.warning("%s; rewriting it", error)
             found = None
         if found is None:
             write_partition_metadata(path, topic_id)
             return True
         if found != topic_id and not is_new:
             raise DamagedLogError(
-                f"{path}/{PARTITION_METADATA} has topic id {uuid_text(found)}, the topic has "
+                f"{path}/{PARTITION_METADATA} has topic id {uuid_text(found)}, but the topic has "
                 f"{uuid_text(topic_id)}. {WAY_OUT}"
             )
         return found == topic_id
@@ -239,7 +239,7 @@ class LogDir:
         """
         path = self.partition_path(key)
         stray = os.path.join(self.path, aside_dir_name(*key, STRAY_DIR_SUFFIX))
-        log.warning("%s belongs to another topic of the same name; it is kept as %s", path, stray)
+        log.warning("%s belongs to another topic of the same name; keeping it as %s", path, stray)
         os.rename(path, stray)
 
     def create(self, key: TopicPartition, topic_id: bytes) -> None:
@@ -275,7 +275,9 @@ class LogDir:
             sync_directory(self.path)
         except ShortageError as error:
             self._lines_left.update(keys)
-            log.error("%s: deleted partitions may be back after a power cut: %s", self.path, error)
+            log.error(
+                "%s: deleted partitions may come back after a power cut: %s", self.path, error
+            )
             return doomed
         try:
             self._drop_lines(keys)
@@ -284,7 +286,7 @@ class LogDir:
                 raise
             # Before a partition of that name is made again, its lines are dropped.
             self._lines_left.update(keys)
-            log.warning("%s: lines of deleted partitions are left: %s", self.path, error)
+            log.warning("%s: cannot remove the lines of deleted partitions: %s", self.path, error)
         return doomed
 
     def _rename_or_remove(self, path: str, doomed: str) -> None:
@@ -314,7 +316,7 @@ class LogDir:
         try:
             return self._checkpoint(name).line(key)
         except CorruptCheckpointError as error:
-            log.error("%s; going on without it", error)
+            log.error("%s; continuing without it", error)
             return None
 
     def arrived(self, key: TopicPartition) -> None:
@@ -372,7 +374,7 @@ class LogDir:
         try:
             replace_file(path, f"{error}\n".encode())
         except OSError as failure:
-            log.error("%s: not written: %s", path, failure)
+            log.error("cannot write %s: %s", path, failure)
 
     def end_quarantine(self, key: TopicPartition) -> None:
         """The log was loaded in full. Raises OSError."""

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 FAILED = 1
 FAILING = 2
 # Why a directory is offline that failed in another io worker, or in an earlier life of this one.
-FAILED_ELSEWHERE = "it was left out at the start, or a write or sync in it has failed since"
+FAILED_ELSEWHERE = "it could not be used at the start, or a write or sync failed later"
 
 
 class LogDirs(Collection[LogDir]):
@@ -72,7 +72,7 @@ class LogDirs(Collection[LogDir]):
                 log.error("log directory %s is offline: %s", path, cause)
             else:
                 log.error(
-                    "log directory %s failed and is offline until the restart: %s", path, cause
+                    "log directory %s failed and stays offline until a restart: %s", path, cause
                 )
         return log_dir
 

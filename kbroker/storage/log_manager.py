@@ -297,7 +297,7 @@ class LogManager:
         if isinstance(error, StorageError):
             self.fail_directory_of(entry.slot)
         elif isinstance(error, ValueError) or is_of_partition(error, entry.path):
-            log.error("%s: retention leaves it alone: %s", entry.name, error)
+            log.error("%s: not subject to retention: %s", entry.name, error)
         elif isinstance(error, ShortageError):
             self.shortages.report(error)
         elif blames_disk(error):
@@ -334,7 +334,7 @@ class LogManager:
         if clean:
             for log_dir, failure in self._checkpoints.write_now():
                 log_dir.error = failure
-                log.error("checkpoints of %s not written: %s", log_dir.path, failure)
+                log.error("cannot write the checkpoints of %s: %s", log_dir.path, failure)
         self._open.forget_all()
         self.dirs.close()
         return clean and self.dirs.all_online

@@ -131,10 +131,10 @@ class LogOpening:
             self._wait(request, 0, error)
             return None
         except OSError as error:
-            self._logs.refuse(request, f"its log directory cannot be told: {error}")
+            self._logs.refuse(request, f"cannot determine its log directory: {error}")
             return None
         if log_dir is None:
-            self._logs.refuse(request, "no log directory that is online has it")
+            self._logs.refuse(request, "no online log directory has it")
             return None
         if log_dir.error is not None:
             self._logs.refuse(request, f"{log_dir.path} is offline: {log_dir.error}")
@@ -238,7 +238,7 @@ class LogOpening:
     def _refuse_damaged(self, request: OpenRequest, error: Exception) -> None:
         if not isinstance(error, DamagedLogError | OSError):
             name = partition_dir_name(*request.key)
-            log.error("partition %s: nobody expected this damage", name, exc_info=error)
+            log.error("partition %s: unexpected error while opening the log", name, exc_info=error)
         self._logs.refuse(request, f"damaged: {error or type(error).__name__}")
 
     def _failed(self, log_dir: LogDir, request: OpenRequest, error: OSError) -> None:

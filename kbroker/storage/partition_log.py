@@ -219,7 +219,7 @@ class PartitionLog:
         """Words for a produce that found no room; the host is told."""
         text = f"the disk of log directory {self.log_dir} is full ({free_space(self.log_dir)})"
         if code == errno.EFBIG:
-            text = f"no file in {self.path} may grow that large: raise the limit (ulimit -f)"
+            text = f"the file size limit was reached in {self.path}; raise it (ulimit -f)"
         self._host.on_full_disk(self.log_dir, text)
         return text
 
@@ -257,7 +257,7 @@ class PartitionLog:
         except (OSError, ValueError) as error:
             if not is_of_partition(error, self.path):
                 raise self.fail(error) from error
-            log.error("%s: batches of before the start are not known: %s", self.name, error)
+            log.error("%s: cannot read the batches written before the start: %s", self.name, error)
         self.appender.producers.complete(walked)
         return None
 
@@ -399,7 +399,7 @@ class PartitionLog:
         self.epochs.truncate_from_start(self.log_start_offset)
         self._discard(gone)
         log.info(
-            "%s: deleted %d segments, the log starts at offset %d",
+            "%s: deleted %d segments; the log now starts at offset %d",
             self.name,
             len(gone),
             self.log_start_offset,

@@ -67,6 +67,6 @@ def _fields(data: bytes, path: str) -> dict[str, str]:
             continue
         key, found, value = line.partition(":")
         if not found:
-            raise CorruptMetadataError(f"{path}: {line!r} is no field")
+            raise CorruptMetadataError(f"{path}: {line!r} is not a field")
         fields[key.strip()] = value.strip()
     return fields

@@ -123,7 +123,7 @@ class Placement:
             if loser is winner:
                 continue
             log.warning(
-                "%s is in %s up to offset %d and in %s up to offset %d; going on in the first",
+                "%s is in %s up to offset %d and in %s up to offset %d; using the first",
                 loser.partition_path(key),
                 winner.path,
                 ends[winner.path],

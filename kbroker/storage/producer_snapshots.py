@@ -62,7 +62,7 @@ def load_newest(directory: str, offset_max: int, log_start_offset: int) -> Produ
             with file:
                 return ProducerState.from_snapshot(file.read(), offset)
         except CorruptSnapshotError as error:
-            log.warning("%s is not readable (%s); replaying the log instead", path, error)
+            log.warning("cannot read %s (%s); replaying the log instead", path, error)
             remove_if_present(path)
     return ProducerState(log_start_offset)
 
@@ -89,7 +89,7 @@ def write_snapshot(
     except OSError as error:
         if not may_do_without(error):
             raise
-        log.warning("%s: not written, the next start replays more: %s", path, error)
+        log.warning("cannot write %s, so the next start replays more: %s", path, error)
         return None
     return path
 

@@ -133,7 +133,7 @@ def load_log(directory: str, options: LoadOptions) -> LoadedLog:
     if not segments:
         if options.recovery_point:
             raise DamagedLogError(
-                f"{directory}: nothing is left of a log that was synced up to "
+                f"{directory}: the log is gone, although it was synced up to "
                 f"{options.recovery_point}"
             )
         return _start_anew(loaded, directory, options.log_start_offset)
@@ -145,7 +145,7 @@ def load_log(directory: str, options: LoadOptions) -> LoadedLog:
         recovery_point = loaded.segments[-1].base_offset
     if loaded.next_offset < recovery_point:
         raise DamagedLogError(
-            f"{directory}: the log ends at offset {loaded.next_offset} but was synced up to "
+            f"{directory}: the log ends at offset {loaded.next_offset}, but was synced up to "
             f"{recovery_point}"
         )
     loaded.recovery_point = loaded.next_offset if not loaded.recovered else recovery_point
@@ -155,8 +155,8 @@ def load_log(directory: str, options: LoadOptions) -> LoadedLog:
         # synced are lost up to where others were deleted. Nothing is removed on such a ground.
         log_start_offset = loaded.segments[0].base_offset
         log.error(
-            "%s: the log ends at offset %d, but %s says that it starts at %d; it starts at %d,"
-            " where its first segment does",
+            "%s: the log ends at offset %d, but %s says that it starts at %d; using %d, the "
+            "start of its first segment",
             directory,
             loaded.next_offset,
             LOG_START_CHECKPOINT,
@@ -224,7 +224,7 @@ def _list_segments(directory: str) -> list[Segment]:
             and base not in known
             and name.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX))
         ):
-            log.warning("%s/%s has no log file beside it; removing it", directory, name)
+            log.warning("the log file of %s/%s is missing; removing it", directory, name)
             remove_if_present(os.path.join(directory, name))
     segments = []
     for at, base in enumerate(bases):
@@ -310,8 +310,7 @@ def _recover(loaded: LoadedLog, directory: str, options: LoadOptions) -> None:
         if expected < recovery_point and (problem or scan.end_position < segment.size):
             raise DamagedLogError(
                 f"{segment.path(LOG_SUFFIX)}: {problem or 'it ends in zeros'}; offsets from "
-                f"{expected} up to {recovery_point} were synced "
-                "and are not readable"
+                f"{expected} up to {recovery_point} were synced but cannot be read"
             )
         loaded.scanned_epochs.extend(scan.leader_epochs)
         _remember_active(loaded, scan)
@@ -345,15 +344,15 @@ def _check_sealed(segments: list[Segment], options: LoadOptions) -> None:
         if scan.stop == DAMAGED:
             raise DamagedLogError(
                 f"{segment.path(LOG_SUFFIX)}: {scan.problem} at position {scan.end_position}; "
-                f"offsets from "
-                f"{scan.next_offset} up to {following.base_offset} were synced and are not readable"
+                f"offsets from {scan.next_offset} up to {following.base_offset} were synced but "
+                "cannot be read"
             )
         if scan.next_offset > following.base_offset or (
             scan.next_offset < following.base_offset and not options.gaps_allowed
         ):
             raise DamagedLogError(
-                f"{segment.path(LOG_SUFFIX)} ends at offset {scan.next_offset}, "
-                f"the segment after it begins at {following.base_offset}"
+                f"{segment.path(LOG_SUFFIX)} ends at offset {scan.next_offset}, but the next "
+                f"segment begins at {following.base_offset}"
             )
 
 
@@ -401,7 +400,7 @@ def _problem(
         return f"nothing but zeros from position {scan.end_position}"
     if following is not None and scan.next_offset != following and not options.gaps_allowed:
         return (
-            f"the segment ends at offset {scan.next_offset}, the one after it begins at {following}"
+            f"the segment ends at offset {scan.next_offset}, but the next one begins at {following}"
         )
     return None
 
@@ -410,7 +409,8 @@ def _cut(segment: Segment, scan: Scan) -> int:
     lost = segment.size - scan.end_position
     if scan.stop == DAMAGED:
         log.warning(
-            "%s: %s at position %d; cutting %d bytes that were not synced, going on at offset %d",
+            "%s: %s at position %d; truncating %d bytes that were not synced, continuing at "
+            "offset %d",
             segment.path(LOG_SUFFIX),
             scan.problem,
             scan.end_position,
@@ -426,7 +426,9 @@ def _drop_behind(loaded: LoadedLog, last: int) -> None:
     """Segments behind the cut cannot be reached any more: they were not synced either."""
     for segment in loaded.segments[last + 1 :]:
         log.warning(
-            "%s: behind the cut; removing its %d bytes", segment.path(LOG_SUFFIX), segment.size
+            "%s: after the truncation; removing its %d bytes",
+            segment.path(LOG_SUFFIX),
+            segment.size,
         )
         loaded.cut_bytes += segment.size
         segment.mark_deleted()

@@ -122,7 +122,7 @@ class ReplicaMoves:
                     continue  # not there any more: the topic was deleted and made anew since
                 is_strange = names_another_topic(path, entry.topic_id)
                 if is_strange or target.path == entry.log_dir or entry.slot in self._moves:
-                    log.warning("%s is no move that can go on; it is removed", path)
+                    log.warning("%s is not a move that can continue; removing it", path)
                     self._manager.delete_later([path], 0)
                 else:
                     with suppress(OSError):  # the next start tries again
@@ -139,7 +139,7 @@ class ReplicaMoves:
         for target in self._dirs:
             for key in [key for key in target.futures if not exists(key)]:
                 paths = target.futures.pop(key)
-                log.warning("%s: its partition was deleted; it is removed", Whole(", ".join(paths)))
+                log.warning("%s: its partition was deleted; removing it", Whole(", ".join(paths)))
                 self._manager.delete_later(paths, 0)
 
     def _begin(self, entry: PartitionLog, target: LogDir, path: str | None = None) -> None:
@@ -159,7 +159,7 @@ class ReplicaMoves:
         move = self._end(slot)
         if move is None or move.target.error is not None:
             return
-        log.info("%s: not moved to %s any more", move.log.name, move.target.path)
+        log.info("%s: the move to %s was cancelled", move.log.name, move.target.path)
         move.target.given_up(move.log.key)
         # Behind the slice that may be under way.
         self._disk.submit(move.discard, lambda _result, _error: None)
@@ -174,7 +174,7 @@ class ReplicaMoves:
     def drop_target(self, target: LogDir) -> None:
         """Nothing can go into that directory any more: what was on its way stays where it is."""
         for slot in [slot for slot, move in self._moves.items() if move.target is target]:
-            log.error("%s is not moved: %s is offline", self._moves[slot].log.name, target.path)
+            log.error("%s cannot be moved: %s is offline", self._moves[slot].log.name, target.path)
             self._end(slot)
 
     def _end(self, slot: int) -> ReplicaMove | None:
@@ -260,12 +260,12 @@ class ReplicaMoves:
 
     def _failed(self, slot: int, move: ReplicaMove, error: OSError | SourceError) -> None:
         if isinstance(error, SourceError):
-            log.error("%s is not moved to %s: %s", move.log.name, move.target.path, error)
+            log.error("cannot move %s to %s: %s", move.log.name, move.target.path, error)
             self.cancel(slot)
         elif may_do_without(error):
             if not move.waits_for_room:
                 log.warning(
-                    "%s: the move waits for room in %s: %s", move.log.name, move.target.path, error
+                    "%s: the move waits for space in %s: %s", move.log.name, move.target.path, error
                 )
             move.waits_for_room = True
             move.holds_flushes_until_ms = 0

@@ -82,7 +82,7 @@ class Segment:
             try:
                 found = self._look_up(find)
             except DamagedLogError as error:
-                log.error("%s; its file's time counts", error)
+                log.error("%s; using the modification time of its file", error)
                 found = NO_TIMESTAMP
             if found == NO_TIMESTAMP:
                 found = int(os.stat(self.path(LOG_SUFFIX)).st_mtime * 1000)
@@ -139,7 +139,9 @@ class Segment:
                 except CorruptIndexError as error:
                     if attempt:
                         path = self.path(LOG_SUFFIX)
-                        raise DamagedLogError(f"{path}: no index fits it ({error})") from error
+                        raise DamagedLogError(
+                            f"{path}: its indexes do not match ({error})"
+                        ) from error
                     log.warning("%s; rebuilding the indexes", error)
                     self.rebuild_indexes()
             raise AssertionError("unreachable")

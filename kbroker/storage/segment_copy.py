@@ -231,4 +231,4 @@ def syncing() -> Iterator[None]:
     except ShortageError:
         raise  # nothing was synced yet, or all that was without an error
     except OSError as error:
-        raise OSError(errno.EIO, f"not synced: {error}") from error
+        raise OSError(errno.EIO, f"cannot sync: {error}") from error

@@ -78,9 +78,9 @@ class SegmentSwap:
             raise SwapRefused("the first segment is gone")
         at = sealed.index(self._replaced[0])
         if sealed[at : at + count] != self._replaced:
-            raise SwapRefused("the segments are others now")
+            raise SwapRefused("the segments have been replaced")
         if segments[at + count].base_offset > log.last_stable_offset:
-            raise SwapRefused("the segments are not stable")
+            raise SwapRefused("the segments are not stable yet")
 
     def prepare(self) -> None:
         """Make the new segment what a restart would take. Touches files only, may run in another
@@ -96,7 +96,7 @@ class SegmentSwap:
         except FileNotFoundError:
             found = -1
         if found != self._size:
-            raise SwapRefused(f"the cleaned segment has {found} bytes, not {self._size}")
+            raise SwapRefused(f"the cleaned segment has {found} bytes instead of {self._size}")
         for suffix in _LOG_LAST:
             path = self._path(suffix)
             if os.path.exists(path + CLEANED_SUFFIX):

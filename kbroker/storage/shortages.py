@@ -39,13 +39,17 @@ class Shortages:
         """Something was refused because of it."""
         count = self._lines.due(error.errno)
         if count:
-            log.error("refused, for now (%d times): %s", count, error)
+            log.error("requests are rejected for now (%d times): %s", count, error)
 
     def report_full_disk(self, log_dir: str, text: str) -> None:
         """An append found no room; the producer is told, but who looks after the disk is here."""
         count = self._lines.due(log_dir)
         if count:
-            log.error("refused until there is room (%s): %s", counted(count, "time"), text)
+            log.error(
+                "produce requests are rejected until there is room (%s): %s",
+                counted(count, "time"),
+                text,
+            )
 
     def ensure_room(self) -> None:
         """Raises ShortageError when another log would take what those that are open need at times.

@@ -49,7 +49,9 @@ def finish_interrupted_work(directory: str) -> None:
     for base in swaps:
         if unfinished is not None and base >= unfinished and base not in begun:
             log.warning(
-                "%s: cleaning from offset %d did not finish; keeping the originals", directory, base
+                "%s: cleaning from offset %d was interrupted; keeping the originals",
+                directory,
+                base,
             )
             _remove_swap(directory, base)
         else:
@@ -84,7 +86,7 @@ def _finish_swap(directory: str, base: int, names: list[str]) -> None:
     last = max((b for n in names if n.endswith(LOG_SUFFIX) and (b := base_offset_of(n))), default=0)
     is_too_far = base < last < scan.next_offset
     if scan.stop != END or is_too_far or (is_original_there and size == 0):
-        problem = scan.problem or "offsets or zeros that cannot be"
+        problem = scan.problem or "unexpected offsets or zeros"
         if not is_original_there:
             raise DamagedLogError(
                 f"{path}: {problem} at position {scan.end_position}, and no original is left"

@@ -59,7 +59,7 @@ class Sweep:
         keys = (INTERVAL_KEYS[RETENTION], INTERVAL_KEYS[PRODUCER_EXPIRY])
         trusted = self._clock_guard.is_trusted(min(config[key] for key in keys))
         if self._by_time and not trusted:
-            log.warning("the wall clock jumped; retention by time waits until it is steady")
+            log.warning("the wall clock jumped; retention by time is suspended until it is stable")
         self._by_time = trusted
         self._waiting.extend(self._logs.values())
 

@@ -57,7 +57,7 @@ def parse_entries(
 ) -> list[AbortedTransaction]:
     """The entries of a file's bytes. Raises CorruptTxnIndexError."""
     if len(data) % ENTRY_BYTES:
-        raise CorruptTxnIndexError(f"{path}: {len(data)} bytes are no whole number of entries")
+        raise CorruptTxnIndexError(f"{path}: {len(data)} bytes are not a whole number of entries")
     entries = []
     marker, stable = base_offset - 1, 0
     for at in range(0, len(data), ENTRY_BYTES):

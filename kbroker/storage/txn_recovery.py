@@ -114,7 +114,7 @@ def _checksums_may_wait(path: str) -> Iterator[None]:
     except OSError as error:
         if not may_do_without(error):
             raise
-        log.warning("%s not written, the next start walks a segment more: %s", path, error)
+        log.warning("cannot write %s, so the next start reads one more segment: %s", path, error)
 
 
 def rebuild(directory: str, segments: Sequence[Segment], at: int) -> list[AbortedTransaction]:
@@ -148,7 +148,7 @@ def _compare(directory: str, segments: Sequence[Segment], at: int) -> None:
     try:
         if read_entries(path, segment.base_offset, segment.next_offset) == expected:
             return
-        problem = f"{path} does not agree with its segment"
+        problem = f"{path} does not match its segment"
     except CorruptTxnIndexError as error:
         problem = str(error)
     log.warning("%s; rebuilding it from the log", problem)
@@ -174,8 +174,8 @@ def _scan(directory: str, segments: Sequence[Segment], at: int) -> Scan:
             os.close(fd)
         if scan.stop == DAMAGED:
             raise DamagedLogError(
-                f"{each.path(LOG_SUFFIX)}: {scan.problem} at position {scan.end_position}; "
-                "which of its transactions were aborted cannot be told"
+                f"{each.path(LOG_SUFFIX)}: {scan.problem} at position {scan.end_position}; cannot "
+                "determine which of its transactions were aborted"
             )
     return scan
 
@@ -203,7 +203,7 @@ def parse_sums(data: bytes) -> Sums:
     version, count, *lines = data.decode("ascii").splitlines()
     rows = [tuple(int(part) for part in line.split(" ")) for line in lines]
     if int(version) != VERSION or int(count) != len(rows):
-        raise ValueError(f"version {version}, {count} entries announced, {len(rows)} found")
+        raise ValueError(f"version {version}, {count} entries expected, {len(rows)} found")
     return {base: (size, checksum) for base, size, checksum in rows}
 
 

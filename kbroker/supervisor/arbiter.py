@@ -50,7 +50,7 @@ ABORT_GRACE_S = 2.0
 POLL_WHILE_STARTING_S = 0.01
 # What there is no room for when a fork fails, and what to do about it.
 NO_ROOM = {
-    errno.EAGAIN: "raise the limit of processes (ulimit -u, TasksMax= of a systemd service)",
+    errno.EAGAIN: "raise the limit on processes (ulimit -u, or TasksMax= in a systemd unit)",
     errno.ENOMEM: "free memory",
 }
 START_WATCH_S = 5.0  # BOUND: how long the ready line is waited for at that pace
@@ -153,13 +153,13 @@ class Arbiter:
                 log.info("%s: stopping", signal.Signals(number).name)
             self._stop_requested = True
         elif number == signal.SIGHUP:
-            log.info("SIGHUP: the controller reads the configuration again")
+            log.info("SIGHUP: the controller reloads the configuration")
             for child in self.children:
                 if child.address.kind == ProcessKind.CONTROLLER and child.pid:
                     self._system.kill(child.pid, signal.SIGHUP)
         elif number == signal.SIGQUIT:
             # As a JVM does; who sends it wants to know what the broker does, not to end it.
-            log.info("SIGQUIT: all processes print their stacks")
+            log.info("SIGQUIT: every process prints its stacks")
             faulthandler.dump_traceback()
             for child in self.children:
                 if child.pid:
@@ -196,7 +196,7 @@ class Arbiter:
             if verdict is Verdict.RESTART:
                 delay_s = max(0.0, child.start_at - self._system.now())
                 level = logging.INFO if code == EXIT_DONE else logging.ERROR
-                what = "stalled, was stopped" if was_aborted else describe_exit(code)
+                what = "stalled and was aborted" if was_aborted else describe_exit(code)
                 log.log(level, "%s %s; restart in %.1f s", address.title, what, delay_s)
                 self._on_restart()
                 continue
@@ -213,7 +213,7 @@ class Arbiter:
         self._last_turn = now
         for child in self.children:
             if child.abort_deadline is not None and now >= child.abort_deadline:
-                log.error("%s ignored SIGABRT, killing it", child.address.title)
+                log.error("%s ignored SIGABRT; killing it", child.address.title)
                 self._system.kill(child.pid, signal.SIGKILL)
                 child.abort_deadline = now + ABORT_GRACE_S
         if since_last_turn > 2 * HEARTBEAT_CHECK_S:
@@ -229,7 +229,7 @@ class Arbiter:
             age_s = now - self._processes.get(child.address, HEARTBEAT_NS) / 1e9
             ready = self._processes.is_ready(child.address)
             if age_s > (STALLED_AFTER_S if ready else STALLED_STARTING_AFTER_S):
-                log.error("%s has been stuck for %.0f s, aborting it", child.address.title, age_s)
+                log.error("%s has been stuck for %.0f s; aborting it", child.address.title, age_s)
                 self._system.kill(child.pid, signal.SIGABRT)
                 child.abort_deadline = now + ABORT_GRACE_S
 
@@ -255,10 +255,10 @@ class Arbiter:
         now = self._system.now()
         child.on_not_started(now)
         log.error(
-            "%s could not be started: %s; %s; next try in %.1f s",
+            "cannot start %s: %s; %s; next attempt in %.1f s",
             child.address.title,
             error.strerror,
-            NO_ROOM.get(error.errno or 0, "the others go on"),
+            NO_ROOM.get(error.errno or 0, "the other processes keep running"),
             child.start_at - now,
         )
 
@@ -295,7 +295,7 @@ class Arbiter:
             self.reap()
         for child in group:
             if child.pid:
-                log.warning("%s did not stop in time, killing it", child.address.title)
+                log.warning("%s did not stop in time; killing it", child.address.title)
                 self._system.kill(child.pid, signal.SIGKILL)
         # A process in an uninterruptible system call dies when that returns; its locks are held
         # until then.

@@ -28,8 +28,8 @@ class Verdict(Enum):
     """What the end of a child means for the broker."""
 
     RESTART = "restart"
-    STOP_BAD_CONFIG = "stop, bad configuration"
-    STOP_CANNOT_START = "stop, cannot start"
+    STOP_BAD_CONFIG = "stopping the broker: the configuration is wrong"
+    STOP_CANNOT_START = "stopping the broker: this process cannot start"
 
 
 class RestartPolicy:

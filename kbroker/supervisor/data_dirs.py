@@ -117,15 +117,15 @@ class DataDirs:
                 # A file in its place, or above it.
                 code = errno.ENOTDIR if error.errno == errno.EEXIST else error.errno or 0
                 reason = os.strerror(code).lower()
-                log.error("data directory %s is left out: %s", path, reason)
+                log.error("data directory %s cannot be used and is left out: %s", path, reason)
                 continue
             lock_fds.append(fd)
             if not try_lock(fd, deadline):
-                raise ConfigError("log.dirs", path, "directories that no other broker is using")
+                raise ConfigError("log.dirs", path, "directories that no other broker uses")
             paths.append(path)
         if not paths:
             shown = ",".join(config.log_dirs)
-            raise ConfigError("log.dirs", shown, f"directories that can be written ({reason})")
+            raise ConfigError("log.dirs", shown, f"writable directories ({reason})")
         return paths
 
     @staticmethod
@@ -134,7 +134,9 @@ class DataDirs:
         kept = {meta[name] for meta in metas.values() if (name := _id_name(meta)) in meta}
         if len(kept) > 1:
             raise ConfigError(
-                "log.dirs", ",".join(metas), f"directories of one broker, not of {sorted(kept)}"
+                "log.dirs",
+                ",".join(metas),
+                f"directories of a single broker; these belong to brokers {sorted(kept)}",
             )
         if not kept:
             if configured >= 0:
@@ -145,7 +147,7 @@ class DataDirs:
             return int(config["reserved.broker.max.id"]) + 1
         text = kept.pop()
         if not text.isdigit() or (configured >= 0 and int(text) != configured):
-            allowed = f"{text}, which {META_NAME} of the data directories says"
+            allowed = f"{text}, the id in {META_NAME} of the data directories"
             raise ConfigError("broker.id", configured, allowed)
         return int(text)
 
@@ -154,7 +156,9 @@ class DataDirs:
         kept = {meta["cluster.id"] for meta in metas.values() if meta.get("cluster.id")}
         if len(kept) > 1:
             raise ConfigError(
-                "log.dirs", ",".join(metas), f"directories of one cluster, not of {sorted(kept)}"
+                "log.dirs",
+                ",".join(metas),
+                f"directories of a single cluster; these belong to {sorted(kept)}",
             )
         if kept:
             return kept.pop()
@@ -166,12 +170,12 @@ class DataDirs:
         """
         for path in self.paths:
             if path in failed:
-                log.warning("log directory %s has failed: the next start checks its logs", path)
+                log.warning("log directory %s failed; the next start recovers its logs", path)
                 continue
             try:
                 replace_file(os.path.join(path, CLEAN_SHUTDOWN_NAME), b"")
             except OSError as error:
-                log.error("no clean-shutdown marker in %s: %s", path, error)
+                log.error("cannot write the clean-shutdown marker in %s: %s", path, error)
 
     def release(self) -> None:
         """Unlock. Children that are still dying keep their inherited locks until they are gone."""
@@ -208,8 +212,8 @@ def _guard_of_clock(paths: list[str]) -> ClockGuard:
     trusted = last is None or abs(clock.now_ms() - last) <= CLOCK_JUMP_MS
     if not trusted:
         log.info(
-            "the data directories were last written at %s: compaction waits for %d s, in case the"
-            " wall clock is wrong",
+            "the data directories were last written at %s; compaction waits %d s in case the "
+            "wall clock is wrong",
             time.strftime("%Y-%m-%d %H:%M:%S", time.localtime((last or 0) / 1000)),
             CONFIRMED_MS // 1000,
         )
@@ -226,7 +230,7 @@ def _last_written_ms(path: str) -> int | None:
 
 
 def _check_store(configured: list[str], metas: dict[str, dict[str, str]]) -> None:
-    """Refuse to start a broker anew whose metadata lies in a directory that cannot be used.
+    """Refuse to start when the metadata is in a directory that cannot be used.
 
     It would not know its topics, and have two stores when the directory comes back. Raises
     ConfigError.
@@ -241,14 +245,15 @@ def _check_store(configured: list[str], metas: dict[str, dict[str, str]]) -> Non
         raise ConfigError(
             "log.dirs",
             ",".join(left_out),
-            f"a directory that can be used: {FILE_NAME}, the broker's metadata, is in none of the"
-            f" others. Mend it, or copy that file from a backup into {next(iter(metas))}; or take"
-            " it out of log.dirs, to go on without its partitions and the settings of topics",
+            f"a usable directory: it holds {FILE_NAME}, the broker's metadata, and no other "
+            "directory does. Repair it, or copy that file from a backup into "
+            f"{next(iter(metas))}; or remove it from log.dirs to continue without its partitions "
+            "and without the settings of topics",
         )
 
 
 def _check_kafka(configured: list[str], usable: list[str]) -> None:
-    """Refuse, before anything is changed, what kbroker-adopt has to take over first. Raises
+    """Refuse directories that kbroker-adopt has to take over first; nothing is changed. Raises
     ConfigError.
     """
     from kbroker.adopt.at_start import (
@@ -269,7 +274,7 @@ def _check_kafka(configured: list[str], usable: list[str]) -> None:
     except Refusal as error:
         raise ConfigError("log.dirs", shown, f"directories of kbroker ({error})") from error
     except OSError as error:
-        raise ConfigError("log.dirs", shown, f"directories that can be read ({error})") from error
+        raise ConfigError("log.dirs", shown, f"readable directories ({error})") from error
 
 
 def _read_meta(path: str) -> dict[str, str]:
@@ -279,7 +284,7 @@ def _read_meta(path: str) -> dict[str, str]:
     except FileNotFoundError:
         return {}
     except PropertiesError as error:
-        readable = f"directories with a {META_NAME} that can be read ({error})"
+        readable = f"directories with a readable {META_NAME} ({error})"
         raise ConfigError("log.dirs", path, readable) from error
 
 
@@ -307,10 +312,10 @@ def _stored_cluster_id(path: str) -> str | None:
         finally:
             store.close()
     except (StoreError, StoreFailed, sqlite3.Error, ValueError, KeyError) as error:
-        readable = f"directories with a {META_NAME} or a metadata store that can be read ({error})"
+        readable = f"directories with a readable {META_NAME} or metadata store ({error})"
         raise ConfigError("log.dirs", path, readable) from error
     log.warning(
-        "%s in %s does not name a cluster; the metadata store there is of %s",
+        "%s in %s names no cluster; using %s, the cluster of its metadata store",
         META_NAME,
         path,
         cluster_id,

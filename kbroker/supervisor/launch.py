@@ -182,7 +182,7 @@ class Broker:
         if arbiter.stopped_cleanly(ProcessKind.IO_WORKER):
             self.data_dirs.mark_clean(self._failed_dirs())
         else:
-            log.warning("io workers did not stop cleanly; the next start checks the logs")
+            log.warning("io workers did not stop cleanly; the next start recovers the logs")
         return exit_code
 
     def _failed_dirs(self) -> set[str]:
@@ -196,7 +196,7 @@ class Broker:
         if address.kind == ProcessKind.NETWORK:
             dropped = fdpass.discard_pending(self._handoffs[address.index])
             if dropped:
-                log.info("closed %d connections on their way to %s", dropped, address.title)
+                log.info("closed %d connections that had not reached %s", dropped, address.title)
 
     def close(self) -> None:
         """Give back what has a name: the runtime directory and the locks."""
@@ -224,7 +224,7 @@ def launch(
     try:
         log.info("bootstrap address %s", broker.bootstrap)
         for path, clean in broker.data_dirs.clean_start.items():
-            log.info("data directory %s%s", path, "" if clean else " (checked before it serves)")
+            log.info("data directory %s%s", path, "" if clean else " (recovered before it serves)")
         log.info("durability: %s", durability(config))
         log.info("metadata store: %s", config["metadata.store"])
         if broker.metrics_socket is not None:
@@ -238,10 +238,13 @@ def launch(
 def durability(config: BrokerConfig) -> str:
     """What an acknowledgement promises, in one sentence."""
     if config["log.flush.interval.messages"] == 1:
-        return "acknowledged means synced to disk; appends that wait together share one sync"
+        return "acknowledged means synced to disk; appends that are waiting share one sync"
     interval_ms = config.log_flush_interval_ms
     if interval_ms >= LONG_MAX:
-        return "acknowledged means written to the page cache; the system decides when to sync"
+        return (
+            "acknowledged means written to the page cache; the operating system decides when to "
+            "sync"
+        )
     return f"acknowledged means written to the page cache, synced to disk within {interval_ms} ms"
 
 

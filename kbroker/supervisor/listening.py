@@ -53,8 +53,8 @@ def bind_metrics(config: BrokerConfig) -> socket.socket | None:
             raise
         sock = _bind("metrics.port", "0", config["metrics.host"], 0)
         log.warning(
-            "port %d for metrics is taken, another one serves them here; set metrics.port to have a"
-            " certain one, or to -1 for none",
+            "metrics port %d is in use; serving metrics on another port. Set metrics.port to "
+            "choose one, or to -1 for none",
             port,
         )
     sock.listen(16)

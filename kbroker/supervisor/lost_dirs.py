@@ -51,15 +51,15 @@ def find_lost(configured: Sequence[str], metas: Mapping[str, Mapping[str, str]])
         raise ConfigError(
             "log.dirs",
             ",".join(configured),
-            f"{', '.join(removed)} as well: it was in log.dirs at the last start, and {shown} can"
-            " be found nowhere else. Put it back, or start once with --missing-begin-empty to"
-            " have them begin empty",
+            f"{', '.join(removed)} as well: it was in log.dirs at the last start, and no other "
+            f"directory has {shown}. Put it back, or start once with --missing-begin-empty to "
+            "create those partitions empty",
         )
     for path in emptied:
         log.error(
-            "data directory %s is left out: it is empty, and %s that it may have had can be found"
-            " nowhere else; is it mounted? To have them begin empty, start once with"
-            " --missing-begin-empty",
+            "data directory %s is left out: it is empty, and no other directory has %s, which it "
+            "may have held. Is it mounted? To create those partitions empty, start once with "
+            "--missing-begin-empty",
             path,
             Whole(shown),
         )
@@ -105,7 +105,7 @@ def remember(directories: Sequence[str], configured: Sequence[str]) -> None:
             if before != text:
                 replace_file(file_path, text)
         except OSError as error:
-            log.error("%s: not written: %s", file_path, error)
+            log.error("cannot write %s: %s", file_path, error)
 
 
 def _missing_partitions(directories: Iterable[str]) -> list[TopicPartition]:
@@ -138,5 +138,5 @@ def _stored_partitions(directories: Iterable[str]) -> set[TopicPartition]:
             finally:
                 store.close()
         except (StoreError, StoreFailed, sqlite3.Error, ValueError, KeyError) as error:
-            log.error("%s: the topics cannot be read: %s", directory, error)
+            log.error("%s: cannot read the topics: %s", directory, error)
     return stored

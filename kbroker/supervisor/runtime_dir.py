@@ -116,23 +116,23 @@ def check_base(base: str) -> None:
     """
     found = os.lstat(base)
     if not stat.S_ISDIR(found.st_mode):
-        kind = "a link" if stat.S_ISLNK(found.st_mode) else "no directory"
+        kind = "a link" if stat.S_ISLNK(found.st_mode) else "not one"
         raise ConfigError("runtime.dir", base, f"a directory; it is {kind}")
     if found.st_uid not in (0, os.geteuid()):
         raise ConfigError(
             "runtime.dir",
             base,
-            f"a directory that belongs to the broker's user; it is that of user {found.st_uid}",
+            f"a directory owned by the broker's user; user {found.st_uid} owns it",
         )
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not found.st_mode & stat.S_ISVTX:
         raise ConfigError(
-            "runtime.dir", base, "a directory that others cannot write to: chmod go-w"
+            "runtime.dir", base, "a directory that no other user can write to (chmod go-w)"
         )
 
 
 def not_writable(base: str, error: OSError) -> ConfigError:
     """What a start says that has no runtime directory."""
-    return ConfigError("runtime.dir", base, f"a directory that can be written ({error.strerror})")
+    return ConfigError("runtime.dir", base, f"a writable directory ({error.strerror})")
 
 
 def sweep(base: str) -> list[str]:
@@ -150,7 +150,7 @@ def sweep(base: str) -> list[str]:
             continue
         _remove_tree(entry.path)
         removed.append(entry.name)
-        log.info("removed %s, left by a run that was killed", entry.path)
+        log.info("removed %s, which a killed broker left behind", entry.path)
     return removed
 
 

@@ -107,7 +107,7 @@ class Broker:
         The port that the system chose stays this broker's until ``close``.
         """
         if self.running:
-            raise BrokerFailed("it is running already")
+            raise BrokerFailed("the broker is already running")
         self._hold_port()
         arguments = [*self._command, "--exit-with-parent"]
         for name, value in self.config.items():
@@ -132,14 +132,16 @@ class Broker:
         assert self._process is not None
         while time.monotonic() < deadline:
             if self._process.poll() is not None:
-                raise BrokerFailed(f"it exited with {self._process.returncode}:\n{self.log_text}")
+                raise BrokerFailed(
+                    f"the broker exited with {self._process.returncode}:\n{self.log_text}"
+                )
             status = self._read_status()
             if status is not None and status["pid"] == self._process.pid:
                 self._status = status
                 if _answers(self.host, self.port, deadline - time.monotonic()):
                     return
             time.sleep(POLL_S)
-        raise BrokerFailed(f"no answer within {self._start_timeout:g} s:\n{self.log_text}")
+        raise BrokerFailed(f"no response within {self._start_timeout:g} s:\n{self.log_text}")
 
     def _read_status(self) -> dict[str, Any] | None:
         for path in glob(os.path.join(self.config["runtime.dir"], "kbroker-*", "broker.json")):
@@ -175,7 +177,7 @@ class Broker:
             except subprocess.TimeoutExpired:
                 self.kill_all()
                 raise BrokerFailed(
-                    f"it did not stop within {timeout:g} s:\n{self.log_text}"
+                    f"the broker did not stop within {timeout:g} s:\n{self.log_text}"
                 ) from None
         return self._process.returncode
 
@@ -286,7 +288,7 @@ class Broker:
         does not exist.
         """
         if kind not in KINDS:
-            raise ValueError(f"no process is of the kind {kind!r}; there are {', '.join(KINDS)}")
+            raise ValueError(f"unknown kind of process {kind!r}; there are {', '.join(KINDS)}")
         title = f"{kind}-{index}"
 
         def running() -> int:

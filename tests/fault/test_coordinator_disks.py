@@ -82,7 +82,7 @@ def test_failed_disk_ends_its_coordinators_once(tmp_path: Path) -> None:
             assert (listed.error_code, [g.group_id for g in listed.groups]) == (0, [kept])
             assert answer_to_join(waiting).error_code in {0, *AWAY}
             assert broker.pids == pids
-            assert broker.log_text.count("is offline until the restart") == 1
+            assert broker.log_text.count("stays offline until a restart") == 1
             assert "loading again" not in broker.log_text
             waiting.wire.close()
             client.wire.close()

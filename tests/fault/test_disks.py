@@ -71,7 +71,9 @@ def test_full_disk_refuses_serves_and_heals(tmp_path: Path) -> None:
         assert count > 5
         assert str(disk) in text and "full" in text and "free" in text, text
         # Who looks after the disk does not read what producers are answered.
-        assert f"refused until there is room (1 time): {text}" in broker.log_text
+        assert (
+            f"produce requests are rejected until there is room (1 time): {text}" in broker.log_text
+        )
         expected = [b"%d" % number for number in range(count)]
         assert values_of(client) == expected
         assert client.metadata(TOPIC).topics[0].error_code == 0

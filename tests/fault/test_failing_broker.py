@@ -183,9 +183,9 @@ def test_directory_stays_offline_when_its_io_workers_are_restarted(
         work.client = stack.enter_context(WireClient((broker.host, broker.port)))
         work.produce(2)
         assert work.refused == in_bad
-        assert broker.log_text.count("failed and is offline until the restart") == 1
+        assert broker.log_text.count("failed and stays offline until a restart") == 1
         broker.stop()
         assert not (bad / ".kafka_cleanshutdown").exists()
         assert (good / ".kafka_cleanshutdown").exists()
-        assert f"log directory {bad} has failed: the next start checks its logs" in broker.log_text
+        assert f"log directory {bad} failed; the next start recovers its logs" in broker.log_text
         assert "io workers did not stop cleanly" not in broker.log_text

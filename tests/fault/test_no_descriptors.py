@@ -115,7 +115,7 @@ def test_start_with_too_low_a_limit_names_the_one_that_it_needs(tmp_path: Path) 
         wait_until(lambda: "owns " in broker.log_text.partition("limit of 200")[2])
         assert "300 partitions of this io worker" in broker.log_text
         assert "raise it to 1600 or more" in broker.log_text
-        assert "failed and is offline" not in broker.log_text
+        assert "failed and stays offline" not in broker.log_text
         with connected(broker) as client:
             assert values_of(client) == [b"7"]
 

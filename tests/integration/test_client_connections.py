@@ -113,7 +113,7 @@ def test_mechanism_that_is_not_offered_is_told_with_those_that_are():
 def test_server_that_is_no_broker_is_found_out(data):
     with (
         FakeBroker({ApiKey.API_VERSIONS: lambda request, state: data}) as broker,
-        pytest.raises((ProtocolViolation, UnreachableError), match=r"no Kafka answer"),
+        pytest.raises((ProtocolViolation, UnreachableError), match=r"not a Kafka response"),
     ):
         Cluster(broker.bootstrap, deadline=0.5).topics()
 
@@ -123,7 +123,7 @@ def test_listener_with_tls_is_told_to_one_without():
     alert = bytes.fromhex("15030300020246")
     with (
         FakeBroker({ApiKey.API_VERSIONS: lambda request, state: alert}) as broker,
-        pytest.raises((ProtocolViolation, UnreachableError), match="TLS is spoken there"),
+        pytest.raises((ProtocolViolation, UnreachableError), match="the listener speaks TLS"),
     ):
         Cluster(broker.bootstrap, deadline=0.5).topics()
 

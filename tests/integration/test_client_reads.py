@@ -155,7 +155,7 @@ def test_read_goes_on_when_the_broker_restarts():
     ("number", "offset", "max_bytes", "why"),
     [
         (0, 1 << 50, 2 << 20, "not above those of the batch before"),
-        (0, 1 << 50, 1, "ends before offset 1125899906842628, and the log at 24"),
+        (0, 1 << 50, 1, "to end before offset 1125899906842628, but the log ends at 24"),
         (1, 0, 2 << 20, "not above those of the batch before"),
     ],
     ids=["too high, with others", "too high, alone", "too low"],

@@ -91,7 +91,7 @@ def test_offsets_that_a_group_with_members_refuses_are_a_line_and_no_failure(
     said = capsys.readouterr()
     assert (code, said.out) == (0, "")
     assert said.err.startswith(
-        "kbroker-load: commit 1 is loaded, but its offsets are not stored for the group used"
+        "kbroker-load: commit 1 is loaded, but its offsets could not be committed for the group"
     )
     assert "UNKNOWN_MEMBER_ID" in said.err and said.err.count("\n") == 1
     assert places_in(tmp_path, "load-used") == all_places([70])
@@ -155,8 +155,8 @@ def test_offsets_that_were_skipped_are_told_and_counted(
 
     status = capsys.readouterr().out
     assert said.err == (
-        f"kbroker-load: commit 2 skips: {topic} partition 0: offset 20 is wanted, the broker has 35"
-        " to 50\n"
+        f"kbroker-load: commit 2 skips: {topic} partition 0: offset 20 is requested, but the broker"
+        " has 35 to 50\n"
     )
     assert said.out.endswith("lag 0, 15 offsets skipped\n") or (quiet and not said.out)
     assert "35 rows in 2 files, 15 offsets skipped" in status
@@ -207,7 +207,7 @@ def test_task_does_not_read_another_topic_than_was_planned(
 
 @pytest.mark.parametrize(
     ("first", "second", "says"),
-    [("dir", "delta", "say --sink dir"), ("delta", "dir", "say --sink delta")],
+    [("dir", "delta", "use --sink dir"), ("delta", "dir", "say --sink delta")],
 )
 def test_destination_keeps_its_sink(
     kbroker_broker: Broker,
@@ -273,7 +273,7 @@ def test_misspelt_client_setting_is_told(
     run(kbroker_broker, "load-misspelt", tmp_path, "--client-setting", "sasl.user=me")
 
     said = capsys.readouterr().err
-    assert "no client knows the setting sasl.user; did you mean sasl.username?" in said
+    assert "unknown client setting sasl.user; did you mean sasl.username?" in said
 
 
 def run_without_java(broker: Broker, topic: str, place: Path) -> subprocess.CompletedProcess[str]:
@@ -310,7 +310,7 @@ def test_spark_that_does_not_start_is_one_line_with_a_way_out(
 
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
-    assert "--master none does without Spark" in done.stderr.splitlines()[-1]
+    assert "--master none runs without Spark" in done.stderr.splitlines()[-1]
 
 
 def test_load_of_aborted_records_leaves_them_out(kbroker_broker: Broker, tmp_path: Path) -> None:
@@ -385,7 +385,7 @@ def test_commit_to_begin_from_must_be_there(
     later = run(kbroker_broker, "load-none-yet", tmp_path, "--from-commit", "3")
 
     assert (fresh, begun, later) == (1, 0, 1)
-    assert "there is no commit 3: nothing is loaded yet" in said
+    assert "there is no commit 3: nothing has been loaded yet" in said
     assert "commit 3 is not in the log" in capsys.readouterr().err
 
 
@@ -478,7 +478,7 @@ def test_following_load_that_is_stopped_says_so_and_keeps_what_is_committed(
     _, said = process.communicate(timeout=60)
 
     assert process.returncode == code
-    assert said == "kbroker-load: stopped; what is committed is complete\n"
+    assert said == "kbroker-load: stopped; everything that was committed is complete\n"
     assert places_in(tmp_path, topic) == all_places([50])
 
 
@@ -492,7 +492,7 @@ def test_pattern_without_a_topic_is_an_error_unless_the_load_may_wait(
     once = main(command)
     said = capsys.readouterr()
     assert (once, said.out) == (1, "")
-    assert "has a name that matches nothing-like-.* as a whole\n" in said.err
+    assert "has a name that fully matches nothing-like-.*\n" in said.err
     assert not (tmp_path / "lake").exists()
 
     followed = main([*command, "--follow", "--max-minutes", "0.0001"])
@@ -544,7 +544,7 @@ def test_load_from_before_1970_begins_at_the_start(
     ("arguments", "says"),
     [
         (["--topics", "a", "--pattern", "b"], "not allowed with"),
-        (["--topics", "a", "--dest", ""], "it is empty: name a folder"),
+        (["--topics", "a", "--dest", ""], "it is empty: give a folder"),
         (["--topics", "a", "--max-bytes", "many"], "write 512m or 4g"),
         (["--topics", "a", "--from-timestamp", "yesterday"], "write 2026-11-21T06:00:00Z"),
         (["--topics", "a", "--from-offsets", "7"], '{"clicks": {"0": 120, "1": 80}}'),
@@ -562,9 +562,12 @@ def test_load_from_before_1970_begins_at_the_start(
             ["--topics", "a", "--codec", "gzip", "--codec-level", "6"],
             "--codec-level is for --codec zstd, and gzip has none here; leave one out",
         ),
-        (["--topics", "a", "--sink", "jdbc", "--codec", "none"], "--codec is for files"),
-        (["--topics", "a", "--sink", "jdbc", "--file-bytes", "1m"], "--file-bytes is for files"),
-        (["--topics", "a", "--table", "t"], "--table is for --sink jdbc"),
+        (["--topics", "a", "--sink", "jdbc", "--codec", "none"], "--codec is only for files"),
+        (
+            ["--topics", "a", "--sink", "jdbc", "--file-bytes", "1m"],
+            "--file-bytes is only for files",
+        ),
+        (["--topics", "a", "--table", "t"], "--table is only for --sink jdbc"),
         (["--topics", "a", "--client-setting", "isolation.level=x"], "write --isolation"),
         (["--topics", "a", "--client-setting", "kafka.group.id=g"], "write --group"),
         (["--topics", "a", "--client-setting", "auto.offset.reset=x"], "write --from-timestamp"),
@@ -583,7 +586,10 @@ def test_wrong_argument_says_what_to_write(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--partition-by", "hour"], "--partition-by is for run: compact leaves records in"),
+        (
+            ["--partition-by", "hour"],
+            "--partition-by is only for run, because compact leaves records in",
+        ),
         (["--codec", "snappy", "--codec-level", "3"], "--codec-level is for --codec zstd"),
     ],
 )

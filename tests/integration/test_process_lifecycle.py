@@ -288,7 +288,7 @@ def test_killed_supervisor_takes_children_along_and_next_start_sweeps(broker: Br
 def test_second_broker_on_the_same_data_is_refused(broker: Broker) -> None:
     second = double_broker(log_dirs=broker.data_dir)
 
-    with pytest.raises(BrokerFailed, match="no other broker is using"):
+    with pytest.raises(BrokerFailed, match="no other broker uses"):
         second.start()
 
     second.close()

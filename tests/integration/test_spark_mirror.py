@@ -302,7 +302,7 @@ def test_follower_refuses_a_topic_that_was_made_anew(
     create_topic(kbroker_broker.bootstrap, "anew", 1)
     produce(kbroker_broker.bootstrap, "anew", [3])
 
-    with pytest.raises(LoadError, match="up to offset 20, a topic that was made anew has 0 to"):
+    with pytest.raises(LoadError, match="up to offset 20, a topic that was recreated has 0 to"):
         mirror_once(source, InlineRunner(), work, done)
 
 
@@ -348,7 +348,7 @@ def test_mirror_does_not_take_a_topic_made_anew_for_the_one_it_copied(
     again = copy(kbroker_broker, target, topic)
 
     assert (refused, allowed, again) == (1, 0, 0)
-    assert f"mirrored up to offset 20, a topic that was made anew has 0 to {count}" in said
+    assert f"mirrored up to offset 20, a topic that was recreated has 0 to {count}" in said
     assert len(read(target, topic, 1)[0]) == 20 + count
 
 
@@ -398,7 +398,7 @@ def test_mirror_of_a_pattern_without_a_topic_ends_or_waits_for_one(
     said = capsys.readouterr().err
 
     assert (once, followed) == (1, 1)
-    assert told.endswith("has a name that matches late-.* as a whole\n")
+    assert told.endswith("has a name that fully matches late-.*\n")
     assert "matches late-.* as a whole; waiting for one\n" in said
     assert "topic late-one would be copied into itself" in said
 
@@ -423,7 +423,8 @@ def test_mirror_into_a_cluster_that_creates_the_topic_tells_that_partitions_chan
     said = capsys.readouterr().err.splitlines()
     assert codes == (0, 0)
     assert [line.split("topic narrower ")[1] for line in said] == [
-        f"is not at {target.bootstrap}, which may create it with another number of partitions",
+        f"does not exist at {target.bootstrap}, which may create it with another number of "
+        "partitions",
         f"has 1 partition at {target.bootstrap} and 3 at {kbroker_broker.bootstrap}: records go by "
         "their keys",
     ]

@@ -92,7 +92,7 @@ def test_setting_that_does_not_exist_is_refused() -> None:
 
 
 def test_process_that_does_not_exist_is_not_waited_for_or_named(kbroker_broker: Broker) -> None:
-    with pytest.raises(ValueError, match="no process is of the kind 'oi'; there are acceptor, "):
+    with pytest.raises(ValueError, match="unknown kind of process 'oi'; there are acceptor, "):
         kbroker_broker.kill("oi", 0)
     with pytest.raises(AssertionError, match=r"io-7 runs; running: .*io-1"):
         kbroker_broker.kill("io", 7, timeout=0)

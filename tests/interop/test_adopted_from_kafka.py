@@ -104,7 +104,7 @@ def test_directories_of_kraft_are_adopted_and_served(tmp_path: Path, capsys: Any
         moving.await_compaction(kafka.bootstrap)
         seen = Seen(kafka.bootstrap)
         assert adopted(kafka.log_dirs) == 1
-        assert "a broker is using it" in capsys.readouterr().err
+        assert "a broker is using" in capsys.readouterr().err
     move_in(kafka, tmp_path, seen, capsys)
     with served(kafka.log_dirs, 1, tmp_path) as broker:
         settings = moving.topic_settings(broker.bootstrap, seen.settings)

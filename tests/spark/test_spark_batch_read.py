@@ -241,7 +241,9 @@ def test_lost_offsets_fail_or_are_skipped(spark, bootstrap, topic):
     delete_records(bootstrap, topic, 0, 15)
     wanted = {"startingOffsets": f'{{"{topic}":{{"0":10}}}}'}
 
-    with pytest.raises(Exception, match=rf"{topic}-0: wanted \[10, 20\), the log holds \[15, 20\)"):
+    with pytest.raises(
+        Exception, match=rf"{topic}-0: requested \[10, 20\), but the log holds \[15, 20\)"
+    ):
         reader(spark, bootstrap, topic, **wanted).load().collect()
     left = reader(spark, bootstrap, topic, **wanted, failOnDataLoss="false").load()
     assert offsets(left) == [(0, n) for n in range(15, 20)]
@@ -255,7 +257,9 @@ def test_offsets_lost_after_planning_fail_in_the_task_or_are_skipped(spark, boot
     assert frame.rdd.getNumPartitions() == loose.rdd.getNumPartitions() == 1
     delete_records(bootstrap, topic, 0, 15)
 
-    with pytest.raises(Exception, match=rf"{topic}-0: wanted \[0, 20\), the log holds \[15, 20\)"):
+    with pytest.raises(
+        Exception, match=rf"{topic}-0: requested \[0, 20\), but the log holds \[15, 20\)"
+    ):
         frame.collect()
     assert offsets(loose) == [(0, n) for n in range(15, 20)]
 
@@ -270,7 +274,7 @@ def test_topic_made_anew_after_planning_is_not_read(spark, bootstrap, topic):
     wait_until(lambda: _made(bootstrap, topic), timeout=30)
     fill(bootstrap, topic, mixed(20, 1))
 
-    with pytest.raises(Exception, match=rf"{topic}-0: wanted \[0, 10\), the log is gone"):
+    with pytest.raises(Exception, match=rf"{topic}-0: requested \[0, 10\), but the log is gone"):
         frame.collect()
     assert loose.collect() == []
 

@@ -138,7 +138,7 @@ def test_subscriptions_choose_the_same_partitions(both, full, kafka_broker):
     assert len(same(both({"assign": json.dumps({full: [0, 2], other: [1]})}))) > 9
     assert len(same(both({"subscribe": f"{full}, {other}"}))) == 309
     assert len(same(both({"subscribePattern": f"{full}-o.*"}))) == 9
-    assert len(same(both({"subscribePattern": full}))) == 309, "found anywhere in the name"
+    assert len(same(both({"subscribePattern": full}))) == 309, "matched anywhere in a name"
     assert len(same(both({"subscribePattern": f"^{full}$"}))) == 300
 
 

@@ -243,7 +243,7 @@ def test_topic_made_anew_between_runs_fails_or_is_read_from_its_start(stream, lo
     fill(stream.bootstrap, stream.topic, numbered(count))
 
     if loses == "true":
-        says = rf"wanted \[9, ...\), the log holds \[..., {count}\)"
+        says = rf"wanted \[9, ...\), but the log holds \[..., {count}\)"
         with pytest.raises(Exception, match=says):
             stream.run(**options)
     else:

@@ -21,20 +21,21 @@ from kbroker.config.key import (
 # fmt: off
 ZOOKEEPER = (
     Key("zookeeper.connect", STRING, None, HIGH, status=LATER,
-        doc="Addresses of a ZooKeeper ensemble, host:port separated by commas, with an optional "
-            "path at the end. Until it is built the broker keeps its metadata in its own data "
+        doc=
+            "Addresses of a ZooKeeper ensemble, host:port separated by commas, with an optional "
+            "path at the end. Until this is built, the broker keeps its metadata in its own data "
             "directory.",
         deviation="optional; without it the embedded store is used (Kafka: required)"),
     Key("zookeeper.session.timeout.ms", INT, 18_000, HIGH, status=LATER,
-        doc="Session timeout at ZooKeeper; a broker silent for longer counts as dead."),
+        doc="ZooKeeper session timeout; a broker without contact for longer is considered dead."),
     Key("zookeeper.connection.timeout.ms", INT, None, HIGH, status=LATER,
         doc="Longest wait for a connection at the start; unset means the session timeout."),
     Key("zookeeper.sync.time.ms", INT, 2000, LOW, status=LATER,
         doc="How far a ZooKeeper follower may be behind."),
     Key("zookeeper.set.acl", BOOLEAN, False, HIGH, status=LATER,
-        doc="Protect the nodes written with access lists."),
+        doc="Protect znodes with ACLs."),
     Key("zookeeper.max.in.flight.requests", INT, 10, HIGH, low=1, status=LATER,
-        doc="Requests under way at once."),
+        doc="Maximum requests in flight to ZooKeeper."),
     Key("zookeeper.ssl.client.enable", BOOLEAN, False, MEDIUM, status=LATER,
         doc="Connect to ZooKeeper over TLS."),
     Key("zookeeper.clientCnxnSocket", STRING, None, MEDIUM, status=UNUSED,
@@ -71,8 +72,9 @@ ZOOKEEPER = (
 
 KRAFT = (
     Key("process.roles", LIST, (), HIGH, status=UNUSED,
-        doc="Roles of a KRaft node. There is no KRaft here: the broker keeps its metadata in "
-            "its own data directory."),
+        doc=
+            "Roles of a KRaft node. kbroker has no KRaft: the broker keeps its metadata in its "
+            "own data directory."),
     Key("controller.listener.names", LIST, (), HIGH, status=UNUSED,
         doc="Listeners of a KRaft controller. Listeners named here are not opened."),
     Key("controller.quorum.voters", LIST, (), HIGH, status=UNUSED,
@@ -84,13 +86,13 @@ KRAFT = (
     Key("controller.quorum.fetch.timeout.ms", INT, 2000, HIGH, status=UNUSED,
         doc="KRaft fetch timeout."),
     Key("controller.quorum.election.backoff.max.ms", INT, 1000, HIGH, status=UNUSED,
-        doc="KRaft pause between elections."),
+        doc="KRaft backoff between elections."),
     Key("controller.quorum.append.linger.ms", INT, 25, MEDIUM, status=UNUSED,
-        doc="KRaft write gathering time."),
+        doc="KRaft linger time for appends."),
     Key("controller.quorum.request.timeout.ms", INT, 2000, MEDIUM, status=UNUSED,
         doc="KRaft request timeout."),
     Key("controller.quorum.retry.backoff.ms", INT, 20, LOW, status=UNUSED,
-        doc="KRaft retry pause."),
+        doc="KRaft retry backoff."),
     Key("controller.quorum.auto.join.enable", BOOLEAN, False, LOW, status=UNUSED,
         doc="Whether a KRaft controller joins its quorum by itself."),
     Key("metadata.log.dir", STRING, None, HIGH, status=UNUSED,
@@ -98,7 +100,7 @@ KRAFT = (
     Key("metadata.log.segment.bytes", INT, 1_073_741_824, HIGH, low=12, status=UNUSED,
         doc="Segment size of KRaft's metadata log."),
     Key("metadata.log.segment.min.bytes", INT, 8_388_608, HIGH, low=12, status=UNUSED,
-        doc="Least segment size of KRaft's metadata log."),
+        doc="Minimum segment size of KRaft's metadata log."),
     Key("metadata.log.segment.ms", LONG, 604_800_000, HIGH, status=UNUSED,
         doc="Segment age of KRaft's metadata log."),
     Key("metadata.log.max.record.bytes.between.snapshots", LONG, 20_971_520, HIGH, low=1,
@@ -119,12 +121,13 @@ KRAFT = (
     Key("initial.broker.registration.timeout.ms", INT, 60_000, MEDIUM, status=UNUSED,
         doc="Longest wait of a KRaft broker for its registration."),
     Key("server.max.startup.time.ms", LONG, LONG_MAX, MEDIUM, low=0, status=UNUSED,
-        doc="Longest start-up of a KRaft broker."),
+        doc="Longest start of a KRaft broker."),
     Key("unstable.api.versions.enable", BOOLEAN, False, HIGH,
-        doc="Announce versions of requests that are still in development: InitProducerId 6, which "
+        doc=
+            "Announce request versions that are still in development: InitProducerId 6, which "
             "two-phase commit needs."),
     Key("unstable.feature.versions.enable", BOOLEAN, False, HIGH, status=UNUSED,
-        doc="Kafka's switch for features still in development."),
+        doc="Kafka's switch for features that are still in development."),
 )
 
 SECTIONS = (

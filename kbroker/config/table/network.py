@@ -8,15 +8,18 @@ from kbroker.config.table.rules import HOST_COUNTS, PROTOCOL_MAP
 # fmt: off
 LISTENERS = (
     Key("listeners", STRING, None, HIGH,
-        doc="Where the broker accepts connections, as NAME://host:port separated by commas. An "
-            "empty host means every interface; port 0 lets the system choose.",
+        doc=
+            "Where the broker accepts connections, as NAME://host:port separated by commas. An "
+            "empty host means every interface; port 0 lets the operating system choose.",
         deviation="without listeners or host.name only 127.0.0.1 is bound (Kafka: every "
                   "interface)"),
     Key("advertised.listeners", STRING, None, HIGH,
-        doc="Addresses told to clients, as NAME://host:port, for machines behind NAT or in "
-            "containers. When unset a client is told the address it reached.",
-        deviation="when unset, the address the client reached (Kafka: listeners). Needs a "
-                  "restart to change."),
+        doc=
+            "Addresses that clients are given, as NAME://host:port, for machines behind NAT or "
+            "in containers. When unset, a client is given the address it connected to.",
+        deviation=
+            "when unset, the address that the client connected to (Kafka: listeners). A change "
+            "needs a restart."),
     Key("listener.security.protocol.map", STRING,
         "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL", LOW,
         check=PROTOCOL_MAP,
@@ -24,19 +27,20 @@ LISTENERS = (
             "built.",
         deviation="needs a restart to change"),
     Key("host.name", STRING, "", HIGH,
-        doc="Old way to name the address to bind; used when listeners is unset. Empty, if set "
-            "so, means every interface.",
+        doc=
+            "Deprecated: the address to bind when listeners is unset. An empty value means every "
+            "interface.",
         deviation="when unset, 127.0.0.1"),
     Key("port", INT, 9092, HIGH, low=0, high=65535,
-        doc="Old way to name the port; used when listeners is unset.",
+        doc="Deprecated: the port to bind when listeners is unset.",
         deviation="checked to be a port"),
     Key("advertised.host.name", STRING, None, HIGH,
-        doc="Old way to name the host told to clients; used when advertised.listeners is unset."),
+        doc="Deprecated: the host that clients are given when advertised.listeners is unset."),
     Key("advertised.port", INT, None, HIGH, low=1, high=65535,
-        doc="Old way to name the port told to clients; used when advertised.listeners is unset.",
+        doc="Deprecated: the port that clients are given when advertised.listeners is unset.",
         deviation="checked to be a port"),
     Key("control.plane.listener.name", STRING, None, HIGH, status=LATER,
-        doc="Listener for requests of the controller alone, apart from the data."),
+        doc="Listener for requests from the controller only, separate from the data plane."),
     Key("inter.broker.listener.name", STRING, None, MEDIUM, status=LATER,
         doc="Listener used between brokers."),
     Key("security.inter.broker.protocol", STRING, "PLAINTEXT", MEDIUM,
@@ -53,37 +57,43 @@ CONNECTIONS_AND_SOCKETS = (
     Key("socket.request.max.bytes", INT, 104_857_600, HIGH, low=1,
         doc="Largest request accepted. A connection that announces more is closed before "
             "anything is allocated.",
-        deviation="a request that lists more than 50,000 things, of all kinds together, is "
-                  "refused as well, or more than three for each of partition.table.slots"),
+        deviation=
+            "a request with more than 50,000 items in total, or more than three for each of "
+            "partition.table.slots, is rejected as well"),
     Key("socket.listen.backlog.size", INT, 1024, MEDIUM, low=1,
-        doc="Connections the operating system holds until they are accepted, no more than its own "
-            "limit (net.core.somaxconn). One above it tries again after a second.",
+        doc=
+            "Connections that the operating system queues until they are accepted, up to its own "
+            "limit (net.core.somaxconn). A client above that retries after a second.",
         deviation="1024 (Kafka: 50)"),
     Key("max.connections", INT, 15_000, MEDIUM, low=0, dynamic=CLUSTER_WIDE,
-        doc="Most connections at once.",
-        deviation="15,000 (Kafka: without bound), and at least 1"),
+        doc="Maximum number of connections.",
+        deviation="15,000 (Kafka: no limit), and at least 1"),
     Key("max.connections.per.ip", INT, 5000, MEDIUM, low=0, dynamic=CLUSTER_WIDE,
-        doc="Most connections at once from one address; 0 only with "
-            "max.connections.per.ip.overrides for those that may.",
-        deviation="5,000 (Kafka: without bound)"),
+        doc=
+            "Maximum number of connections from one address; 0 only together with "
+            "max.connections.per.ip.overrides for the addresses that may connect.",
+        deviation="5,000 (Kafka: no limit)"),
     Key("max.connections.per.ip.overrides", STRING, "", MEDIUM, check=HOST_COUNTS,
         dynamic=CLUSTER_WIDE,
-        doc="Exceptions to max.connections.per.ip, as address:number pairs separated by commas; "
-            "host names are looked up at start and when the setting changes.",
+        doc=
+            "Exceptions to max.connections.per.ip, as address:number pairs separated by commas; "
+            "host names are resolved at start and when the setting changes.",
         deviation="checked to be such pairs"),
     Key("max.connection.creation.rate", INT, 500, MEDIUM, low=0, dynamic=CLUSTER_WIDE,
-        doc="Most new connections per second on each listener; more wait in the backlog.",
-        deviation="500 per second (Kafka: without bound), and at least 1"),
+        doc=
+            "Maximum new connections per second on each listener; further ones wait in the "
+            "backlog.",
+        deviation="500 per second (Kafka: no limit), and at least 1"),
     Key("connections.max.idle.ms", LONG, 600_000, MEDIUM,
         doc="A connection without a request for this long is closed; -1 never closes one."),
     Key("connection.failed.authentication.delay.ms", INT, 100, LOW, low=0, status=LATER,
-        doc="How long the answer to a failed authentication is held back, against guessing."),
+        doc="How long the response to a failed authentication is delayed, to slow down guessing."),
     Key("connections.max.reauth.ms", LONG, 0, MEDIUM, status=LATER,
-        doc="Longest life of an authentication; 0 never asks again."),
+        doc="Maximum lifetime of an authenticated session; 0 never re-authenticates."),
     Key("socket.connection.setup.timeout.ms", LONG, 10_000, MEDIUM, status=LATER,
         doc="First timeout for connecting to another broker; it doubles with each failure."),
     Key("socket.connection.setup.timeout.max.ms", LONG, 127_000, MEDIUM, status=LATER,
-        doc="Largest timeout for connecting to another broker."),
+        doc="Maximum timeout for connecting to another broker."),
 )
 
 SECTIONS = (

@@ -23,45 +23,49 @@ from kbroker.config.table.rules import KAFKA_VERSION
 # fmt: off
 REPLICATION = (
     Key("num.replica.fetchers", INT, 1, HIGH, dynamic=CLUSTER_WIDE, status=LATER,
-        doc="Connections to each leader over which followers copy."),
+        doc="Connections to each leader over which followers fetch."),
     Key("replica.lag.time.max.ms", LONG, 30_000, HIGH, status=LATER,
         doc="A follower that has not caught up for this long leaves the in-sync replicas."),
     Key("replica.lag.max.messages", LONG, 4000, HIGH, status=UNUSED,
-        doc="Bound of Kafka 0.8 on how many records a follower may be behind. Later versions go "
-            "by time alone."),
+        doc=
+            "Limit of Kafka 0.8 on how many records a follower may be behind. Later versions go "
+            "by time only."),
     Key("replica.socket.timeout.ms", INT, 30_000, HIGH, status=LATER,
         doc="Network timeout of replication requests; at least replica.fetch.wait.max.ms."),
     Key("replica.socket.receive.buffer.bytes", INT, 65_536, HIGH, status=LATER,
         doc="SO_RCVBUF of replication sockets."),
     Key("replica.fetch.max.bytes", INT, 1_048_576, MEDIUM, low=0, status=LATER,
-        doc="Bytes a follower asks for per partition."),
+        doc="Bytes that a follower requests per partition."),
     Key("replica.fetch.wait.max.ms", INT, 500, HIGH, status=LATER,
         doc="Longest wait of a follower's fetch at the leader; below replica.lag.time.max.ms."),
     Key("replica.fetch.backoff.ms", INT, 1000, MEDIUM, low=0, status=LATER,
-        doc="Pause after a failed replication fetch."),
+        doc="Backoff after a failed replication fetch."),
     Key("replica.fetch.min.bytes", INT, 1, HIGH, status=LATER,
         doc="Fewest bytes a follower's fetch waits for."),
     Key("replica.fetch.response.max.bytes", INT, 10_485_760, MEDIUM, low=0, status=LATER,
-        doc="Bytes a follower asks for in one fetch over all partitions."),
+        doc="Bytes that a follower requests in one fetch, over all partitions."),
     Key("replica.selector.class", STRING, None, MEDIUM, status=LATER,
-        doc="Rule by which a consumer is sent to a nearer replica."),
+        doc="Rule by which a consumer is directed to a closer replica."),
     Key("num.replica.alter.log.dirs.threads", INT, None, HIGH, status=UNUSED,
-        doc="Workers that move replicas between data directories. Each io worker has one thread "
+        doc=
+            "Threads that move replicas between data directories. Each io worker has one thread "
             "for the replicas it owns."),
     Key("unclean.leader.election.enable", BOOLEAN, False, HIGH, dynamic=CLUSTER_WIDE, status=LATER,
-        doc="Whether a replica that is not in sync may lead when no other is left. Costs "
-            "records; keeps the partition available."),
+        doc=
+            "Whether a replica that is not in sync may become leader when no other is left. This "
+            "loses records but keeps the partition available."),
     Key("unclean.leader.election.interval.ms", LONG, 300_000, MEDIUM, low=1, status=LATER,
-        doc="How often such elections are tried."),
+        doc="How often such elections are attempted."),
     Key("auto.leader.rebalance.enable", BOOLEAN, True, HIGH, status=LATER,
-        doc="Whether leadership goes back to the preferred replicas by itself."),
+        doc="Whether leadership returns to the preferred replicas automatically."),
     Key("leader.imbalance.per.broker.percentage", INT, 10, HIGH, status=LATER,
-        doc="Share of a broker's partitions, in percent, that may be led elsewhere before "
-            "leadership is moved back."),
+        doc=
+            "Percentage of a broker's partitions that may be led elsewhere before leadership is "
+            "moved back."),
     Key("leader.imbalance.check.interval.seconds", LONG, 300, HIGH, status=LATER,
-        doc="How often that share is looked at."),
+        doc="How often that percentage is checked."),
     Key("eligible.leader.replicas.enable", BOOLEAN, False, HIGH, status=LATER,
-        doc="Remember replicas that left the in-sync set but hold all acknowledged records."),
+        doc="Keep track of replicas that left the ISR but hold all acknowledged records."),
     Key("inter.broker.protocol.version", STRING, "2.7-IV2", MEDIUM, check=KAFKA_VERSION,
         status=LATER,
         doc="Kafka version whose requests brokers use among themselves.",
@@ -73,9 +77,9 @@ REPLICATION = (
     Key("controlled.shutdown.enable", BOOLEAN, True, MEDIUM, status=LATER,
         doc="Hand leadership over before stopping."),
     Key("controlled.shutdown.max.retries", INT, 3, MEDIUM, status=LATER,
-        doc="Attempts at handing over before stopping anyway."),
+        doc="Attempts at handing leadership over before stopping anyway."),
     Key("controlled.shutdown.retry.backoff.ms", LONG, 5000, MEDIUM, status=LATER,
-        doc="Pause between these attempts."),
+        doc="Backoff between these attempts."),
 )
 
 QUOTAS = (

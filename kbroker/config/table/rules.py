@@ -71,5 +71,5 @@ HOST_COUNTS = Check("address:number pairs separated by commas", _is_host_counts)
 KAFKA_VERSION = Check(
     "a Kafka version such as 2.7 or 2.7-IV2", lambda text: _VERSION.fullmatch(text) is not None
 )
-WITH_CLASSIC = Check("classic among them", lambda names: "classic" in names)
+WITH_CLASSIC = Check("a list that includes classic", lambda names: "classic" in names)
 PROTOCOL_MAP = Check("NAME:PROTOCOL pairs separated by commas", _is_protocol_map)

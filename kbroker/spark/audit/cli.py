@@ -40,9 +40,9 @@ from kbroker.wording import counted
 EXIT_ALERT = 2
 PRODUCER_TIER, BROKER_TIER = "producer", "broker"
 
-_ABOUT = """Compares how many records of each topic and ten minutes the tiers have seen:
+_ABOUT = """Compare how many records of each topic every tier has seen in each ten minutes:
 applications that send and receive (they count with kbroker.spark.audit.counter and write to the
-audit topic), loads, and the logs of clusters. Shows completeness and lag, and alerts when a tier
+audit topic), loads, and the logs of clusters. Show completeness and lag, and alert when a tier
 has not seen enough in time.
 
   kbroker-audit --bootstrap localhost:9092 --topics clicks --load /data/lake --recount
@@ -58,7 +58,7 @@ def share_of(text: str) -> float:
     except ValueError:
         found = -1
     if not 0 <= found <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a share; write 0.999")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a fraction; write a value such as 0.999")
     return found
 
 
@@ -88,37 +88,39 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--reference",
         metavar="TIER",
-        help="what the others are held against (producer; broker for topics that no producer has "
-        "counted)",
+        help="the tier that the others are compared with (producer; broker for topics that no "
+        "producer has counted)",
     )
     parser.add_argument(
         "--threshold",
         type=share_of,
         default=1.0,
         metavar="SHARE",
-        help="a tier that has less of the reference is an alert, such as 0.999 (1.0)",
+        help="alert when a tier has less than this fraction of the reference, such as 0.999 (1.0)",
     )
     parser.add_argument(
         "--deadline-minutes",
         type=minutes_of,
         default=30.0,
         metavar="N",
-        help="how long after a bucket's end a tier may take (30)",
+        help="how long after the end of a bucket a tier may take to be complete (30)",
     )
     parser.add_argument(
         "--from",
         dest="from_ms",
         type=time_of,
         metavar="TIME",
-        help="only buckets that begin then or later: 2026-11-21T06:00:00Z, or milliseconds since "
-        "1970",
+        help="only buckets from this time on: 2026-11-21T06:00:00Z, or milliseconds since 1970",
     )
     parser.add_argument(
         "--bucket-minutes", type=minutes_of, default=10.0, metavar="N", help="size of a bucket (10)"
     )
     _add_output(parser)
     parser.add_argument(
-        "--master", type=master_of, metavar="URL", help="Spark to use; 'none' for this process"
+        "--master",
+        type=master_of,
+        metavar="URL",
+        help="the Spark master to use; 'none' for this process",
     )
     return parser
 
@@ -134,7 +136,7 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
         "--json", action="store_true", help="a JSON object for each bucket and tier"
     )
     parser.add_argument(
-        "--all", action="store_true", help="show complete buckets, too, as --json always does"
+        "--all", action="store_true", help="also show complete buckets, as --json always does"
     )
 
 
@@ -158,7 +160,7 @@ def _add_tiers(parser: argparse.ArgumentParser) -> None:
         "--name",
         action="append",
         default=[],
-        help="of the load in a database that holds several (all of them); may be repeated",
+        help="name of the load, in a database that holds several (all of them); may be repeated",
     )
     parser.add_argument(
         "--recount",
@@ -168,8 +170,8 @@ def _add_tiers(parser: argparse.ArgumentParser) -> None:
         const=(BROKER_TIER, ""),
         default=[],
         metavar="TIER=HOST:PORT",
-        help="count the log itself, as the tier 'broker'; or that of another cluster by a name of "
-        "its own, such as mirror=other:9092, with the same settings; may be repeated",
+        help="count the log itself, as the tier 'broker', or that of another cluster under a tier "
+        "name, such as mirror=other:9092, with the same settings; may be repeated",
     )
 
 
@@ -192,12 +194,14 @@ def _check_together(parser: argparse.ArgumentParser, given: argparse.Namespace) 
     refuse_uncommitted(parser, "--client-setting", given.client_setting)
     places = [one if names_database(one) else str(Path(one).resolve()) for one in given.load]
     if len(set(places)) < len(places):
-        parser.error("a --load is named twice, and would count twice")
+        parser.error("a --load is given twice and would be counted twice")
     tiers = [tier for tier, _ in given.recount] + [gather.LOAD_TIER] * bool(given.load)
     if len(set(tiers)) < len(tiers):
-        parser.error(f"two --recount or --load are of one tier; they are {', '.join(tiers)}")
+        parser.error(
+            f"two of --recount and --load have the same tier; the tiers are {', '.join(tiers)}"
+        )
     if given.name and not any(map(names_database, given.load)):
-        parser.error("--name is of loads in a database; leave it out")
+        parser.error("--name is only for loads in a database; leave it out")
 
 
 def _report(given: argparse.Namespace) -> int:
@@ -233,8 +237,8 @@ def _report(given: argparse.Namespace) -> int:
             # The exit code tells of them all the same: it is what is missing that matters.
             why = str(err).rstrip(".")
             print(
-                f"kbroker-audit: alerts are not written to {given.alert_topic}: {why}. Name "
-                "another topic with --alert-topic; '' is none",
+                f"kbroker-audit: cannot write alerts to {given.alert_topic}: {why}. Use another "
+                "topic with --alert-topic, or '' for none",
                 file=sys.stderr,
                 flush=True,
             )
@@ -248,8 +252,8 @@ def _references(
     reference = given.reference or (PRODUCER_TIER if PRODUCER_TIER in tiers else BROKER_TIER)
     if reference not in tiers:
         raise LoadError(
-            f"there are no counts of the tier {reference} to hold others against; "
-            f"there are {', '.join(tiers) or 'none'}. Name one with --reference, or say --recount"
+            f"there are no counts of the reference tier {reference}; there are "
+            f"{', '.join(tiers) or 'none'}. Choose one with --reference, or use --recount"
         )
     found = dict.fromkeys(topics, reference)
     if given.reference is None and BROKER_TIER in tiers:
@@ -268,8 +272,8 @@ def _tell_alone(references: Mapping[str, str], tiers: Mapping[str, Container[str
     )
     if not compared:
         print(
-            f"kbroker-audit: nothing is compared: there are counts of {', '.join(tiers)} alone. "
-            "Name a --load, say --recount, or have applications count",
+            f"kbroker-audit: nothing to compare: there are only counts of {', '.join(tiers)} . "
+            "Use --load or --recount, or have applications count",
             file=sys.stderr,
             flush=True,
         )
@@ -337,7 +341,7 @@ def _misfitting(misfits: Iterable[Misfit], bucket_ms: int) -> str:
     kinds = Counter((one.tier, one.topic, one.size_ms, one.is_aligned) for one in misfits)
     ((tier, topic, size_ms, is_aligned), _) = kinds.most_common(1)[0]
     minutes = f"{size_ms / 60_000:g}"
-    instead = f"; say --bucket-minutes {minutes} to count by those" if is_aligned else ""
+    instead = f"; use --bucket-minutes {minutes} to count by those" if is_aligned else ""
     return (
         f"buckets that do not lie within those of {bucket_ms / 60_000:g} minutes, such as those of "
         f"{minutes} minutes from the tier {tier} for {topic}{instead}"
@@ -351,8 +355,8 @@ def _require_reference(given: argparse.Namespace, told: Told, bucket_ms: int) ->
     uncounted = [one for one in told.misfits if one.tier == reference]
     if uncounted and not any(one.tier == reference for one in told.counts):
         raise LoadError(
-            f"the tier {reference} has told of nothing but {_misfitting(uncounted, bucket_ms)}; or "
-            "name another tier with --reference"
+            f"the tier {reference} has reported only {_misfitting(uncounted, bucket_ms)}; or "
+            "choose another tier with --reference"
         )
 
 
@@ -385,7 +389,7 @@ def _print(given: argparse.Namespace, lines: list[Line]) -> None:
             wrong = sum(one.state != COMPLETE for one in of_tier) - surplus
             print(
                 f"{tier}: {count:,} of {expected:,} that {reference} has, in "
-                f"{counted(len(of_tier), 'bucket')}, {wrong:,} of them not complete"
+                f"{counted(len(of_tier), 'bucket')}, {wrong:,} of them incomplete"
                 + (f", {surplus:,} with a surplus" if surplus else ""),
                 flush=True,
             )

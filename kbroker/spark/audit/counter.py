@@ -76,7 +76,7 @@ class AuditCounter:
     def _drop(self, count: int) -> None:
         if not self.dropped:
             log.warning(
-                "counts are dropped: %d wait to be taken; call take() more often, or pass send",
+                "dropping counts: %d are waiting to be taken; call take() more often, or pass send",
                 len(self._counts),
             )
         self.dropped += count

@@ -41,7 +41,7 @@ def _loaded(dialect: Dialect, names: Sequence[str], bucket_ms: int) -> Iterator[
             if owners.setdefault(topic, name) != name:
                 raise LoadError(
                     f"{dialect} has the topic {topic} in the loads {owners[topic]} and {name}: "
-                    "name one with --name"
+                    "choose one with --name"
                 )
         told = of_commits(log, bucket_ms)
         yield from told if told is not None else _rows(dialect, log, bucket_ms)

@@ -21,16 +21,17 @@ from kbroker.spark.load.commits import Commit, State
 from kbroker.spark.load.writer import about
 
 WAY_OUT = (
-    "or move _kbroker/commits and _kbroker/checkpoint away, and recover makes the log from the "
-    "files"
+    "or move _kbroker/commits and _kbroker/checkpoint away and rebuild the log from the files "
+    "with recover"
 )
 
 
 def lost_commits(root: Path, reach: int, known: int, by: str) -> str:
     """reach: the newest commit of the log. known: one that ``by`` names."""
     return (
-        f"{root} is ahead of its log of commits, which ends at commit {reach}: commit {known} was "
-        f"loaded, as {by} says. Restore _kbroker/commits from commit {reach + 1} on; {WAY_OUT}"
+        f"{root} is ahead of its log of commits, which ends at commit {reach}: {by} says that "
+        f"commit {known} was loaded. Restore _kbroker/commits from commit {reach + 1} on; "
+        f"{WAY_OUT}"
     )
 
 
@@ -39,7 +40,7 @@ def unknown_file(root: Path, reach: int, path: str) -> str:
     return (
         f"{root} is ahead of its log of commits, which ends at commit {reach}: {path} holds "
         f"records that no commit lists. Restore _kbroker/commits from commit {reach + 1} on; or "
-        f"move that file away, and its records are loaded again; {WAY_OUT}"
+        f"move that file away to load its records again; {WAY_OUT}"
     )
 
 

@@ -13,27 +13,28 @@ from kbroker.properties import PropertiesError, read_properties
 from kbroker.spark.kafka_settings import doubt, wrong_value
 
 _ABOUT = """\
-Loads topics of a Kafka cluster (kbroker or Apache Kafka) into Parquet files, a table (Delta,
-Iceberg) or a database. Every record arrives once, also when a load is killed and started again: the
-offsets are written together with the data, and the next run goes on from there.
+Load topics of a Kafka cluster (kbroker or Apache Kafka) into Parquet files, a table (Delta,
+Iceberg) or a database. Every record arrives exactly once, even if a load is killed and restarted:
+the offsets are written together with the data, and the next run continues from there.
 
   kbroker-load run --bootstrap localhost:9092 --topics clicks --dest /data/lake
   kbroker-load status --dest /data/lake
 
-Run it once, from cron, or with --follow for ever. It brings a Spark of its own on this machine;
-started by spark-submit it uses the cluster's."""
+Run it once, from cron, or with --follow continuously. It starts its own Spark on this machine;
+under spark-submit it uses the cluster's."""
 
 _RUN_ABOUT = """\
-Load what is new since the last run, and end; with --follow, go on. The first run begins at the
-start of each topic. One run at a time works on a destination."""
+Load what is new since the last run, then exit; with --follow, keep running. The first run begins
+at the start of each topic. Only one run at a time may use a destination."""
 
 _BYTES_INSTEAD = "keys and values are bytes; write --value-format json for fields of values"
 _SETTING_INSTEAD = {
     "bootstrap.servers": "write --bootstrap",
     "isolation.level": "write --isolation read_committed or read_uncommitted",
     "group.id": "write --group",
-    "auto.offset.reset": "write --from-timestamp or --from-offsets; a load goes on where it ended",
-    "enable.auto.commit": "leave it out; offsets are stored for --group with each commit",
+    "auto.offset.reset": "write --from-timestamp or --from-offsets; a load continues where it "
+    "ended",
+    "enable.auto.commit": "leave it out; offsets are committed for --group with each commit",
     "key.deserializer": _BYTES_INSTEAD,
     "value.deserializer": _BYTES_INSTEAD,
     "interceptor.classes": "leave it out; transform the rows where they are loaded",
@@ -108,16 +109,16 @@ def offsets_of(text: str) -> dict[tuple[str, int], int]:
         }
     except (ValueError, AttributeError, TypeError) as err:
         raise argparse.ArgumentTypeError(
-            f'{text!r} is not offsets; write \'{{"clicks": {{"0": 120, "1": 80}}}}\''
+            f'{text!r} is not a set of offsets; write \'{{"clicks": {{"0": 120, "1": 80}}}}\''
         ) from err
     if any(offset < 0 for offset in found.values()):
-        raise argparse.ArgumentTypeError("offsets begin at 0")
+        raise argparse.ArgumentTypeError("offsets start at 0")
     return found
 
 
 def _whole(offset: object) -> int:
     if isinstance(offset, bool) or not isinstance(offset, int | str):
-        raise ValueError(f"{offset!r} is no offset")
+        raise ValueError(f"{offset!r} is not an offset")
     return int(offset)
 
 
@@ -132,7 +133,7 @@ def master_of(text: str) -> str:
     """A master that Spark knows, or ``none``."""
     if re.fullmatch(r"none|local(\[.+\])?|yarn|(spark|k8s|local-cluster).+", text) is None:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no master of Spark; write local[4], spark://HOST:7077, yarn, "
+            f"{text!r} is not a Spark master; write local[4], spark://HOST:7077, yarn, "
             "k8s://HOST:PORT, or none for this process"
         )
     return text
@@ -182,8 +183,8 @@ def add_settings(
         type=setting_of,
         default=[],
         metavar="NAME=VALUE",
-        help=f"a setting of {whose} by Kafka's name, such as security.protocol=SASL_SSL; "
-        "may be repeated",
+        help=f"a setting of {whose} under Kafka's name, such as security.protocol=SASL_SSL; may be "
+        "repeated",
     )
     arguments.add_argument(
         f"--{of}-config",
@@ -192,8 +193,8 @@ def add_settings(
         type=settings_of,
         default=[],
         metavar="FILE",
-        help=f"a properties file of settings of {whose}, for passwords: everybody on this machine "
-        "can see a command's arguments",
+        help=f"a properties file with settings of {whose}; use it for passwords, because all users "
+        "of this machine can see a command's arguments",
     )
 
 
@@ -203,7 +204,8 @@ def refuse_uncommitted(
     """Exits with 2 where a command that goes by committed records is told to take others."""
     if any(name == "isolation.level" and value != "read_committed" for name, value in settings):
         parser.error(
-            f"{option} isolation.level has no effect: committed records count; leave it out"
+            f"{option} isolation.level has no effect, because committed records are counted; "
+            "leave it out"
         )
 
 
@@ -219,7 +221,7 @@ def tell_no_match(program: str, given: argparse.Namespace, bootstrap: str, follo
     that does not wait for one."""
     from kbroker.spark.load.commits import LoadError
 
-    said = f"no topic at {bootstrap} has a name that matches {given.pattern} as a whole"
+    said = f"no topic at {bootstrap} has a name that fully matches {given.pattern}"
     if not follow:
         raise LoadError(said)
     print(f"{program}: {said}; waiting for one", file=sys.stderr, flush=True)
@@ -228,7 +230,7 @@ def tell_no_match(program: str, given: argparse.Namespace, bootstrap: str, follo
 def place_of(text: str) -> str:
     """Where to load to; an empty variable of a shell is none, and not the current folder."""
     if not text.strip():
-        raise argparse.ArgumentTypeError("it is empty: name a folder, or a database")
+        raise argparse.ArgumentTypeError("it is empty: give a folder or a database")
     return text
 
 
@@ -240,7 +242,8 @@ def id_of(text: str) -> str:
         raise argparse.ArgumentTypeError("it is not UTF-8") from err
     if size > _NAME_BYTES_MAX:
         raise argparse.ArgumentTypeError(
-            f"it has {size:,} bytes, of {_NAME_BYTES_MAX:,} at most: groups are named after it"
+            f"it has {size:,} bytes, but at most {_NAME_BYTES_MAX:,} are allowed, because groups"
+            " are named after it"
         )
     return text
 
@@ -256,7 +259,7 @@ def names_of(text: str) -> list[str]:
     """``a,b`` as names."""
     found = [one.strip() for one in text.split(",") if one.strip()]
     if not found:
-        raise argparse.ArgumentTypeError("name at least one topic")
+        raise argparse.ArgumentTypeError("give at least one topic")
     return found
 
 
@@ -266,7 +269,7 @@ def build_parser(version: str) -> argparse.ArgumentParser:
         prog="kbroker-load",
         description=_ABOUT,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="kbroker-load COMMAND --help says more; docs/load.md has examples.",
+        epilog="See kbroker-load COMMAND --help, and docs/load.md for examples.",
     )
     parser.add_argument("--version", action="version", version=f"kbroker {version}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -277,23 +280,26 @@ def build_parser(version: str) -> argparse.ArgumentParser:
     _add_destination(run).add_argument(
         "--partition-by",
         choices=("hour", "day", "none"),
-        help="a folder for each hour (default) or day of the records' own time, in UTC",
+        help="a folder for each hour (default) or day of the records' timestamps, in UTC",
     )
     _add_again(run)
     _add_limits(run)
     _add_values(run)
-    status = commands.add_parser("status", help="say what is loaded, and up to which offsets")
+    status = commands.add_parser("status", help="show what is loaded, and up to which offsets")
     _add_destination(status, writes=False)
-    status.add_argument("--files", action="store_true", help="also name every file that counts")
+    status.add_argument("--files", action="store_true", help="also list every file that is in use")
     verify = commands.add_parser(
-        "verify", help="read every file and compare it with the log of commits; exit code 3 if not"
+        "verify",
+        help="read every file and compare it with the log of commits; exit code 3 if they differ",
     )
     _add_destination(verify, writes=False)
     verify.add_argument(
-        "--quick", action="store_true", help="compare sizes and checksums, and read no offsets"
+        "--quick",
+        action="store_true",
+        help="compare only sizes and checksums, without reading offsets",
     )
     recover = commands.add_parser(
-        "recover", help="make the log of commits from the data files, when it is lost"
+        "recover", help="rebuild a lost log of commits from the data files"
     )
     _add_destination(recover, writes=False)
     compact = commands.add_parser("compact", help="merge the small files of each hour")
@@ -305,12 +311,12 @@ def build_parser(version: str) -> argparse.ArgumentParser:
         "--older-than-hours",
         type=minutes_of,
         metavar="N",
-        help="leave files alone that hold records younger than this",
+        help="skip files with records younger than this",
     )
-    expire = commands.add_parser("expire", help="forget old commits; what they loaded stays")
+    expire = commands.add_parser("expire", help="remove old commits from the log; their data stays")
     _add_destination(expire, writes=False)
     expire.add_argument(
-        "--days", type=minutes_of, default=30.0, help="keep those of so many days (30)"
+        "--days", type=minutes_of, default=30.0, help="keep commits of this many days (30)"
     )
     return parser
 
@@ -322,7 +328,7 @@ def add_bootstrap(parser: argparse._ActionsContainer) -> None:
         "--bootstrap-server",
         required=True,
         metavar="HOST:PORT",
-        help="brokers to ask",
+        help="bootstrap servers",
     )
 
 
@@ -333,7 +339,7 @@ def add_topics(arguments: argparse._ActionsContainer) -> None:
         "--topics", type=names_of, default=[], metavar="A,B", help="names of topics"
     )
     topics.add_argument(
-        "--pattern", type=pattern_of, metavar="REGEX", help="all topics whose whole name matches"
+        "--pattern", type=pattern_of, metavar="REGEX", help="all topics whose name fully matches"
     )
 
 
@@ -346,10 +352,10 @@ def _add_source(run: argparse.ArgumentParser) -> None:
         "--isolation",
         choices=("read_committed", "read_uncommitted"),
         default="read_committed",
-        help="whether to leave out records of aborted transactions (read_committed)",
+        help="read_committed leaves out records of aborted transactions (read_committed)",
     )
     group.add_argument(
-        "--no-headers", dest="headers", action="store_false", help="no column for headers"
+        "--no-headers", dest="headers", action="store_false", help="write no column for headers"
     )
 
 
@@ -374,35 +380,37 @@ def _add_destination(
     group.add_argument(
         "--name",
         type=id_of,
-        help="name of the load, for its group and for loads that share a database (load)",
+        help="name of the load, used for its group and for loads that share a database (load)",
     )
     group.set_defaults(bucket_ms=600_000, **_OF_FILES)
     if not writes:
         return group
     group.add_argument(
-        "--codec", choices=("zstd", "snappy", "gzip", "lz4", "none"), help="of the files (zstd)"
+        "--codec",
+        choices=("zstd", "snappy", "gzip", "lz4", "none"),
+        help="compression of the files (zstd)",
     )
     group.add_argument(
         "--codec-level",
         type=level_of,
         metavar="N",
-        help="of zstd (1, or a faster one for what that makes hardly larger)",
+        help="zstd level (1, or a faster one where the result is hardly larger)",
     )
     group.add_argument(
-        "--file-bytes", type=size_of, metavar="SIZE", help="begin another file at this size (128m)"
+        "--file-bytes", type=size_of, metavar="SIZE", help="start another file at this size (128m)"
     )
     return group
 
 
 def _add_again(run: argparse.ArgumentParser) -> None:
-    group = run.add_argument_group("where to begin, at first or again")
+    group = run.add_argument_group("where to begin, initially or again")
     which = group.add_mutually_exclusive_group()
     which.add_argument(
         "--from-timestamp",
         type=time_of,
         metavar="TIME",
-        help="records of this time and later: where the first run begins; on a destination that "
-        "has them already they are loaded again, and replace what is there",
+        help="begin at records of this time: where the first run begins; a destination that "
+        "already has them loads them again and replaces what is there",
     )
     which.add_argument(
         "--from-offsets",
@@ -414,57 +422,67 @@ def _add_again(run: argparse.ArgumentParser) -> None:
         "--from-commit",
         type=count_of,
         metavar="N",
-        help="load again what came after commit N (status shows the newest)",
+        help="reload what came after commit N (status shows the newest)",
     )
     group.add_argument(
         "--allow-data-loss",
         action="store_true",
-        help="go on when records were deleted before they were loaded, or a topic was deleted and "
-        "made anew; without it that is an error",
+        help="continue when records were deleted before they were loaded, or a topic was deleted "
+        "and recreated; otherwise that is an error",
     )
 
 
 def _add_limits(run: argparse.ArgumentParser) -> None:
     group = run.add_argument_group("how much and how long")
-    group.add_argument("--max-records", type=count_of, metavar="N", help="end after about so many")
     group.add_argument(
-        "--max-bytes", type=size_of, metavar="SIZE", help="end after about so much, such as 50g"
+        "--max-records", type=count_of, metavar="N", help="stop after about this many records"
     )
-    group.add_argument("--max-minutes", type=minutes_of, metavar="N", help="begin nothing new then")
-    group.add_argument("--follow", action="store_true", help="do not end: load what comes in")
+    group.add_argument(
+        "--max-bytes",
+        type=size_of,
+        metavar="SIZE",
+        help="stop after about this many bytes, such as 50g",
+    )
+    group.add_argument(
+        "--max-minutes", type=minutes_of, metavar="N", help="start nothing new after this time"
+    )
+    group.add_argument(
+        "--follow", action="store_true", help="keep running: load new records as they arrive"
+    )
     group.add_argument(
         "--follow-seconds",
         type=minutes_of,
         metavar="N",
-        help="with --follow: at least so long from commit to commit: fewer and larger files (10)",
+        help="with --follow: minimum time between commits, for fewer and larger files (10)",
     )
     group.add_argument(
         "--commit-bytes",
         type=size_of,
         default=4 << 30,
         metavar="SIZE",
-        help="a long load commits whenever it has read so much (4g)",
+        help="commit a long load whenever it has read this much (4g)",
     )
     group.add_argument(
         "--split",
         choices=("bytes", "partition"),
         default="bytes",
-        help="a task for each so many bytes (default), or one for each partition",
+        help="one task per so many bytes (default), or one per partition",
     )
     group.add_argument(
         "--group",
         type=id_of,
         metavar="NAME",
-        help="store offsets for this group, for tools that show lag (kbroker-load.NAME of the "
-        "load); '' for none",
+        help="commit offsets for this group, for tools that show lag (kbroker-load.NAME); '' for "
+        "none",
     )
     group.add_argument(
         "--master",
         type=master_of,
         metavar="URL",
-        help="Spark to use, such as local[4]; 'none' loads in this process, without Spark or Java",
+        help="the Spark master to use, such as local[4]; 'none' loads in this process, without "
+        "Spark or Java",
     )
-    group.add_argument("--quiet", action="store_true", help="no line for each commit")
+    group.add_argument("--quiet", action="store_true", help="do not print a line per commit")
 
 
 def _add_values(run: argparse.ArgumentParser) -> None:
@@ -473,8 +491,8 @@ def _add_values(run: argparse.ArgumentParser) -> None:
         "--value-format",
         choices=("raw", "json"),
         default="raw",
-        help="raw: bytes as they are. json: fields by --value-schema; a value that does not fit is "
-        "set aside (_kbroker/errors/, or the table ..._errors) and counted",
+        help="raw: bytes as they are. json: fields by --value-schema; a value that does not match "
+        "is set aside (_kbroker/errors/, or the table ..._errors) and counted",
     )
     group.add_argument(
         "--value-schema",
@@ -484,7 +502,7 @@ def _add_values(run: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--fail-on-error",
         action="store_true",
-        help="load nothing of a commit that has a bad value, and end",
+        help="on a bad value, load nothing of that commit and stop",
     )
 
 
@@ -494,8 +512,8 @@ def check_together(parser: argparse.ArgumentParser, given: argparse.Namespace) -
         _check_run(parser, given)
     if given.command == "compact" and given.partition_by is not None:
         parser.error(
-            "--partition-by is for run: compact leaves records in the folders they are in. Leave "
-            "it out; for other folders, load into another --dest"
+            "--partition-by is only for run, because compact leaves records in their folders. "
+            "Leave it out; for other folders, load into another --dest"
         )
     if given.codec_level is not None and given.codec != "zstd":
         parser.error(
@@ -505,11 +523,11 @@ def check_together(parser: argparse.ArgumentParser, given: argparse.Namespace) -
 
 def _check_run(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
     if given.follow_seconds is not None and not given.follow:
-        parser.error("--follow-seconds is for --follow; leave it out")
+        parser.error("--follow-seconds is only for --follow; leave it out")
     if given.value_format == "json" and not given.value_schema:
         parser.error("--value-format json needs --value-schema 'name type, ...'")
     if given.value_format == "raw" and (given.value_schema or given.fail_on_error):
-        parser.error("--value-schema and --fail-on-error are for --value-format json")
+        parser.error("--value-schema and --fail-on-error are only for --value-format json")
     if given.value_schema:
         from kbroker.spark.load.commits import LoadError
         from kbroker.spark.load.fields import schema_of
@@ -524,6 +542,6 @@ def _check_run(parser: argparse.ArgumentParser, given: argparse.Namespace) -> No
     if given.sink == "jdbc":
         for name, default in _OF_FILES.items():
             if getattr(given, name) != default:
-                parser.error(f"--{name.replace('_', '-')} is for files; leave it out")
+                parser.error(f"--{name.replace('_', '-')} is only for files; leave it out")
     elif given.table != _TABLE:
-        parser.error("--table is for --sink jdbc; leave it out")
+        parser.error("--table is only for --sink jdbc; leave it out")

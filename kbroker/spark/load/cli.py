@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _say(f"kbroker-load: {err}" + ("" if named else f": {given.dest}"), sys.stderr)
         return EXIT_FAILED
     except KeyboardInterrupt:
-        _say("kbroker-load: stopped; what is committed is complete", sys.stderr)
+        _say("kbroker-load: stopped; everything that was committed is complete", sys.stderr)
         return 130
 
 
@@ -95,7 +95,7 @@ def destination_of(given: argparse.Namespace) -> Database | Directory:
 
 def _directory(given: argparse.Namespace, files: FileOptions | None = None) -> Directory:
     if given.sink == "jdbc":
-        raise LoadError(f"{given.command} is for folders: a database looks after its tables itself")
+        raise LoadError(f"{given.command} is only for folders; a database maintains its own tables")
     refuse_url(given.dest)
     from kbroker.spark.load.folders import folder
 
@@ -140,15 +140,15 @@ def _check_offsets(given: argparse.Namespace, present: Mapping[tuple[str, int], 
     unknown = sorted(set(wanted) - set(present))
     if unknown:
         names = ", ".join(f"{topic} partition {partition}" for topic, partition in unknown)
-        raise LoadError(f"--from-offsets names {names}, which is not among what is loaded")
+        raise LoadError(f"--from-offsets contains {names}, which is not loaded")
     beyond = [
-        f"offset {offset} of {topic} partition {partition}, the broker has "
+        f"offset {offset} of {topic} partition {partition}, but the broker has "
         f"{present[topic, partition].start} to {present[topic, partition].end}"
         for (topic, partition), offset in sorted(wanted.items())
         if offset > present[topic, partition].end
     ]
     if beyond:
-        raise LoadError(f"--from-offsets wants {'; '.join(beyond)}")
+        raise LoadError(f"--from-offsets asks for {'; '.join(beyond)}")
 
 
 def _source(given: argparse.Namespace) -> BrokerSource:
@@ -211,7 +211,7 @@ def _rewind(
     newest = destination.log.newest()
     if newest is None:
         if given.from_commit is not None:
-            raise LoadError(f"there is no commit {given.from_commit}: nothing is loaded yet")
+            raise LoadError(f"there is no commit {given.from_commit}: nothing has been loaded yet")
         return
     if given.from_offsets is not None:
         job.rewind(given.from_offsets)
@@ -261,9 +261,10 @@ def _progress(given: argparse.Namespace) -> Callable[[Step], None]:
             _say(f"kbroker-load: commit {step.commit.number} skips: {one}", sys.stderr)
         if step.not_stored:
             _say(
-                f"kbroker-load: commit {step.commit.number} is loaded, but its offsets are not "
-                f"stored for the group {_group(given)}, which tools for lag look at: "
-                f"{step.not_stored.rstrip('.')}. Allow it, or say another --group ('' for none)",
+                f"kbroker-load: commit {step.commit.number} is loaded, but its offsets could not "
+                f"be committed for the group {_group(given)}, which lag monitoring uses: "
+                f"{step.not_stored.rstrip('.')}. Grant that right, or use another --group ('' for "
+                "none)",
                 sys.stderr,
             )
 
@@ -284,7 +285,7 @@ def _tell(step: Step, errors: str) -> None:
     again = " again" if step.commit.kind == RELOAD else ""
     seconds = max(step.seconds, 0.001)
     if not rows and not skipped:
-        _say(f"commit {step.commit.number}: nothing new, where to begin is kept")
+        _say(f"commit {step.commit.number}: nothing new; start offsets recorded")
     for topic in sorted({*rows, *skipped}):
         bad = sum(one.rows for one in step.commit.errors if one.topic == topic)
         _say(
@@ -303,7 +304,7 @@ def _status(given: argparse.Namespace) -> int:
     destination.require()
     newest = destination.log.newest()
     if newest is None:
-        _say("nothing is loaded yet")
+        _say("nothing has been loaded yet")
         return 0
     state = destination.log.state()
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(state.written_ms / 1000))
@@ -347,8 +348,8 @@ def _verify(given: argparse.Namespace) -> int:
         newest = destination.unpublished()
     if newest is not None:
         _say(
-            f"commit {newest.number} is written, and readers do not see all of it yet: the run at "
-            "work publishes it, or else the next one"
+            f"commit {newest.number} is written, but readers do not see all of it yet; the "
+            "current run or the next one will publish it"
         )
     state = destination.log.state()
     files = "" if given.sink == "jdbc" else f"{counted(len(state.files), 'file')}, "
@@ -364,8 +365,9 @@ def _recover(given: argparse.Namespace) -> int:
     _say(f"a log of {counted(len(made.added), 'file')} and {counted(made.rows, 'row')}")
     for gap in made.gaps:
         _say(
-            f"{gap.topic} partition {gap.partition}: no file has offsets {gap.start} to {gap.end}; "
-            "they held no record, or are lost (--from-offsets loads them again)"
+            f"{gap.topic} partition {gap.partition}: no file has offsets {gap.start} to "
+            f"{gap.end}; either they had no records or they are lost (--from-offsets loads them "
+            "again)"
         )
     return 0
 
@@ -410,7 +412,7 @@ def _expire(given: argparse.Namespace) -> int:
             table.publish_newest()
         dropped = destination.log.expire(before)
         gone = 0 if table is None else table.vacuum(given.days)
-    _say(f"{counted(dropped, 'commit')} forgotten; what was loaded stays")
+    _say(f"{counted(dropped, 'commit')} removed from the log; their data stays")
     if table is not None:
         _say(f"{counted(gone, 'replaced file')} removed")
     return 0

@@ -32,9 +32,9 @@ def check_columns(root: Path, commit: Commit, state: State, *, is_table: bool) -
         new = pq.read_schema(root / one.staged).remove_metadata()
         if (old != new) if is_table else not _fit(old.field("value").type, new.field("value").type):
             raise LoadError(
-                f"{topic} has columns that do not fit those of {root}; nothing is loaded. There: "
-                f"{_text(old)}; now: {_text(new)}. Say the same --value-format, --value-schema and "
-                "--no-headers as before, or load into another folder"
+                f"{topic} has columns that do not match those of {root}; nothing is loaded. "
+                f"There: {_text(old)}; now: {_text(new)}. Use the same --value-format, "
+                "--value-schema and --no-headers as before, or load into another folder"
             )
 
 
@@ -53,7 +53,7 @@ def schema_of_file(path: Path) -> pa.Schema:
     try:
         return pq.read_schema(path).remove_metadata()
     except pa.ArrowException as err:
-        raise LoadError(f"{path} cannot be read: {err}; verify names all that is wrong") from err
+        raise LoadError(f"{path} cannot be read: {err}; verify lists all damage") from err
 
 
 def _check_folders(root: Path, old: LoadedFile, new: LoadedFile) -> None:
@@ -61,9 +61,9 @@ def _check_folders(root: Path, old: LoadedFile, new: LoadedFile) -> None:
     kept, wanted = (list(layout.partition_values(one.path)) for one in (old, new))
     if kept != wanted:
         raise LoadError(
-            f"{root} has {new.topic} in folders by {', '.join(kept)}, and not by "
-            f"{', '.join(wanted)}; nothing is loaded. Say --partition-by "
-            f"{layout.partitioned_by(kept)} as before, or load into another folder"
+            f"{root} has {new.topic} in folders by {', '.join(kept)}, not by {', '.join(wanted)}; "
+            f"nothing is loaded. Use --partition-by {layout.partitioned_by(kept)} as before, or "
+            "load into another folder"
         )
 
 

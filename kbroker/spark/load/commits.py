@@ -148,7 +148,9 @@ class Commit:
     @classmethod
     def _from_mapping(cls, found: dict[str, Any]) -> Commit:
         if found.pop("format") != FORMAT:
-            raise CorruptLogError("a commit of another format; it was written by a newer kbroker")
+            raise CorruptLogError(
+                "a commit in an unknown format, written by a newer version of kbroker"
+            )
         found["ends"] = ends_from_json(found["ends"])
         found["counts"] = {
             topic: {int(bucket): count for bucket, count in buckets.items()}
@@ -214,7 +216,9 @@ class State:
             elif path in self.errors:
                 self.bad_rows -= self.errors.pop(path).rows
             elif commit.kind != RECOVER:  # which removes what no log has listed
-                raise CorruptLogError(f"commit {commit.number} removes {path}, which is not there")
+                raise CorruptLogError(
+                    f"commit {commit.number} removes {path}, which does not exist"
+                )
         for one in commit.added:
             if one.path in self.files:
                 raise CorruptLogError(f"commit {commit.number} adds {one.path} again")
@@ -244,7 +248,7 @@ class State:
         try:
             found = json.loads(text)
             if found.pop("format") != FORMAT:
-                raise CorruptLogError("a checkpoint of another format")
+                raise CorruptLogError("a checkpoint in an unknown format")
             found["ends"] = ends_from_json(found["ends"])
             found["skipped"] = ends_from_json(found.get("skipped", {}))
             for name in ("files", "errors"):

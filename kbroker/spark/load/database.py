@@ -33,7 +33,7 @@ _NAME_MAX = 39
 _TABLE_OF = {"commits": "kbroker_commits", "checkpoint": "kbroker_checkpoints"}
 
 
-_ELSEWHERE = "Load into another --table with another --name"
+_ELSEWHERE = "Load into another --table under another --name"
 
 
 def table_of(file: LoadedFile) -> str:
@@ -114,15 +114,15 @@ class Database:
             columns = ", ".join(name for name, _ in COLUMNS)
             raise LoadError(
                 f"the table {self._table} cannot take the rows of a load, which are {columns}; "
-                f"name another with --table ({err})"
+                f"choose another with --table ({err})"
             ) from err
         kept = sorted({table_of(one) for one in self.log.state().files.values()})
         # Names of tables are not told apart by their case.
         if kept and self._table.lower() not in map(str.lower, kept):
             raise LoadError(
                 f"the load {self._load} of {self._dialect} has its rows in the table {kept[0]}, "
-                f"and would only go on in {self._table}: say --table {kept[0]}, or another --name, "
-                "which begins anew"
+                f"but was told to use {self._table}: use --table {kept[0]}, or another --name, "
+                "which starts over"
             )
 
     def require(self) -> None:
@@ -153,8 +153,8 @@ class Database:
         lost = f"Restore the rows of kbroker_commits from number {number + 1} on"
         if known > number:
             return (
-                f"the log of commits of {self} ends at commit {number}, and commit {known} was "
-                f"loaded, as kbroker_checkpoints says. {lost}"
+                f"the log of commits of {self} ends at commit {number}, but kbroker_checkpoints "
+                f"says that commit {known} was loaded. {lost}"
             )
         ends = newest.ends if newest is not None else {}
         odd = [
@@ -168,11 +168,11 @@ class Database:
         again = ", ".join(f"{one[0]} partition {one[1]} from {one[2]} on" for one in odd)
         return (
             f"the newest commit of {self}, {number}, says that {topic} partition {partition} is "
-            f"loaded up to offset {end}, and kbroker_offsets says up to {offset}; commits change "
-            "both. "
+            f"loaded up to offset {end}, but kbroker_offsets says {offset}; a commit always "
+            "changes both. "
             + (
                 f"{lost}; or delete the rows of {again} from {self._table}, and those of load "
-                f"{self._load} from kbroker_offsets, and they are loaded again"
+                f"{self._load} from kbroker_offsets, to load them again"
                 if end < offset
                 else f"Restore kbroker_offsets and {self._table}; or, where verify finds no row "
                 f"missing, delete the rows of load {self._load} from kbroker_offsets"
@@ -199,7 +199,7 @@ class Database:
             if deep and (found := self._count(table, one)) != one.rows:
                 yield (
                     f"{one.topic} partition {one.partition}, offsets {one.first_offset} to "
-                    f"{one.last_offset}: {counted(found, 'row')}, the log says {one.rows:,}"
+                    f"{one.last_offset}: {counted(found, 'row')}, but the log says {one.rows:,}"
                 )
         places = {*wanted, *((topic, p) for topic, of in state.ends.items() for p in of)}
         for topic, partition in sorted(places):
@@ -211,9 +211,9 @@ class Database:
             if found != wanted[topic, partition]:
                 end = state.ends.get(topic, {}).get(partition, 0)
                 yield (
-                    f"{topic} partition {partition}: {counted(found, 'row')} in {table}, the log "
-                    f"says {wanted[topic, partition]:,}, up to offset {end}"
-                    + (f"; the last row is of offset {last}" if last is not None else "")
+                    f"{topic} partition {partition}: {counted(found, 'row')} in {table}, but the "
+                    f"log says {wanted[topic, partition]:,}, up to offset {end}"
+                    + (f"; the last row has offset {last}" if last is not None else "")
                 )
 
     def _count(self, table: str, one: LoadedFile) -> int:
@@ -245,8 +245,8 @@ class Database:
                 f'SELECT 1 FROM {self._table} WHERE "topic" = ? LIMIT 1', (topic,)
             ):
                 raise LoadError(
-                    f"{topic} was deleted and made anew, and {self._table} has rows of the older "
-                    "topic: a table has one row for an offset, and the two share them. Nothing is "
+                    f"{topic} was deleted and recreated, and {self._table} has rows of the old "
+                    "topic. A table has one row per offset, so the two would collide. Nothing is "
                     f"loaded. {_ELSEWHERE}"
                 )
 
@@ -295,9 +295,9 @@ class Database:
             if self.log.read(commit.number) is not None:
                 raise LostRaceError(lost_race(commit, self._dialect)) from err
             raise LoadError(
-                f"{self._dialect} refuses the rows, nothing is loaded: {str(err).strip()}. "
-                f"{self._table} has rows at these offsets, of an older topic of the same name or "
-                f"of another load. {_ELSEWHERE}"
+                f"{self._dialect} rejects the rows, so nothing is loaded: {str(err).strip()}. "
+                f"{self._table} has rows at these offsets, from an older topic of the same name "
+                f"or from another load. {_ELSEWHERE}"
             ) from err
 
     def _files_of(self, paths: tuple[str, ...]) -> list[LoadedFile]:
@@ -322,8 +322,8 @@ class Database:
         )
         if moved != one.rows:
             raise LostRaceError(
-                f"{one.rows} rows of {one.topic} partition {one.partition} were staged and {moved} "
-                "are there: another run has removed them; nothing of this run was loaded"
+                f"{one.rows} rows of {one.topic} partition {one.partition} were staged, but only "
+                f"{moved} are there: another run has removed them; nothing of this run was loaded"
             )
 
     def publish(self, commit: Commit) -> None:

@@ -119,8 +119,8 @@ class JsonDecoder:
             )
             pj.read_json(io.BytesIO(_in_one_line(text)), parse_options=options)
         except pa.ArrowInvalid as err:
-            return f"not of the schema: {err}"
-        return "not one JSON object"
+            return f"does not match the schema: {err}"
+        return "not a single JSON object"
 
     def _replaced(self, batch: pa.RecordBatch, decoded: pa.Array) -> pa.RecordBatch:
         index = batch.schema.get_field_index("value")

@@ -51,8 +51,7 @@ class Delta(TableDirectory["DeltaTable"]):
         if _ESCAPE.search(str(self.root)):
             # It writes there, and looks for what it has written elsewhere.
             raise LoadError(
-                f"deltalake takes the % in {self.root} for the beginning of another character: "
-                "name another folder"
+                f"deltalake reads the % in {self.root} as an escape sequence: use another folder"
             )
         super().check_kind()
 
@@ -60,8 +59,8 @@ class Delta(TableDirectory["DeltaTable"]):
         if table.metadata().configuration.get("delta.appendOnly") != "true":
             return ""
         return (
-            f"the table {self.root} takes only additions (delta.appendOnly), and files of it "
-            "are to be replaced; nothing is changed. Unset that, or load into another folder"
+            f"the table {self.root} is append-only (delta.appendOnly), but some of its files must "
+            "be replaced; nothing is changed. Unset that property, or load into another folder"
         )
 
     def table(self) -> DeltaTable | None:

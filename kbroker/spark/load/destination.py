@@ -28,12 +28,12 @@ def names_database(place: str) -> bool:
 def refuse_url(place: str) -> None:
     """Raises LoadError where a folder is wanted. Says nothing of a URL but its kind."""
     if place.startswith(_DATABASES):
-        raise LoadError("--dest names a database and not a folder; say --sink jdbc for it")
+        raise LoadError("--dest is a database, not a folder; use --sink jdbc")
     if names_database(place):
         kind = place.partition(":")[0]
         raise LoadError(
-            f"--dest names no folder but something of {kind}: write the path of a folder, mounted "
-            "where it is not of this machine"
+            f"--dest is not a folder but an address of {kind}: give the path of a folder, mounted "
+            "if it is on another machine"
         )
 
 

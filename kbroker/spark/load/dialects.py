@@ -84,7 +84,7 @@ def _told(
         raise
     except refusals as err:
         said = (str(err).strip() or type(err).__name__).splitlines()[0]
-        raise LoadError(f"the database {database} refuses: {said}") from err
+        raise LoadError(f"the database {database} reports an error: {said}") from err
 
 
 def dialect_of(url: str) -> Dialect:
@@ -97,7 +97,7 @@ def dialect_of(url: str) -> Dialect:
     # No more of it than its kind: a password may be anywhere in what is no URL of ours.
     named = f"{kind} is" if separator and kind.isalpha() else "that is"
     raise LoadError(
-        f"{named} not a database this can write to: write sqlite:PATH or "
+        f"{named} not a supported database: write sqlite:PATH or "
         "postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
     )
 
@@ -208,7 +208,7 @@ class Sqlite:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as err:
-                raise LoadError(f"another run is at work on {self._path}") from err
+                raise LoadError(f"another run is using {self._path}") from err
             yield
         finally:
             os.close(descriptor)
@@ -237,8 +237,8 @@ class Postgresql:
         except psycopg.ProgrammingError:
             # What libpq says of it may hold a part of the password.
             raise LoadError(
-                "that is not a URL of PostgreSQL: write postgresql://USER:PASSWORD@HOST:PORT/"
-                "DATABASE, with %XX for characters of the password that are not letters or digits"
+                "not a PostgreSQL URL: write postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with "
+                "%XX for characters of the password that are not letters or digits"
             ) from None
         self._url = url
         self._where = "{}:{}/{}".format(
@@ -321,7 +321,7 @@ class Postgresql:
     def locked(self, name: str) -> Iterator[None]:
         key = zlib.crc32(name.encode())
         if not self.query("SELECT pg_try_advisory_lock(4867, ?)", (key - (1 << 31),))[0][0]:
-            raise LoadError(f"another run is at work on {name} in {self}")
+            raise LoadError(f"another run is using {name} in {self}")
         try:
             yield
         finally:

@@ -105,7 +105,7 @@ class Directory:
         """Raises LoadError where a destination of another sink is."""
         for sink, sign, kind in TABLES:
             if sink != self.name and (self.root / sign).exists():
-                raise LoadError(f"{self.root} is {kind}: say --sink {sink}")
+                raise LoadError(f"{self.root} is {kind}: use --sink {sink}")
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -122,8 +122,8 @@ class Directory:
             except BlockingIOError as err:
                 holder = os.read(descriptor, 100).decode(errors="replace").strip()
                 raise BusyError(
-                    f"another run is at work on {self.root} ({holder or 'unknown'}); wait for it "
-                    "to end, or stop it"
+                    f"another run is using {self.root} ({holder or 'unknown'}); wait for it to "
+                    "end, or stop it"
                 ) from err
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"process {os.getpid()}\n".encode(), 0)
@@ -236,8 +236,8 @@ class Directory:
             if next((self.root / layout.DATA).rglob("*.parquet"), None) is None:
                 return None
             return (
-                f"{self.root} has data files and no log of commits: make it from them with "
-                "recover, or load into another folder"
+                f"{self.root} has data files but no log of commits: rebuild the log from them "
+                "with recover, or load into another folder"
             )
         known = agreement.published_number(published)
         if known > newest.number:
@@ -304,9 +304,10 @@ class Directory:
             except FileNotFoundError as err:
                 if not final.exists() and not self._replaced(one, commit.number):
                     raise LoadError(
-                        f"{final} is gone: commit {commit.number} lists it, and it is neither "
-                        "there nor staged. Restore it; or move _kbroker/commits and "
-                        "_kbroker/checkpoint away and make the log from what is left with recover"
+                        f"{final} is missing: commit {commit.number} lists it, but it is neither "
+                        "in place nor staged. Restore it, or move _kbroker/commits and "
+                        "_kbroker/checkpoint away and rebuild the log from the remaining files "
+                        "with recover"
                     ) from err
             points.reach("publishing")
         for folder in folders:

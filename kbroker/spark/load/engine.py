@@ -372,9 +372,9 @@ def _refuse_errors(answers: Sequence[Answer]) -> None:
         bad = sum(one.rows for one in errors)
         first = errors[0]
         raise LoadError(
-            f"{counted(bad, 'record')} cannot be decoded, nothing was loaded; the first is in "
-            f"{first.topic} partition {first.partition} at offset {first.first_offset}. "
-            "Without --fail-on-error they are set aside and the rest is loaded"
+            f"{counted(bad, 'record')} cannot be decoded, so nothing was loaded; the first is in "
+            f"{first.topic} partition {first.partition} at offset {first.first_offset}. Without "
+            "--fail-on-error, they are set aside and the rest is loaded"
         )
 
 

@@ -34,13 +34,13 @@ def schema_of(text: str) -> pa.Schema:
     while position < len(stripped):
         match = _TOKEN.match(stripped, position)
         if match is None:
-            raise LoadError(f"--value-schema: {stripped[position:].strip()!r} is not understood")
+            raise LoadError(f"--value-schema: {stripped[position:].strip()!r} cannot be parsed")
         tokens.append(match[1])
         position = match.end()
     reader = _Reader(tokens)
     fields = reader.fields(nested=False)
     if reader.peek():
-        raise LoadError(f"--value-schema: {reader.peek()!r} is not expected there")
+        raise LoadError(f"--value-schema: {reader.peek()!r} is unexpected")
     return pa.schema(fields)
 
 
@@ -71,7 +71,7 @@ class _Reader:
                 self.take(":")
             # Spark and DuckDB do not tell upper from lower case.
             if any(one.name.lower() == name.lower() for one in found):
-                raise LoadError(f"--value-schema: {name} is there twice")
+                raise LoadError(f"--value-schema: {name} appears twice")
             found.append(pa.field(name, self.type()))
             if self.peek() != ",":
                 return found

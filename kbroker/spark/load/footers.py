@@ -99,14 +99,14 @@ def recover(destination: Directory, load: str) -> Commit:
         return newest
     if newest is not None:
         raise LoadError(
-            f"{destination.root} has its log; recover is for a destination that has lost it "
+            f"{destination.root} still has its log; recover is for a destination that has lost it "
             "(move _kbroker/commits and _kbroker/checkpoint away first)"
         )
     root = destination.root
     found = [_read(root, path) for path in sorted((root / layout.DATA).rglob("*.parquet"))]
     bad = [_read(root, path) for path in sorted((root / layout.ERRORS).glob("*.parquet"))]
     if not found and not bad:
-        raise LoadError(f"{root} has no data files to make a log from")
+        raise LoadError(f"{root} has no data files to rebuild a log from")
     destination.prepare()
     with destination.locked():
         made = _sum_of(found, bad, destination.number_before(load), load)
@@ -164,7 +164,9 @@ def _read(root: Path, path: Path) -> _Found:
     try:
         metadata = pq.read_metadata(path)
     except (pa.ArrowException, OSError) as err:
-        raise LoadError(f"{path} cannot be read: {err}; move it away to go on without it") from err
+        raise LoadError(
+            f"{path} cannot be read: {err}; move it away to continue without it"
+        ) from err
     said = about(metadata.metadata)
     try:
         numbers = {
@@ -230,9 +232,9 @@ def _require_whole(kept: list[_Found], names: set[str]) -> None:
             name = f"{stem}-{number}.parquet"
             if name not in names:
                 raise LoadError(
-                    f"{name} is missing, a part of what {topic} partition {partition} had from "
-                    f"{start} to {end}. Move {parts[0].file.path} and its like away, and the load "
-                    "goes on without them"
+                    f"{name} is missing, which is a part of {topic} partition {partition}, "
+                    f"offsets {start} to {end}. Move {parts[0].file.path} and the other parts "
+                    "away to continue without them"
                 )
 
 

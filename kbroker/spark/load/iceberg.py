@@ -62,8 +62,8 @@ class Iceberg(TableDirectory["Table"]):
         if set("#?%") & set(str(self.root)):
             # What comes after them is no part of a path to it.
             raise LoadError(
-                f"pyiceberg takes {self.root} for an address, in which #, ? and % mean something "
-                "else: name another folder"
+                f"pyiceberg reads {self.root} as a URL, in which #, ? and % have a special "
+                "meaning: use another folder"
             )
         super().check_kind()
 
@@ -111,9 +111,9 @@ class Iceberg(TableDirectory["Table"]):
         if not any(one.content is ManifestContent.DELETES for one in manifests):
             return ""
         return (
-            f"another writer has deleted rows of the table {self.root} in files that stay, and "
-            "files of it are to be replaced, with which they would come back; nothing is changed. "
-            "Let it rewrite its files first"
+            f"another writer has deleted rows of the table {self.root} without rewriting their "
+            "files, so replacing these files would restore the rows; nothing is changed. Let "
+            "that writer rewrite the files first"
         )
 
     def write_version(self, table: Table | None, commit: Commit) -> None:
@@ -131,8 +131,8 @@ class Iceberg(TableDirectory["Table"]):
             except Overtaken:
                 table = self.table()
         raise LoadError(
-            f"other writers of the table {self.root} are always first; commit {commit.number} is "
-            "written, and the next run brings it there"
+            f"other writers of the table {self.root} keep getting ahead; commit {commit.number} "
+            "is written, and the next run will add it to the table"
         )
 
     def _settle(self) -> None:

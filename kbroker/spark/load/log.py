@@ -83,13 +83,13 @@ class CommitLog:
         except CorruptLogError as err:
             raise CorruptLogError(f"commit {number} of {self._store}: {err}") from err
         if found.number != number:
-            raise CorruptLogError(f"commit {number} of {self._store} says it is {found.number}")
+            raise CorruptLogError(f"commit {number} of {self._store} claims to be {found.number}")
         return found
 
     def _read_present(self, number: int) -> Commit:
         found = self.read(number)
         if found is None:
-            raise CorruptLogError(f"commit {number} has vanished from {self._store}")
+            raise CorruptLogError(f"commit {number} has disappeared from {self._store}")
         return found
 
     def after(self, number: int) -> Iterator[Commit]:
@@ -113,8 +113,8 @@ class CommitLog:
                 found = State.from_json(text or b"")
             except CorruptLogError as err:
                 raise CorruptLogError(
-                    f"checkpoint {usable[-1]} of {self._store}: {err}; remove it, and it is made "
-                    "again as long as no commit has expired"
+                    f"checkpoint {usable[-1]} of {self._store}: {err}; remove it; it is rebuilt "
+                    "as long as no commit has expired"
                 ) from err
         for commit in self.after(found.number):
             if number is not None and commit.number > number:
@@ -124,8 +124,8 @@ class CommitLog:
             numbers = self.numbers()
             kept = f"{numbers[0]} to {numbers[-1]}" if numbers else "none"
             raise CorruptLogError(
-                f"commit {number} is not in the log: it has expired or never was; "
-                f"the log keeps {kept}"
+                f"commit {number} is not in the log: it has expired or never existed; the log has "
+                f"{kept}"
             )
         return found
 

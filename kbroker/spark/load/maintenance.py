@@ -96,15 +96,15 @@ def _verify_file(root: Path, one: LoadedFile, deep: bool) -> Iterator[str]:
     path = root / one.path
     size = path.stat().st_size
     if size != one.bytes:
-        yield f"{one.path}: {size} bytes, the log says {one.bytes}"
+        yield f"{one.path}: {size} bytes, but the log says {one.bytes}"
         return
     if checksum_of(path) != one.checksum:
-        yield f"{one.path}: its checksum is not that of the log, it has changed"
+        yield f"{one.path}: its checksum differs from the log, so it has been changed"
         return
     try:
         file = pq.ParquetFile(path)
         if file.metadata.num_rows != one.rows:
-            yield f"{one.path}: {file.metadata.num_rows} rows, the log says {one.rows}"
+            yield f"{one.path}: {file.metadata.num_rows} rows, but the log says {one.rows}"
         if deep:
             yield from _verify_rows(file, one)
     except FileNotFoundError:
@@ -116,7 +116,7 @@ def _verify_file(root: Path, one: LoadedFile, deep: bool) -> Iterator[str]:
 def _verify_rows(file: pq.ParquetFile, one: LoadedFile) -> Iterator[str]:
     offsets = file.read(["offset"]).column(0).to_numpy()
     if len(offsets) and (offsets[1:] <= offsets[:-1]).any():
-        yield f"{one.path}: offsets do not rise"
+        yield f"{one.path}: offsets are not increasing"
     if len(offsets) and not (one.start <= offsets[0] and offsets[-1] < one.end):
         yield f"{one.path}: offsets {offsets[0]} to {offsets[-1]} are outside its range"
 
@@ -131,7 +131,7 @@ def _verify_offsets(state: State) -> Iterator[str]:
         loaded = state.ends.get(one.topic, {}).get(one.partition, 0)
         is_current = one.topic_id in ("", state.topics.get(one.topic, ""))
         if is_current and one.end > loaded:
-            yield f"{one.path}: goes up to {one.end}, the log ends at {loaded}"
+            yield f"{one.path}: ends at {one.end}, but the log ends at {loaded}"
     for found in folders.values():
         ordered = sorted(found, key=lambda one: one.first_offset)
         for before, after in itertools.pairwise(ordered):
@@ -185,7 +185,9 @@ class MergeWork:
                 writer.write(piece)
         (merged,) = writer.finish().files
         if merged.rows != sum(one.rows for one in files):
-            raise LoadError(f"{folder}: {merged.rows} rows after merging, not what went in")
+            raise LoadError(
+                f"{folder}: {merged.rows} rows after merging, which differs from the input"
+            )
         path = f"{folder}/{os.path.basename(merged.path)}"
         return replace(merged, path=path, topic_id=files[0].topic_id)
 

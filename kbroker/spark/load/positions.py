@@ -87,7 +87,7 @@ def wanted_ranges(
             if known is not None:
                 lost.append(
                     f"{topic} partition {partition}: loaded up to offset {known}, then the topic "
-                    f"was deleted; the one made since has {bounds.start} to {bounds.end}"
+                    f"was deleted; the new one has {bounds.start} to {bounds.end}"
                 )
             begin = bounds.start
         elif bounds.start <= wanted <= bounds.end:
@@ -98,8 +98,8 @@ def wanted_ranges(
             begin = bounds.end  # of a time: the log has grown since its bounds were asked for
         else:
             lost.append(
-                f"{topic} partition {partition}: offset {wanted} is wanted, "
-                f"the broker has {bounds.start} to {bounds.end}"
+                f"{topic} partition {partition}: offset {wanted} is requested, but the broker has "
+                f"{bounds.start} to {bounds.end}"
             )
             begin = bounds.start
             if wanted < bounds.start:
@@ -112,14 +112,14 @@ def wanted_ranges(
     for topic, partition, end in _absent(ends, available):
         said = f"{topic} partition {partition}: loaded up to offset {end}, "
         if topic in others:
-            lost.append(said + "then the topic was deleted; the one made since does not have it")
+            lost.append(said + "then the topic was deleted; the new one does not have that offset")
         else:
-            vanished.append(said + "and the broker does not have it any more")
+            vanished.append(said + "but the broker no longer has that offset")
     if (lost or vanished) and not allow_loss:
         raise DataLossError(
-            "data is lost, nothing was loaded: "
+            "data is lost, so nothing was loaded: "
             + "; ".join(lost + vanished)
-            + ". With --allow-data-loss the load goes on with what there is"
+            + ". With --allow-data-loss, the load continues with what is left"
         )
     return ranges, gaps, lost
 
@@ -246,19 +246,19 @@ def again_ranges(
         if bounds.start <= begins.get((topic, partition), end):
             start = max(start, bounds.start)
         if topic in anew:
-            lost.append(f"{topic} partition {partition}: the topic was deleted and made anew since")
+            lost.append(f"{topic} partition {partition}: the topic has been deleted and recreated")
         elif start < bounds.start or bounds.end < end:
             lost.append(
                 f"{topic} partition {partition}: its files have offsets {start} to {end}, "
-                f"the broker has {bounds.start} to {bounds.end}"
+                f"but the broker has {bounds.start} to {bounds.end}"
             )
         else:
             found.append(OffsetRange(topic, partition, start, bounds.end, topic_id=bounds.topic_id))
     if lost:
         raise DataLossError(
-            "what is loaded cannot be loaded again, and stays as it is: "
+            "cannot reload these records, so nothing is changed: "
             + "; ".join(lost)
-            + ". Begin with a file that the broker still has all offsets of (status --files)"
+            + ". Begin with a file whose offsets the broker still has (status --files)"
         )
     return found
 
@@ -273,7 +273,7 @@ def check_complete(planned: Iterable[OffsetRange], done: Iterable[OffsetRange]) 
     found = sorted((one.topic, one.partition, one.start, one.end) for one in done)
     if wanted != found:
         odd = sorted(set(wanted) ^ set(found)) or [one for one in found if found.count(one) > 1]
-        raise LoadError(f"the tasks' answers are not what was planned, nothing is committed: {odd}")
+        raise LoadError(f"the tasks' results differ from the plan, so nothing is committed: {odd}")
     for before, after in itertools.pairwise(found):
         if before[:2] == after[:2] and before[3] > after[2]:
-            raise LoadError(f"planned ranges overlap, nothing is committed: {before}, {after}")
+            raise LoadError(f"planned ranges overlap, so nothing is committed: {before}, {after}")

@@ -80,7 +80,7 @@ class TableDirectory(Directory, ABC, Generic[T]):
         waiting = set() if self._is_published(newest) else {one.path for one in newest.added}
         if set(self.log.state().files) - waiting:
             raise LoadError(
-                f"{self.root} was loaded as plain files, without a {self.kind}: say --sink dir, "
+                f"{self.root} was loaded as plain files, without a {self.kind}: use --sink dir, "
                 f"or load into another folder. If it had a table, its {self.own_log} is lost: "
                 f"restore it; {agreement.WAY_OUT}, and the table"
             )
@@ -103,13 +103,13 @@ class TableDirectory(Directory, ABC, Generic[T]):
         rewritten = sorted(paths - self.paths_in(table))
         if rewritten:
             raise LoadError(
-                f"{rewritten[0]} and its rows cannot be replaced, nothing is changed: it is "
-                f"{self._rewritten}. Begin behind it (status --files), or load into another folder"
+                f"{rewritten[0]} and its rows cannot be replaced, so nothing is changed: it is "
+                f"{self._rewritten}. Begin after it (status --files), or load into another folder"
             )
 
     @property
     def _rewritten(self) -> str:
-        return f"not in the {self.kind} any more: another writer has rewritten or deleted its rows"
+        return f"no longer in the {self.kind}: another writer has rewritten or deleted its rows"
 
     def out_of_place(self, files: Iterable[LoadedFile]) -> dict[str, str]:
         found = list(files)
@@ -140,9 +140,9 @@ class TableDirectory(Directory, ABC, Generic[T]):
         if missing is None or (missing := self._behind(self.table())) is None:
             return None
         return (
-            f"the {self.kind} {self.root} is behind its log of commits: it does not have commit "
-            f"{missing.number}, which was brought there ({layout.PUBLISHED}). Restore the newest "
-            f"files of {self.own_log}; {agreement.WAY_OUT}, and brings the table to what they say"
+            f"the {self.kind} {self.root} is behind its log of commits: it lacks commit "
+            f"{missing.number}, which had been added to it ({layout.PUBLISHED}). Restore the "
+            f"newest files of {self.own_log}; {agreement.WAY_OUT}, which also updates the table"
         )
 
     def _behind(self, table: T | None) -> Commit | None:
@@ -185,8 +185,8 @@ class TableDirectory(Directory, ABC, Generic[T]):
             yield
         except self.refusals as err:
             raise LoadError(
-                f"the {self.kind} {self.root} does not take commit {commit.number}, which is "
-                f"written; the next run brings it there: {first_line(err)}"
+                f"the {self.kind} {self.root} does not accept commit {commit.number}, which is "
+                f"written; the next run will add it to the table: {first_line(err)}"
             ) from err
 
     def number_before(self, load: str) -> int:
@@ -207,13 +207,13 @@ class TableDirectory(Directory, ABC, Generic[T]):
         columns = self.columns_of(table) if table is not None else []
         if table is not None and columns[:1] != ["topic"]:
             raise LoadError(
-                f"the table {self.root} is not of a load: it is not partitioned by topic. Load "
-                "into another folder"
+                f"the table {self.root} was not created by a load: it is not partitioned by "
+                "topic. Load into another folder"
             )
         if table is not None and columns != self.partition_columns():
             raise LoadError(
                 f"the table {self.root} is partitioned by {', '.join(columns)}; a table keeps its "
-                f"partitioning: say --partition-by {layout.partitioned_by(columns)}"
+                f"partitioning: use --partition-by {layout.partitioned_by(columns)}"
             )
         return super().task_sink(run, about)
 

@@ -105,8 +105,8 @@ class LoadWork:
                 gap = Gap(one.topic, one.partition, err.wanted, start)
                 if not self.allow_loss:
                     raise DataLossError(
-                        f"data is lost, nothing was loaded: {deleted(gap)}. With "
-                        "--allow-data-loss the load goes on with what there is"
+                        f"data is lost, so nothing was loaded: {deleted(gap)}. With "
+                        "--allow-data-loss, the load continues with what is left"
                     ) from err
                 gaps.append(gap)
 

@@ -37,19 +37,19 @@ _LOOK_S = 600.0
 _TOLD_MAX = 5
 
 _ABOUT = """\
-Copies topics of a Kafka cluster (kbroker or Apache Kafka) into another, each record once, also when
-the mirror is killed and started again. Batches are copied as they are, still compressed; partitions
-stay the same where both clusters have as many, else records go by their keys. Create the topics at
-the target first; one that creates topics by itself gives them its own number of partitions.
+Copy topics of a Kafka cluster (kbroker or Apache Kafka) to another, each record exactly once, even
+if the mirror is killed and restarted. Batches are copied as they are, still compressed. Partitions
+stay the same if both clusters have equally many; otherwise keys decide. Create the topics at the
+target first; a target that creates topics automatically uses its own number of partitions.
 
   kbroker-spark-mirror --from source:9092 --to target:9092 --topics clicks,orders
 
-Where it is, the target knows: the offsets of the source are kept there, as those of the group
+The target stores how far the mirror is: the source's offsets are committed there for the group
 kbroker-mirror.NAME, in the transactions that write the records. Consumers that must not see records
-of a transaction that was aborted read with isolation.level=read_committed.
+of aborted transactions read with isolation.level=read_committed.
 
-The target forgets these offsets when no mirror has run for offsets.retention.minutes (a week unless
-set there), and everything would be copied again: run it every few days at least."""
+These offsets expire when no mirror has run for offsets.retention.minutes (a week by default), and
+everything would be copied again: run the mirror at least every few days."""
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -71,25 +71,30 @@ def build_parser() -> argparse.ArgumentParser:
         "--name",
         type=name_of,
         default="mirror",
-        help="tells mirrors apart; under another name everything is copied again (mirror)",
+        help="name of the mirror; under another name, everything is copied again (mirror)",
     )
     for side in ("from", "to"):
         add_settings(parser, side, f"the client for --{side}")
-    parser.add_argument("--follow", action="store_true", help="do not end: copy what comes in")
     parser.add_argument(
-        "--max-minutes", type=minutes_of, metavar="N", help="with --follow: begin nothing new then"
+        "--follow", action="store_true", help="keep running: copy new records as they arrive"
+    )
+    parser.add_argument(
+        "--max-minutes",
+        type=minutes_of,
+        metavar="N",
+        help="with --follow: start nothing new after this time",
     )
     parser.add_argument(
         "--allow-data-loss",
         action="store_true",
-        help="go on when records were deleted at the source before they were copied, or a topic "
-        "was deleted and made anew",
+        help="continue when records were deleted at the source before they were copied, or a "
+        "topic was deleted and recreated",
     )
     parser.add_argument(
         "--master",
         type=master_of,
         metavar="URL",
-        help="Spark to use; 'none' copies in this process",
+        help="the Spark master to use; 'none' copies in this process",
     )
     return parser
 
@@ -99,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = build_parser()
     given = parser.parse_args(arguments)
     if given.max_minutes is not None and not given.follow:
-        parser.error("--max-minutes is for --follow; leave it out")
+        parser.error("--max-minutes is only for --follow; leave it out")
     refuse_uncommitted(parser, "--from-setting", given.from_setting)
     try:
         return _run(given)
@@ -164,7 +169,8 @@ def _check_target(given: argparse.Namespace, present: Mapping[TopicPartition, Bo
     for name, count in sorted(Counter(topic for topic, _ in present).items()):
         if name not in found:
             said = (
-                f"is not at {given.target}, which may create it with another number of partitions"
+                f"does not exist at {given.target}, which may create it with another number of "
+                "partitions"
             )
         elif (there := len(found[name].partitions)) != count:
             said = (

@@ -262,11 +262,11 @@ class PartitionCopy:
         if first <= found.offset <= last and not is_anew:
             return found.offset
         if not self._work.allow_loss:
-            whose = "a topic that was made anew" if is_anew else "the source"
+            whose = "a topic that was recreated" if is_anew else "the source"
             raise DataLossError(
                 f"{one.topic} partition {one.partition}: mirrored up to offset {found.offset}, "
-                f"{whose} has {first} to {last}. With --allow-data-loss the mirror goes on with "
-                "that"
+                f"{whose} has {first} to {last}. With --allow-data-loss, the mirror continues "
+                "with that"
             )
         return first
 

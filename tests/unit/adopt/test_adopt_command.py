@@ -130,7 +130,7 @@ def test_topic_of_zookeeper_mode_is_registered_so_that_nothing_is_deleted(tmp_pa
     assert found.configs["__consumer_offsets"]["cleanup.policy"] == "compact"
     assert found.states["orders"] == (1, 4, [1])
     assert found.last_producer_id > 2345
-    assert "are not known" in capsys.readouterr().out
+    assert "are unknown" in capsys.readouterr().out
 
 
 def test_topic_that_the_metadata_does_not_know_is_told_and_left_alone(tmp_path, capsys):
@@ -140,7 +140,7 @@ def test_topic_that_the_metadata_does_not_know_is_told_and_left_alone(tmp_path, 
     assert adopt(directory) == 0
 
     assert "gone" not in Registered(directory).topics
-    assert "Topic gone is on disk, but the metadata does not know it" in capsys.readouterr().out
+    assert "Topic gone is on disk but not in the metadata" in capsys.readouterr().out
 
 
 def test_dry_run_tells_the_plan_and_changes_nothing(tmp_path, capsys):
@@ -191,7 +191,7 @@ def test_directory_in_use_is_refused(tmp_path, capsys):
         os.read(os.pipe()[0], 1)
     os.read(ready, 1)
     try:
-        assert "a broker is using it" in refused(capsys, directory)
+        assert "a broker is using" in refused(capsys, directory)
     finally:
         os.kill(pid, 9)
         os.waitpid(pid, 0)
@@ -200,14 +200,14 @@ def test_directory_in_use_is_refused(tmp_path, capsys):
 def test_foreign_directory_is_refused(tmp_path, capsys):
     (tmp_path / "photos").mkdir()
 
-    assert "meta.properties: missing" in refused(capsys, tmp_path)
+    assert "meta.properties is missing" in refused(capsys, tmp_path)
 
 
 def test_directory_of_something_else_inside_is_refused(tmp_path, capsys):
     directory = kraft_dir(tmp_path)
     (directory / "photos").mkdir()
 
-    assert f"{directory}/photos: not the directory of a partition" in refused(capsys, directory)
+    assert f"{directory}/photos is not a partition directory" in refused(capsys, directory)
 
 
 @pytest.mark.parametrize(
@@ -218,14 +218,14 @@ def test_damaged_meta_properties_is_named(tmp_path, capsys, text):
     directory = kraft_dir(tmp_path)
     (directory / "meta.properties").write_text(text)
 
-    assert f"{directory}/meta.properties: " in refused(capsys, directory)
+    assert f"{directory}/meta.properties" in refused(capsys, directory)
 
 
 def test_directories_of_two_clusters_are_refused(tmp_path, capsys):
     first = kraft_dir(tmp_path / "a")
     write_meta(tmp_path / "b", cluster_id="other")
 
-    assert "not of one broker" in refused(capsys, first, tmp_path / "b")
+    assert "belong to different brokers" in refused(capsys, first, tmp_path / "b")
 
 
 def test_partition_in_two_directories_is_refused(tmp_path, capsys):
@@ -233,7 +233,7 @@ def test_partition_in_two_directories_is_refused(tmp_path, capsys):
     write_meta(tmp_path / "b")
     write_log(tmp_path / "b", "orders-0", TOPIC_ID)
 
-    assert "b/orders-0: the partition is in" in refused(capsys, first, tmp_path / "b")
+    assert "also has this partition" in refused(capsys, first, tmp_path / "b")
 
 
 def test_partition_that_a_checkpoint_names_and_is_not_there_is_refused(tmp_path, capsys):
@@ -262,7 +262,7 @@ def test_log_cut_short_is_refused(tmp_path, capsys):
     log = directory / "orders-0" / f"{0:020}.log"
     log.write_bytes(log.read_bytes()[:-1])
 
-    assert f"{log}: it ends at offset 4, but was synced up to 5" in refused(capsys, directory)
+    assert f"{log} ends at offset 4, but was synced up to 5" in refused(capsys, directory)
 
 
 @pytest.mark.parametrize(
@@ -299,7 +299,7 @@ def test_missing_segment_in_between_is_refused(tmp_path, capsys):
     log.write_bytes(data[: 2 * len(data) // 5])
 
     text = refused(capsys, directory)
-    assert f"{log}: it ends at offset 2, the next file begins at 4" in text
+    assert f"{log} ends at offset 2, but the next file begins at 4" in text
 
 
 def test_directory_of_a_deleted_topic_of_the_same_name_is_refused(tmp_path, capsys):
@@ -319,7 +319,7 @@ def test_missing_metadata_log_is_refused_and_found_elsewhere(tmp_path, capsys):
     elsewhere.mkdir()
     (directory / "__cluster_metadata-0").rename(elsewhere / "__cluster_metadata-0")
 
-    assert "name that with --metadata-log-dir" in refused(capsys, directory)
+    assert "give that with --metadata-log-dir" in refused(capsys, directory)
     assert adopt(directory, metadata_log_dir=elsewhere) == 0
 
 
@@ -327,7 +327,7 @@ def test_damaged_checkpoint_is_named(tmp_path, capsys):
     directory = kraft_dir(tmp_path)
     (directory / "recovery-point-offset-checkpoint").write_text("0\n9\n")
 
-    assert "recovery-point-offset-checkpoint: 9 entries announced" in refused(capsys, directory)
+    assert "recovery-point-offset-checkpoint: 9 entries expected" in refused(capsys, directory)
 
 
 def test_configuration_of_another_broker_is_refused(tmp_path, capsys):
@@ -336,7 +336,7 @@ def test_configuration_of_another_broker_is_refused(tmp_path, capsys):
     file.write_text(f"broker.id=4\nlog.dirs={directory}\n")
 
     assert main(["-c", str(file)]) == EXIT_REFUSED
-    assert "it is of broker 1, the configuration says 4" in capsys.readouterr().err
+    assert "belongs to broker 1, but the configuration says 4" in capsys.readouterr().err
     assert not (directory / FILE_NAME).exists()
 
 
@@ -371,12 +371,12 @@ def test_plan_tells_what_is_not_kept(tmp_path, capsys):
 
     text = capsys.readouterr().out
     assert "segment.bytes=many is not kept" in text
-    assert "my.own.setting=x is kept, but means nothing" in text
+    assert "my.own.setting=x is kept, but has no effect" in text
     assert "listeners is not kept" in text
     assert "Settings of other brokers (2) are not kept" in text
     assert "1 access rule of the cluster cannot be kept" in text
     assert "1 SCRAM credential" in text
-    assert "replicas on other brokers end here" in text
+    assert "replicas on other brokers are dropped" in text
     assert "partitions [0] were not in sync here" in text
 
 

@@ -113,9 +113,9 @@ def test_features_that_kafka_has_not_are_left_out_and_told(tmp_path, capsys):
     ]
     assert levels == [("metadata.version", 21)]
     out = capsys.readouterr().out
-    assert "metadata.version goes down from 25 to 21" in out
-    assert "transaction.version=2 is not given back" in out
-    assert "group.version=1 is not given back" in out
+    assert "metadata.version is downgraded from 25 to 21" in out
+    assert "transaction.version=2 is not handed over" in out
+    assert "group.version=1 is not handed over" in out
 
 
 def test_settings_of_groups_are_told_about(directory, capsys):
@@ -129,7 +129,7 @@ def test_settings_of_groups_are_told_about(directory, capsys):
 
     assert back(directory, "kafka-3.9", "--dry-run") == 0
 
-    told_of = "Settings of group a/group are not given back"
+    told_of = "Settings of group a/group are not handed over"
     assert told_of in capsys.readouterr().out
 
 
@@ -181,7 +181,7 @@ def test_second_run_is_refused(directory, capsys):
     back(directory, "kafka-3.9")
     capsys.readouterr()
 
-    assert f"{FILE_NAME}: missing" in refused(capsys, directory, "kafka-3.9")
+    assert f"{FILE_NAME} is missing" in refused(capsys, directory, "kafka-3.9")
 
 
 def test_stop_that_was_not_in_order_is_refused(directory, capsys):
@@ -193,9 +193,7 @@ def test_stop_that_was_not_in_order_is_refused(directory, capsys):
 def test_directory_of_another_cluster_is_refused(directory, capsys):
     (directory / "meta.properties").write_text("version=0\nbroker.id=1\ncluster.id=other\n")
 
-    assert "meta.properties: it does not name a broker of" in refused(
-        capsys, directory, "kafka-3.9"
-    )
+    assert "meta.properties does not name a broker of" in refused(capsys, directory, "kafka-3.9")
 
 
 def test_zookeeper_must_be_named(directory, capsys):
@@ -206,9 +204,9 @@ def test_zookeeper_must_be_named(directory, capsys):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["kafka-3.9", "--without-metadata"], "--without-metadata is for data of Kafka"),
-        (["kafka-3.9", "--without-remote-records"], "--without-remote-records is for data of"),
-        (["kafka-3.9", "--zookeeper", "z:2181"], "--zookeeper is for Kafka 2.x; leave it out"),
+        (["kafka-3.9", "--without-metadata"], "--without-metadata does not apply to --back-to"),
+        (["kafka-3.9", "--without-remote-records"], "--without-remote-records does not apply to"),
+        (["kafka-3.9", "--zookeeper", "z:2181"], "--zookeeper does not apply to --back-to"),
     ],
 )
 def test_option_without_effect_is_wrong_usage(directory, capsys, options, says):
@@ -224,7 +222,7 @@ def test_stray_directory_is_refused_where_kafka_would_not_start(directory, capsy
     (directory / f"t-0.{'0' * 32}-stray").mkdir()
 
     text = refused(capsys, directory, "kafka-2.7", "--zookeeper", "127.0.0.1:1")
-    assert "does not start beside a directory of that name" in text
+    assert "does not start with a directory of that name" in text
 
 
 def test_zookeeper_that_does_not_answer_is_refused(directory, capsys, monkeypatch):
@@ -325,7 +323,7 @@ def test_nodes_are_deleted_with_what_is_below_them(monkeypatch):
 def test_move_under_way_is_refused(directory, capsys):
     (directory / f"orders-0.{'0' * 32}-future").mkdir()
 
-    assert "let the move end" in refused(capsys, directory, "kafka-3.9")
+    assert "let the move finish" in refused(capsys, directory, "kafka-3.9")
 
 
 def test_partition_that_is_not_here_is_refused_unless_it_may_begin_empty(directory, capsys):

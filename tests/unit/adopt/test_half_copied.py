@@ -85,7 +85,7 @@ def test_segment_that_ends_before_its_time_index_is_refused(tmp_path, capsys, ba
     segment(directory).write_bytes(segment(directory).read_bytes()[: batches * 78])
 
     text = refused(capsys, directory)
-    assert f"{segment(directory)}: it ends at offset {batches}, but {index} knows of 2;" in text
+    assert f"{segment(directory)} ends at offset {batches}, but {index} has an entry for 2;" in text
     (directory / ".kafka_cleanshutdown").unlink()
     assert adopt(directory) == EXIT_OK
 
@@ -100,7 +100,7 @@ def test_index_without_its_log_is_refused(tmp_path, capsys, suffix):
     left.touch()
 
     text = refused(capsys, directory)
-    assert f"{left}: {segment(directory).name} is not beside it; copy the directory again" in text
+    assert f"{left}: its {segment(directory).name} is missing; copy the directory again" in text
     # What a crash leaves, the broker takes away.
     (directory / ".kafka_cleanshutdown").unlink()
     assert adopt(directory) == EXIT_OK

@@ -196,7 +196,7 @@ def test_log_with_nothing_in_it_is_refused(tmp_path, was_clean):
     path = write_metadata(tmp_path)
     (path / f"{0:020}.log").write_bytes(b"")
 
-    with pytest.raises(Refusal, match=r"00000.log: nothing is in it"):
+    with pytest.raises(Refusal, match=r"00000.log is empty"):
         read(path, was_clean)
 
 

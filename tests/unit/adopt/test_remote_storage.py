@@ -61,7 +61,10 @@ def test_topic_that_begins_in_remote_storage_is_taken_when_told_so(tmp_path, cap
 
     assert adopt(directory, "--without-remote-records") == EXIT_OK
     text = capsys.readouterr().out
-    assert "Topic orders: offsets 1 to 2 of partition 0 are not here and are left behind" in text
+    assert (
+        "Topic orders: offsets 1 to 2 of partition 0 are in remote storage and are left behind"
+        in text
+    )
     assert "remote.storage.enable=true is not kept" in text
 
 

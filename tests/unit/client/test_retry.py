@@ -69,13 +69,13 @@ def test_address_that_was_tried_when_the_deadline_passed_tells_why_not_before(
     clock: list[float],
 ) -> None:
     call = Retry("metadata", 0.5)
-    call.pause(UnreachableError({"a:1": "no Kafka answer", "b:1": "refused"}))
+    call.pause(UnreachableError({"a:1": "not a Kafka response", "b:1": "refused"}))
     clock[0] += 1
 
     with pytest.raises(UnreachableError) as caught:
         call.pause(UnreachableError({"a:1": str(CUT)}))
 
-    assert caught.value.tried == {"a:1": f"no Kafka answer, then {CUT}", "b:1": "refused"}
+    assert caught.value.tried == {"a:1": f"not a Kafka response, then {CUT}", "b:1": "refused"}
 
 
 def test_trouble_before_some_progress_is_not_told(clock: list[float]) -> None:
@@ -102,7 +102,7 @@ def test_broker_that_stays_away_is_told_once_and_long_before_the_deadline(
 
     assert 5 <= told_at < 9
     assert len(caplog.messages) == 1
-    assert ": no broker could be reached: a:1: refused; trying for 5" in caplog.text
+    assert ": no broker could be reached: a:1: refused; retrying for another 5" in caplog.text
 
 
 def test_trouble_that_is_soon_over_is_not_in_the_log(

@@ -154,7 +154,7 @@ def test_verify_damaged_log_names_position_and_offset(partition):
 
     message = next(line["message"] for line in lines if line["file"] == str(path))
     assert "the checksum does not match at position 0" in message
-    assert f"offsets from {int(path.stem)} on are not readable" in message
+    assert f"offsets from {int(path.stem)} cannot be read" in message
 
 
 def test_verify_segment_removed_is_found(partition):

@@ -144,7 +144,7 @@ def test_damaged_place_early_in_the_log_names_what_is_lost(files, tmp_path):
     (directory / WAL_NAME).write_bytes(wal)
     found, damage = opened(directory)
     assert found == files.states[SETTLED]
-    assert f"{LATER} changes of metadata" in damage
+    assert f"{LATER} metadata changes" in damage
     assert (directory / f"{WAL_NAME}{DAMAGED_SUFFIX}").read_bytes() == wal
 
 

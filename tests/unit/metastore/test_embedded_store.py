@@ -73,7 +73,7 @@ def test_errors_are_typed_and_name_the_path(store):
 
 @pytest.mark.parametrize("path", ["", "a", "/", "/a/", "//a", "/a/../b", "/a\0"])
 def test_create_illegal_path_raises(store, path):
-    with pytest.raises(ValueError, match="no node path"):
+    with pytest.raises(ValueError, match="not a znode path"):
         store.create(path)
 
 

@@ -87,7 +87,7 @@ def test_counter_that_nobody_takes_from_drops_and_says_so(
         counter.add("t", bucket * BUCKET)
 
     assert counter.dropped == 2
-    assert [record.message[:19] for record in caplog.records] == ["counts are dropped:"]
+    assert [record.message[:16] for record in caplog.records] == ["dropping counts:"]
     assert [json.loads(one)["count"] for one in counter.take()] == [1, 2]
 
 

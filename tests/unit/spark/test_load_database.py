@@ -121,9 +121,9 @@ def test_unknown_database_is_refused_with_what_to_write(url: str) -> None:
 @pytest.mark.parametrize(
     ("place", "says"),
     [
-        ("postgresql://h/d", "names a database and not a folder; say --sink jdbc"),
-        ("sqlite:w.db", "names a database and not a folder; say --sink jdbc"),
-        ("hdfs://h/lake", "something of hdfs: write the path of a folder, mounted"),
+        ("postgresql://h/d", "is a database, not a folder; use --sink jdbc"),
+        ("sqlite:w.db", "is a database, not a folder; use --sink jdbc"),
+        ("hdfs://h/lake", "an address of hdfs: give the path of a folder, mounted"),
     ],
 )
 def test_url_where_a_folder_is_wanted_is_refused(
@@ -141,7 +141,7 @@ def test_name_that_no_table_can_have_is_refused(tmp_path: Path, table: str) -> N
 
 
 def test_refusal_of_the_database_is_told_by_its_name(tmp_path: Path) -> None:
-    with pytest.raises(LoadError, match=r'w.db refuses: near "order": syntax error'):
+    with pytest.raises(LoadError, match=r'w.db reports an error: near "order": syntax error'):
         Database(f"sqlite:{tmp_path}/w.db", "order", "test").prepare()
 
 
@@ -159,7 +159,7 @@ def test_load_that_is_in_another_table_is_refused(tmp_path: Path) -> None:
     load(MadeUp.of({"a": [30]}), at(tmp_path))
     url = f"sqlite:{tmp_path}/warehouse.db"
 
-    with pytest.raises(LoadError, match=r"in the table rows.*say --table rows, or another --name"):
+    with pytest.raises(LoadError, match=r"in the table rows.*use --table rows, or another --name"):
         Database(url, "others", "test").prepare()
 
     Database(url, "ROWS", "test").prepare()

@@ -144,7 +144,7 @@ def load_as(destination: Directory, end: int, decoder: JsonDecoder | None) -> No
 @pytest.mark.parametrize("text", ["id long, ID string", "s struct<a: int, A: int>"])
 def test_fields_that_readers_take_for_the_same_are_refused(text: str) -> None:
     """Spark and DuckDB tell neither name from the other, and read neither."""
-    with pytest.raises(LoadError, match=r"is there twice"):
+    with pytest.raises(LoadError, match=r"appears twice"):
         schema_of(text)
 
 
@@ -160,7 +160,7 @@ def test_values_of_another_type_are_refused_before_they_spoil_the_folder(
 ) -> None:
     load_as(Directory(tmp_path), 50, first)
 
-    with pytest.raises(LoadError, match="t has columns that do not fit"):
+    with pytest.raises(LoadError, match="t has columns that do not match"):
         load_as(Directory(tmp_path), 90, second)
     assert not list((tmp_path / "_kbroker/staging").iterdir())
     load_as(Directory(tmp_path), 70, first)
@@ -180,7 +180,7 @@ def test_folders_of_another_kind_are_refused_before_they_spoil_the_others(
     """Spark and DuckDB read no folder in which files lie at two depths."""
     load_as(Directory(tmp_path, FileOptions(first)), 100, None)
 
-    with pytest.raises(LoadError, match=f"Say --partition-by {first} as before"):
+    with pytest.raises(LoadError, match=f"Use --partition-by {first} as before"):
         load_as(Directory(tmp_path, FileOptions(second)), 200, None)
     load_as(Directory(tmp_path, FileOptions(first)), 200, None)
 
@@ -194,7 +194,7 @@ def test_fields_may_be_added_in_a_folder_but_not_in_a_table(tmp_path: Path) -> N
     load_as(Directory(tmp_path / "d"), 50, NARROW)
     load_as(Directory(tmp_path / "d"), 90, DECODER)
     load_as(Delta(tmp_path / "t"), 50, NARROW)
-    with pytest.raises(LoadError, match="t has columns that do not fit"):
+    with pytest.raises(LoadError, match="t has columns that do not match"):
         load_as(Delta(tmp_path / "t"), 90, DECODER)
 
     assert sum(rows_of(tmp_path / "d")) == 90
@@ -250,7 +250,7 @@ def test_verify_reads_the_error_files_that_are_there(tmp_path: Path) -> None:
     (found,) = verify(Directory(tmp_path))
     path.unlink()
 
-    assert found.startswith(f"_kbroker/errors/{path.name}: its checksum is not that of the log")
+    assert found.startswith(f"_kbroker/errors/{path.name}: its checksum differs from the log")
     assert not list(verify(Directory(tmp_path)))
 
 

@@ -309,7 +309,7 @@ def test_rewind_to_what_the_broker_has_lost_keeps_what_is_loaded(
     settings = Settings(load="test", allow_loss=True)
     job = Load(source, Directory(tmp_path), InlineRunner(), settings)
 
-    with pytest.raises(DataLossError, match=f"0 to 400, the broker has {log[0]} to {log[1]}"):
+    with pytest.raises(DataLossError, match=f"0 to 400, but the broker has {log[0]} to {log[1]}"):
         job.rewind({("a", 0): 250})
 
     assert rows_in(tmp_path) == expected(MadeUp.of({"a": [400]}))
@@ -399,7 +399,7 @@ def test_rewind_of_a_topic_made_anew_replaces_nothing_of_the_old_one(tmp_path: P
     load(OLD, Directory(tmp_path))
     settings = Settings(load="test", allow_loss=True)
     job = Load(NEW, Directory(tmp_path), InlineRunner(), settings)
-    with pytest.raises(DataLossError, match="the topic was deleted and made anew"):
+    with pytest.raises(DataLossError, match="the topic has been deleted and recreated"):
         job.rewind({("a", 0): 0})
     job.catch_up()
 
@@ -414,7 +414,7 @@ def test_topics_of_brokers_without_ids_are_told_by_their_offsets(tmp_path: Path)
 
     load(MadeUp.of({"a": [400]}, {"a": "x"}), Directory(tmp_path))
     load(MadeUp.of({"a": [500]}), Directory(tmp_path))
-    with pytest.raises(DataLossError, match="offset 500 is wanted, the broker has 0 to 90"):
+    with pytest.raises(DataLossError, match="offset 500 is requested, but the broker has 0 to 90"):
         load(MadeUp.of({"a": [90]}), Directory(tmp_path))
 
     assert rows_in(tmp_path) == expected(MadeUp.of({"a": [500]}))
@@ -425,7 +425,7 @@ def test_data_without_a_log_is_not_loaded_again(tmp_path: Path) -> None:
     load(source, Directory(tmp_path))
     shutil.rmtree(tmp_path / "_kbroker")
 
-    with pytest.raises(LoadError, match=r"has data files and no log of commits.* recover"):
+    with pytest.raises(LoadError, match=r"has data files but no log of commits.* recover"):
         load(source, Directory(tmp_path))
 
     assert rows_in(tmp_path) == expected(source)
@@ -467,7 +467,7 @@ def test_folders_deleted_by_hand_do_not_stop_a_load(tmp_path: Path) -> None:
     assert compact(Directory(tmp_path), "test", InlineRunner(), file_bytes=1) is None
     shutil.rmtree(tmp_path / "data")
     (tmp_path / "_kbroker/published").unlink()
-    with pytest.raises(LoadError, match="is gone: commit"):
+    with pytest.raises(LoadError, match="is missing: commit"):
         load(MadeUp.of({"a": [600]}), Directory(tmp_path))
 
 

@@ -258,7 +258,7 @@ def test_destination_keeps_its_sink(
 
     assert main(["verify", "--dest", str(tmp_path), "--sink", second]) == 1
 
-    assert "is an Iceberg table: say --sink iceberg" in capsys.readouterr().err
+    assert "is an Iceberg table: use --sink iceberg" in capsys.readouterr().err
 
 
 def test_table_that_cannot_be_read_is_one_line(
@@ -290,7 +290,7 @@ def test_lost_log_and_table_are_made_from_the_files(tmp_path: Path) -> None:
 
 
 def test_folder_whose_name_is_no_address_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(LoadError, match="name another folder"):
+    with pytest.raises(LoadError, match="use another folder"):
         load(MadeUp.of({"a": [1]}), Iceberg(tmp_path / "a#b"))
 
 
@@ -304,7 +304,7 @@ def test_who_is_never_first_gives_up_with_a_word(
 
     with monkeypatch.context() as patch:
         patch.setattr(iceberg_folder.FolderCatalog, "_put", overtaken)
-        with pytest.raises(LoadError, match="the next run brings it there"):
+        with pytest.raises(LoadError, match="the next run will add it to the table"):
             load(MadeUp.of({"a": [20]}), Iceberg(tmp_path))
     load(MadeUp.of({"a": [20]}), Iceberg(tmp_path))
 

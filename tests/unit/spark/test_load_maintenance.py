@@ -64,7 +64,7 @@ def test_verify_names_each_file_that_is_wrong(tmp_path: Path) -> None:
     found = "\n".join(verify(destination))
 
     assert f"{missing.name}: missing" in found
-    assert f"{longer.name}: {len(longer.read_bytes())} bytes, the log says" in found
+    assert f"{longer.name}: {len(longer.read_bytes())} bytes, but the log says" in found
     assert f"{changed.name}: its checksum" in found
     assert "stray.parquet: no commit lists it" in found
     assert len(found.splitlines()) == 4
@@ -243,7 +243,7 @@ def test_recover_refuses_a_range_that_lacks_a_file(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "_kbroker")
     data_files(tmp_path)[0].unlink()
 
-    with pytest.raises(LoadError, match="is missing, a part of what a partition"):
+    with pytest.raises(LoadError, match="is missing, which is a part of a partition"):
         recover(destination, "test")
 
 

@@ -74,7 +74,7 @@ def test_assigned_partition_that_does_not_exist_is_told(caplog):
 
     assert ranges(logs, assign='{"t":[7,1,9]}') == [(1, 5, 20)]
 
-    assert caplog.messages == ["assign names t-7, t-9, which does not exist and is not read"]
+    assert caplog.messages == ["assign contains t-7, t-9, which does not exist and is skipped"]
 
 
 def test_pattern_is_found_anywhere_in_a_name_as_by_the_connector():
@@ -108,12 +108,12 @@ def test_batch_offsets_outside_the_log_are_lost_or_skipped(given, left, caplog):
     logs = Logs(t=[(5, 20)])
     with pytest.raises(o.DataLossError) as caught:
         ranges(logs, **given)
-    assert "t-0: wanted [" in str(caught.value)
+    assert "t-0: requested [" in str(caught.value)
     assert "the log holds [5, 20)" in str(caught.value)
     assert "failOnDataLoss=false" in str(caught.value)
 
     assert ranges(logs, **given, failOnDataLoss="false") == [(0, *left)]
-    assert "t-0: wanted [" in caplog.text
+    assert "t-0: requested [" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -139,10 +139,10 @@ def test_lost_offsets_are_counted_where_that_is_known(start, end, log, count, ca
     assert lost.count == count
     first, second = caplog.messages
     assert first.startswith(
-        f"skipped (failOnDataLoss=false): {'?' if count is None else count} offsets of t-0: wanted"
-        f" [{start}, {'...' if end is None else end})"
+        f"skipped (failOnDataLoss=false): {'?' if count is None else count} offsets of t-0:"
+        f" requested [{start}, {'...' if end is None else end})"
     )
-    assert second.endswith(": 3 offsets of u-1: wanted [0, 4), the log holds [3, 9)")
+    assert second.endswith(": 3 offsets of u-1: requested [0, 4), but the log holds [3, 9)")
 
 
 def test_limit_is_shared_in_proportion_and_starves_nobody():
@@ -172,7 +172,7 @@ def test_new_partition_that_begins_late_lost_records():
     logs = Logs(t=[(0, 10), (2, 4)])
     offsets = ({("t", 0): 3}, {("t", 0): 10, ("t", 1): 4})
 
-    with pytest.raises(o.DataLossError, match=r"t-1: wanted \[0, 4\), the log holds \[2"):
+    with pytest.raises(o.DataLossError, match=r"t-1: requested \[0, 4\), but the log holds \[2"):
         stream(logs, *offsets)
     assert stream(logs, *offsets, failOnDataLoss="false") == [(0, 3, 10), (1, 2, 4)]
 
@@ -181,7 +181,7 @@ def test_vanished_partition_is_a_loss():
     logs = Logs(t=[(0, 10)])
     offsets = ({("t", 0): 3, ("u", 0): 9}, {("t", 0): 10})
 
-    with pytest.raises(o.DataLossError, match=r"u-0: wanted \[9, ...\), the log is gone"):
+    with pytest.raises(o.DataLossError, match=r"u-0: requested \[9, ...\), but the log is gone"):
         stream(logs, *offsets)
     assert stream(logs, *offsets, failOnDataLoss="false") == [(0, 3, 10)]
 
@@ -191,7 +191,9 @@ def test_partition_that_is_shorter_is_a_loss_or_not_read():
     logs = Logs(t=[(0, 4)])
     offsets = ({("t", 0): 9}, {("t", 0): 4})
 
-    with pytest.raises(o.DataLossError, match=r"t-0: wanted \[9, ...\), the log holds \[..., 4\)"):
+    with pytest.raises(
+        o.DataLossError, match=r"t-0: requested \[9, ...\), but the log holds \[..., 4\)"
+    ):
         stream(logs, *offsets)
     assert stream(logs, *offsets, failOnDataLoss="false") == [(0, 4, 4)]
 
@@ -268,7 +270,7 @@ def test_checkpoint_of_another_start_is_refused(tmp_path):
     logs = Logs(t=[(0, 10)])
     first(logs, checkpointLocation=str(tmp_path), startingOffsets="earliest")
 
-    with pytest.raises(OptionError, match="was kept for a start at earliest"):
+    with pytest.raises(OptionError, match="was recorded for a start at earliest"):
         first(logs, checkpointLocation=str(tmp_path), startingOffsets="latest")
 
 
@@ -282,7 +284,7 @@ def test_query_that_has_begun_keeps_its_start_whatever_the_options_say(tmp_path,
     (tmp_path / "offsets" / "0").write_text("v1")
 
     assert first(logs, checkpointLocation=str(tmp_path), startingTimestamp="77") == kept
-    assert "start at latest and holds; timestamp 77 has no effect" in caplog.text
+    assert "start at latest and stays in effect; timestamp 77 has no effect" in caplog.text
 
 
 def test_damaged_checkpoint_is_refused(tmp_path):
@@ -291,7 +293,7 @@ def test_damaged_checkpoint_is_refused(tmp_path):
     (file,) = (tmp_path / "kbroker").iterdir()
     file.write_text('{"format": 1}')
 
-    with pytest.raises(OptionError, match="does not hold first offsets"):
+    with pytest.raises(OptionError, match="does not contain first offsets"):
         first(logs, checkpointLocation=str(tmp_path))
 
 

@@ -88,10 +88,10 @@ def test_subscription_takes_one_of_three(given, expected):
         ({"subscribe": "a", "subscribePattern": "b"}, "only one of"),
         ({"subscribe": " , "}, "names separated by commas"),
         ({"subscribePattern": "  "}, "a regular expression"),
-        ({"subscribePattern": "a("}, "no regular expression of Python"),
+        ({"subscribePattern": "a("}, "not a Python regular expression"),
         # Those of Java, which would match other names without a word.
-        ({"subscribePattern": "a-[0-9&&[^3]]"}, "no regular expression of Python"),
-        ({"subscribePattern": "a-[[0-3]7]"}, "no regular expression of Python"),
+        ({"subscribePattern": "a-[0-9&&[^3]]"}, "not a Python regular expression"),
+        ({"subscribePattern": "a-[[0-3]7]"}, "not a Python regular expression"),
         ({"assign": "a"}, '{"topicA":[0,1]'),
         ({"assign": "{}"}, '{"topicA":[0,1]'),
         ({"assign": '{"a":["x"]}'}, '{"topicA":[0,1]'),
@@ -144,7 +144,7 @@ def test_strategy_says_what_a_time_without_record_means(strategy, latest):
         ({"startingOffsets": "soon"}, "earliest, latest or JSON such as"),
         ({"startingOffsets": '{"t":5}'}, "JSON such as"),
         ({"startingOffsets": '{"t":{"0":1.5}}'}, "JSON such as"),
-        ({"startingOffsets": "committed"}, "write groupId"),
+        ({"startingOffsets": "committed"}, "set groupId"),
         ({"startingOffsets": '{"t":{"0":-3}}'}, "startingOffsets of t-0 is -3: write an offset"),
         ({"endingOffsets": '{"t":{"0":-9}}'}, "endingOffsets of t-0 is -9: write an offset or -1"),
         ({"kafkaConsumer.pollTimeoutMs": "-1"}, "write 1 or more"),
@@ -254,7 +254,7 @@ def test_fetches_ask_for_no_more_than_settings_say(given, most):
         ("partitioner.class", "the key decides where a row goes"),
         ("partitioner.ignore.keys", "the key decides where a row goes"),
         ("interceptor.classes", "transform the rows"),
-        ("retries", "write kafka.delivery.timeout.ms"),
+        ("retries", "set kafka.delivery.timeout.ms"),
         ("queue.buffering.max.ms", "write kafka.linger.ms"),
         ("send.buffer.bytes", "it would have no effect"),
     ],
@@ -310,7 +310,10 @@ def test_missing_servers_are_refused(given, says):
         ({"kafka.max.partition.fetch.bytes": "abc"}, "is 'abc': write a whole number"),
         ({"kafka.max.poll.records": "-5"}, "must not be negative: write 0 or more"),
         ({"kafka.enable.idempotence": "maybe"}, "is 'maybe': write true or false"),
-        ({"kafka.ssl.truststore.password": "x"}, "kafka.ssl.truststore.password: .* leave it out"),
+        (
+            {"kafka.ssl.truststore.password": "x"},
+            "kafka.ssl.truststore.password: .* leave this setting out",
+        ),
     ],
 )
 def test_settings_that_no_client_takes_are_refused_before_there_is_a_task(given, says):

@@ -225,7 +225,7 @@ PAIR = ((b"a", b"1"), (b"a", b"2"))
 INNER = messages(0, 0, *PAIR)
 DAMAGED = {
     "checksum": (flipped(set_bytes(0, INNER), 22), "checksum of the message at offset 0"),
-    "cut short": (set_bytes(0, INNER)[:-3], "no whole batch at position 28"),
+    "cut short": (set_bytes(0, INNER)[:-3], "no complete batch at position 28"),
     "nested": (
         wrapper_bytes(0, GZIP, [INNER[0], OldMessage(1, -1, None, b"x", GZIP)]),
         "messages in the wrapper at offset 1",

@@ -120,7 +120,7 @@ def test_segment_that_is_missing_or_short_is_said(store, caplog):
     tick(store, 50)
 
     assert store.manager.check.damaged_count == 1
-    assert "ends at offset 2, the next begins at 3" in caplog.text
+    assert "ends at offset 2, but the next segment begins at 3" in caplog.text
 
 
 def test_log_that_was_compacted_may_have_gaps(store):

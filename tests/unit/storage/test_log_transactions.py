@@ -395,7 +395,7 @@ def test_restart_rebuilds_an_index_that_is_wrong(store, caplog, damage):
     log = store.open(**config)
 
     assert entries(log) == before
-    assert f"{path} does not agree with its segment; rebuilding" in caplog.text
+    assert f"{path} does not match its segment; rebuilding" in caplog.text
 
 
 def test_restart_walks_no_segment_whose_index_is_as_it_was_left(store, monkeypatch):

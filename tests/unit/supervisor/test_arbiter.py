@@ -185,7 +185,7 @@ def test_child_for_which_there_is_no_room_is_tried_again_while_the_others_go_on(
     assert setup.system.spawned == [(IO, 2)]
     assert not setup.arbiter._stop_requested
     assert "was killed by SIGKILL (by the kernel, if memory ran out" in caplog.text
-    assert "io-0 could not be started: Resource temporarily unavailable; raise" in caplog.text
+    assert "cannot start io-0: Resource temporarily unavailable; raise" in caplog.text
 
 
 def crash(setup: Setup, times: int) -> None:

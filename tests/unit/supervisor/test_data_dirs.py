@@ -98,7 +98,7 @@ def test_directories_of_two_clusters_are_refused(tmp_path: Path) -> None:
     for name in ("a", "b"):
         begun(config(tmp_path / name, broker_id="7")).release()
 
-    with pytest.raises(ConfigError, match="one cluster"):
+    with pytest.raises(ConfigError, match="single cluster"):
         begun(config(tmp_path / "a", tmp_path / "b", broker_id="7"))
 
 
@@ -184,7 +184,7 @@ def test_directory_that_failed_is_not_marked_and_named(
     first.release()
 
     (line,) = caplog.messages
-    assert line == f"log directory {tmp_path / 'bad'} has failed: the next start checks its logs"
+    assert line == f"log directory {tmp_path / 'bad'} failed; the next start recovers its logs"
     second = begun(both)
     assert list(second.clean_start.values()) == [True, False]
     second.release()

@@ -90,4 +90,4 @@ def test_debug_of_what_is_not_there_is_an_error(
         parse_arguments(["--debug", area])
 
     assert raised.value.code == 2
-    assert f"kbroker has no package or module {area!r}" in capsys.readouterr().err
+    assert f"no package or module {area!r}" in capsys.readouterr().err

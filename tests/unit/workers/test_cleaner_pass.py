@@ -19,7 +19,7 @@ pytestmark = pytest.mark.unit
 @pytest.mark.parametrize(
     ("error", "outcome"),
     [
-        (PassPostponed("the segments are others now"), PassPostponed),
+        (PassPostponed("the segments have been replaced"), PassPostponed),
         (CleaningStopped("stop"), PassPostponed),
         (WireError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "restarting"), PassPostponed),
         (OSError(ENOSPC, "full"), PassPostponed),

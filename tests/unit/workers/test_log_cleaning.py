@@ -68,6 +68,6 @@ def test_swap_waits_until_readers_know_that_the_segment_has_ended(store):
 
     assert store.slot(0)["log_end"][1] == 1
     assert asked_for_a_swap(worker, log) == SwapOutcome(
-        refused="the cleaned segment has -1 bytes, not 79"
+        refused="the cleaned segment has -1 bytes instead of 79"
     )
     assert not worker.touched
