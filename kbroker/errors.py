@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import cast
 
 RETRY = True
 FATAL = False
@@ -34,8 +34,7 @@ class _Row:
 
 
 def _row(code: int, retriable: bool, message: str) -> ErrorCode:
-    row: Any = _Row(code, retriable, message)
-    return row
+    return cast("ErrorCode", _Row(code, retriable, message))
 
 
 _BY_CODE: dict[int, ErrorCode] = {}

@@ -1,4 +1,5 @@
 from kbroker._ext.partition_table import PartitionTable
+from kbroker.types import SlotId
 
 class FetchEngine:
     network_index: int
@@ -17,7 +18,7 @@ class FetchEngine:
         self,
         name: str,
         topic_id: bytes,
-        slots: list[int],
+        slots: list[SlotId],
         incarnations: list[int] | None = None,
         refuses_old: bool = False,
         stores_zstd: bool = False,
@@ -35,7 +36,7 @@ class FetchEngine:
     def wake_slot(self, slot: int, now_ms: int = 0) -> None: ...
     def expire_at(self, now_ms: int) -> None: ...
     def cancel_token(self, token: int) -> None: ...
-    def take_damages(self) -> list[tuple[int, int, int, int, str]]: ...
+    def take_damages(self) -> list[tuple[SlotId, int, int, int, str]]: ...
     def tidy(self, now_ms: int) -> None: ...
     @property
     def deadline_ms(self) -> int: ...

@@ -50,4 +50,5 @@ def _producer_id(key: bytes | None, value: bytes | None) -> int:
         return -1  # the coordinator passes over it, too
     if decoded is None:
         return -1
-    return max(decoded.producer_id, decoded.previous_producer_id, decoded.next_producer_id)
+    ids = decoded.producer_id, decoded.previous_producer_id, decoded.next_producer_id
+    return int(max(ids))

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 from kbroker.cluster.changes import ImageChanges, TopicChange
 from kbroker.ipc.calls import ImageDocument
 from kbroker.ipc.documents import DocumentError
+from kbroker.types import BrokerId, SlotId
 
-NO_SLOT = -1
+NO_SLOT = SlotId(-1)
 # BOUND: topics of which it is known when they were deleted.
 GONE_MAX = 1000
 
@@ -29,17 +30,17 @@ class Endpoint(NamedTuple):
 
 
 class BrokerImage(NamedTuple):
-    broker_id: int
+    broker_id: BrokerId
     endpoints: tuple[Endpoint, ...]
     rack: str | None
 
 
 class PartitionImage(NamedTuple):
-    leader: int
+    leader: BrokerId
     leader_epoch: int
-    isr: list[int]
-    replicas: list[int]
-    slot: int  # partition-table slot of this broker's replica, NO_SLOT when there is none
+    isr: list[BrokerId]
+    replicas: list[BrokerId]
+    slot: SlotId  # partition-table slot of this broker's replica, NO_SLOT when there is none
     slot_incarnation: int  # tells the slot's present replica from those that had it before
 
 
@@ -58,7 +59,7 @@ class ClusterImage:
         self.version = 0
         self.cluster_id = ""
         self.controller_id = -1
-        self.brokers: dict[int, BrokerImage] = {}
+        self.brokers: dict[BrokerId, BrokerImage] = {}
         self.topics: dict[str, TopicImage] = {}
         self.topics_by_id: dict[bytes, TopicImage] = {}
         self.broker_config: dict[str, dict[str, str]] = {}  # "default" or a broker id
@@ -91,14 +92,13 @@ class ClusterImage:
         self.version = delta["version"]
         self.cluster_id = delta.get("cluster_id", self.cluster_id)
         self.controller_id = delta.get("controller_id", self.controller_id)
-        for broker_id, broker in delta.get("brokers", {}).items():
+        for key, broker in delta.get("brokers", {}).items():
+            broker_id = BrokerId(int(key))
             if broker is None:
-                self.brokers.pop(int(broker_id), None)
+                self.brokers.pop(broker_id, None)
             else:
                 endpoints = tuple(Endpoint(*endpoint) for endpoint in broker["endpoints"])
-                self.brokers[int(broker_id)] = BrokerImage(
-                    int(broker_id), endpoints, broker["rack"]
-                )
+                self.brokers[broker_id] = BrokerImage(broker_id, endpoints, broker["rack"])
         self.broker_config.update(delta.get("broker_config", {}))
         for group, config in delta.get("group_config", {}).items():
             if config is None:

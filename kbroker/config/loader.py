@@ -187,7 +187,7 @@ class BrokerConfig:
     @property
     def queued_max_request_bytes(self) -> int:
         """Bound of request bytes in memory: the setting, but never less than one request."""
-        bound = self._values["queued.max.request.bytes"]
+        bound: int = self._values["queued.max.request.bytes"]
         if bound <= 0:
             bound = BROKER_KEYS["queued.max.request.bytes"].default
         return max(bound, int(self._values["socket.request.max.bytes"]))
@@ -202,8 +202,9 @@ class BrokerConfig:
     @property
     def runtime_dir(self) -> str:
         """Directory for this broker's sockets; the same at each start, no other broker's."""
-        if self._values["runtime.dir"]:
-            return os.path.abspath(self._values["runtime.dir"])
+        configured: str | None = self._values["runtime.dir"]
+        if configured:
+            return os.path.abspath(configured)
         # A data directory belongs to one broker at a time, so its path tells brokers apart.
         # BOUND: a Unix socket's path has 108 bytes, hence a number and not the path itself.
         mark = f"{zlib.crc32(os.fsencode(self.log_dirs[0])):08x}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from typing import Any
 
 from kbroker.controller.state import ClusterState
 from kbroker.errors import WireError
@@ -154,6 +155,6 @@ class Publisher:
         return took
 
 
-def _raise_error(outcome: Pending) -> None:
+def _raise_error(outcome: Pending[Any]) -> None:
     if outcome.error is not None:
         raise outcome.error

@@ -102,7 +102,7 @@ class TopicAdmin:
         self._validate_config = validate_config
         self._is_cordoned = is_cordoned
         self._has_all_directories = has_all_directories
-        self._deletions: dict[str, list[Pending]] = {}
+        self._deletions: dict[str, list[Pending[Any]]] = {}
         self._not_created = RateLimit()
 
     # -- creation ----------------------------------------------------------------------------
@@ -371,7 +371,7 @@ class TopicAdmin:
             self._slots.release(topic.topic_id)
             log.info("deleted topic %s", name)
 
-    async def _wait(self, done: Pending, within_ms: int) -> bool:
+    async def _wait(self, done: Pending[None], within_ms: int) -> bool:
         """Whether ``done`` came about in time; it goes on by itself if not."""
         first: Pending[bool] = Pending()
         done.then(lambda outcome: first.resolve(True, outcome.error))
@@ -417,6 +417,6 @@ def store_failure(error: StoreFailed) -> WireError:
     return WireError(ErrorCode.KAFKA_STORAGE_ERROR, f"The metadata store failed: {error}")
 
 
-def _raise_error(outcome: Pending) -> None:
+def _raise_error(outcome: Pending[Any]) -> None:
     if outcome.error is not None:
         raise outcome.error

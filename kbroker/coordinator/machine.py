@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kbroker.ipc.rpc import Pending
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.message import Message
+from kbroker.types import SlotId
 
 if TYPE_CHECKING:
     from kbroker.cluster.changes import ImageChanges
@@ -65,7 +66,7 @@ class Operation:
     def __init__(self) -> None:
         # Key and value: messages, or both as they are to be written (``append_encoded``).
         self.records: list[tuple[Any, Any]] = []
-        self.answers: list[tuple[Pending, Any]] = []
+        self.answers: list[tuple[Pending[Any], Any]] = []
         self.callbacks: list[Callable[[], None]] = []
         self.producer = NO_PRODUCER
         self.touched = False
@@ -85,7 +86,7 @@ class Operation:
         """
         self.records.append((key, value))
 
-    def answer(self, pending: Pending, response: Any) -> None:
+    def answer(self, pending: Pending[Any], response: Any) -> None:
         """Resolve ``pending`` with the response (or a WireError) once the records are committed."""
         self.answers.append((pending, response))
 
@@ -120,7 +121,7 @@ class Host(Protocol):
         """Milliseconds since 1970, for timestamps in records."""
         ...
 
-    def execute(self, function: Callable[..., Any], *args: Any) -> Pending:
+    def execute(self, function: Callable[..., Any], *args: Any) -> Pending[Any]:
         """Run ``function(op, *args)`` as an operation, as ``Machine.handlers`` are.
 
         Resolves to what the function returned, or what the Pending it returned resolves to, once
@@ -134,7 +135,7 @@ class Host(Protocol):
 
     def cancel_timer(self, name: Any) -> None: ...
 
-    def start(self, task: Coroutine[Pending, None, Any]) -> None:
+    def start(self, task: Coroutine[Pending[Any], None, Any]) -> None:
         """Run an async function on its own; an exception of it is logged."""
         ...
 
@@ -142,13 +143,15 @@ class Host(Protocol):
         """Whether the producer has an open transaction in this partition."""
         ...
 
-    def verify(self, transactional_id: str, producer_id: int, epoch: int, add: bool) -> Pending:
+    def verify(
+        self, transactional_id: str, producer_id: int, epoch: int, add: bool
+    ) -> Pending[Any]:
         """Ask the transaction coordinator whether this partition is part of the transaction, or,
         with ``add``, make it so. Resolves to an error code, 0 if it is.
         """
         ...
 
-    def io_worker(self, slot: int) -> Address:
+    def io_worker(self, slot: SlotId) -> Address:
         """The process of this broker that owns a slot."""
         ...
 
@@ -158,7 +161,7 @@ class Host(Protocol):
 
 
 Handler = Callable[[Operation, Call], Any]
-Task = Callable[[Call], Coroutine[Pending, None, Any]]
+Task = Callable[[Call], Coroutine[Pending[Any], None, Any]]
 
 
 class Machine(Protocol):

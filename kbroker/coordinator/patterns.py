@@ -34,7 +34,8 @@ def compile_pattern(pattern: str, *, bytes_max: int = _PATTERN_BYTES_MAX) -> Cal
     options.log_errors = False
     options.max_mem = bytes_max
     try:
-        return re2.compile(pattern, options).fullmatch
+        matches: Callable[[str], Any] = re2.compile(pattern, options).fullmatch
+        return matches
     except (re2.error, ValueError) as error:  # ValueError: characters that are no text
         reason = error.args[0] if error.args else ""
         reason = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)

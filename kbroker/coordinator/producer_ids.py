@@ -30,7 +30,7 @@ class ProducerIds:
         block = await self._rpc.call(CONTROLLER, ALLOCATE_PRODUCER_IDS, Nothing())
         self._next, self._end = block.first, block.first + block.count
 
-    def _on_refilled(self, outcome: Pending) -> None:
+    def _on_refilled(self, outcome: Pending[None]) -> None:
         if outcome.error is None:
             self._serve()
             return

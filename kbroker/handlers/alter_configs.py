@@ -19,9 +19,7 @@ def fail(ctx: RequestContext, request: AlterConfigsRequest, error: WireError) ->
 
 
 @api(ApiKey.ALTER_CONFIGS, versions=(0, 2), fail=fail)
-async def handle_alter_configs(
-    ctx: RequestContext, request: AlterConfigsRequest
-) -> AlterConfigsResponse:
+async def handle_alter_configs(ctx: RequestContext, request: AlterConfigsRequest) -> Any:
     """Replace the settings of topics, of groups and of this broker."""
     return await alter(
         ctx,

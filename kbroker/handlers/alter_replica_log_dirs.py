@@ -20,6 +20,7 @@ from kbroker.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,
 )
+from kbroker.types import SlotId
 
 # BOUND: replicas of one call, so that a large request does not hold up their owner.
 CALL_REPLICAS_MAX = 200
@@ -69,7 +70,7 @@ def asked(request: AlterReplicaLogDirsRequest) -> Iterator[tuple[str, int, str]]
                 yield topic.name, number, directory.path
 
 
-def slot_of(ctx: RequestContext, topic: str, number: int) -> int:
+def slot_of(ctx: RequestContext, topic: str, number: int) -> SlotId:
     """The slot of the replica here, NO_SLOT when there is none."""
     try:
         return ctx.partition(topic, number).slot

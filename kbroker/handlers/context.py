@@ -22,6 +22,7 @@ from kbroker.ipc.process_table import CONTROLLER, Address
 from kbroker.ipc.rpc import Pending
 from kbroker.ipc.slices import Slices
 from kbroker.protocol.header import RequestHeader
+from kbroker.types import BrokerId
 
 if TYPE_CHECKING:
     from kbroker._ext.connection import Connection
@@ -102,7 +103,7 @@ class RequestContext:
         self.listener: str = process.context.listeners[connection.listener][0].name
         self.image: ClusterImage = process.image
         self.config = config
-        self.broker_id: int = process.context.broker_id
+        self.broker_id: BrokerId = process.context.broker_id
         self.producer_ids = producer_ids
         self.process = process
         self.slices: Slices = process.slices

@@ -32,6 +32,9 @@ for _module in pkgutil.iter_modules(handlers.__path__, "kbroker.handlers."):
         import_module(_module.name)
 
 
+# A response with its header; None: the connection is to be closed.
+Response = bytes | None
+
 # Shorter requests are decoded in one go.
 ONE_GO_BYTES = 4096
 
@@ -43,7 +46,7 @@ class Dispatcher:
         self._worker = worker
         self._producer_ids = ProducerIds(worker.rpc)
 
-    def handle(self, connection: Connection, frame: bytes) -> Pending:
+    def handle(self, connection: Connection, frame: bytes) -> Pending[Response]:
         """Start on one request; ``frame`` is without its length.
 
         Resolves to the response, header included and without its length, or to None: the connection
@@ -61,7 +64,7 @@ class Dispatcher:
             return refused(connection, refusal(key, version))
         return self._serve(connection, header, frame, handler)
 
-    def refuse(self, connection: Connection, frame: bytes, error: WireError) -> Pending:
+    def refuse(self, connection: Connection, frame: bytes, error: WireError) -> Pending[Response]:
         """As ``handle``, of a request that its coordinator has refused undecoded."""
         header = decode_request_header(frame)
         failed = HANDLERS[header.api_key]._replace(handle=raiser(error))
@@ -69,7 +72,7 @@ class Dispatcher:
 
     def _serve(
         self, connection: Connection, header: RequestHeader, frame: bytes, handler: Handler
-    ) -> Pending:
+    ) -> Pending[Response]:
         """Have the request decoded, and run its handler, when it is the connection's turn."""
         worker = self._worker
         turn = connection.state
@@ -160,14 +163,14 @@ def refusal(key: int, version: int) -> str:
     return f"{title(key)} version {version} is not served, only {served[0]} to {served[1]}"
 
 
-def refused(connection: Connection, reason: str) -> Pending:
+def refused(connection: Connection, reason: str) -> Pending[Response]:
     """Have the connection closed, and say why: it is logged when that is done."""
     connection.close_reason = reason
     return resolved(None)
 
 
-def resolved(value: bytes | None) -> Pending[bytes | None]:
-    pending: Pending[bytes | None] = Pending()
+def resolved(value: Response) -> Pending[Response]:
+    pending: Pending[Response] = Pending()
     pending.resolve(value)
     return pending
 

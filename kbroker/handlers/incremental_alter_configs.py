@@ -29,7 +29,7 @@ def fail(ctx: RequestContext, request: IncrementalAlterConfigsRequest, error: Wi
 @api(ApiKey.INCREMENTAL_ALTER_CONFIGS, versions=(0, 1), fail=fail)
 async def handle_incremental_alter_configs(
     ctx: RequestContext, request: IncrementalAlterConfigsRequest
-) -> IncrementalAlterConfigsResponse:
+) -> Any:
     """Change settings of topics, of groups and of this broker."""
     return await alter(
         ctx,

@@ -35,6 +35,7 @@ from kbroker.protocol.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsResponse,
 )
+from kbroker.types import SlotId
 
 if TYPE_CHECKING:
     from kbroker._ext.partition_table import Slot
@@ -154,7 +155,7 @@ def look_up(
 
 def look_up_old(
     owners: OwnerCalls[SegmentsQuestion, FoundOffsets],
-    slot: int,
+    slot: SlotId,
     partition: Any,
     log_start: int,
     bound: int,

@@ -15,6 +15,7 @@ from typing import Any, Generic, NamedTuple, NotRequired, TypedDict, TypeVar
 from kbroker.config.dynamic import AlterOp
 from kbroker.ipc.documents import reader
 from kbroker.ipc.process_table import ProcessKind
+from kbroker.types import SlotId
 
 Q = TypeVar("Q")
 A = TypeVar("A")
@@ -314,7 +315,7 @@ class Answers(Generic[A]):
 class OffsetQuestion(NamedTuple):
     """timestamp: or one of the special ones of ListOffsets. isolation: READ_COMMITTED or not."""
 
-    slot: int
+    slot: SlotId
     timestamp: int
     isolation: int
 
@@ -331,7 +332,7 @@ class FoundOffset:
 class SegmentsQuestion(NamedTuple):
     """bound: offsets from there on are left out."""
 
-    slot: int
+    slot: SlotId
     timestamp: int
     bound: int
 
@@ -342,7 +343,7 @@ class FoundOffsets:
 
 
 class EpochQuestion(NamedTuple):
-    slot: int
+    slot: SlotId
     leader_epoch: int
 
 
@@ -355,7 +356,7 @@ class EpochEnd:
 class Deletion(NamedTuple):
     """Of records below an offset."""
 
-    slot: int
+    slot: SlotId
     offset: int
 
 
@@ -365,7 +366,7 @@ class LowWatermark:
 
 
 class ProducersQuestion(NamedTuple):
-    slot: int
+    slot: SlotId
 
 
 @dataclass(frozen=True, slots=True)
@@ -434,7 +435,7 @@ class ReplicaToMove(NamedTuple):
 
     topic: str
     partition: int
-    slot: int
+    slot: SlotId
     path: str
 
 
@@ -447,7 +448,7 @@ class MoveReplicas:
 class Damage:
     """A reader met it. incarnation: of the slot."""
 
-    slot: int
+    slot: SlotId
     incarnation: int
     segment: int
     position: int
@@ -466,7 +467,7 @@ REPORT_DAMAGE = Operation("report_damage", Damage, NoneType, (IO_WORKER,))
 class Marker(NamedTuple):
     """What the log in a slot is told about the end of a producer's transaction."""
 
-    slot: int
+    slot: SlotId
     producer_id: int
     producer_epoch: int
     commit: bool
@@ -483,7 +484,7 @@ class WriteMarkers:
 class VerifyTransaction:
     """slot: of the coordinator. add: the partition becomes a part of the transaction (KIP-890)."""
 
-    slot: int
+    slot: SlotId
     transactional_id: str
     producer_id: int
     producer_epoch: int
@@ -505,7 +506,7 @@ VERIFY_TRANSACTION = Operation("verify_transaction", VerifyTransaction, int, (IO
 class CleanableSegments:
     """timestamps: whether the newest timestamp of each segment is asked for, which costs more."""
 
-    slots: list[int]
+    slots: list[SlotId]
     timestamps: bool
 
 
@@ -522,7 +523,7 @@ class SealedSegment(NamedTuple):
 class CleanableLog:
     """active: base offset of the active segment. cuts: to be handed back with a swap."""
 
-    slot: int
+    slot: SlotId
     log_dir: str
     path: str
     cuts: int
@@ -532,7 +533,7 @@ class CleanableLog:
 
 @dataclass(frozen=True, slots=True)
 class OfSlot:
-    slot: int
+    slot: SlotId
 
 
 class ActiveProducer(NamedTuple):
@@ -552,7 +553,7 @@ class ReplacedSegment(NamedTuple):
 class SwapSegments:
     """A cleaned segment takes the place of the ones it was made from."""
 
-    slot: int
+    slot: SlotId
     base_offset: int
     size: int
     largest_timestamp: int

@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from kbroker.types import SlotId
+
 MSG_REQUEST, MSG_ANSWER = 6, 7
 
 _REQUEST = struct.Struct("=QIIiIhhHH")
@@ -33,7 +35,7 @@ class Request(NamedTuple):
     """What a network process asks: ``body`` is the request behind its header, undecoded."""
 
     token: int
-    slot: int
+    slot: SlotId
     slot_incarnation: int
     api_key: int
     version: int

@@ -48,7 +48,7 @@ class Mailbox:
         self._inbox.setsockopt(zmq.LINGER, 0)
         self._inbox.bind(processes.endpoint(runtime_dir, me))
         self._recv = self._inbox.recv
-        self._peers: dict[Address, tuple[int, zmq.Socket]] = {}
+        self._peers: dict[Address, tuple[int, zmq.Socket[bytes]]] = {}
         self.fd = int(self._inbox.getsockopt(zmq.FD))
         self.dropped = 0
 
@@ -94,7 +94,7 @@ class Mailbox:
             return 0
         return incarnation
 
-    def _peer(self, to: Address, incarnation: int) -> zmq.Socket:
+    def _peer(self, to: Address, incarnation: int) -> zmq.Socket[bytes]:
         known = self._peers.get(to)
         if known is not None:
             if known[0] == incarnation:

@@ -77,15 +77,15 @@ class Slices:
     def has_work(self) -> bool:
         return bool(self._queue)
 
-    def start(self, turn: Turn, coroutine: Coroutine[Any, None, Any]) -> Pending:
+    def start(self, turn: Turn, coroutine: Coroutine[Any, None, T]) -> Pending[T | None]:
         """Run a coroutine when it is its turn; the Pending is resolved with its outcome.
 
         It also waits for it whenever what it awaited is there. It ends where it is once its turn is
         gone.
         """
-        outcome: Pending[Any] = Pending()
+        outcome: Pending[T | None] = Pending()
 
-        def go_on(_: Pending | None = None) -> None:
+        def go_on(_: Pending[Any] | None = None) -> None:
             self._put(turn, step, turn.takes())
 
         def step() -> bool:

@@ -72,7 +72,8 @@ def decode_steps(
     """As ``decode``, of which it does a part between two yields."""
     decoder = _stepwise.get((cls, version, "decode")) or _compile_steps(cls, version, "decode")
     try:
-        return (yield from decoder(buffer, offset, len(buffer)))
+        decoded: tuple[M, int] = yield from decoder(buffer, offset, len(buffer))
+        return decoded
     except (StructError, IndexError, UnicodeDecodeError) as err:
         raise _malformed(cls, version, len(buffer), err) from err
 

@@ -151,7 +151,8 @@ def _unsnappy_block(block: Buffer) -> bytes:
     import snappy
 
     try:
-        return snappy.uncompress(block)
+        content: bytes = snappy.uncompress(block)
+        return content
     except Exception as err:
         # The package turns only some of its decoder's errors into its own class.
         raise _refused(SNAPPY, err) from None
@@ -260,13 +261,14 @@ def lz4_decode_block() -> int:
 def _lz4(data: Buffer, level: int | None) -> bytes:
     from lz4 import frame
 
-    return frame.compress(
+    compressed: bytes = frame.compress(
         data,
         compression_level=0 if level is None else level,
         block_size=frame.BLOCKSIZE_MAX64KB,
         block_linked=False,
         store_size=False,
     )
+    return compressed
 
 
 # ---- zstd ----------------------------------------------------------------------------------------
@@ -311,7 +313,10 @@ def _unzstd_frame(frame: memoryview, declared: int, bound: int, room: int) -> by
         room = min(room, 0)
     try:
         if 0 < declared or 0 < bound <= room:
-            return _zstd_decoder.decompress(frame, max_output_size=bound, allow_extra_data=False)
+            whole: bytes = _zstd_decoder.decompress(
+                frame, max_output_size=bound, allow_extra_data=False
+            )
+            return whole
         with _zstd_decoder.stream_reader(frame) as reader:
             content: bytes = reader.read(room + 1)
     except zstandard.ZstdError as err:

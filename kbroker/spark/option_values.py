@@ -58,7 +58,7 @@ class Limit:
             return f"timestamp {self.timestamp}"
         if self.kind in (LimitKind.OFFSETS, LimitKind.TIMESTAMPS):
             return f"{self.kind.value} {format_offsets(self.values)}"
-        return self.kind.value
+        return str(self.kind.value)
 
 
 @dataclass(frozen=True, slots=True)

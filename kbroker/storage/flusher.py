@@ -121,8 +121,8 @@ class Flusher:
                 for job in jobs:
                     job.file_system_synced(tells_failures=tells_failures)
             for flush in taken:
-                if self.is_closing:
-                    return
+                if self.is_closing:  # another thread sets it
+                    return  # type: ignore[unreachable]
                 flush[1].run(log_dir.sync_everything)
                 finished.append(flush)
         except OSError:

@@ -35,6 +35,7 @@ from kbroker.supervisor.listening import bind_listeners, bind_metrics, shown_add
 from kbroker.supervisor.runtime_dir import RuntimeDir
 from kbroker.supervisor.signals import SignalQueue
 from kbroker.supervisor.spawn import ForkingSystem
+from kbroker.types import BrokerId
 from kbroker.workers.base import ProcessContext, Worker, set_title
 
 log = logging.getLogger(__name__)
@@ -137,7 +138,7 @@ class Broker:
         context.config = self.config
         context.config_path = self._config_path
         context.overrides = self._overrides
-        context.broker_id = self.data_dirs.broker_id
+        context.broker_id = BrokerId(self.data_dirs.broker_id)
         context.cluster_id = self.data_dirs.cluster_id
         context.runtime_dir = self.runtime.path
         context.processes = self.processes

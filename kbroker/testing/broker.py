@@ -325,4 +325,4 @@ def _answers(host: str, port: int, timeout: float) -> bool:
                 answer += data
     except OSError:
         return False
-    return struct.unpack_from(">i", answer, 4)[0] == 1
+    return answer[4:8] == struct.pack(">i", 1)

@@ -295,6 +295,6 @@ class AcceptorWorker(Worker):
         self._limits.resolved(found)
 
 
-def _raise_error(outcome: Pending) -> None:
+def _raise_error(outcome: Pending[Any]) -> None:
     if outcome.error is not None:
         raise outcome.error

@@ -26,6 +26,7 @@ from kbroker.ipc.calls import Nothing, Operation
 from kbroker.ipc.mailbox import Mailbox
 from kbroker.ipc.process_table import READY, STATE, STOPPING, Address, ProcessKind, ProcessTable
 from kbroker.ipc.rpc import Pending, Rpc
+from kbroker.types import BrokerId
 
 if TYPE_CHECKING:
     from kbroker.config.loader import BrokerConfig, Listener
@@ -76,7 +77,7 @@ class ProcessContext:
     config: BrokerConfig
     config_path: str | None  # re-read on SIGHUP
     overrides: dict[str, str]
-    broker_id: int
+    broker_id: BrokerId
     cluster_id: str
     runtime_dir: str
     processes: ProcessTable
@@ -300,7 +301,7 @@ def set_title(title: str) -> None:
     setproctitle.setproctitle(title)
 
 
-def raise_failure(outcome: Pending) -> None:
+def raise_failure(outcome: Pending[Any]) -> None:
     """End the process with what a task of its own ended with."""
     if outcome.error is not None:
         raise outcome.error

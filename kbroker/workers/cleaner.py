@@ -29,6 +29,7 @@ from kbroker.storage.cleaner_checkpoints import CleanerCheckpoints
 from kbroker.storage.cleaner_policy import DirtyRange
 from kbroker.storage.formats import partition_dir_name
 from kbroker.storage.throttle import Throttle
+from kbroker.types import SlotId
 from kbroker.workers.base import Worker, now_ms, raise_failure
 from kbroker.workers.cleaner_choice import Chosen, CompactedLog, LogChooser
 from kbroker.workers.cleaner_pass import CleanerPass, PassFailed, PassPostponed
@@ -97,7 +98,7 @@ class CleanerWorker(Worker):
         self.ready()
         self.start_loops()
 
-    def io_worker(self, slot: int) -> Address:
+    def io_worker(self, slot: SlotId) -> Address:
         return self.io_workers[slot % len(self.io_workers)]
 
     # -- the cluster image --
@@ -247,7 +248,7 @@ class CleanerWorker(Worker):
         counters.set(catalog.CLEANER_RECOPY, 100 * written // read)
         counters.set(catalog.CLEANER_MAX_TIME, int(max(entry.total_s for entry in latest)))
 
-    def in_thread(self, thread: int, function: Any, *args: Any) -> Pending:
+    def in_thread(self, thread: int, function: Any, *args: Any) -> Pending[Any]:
         return self.threads.run(thread, partial(function, *args))
 
     def tick(self, now: int) -> None:

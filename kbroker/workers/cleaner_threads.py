@@ -15,22 +15,25 @@ from typing import Any
 
 from kbroker.ipc.rpc import Pending
 
+# What a thread is to run, and who waits for it; None ends it.
+Jobs = queue.SimpleQueue["tuple[Callable[[], Any], Pending[Any]] | None"]
+
 
 class CleanerThreads:
     """BOUND: the caller gives a thread one function at a time."""
 
     def __init__(self) -> None:
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._jobs: dict[int, queue.SimpleQueue[tuple[Callable[[], Any], Pending] | None]] = {}
+        self._jobs: dict[int, Jobs] = {}
         self._threads: dict[int, threading.Thread] = {}
-        self._done: deque[tuple[Pending, Any, BaseException | None]] = deque()
+        self._done: deque[tuple[Pending[Any], Any, BaseException | None]] = deque()
 
     @property
     def fd(self) -> int:
         """Readable when ``collect`` has something to do."""
         return self._wake_fd
 
-    def run(self, number: int, function: Callable[[], Any]) -> Pending:
+    def run(self, number: int, function: Callable[[], Any]) -> Pending[Any]:
         """Have thread ``number`` run ``function``; its result or its exception."""
         pending: Pending[Any] = Pending()
         if number not in self._threads:
@@ -42,7 +45,7 @@ class CleanerThreads:
         self._jobs[number].put((function, pending))
         return pending
 
-    def _loop(self, jobs: queue.SimpleQueue[tuple[Callable[[], Any], Pending] | None]) -> None:
+    def _loop(self, jobs: Jobs) -> None:
         while (entry := jobs.get()) is not None:
             function, pending = entry
             try:

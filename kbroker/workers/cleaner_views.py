@@ -16,13 +16,14 @@ from kbroker.ipc.calls import CLEANABLE_SEGMENTS, CleanableLog, CleanableSegment
 from kbroker.ipc.process_table import Address
 from kbroker.ipc.rpc import Rpc
 from kbroker.storage.cleaner_policy import (
-    NO_LIMIT,
     CleanableSegment,
     CompactionRules,
     DirtyRange,
     dirty_range,
 )
 from kbroker.storage.formats import INDEX_SUFFIX, LOG_SUFFIX, segment_name
+from kbroker.storage.topic_settings import NO_LIMIT
+from kbroker.types import SlotId
 
 # BOUND: logs described in one message.
 SLOTS_PER_CALL = 128
@@ -31,7 +32,7 @@ SLOTS_PER_CALL = 128
 class Compacted(Protocol):
     """A log to be compacted, as far as it matters here."""
 
-    slot: int
+    slot: SlotId
     slot_incarnation: int
     rules: CompactionRules
 
@@ -124,15 +125,15 @@ class LogView:
 class LogViews:
     """The views of all compacted logs, by slot."""
 
-    def __init__(self, rpc: Rpc, owner_of: Callable[[int], Address]) -> None:
+    def __init__(self, rpc: Rpc, owner_of: Callable[[SlotId], Address]) -> None:
         self._rpc = rpc
         self._owner_of = owner_of
         self._views: dict[int, LogView] = {}
 
-    def get(self, slot: int) -> LogView | None:
+    def get(self, slot: SlotId) -> LogView | None:
         return self._views.get(slot)
 
-    def drop(self, slot: int) -> None:
+    def drop(self, slot: SlotId) -> None:
         """Ask again next time."""
         self._views.pop(slot, None)
 

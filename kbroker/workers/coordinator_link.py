@@ -24,6 +24,7 @@ from kbroker.ipc.lane_calls import (
     unpack,
 )
 from kbroker.ipc.rpc import Pending
+from kbroker.types import SlotId
 from kbroker.workers.base import now_ms
 
 # BOUND: deadlines of calls that have been answered, kept beyond as many as there are calls.
@@ -41,12 +42,12 @@ class CoordinatorLink:
         self._peers = [lane.peer for lane in lanes]
         self._tokens = count(1)
         # token -> io worker index, outcome, and what is asked again when the io worker dies
-        self._calls: dict[int, tuple[int, Pending, Request | None]] = {}
+        self._calls: dict[int, tuple[int, Pending[bytes], Request | None]] = {}
         self._deadlines: list[tuple[int, int]] = []
 
     def call(
         self,
-        slot: int,
+        slot: SlotId,
         slot_incarnation: int,
         api_key: int,
         version: int,
@@ -54,7 +55,7 @@ class CoordinatorLink:
         client_id: str,
         client_host: str,
         timeout_ms: int,
-    ) -> Pending:
+    ) -> Pending[bytes]:
         """Ask the coordinator of a slot; resolves to the body of the response, or a WireError.
 
         body: the request behind its header, in ``version``; the response is in it, too.

@@ -18,6 +18,7 @@ from kbroker.ipc.rpc import Pending
 from kbroker.storage.files import may_do_without
 from kbroker.storage.partition_log import PartitionLog
 from kbroker.storage.segment_swap import SegmentSwap, SwapRefused
+from kbroker.types import SlotId
 from kbroker.workers.base import now_ms
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ class LogCleaningService:
 def _describe(entry: PartitionLog, timestamps: bool) -> calls.CleanableLog:
     segments = entry.segments
     return calls.CleanableLog(
-        slot=entry.slot,
+        slot=SlotId(entry.slot),
         log_dir=entry.log_dir,
         path=entry.path,
         cuts=entry.cuts,

@@ -272,8 +272,10 @@ class NetworkWorker(Worker):
             connection, token, lambda: self.dispatcher.refuse(connection, frame, error)
         )
 
-    def answer_with(self, connection: Connection, token: int, serve: Callable[[], Pending]) -> None:
-        def done(outcome: Pending) -> None:
+    def answer_with(
+        self, connection: Connection, token: int, serve: Callable[[], Pending[bytes | None]]
+    ) -> None:
+        def done(outcome: Pending[bytes | None]) -> None:
             if outcome.error is not None:
                 log.error("a request was left without an answer", exc_info=outcome.error)
             self.loop.answer(token, outcome.value)

@@ -266,14 +266,14 @@ class ClassicGroup(Group):
             else:
                 del self._support[name]
 
-    def wait_for_join(self, member: Member, pending: Pending) -> Pending | None:
+    def wait_for_join(self, member: Member, pending: Pending[Any]) -> Pending[Any] | None:
         """Have the member wait for its next generation; returns what it waited for before."""
         before, member.join = member.join, pending
         if before is None:
             self.waiting_joins += 1
         return before
 
-    def end_join(self, member: Member) -> Pending | None:
+    def end_join(self, member: Member) -> Pending[Any] | None:
         """The join that the member waited in is to be answered now."""
         before, member.join = member.join, None
         if before is not None:

@@ -58,8 +58,8 @@ class Member:
         self.protocols = protocols
         self.assignment = assignment
         self.is_new = False
-        self.join: Pending | None = None
-        self.sync: Pending | None = None
+        self.join: Pending[Any] | None = None
+        self.sync: Pending[Any] | None = None
 
     def __repr__(self) -> str:
         return f"Member({self.member_id!r})"

@@ -173,7 +173,7 @@ class ClassicProtocol(Part):
 
     # -- JoinGroup -------------------------------------------------------------------------------
 
-    def join(self, op: Operation, call: Call) -> Pending | JoinGroupResponse:
+    def join(self, op: Operation, call: Call) -> Pending[Any] | JoinGroupResponse:
         request = call.request
         config = self.host.config
         if not request.group_id:
@@ -239,7 +239,7 @@ class ClassicProtocol(Part):
 
     def _join_new(
         self, op: Operation, call: Call, group: ClassicGroup
-    ) -> Pending | JoinGroupResponse:
+    ) -> Pending[Any] | JoinGroupResponse:
         """A dynamic member that has no id yet."""
         op.touch()
         member_id = new_member_id(call.client_id, None)
@@ -251,7 +251,7 @@ class ClassicProtocol(Part):
             return refused_join(ErrorCode.MEMBER_ID_REQUIRED, member_id)
         return self._add(op, call, group, member_id)
 
-    def _add(self, op: Operation, call: Call, group: ClassicGroup, member_id: str) -> Pending:
+    def _add(self, op: Operation, call: Call, group: ClassicGroup, member_id: str) -> Pending[Any]:
         request = call.request
         pending: Pending[Any] = Pending()
         member = joining_member(call, member_id)
@@ -262,7 +262,7 @@ class ClassicProtocol(Part):
 
     def _join_static(
         self, op: Operation, call: Call, group: ClassicGroup, protocols: dict[str, bytes]
-    ) -> Pending | JoinGroupResponse:
+    ) -> Pending[Any] | JoinGroupResponse:
         """A static member that was started (again): it takes the place of its predecessor."""
         request = call.request
         present = group.static_members.get(request.group_instance_id)
@@ -327,7 +327,7 @@ class ClassicProtocol(Part):
 
     def _join_known(
         self, op: Operation, call: Call, group: ClassicGroup, protocols: dict[str, bytes]
-    ) -> Pending | JoinGroupResponse:
+    ) -> Pending[Any] | JoinGroupResponse:
         """A member that has an id: of the group, or one it was just given."""
         request = call.request
         member_id = request.member_id
@@ -363,7 +363,7 @@ class ClassicProtocol(Part):
         member.rebalance_timeout_ms = rebalance_timeout_of(request)
         member.session_timeout_ms = request.session_timeout_ms
 
-    def _wait(self, op: Operation, group: ClassicGroup, member: Member) -> Pending:
+    def _wait(self, op: Operation, group: ClassicGroup, member: Member) -> Pending[Any]:
         """Have the member wait; an earlier request of it that waits is answered."""
         pending: Pending[Any] = Pending()
         before = group.wait_for_join(member, pending)
@@ -374,7 +374,7 @@ class ClassicProtocol(Part):
 
     # -- SyncGroup -------------------------------------------------------------------------------
 
-    def sync(self, op: Operation, call: Call) -> Pending | SyncGroupResponse:
+    def sync(self, op: Operation, call: Call) -> Pending[Any] | SyncGroupResponse:
         request = call.request
         if call.version >= SYNC_PROTOCOL_VERSION and None in (
             request.protocol_type,

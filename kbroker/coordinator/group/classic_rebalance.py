@@ -79,7 +79,7 @@ class Rebalances:
     # -- members ---------------------------------------------------------------------------------
 
     def add_member(
-        self, group: ClassicGroup, member: Member, protocol_type: str, pending: Pending
+        self, group: ClassicGroup, member: Member, protocol_type: str, pending: Pending[Any]
     ) -> None:
         """Take a new member in and have it wait."""
         if group.state == PREPARING and group.is_initial:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from kbroker.cluster.image import TopicImage
     from kbroker.coordinator.machine import Host
+    from kbroker.types import BrokerId
 
 _MASK = (1 << 64) - 1
 
@@ -26,7 +27,7 @@ class TopicHashes:
     def __init__(self, host: Host) -> None:
         self._host = host
         self._hashes: dict[str, int] = {}
-        self._racks: dict[int, str] = {}  # of the brokers that have one
+        self._racks: dict[BrokerId, str] = {}  # of the brokers that have one
 
     def forget(self, name: str) -> None:
         """The topic has changed."""
@@ -58,7 +59,7 @@ class TopicHashes:
         return total - (1 << 64) if total >> 63 else total
 
 
-def _topic_hash(topic: TopicImage, racks: dict[int, str]) -> int:
+def _topic_hash(topic: TopicImage, racks: dict[BrokerId, str]) -> int:
     text = topic.topic_id + len(topic.partitions).to_bytes(4) + topic.name.encode()
     hashed = hashlib.blake2b(text, digest_size=8)
     if racks:

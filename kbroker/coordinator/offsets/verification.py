@@ -50,7 +50,7 @@ class Verification:
         # producer id -> the questions that no marker has come behind. A late request of a past
         # transaction may ask beside one of the present.
         self._guards: dict[int, set[object]] = {}
-        self._asked: set[Pending] = set()
+        self._asked: set[Pending[int]] = set()
         self._closed: Exception | None = None
 
     async def handle(self, call: Call) -> TxnOffsetCommitResponse:

@@ -71,7 +71,7 @@ class TransactionMachine:
         self.endings = Endings(self, markers)
         self.expiry = Expiry(self)
         self._producer_ids = producer_ids
-        self._waits_for_id: set[Pending] = set()
+        self._waits_for_id: set[Pending[int]] = set()
         self._damaged_chunk: bytes | None = None
         self.handlers: Mapping[ApiKey, Handler] = {
             ApiKey.ADD_PARTITIONS_TO_TXN: self._add_partitions_to_txn,
@@ -199,7 +199,8 @@ class TransactionMachine:
         code = requests.check_init(call.request, self.host.config)
         if code:
             return requests.init_failed(code, call.version)
-        return await self.with_producer_id(self._init, call)
+        response: InitProducerIdResponse = await self.with_producer_id(self._init, call)
+        return response
 
     def _init(self, op: Operation, call: Call, new_id: int | None) -> Any:
         """None: it takes a new producer id."""
@@ -386,7 +387,7 @@ class TransactionMachine:
         topic: str,
         partition: int,
         add: bool,
-    ) -> int | Pending:
+    ) -> int | Pending[Any]:
         """May the producer write to this partition now (KIP-890)? The error code, 0 if it may.
 
         add: it speaks the second protocol, the partition joins its transaction by this. The code
@@ -403,12 +404,14 @@ class TransactionMachine:
             return int(code)
         again = transactional_id, producer_id, producer_epoch, topic, partition, add
         txn = self.transactions[transactional_id]
-        return self.waiting.enter(op, txn, int(code), self.verify, *again)
+        waits: int | Pending[Any] = self.waiting.enter(op, txn, int(code), self.verify, *again)
+        return waits
 
     # -- EndTxn ------------------------------------------------------------------------------
 
     async def _end_txn(self, call: Call) -> EndTxnResponse:
-        return await self.with_producer_id(self._end, call)
+        response: EndTxnResponse = await self.with_producer_id(self._end, call)
+        return response
 
     def _end(self, op: Operation, call: Call, new_id: int | None) -> Any:
         """None: it takes a new producer id."""

@@ -17,6 +17,7 @@ from kbroker.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from kbroker.types import SlotId
 
 if TYPE_CHECKING:
     from kbroker.cluster.image import ClusterImage
@@ -54,7 +55,7 @@ class MarkerWriter:
         self,
         send: SendMarkers,
         image: Callable[[], ClusterImage],
-        io_worker: Callable[[int], Address],
+        io_worker: Callable[[SlotId], Address],
     ) -> None:
         """send: has an io worker write markers, and resolves to their error codes. io_worker: the
         process that owns a slot.
@@ -63,7 +64,7 @@ class MarkerWriter:
         self._image = image
         self._io_worker = io_worker
 
-    def find(self, partition: Partition) -> tuple[Address, int] | ErrorCode:
+    def find(self, partition: Partition) -> tuple[Address, SlotId] | ErrorCode:
         """Who writes the partition's marker, and its slot there; or GONE, or AWAY."""
         topic = self._image().topics.get(partition[0])
         if topic is None or not 0 <= partition[1] < len(topic.partitions):

@@ -23,7 +23,7 @@ WAITING_MAX = 16
 
 
 class _Request(NamedTuple):
-    answer: Pending
+    answer: Pending[Any]
     refusal: Any
     function: Callable[..., Any]
     args: tuple[Any, ...]
@@ -62,7 +62,7 @@ class WaitingRoom:
         refusal: Any,
         function: Callable[..., Any],
         *args: Any,
-    ) -> Pending:
+    ) -> Pending[Any]:
         """As ``enter``, for the operation that decides the end.
 
         To be called before that is put down: who waits must be there when the end is complete.
@@ -102,5 +102,5 @@ class WaitingRoom:
                 request.answer.resolve(error=error)
 
 
-def _pass_on(answer: Pending, done: Pending) -> None:
+def _pass_on(answer: Pending[Any], done: Pending[Any]) -> None:
     answer.resolve(done.value, done.error)

@@ -30,7 +30,7 @@ CALLS_MAX = 8
 
 def ask(
     ctx: RequestContext, topic: str, partition: int, body: bytes, timeout_ms: int = TIMEOUT_MS
-) -> Pending:
+) -> Pending[bytes]:
     """Ask one coordinator; resolves to the response's body. Raises WireError: there is none here.
 
     body: the request in the version of ``ctx``.
@@ -98,7 +98,7 @@ async def split(
         for partition, indexes in by_partition.items()
         for first in range(0, len(indexes), CALL_KEYS_MAX)
     )
-    calls: deque[tuple[list[int], Pending | WireError]] = deque()
+    calls: deque[tuple[list[int], Pending[bytes] | WireError]] = deque()
 
     def start_calls() -> None:
         for partition, indexes in islice(left, CALLS_MAX - len(calls)):

@@ -14,13 +14,14 @@ from kbroker.handlers.context import RequestContext
 from kbroker.ipc.calls import Answers, Operation, Questions
 from kbroker.ipc.process_table import Address
 from kbroker.ipc.rpc import Pending, run
+from kbroker.types import SlotId
 
 
 class Question(Protocol):
     """slot: of the partition."""
 
     @property
-    def slot(self) -> int: ...
+    def slot(self) -> SlotId: ...
 
 
 Q = TypeVar("Q", bound=Question)

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kbroker.spark.audit.counter import BUCKET_MS_MAX
 from kbroker.spark.audit.report import Count
-from kbroker.spark.load.commits import RECOVER, RELOAD, LoadedFile
+from kbroker.spark.load.commits import RECOVER, RELOAD, LoadedFile, TopicPartition
 from kbroker.spark.load.directory import Directory
 from kbroker.spark.load.log import CommitLog
-from kbroker.spark.load.positions import Bounds, TopicPartition
+from kbroker.spark.load.positions import Bounds
 from kbroker.spark.load.source import BrokerSource
 from kbroker.spark.plan import (
     TASKS_PER_CORE,

@@ -17,11 +17,17 @@ from typing import TYPE_CHECKING
 
 from kbroker.client.errors import ClientError
 from kbroker.spark.load import commits, points
-from kbroker.spark.load.commits import Commit, Ends, LoadedFile, LoadedRange, LoadError
+from kbroker.spark.load.commits import (
+    Commit,
+    Ends,
+    LoadedFile,
+    LoadedRange,
+    LoadError,
+    TopicPartition,
+)
 from kbroker.spark.load.destination import discarding
 from kbroker.spark.load.positions import (
     Bounds,
-    TopicPartition,
     again_ranges,
     check_complete,
     made_anew,

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kbroker.client.errors import OffsetOutOfRange
 from kbroker.spark.load import points
-from kbroker.spark.load.commits import Ends, Gap, LoadedFile, LoadedRange
-from kbroker.spark.load.positions import Bounds, DataLossError, TopicPartition
+from kbroker.spark.load.commits import Ends, Gap, LoadedFile, LoadedRange, TopicPartition
+from kbroker.spark.load.positions import Bounds, DataLossError
 from kbroker.spark.plan import OffsetRange
 
 if TYPE_CHECKING:

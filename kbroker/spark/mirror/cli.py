@@ -21,8 +21,8 @@ from kbroker.spark.load.arguments import (
     tell_doubts,
     tell_no_match,
 )
-from kbroker.spark.load.commits import LoadError
-from kbroker.spark.load.positions import Bounds, TopicPartition
+from kbroker.spark.load.commits import LoadError, TopicPartition
+from kbroker.spark.load.positions import Bounds
 from kbroker.spark.load.source import BrokerSource, id_text
 from kbroker.spark.mirror.partition_copy import MirrorWork
 from kbroker.spark.mirror.places import up_to_date

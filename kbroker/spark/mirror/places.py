@@ -19,7 +19,8 @@ from typing import NamedTuple
 
 from kbroker.client.cluster import Cluster
 from kbroker.client.offsets import Committed, committed, retention_of
-from kbroker.spark.load.positions import Bounds, TopicPartition
+from kbroker.spark.load.commits import TopicPartition
+from kbroker.spark.load.positions import Bounds
 
 # Offsets of this age are renewed, or of a share of what the target keeps them for, where that is
 # less: brokers before Kafka 2.0 keep them for a day, and not all tell.
