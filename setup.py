@@ -13,6 +13,7 @@ from pathlib import Path
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 
 DEBUG = os.environ.get("KBROKER_DEBUG") == "1"
 SANITIZE = ["-fsanitize=address,undefined", "-fno-omit-frame-pointer"]
@@ -81,6 +82,19 @@ def is_newer(source: Path) -> bool:
     return not made.exists() or made.stat().st_mtime < source.stat().st_mtime
 
 
+class BuildModules(build_py):
+    """Leaves nothing in the build tree that is no source any more: a wheel has all that lies there."""
+
+    def run(self) -> None:
+        super().run()
+        if self.editable_mode:
+            return
+        built = {Path(name) for name in self.get_outputs(include_bytecode=False)}
+        for path in Path(self.build_lib).rglob("*.py"):
+            if path not in built:
+                path.unlink()
+
+
 class BuildExtensions(build_ext):
     """Says on the terminal how far it is; a first build takes most of a minute."""
 
@@ -115,7 +129,7 @@ def compiled() -> list[Extension]:
 
 
 setup(
-    cmdclass={"build_ext": BuildExtensions},
+    cmdclass={"build_py": BuildModules, "build_ext": BuildExtensions},
     ext_modules=compiled(),
     options={"build_ext": {"parallel": JOBS}},
 )
