@@ -14,7 +14,7 @@ class Clock(Protocol):
         """Wall clock, milliseconds since 1970. May jump."""
 
     def monotonic_ms(self) -> int:
-        """Milliseconds since some fixed moment; never goes back."""
+        """Milliseconds since an arbitrary fixed point; never decreases."""
 
 
 CLOCK_JUMP_MS = 3_600_000
@@ -41,8 +41,8 @@ class ClockGuard:
         *,
         trust_start: bool = False,
     ) -> None:
-        """wall, monotonic: read the clocks. trust_start: believe the clock until it jumps, for
-        something says that it was right a moment ago.
+        """wall, monotonic: read the clocks. trust_start: trust the wall clock until it jumps,
+        because there is evidence that it was right just before the start.
         """
         self._wall, self._monotonic = wall, monotonic
         self._wall_ms, self._monotonic_ms = wall(), monotonic()
@@ -50,7 +50,7 @@ class ClockGuard:
 
     @property
     def wall_ms(self) -> int:
-        """The wall clock at the last check: what was said then is said of this reading."""
+        """The wall clock at the last check, to which the verdict of that check applies."""
         return self._wall_ms
 
     def is_trusted(self, interval_ms: int) -> bool:

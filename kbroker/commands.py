@@ -69,7 +69,7 @@ def _run(program: str, *, is_job: bool = False) -> int:
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
-    """What Ctrl-C does at this moment: PySpark cancels jobs, a start of the JVM goes on first."""
+    """What Ctrl-C does now: PySpark cancels jobs, but a starting JVM finishes its start first."""
     global _terminated
     _terminated = True
     interrupt = signal.getsignal(signal.SIGINT)

@@ -284,7 +284,7 @@ class WireError(Exception):
 
 
 class StorageError(Exception):
-    """A log directory failed; whoever catches it takes that directory offline, not the broker."""
+    """A log directory failed; the handler takes that directory offline, not the broker."""
 
     def __init__(self, log_dir: str, cause: object) -> None:
         self.log_dir = log_dir
@@ -304,7 +304,7 @@ SHORTAGES = {
 
 
 class ShortageError(OSError):
-    """A file could not be opened or mapped for want of a descriptor, a map or memory.
+    """A file could not be opened or mapped, because descriptors, maps or memory ran out.
 
     The disk is well and the file as it was: one request fails, and may be tried again. Only for
     calls that open or map. A write or sync with the same errno has failed like any other.

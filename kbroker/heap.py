@@ -14,7 +14,7 @@ _BLOCK_BYTES_MAX = 32 << 20
 
 
 def keep_freed_memory() -> None:
-    """Have malloc use large blocks again instead of giving each back to the system.
+    """Make malloc reuse large blocks instead of returning each one to the system.
 
     With its defaults a buffer of a megabyte (of a fetch, of a decompressed batch, of a compressor)
     is mapped anew again and again, and the page faults, 2 µs each on a virtual machine, cost more

@@ -82,7 +82,7 @@ class LineFormatter(logging.Formatter):
 
 
 def message_of(record: logging.LogRecord) -> str:
-    """As ``record.getMessage``, with safe arguments."""
+    """Like ``record.getMessage``, with safe arguments."""
     arguments = record.args
     if not arguments:
         return str(record.msg)

@@ -26,7 +26,7 @@ def shown(text: str, limit: int = SHOWN_CHARS_MAX) -> str:
 
 
 def shown_lines(text: str) -> str:
-    """As ``shown``, whole and with its line ends."""
+    """Like ``shown``, but unabridged and with line ends."""
     return _UNSAFE_IN_LINES.sub(_escaped, text)
 
 

@@ -32,14 +32,14 @@ from kbroker.storage.formats import RECOVERY_POINT_CHECKPOINT
 from kbroker.storage.log_dir import holds_segments, scan_partitions
 from kbroker.wording import counted
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # What kbroker-adopt --back-to makes of a store's name.
 RELEASED_SUFFIX = ".released"
 
 
 def refuse_kafkas(log_dirs: Sequence[str]) -> None:
-    """Raises Refusal if there is a metadata log, or if Kafka was told of what is here."""
+    """Raises Refusal if there is a metadata log, or if the directory was handed back to Kafka."""
     for log_dir in log_dirs:
         released = os.path.join(log_dir, f"{STORE_NAME}{RELEASED_SUFFIX}")
         if os.path.exists(released):
@@ -72,7 +72,7 @@ def refuse_what_kafka_changed(log_dirs: Sequence[str]) -> None:
     except (Refusal, StoreError, StoreFailed, ValueError, KeyError, OSError) as error:
         # A damaged store is the controller's to tell about; a full or failing disk is no reason
         # not to start.
-        log.warning("cannot tell whether Kafka has run here since the adoption: %s", error)
+        logger.warning("cannot tell whether Kafka has run here since the adoption: %s", error)
         return
     if offset is None or end <= offset:
         return
@@ -107,7 +107,7 @@ def topics_to_serve(plan: Plan) -> list[Adopted]:
     adopted = []
     replicas = [plan.identity.broker_id]
     for topic in plan.topics:
-        log.warning(
+        logger.warning(
             "topic %s with %s was found on disk and is served again. Its settings are lost, so "
             "none of its records are deleted: restore the settings with kafka-configs",
             topic.name,
@@ -131,7 +131,7 @@ def _holds_logs(log_dir: str) -> bool:
     except CorruptCheckpointError:
         return True
     except OSError as error:
-        log.error("cannot search %s for topics: %s", log_dir, error)
+        logger.error("cannot search %s for topics: %s", log_dir, error)
         return False
     try:
         found = scan_partitions(log_dir)

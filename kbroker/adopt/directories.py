@@ -76,7 +76,7 @@ class LogDirectory:
         was_clean: bool | None = None,
         only: Set[TopicPartition] | None = None,
     ) -> None:
-        """As for ``read_directories``. Raises Refusal, OSError."""
+        """One directory of ``read_directories``. Raises Refusal, OSError."""
         self.path = path
         if not os.path.isdir(path):
             what = "not a directory" if os.path.exists(path) else "no such directory"

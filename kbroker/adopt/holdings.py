@@ -40,7 +40,7 @@ class HeldTopic:
 
 
 class Holdings:
-    """Everything Kafka has to be told. Reads only. Raises Refusal, OSError."""
+    """Everything that is handed over to Kafka. Reads only. Raises Refusal, OSError."""
 
     def __init__(self, log_dirs: Sequence[str], store_place: str) -> None:
         self.log_dirs = list(log_dirs)

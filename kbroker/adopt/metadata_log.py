@@ -71,7 +71,7 @@ def read_metadata(directory: str, *, was_clean: bool) -> MetadataImage:
 
 
 def end_offset(directory: str) -> int:
-    """As ``read_metadata`` says, without a look at the records. Raises OSError."""
+    """The offset at which the metadata log ends, without reading the records. Raises OSError."""
     snapshots, bases = _list(directory)
     end = snapshots[-1][0] if snapshots else 0
     if not bases:

@@ -68,8 +68,8 @@ def find(holdings: Holdings) -> dict[str, int]:
 
 
 def rewrite(files: dict[str, int], say: Say) -> None:
-    """Write these segments anew, and their indexes. A crash leaves each as it was, or done, maybe
-    without indexes, which Kafka then makes.
+    """Rewrite these segments and their indexes. A crash leaves each segment either as it was or
+    rewritten, possibly without indexes, which Kafka then rebuilds.
 
     Raises Refusal, OSError.
     """

@@ -32,7 +32,7 @@ class LogStarts:
         self.notes: list[str] = []
 
     def check(self, key: TopicPartition, directory: LogDirectory, log: FoundLog) -> None:
-        """Raises Refusal when records are missing that lie in front of the log's first file."""
+        """Raises Refusal when records before the log's first file are missing."""
         topic, number = key
         is_tiered = topic in self._tiered
         # Kafka writes that line for every log with remote storage, for others only if it is needed.

@@ -21,7 +21,7 @@ def size_text(size: float) -> str:
 
 
 def plan_lines(plan: Plan) -> Iterator[str]:
-    """What will be done, for a reader who knows Kafka and not yet kbroker."""
+    """The plan, written for a reader who knows Kafka but not kbroker."""
     identity = plan.identity
     mode = "KRaft" if identity.is_kraft else "ZooKeeper"
     whose = f"broker {identity.broker_id}, cluster {identity.cluster_id}"

@@ -43,7 +43,7 @@ Say = Callable[[str], None]
 
 
 def notes(holdings: Holdings) -> Iterator[str]:
-    """What of the holdings this Kafka cannot be told.
+    """Notes on what cannot be handed over to this Kafka.
 
     COMPAT: its controller ends itself at a feature's level that it has not, and 3.9 has levels of
     ``metadata.version`` alone (without unstable.feature.versions.enable).

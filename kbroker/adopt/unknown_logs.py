@@ -27,13 +27,13 @@ from kbroker.storage.log_dir import holds_segments, scan_partitions
 from kbroker.storage.partition_metadata import CorruptMetadataError, read_partition_metadata
 from kbroker.wording import counted
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _SHOWN_MAX = 5
 
 
 class UnknownLogs(NamedTuple):
-    """What the store is to be told of.
+    """What has to be added to the metadata store.
 
     grown: partitions that known topics lack, with the leader epochs that are in their logs.
     """
@@ -58,7 +58,7 @@ def look_at_unknown(
     if not unknown:
         return None
     shown = ", ".join(partition_dir_name(*key) for key in sorted(unknown)[:_SHOWN_MAX])
-    log.error(
+    logger.error(
         "%s on disk %s missing from the metadata store, which must have lost them: %s%s",
         counted(len(unknown), "partition"),
         "is" if len(unknown) == 1 else "are",
@@ -84,7 +84,7 @@ def look_at_unknown(
         if topic.name in counts
     }  # fmt: skip
     for name, partitions in grown.items():
-        log.warning("topic %s is back to %d partitions", name, counts[name] + len(partitions))
+        logger.warning("topic %s is back to %d partitions", name, counts[name] + len(partitions))
     plan.topics = [topic for topic in plan.topics if topic.name not in counts]
     return UnknownLogs(topics_to_serve(plan), grown)
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from kbroker import __version__, logcontext
 from kbroker.errors import EXIT_BAD_CONFIG, ConfigError
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -79,14 +79,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from kbroker.config.loader import PropertiesError, load, parse_overrides
     from kbroker.supervisor.launch import launch
 
-    log.info("kbroker %s", __version__)
+    logger.info("kbroker %s", __version__)
     source = "--override"
     try:
         overrides = parse_overrides(found.override)
         source = found.config or source
         config, warnings = load(found.config, overrides)
         for warning in warnings:
-            log.warning("%s", logcontext.Whole(warning))
+            logger.warning("%s", logcontext.Whole(warning))
         return launch(
             config, found.config, overrides, found.exit_with_parent, found.missing_begin_empty
         )

@@ -195,7 +195,7 @@ class Cluster:
         return self.connect(node, retry)
 
     def give_back(self, node: int, connection: Connection) -> None:
-        """A connection that was borrowed; kept for the next who wants one, unless it is closed."""
+        """Give back a borrowed connection; it is kept for reuse unless it is closed."""
         idle = self._idle.setdefault(node, [])
         if connection.closed:
             return
@@ -305,7 +305,7 @@ class Cluster:
                 retry.pause(error)
 
     def topic(self, name: str, *, deadline: float | None = None) -> Topic:
-        """One topic, as last heard of. Raises RefusedError if it does not exist."""
+        """One topic, from the latest metadata. Raises RefusedError if it does not exist."""
         known = self.known(name)
         if known is None:
             known = self.topics([name], deadline=deadline).get(name)
@@ -337,13 +337,13 @@ class Cluster:
                 raise error from None
 
     def known(self, name: str) -> Topic | None:
-        """A topic as last heard of, None when that was too long ago."""
+        """A topic from the latest metadata; None when that is too old."""
         if time.monotonic() - self._heard_at.get(name, 0.0) > _METADATA_AGE_S:
             return None
         return self._topics.get(name)
 
     def forget_topic(self, name: str) -> None:
-        """What was heard of it is wrong: ask before it is used again."""
+        """The metadata of this topic is wrong: refresh it before it is used again."""
         self._topics.pop(name, None)
 
     def leader(self, topic: str, partition: int, retry: Retry) -> tuple[Topic, int]:

@@ -14,7 +14,9 @@ from kbroker.errors import ErrorCode
 
 
 class ClientError(Exception):
-    """code: the wire's error code, None when no broker said it. name: that of the code or class."""
+    """code: the wire's error code, None when it did not come from a broker. name: that of the code
+    or class.
+    """
 
     code: ErrorCode | None = None
     retriable = False
@@ -43,7 +45,7 @@ class RefusedError(ClientError):
 
 
 class Timeout(ClientError):
-    """A deadline passed. waited_for: what did not happen. last: the trouble met meanwhile."""
+    """A deadline passed. waited_for: what did not happen. last: the last error before that."""
 
     code = ErrorCode(7)
     retriable = True
@@ -158,7 +160,7 @@ class OffsetOutOfRange(ClientError):
 
 
 class TopicChanged(ClientError):
-    """A topic was deleted, or deleted and created anew, while it was being read or written."""
+    """A topic was deleted, or deleted and recreated, while it was being read or written."""
 
     code = ErrorCode(103)
 

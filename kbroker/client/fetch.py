@@ -148,7 +148,7 @@ class RangeFetch:
                 retry.pause(error)
 
     def _raise_gone(self, error: ClientError, retry: Retry) -> None:
-        """Raise the error if it has said for long enough that there is no such topic."""
+        """Raise the error if brokers have reported it for so long that the topic must be gone."""
         if error.code not in _UNKNOWN:
             self._unknown_since = None
             return
@@ -250,7 +250,7 @@ class RangeFetch:
         )
 
     def _free_buffer(self) -> bytearray:
-        """The buffer that the set before the last one was in, unless somebody still looks at it."""
+        """The buffer of the record set before the last one, unless a view of it still exists."""
         self._buffers.reverse()
         try:
             self._buffers[0].append(0)
@@ -337,7 +337,7 @@ class RangeFetch:
             time.sleep(min(throttled_ms / 1000, max(retry.deadline - now, 0)))
 
     def _drop(self, error: ClientError) -> None:
-        """Whatever is wrong, the next attempt asks for the leader anew."""
+        """Whatever the error, the next attempt looks up the leader again."""
         self.cluster.forget_topic(self.topic)
         if isinstance(error, ConnectionLost | Timeout) and self._connection is not None:
             self._connection.close()

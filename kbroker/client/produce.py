@@ -228,9 +228,10 @@ class BatchProducer:
         self._identity = after
 
     def _abort(self, before: ProducerIdentity, sure: bool) -> ProducerIdentity:
-        """sure: none of what was sent can still arrive. Else, with the first protocol, the epoch is
-        raised, once it is known that the id is still this producer's: who asks for an id fences
-        everybody."""
+        """sure: none of what was sent can still arrive. Otherwise, with the first protocol, the
+        epoch is bumped, once it is certain that the id is still this producer's, because asking for
+        an id fences every other producer.
+        """
         try:
             after = transactions.end_transaction(self.cluster, before, commit=False)
             if sure or before.implicit:

@@ -9,7 +9,7 @@ import time
 from kbroker.client.errors import ClientError, Timeout, UnreachableError
 from kbroker.logcontext import RateLimit
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 FIRST_PAUSE_S = 0.02
 PAUSE_MAX_S = 1.0
@@ -21,7 +21,7 @@ _told = RateLimit(30.0)  # many calls wait for the same broker
 
 
 class Retry:
-    """Pauses grow from 20 ms to a second, each with jitter; ``progress`` starts them anew.
+    """Backoff grows from 20 ms to a second, with jitter; ``progress`` resets it.
 
     What still fails after ``TELL_AFTER_S`` is a warning in the log, once.
 
@@ -74,7 +74,7 @@ class Retry:
         if time.monotonic() >= self._tell_at:
             self._tell_at = float("inf")
             if _told.due(str(error)):
-                log.warning("%s: %s; retrying for another %.0f s", self.what, error, self.left())
+                logger.warning("%s: %s; retrying for another %.0f s", self.what, error, self.left())
 
     def progress(self) -> None:
         """Something was achieved: the deadline is as far away as at the start."""

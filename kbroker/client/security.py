@@ -240,7 +240,7 @@ def _tls_versions(settings: Mapping[str, str]) -> list[str]:
 
 
 def _check_stores(settings: Mapping[str, str]) -> None:
-    """What can be told before the files are there, which may be on another machine."""
+    """Check what can be checked without the files, which may be on another machine."""
     for store, instead in (
         ("truststore", "ssl.ca.location"),
         ("keystore", "ssl.certificate.location and ssl.key.location"),

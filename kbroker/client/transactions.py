@@ -188,8 +188,9 @@ def commit_offsets(
 
 
 class Outcome(Enum):
-    """What became of a transaction. UNKNOWN: somebody else has its id by now, or it was forgotten.
-    UNTOLD: the broker cannot tell (before Kafka 3.0)."""
+    """How a transaction ended. UNKNOWN: another producer has its id by now, or it has expired.
+    UNTOLD: the broker cannot say (before Kafka 3.0).
+    """
 
     OPEN = "open"
     COMMITTED = "committed"
@@ -201,8 +202,9 @@ class Outcome(Enum):
 def outcome(
     cluster: Cluster, identity: ProducerIdentity, *, deadline: float | None = None
 ) -> Outcome:
-    """What became of a transaction that was begun; of its id's last one, so to be asked before
-    somebody else uses the id."""
+    """How a transaction ended. The broker knows only the last one of an id, so ask before another
+    producer uses the id.
+    """
     assert identity.transactional_id is not None
     request = DescribeTransactionsRequest(transactional_ids=[identity.transactional_id])
     try:

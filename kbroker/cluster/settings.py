@@ -9,7 +9,7 @@ from kbroker.config.broker_keys import BROKER_KEYS
 from kbroker.config.loader import BrokerConfig, Source
 from kbroker.errors import ConfigError
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 FILE, DEFAULT = "file", "default"
 
@@ -34,9 +34,9 @@ def effective_config(started_with: BrokerConfig, layers: Layers, broker_id: int)
             return BrokerConfig(static, dynamic_default=default, dynamic_broker=own)
         name = _culprit(static, default, own, refusal)
         if name is None:
-            log.error("ignoring the stored broker settings: %s", refusal)
+            logger.error("ignoring the stored broker settings: %s", refusal)
             return started_with
-        log.error("ignoring the stored broker setting %s: %s", name, refusal)
+        logger.error("ignoring the stored broker setting %s: %s", name, refusal)
         del (own if name in own else default)[name]
 
 

@@ -103,7 +103,7 @@ def replace_broker(
 
 
 def reload(current: BrokerConfig, fresh: BrokerConfig) -> tuple[BrokerConfig, list[str], list[str]]:
-    """Take over from a file read anew what may change while the broker runs.
+    """Apply the settings of a reloaded file that may change while the broker runs.
 
     Returns the configuration to use from now on (its dynamic layers are those of ``current``), the
     settings whose text changed and now count, and those that wait for a restart. Raises ConfigError

@@ -69,7 +69,7 @@ def bounds(name: str, broker: BrokerConfig) -> tuple[int, int]:
 
 
 def value_of(name: str, overrides: Mapping[str, str], broker: BrokerConfig) -> int:
-    """What counts now for a group with these settings of its own."""
+    """The effective settings of a group with these overrides."""
     text = overrides.get(name)
     value: int
     if text is None:

@@ -69,7 +69,9 @@ def bound_listeners(values: Mapping[str, Any], host_name_is_set: bool) -> list[L
 
 
 def advertised_listeners(values: Mapping[str, Any], bound: list[Listener]) -> list[Listener]:
-    """What clients are told; empty when nothing is configured: then the address they reached."""
+    """The advertised listeners; empty when unset, which means the address that a client connected
+    to.
+    """
     text = values["advertised.listeners"]
     if text is None:
         host, port = values["advertised.host.name"], values["advertised.port"]

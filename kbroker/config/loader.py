@@ -129,7 +129,7 @@ class BrokerConfig:
         return self._values[name]
 
     def is_set(self, name: str) -> bool:
-        """Whether the setting has a value of its own, in any layer, rather than its default."""
+        """Whether the setting is set in any layer, rather than at its default."""
         return name in self._properties
 
     def source(self, name: str) -> int:
@@ -141,7 +141,7 @@ class BrokerConfig:
         return self._layers
 
     def with_dynamic(self, default: Mapping[str, str], broker: Mapping[str, str]) -> BrokerConfig:
-        """A copy with these dynamic layers in place of its own. Raises ConfigError."""
+        """A copy with these dynamic layers instead of the present ones. Raises ConfigError."""
         static = self._layers[0][1]
         return BrokerConfig(static, dynamic_default=default, dynamic_broker=broker)
 
@@ -149,7 +149,7 @@ class BrokerConfig:
 
     @property
     def broker_id(self) -> int:
-        """This broker's number; -1 if it is to be made up."""
+        """This broker's id; -1 if one has to be generated."""
         return int(self._values["broker.id"])
 
     @property
@@ -176,7 +176,7 @@ class BrokerConfig:
 
     @property
     def advertised_listeners(self) -> list[Listener]:
-        """What clients are told; empty means the address each of them reached."""
+        """The advertised listeners; empty means the address that each client connected to."""
         return _listeners.advertised_listeners(self._values, self.listeners)
 
     @property
@@ -266,7 +266,7 @@ def load(
 def load_properties(
     pairs: Iterable[tuple[str, str]], overrides: Mapping[str, str] | None = None
 ) -> tuple[BrokerConfig, list[str]]:
-    """As ``load``, from pairs that are already read."""
+    """Like ``load``, from pairs that have already been read."""
     warnings: list[str] = []
     static: dict[str, str] = {}
     for name, text in pairs:
@@ -340,7 +340,7 @@ def _warn_without_effect(config: BrokerConfig, name: str, warnings: list[str]) -
 
 
 def without_effect(key: Key, value: Any) -> str | None:
-    """What is to be said of a setting that has no effect; None if it has one, or is the default."""
+    """The warning for a setting that has no effect; None if it has one, or is at its default."""
     if key.status == BUILT or value == key.default_value():
         return None
     shown = "(hidden)" if key.sensitive else key.format(value)

@@ -53,7 +53,7 @@ class TopicConfig:
         return own[name] if name in own else self._defaults[name]
 
     def is_set(self, name: str) -> bool:
-        """Whether the topic has a value of its own."""
+        """Whether the topic overrides the setting."""
         return name in self._own
 
     @property
@@ -123,7 +123,7 @@ def _nearest(name: str, known: Mapping[str, Key]) -> str | None:
 
 
 class _Hints:
-    """How many names are looked up: whoever makes that many mistakes at once is no person."""
+    """How many unknown names get a suggestion: a person does not make more mistakes at once."""
 
     def __init__(self) -> None:
         self._second = 0

@@ -229,5 +229,5 @@ def _size(data: bytes | None) -> int:
 
 
 def _sequence(base_sequence: int, delta: int) -> int:
-    """Sequences go on at 0 behind the largest; -1: the batch has none."""
+    """Sequence numbers continue at 0 after the largest; -1: the batch has none."""
     return -1 if base_sequence < 0 else (base_sequence + delta) % _SEQUENCES

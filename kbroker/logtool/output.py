@@ -20,7 +20,7 @@ OK, NOTE, DAMAGE = "ok", "note", "damage"
 
 
 class OutputClosed(Exception):
-    """Nobody reads what is printed any more."""
+    """The reader of the output has gone away."""
 
 
 class Output:

@@ -53,7 +53,7 @@ from kbroker.metastore.store_files import (
 )
 from kbroker.metastore.store_opening import Opening, drop_ephemerals, hint, is_full
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # What was changed is settled once nothing has changed for so long, but no later than this.
 QUIET_MS, UNSETTLED_MAX_MS = 400, 3_000
@@ -100,7 +100,7 @@ class EmbeddedStore(Store):
         self._was_told = False
         self._reserve.fill()
         if self.damage is not None:
-            log.error("%s: %s", self.path, self.damage)
+            logger.error("%s: %s", self.path, self.damage)
 
     # -- reads -------------------------------------------------------------------------------------
 
@@ -272,12 +272,12 @@ class EmbeddedStore(Store):
             self._settled, self._was_told = changes, False
         except OSError as error:
             if not self._was_told:
-                log.warning("cannot write %s: %s", COPY_NAME, error)
+                logger.warning("cannot write %s: %s", COPY_NAME, error)
             self._was_told = True
         try:
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         except sqlite3.Error as error:
-            log.error("%s", self._failed(error))
+            logger.error("%s", self._failed(error))
 
     def close(self) -> None:
         if self._failure is None:

@@ -31,7 +31,7 @@ class NodeExists(StoreError):
 
 
 class BadVersion(StoreError):
-    """The node's version is not the expected one: somebody else changed it."""
+    """The znode's version is not the expected one: another client changed it."""
 
 
 class NotEmpty(StoreError):
@@ -110,7 +110,7 @@ class Transaction:
         return self
 
     def check(self, path: str, version: int) -> Transaction:
-        """Have the transaction fail unless the node exists with that version."""
+        """Make the transaction fail unless the znode exists with that version."""
         self.operations.append(Operation("check", path, version=version))
         return self
 

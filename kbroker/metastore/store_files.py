@@ -149,7 +149,7 @@ def sync_directory(path: str) -> None:
 
 
 def set_aside(directory: str, *names: str) -> None:
-    """Keep damaged files for whoever wants to look at them, in place of earlier ones."""
+    """Keep damaged files for inspection, replacing earlier ones."""
     for name in names:
         path = os.path.join(directory, name)
         with suppress(FileNotFoundError):

@@ -238,7 +238,7 @@ def tells_damage(error: Exception) -> bool:
 
 
 def hint(error: Exception) -> str:
-    """What to do about it, when that can be told from the error."""
+    """What to do about the error, where that is known."""
     name = getattr(error, "sqlite_errorname", "")
     if name == "SQLITE_BUSY":
         return (

@@ -38,7 +38,7 @@ class CorruptBatchError(ValueError):
 
 
 class DecompressionError(ValueError):
-    """Compressed data that its codec refuses, or that goes on after its end."""
+    """Compressed data that its codec rejects, or that continues after its end."""
 
 
 class DecompressedTooLargeError(DecompressionError):

@@ -62,7 +62,7 @@ def install_kafka_alias() -> None:
 
 
 def _appending(writer: Any) -> Any:
-    """Spark's mode for who says none is one that no Python source has."""
+    """Spark's default mode is one that no Python data source supports."""
     has_none = str(writer._jwrite.curmode()) == "ErrorIfExists"
     return writer.mode("append") if has_none else writer
 

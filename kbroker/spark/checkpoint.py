@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlparse
 
 from kbroker.spark.option_values import OptionError
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # A text that is to take the place of another one, where that cannot be done at once.
 _NEW = ".new"
@@ -155,7 +155,7 @@ def query_id(location: str) -> str | None:
             raise FileNotFoundError(f"there is no {files.describe('metadata')}")
         return str(json.loads(text)["id"])
     except (ImportError, OSError, ValueError, KeyError, TypeError) as error:
-        log.warning("cannot identify the query of checkpointLocation %s: %s", location, error)
+        logger.warning("cannot identify the query of checkpointLocation %s: %s", location, error)
         return None
 
 

@@ -29,7 +29,7 @@ from kbroker.errors import ErrorCode
 from kbroker.spark.intents import Intents, Recorded
 from kbroker.spark.options import WriteOptions
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _NAMED_MAX = 5
 
@@ -54,8 +54,9 @@ def commit_written(
     batch: int,
     identities: Sequence[ProducerIdentity],
 ) -> None:
-    """Commit what tasks left open. Raises RefusedError where one is not open any more; then nothing
-    is committed."""
+    """Commit the transactions that tasks left open. Raises RefusedError if one is no longer open;
+    then nothing is committed.
+    """
     _require_open(cluster, identities)
     intents = intents_of(cluster, options)
     recorded = intents.record(write, batch, identities)
@@ -72,8 +73,8 @@ def abort_attempt(
     identities: Sequence[ProducerIdentity],
     silent: Iterable[int],
 ) -> None:
-    """Abort what tasks left open, so that no reader waits for it; but not what is recorded: that is
-    to be committed, by whoever comes again.
+    """Abort the transactions that tasks left open, so that no reader waits for them, except
+    recorded ones: the next run commits those.
 
     silent: the partitions of tasks that told nothing: they failed, were killed, still run, or have
     yet to begin. Who has got his transactional id before this is fenced; who gets it later finds
@@ -87,23 +88,24 @@ def abort_attempt(
             try:
                 end_transaction(cluster, identity, commit=False)
             except RefusedError as error:
-                log.warning("cannot abort %s: %s", identity.transactional_id, error)
+                logger.warning("cannot abort %s: %s", identity.transactional_id, error)
         if attempt.name:
             intents.mark_aborted(attempt.write, attempt.name)  # before the first is fenced
         for partition in silent:
             _fence(cluster, transactional_id(options, attempt.write, attempt.batch, partition))
     except ClientError as error:
-        log.warning("transactions that were left open remain until they time out: %s", error)
+        logger.warning("transactions that were left open remain until they time out: %s", error)
 
 
 def complete_recorded(cluster: Cluster, options: WriteOptions, write: str, batch: int) -> None:
-    """Commit what an earlier run recorded and did not come to commit. Raises RefusedError where
-    some of it was aborted meanwhile."""
+    """Commit what an earlier run recorded but did not commit. Raises RefusedError if some of it has
+    been aborted since.
+    """
     intents = intents_of(cluster, options)
     recorded = intents.find(write, batch)
     if recorded is None or recorded.done:
         return
-    log.info("batch %d of %s is a repetition and is already committed", batch, write)
+    logger.info("batch %d of %s is a repetition and is already committed", batch, write)
     outcomes = {one: _outcome(cluster, one) for one in recorded.identities}
     lost = [one for one, what in outcomes.items() if what in (Outcome.ABORTED, Outcome.UNKNOWN)]
     if lost:
@@ -143,11 +145,11 @@ def _resolve(
     outcomes: Mapping[ProducerIdentity, Outcome],
     lost: Sequence[ProducerIdentity],
 ) -> None:
-    """Returns where the rest is to be committed."""
+    """Return if the rest may be committed; otherwise raise RefusedError."""
     kinds = set(outcomes.values())
     nothing_visible = kinds <= {Outcome.OPEN, Outcome.ABORTED}
     if not nothing_visible and options.lost_transactions == "skip":
-        log.warning("batch %d of %s: skipping %d lost transactions", batch, write, len(lost))
+        logger.warning("batch %d of %s: skipping %d lost transactions", batch, write, len(lost))
         return
     if not nothing_visible and options.lost_transactions == "fail":
         return
@@ -212,10 +214,10 @@ def _abort_left_over(
     try:
         for name in open_transactional_ids(cluster):
             if ours.fullmatch(name) and name not in names:
-                log.info("aborting %s, which an earlier attempt left open", name)
+                logger.info("aborting %s, which an earlier attempt left open", name)
                 _fence(cluster, name)
     except ClientError as error:
-        log.warning("transactions that were left open remain until they time out: %s", error)
+        logger.warning("transactions that were left open remain until they time out: %s", error)
 
 
 def _fence(cluster: Cluster, transactional_id: str) -> None:

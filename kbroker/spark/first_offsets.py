@@ -29,7 +29,7 @@ from kbroker.spark.option_values import (
 from kbroker.spark.options import ReadOptions
 from kbroker.uuids import parse_uuid, uuid_text
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 FORMAT = 1
 
@@ -146,7 +146,7 @@ class FileKeeper:
             # A micro-batch that is repeated begins where it began, as Spark's connector has it: a
             # time that is computed at each start differs each time.
             if has_planned(self._location):
-                log.warning(
+                logger.warning(
                     "%s was recorded for a start at %s and stays in effect; %s has no effect on "
                     "a query that has already started",
                     *(where, document["starting"], self._start),

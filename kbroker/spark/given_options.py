@@ -27,7 +27,7 @@ from kbroker.spark.option_values import (
     parse_partitions,
 )
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 KAFKA_PREFIX = "kafka."
 # Spark adds these by itself.
@@ -128,7 +128,7 @@ class GivenOptions:
             if setting in refused:
                 raise OptionError(f"{name} is not supported: {refused[setting]}")
             if (said := doubt(setting, KAFKA_PREFIX)) is not None:
-                log.warning("%s", said)
+                logger.warning("%s", said)
             if (wrong := wrong_value(setting, value)) is not None:
                 raise OptionError(f"{KAFKA_PREFIX}{wrong}")
             settings[setting] = value
@@ -205,6 +205,6 @@ class GivenOptions:
             if option is None:
                 near = difflib.get_close_matches(lower, BY_NAME, 1)
                 hint = f"; did you mean {BY_NAME[near[0]].name}?" if near else ""
-                log.warning("unknown option %s%s", name, hint)
+                logger.warning("unknown option %s%s", name, hint)
             elif use not in option.uses:
-                log.warning("option %s has no effect here (%s)", option.name, use)
+                logger.warning("option %s has no effect here (%s)", option.name, use)

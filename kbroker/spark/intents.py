@@ -73,7 +73,7 @@ class Intents:
         return self._read(write, batch, start, end)
 
     def record(self, write: str, batch: int, identities: Sequence[ProducerIdentity]) -> Recorded:
-        """Once this returns, the batch is to be committed whatever happens."""
+        """Once this returns, the batch must be committed whatever happens."""
         text = json.dumps({"format": FORMAT, "batch": batch, "transactions": identities})
         offset = self._append(write, text.encode())
         self._point(write, offset, str(batch))
@@ -84,11 +84,11 @@ class Intents:
         self._point(write, found.offset, f"{batch}{_DONE}")
 
     def withdraw(self, write: str) -> None:
-        """Nothing of the batch recorded last is or will be committed: it is to be written anew."""
+        """Nothing of the last recorded batch is or will be committed: it must be rewritten."""
         self._point(write, self._append(write, None), "")
 
     def mark_aborted(self, write: str, attempt: str) -> None:
-        """Tasks of the attempt are to begin no transaction from now on."""
+        """From now on, tasks of the attempt must not begin a transaction."""
         self._ensure_topic()
         newest = [*self._aborted(write), attempt][-_ABORTED_MAX:]
         commit(self._cluster, self._aborted_group(write), {(self._topic, 0): (0, " ".join(newest))})

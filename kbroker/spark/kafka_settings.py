@@ -90,8 +90,9 @@ _MAY_BE_NEGATIVE = re.compile(r"(send|receive)\.buffer\.bytes|compression\..+\.l
 
 
 def wrong_value(name: str, value: str) -> str | None:
-    """What to say about a setting's value: None where a client would take it. Of words that only
-    some setting knows, whoever uses it says so."""
+    """What is wrong with a setting's value; None if a client would accept it. Words that are
+    specific to one setting are checked where that setting is used.
+    """
     text = value.strip()
     if name in _TRUE_OR_FALSE:
         fits = text.lower() in ("true", "false")

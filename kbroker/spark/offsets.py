@@ -29,7 +29,7 @@ from kbroker.spark.option_values import (
 from kbroker.spark.options import ReadOptions
 from kbroker.spark.plan import OffsetRange
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 NO_MATCH = -1
 T = TypeVar("T")
@@ -58,7 +58,7 @@ class LogView(Protocol):
         """Commit them as a group without members."""
 
     def topic_ids(self) -> Mapping[str, bytes]:
-        """Ids of the topics asked for so far, as last heard of; without those that have none."""
+        """The latest known ids of the topics requested so far, without those that have none."""
 
     def sizes(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Bytes of whole partitions, where brokers tell."""
@@ -104,7 +104,7 @@ class DataLossError(RuntimeError):
 
     @classmethod
     def of(cls, lost: Iterable[Lost]) -> DataLossError:
-        """With each partition in the message, and how to go on."""
+        """The message lists each partition and says how to continue."""
         return cls(
             f"data was lost: {_describe(lost)}. It was deleted by retention or with its topic "
             "before it was read, or has not been written (or committed) yet. To skip what is "
@@ -118,7 +118,7 @@ def report_loss(lost: list[Lost], fail: bool) -> None:
         raise DataLossError.of(lost)
     for one in lost:
         count = "?" if one.count is None else one.count
-        log.warning("skipped (failOnDataLoss=false): %s offsets of %s", count, one.describe())
+        logger.warning("skipped (failOnDataLoss=false): %s offsets of %s", count, one.describe())
 
 
 def _describe(lost: Iterable[Lost]) -> str:
@@ -156,7 +156,7 @@ def assigned_partitions(
     missing = set(subscription.partitions) - present
     if all_there and missing:
         names = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(missing))
-        log.warning("assign contains %s, which does not exist and is skipped", names)
+        logger.warning("assign contains %s, which does not exist and is skipped", names)
     return present
 
 
@@ -246,7 +246,7 @@ def _resolve_committed(
 
 
 def _list(view: LogView, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Raises LookupError where a partition vanished meanwhile; the caller tries again."""
+    """Raises LookupError if a partition has disappeared in the meantime; the caller retries."""
     if not wanted:
         return {}
     found = dict(view.list_offsets(wanted))
@@ -269,7 +269,7 @@ def with_attempts(options: ReadOptions, call: Callable[[], T]) -> T:
             passing = isinstance(error, LookupError) or getattr(error, "retriable", False)
             if not passing or attempt == options.offset_attempts:
                 raise
-            log.warning("cannot get offsets, attempt %d: %s", attempt, error)
+            logger.warning("cannot get offsets, attempt %d: %s", attempt, error)
             time.sleep(options.offset_retry_ms / 1000)
     raise AssertionError("unreachable")
 

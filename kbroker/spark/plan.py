@@ -176,8 +176,9 @@ def _cut_by_size(ranges: list[OffsetRange], default_parallelism: int) -> list[Of
 
 
 def _cut_by_count(ranges: list[OffsetRange], min_partitions: int) -> list[OffsetRange]:
-    """At least about ``min_partitions``: in proportion to counts. Ranges too small for a share of
-    their own stay whole, and are no part of the proportion for the others."""
+    """At least about ``min_partitions``: in proportion to counts. Ranges too small to be split stay
+    whole and do not count towards the proportion of the others.
+    """
     if len(ranges) >= min_partitions:
         return ranges
     total = sum(one.count for one in ranges)

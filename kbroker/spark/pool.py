@@ -33,7 +33,8 @@ DEFAULT_LIMITS = PoolLimits()
 
 class ClusterPool:
     """Thread-safe; forgets what it holds after a fork. All jobs of a process share it: the limits
-    are those of who gives a cluster back."""
+    are those of the job that returns a cluster.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

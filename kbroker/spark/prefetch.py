@@ -30,7 +30,7 @@ from kbroker.spark.reading import read_ranges
 if TYPE_CHECKING:
     import pyarrow as pa
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 # BOUND: the driver's Python, its socket to the JVM and a block of the JVM hold so much.
@@ -55,7 +55,7 @@ class Prefetch:
         self._ahead: _Ahead | None = None
 
     def fits(self, ranges: Sequence[OffsetRange]) -> bool:
-        """Whether it is worth trying. Who asked for tasks gets them."""
+        """Whether prefetching is worth trying; not if the options ask for tasks."""
         options = self._options
         count = sum(one.count for one in ranges)
         return (
@@ -88,7 +88,7 @@ class Prefetch:
     def read_now(
         self, ranges: Sequence[OffsetRange], topic_ids: Mapping[str, bytes]
     ) -> list[pa.RecordBatch] | None:
-        """As ``read``, whatever was read ahead."""
+        """Like ``read``, but ignoring what was read ahead."""
         found: list[pa.RecordBatch] = []
         rows = size = 0
         try:
@@ -99,7 +99,7 @@ class Prefetch:
                     if size > PREFETCH_BYTES_MAX:
                         break
         except ClientError as error:
-            log.warning("the driver cannot read a micro-batch, so tasks read it: %s", error)
+            logger.warning("the driver cannot read a micro-batch, so tasks read it: %s", error)
             return None
         if rows:
             self._row_bytes = size / rows
@@ -107,7 +107,7 @@ class Prefetch:
 
 
 class _Ahead(threading.Thread):
-    """Rows that nobody has asked for yet. An error of it is not told: who asks then reads again.
+    """Read rows ahead. Errors are ignored: the later request reads again.
 
     ended: found is what ``read`` returns.
     """
@@ -126,7 +126,7 @@ class _Ahead(threading.Thread):
             self.found = self._prefetch.read_now(*self.wanted)
             self.ended = True
         except Exception as error:
-            log.debug("reading ahead failed: %s", error)
+            logger.debug("reading ahead failed: %s", error)
 
 
 def holding(reader: type[T]) -> type[T] | None:

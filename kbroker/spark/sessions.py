@@ -12,7 +12,7 @@ from kbroker.spark.java import provide_java
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 JVM_OPTIONS = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 """For ``spark.driver.extraJavaOptions`` (local mode) and ``spark.executor.extraJavaOptions``: the
@@ -43,9 +43,9 @@ def builder(app: str | None = None) -> SparkSession.Builder:
 
 
 def hint_at_builder(records: int) -> None:
-    """In the log of who plans a large read: a session that nobody has given these settings to."""
+    """Warn, when a large read is planned, about a session without these settings."""
     if records >= _HINT_RECORDS and os.environ.get(_TOLD, "").lower() != "true":
-        log.warning(
+        logger.warning(
             "this session transfers rows more slowly than it could: create it with "
             "kbroker.spark.builder(), or see Read in docs/spark.md for its settings"
         )

@@ -62,7 +62,7 @@ from kbroker.spark.topic_ids import TopicIdFile, TopicIds
 if TYPE_CHECKING:
     import pyarrow as pa
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _NO_ROW_LIMIT = 2**62
 SIZES_TTL_S = 300.0
@@ -134,7 +134,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [RangePartition(ranges, ids)]
 
     def _prefetch_for(self, ranges: list[OffsetRange]) -> Prefetch | None:
-        """Whoever reads these ranges here; None where tasks are to."""
+        """The prefetched reader of these ranges; None if tasks should read them."""
         if _HOLDING is None:
             return None
         if self._prefetch is None:
@@ -184,7 +184,7 @@ class RefusedStream(DataSourceStreamReader):
 
 
 class Progress:
-    """Where a stream is and may go: the driver's side of the reader.
+    """How far a stream is and may go: the driver's side of the reader.
 
     latest: the ends of all partitions as last heard of, without any limit.
     """
@@ -213,7 +213,9 @@ class Progress:
 
     def _reach(self, first: Mapping[TopicPartition, int]) -> None:
         """AvailableNow fixes its target before Spark asks for the first offsets. What was written
-        or made meanwhile lies before a start at the end: no loss, but nothing to be read."""
+        or created in between is before a start at the end: it is not lost, but it is not read
+        either.
+        """
         target = self._target
         if target is None:
             return
@@ -405,7 +407,7 @@ class Progress:
         return plan_tasks(self._options, ranges, sizes, self.topic_ids())
 
     def _sizes_of(self, ranges: list[OffsetRange]) -> Mapping[TopicPartition, tuple[int, int]]:
-        """As a broker told not long ago."""
+        """Mean sizes by partition, at most ``SIZES_TTL_S`` old."""
         now = time.monotonic()
         if self._sizes_at is None or now - self._sizes_at > SIZES_TTL_S:
             self._sizes = mean_sizes(self.view, self._options, ranges)
@@ -422,7 +424,7 @@ class Progress:
             self.view.commit(group, changed)
             self._committed.update(changed)
         except ClientError as error:
-            log.warning("cannot commit the offsets of group %s: %s", group, error)
+            logger.warning("cannot commit the offsets of group %s: %s", group, error)
 
 
 def _mean(size: tuple[int, int] | None) -> float:

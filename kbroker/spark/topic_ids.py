@@ -64,7 +64,7 @@ class TopicIdFile:
 
 
 class TopicIds:
-    """The ids that belong to the offsets at which a stream goes on.
+    """The ids that belong to the offsets at which a stream continues.
 
     INVARIANT: the id of a topic made anew is taken over only once the stream's offsets have gone
     back to that topic's start, and is kept before any of its records is read. A crash in between

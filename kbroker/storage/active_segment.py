@@ -23,7 +23,7 @@ from kbroker.storage.segment import Segment
 from kbroker.storage.topic_settings import TopicSettings
 from kbroker.storage.txn_index import TxnIndexWriter
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class ActiveSegment:
@@ -63,7 +63,7 @@ class ActiveSegment:
         first_timestamp: int = -1,
         bytes_since_index: int = 0,
     ) -> None:
-        """Have ``appender`` go on at the end of this segment."""
+        """Attach ``appender`` to the end of this segment."""
         appender.attach(
             fd=self.fd,
             offset_index=self.offsets,
@@ -82,7 +82,7 @@ class ActiveSegment:
     def attach_cut(
         self, appender: LogAppender, segment: Segment, next_offset: int, now_ms: int
     ) -> None:
-        """As ``attach``, for a segment that was cut: what the appender remembers is read again."""
+        """Like ``attach``, for a truncated segment: what the appender remembers is read again."""
         self.offsets.truncate_to(next_offset)
         self.times.truncate_to(next_offset)
         _entry, tail = self.offsets.lookup(next_offset)
@@ -105,7 +105,7 @@ class ActiveSegment:
         )
 
     def take_over(self, appender: LogAppender) -> None:
-        """Have ``appender`` go on in these files, which are a copy of those it has."""
+        """Move ``appender`` to these files, which are a copy of those it has."""
         appender.change_files(
             fd=self.fd,
             offset_index=self.offsets,
@@ -114,27 +114,31 @@ class ActiveSegment:
         )
 
     def start_position(self, offset: int, size: int) -> int:
-        """As ``Segment.start_position``; the file's start if the index is wrong. Raises OSError."""
+        """Like ``Segment.start_position``; the start of the file if the index is wrong. Raises
+        OSError.
+        """
         try:
             return index_lookup.start_position(self.fd, self.offsets, offset, size)
         except CorruptIndexError as error:
-            log.error("%s; searching from the start of the segment until it is rolled", error)
+            logger.error("%s; searching from the start of the segment until it is rolled", error)
             return 0
 
     def border_before(self, position: int, size: int) -> int:
-        """As ``Segment.border_before``; the file's start if the index is wrong. Raises OSError."""
+        """Like ``Segment.border_before``; the start of the file if the index is wrong. Raises
+        OSError.
+        """
         return self.start_position(index_lookup.offset_before(self.offsets, position), size)
 
     def time_floor(self, timestamp: int, size: int) -> tuple[int, int]:
-        """As ``Segment.time_floor``."""
+        """Like ``Segment.time_floor``."""
         try:
             return index_lookup.time_floor(self.fd, self.offsets, self.times, timestamp, size)
         except CorruptIndexError as error:
-            log.error("%s; searching from the start of the segment until it is rolled", error)
+            logger.error("%s; searching from the start of the segment until it is rolled", error)
             return NO_TIMESTAMP, self.offsets.base_offset
 
     def index_entries(self) -> tuple[bytes, bytes]:
-        """Those of the offset and of the time index, as a file has them."""
+        """The entries of the offset index and of the time index, as they are in a file."""
         return self.offsets.raw_entries(), self.times.raw_entries()
 
     def resize_indexes(self, bytes_max: int) -> None:

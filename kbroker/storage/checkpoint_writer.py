@@ -20,20 +20,22 @@ from kbroker.storage.formats import (
 from kbroker.storage.log_dir import CHECKPOINTS, LogDir
 from kbroker.storage.partition_log import PartitionLog
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # One checkpoint's lines, by directory.
 Lines = list[tuple[LogDir, dict[TopicPartition, int]]]
 
 _VALUES: dict[str, Callable[[PartitionLog], int]] = {
-    RECOVERY_POINT_CHECKPOINT: lambda entry: entry.recovery_point,
-    LOG_START_CHECKPOINT: lambda entry: entry.log_start_offset,
-    HIGH_WATERMARK_CHECKPOINT: lambda entry: entry.high_watermark,
+    RECOVERY_POINT_CHECKPOINT: lambda log: log.recovery_point,
+    LOG_START_CHECKPOINT: lambda log: log.log_start_offset,
+    HIGH_WATERMARK_CHECKPOINT: lambda log: log.high_watermark,
 }
 
 
 class CheckpointWriter:
-    """start_was_raised: set by the owner: a log start has moved, and its line is to follow soon."""
+    """start_was_raised: set by the owner when a log start offset has moved and must be written
+    soon.
+    """
 
     def __init__(
         self,
@@ -42,7 +44,7 @@ class CheckpointWriter:
         background: BackgroundDisk,
         on_failure: Callable[[str, OSError], object],
     ) -> None:
-        """logs: the open ones, at any time. on_failure: told of a directory that failed."""
+        """logs: returns the open logs. on_failure: called with a directory that failed."""
         self._dirs = dirs
         self._logs = logs
         self._background = background
@@ -74,11 +76,11 @@ class CheckpointWriter:
         return _write(self._news(CHECKPOINTS))
 
     def wait(self) -> None:
-        """Until no run is under way."""
+        """Wait until no run is in progress."""
         self._background.wait()
 
     def forget(self, name: str | None = None) -> None:
-        """The file, or any of them, may say something else than what was last written."""
+        """The file, or any of them, may differ from what was last written."""
         if name is None:
             self._saved.clear()
         else:
@@ -90,13 +92,13 @@ class CheckpointWriter:
         return {name: lines for name, lines in files.items() if lines != self._saved.get(name)}
 
     def _lines(self, name: str) -> Lines:
-        """What this worker has to say in each directory's checkpoint ``name``."""
+        """This worker's lines in each directory's checkpoint ``name``."""
         value = _VALUES[name]
         lines: dict[str, tuple[LogDir, dict[TopicPartition, int]]]
         lines = {log_dir.path: (log_dir, {}) for log_dir in self._dirs if log_dir.error is None}
-        for entry in self._logs.values():
-            if entry.log_dir in lines:
-                lines[entry.log_dir][1][entry.key] = value(entry)
+        for log in self._logs.values():
+            if log.log_dir in lines:
+                lines[log.log_dir][1][log.key] = value(log)
         return list(lines.values())
 
     def _on_written(self, files: dict[str, Lines], failures: list[tuple[LogDir, OSError]]) -> None:
@@ -107,7 +109,9 @@ class CheckpointWriter:
             self._saved.update(files)
         for log_dir, error in failures:
             if may_do_without(error):
-                log.warning("cannot write the checkpoints of %s for now: %s", log_dir.path, error)
+                logger.warning(
+                    "cannot write the checkpoints of %s for now: %s", log_dir.path, error
+                )
             else:
                 self._on_failure(log_dir.path, error)
 

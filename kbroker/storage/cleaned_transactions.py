@@ -44,7 +44,7 @@ class CleanedTransactions:
         return True
 
     def on_marker(self, producer_id: int, last_offset: int, kind: int) -> bool:
-        """Whether nothing in front of this control batch needs it any more."""
+        """Whether no remaining record before this control batch needs it."""
         self._advance(last_offset)
         if kind == ABORT:
             entry, has_batches = self._open.pop(producer_id, (None, False))

@@ -54,7 +54,7 @@ codec_lock = threading.Lock()
 
 
 class CleaningStopped(Exception):
-    """The cleaner is to stop, or the partition is not to be cleaned any more."""
+    """The cleaner must stop, or the partition must no longer be cleaned."""
 
 
 class UncleanableError(Exception):
@@ -121,8 +121,8 @@ class LogCleaning:
         on_bytes: Callable[[int], None],
         lock: AbstractContextManager[Any] = codec_lock,
     ) -> None:
-        """aborted: ``read_aborted`` of the whole range. on_bytes: told of each piece read or
-        written; slows the thread down, and raises CleaningStopped to end the pass.
+        """aborted: ``read_aborted`` of the whole range. on_bytes: called with the size of each
+        piece read or written; throttles the thread, and raises CleaningStopped to end the pass.
         """
         self._directory = directory
         self._limits = limits
@@ -281,7 +281,7 @@ class LogCleaning:
         return CleanedGroup(base, size, newest, changed)
 
     def _are_old_tombstones_due(self, segment: CleanableSegment) -> bool:
-        """Whether messages of formats 0 and 1 without a value may go, which have no delete horizon.
+        """Whether tombstones of formats 0 and 1, which have no delete horizon, may be removed.
 
         COMPAT: as in Kafka, once the last clean segment is younger by ``delete.retention.ms``. The
         wall clock has to agree: a file's time may be that of a clock that was ahead.
@@ -329,7 +329,7 @@ class LogCleaning:
         return scan.max_timestamp
 
     def _finish(self, group: Sequence[CleanableSegment], newest: int) -> None:
-        """Give the files the age of what they replace, and put them on disk."""
+        """Give the files the age of those they replace, and sync them."""
         base = group[0].base_offset
         write_anew(self._cleaned_path(base, TXN_INDEX_SUFFIX), self._transactions.kept_aborts)
         modified_ns = self._modified_ns(group[-1])
@@ -342,7 +342,7 @@ class LogCleaning:
         return os.path.join(self._directory, segment_name(base, suffix) + CLEANED_SUFFIX)
 
     def finish(self) -> CleaningStats:
-        """The pass is over."""
+        """End the pass."""
         self.stats.total_s = time.monotonic() - self.stats.started
         return self.stats
 

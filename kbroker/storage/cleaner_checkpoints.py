@@ -13,7 +13,7 @@ from kbroker.storage.checkpoint import CorruptCheckpointError, OffsetCheckpoint,
 from kbroker.storage.files import may_do_without
 from kbroker.storage.formats import CLEANER_CHECKPOINT
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class CleanerCheckpoints:
@@ -29,7 +29,7 @@ class CleanerCheckpoints:
             try:
                 self._offsets[path] = file.read() or {}
             except (CorruptCheckpointError, OSError) as error:
-                log.error("%s; continuing without it", error)
+                logger.error("%s; continuing without it", error)
                 self._offsets[path] = {}
 
     def get(self, log_dir: str, key: TopicPartition) -> int | None:
@@ -60,13 +60,13 @@ class CleanerCheckpoints:
             unwritten.difference_update(news)
 
     def put_later(self, log_dir: str, key: TopicPartition, offset: int) -> None:
-        """Have the line in the file with the next ``write``; until then a kill loses it."""
+        """Add the line to the next ``write``; until then, a kill loses it."""
         if self._offsets[log_dir].get(key) != offset:
             self._offsets[log_dir][key] = offset
             self._unwritten[log_dir].add(key)
 
     def write(self) -> None:
-        """Write what was left for later, with one write for each directory. Raises nothing."""
+        """Write the postponed lines, with one write per directory. Raises nothing."""
         for log_dir, unwritten in self._unwritten.items():
             if not unwritten:
                 continue
@@ -76,7 +76,7 @@ class CleanerCheckpoints:
             except OSError as error:
                 if may_do_without(error):
                     continue  # it has time
-                log.error("cannot write %s: %s", self._files[log_dir].path, error)
+                logger.error("cannot write %s: %s", self._files[log_dir].path, error)
             unwritten.clear()
 
     def remove(self, keys: Collection[TopicPartition]) -> None:

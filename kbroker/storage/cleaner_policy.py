@@ -1,4 +1,4 @@
-"""Which logs are to be compacted, how far, and in which pieces. Pure decisions of the cleaner.
+"""Which logs to compact, how far, and in which groups. Pure decisions of the cleaner.
 
 Terms are Kafka's: the clean section ends at the first dirty offset, where the last compaction
 ended. The dirty section goes from there to the first uncleanable offset. The log with the highest

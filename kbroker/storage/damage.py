@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class DamagedLogError(ValueError):
-    """Records that were synced are not readable any more. No log file was changed.
+    """Records that were synced can no longer be read. No log file was changed.
 
     It costs the partition, and never its log directory.
     """

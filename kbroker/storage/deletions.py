@@ -13,7 +13,7 @@ import os
 from kbroker.storage.background import BackgroundDisk
 from kbroker.storage.files import remove_if_present, remove_tree
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class DelayedDeletions:
@@ -25,12 +25,12 @@ class DelayedDeletions:
         self._count = 0
 
     def add(self, paths: list[str], due_ms: int) -> None:
-        """Have the paths removed at that time."""
+        """Schedule the removal of the paths."""
         self._count += 1
         heapq.heappush(self._waiting, (due_ms, self._count, paths))
 
     def start_due(self, now_ms: int) -> None:
-        """Hand over what is due."""
+        """Submit the removals that are due."""
         while self._waiting and self._waiting[0][0] <= now_ms:
             _due, _number, paths = heapq.heappop(self._waiting)
 
@@ -46,4 +46,4 @@ class DelayedDeletions:
 
 def _on_done(_result: object, error: OSError | None) -> None:
     if error is not None:
-        log.warning("cannot remove a deleted file; the next start removes it: %s", error)
+        logger.warning("cannot remove a deleted file; the next start removes it: %s", error)

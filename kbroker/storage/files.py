@@ -47,7 +47,7 @@ def blames_disk(error: OSError) -> bool:
 
 
 def may_do_without(error: OSError) -> bool:
-    """Whether a file that only helps may stay unwritten, for want of room or of a descriptor."""
+    """Whether an optional file may stay unwritten, because room or descriptors ran out."""
     return is_full_disk(error) or isinstance(error, ShortageError)
 
 
@@ -111,7 +111,7 @@ def make_directories(path: str) -> None:
 
 
 def sync_file_system(fd: int) -> bool:
-    """Have the whole file system of an open file written to disk. Raises OSError.
+    """Sync the whole file system of an open file. Raises OSError.
 
     True: every write of any file there that has failed since ``fd`` was opened would have been told
     (Linux 5.8). False: nothing is known of failures.
@@ -222,7 +222,7 @@ def disk_bytes(path: str) -> tuple[int, int]:
 
 
 def free_space(path: str) -> str:
-    """What a message says of the space that is left."""
+    """The free space, worded for a message."""
     try:
         found = os.statvfs(path)
     except OSError as error:

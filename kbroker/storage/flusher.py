@@ -39,8 +39,8 @@ class Flusher:
         on_failure: Callable[[str, OSError], object],
         on_shortage: Callable[[ShortageError], object],
     ) -> None:
-        """is_held: a flush has to wait. on_failure: told of a directory whose sync failed.
-        on_shortage: told of a flush that has to be tried again.
+        """is_held: whether a flush has to wait. on_failure: called with a directory whose sync
+        failed. on_shortage: called with a log whose flush must be retried.
         """
         self._background = background
         self._dirs = dirs
@@ -61,47 +61,47 @@ class Flusher:
         """Whether a flush by time is due within its interval."""
         return bool(self._unflushed)
 
-    def on_first_unflushed(self, entry: PartitionLog) -> None:
+    def on_first_unflushed(self, log: PartitionLog) -> None:
         """Something was appended since the last flush."""
-        if entry.sync.first_unflushed_ms is None:
-            entry.sync.first_unflushed_ms = self._monotonic_ms()
-            self._unflushed.append(entry)
+        if log.sync.first_unflushed_ms is None:
+            log.sync.first_unflushed_ms = self._monotonic_ms()
+            self._unflushed.append(log)
 
     def start_due(self) -> None:
         """Begin a flush of each log whose oldest unflushed append is flush.ms old."""
         now_ms = self._monotonic_ms()
         due: dict[str, list[PartitionLog]] = {}
         for _ in range(len(self._unflushed)):
-            entry = self._unflushed.popleft()
-            if entry.appender.closed or entry.sync.first_unflushed_ms is None:
-                entry.sync.first_unflushed_ms = None
+            log = self._unflushed.popleft()
+            if log.appender.closed or log.sync.first_unflushed_ms is None:
+                log.sync.first_unflushed_ms = None
                 continue
-            due_ms = entry.sync.first_unflushed_ms + entry.settings.flush_ms
-            if due_ms > now_ms or self._may_not_flush(entry):
-                self._unflushed.append(entry)
+            due_ms = log.sync.first_unflushed_ms + log.settings.flush_ms
+            if due_ms > now_ms or self._may_not_flush(log):
+                self._unflushed.append(log)
             else:
-                due.setdefault(entry.log_dir, []).append(entry)
+                due.setdefault(log.log_dir, []).append(log)
         for path, entries in due.items():
             self._start(path, entries)
 
-    def start(self, entry: PartitionLog) -> None:
+    def start(self, log: PartitionLog) -> None:
         """Begin a flush of a log now, unless one is under way or has to wait."""
-        if not self._may_not_flush(entry):
-            self._start(entry.log_dir, [entry])
+        if not self._may_not_flush(log):
+            self._start(log.log_dir, [log])
 
-    def _may_not_flush(self, entry: PartitionLog) -> bool:
-        return entry.sync.is_running or self._is_held(entry)
+    def _may_not_flush(self, log: PartitionLog) -> bool:
+        return log.sync.is_running or self._is_held(log)
 
     def _start(self, path: str, entries: list[PartitionLog]) -> None:
         by_file = len(entries) < FLUSH_AT_ONCE_MIN or not syncfs_tells_failures()
         waiting = self._waiting.setdefault(path, deque())
-        for entry in entries:
+        for log in entries:
             try:
-                waiting.append((entry, entry.sync.begin(by_file=by_file)))
+                waiting.append((log, log.sync.begin(by_file=by_file)))
             except ShortageError as error:
                 self._on_shortage(error)
-                entry.sync.first_unflushed_ms = None
-                self.on_first_unflushed(entry)
+                log.sync.first_unflushed_ms = None
+                self.on_first_unflushed(log)
         log_dir, finished = self._dirs.at(path), list[Flush]()
 
         def on_done(_result: object, error: OSError | None) -> None:
@@ -136,14 +136,14 @@ class Flusher:
         if error is not None:
             self._on_failure(path, error)
             return
-        for entry, job in finished:
-            if self._is_open(entry):
-                entry.sync.finish(job)
-                if entry.sync.is_behind:
-                    self.on_first_unflushed(entry)
+        for log, job in finished:
+            if self._is_open(log):
+                log.sync.finish(job)
+                if log.sync.is_behind:
+                    self.on_first_unflushed(log)
 
 
 def _taken_from(waiting: deque[Flush]) -> Iterator[Flush]:
-    """What is there now or comes meanwhile."""
+    """Yield what is queued, including what is added in the meantime."""
     while waiting:
         yield waiting.popleft()

@@ -71,7 +71,9 @@ def partition_dir_name(topic: str, partition: int) -> str:
 
 
 def aside_dir_name(topic: str, partition: int, suffix: str) -> str:
-    """A new name for a directory that means nothing any more. A topic too long for it is cut."""
+    """A new name for a directory that is to be deleted. A topic name that is too long for it is
+    truncated.
+    """
     rest = f"-{partition}.{os.urandom(16).hex()}{suffix}"
     return topic[: NAME_BYTES_MAX - len(rest)] + rest
 

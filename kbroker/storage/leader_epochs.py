@@ -14,7 +14,7 @@ from kbroker.storage.checkpoint import CorruptCheckpointError, format_epochs, pa
 from kbroker.storage.files import may_do_without, read_if_present, replace_file
 from kbroker.storage.formats import LEADER_EPOCH_CHECKPOINT
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class LeaderEpochs:
@@ -23,9 +23,7 @@ class LeaderEpochs:
     __slots__ = ("_entries", "_path")
 
     def __init__(self, directory: str) -> None:
-        """Raises OSError. A file that makes no sense is ignored with a warning: epochs return with
-        appends.
-        """
+        """Raises OSError. An invalid file is ignored with a warning: epochs return with appends."""
         self._path = os.path.join(directory, LEADER_EPOCH_CHECKPOINT)
         self._entries: list[tuple[int, int]] = []
         data = read_if_present(self._path)
@@ -37,7 +35,7 @@ class LeaderEpochs:
                 raise CorruptCheckpointError(f"{self._path}: epochs or offsets are not increasing")
             self._entries = entries
         except CorruptCheckpointError as error:
-            log.warning("%s; epochs before the next append are unknown", error)
+            logger.warning("%s; epochs before the next append are unknown", error)
 
     @property
     def entries(self) -> list[tuple[int, int]]:
@@ -102,8 +100,7 @@ class LeaderEpochs:
         end_offset: int,
         scanned: Collection[tuple[int, int]],
     ) -> None:
-        """Fit what the file said to the log that was loaded; ``leader_epoch`` leads from its end
-        on.
+        """Adjust the epochs of the file to the loaded log; ``leader_epoch`` begins at its end.
 
         scanned: epochs seen in the log. Epochs above the controller's cannot have written
         anything. Written once, and only if something is new. Raises OSError.
@@ -111,7 +108,7 @@ class LeaderEpochs:
         before = self._entries
         self._entries = [e for e in before if e[1] < end_offset and e[0] <= leader_epoch]
         if any(epoch > leader_epoch for epoch, _ in before):
-            log.warning("%s: dropping epochs above %d", self._path, leader_epoch)
+            logger.warning("%s: dropping epochs above %d", self._path, leader_epoch)
         for epoch, start in scanned:
             if epoch <= leader_epoch:
                 self.assign(epoch, start, write=False)
@@ -141,12 +138,12 @@ class LeaderEpochs:
             self.write()
 
     def write(self, *, sync: bool = False) -> None:
-        """Rewrite the file. On a full disk, or without a descriptor, memory alone knows; the next
-        change tries again. Raises OSError.
+        """Rewrite the file. When the disk is full or descriptors ran out, the change stays in
+        memory and the next one retries. Raises OSError.
         """
         try:
             replace_file(self._path, format_epochs(self._entries), sync=sync)
         except OSError as error:
             if not may_do_without(error):
                 raise
-            log.warning("cannot write %s: %s", self._path, error)
+            logger.warning("cannot write %s: %s", self._path, error)

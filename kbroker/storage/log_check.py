@@ -21,7 +21,7 @@ from kbroker.storage.formats import INDEX_SUFFIX, LOG_SUFFIX, segment_name
 from kbroker.storage.partition_log import PartitionLog
 from kbroker.storage.segment import Segment
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 RATE_KEY = "log.check.io.max.bytes.per.second"
 # BOUND: bytes of one job, but for a larger batch. A stop waits for the one that is under way.
@@ -56,18 +56,18 @@ class Walk(NamedTuple):
     is_sealed: bool
 
     @classmethod
-    def of(cls, entry: PartitionLog, at: tuple[int, int, int], size: int) -> Walk:
+    def of(cls, log: PartitionLog, at: tuple[int, int, int], size: int) -> Walk:
         """About ``size`` bytes of the log's segment, position and offset ``at``."""
         base, position, next_offset = at
-        segment = next(one for one in entry.segments if one.base_offset == base)
-        checked, end = entry.appender.checked_from
+        segment = next(one for one in log.segments if one.base_offset == base)
+        checked, end = log.appender.checked_from
         if base != checked:
             end = segment.size
-        is_active = segment is entry.segments.active
-        limit = entry.log_end_offset if is_active else segment.next_offset
+        is_active = segment is log.segments.active
+        limit = log.log_end_offset if is_active else segment.next_offset
         # What the owner has appended behind that place is no part of the walk.
         is_sealed = not is_active and end == segment.size
-        gapless = entry.is_gapless
+        gapless = log.is_gapless
         return cls(segment, position, next_offset, end, size, limit, gapless, is_sealed)
 
     def run(self) -> Walked:
@@ -143,39 +143,39 @@ class LogCheck:
     def damaged_count(self) -> int:
         """Damaged segments of logs that are open and still have them."""
         found = 0
-        for slot, (entry, bases) in list(self._damaged.items()):
-            if self._logs.get(slot) is not entry:
+        for slot, (log, bases) in list(self._damaged.items()):
+            if self._logs.get(slot) is not log:
                 del self._damaged[slot]
                 continue
-            present = {segment.base_offset for segment in entry.segments}
+            present = {segment.base_offset for segment in log.segments}
             found += len(bases & present)
         return found
 
-    def damage_found(self, entry: PartitionLog, segment: int, position: int, what: str) -> None:
-        """Say it, unless it was said of that segment."""
-        known, bases = self._damaged.get(entry.slot, (entry, set[int]()))
-        if known is not entry:
+    def damage_found(self, log: PartitionLog, segment: int, position: int, what: str) -> None:
+        """Log the damage, once per segment."""
+        known, bases = self._damaged.get(log.slot, (log, set[int]()))
+        if known is not log:
             bases = set()
-        self._damaged[entry.slot] = (entry, bases)
+        self._damaged[log.slot] = (log, bases)
         if segment in bases:
             return
         bases.add(segment)
-        log.error(
+        logger.error(
             "%s: damaged at position %d: %s; readers get CORRUPT_MESSAGE there",
-            os.path.join(entry.path, segment_name(segment, LOG_SUFFIX)),
+            os.path.join(log.path, segment_name(segment, LOG_SUFFIX)),
             position,
             what,
         )
 
     # ---- the check ----
 
-    def opened(self, entry: PartitionLog) -> None:
+    def opened(self, log: PartitionLog) -> None:
         """A log that may have batches that nobody has checked."""
-        if entry.appender.checked_from > (entry.segments[0].base_offset, 0):
-            self._waiting.append(entry)
+        if log.appender.checked_from > (log.segments[0].base_offset, 0):
+            self._waiting.append(log)
 
     def turn(self) -> None:
-        """Go on if it is time: call it in each tick."""
+        """Continue if it is time; called in each tick."""
         self._disk.collect()
         now_ms, rate = self._monotonic_ms(), self._rate()
         allowed = rate * min(now_ms - self._began_ms, SAVED_MS) // 1000
@@ -186,48 +186,48 @@ class LogCheck:
             self._check(min(allowed, SLICE_BYTES))
 
     def _check(self, size: int) -> None:
-        entry = self._waiting[0]
-        if self._logs.get(entry.slot) is not entry or not self._find(entry):
+        log = self._waiting[0]
+        if self._logs.get(log.slot) is not log or not self._find(log):
             self._next_log()
             return
-        walk = Walk.of(entry, self._at, size)
-        version = _version(entry)
+        walk = Walk.of(log, self._at, size)
+        version = _version(log)
         self._is_running = True
 
         def on_done(result: object, error: OSError | None) -> None:
             self._is_running = False
-            if self._logs.get(entry.slot) is not entry:
+            if self._logs.get(log.slot) is not log:
                 return
-            if _version(entry) != version or error is not None:
+            if _version(log) != version or error is not None:
                 self._at = NOWHERE  # other files now, or gone; a bad disk tells its readers
                 self._is_held |= error is not None
             else:
-                self._walked(entry, walk, cast(Walked, result))
+                self._walked(log, walk, cast(Walked, result))
 
         self._disk.submit(walk.run, on_done)
 
-    def _find(self, entry: PartitionLog) -> bool:
+    def _find(self, log: PartitionLog) -> bool:
         """Whether there is something left to check in this log; ``_at`` says where."""
         if self._at == NOWHERE:
-            place = entry.appender.checked_from
-            older = [one.base_offset for one in entry.segments if (one.base_offset, 0) < place]
+            place = log.appender.checked_from
+            older = [one.base_offset for one in log.segments if (one.base_offset, 0) < place]
             if not older or self._is_held:
                 return False
             self._at = older[-1], 0, older[-1]
-        return any(one.base_offset == self._at[0] for one in entry.segments)
+        return any(one.base_offset == self._at[0] for one in log.segments)
 
-    def _walked(self, entry: PartitionLog, walk: Walk, walked: Walked) -> None:
+    def _walked(self, log: PartitionLog, walk: Walk, walked: Walked) -> None:
         base = walk.segment.base_offset
         if not walked.is_all:
             self._at = base, walked.scan.end_position, walked.scan.next_offset
             return
         if walked.problem is not None:
-            self.damage_found(entry, base, walked.scan.end_position, walked.problem)
+            self.damage_found(log, base, walked.scan.end_position, walked.problem)
         # What lies behind the last batch is not to be sent, and so not to be vouched for.
         self._is_held |= walked.problem is not None or walked.scan.end_position < walk.end
         if not self._is_held:
-            entry.is_checked_from(base, 0)
-        older = [one.base_offset for one in entry.segments if one.base_offset < base]
+            log.is_checked_from(base, 0)
+        older = [one.base_offset for one in log.segments if one.base_offset < base]
         if older:
             self._at = older[-1], 0, older[-1]
         else:
@@ -244,6 +244,6 @@ class LogCheck:
         self._waiting.clear()
 
 
-def _version(entry: PartitionLog) -> tuple[int, int, str]:
-    """Changes when segments of the log become other files."""
-    return entry.exchanges, entry.cuts, entry.path
+def _version(log: PartitionLog) -> tuple[int, int, str]:
+    """A value that changes when segments of the log are replaced."""
+    return log.exchanges, log.cuts, log.path

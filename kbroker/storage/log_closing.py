@@ -15,7 +15,7 @@ from kbroker.storage.open_logs import OpenLogs
 from kbroker.storage.partition_log import PartitionLog
 from kbroker.storage.unsynced import FlushJob
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # From so many logs on it is faster to sync the whole file system first.
 SYNC_AT_ONCE_MIN = 16
@@ -25,43 +25,43 @@ def close_logs(logs: OpenLogs, dirs: LogDirs, *, clean: bool) -> None:
     """clean: without it only descriptors are closed. Directories that failed have an ``error``."""
     entries = list(logs.by_slot.values())
     jobs: dict[int, FlushJob] = {}
-    for entry in entries if clean else ():
+    for log in entries if clean else ():
         try:
-            job = entry.sync.seal()
+            job = log.sync.seal()
         except OSError as error:
-            _not_closed(dirs, entry, error)
+            _not_closed(dirs, log, error)
         else:
             if job is not None:
-                jobs[entry.slot] = job
+                jobs[log.slot] = job
     if len(jobs) >= SYNC_AT_ONCE_MIN:
-        _sync_at_once(dirs, [entry for entry in entries if entry.slot in jobs], jobs)
-    for entry in entries:
+        _sync_at_once(dirs, [log for log in entries if log.slot in jobs], jobs)
+    for log in entries:
         try:
-            entry.close(jobs.get(entry.slot))
+            log.close(jobs.get(log.slot))
         except OSError as error:
-            _not_closed(dirs, entry, error)
-        logs.closed(entry)
+            _not_closed(dirs, log, error)
+        logs.closed(log)
 
 
 def _sync_at_once(
     dirs: LogDirs, entries: Sequence[PartitionLog], jobs: Mapping[int, FlushJob]
 ) -> None:
     """Sync whole file systems; each file by itself costs a flush of the disk's cache."""
-    for path in {entry.log_dir for entry in entries}:
+    for path in {log.log_dir for log in entries}:
         log_dir = dirs.at(path)
         try:
             tells_failures = log_dir.sync_everything()
         except OSError as error:
             # A sync of a single file after it could claim success.
             log_dir.error = error
-            log.error("cannot sync log directory %s: %s", path, error)
+            logger.error("cannot sync log directory %s: %s", path, error)
             tells_failures = True
-        for entry in entries:
-            if entry.log_dir == path:
-                jobs[entry.slot].file_system_synced(tells_failures=tells_failures)
+        for log in entries:
+            if log.log_dir == path:
+                jobs[log.slot].file_system_synced(tells_failures=tells_failures)
 
 
-def _not_closed(dirs: LogDirs, entry: PartitionLog, error: OSError) -> None:
+def _not_closed(dirs: LogDirs, log: PartitionLog, error: OSError) -> None:
     # Also of a full disk: what is not written now is recovered at the next start.
-    dirs.at(entry.log_dir).error = error
-    log.error("%s was not closed cleanly: %s", entry.name, error)
+    dirs.at(log.log_dir).error = error
+    logger.error("%s was not closed cleanly: %s", log.name, error)

@@ -51,7 +51,7 @@ from kbroker.storage.partition_metadata import (
 )
 from kbroker.uuids import uuid_text
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # What an operator can do about a partition's directory whose topic id is wrong.
 WAY_OUT = (
@@ -174,7 +174,7 @@ class LogDir:
         try:
             return self._checkpoint(name).read() or {}
         except CorruptCheckpointError as error:
-            log.error("%s; continuing without it", error)
+            logger.error("%s; continuing without it", error)
             return None
 
     def _checkpoint(self, name: str) -> OffsetCheckpoint:
@@ -189,7 +189,7 @@ class LogDir:
         return os.path.isdir(self.partition_path(key))
 
     def recovery_point(self, key: TopicPartition) -> int | None:
-        """As of the start; None when the checkpoint was unreadable."""
+        """The value at the start; None when the checkpoint was unreadable."""
         return None if self._recovery_points is None else self._recovery_points.get(key, 0)
 
     def start_offset(self, key: TopicPartition) -> int:
@@ -220,7 +220,7 @@ class LogDir:
             if not is_torn_metadata(path, topic_id):
                 raise DamagedLogError(f"{error}. {WAY_OUT}") from error
             # It is not synced: after a power cut it may be torn beside records that are.
-            log.warning("%s; rewriting it", error)
+            logger.warning("%s; rewriting it", error)
             found = None
         if found is None:
             write_partition_metadata(path, topic_id)
@@ -239,7 +239,9 @@ class LogDir:
         """
         path = self.partition_path(key)
         stray = os.path.join(self.path, aside_dir_name(*key, STRAY_DIR_SUFFIX))
-        log.warning("%s belongs to another topic of the same name; keeping it as %s", path, stray)
+        logger.warning(
+            "%s belongs to another topic of the same name; keeping it as %s", path, stray
+        )
         os.rename(path, stray)
 
     def create(self, key: TopicPartition, topic_id: bytes) -> None:
@@ -275,7 +277,7 @@ class LogDir:
             sync_directory(self.path)
         except ShortageError as error:
             self._lines_left.update(keys)
-            log.error(
+            logger.error(
                 "%s: deleted partitions may come back after a power cut: %s", self.path, error
             )
             return doomed
@@ -286,11 +288,13 @@ class LogDir:
                 raise
             # Before a partition of that name is made again, its lines are dropped.
             self._lines_left.update(keys)
-            log.warning("%s: cannot remove the lines of deleted partitions: %s", self.path, error)
+            logger.warning(
+                "%s: cannot remove the lines of deleted partitions: %s", self.path, error
+            )
         return doomed
 
     def _rename_or_remove(self, path: str, doomed: str) -> None:
-        """On a disk too full for a name, what is deleted goes at once. Raises OSError."""
+        """On a disk too full for a rename, files are removed at once. Raises OSError."""
         try:
             os.rename(path, doomed)
         except OSError as error:
@@ -316,7 +320,7 @@ class LogDir:
         try:
             return self._checkpoint(name).line(key)
         except CorruptCheckpointError as error:
-            log.error("%s; continuing without it", error)
+            logger.error("%s; continuing without it", error)
             return None
 
     def arrived(self, key: TopicPartition) -> None:
@@ -374,7 +378,7 @@ class LogDir:
         try:
             replace_file(path, f"{error}\n".encode())
         except OSError as failure:
-            log.error("cannot write %s: %s", path, failure)
+            logger.error("cannot write %s: %s", path, failure)
 
     def end_quarantine(self, key: TopicPartition) -> None:
         """The log was loaded in full. Raises OSError."""

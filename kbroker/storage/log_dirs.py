@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from kbroker.storage.log_dir import LogDir
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # In the shared flags: a directory has failed; a sync has failed, of which the loop of the worker
 # does not know yet.
@@ -39,7 +39,7 @@ class LogDirs(Collection[LogDir]):
             if log_dir.error is None and self._flags[log_dir.index]:
                 log_dir.error = FAILED_ELSEWHERE
             if log_dir.error is not None:
-                log.error("log directory %s is offline: %s", log_dir.path, log_dir.error)
+                logger.error("log directory %s is offline: %s", log_dir.path, log_dir.error)
 
     def __iter__(self) -> Iterator[LogDir]:
         return iter(self._dirs)
@@ -69,9 +69,9 @@ class LogDirs(Collection[LogDir]):
             self._flags[log_dir.index] = FAILED
             log_dir.error = cause
             if known:
-                log.error("log directory %s is offline: %s", path, cause)
+                logger.error("log directory %s is offline: %s", path, cause)
             else:
-                log.error(
+                logger.error(
                     "log directory %s failed and stays offline until a restart: %s", path, cause
                 )
         return log_dir

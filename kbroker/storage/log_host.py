@@ -13,25 +13,25 @@ if TYPE_CHECKING:
 class LogHost(Protocol):
     """What a log needs of the manager that holds it."""
 
-    def on_first_unflushed(self, partition_log: PartitionLog) -> None:
+    def on_first_unflushed(self, log: PartitionLog) -> None:
         """Something was appended since the last flush."""
 
-    def on_sealed(self, partition_log: PartitionLog) -> None:
-        """A segment was sealed and is not synced yet."""
+    def on_sealed(self, log: PartitionLog) -> None:
+        """A segment was sealed but is not synced yet."""
 
     def on_shortage(self, error: ShortageError) -> None:
-        """A file could not be opened; the request is refused, and it is to be said why."""
+        """Called when a file could not be opened and a request is rejected; the host logs it."""
 
     def on_full_disk(self, log_dir: str, text: str) -> None:
-        """An append is refused for want of room; it is to be said."""
+        """Called when the disk is full and an append is rejected; the host logs it."""
 
-    def sync_everything(self, partition_log: PartitionLog) -> bool:
+    def sync_everything(self, log: PartitionLog) -> bool:
         """``LogDir.sync_everything`` of the log's directory. Raises OSError."""
 
-    def on_start_offset(self, partition_log: PartitionLog) -> None:
-        """The log start was raised; a checkpoint soon is wanted."""
+    def on_start_offset(self, log: PartitionLog) -> None:
+        """The log start offset was raised and should be checkpointed soon."""
 
-    def before_cut(self, partition_log: PartitionLog, end: int) -> None:
+    def before_cut(self, log: PartitionLog, end: int) -> None:
         """Finish flushes under way; write a recovery point that is lowered to ``end`` to disk.
 
         Raises OSError.

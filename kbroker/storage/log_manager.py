@@ -39,7 +39,7 @@ from kbroker.storage.shortages import Shortages
 from kbroker.storage.sweep import Sweep
 from kbroker.storage.topic_settings import Settings, TopicConfig, TopicSettings
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 RECOVERY_THREADS = "num.recovery.threads.per.data.dir"
 
@@ -101,8 +101,8 @@ class LogManager:
             self._background,
             self.dirs,
             clock.monotonic_ms,
-            is_held=lambda entry: self.moves.holds_flushes(entry.slot),
-            is_open=lambda entry: self.log(entry.slot) is entry,
+            is_held=lambda log: self.moves.holds_flushes(log.slot),
+            is_open=lambda log: self.log(log.slot) is log,
             on_failure=self.fail_log_dir,
             on_shortage=self.on_shortage,
         )
@@ -131,18 +131,20 @@ class LogManager:
     # ---- partitions ----
 
     def open_partition(self, request: OpenRequest) -> PartitionLog | None:
-        """As ``LogOpening.open``; a slot that is open is only given its epoch and configuration."""
+        """Like ``LogOpening.open``; a slot that is already open only gets its epoch and
+        configuration.
+        """
         existing = self.log(request.slot)
         if existing is not None and existing.topic_id == request.topic_id:
             existing.configure(self._settings(request.topic_config))
             existing.set_leader_epoch(request.leader_epoch)
             existing.publish()
             return existing
-        opened = self.opening.open(request)
-        if opened is not None:
-            self.moves.resume(opened)
-            self.check.opened(opened)
-        return opened
+        log = self.opening.open(request)
+        if log is not None:
+            self.moves.resume(log)
+            self.check.opened(log)
+        return log
 
     def appender(self, slot: int) -> LogAppender | None:
         """None when the slot is not this worker's or not online."""
@@ -180,9 +182,9 @@ class LogManager:
                 self.moves.cancel(slot)
                 gone.setdefault(found.log_dir, []).append(found)
         for path, logs in gone.items():
-            for entry in logs:
+            for log in logs:
                 try:
-                    entry.close()
+                    log.close()
                 except OSError as error:
                     self.fail_log_dir(path, error)
             self._set_deleted_aside(self.dirs.at(path), logs)
@@ -191,21 +193,21 @@ class LogManager:
         if log_dir.error is not None:
             return
         try:
-            doomed = log_dir.set_deleted_aside([entry.key for entry in logs])
+            doomed = log_dir.set_deleted_aside([log.key for log in logs])
         except OSError as error:
             self.fail_log_dir(log_dir.path, error)
             return
-        for path, entry in zip(doomed, logs, strict=True):
-            self.delete_later([path], entry.settings.file_delete_delay_ms)
+        for path, log in zip(doomed, logs, strict=True):
+            self.delete_later([path], log.settings.file_delete_delay_ms)
 
     def describe(self) -> list[dict[str, Any]]:
         """This worker's part of DescribeLogDirs: one entry per directory, sizes in bytes."""
         described = []
         for log_dir in self.dirs:
             logs: list[dict[str, Any]] = [
-                {"topic": entry.topic, "partition": entry.partition, "size": entry.segments.size}
-                for entry in self._open.by_slot.values()
-                if entry.log_dir == log_dir.path
+                {"topic": log.topic, "partition": log.partition, "size": log.segments.size}
+                for log in self._open.by_slot.values()
+                if log.log_dir == log_dir.path
             ]
             total, usable = disk_bytes(log_dir.path)
             described.append(
@@ -231,14 +233,14 @@ class LogManager:
             return self._fail_alone(found, found.failure)
         return self.fail_log_dir(found.log_dir, found.failure or "a write or sync failed")
 
-    def _fail_alone(self, entry: PartitionLog, damage: Exception) -> list[int]:
+    def _fail_alone(self, log: PartitionLog, damage: Exception) -> list[int]:
         """A log was found damaged while it was served: nothing is wrong with its directory."""
-        log.error("partition %s is offline: damaged: %s", entry.name, damage)
-        self.dirs.at(entry.log_dir).quarantine(entry.key, damage)
-        self._open.close_alone(entry.slot, f"damaged: {damage}")
-        self.moves.drop([entry.slot])
-        self._changed_slots.append(entry.slot)
-        return [entry.slot]
+        logger.error("partition %s is offline: damaged: %s", log.name, damage)
+        self.dirs.at(log.log_dir).quarantine(log.key, damage)
+        self._open.close_alone(log.slot, f"damaged: {damage}")
+        self.moves.drop([log.slot])
+        self._changed_slots.append(log.slot)
+        return [log.slot]
 
     def fail_log_dir(self, path: str, cause: object) -> list[int]:
         """A write or sync in the directory failed: take it offline until the next start.
@@ -277,7 +279,9 @@ class LogManager:
         return self._take_changed()
 
     def turn(self) -> list[int]:
-        """Between ticks: go on with retention, if it is time; the slots whose waiters have news."""
+        """Continue retention between ticks, if it is time; returns the slots whose waiters must be
+        woken.
+        """
         due_ms = self._sweep.next_slice_ms
         if due_ms is None or self.clock.monotonic_ms() < due_ms:
             return []
@@ -293,15 +297,15 @@ class LogManager:
         changed, self._changed_slots = self._changed_slots, []
         return changed
 
-    def _not_swept(self, entry: PartitionLog, error: StorageError | OSError | ValueError) -> None:
+    def _not_swept(self, log: PartitionLog, error: StorageError | OSError | ValueError) -> None:
         if isinstance(error, StorageError):
-            self.fail_directory_of(entry.slot)
-        elif isinstance(error, ValueError) or is_of_partition(error, entry.path):
-            log.error("%s: not subject to retention: %s", entry.name, error)
+            self.fail_directory_of(log.slot)
+        elif isinstance(error, ValueError) or is_of_partition(error, log.path):
+            logger.error("%s: not subject to retention: %s", log.name, error)
         elif isinstance(error, ShortageError):
             self.shortages.report(error)
         elif blames_disk(error):
-            self.fail_log_dir(entry.log_dir, error)
+            self.fail_log_dir(log.log_dir, error)
 
     def _checkpoint_due(self, monotonic: int) -> None:
         if not self._checkpoints.is_running:
@@ -334,19 +338,19 @@ class LogManager:
         if clean:
             for log_dir, failure in self._checkpoints.write_now():
                 log_dir.error = failure
-                log.error("cannot write the checkpoints of %s: %s", log_dir.path, failure)
+                logger.error("cannot write the checkpoints of %s: %s", log_dir.path, failure)
         self._open.forget_all()
         self.dirs.close()
         return clean and self.dirs.all_online
 
     # ---- LogHost ----
 
-    def on_first_unflushed(self, partition_log: PartitionLog) -> None:
-        self._flusher.on_first_unflushed(partition_log)
+    def on_first_unflushed(self, log: PartitionLog) -> None:
+        self._flusher.on_first_unflushed(log)
 
-    def on_sealed(self, partition_log: PartitionLog) -> None:
+    def on_sealed(self, log: PartitionLog) -> None:
         """A sealed segment is synced at once, so that the recovery point gets past it."""
-        self._flusher.start(partition_log)
+        self._flusher.start(log)
 
     def on_shortage(self, error: ShortageError) -> None:
         self.shortages.report(error)
@@ -354,17 +358,17 @@ class LogManager:
     def on_full_disk(self, log_dir: str, text: str) -> None:
         self.shortages.report_full_disk(log_dir, text)
 
-    def sync_everything(self, partition_log: PartitionLog) -> bool:
-        return self.dirs.at(partition_log.log_dir).sync_everything()
+    def sync_everything(self, log: PartitionLog) -> bool:
+        return self.dirs.at(log.log_dir).sync_everything()
 
-    def on_start_offset(self, partition_log: PartitionLog) -> None:
+    def on_start_offset(self, log: PartitionLog) -> None:
         self._checkpoints.start_was_raised = True
 
-    def before_cut(self, partition_log: PartitionLog, end: int) -> None:
+    def before_cut(self, log: PartitionLog, end: int) -> None:
         # A flush or a checkpoint under way may still speak of what is about to go.
         self._background.wait()
-        if end < partition_log.recovery_point:
-            self.dirs.at(partition_log.log_dir).lower_recovery_point(partition_log.key, end)
+        if end < log.recovery_point:
+            self.dirs.at(log.log_dir).lower_recovery_point(log.key, end)
             self._checkpoints.forget(RECOVERY_POINT_CHECKPOINT)
 
     def delete_later(self, paths: list[str], delay_ms: int) -> None:

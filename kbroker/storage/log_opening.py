@@ -27,7 +27,7 @@ from kbroker.storage.recovery_threads import OpenRequest, PlacedLog, loading
 from kbroker.storage.shortages import Shortages
 from kbroker.storage.topic_settings import TopicConfig, TopicSettings
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class LogOpening:
@@ -48,7 +48,7 @@ class LogOpening:
         progress: Callable[[], None] | None,
         on_failure: Callable[[str, OSError], object],
     ) -> None:
-        """clean_start, progress: as for the manager. on_failure: told of a failed directory."""
+        """clean_start, progress: as for the manager. on_failure: called with a failed directory."""
         self._host = host
         self._logs = logs
         self._placement = placement
@@ -203,7 +203,7 @@ class LogOpening:
         loaded = placed.load()
         if log_dir.is_quarantined(key):
             log_dir.end_quarantine(key)
-        opened = PartitionLog(
+        log = PartitionLog(
             placed.identity,
             self._host,
             self._logs.table,
@@ -215,11 +215,11 @@ class LogOpening:
             created=placed.created,
         )
         try:
-            self._logs.serve(opened)
+            self._logs.serve(log)
         except BaseException:
             self._logs.close_alone(request.slot, "it was not opened")
             raise
-        return opened
+        return log
 
     # ---- what is wrong with it ----
 
@@ -238,7 +238,9 @@ class LogOpening:
     def _refuse_damaged(self, request: OpenRequest, error: Exception) -> None:
         if not isinstance(error, DamagedLogError | OSError):
             name = partition_dir_name(*request.key)
-            log.error("partition %s: unexpected error while opening the log", name, exc_info=error)
+            logger.error(
+                "partition %s: unexpected error while opening the log", name, exc_info=error
+            )
         self._logs.refuse(request, f"damaged: {error or type(error).__name__}")
 
     def _failed(self, log_dir: LogDir, request: OpenRequest, error: OSError) -> None:

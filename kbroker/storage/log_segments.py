@@ -57,7 +57,7 @@ class LogSegments(Sequence[Segment]):
         return len(self._all)
 
     def __iter__(self) -> Iterator[Segment]:
-        """Of those there are now, whatever becomes of them meanwhile."""
+        """A snapshot of the present segments, whatever happens to them later."""
         return iter(self._measured()[:])
 
     @property
@@ -137,7 +137,7 @@ class LogSegments(Sequence[Segment]):
         return segment.border_before(position)
 
     def time_floor(self, segment: Segment, timestamp: int) -> int:
-        """An offset in ``segment``; all records in front of it are at most as new."""
+        """An offset in ``segment``; all records before it are at most that new."""
         if segment is self._all[-1]:
             return self.files.time_floor(timestamp, self._appender.position)[1]
         return segment.time_floor(timestamp)[1]
@@ -172,14 +172,14 @@ class LogSegments(Sequence[Segment]):
         return sealed, former
 
     def take_oldest(self, count: int) -> list[Segment]:
-        """Those are no part of the log any more; their files are the caller's to remove."""
+        """Remove these segments from the log; the caller removes their files."""
         taken = self._all[:count]
         del self._all[:count]
         return taken
 
     def exchange(self, count: int, new: Segment) -> list[Segment]:
-        """Have ``new`` take the place of ``count`` sealed ones, of which the first has its base
-        offset; those.
+        """Replace ``count`` sealed segments, the first with the base offset of ``new``, by ``new``;
+        returns the replaced ones.
         """
         at = next(i for i, s in enumerate(self._all) if s.base_offset == new.base_offset)
         taken = self._all[at : at + count]
@@ -198,8 +198,8 @@ class LogSegments(Sequence[Segment]):
         return taken
 
     def cut_last(self, position: int, end: int, settings: TopicSettings, now_ms: int) -> None:
-        """Cut the last segment at ``position``, where ``end`` would be, and go on there. Raises
-        OSError, DamagedLogError.
+        """Truncate the last segment at ``position``, where ``end`` would be, and continue there.
+        Raises OSError, DamagedLogError.
         """
         last = self._all[-1]
         txn_recovery.cut_index(last.directory, self._all, end)

@@ -47,7 +47,7 @@ class LogSync:
         *,
         created: bool,
     ) -> None:
-        """path: the partition's directory. created: it was made a moment ago. Raises OSError."""
+        """path: the partition's directory. created: it has just been created. Raises OSError."""
         self.first_unflushed_ms: int | None = None
         self.is_running = False
         self._path = path
@@ -109,7 +109,7 @@ class LogSync:
         self._appender.set_flushed_offset(min(end, self._appender.flushed_offset))
 
     def move_to(self, path: str, log_dir: str) -> None:
-        """The log goes on in that directory, where all of it is on disk but the names."""
+        """The log continues in that directory, where everything but the names is on disk."""
         self._unsynced.close()
         self._path = path
         self._unsynced = Unsynced(path, log_dir)
@@ -162,7 +162,7 @@ class LogSync:
 
     def seal(self) -> FlushJob | None:
         """Write what a clean stop leaves: trimmed indexes and a snapshot. Nothing can be appended
-        any more.
+        afterwards.
 
         The job that syncs it, for ``PartitionLog.close``; None when all is as the last clean stop
         left it, or nothing was ever written. Raises OSError.

@@ -15,7 +15,7 @@ from kbroker.storage.formats import partition_dir_name
 from kbroker.storage.partition_log import PartitionLog
 from kbroker.storage.recovery_threads import OpenRequest
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class OpenLogs:
@@ -39,21 +39,21 @@ class OpenLogs:
         """The log is about to be loaded."""
         self._reset(request, LOADING, log_dir_index)
 
-    def serve(self, opened: PartitionLog) -> None:
+    def serve(self, log: PartitionLog) -> None:
         """Publish the slot of a log that was loaded."""
-        self.by_slot[opened.slot] = opened
-        self._reasons.pop(opened.slot, None)
-        opened.publish()
-        self.table.set_state(opened.slot, ONLINE)
+        self.by_slot[log.slot] = log
+        self._reasons.pop(log.slot, None)
+        log.publish()
+        self.table.set_state(log.slot, ONLINE)
 
     def refuse(self, request: OpenRequest, reason: str) -> None:
         """The log cannot be opened."""
-        log.error("partition %s is offline: %s", partition_dir_name(*request.key), reason)
+        logger.error("partition %s is offline: %s", partition_dir_name(*request.key), reason)
         self.table.set_state(request.slot, OFFLINE)
         self._reasons[request.slot] = reason
 
     def refuse_for_now(self, request: OpenRequest, log_dir_index: int, reason: str) -> None:
-        """As ``refuse``, of a log that is opened later; that is said elsewhere."""
+        """Like ``refuse``, for a log that is opened later; nothing is logged here."""
         self._reset(request, OFFLINE, log_dir_index)
         self._reasons[request.slot] = reason
 
@@ -85,15 +85,15 @@ class OpenLogs:
         return slots
 
     def close_alone(self, slot: int, reason: str) -> None:
-        """Close a log that is not served any more, for what is wrong with its files alone."""
+        """Close a log that is no longer served because its own files are damaged."""
         found = self.by_slot.pop(slot)
         self.table.set_state(slot, OFFLINE)
         self._reasons[slot] = reason
         found.close()
 
-    def closed(self, entry: PartitionLog) -> None:
+    def closed(self, log: PartitionLog) -> None:
         """It was closed because the worker stops."""
-        self.table.set_state(entry.slot, CLOSED)
+        self.table.set_state(log.slot, CLOSED)
 
     def forget_all(self) -> None:
         """All were closed, and checkpoints of them are written."""

@@ -1,4 +1,4 @@
-"""Who may open what a command writes into a data directory.
+"""Ownership of the files that a command writes into a data directory.
 
 Root runs commands, too, as a rule with the broker under an account of its own. That account could
 neither open a metadata store that is root's, nor append to a log that root wrote anew.
@@ -13,7 +13,7 @@ ROOT = 0
 
 
 def give_to_owner(path: str) -> None:
-    """Make a file that root has written that of whoever owns the directory it lies in.
+    """Give a file written by root to the owner of its directory.
 
     Without effect for others than root, and where a file system keeps root from it. Raises OSError.
     """

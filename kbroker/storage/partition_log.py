@@ -34,7 +34,7 @@ from kbroker.storage.topic_settings import TopicSettings
 from kbroker.storage.txn_index import AbortedTransaction
 from kbroker.storage.unsynced import FlushJob
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class PartitionLog:
@@ -216,7 +216,7 @@ class PartitionLog:
         self._host.on_first_unflushed(self)
 
     def full_disk_text(self, code: int = errno.ENOSPC) -> str:
-        """Words for a produce that found no room; the host is told."""
+        """The error text for a produce that found no room; the host is called."""
         text = f"the disk of log directory {self.log_dir} is full ({free_space(self.log_dir)})"
         if code == errno.EFBIG:
             text = f"the file size limit was reached in {self.path}; raise it (ulimit -f)"
@@ -257,7 +257,9 @@ class PartitionLog:
         except (OSError, ValueError) as error:
             if not is_of_partition(error, self.path):
                 raise self.fail(error) from error
-            log.error("%s: cannot read the batches written before the start: %s", self.name, error)
+            logger.error(
+                "%s: cannot read the batches written before the start: %s", self.name, error
+            )
         self.appender.producers.complete(walked)
         return None
 
@@ -282,8 +284,8 @@ class PartitionLog:
         return None
 
     def roll(self, now_ms: int, *, is_kept: bool = True) -> str | None:
-        """Seal the active segment and go on in a new one; a text when the disk has no room for it,
-        or the process no descriptor.
+        """Seal the active segment and continue in a new one; returns an error text when the disk is
+        full or descriptors ran out.
 
         Nothing is synced here; the host is told. is_kept: without it the old segment is deleted in
         this turn of the loop, and nothing more is done for it. Raises StorageError.
@@ -398,7 +400,7 @@ class PartitionLog:
         self.publish()
         self.epochs.truncate_from_start(self.log_start_offset)
         self._discard(gone)
-        log.info(
+        logger.info(
             "%s: deleted %d segments; the log now starts at offset %d",
             self.name,
             len(gone),

@@ -1,4 +1,4 @@
-"""In which log directory a partition is, or is to be created. One object per io worker.
+"""In which log directory a partition is, or will be created. One object per io worker.
 
 A new partition goes where a client wants it (AlterReplicaLogDirs before the partition exists), else
 to the directory with the fewest partitions. Several io workers create partitions at the same time:
@@ -25,7 +25,7 @@ from kbroker.storage.log_dir import LogDir
 from kbroker.storage.log_dirs import LogDirs
 from kbroker.storage.partition_metadata import names_another_topic
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # BOUND: partitions that do not exist and of which it is known where they are to be made. The oldest
 # is forgotten first.
@@ -51,7 +51,7 @@ class Placement:
         self._preferred[key] = path
 
     def is_cordoned(self, path: str) -> bool:
-        """Whether nothing new is to be put into that directory."""
+        """Whether nothing new may be put into that directory."""
         return path in self.cordoned or ALL_CORDONED in self.cordoned
 
     def find(self, key: TopicPartition, topic_id: bytes, *, is_new: bool) -> LogDir | None:
@@ -100,7 +100,7 @@ class Placement:
 
     @contextmanager
     def choosing(self) -> Iterator[None]:
-        """No other io worker chooses a directory meanwhile."""
+        """Keep other io workers from choosing a directory at the same time."""
         if self.lock_path is None or len(self.dirs) < 2:
             yield
             return
@@ -122,7 +122,7 @@ class Placement:
         for loser in holding:
             if loser is winner:
                 continue
-            log.warning(
+            logger.warning(
                 "%s is in %s up to offset %d and in %s up to offset %d; using the first",
                 loser.partition_path(key),
                 winner.path,

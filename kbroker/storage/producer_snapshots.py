@@ -25,7 +25,7 @@ from kbroker.storage.formats import (
     segment_name,
 )
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # Empty until a stop gives it a snapshot's name; a start after any other end removes it.
 SPARE = "spare" + SNAPSHOT_SUFFIX + TEMPORARY_SUFFIX
@@ -62,7 +62,7 @@ def load_newest(directory: str, offset_max: int, log_start_offset: int) -> Produ
             with file:
                 return ProducerState.from_snapshot(file.read(), offset)
         except CorruptSnapshotError as error:
-            log.warning("cannot read %s (%s); replaying the log instead", path, error)
+            logger.warning("cannot read %s (%s); replaying the log instead", path, error)
             remove_if_present(path)
     return ProducerState(log_start_offset)
 
@@ -89,7 +89,7 @@ def write_snapshot(
     except OSError as error:
         if not may_do_without(error):
             raise
-        log.warning("cannot write %s, so the next start replays more: %s", path, error)
+        logger.warning("cannot write %s, so the next start replays more: %s", path, error)
         return None
     return path
 

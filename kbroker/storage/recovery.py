@@ -37,7 +37,7 @@ from kbroker.storage.index_lookup import leads_to
 from kbroker.storage.leader_epochs import LeaderEpochs
 from kbroker.storage.segment import Segment
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class LoadOptions:
@@ -154,7 +154,7 @@ def load_log(directory: str, options: LoadOptions) -> LoadedLog:
         # Either the checkpoint, which has no checksum, is damaged, or records that were never
         # synced are lost up to where others were deleted. Nothing is removed on such a ground.
         log_start_offset = loaded.segments[0].base_offset
-        log.error(
+        logger.error(
             "%s: the log ends at offset %d, but %s says that it starts at %d; using %d, the "
             "start of its first segment",
             directory,
@@ -182,7 +182,7 @@ def _say_missing_start(loaded: LoadedLog, directory: str, options: LoadOptions) 
     """
     first = loaded.segments[0].base_offset
     if not loaded.recovered and options.log_start_is_known and options.log_start_offset < first:
-        log.error(
+        logger.error(
             "%s: the log starts at offset %d, but no segment has offsets below %d; records are"
             " missing, and readers begin there",
             directory,
@@ -224,7 +224,7 @@ def _list_segments(directory: str) -> list[Segment]:
             and base not in known
             and name.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX))
         ):
-            log.warning("the log file of %s/%s is missing; removing it", directory, name)
+            logger.warning("the log file of %s/%s is missing; removing it", directory, name)
             remove_if_present(os.path.join(directory, name))
     segments = []
     for at, base in enumerate(bases):
@@ -238,8 +238,8 @@ def _list_segments(directory: str) -> list[Segment]:
 
 
 def _load_clean_tail(loaded: LoadedLog, options: LoadOptions) -> bool:
-    """Find the log's end behind the last index entry; False when anything is not as a clean stop
-    leaves it.
+    """Find the log's end after the last index entry; False when anything differs from what a clean
+    stop leaves.
     """
     active = loaded.segments[-1]
     if active.size > 0 and not os.path.exists(active.path(INDEX_SUFFIX)):
@@ -264,7 +264,7 @@ def _load_clean_tail(loaded: LoadedLog, options: LoadOptions) -> bool:
         first = find_batch(fd, 0, active.size) if active.size else None
         times.verify(tail.next_offset)
     except (CorruptIndexError, ValueError) as error:
-        log.warning("%s: %s", active.directory, error)
+        logger.warning("%s: %s", active.directory, error)
         return False
     finally:
         os.close(fd)
@@ -388,9 +388,9 @@ def _check_segment(
 def _problem(
     segment: Segment, scan: Scan, following: int | None, options: LoadOptions
 ) -> str | None:
-    """Why the log cannot go on behind this segment, None when it can. Zeros at the log's very end
-    are no problem, nor is anything behind a last batch that the next segment continues: no record
-    of the log can be in it.
+    """Why the log cannot continue after this segment, None when it can. Zeros at the very end of
+    the log are no problem, nor is anything after a last batch that the next segment continues: it
+    cannot contain records of the log.
     """
     if scan.next_offset == following:
         return None
@@ -408,7 +408,7 @@ def _problem(
 def _cut(segment: Segment, scan: Scan) -> int:
     lost = segment.size - scan.end_position
     if scan.stop == DAMAGED:
-        log.warning(
+        logger.warning(
             "%s: %s at position %d; truncating %d bytes that were not synced, continuing at "
             "offset %d",
             segment.path(LOG_SUFFIX),
@@ -423,9 +423,9 @@ def _cut(segment: Segment, scan: Scan) -> int:
 
 
 def _drop_behind(loaded: LoadedLog, last: int) -> None:
-    """Segments behind the cut cannot be reached any more: they were not synced either."""
+    """Remove segments after the truncation: they were not synced either."""
     for segment in loaded.segments[last + 1 :]:
-        log.warning(
+        logger.warning(
             "%s: after the truncation; removing its %d bytes",
             segment.path(LOG_SUFFIX),
             segment.size,

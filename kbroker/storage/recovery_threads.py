@@ -26,7 +26,7 @@ from kbroker.storage.topic_settings import TopicConfig
 
 
 class OpenRequest(NamedTuple):
-    """A partition whose log is to be opened.
+    """A partition whose log will be opened.
 
     is_new: it was never opened before. Else it is not created while a directory is offline, for it
     may be in there.
@@ -47,7 +47,7 @@ class OpenRequest(NamedTuple):
 
 
 class PlacedLog:
-    """A log that is about to be loaded. created: a moment ago, so it is empty."""
+    """A log that is about to be loaded. created: it is new, so it is empty."""
 
     __slots__ = ("_ahead", "created", "identity", "log_dir", "options", "request")
 
@@ -71,7 +71,9 @@ class PlacedLog:
         return not (self.options.clean or self.created)
 
     def load(self) -> LoadedLog:
-        """What a thread has loaded, or is about to; else now. Raises DamagedLogError, OSError."""
+        """The log that a thread has loaded or is loading; without one, load it now. Raises
+        DamagedLogError, OSError.
+        """
         return self._load() if self._ahead is None else self._ahead.result()
 
     def load_in(self, pool: ThreadPoolExecutor) -> None:

@@ -108,7 +108,7 @@ class ReplicaMove:
     # ---- copying ----
 
     def next_job(self, bytes_max: int) -> Callable[[], int] | None:
-        """What is to be done next, in any thread; it returns the bytes it has read.
+        """The next job, for any thread; it returns the number of bytes it has read.
 
         None when there is nothing but the rest that ``switch`` may copy. The job raises OSError for
         the target and SourceError.
@@ -175,7 +175,7 @@ class ReplicaMove:
         return job
 
     def _follow_source(self) -> list[int]:
-        """Take note of what has become of the source's segments; those that are gone."""
+        """Notice changes of the source's segments; returns those that are gone."""
         log = self.log
         segments = {segment.base_offset: segment for segment in log.segments}
         rewritten = self._seen != (log.cuts, log.exchanges)
@@ -226,7 +226,7 @@ class ReplicaMove:
         return 0
 
     def _copy_small_files(self, base_offset: int, *suffixes: str) -> None:
-        """Those of the segment, and the partition's own."""
+        """The files of the segment, and those of the partition."""
         for name in (
             *(segment_name(base_offset, suffix) for suffix in suffixes),
             *_PARTITION_FILES,
@@ -250,7 +250,7 @@ class ReplicaMove:
     # ---- the switch ----
 
     def switch(self) -> None:
-        """Copy the rest and have the log go on in the target. Owner's loop only; blocks for a sync.
+        """Copy the rest and switch the log to the target. Owner's loop only; blocks for a sync.
 
         Nothing may be left to ``next_job``. On OSError, which is the target's, and SourceError the
         log is where it was. The old directory is the caller's to remove.
@@ -290,8 +290,8 @@ class ReplicaMove:
 
 
 def carry_cleaner_line(source: LogDir, target: LogDir, key: tuple[str, int]) -> None:
-    """Compaction goes on where it was, and recovery knows of its gaps. Raises OSError for the
-    target, SourceError.
+    """Carry the cleaner checkpoint over, so that compaction continues and recovery expects gaps.
+    Raises OSError for the target, SourceError.
     """
     try:
         offset = source.line(CLEANER_CHECKPOINT, key)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kbroker.storage.log_manager import LogManager
     from kbroker.storage.partition_log import PartitionLog
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 RATE_KEY = "replica.alter.log.dirs.io.max.bytes.per.second"
 # How long a slice takes when the rate is limited, and how soon the loop looks at the thread again.
@@ -92,8 +92,8 @@ class ReplicaMoves:
             return ErrorCode.INVALID_REPLICA_ASSIGNMENT
         if slot >= 0 and manager.offline_reason(slot) is not None:
             return ErrorCode.KAFKA_STORAGE_ERROR
-        entry = manager.log(slot)
-        if entry is None or entry.key != key:
+        log = manager.log(slot)
+        if log is None or log.key != key:
             manager.placement.prefer(key, path)
             return ErrorCode.REPLICA_NOT_AVAILABLE
         present = self._moves.get(slot)
@@ -101,32 +101,32 @@ class ReplicaMoves:
             return ErrorCode.NONE
         if present is not None:
             self.cancel(slot)
-        if entry.log_dir == path:
+        if log.log_dir == path:
             return ErrorCode.NONE
         if not self._dirs.all_online:
             # COMPAT: a future replica in a directory that is offline now would become a second one.
             return ErrorCode.KAFKA_STORAGE_ERROR
         try:
-            self._begin(entry, target)
+            self._begin(log, target)
         except OSError as error:
             if blames_disk(error):
                 self.on_failed_dir(target, error)
             return ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.NONE
 
-    def resume(self, entry: PartitionLog) -> None:
-        """Go on with the move that an earlier run has left, if it left one."""
+    def resume(self, log: PartitionLog) -> None:
+        """Continue the move that an earlier run left unfinished, if any."""
         for target in self._dirs:
-            for path in target.futures.pop(entry.key, ()):
+            for path in target.futures.pop(log.key, ()):
                 if target.error is not None or not os.path.isdir(path):
                     continue  # not there any more: the topic was deleted and made anew since
-                is_strange = names_another_topic(path, entry.topic_id)
-                if is_strange or target.path == entry.log_dir or entry.slot in self._moves:
-                    log.warning("%s is not a move that can continue; removing it", path)
+                is_strange = names_another_topic(path, log.topic_id)
+                if is_strange or target.path == log.log_dir or log.slot in self._moves:
+                    logger.warning("%s is not a move that can continue; removing it", path)
                     self._manager.delete_later([path], 0)
                 else:
                     with suppress(OSError):  # the next start tries again
-                        self._begin(entry, target, path)
+                        self._begin(log, target, path)
 
     def remove_orphans(self, exists: Callable[[TopicPartition], bool]) -> None:
         """Remove what an earlier run has left of moves of partitions that are deleted since.
@@ -139,42 +139,48 @@ class ReplicaMoves:
         for target in self._dirs:
             for key in [key for key in target.futures if not exists(key)]:
                 paths = target.futures.pop(key)
-                log.warning("%s: its partition was deleted; removing it", Whole(", ".join(paths)))
+                logger.warning(
+                    "%s: its partition was deleted; removing it", Whole(", ".join(paths))
+                )
                 self._manager.delete_later(paths, 0)
 
-    def _begin(self, entry: PartitionLog, target: LogDir, path: str | None = None) -> None:
-        log.info("%s: moving from %s to %s", entry.name, entry.log_dir, target.path)
-        source = self._dirs.at(entry.log_dir)
-        move = ReplicaMove(entry, source, target, path)
+    def _begin(self, log: PartitionLog, target: LogDir, path: str | None = None) -> None:
+        logger.info("%s: moving from %s to %s", log.name, log.log_dir, target.path)
+        source = self._dirs.at(log.log_dir)
+        move = ReplicaMove(log, source, target, path)
         # From here on it goes on after any crash.
         os.makedirs(move.path, mode=0o755, exist_ok=True)
-        self._moves[entry.slot] = move
-        self._order.append(entry.slot)
-        self._due_ms[entry.slot] = 0
+        self._moves[log.slot] = move
+        self._order.append(log.slot)
+        self._due_ms[log.slot] = 0
         target.arriving += 1
-        target.arrived(entry.key)
+        target.arrived(log.key)
 
     def cancel(self, slot: int) -> None:
         """Stay where it is; what was copied is removed."""
         move = self._end(slot)
         if move is None or move.target.error is not None:
             return
-        log.info("%s: the move to %s was cancelled", move.log.name, move.target.path)
+        logger.info("%s: the move to %s was cancelled", move.log.name, move.target.path)
         move.target.given_up(move.log.key)
         # Behind the slice that may be under way.
         self._disk.submit(move.discard, lambda _result, _error: None)
 
     def drop(self, slots: Sequence[int]) -> None:
-        """The logs of these slots are gone with their directory; the next start goes on."""
+        """The logs of these slots went offline with their directory; the next start continues the
+        moves.
+        """
         for slot in slots:
             move = self._end(slot)
             if move is not None:
                 move.target.given_up(move.log.key)
 
     def drop_target(self, target: LogDir) -> None:
-        """Nothing can go into that directory any more: what was on its way stays where it is."""
+        """That directory is offline: moves into it are given up."""
         for slot in [slot for slot, move in self._moves.items() if move.target is target]:
-            log.error("%s cannot be moved: %s is offline", self._moves[slot].log.name, target.path)
+            logger.error(
+                "%s cannot be moved: %s is offline", self._moves[slot].log.name, target.path
+            )
             self._end(slot)
 
     def _end(self, slot: int) -> ReplicaMove | None:
@@ -188,7 +194,8 @@ class ReplicaMoves:
     # ---- paced ----
 
     def turn(self, now_ms: int) -> list[int]:
-        """Go on; the slots whose logs are in another directory now. now_ms: monotonic.
+        """Continue the moves; returns the slots whose logs are in another directory now. now_ms:
+        monotonic.
 
         One switch at the most: each blocks for syncs, and what else the loop serves waits for it.
         """
@@ -260,11 +267,11 @@ class ReplicaMoves:
 
     def _failed(self, slot: int, move: ReplicaMove, error: OSError | SourceError) -> None:
         if isinstance(error, SourceError):
-            log.error("cannot move %s to %s: %s", move.log.name, move.target.path, error)
+            logger.error("cannot move %s to %s: %s", move.log.name, move.target.path, error)
             self.cancel(slot)
         elif may_do_without(error):
             if not move.waits_for_room:
-                log.warning(
+                logger.warning(
                     "%s: the move waits for space in %s: %s", move.log.name, move.target.path, error
                 )
             move.waits_for_room = True
@@ -274,23 +281,23 @@ class ReplicaMoves:
             self.on_failed_dir(move.target, error)
 
     def _switch(self, slot: int, move: ReplicaMove) -> None:
-        entry, target = move.log, move.target
-        source = self._dirs.at(entry.log_dir)
-        old_path = entry.log_dir
+        log, target = move.log, move.target
+        source = self._dirs.at(log.log_dir)
+        old_path = log.log_dir
         move.switch()
         self._end(slot)
-        log.info("%s: moved from %s to %s", entry.name, old_path, target.path)
+        logger.info("%s: moved from %s to %s", log.name, old_path, target.path)
         try:
-            doomed = source.leave(entry.key)
+            doomed = source.leave(log.key)
         except OSError as error:
             # The next start finds it in both, and knows which is the newer.
             self.on_failed_dir(source, error)
             return
-        self._manager.delete_later([doomed], entry.settings.file_delete_delay_ms)
+        self._manager.delete_later([doomed], log.settings.file_delete_delay_ms)
 
         def settle() -> None:
-            source.forget(entry.key)
-            target.end_move(entry.key)
+            source.forget(log.key)
+            target.end_move(log.key)
 
         def on_settled(_result: object, error: OSError | None) -> None:
             if error is not None and blames_disk(error):
@@ -315,5 +322,5 @@ class ReplicaMoves:
         ]
 
     def close(self) -> None:
-        """Finish the slice under way; the next start goes on."""
+        """Finish the current slice; the next start continues."""
         self._disk.close()

@@ -36,7 +36,8 @@ def deletable_count(
     log_start_offset: int,
     high_watermark: int,
 ) -> int:
-    """How many of the oldest segments may go; may be all of them if the active one is not empty.
+    """How many of the oldest segments may be deleted; possibly all of them, if the active one is
+    not empty.
 
     A segment goes when (a) it lies below the log start, (b) its newest record is older than
     ``retention_ms``, or (c) the log stays at ``retention_bytes`` or more without it. It goes by its

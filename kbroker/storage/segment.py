@@ -28,7 +28,7 @@ from kbroker.storage.formats import (
     segment_name,
 )
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # Larger than any index a broker writes: reading an old file must not depend on today's
 # segment.index.bytes.
@@ -82,7 +82,7 @@ class Segment:
             try:
                 found = self._look_up(find)
             except DamagedLogError as error:
-                log.error("%s; using the modification time of its file", error)
+                logger.error("%s; using the modification time of its file", error)
                 found = NO_TIMESTAMP
             if found == NO_TIMESTAMP:
                 found = int(os.stat(self.path(LOG_SUFFIX)).st_mtime * 1000)
@@ -111,7 +111,7 @@ class Segment:
         return self._look_up(find)
 
     def time_floor(self, timestamp: int) -> tuple[int, int]:
-        """(timestamp, offset): all records in front of that offset are at most that new.
+        """(timestamp, offset): all records before that offset are at most that new.
 
         (-1, base offset) when the index knows nothing at or below ``timestamp``. Raises OSError.
         """
@@ -142,7 +142,7 @@ class Segment:
                         raise DamagedLogError(
                             f"{path}: its indexes do not match ({error})"
                         ) from error
-                    log.warning("%s; rebuilding the indexes", error)
+                    logger.warning("%s; rebuilding the indexes", error)
                     self.rebuild_indexes()
             raise AssertionError("unreachable")
         finally:
@@ -173,7 +173,7 @@ class Segment:
         producers: ProducerState | None = None,
         progress: Callable[[], None] | None = None,
     ) -> Scan:
-        """Write both indexes anew from the log file; ``Scan`` says how far the log is good.
+        """Rebuild both indexes from the log file; ``Scan`` says up to where the log is intact.
 
         verify, contiguous: as for ``scan_segment``. The new files replace the old names, so whoever
         has the old ones mapped keeps them. Raises OSError.
@@ -208,13 +208,13 @@ class Segment:
         return scan
 
     def remove_files(self) -> None:
-        """Remove what there is of a segment that nothing was written to. Raises OSError."""
+        """Remove the files of a segment that was never written to. Raises OSError."""
         for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
             remove_if_present(self.path(suffix))
 
     def mark_deleted(self) -> list[str]:
         """Rename every file of the segment to ``.deleted`` and return the new names. On a disk too
-        full for a name a file goes at once. Raises OSError.
+        full for a rename, a file is removed at once. Raises OSError.
 
         Processes that have the files open go on reading them.
         """

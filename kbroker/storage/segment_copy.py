@@ -57,7 +57,7 @@ class FutureFiles:
         return os.path.join(self.path, name)
 
     def wrote(self, name: str) -> None:
-        """The file is to be synced with the others."""
+        """Register the file to be synced with the others."""
         self._synced.discard(name)
         self._unsynced.add(name)
 
@@ -80,7 +80,7 @@ class FutureFiles:
             self.wrote(name)
 
     def sync(self) -> None:
-        """Have everything that was written on disk. Raises OSError."""
+        """Sync everything that was written. Raises OSError."""
         with syncing():
             if not (len(self._unsynced) > FILES_SYNCED_SINGLY and self._sync_everything()):
                 for name in self._unsynced:
@@ -124,7 +124,7 @@ class SegmentCopy:
             os.close(target)
 
     def check(self, files: FutureFiles, done: int, size: int) -> int:
-        """Nothing that is damaged is copied without a word; the end of the last whole batch.
+        """Verify the batches that are copied; returns the end of the last complete one.
 
         Slice by slice, for the walk keeps this process from anything else; a slice may end inside a
         batch, the segment may not.

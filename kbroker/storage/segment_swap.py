@@ -1,4 +1,4 @@
-"""Puts a cleaned segment in the place of those it was made from (docs/formats/log-directory.md).
+"""Replaces segments by the cleaned segment made from them (docs/formats/log-directory.md).
 
 Runs in the io worker that owns the log. ``prepare`` makes the swap durable: once all files are
 ``.swap`` and the directory is synced, a crash leads to the new segment, before that to the old ones

@@ -1,5 +1,5 @@
-"""What an io worker could not open for want of descriptors, maps or memory: said, and tried again.
-What it could not write to a full disk is said here as well.
+"""Logs and retries what an io worker could not open because descriptors, maps or memory ran out,
+and logs what it could not write to a full disk.
 
 Nothing is wrong with the disk then, so no log directory goes offline. What could not be opened is
 refused until there is room; an operator hears of it, now and then, with what to do.
@@ -18,7 +18,7 @@ from kbroker.logcontext import RateLimit
 from kbroker.storage.files import open_file
 from kbroker.wording import counted
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # How long a partition that could not be opened waits for the next try.
 RETRY_MS = 5_000
@@ -36,16 +36,16 @@ class Shortages:
         self._due_ms = 0
 
     def report(self, error: ShortageError) -> None:
-        """Something was refused because of it."""
+        """A request was rejected because of the shortage."""
         count = self._lines.due(error.errno)
         if count:
-            log.error("requests are rejected for now (%d times): %s", count, error)
+            logger.error("requests are rejected for now (%d times): %s", count, error)
 
     def report_full_disk(self, log_dir: str, text: str) -> None:
-        """An append found no room; the producer is told, but who looks after the disk is here."""
+        """An append found no room: the producer gets an error, and the operator this log line."""
         count = self._lines.due(log_dir)
         if count:
-            log.error(
+            logger.error(
                 "produce requests are rejected until there is room (%s): %s",
                 counted(count, "time"),
                 text,
@@ -62,7 +62,7 @@ class Shortages:
             raise ShortageError(errno.EMFILE)
 
     def wait(self, slot: int) -> None:
-        """The log of this slot is to be opened later."""
+        """Queue the log of this slot to be opened later."""
         if not self._slots:
             self._due_ms = self._monotonic_ms() + RETRY_MS
         self._slots.add(slot)
@@ -72,7 +72,7 @@ class Shortages:
         self._slots.discard(slot)
 
     def due(self) -> set[int]:
-        """The slots whose logs are to be tried again now; each waits again if that fails."""
+        """The slots whose logs should be retried now; each waits again if that fails."""
         if not self._slots or self._monotonic_ms() < self._due_ms:
             return set()
         found, self._slots = self._slots, set()

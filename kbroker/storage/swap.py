@@ -25,11 +25,11 @@ from kbroker.storage.formats import (
     segment_name,
 )
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 def finish_interrupted_work(directory: str) -> None:
-    """Leave only files with a meaning of their own. Raises OSError, DamagedLogError."""
+    """Leave only complete segments. Raises OSError, DamagedLogError."""
     names = list_directory(directory)
     cleaned = [
         base
@@ -48,7 +48,7 @@ def finish_interrupted_work(directory: str) -> None:
     unfinished = min(cleaned, default=None)
     for base in swaps:
         if unfinished is not None and base >= unfinished and base not in begun:
-            log.warning(
+            logger.warning(
                 "%s: cleaning from offset %d was interrupted; keeping the originals",
                 directory,
                 base,
@@ -93,10 +93,12 @@ def _finish_swap(directory: str, base: int, names: list[str]) -> None:
             )
         # The swap file was synced before it got its name; while an original is there, it is the
         # better copy.
-        log.error("%s: %s at position %d; keeping the originals", path, problem, scan.end_position)
+        logger.error(
+            "%s: %s at position %d; keeping the originals", path, problem, scan.end_position
+        )
         _remove_swap(directory, base)
         return
-    log.info("%s: finishing a swap up to offset %d", path, scan.next_offset)
+    logger.info("%s: finishing a swap up to offset %d", path, scan.next_offset)
     for name in names:
         other = base_offset_of(name)
         if other is None or not base < other < scan.next_offset:

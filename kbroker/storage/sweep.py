@@ -1,4 +1,4 @@
-"""Goes over all logs of an io worker: deletes what retention no longer keeps, forgets producers.
+"""Sweeps all logs of an io worker: deletes segments past their retention and expires producers.
 
 Runs in the worker's loop, a slice at a time, so that requests are answered in between.
 """
@@ -16,7 +16,7 @@ from kbroker.storage.retention import RetentionPolicy
 from kbroker.storage.schedule import INTERVAL_KEYS, PRODUCER_EXPIRY, RETENTION, Schedule
 from kbroker.storage.topic_settings import Settings
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # BOUND: how long a slice takes, but for its last log; and the time from one to the next.
 SLICE_MS = 5
@@ -32,7 +32,7 @@ class Sweep:
         logs: Mapping[int, PartitionLog],
         on_failure: Callable[[PartitionLog, StorageError | OSError | ValueError], None],
     ) -> None:
-        """logs: the open ones, at any time. on_failure: told what a log could not do."""
+        """logs: returns the open logs. on_failure: called with what a log could not do."""
         self._clock = clock
         self._clock_guard = ClockGuard(clock.now_ms, clock.monotonic_ms)
         self._logs = logs
@@ -59,43 +59,45 @@ class Sweep:
         keys = (INTERVAL_KEYS[RETENTION], INTERVAL_KEYS[PRODUCER_EXPIRY])
         trusted = self._clock_guard.is_trusted(min(config[key] for key in keys))
         if self._by_time and not trusted:
-            log.warning("the wall clock jumped; retention by time is suspended until it is stable")
+            logger.warning(
+                "the wall clock jumped; retention by time is suspended until it is stable"
+            )
         self._by_time = trusted
         self._waiting.extend(self._logs.values())
 
     def do_slice(self, config: Settings) -> list[int]:
-        """Go on for SLICE_MS; the slots whose log start was raised."""
+        """Continue for SLICE_MS; returns the slots whose log start offset was raised."""
         began_ms = self._clock.monotonic_ms()
         changed = []
         while self._waiting:
-            entry = self._waiting.popleft()
-            if self._logs.get(entry.slot) is not entry:
+            log = self._waiting.popleft()
+            if self._logs.get(log.slot) is not log:
                 continue
             try:
                 # The clock may jump before the last log's turn comes.
-                if self._look_at(entry, self._clock_guard.wall_ms, config):
-                    changed.append(entry.slot)
+                if self._look_at(log, self._clock_guard.wall_ms, config):
+                    changed.append(log.slot)
             except (StorageError, OSError, ValueError) as error:
-                self._on_failure(entry, error)
+                self._on_failure(log, error)
             if self._clock.monotonic_ms() >= began_ms + SLICE_MS:
                 break
         self._due_ms = began_ms + SLICE_EVERY_MS
         return changed
 
-    def _look_at(self, entry: PartitionLog, now_ms: int, config: Settings) -> bool:
+    def _look_at(self, log: PartitionLog, now_ms: int, config: Settings) -> bool:
         """Whether something was deleted.
 
         The checkpoint of log starts may wait for its time: a log that is opened begins at its first
         segment at the earliest.
         """
         if self._by_time:
-            entry.appender.expire_producers(now_ms, config["producer.id.expiration.ms"])
+            log.appender.expire_producers(now_ms, config["producer.id.expiration.ms"])
         if not self._with_retention:
             return False
-        settings = entry.settings
+        settings = log.settings
         policy = RetentionPolicy(
             delete=settings.delete,
             retention_ms=settings.retention_ms if self._by_time else None,
             retention_bytes=settings.retention_bytes,
         )
-        return entry.delete_old_segments(policy, now_ms) > 0
+        return log.delete_old_segments(policy, now_ms) > 0

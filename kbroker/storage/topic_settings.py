@@ -82,7 +82,7 @@ class TopicSettings:
         self.timestamp_before_max_ms = _bound(config, "message.timestamp.before.max.ms")
 
     def append_limits(self) -> dict[str, Any]:
-        """What ``LogAppender.configure`` is given. The jitter is drawn anew each time."""
+        """The arguments of ``LogAppender.configure``. The jitter is drawn again each time."""
         jitter_max = min(self.segment_jitter_ms, self.segment_ms)
         jitter = int.from_bytes(os.urandom(8), "big") % jitter_max if jitter_max > 0 else 0
         return {

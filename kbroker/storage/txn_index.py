@@ -83,7 +83,7 @@ def raw_entries(data: bytes) -> Iterator[tuple[int, AbortedTransaction]]:
 
 
 def write_anew(path: str, entries: Sequence[AbortedTransaction]) -> None:
-    """Have the file hold just these; without any there is no file. Not synced. Raises OSError."""
+    """Write exactly these entries; without any, there is no file. Not synced. Raises OSError."""
     if entries:
         replace_file(path, b"".join(entry.to_bytes() for entry in entries), sync=False)
     else:
@@ -99,7 +99,7 @@ class TxnIndexWriter:
     __slots__ = ("_fd", "_path", "_size", "unsynced")
 
     def __init__(self, path: str) -> None:
-        """What the file holds already must be sound. Raises OSError."""
+        """The existing entries must be valid. Raises OSError."""
         self._path = path
         self._fd = -1
         self.unsynced = False

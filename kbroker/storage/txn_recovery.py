@@ -39,7 +39,7 @@ from kbroker.storage.txn_index import (
     write_anew,
 )
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 VERSION = 0
 Sums = dict[int, tuple[int, int]]
@@ -47,7 +47,7 @@ Sums = dict[int, tuple[int, int]]
 
 
 def write_scanned(segment: Segment, scan: Scan) -> None:
-    """Have the index of a segment hold what a walk over it found. Raises OSError."""
+    """Write what a walk over a segment found to its index. Raises OSError."""
     write_anew(segment.path(TXN_INDEX_SUFFIX), _entries_of(scan))
 
 
@@ -114,11 +114,11 @@ def _checksums_may_wait(path: str) -> Iterator[None]:
     except OSError as error:
         if not may_do_without(error):
             raise
-        log.warning("cannot write %s, so the next start reads one more segment: %s", path, error)
+        logger.warning("cannot write %s, so the next start reads one more segment: %s", path, error)
 
 
 def rebuild(directory: str, segments: Sequence[Segment], at: int) -> list[AbortedTransaction]:
-    """Write the index of segment ``at`` anew. Raises OSError, DamagedLogError."""
+    """Rebuild the index of segment ``at``. Raises OSError, DamagedLogError."""
     scan = _scan(directory, segments, at)
     write_scanned(segments[at], scan)
     return _entries_of(scan)
@@ -134,7 +134,7 @@ def cut_index(directory: str, segments: Sequence[Segment], end: int) -> None:
     try:
         entries = read_entries(path, segment.base_offset, segment.next_offset)
     except CorruptTxnIndexError as error:
-        log.warning("%s; rebuilding it from the log", error)
+        logger.warning("%s; rebuilding it from the log", error)
         entries = rebuild(directory, segments, len(segments) - 1)
     kept = [entry for entry in entries if entry.last_offset < end]
     if len(kept) < len(entries):
@@ -151,7 +151,7 @@ def _compare(directory: str, segments: Sequence[Segment], at: int) -> None:
         problem = f"{path} does not match its segment"
     except CorruptTxnIndexError as error:
         problem = str(error)
-    log.warning("%s; rebuilding it from the log", problem)
+    logger.warning("%s; rebuilding it from the log", problem)
     write_scanned(segment, scan)
 
 

@@ -103,7 +103,7 @@ class FlushJob:
                 sync_directory(directory)
 
     def give_up(self) -> None:
-        """Instead of ``run``: somebody else syncs what is in it."""
+        """Instead of ``run``: the caller takes over the sync."""
         self._close()
 
     def _close(self) -> None:

@@ -34,7 +34,7 @@ from kbroker.supervisor.child import (
     Verdict,
 )
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 STOP_RESERVE_S = 0.1  # kept for each step that follows
 KILL_WAIT_S = 0.5
@@ -132,7 +132,7 @@ class Arbiter:
         if not self._announced_ready and self.all_ready():
             self._announced_ready = True
             elapsed_ms = (self._system.now() - self._started_at) * 1000
-            log.info("all %d processes are ready after %d ms", len(self.children), elapsed_ms)
+            logger.info("all %d processes are ready after %d ms", len(self.children), elapsed_ms)
 
     def _wait_s(self) -> float:
         now = self._system.now()
@@ -150,16 +150,16 @@ class Arbiter:
         """Take one signal."""
         if number in (signal.SIGTERM, signal.SIGINT):
             if not self._stop_requested:
-                log.info("%s: stopping", signal.Signals(number).name)
+                logger.info("%s: stopping", signal.Signals(number).name)
             self._stop_requested = True
         elif number == signal.SIGHUP:
-            log.info("SIGHUP: the controller reloads the configuration")
+            logger.info("SIGHUP: the controller reloads the configuration")
             for child in self.children:
                 if child.address.kind == ProcessKind.CONTROLLER and child.pid:
                     self._system.kill(child.pid, signal.SIGHUP)
         elif number == signal.SIGQUIT:
             # As a JVM does; who sends it wants to know what the broker does, not to end it.
-            log.info("SIGQUIT: every process prints its stacks")
+            logger.info("SIGQUIT: every process prints its stacks")
             faulthandler.dump_traceback()
             for child in self.children:
                 if child.pid:
@@ -197,13 +197,13 @@ class Arbiter:
                 delay_s = max(0.0, child.start_at - self._system.now())
                 level = logging.INFO if code == EXIT_DONE else logging.ERROR
                 what = "stalled and was aborted" if was_aborted else describe_exit(code)
-                log.log(level, "%s %s; restart in %.1f s", address.title, what, delay_s)
+                logger.log(level, "%s %s; restart in %.1f s", address.title, what, delay_s)
                 self._on_restart()
                 continue
             self._exit_code = (
                 EXIT_BAD_CONFIG if verdict is Verdict.STOP_BAD_CONFIG else EXIT_CANNOT_START
             )
-            log.error("%s %s: %s", address.title, describe_exit(code), verdict.value)
+            logger.error("%s %s: %s", address.title, describe_exit(code), verdict.value)
             self._stop_requested = True
 
     def check_heartbeats(self) -> None:
@@ -213,7 +213,7 @@ class Arbiter:
         self._last_turn = now
         for child in self.children:
             if child.abort_deadline is not None and now >= child.abort_deadline:
-                log.error("%s ignored SIGABRT; killing it", child.address.title)
+                logger.error("%s ignored SIGABRT; killing it", child.address.title)
                 self._system.kill(child.pid, signal.SIGKILL)
                 child.abort_deadline = now + ABORT_GRACE_S
         if since_last_turn > 2 * HEARTBEAT_CHECK_S:
@@ -229,7 +229,9 @@ class Arbiter:
             age_s = now - self._processes.get(child.address, HEARTBEAT_NS) / 1e9
             ready = self._processes.is_ready(child.address)
             if age_s > (STALLED_AFTER_S if ready else STALLED_STARTING_AFTER_S):
-                log.error("%s has been stuck for %.0f s; aborting it", child.address.title, age_s)
+                logger.error(
+                    "%s has been stuck for %.0f s; aborting it", child.address.title, age_s
+                )
                 self._system.kill(child.pid, signal.SIGABRT)
                 child.abort_deadline = now + ABORT_GRACE_S
 
@@ -248,13 +250,13 @@ class Arbiter:
                 self._processes.started(child.address, pid)
                 self._by_pid[pid] = child
                 child.on_started(pid)
-                log.debug("started %s as pid %d", child.address.title, pid)
+                logger.debug("started %s as pid %d", child.address.title, pid)
 
     def _on_no_room(self, child: Child, error: OSError) -> None:
-        """The system lets us have no process now. The others go on; it may have room later."""
+        """There is no room for another process now; the others keep running. Try again later."""
         now = self._system.now()
         child.on_not_started(now)
-        log.error(
+        logger.error(
             "cannot start %s: %s; %s; next attempt in %.1f s",
             child.address.title,
             error.strerror,
@@ -279,9 +281,9 @@ class Arbiter:
             due = max(deadline - STOP_RESERVE_S * steps_left, step_started_at + STOP_RESERVE_S)
             self._stop_group(group, due, LOGS_GRACE_S if kind is ProcessKind.IO_WORKER else 0.0)
             elapsed_ms = (self._system.now() - step_started_at) * 1000
-            log.debug("stopped %d %s in %d ms", len(group), kind.name.lower(), elapsed_ms)
+            logger.debug("stopped %d %s in %d ms", len(group), kind.name.lower(), elapsed_ms)
         elapsed_ms = (self._system.now() - started_at) * 1000
-        log.info("all processes have stopped after %d ms", elapsed_ms)
+        logger.info("all processes have stopped after %d ms", elapsed_ms)
 
     def _stop_group(self, group: list[Child], deadline: float, grace_s: float) -> None:
         deadline += grace_s
@@ -295,7 +297,7 @@ class Arbiter:
             self.reap()
         for child in group:
             if child.pid:
-                log.warning("%s did not stop in time; killing it", child.address.title)
+                logger.warning("%s did not stop in time; killing it", child.address.title)
                 self._system.kill(child.pid, signal.SIGKILL)
         # A process in an uninterruptible system call dies when that returns; its locks are held
         # until then.

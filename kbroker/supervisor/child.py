@@ -60,7 +60,7 @@ class RestartPolicy:
 
 
 class Child:
-    """A place in the process table and whoever fills it."""
+    """A row of the process table and the process that currently fills it."""
 
     __slots__ = (
         "_policy",

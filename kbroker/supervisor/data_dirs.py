@@ -30,7 +30,7 @@ from kbroker.storage.log_dir import CHECKPOINTS, scan_partitions
 from kbroker.supervisor.lost_dirs import find_lost, remember
 from kbroker.uuids import new_uuid, uuid_text
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # A killed broker's processes are gone a moment after its supervisor; a start right behind it waits
 # that long.
@@ -86,7 +86,7 @@ class DataDirs:
             raise
 
     def begin(self) -> None:
-        """Write who they belong to, and take the clean-shutdown markers away.
+        """Write meta.properties and remove the clean-shutdown markers.
 
         Call it when nothing else keeps the broker from running: a start that fails before leaves
         them as they were.
@@ -117,7 +117,7 @@ class DataDirs:
                 # A file in its place, or above it.
                 code = errno.ENOTDIR if error.errno == errno.EEXIST else error.errno or 0
                 reason = os.strerror(code).lower()
-                log.error("data directory %s cannot be used and is left out: %s", path, reason)
+                logger.error("data directory %s cannot be used and is left out: %s", path, reason)
                 continue
             lock_fds.append(fd)
             if not try_lock(fd, deadline):
@@ -170,12 +170,12 @@ class DataDirs:
         """
         for path in self.paths:
             if path in failed:
-                log.warning("log directory %s failed; the next start recovers its logs", path)
+                logger.warning("log directory %s failed; the next start recovers its logs", path)
                 continue
             try:
                 replace_file(os.path.join(path, CLEAN_SHUTDOWN_NAME), b"")
             except OSError as error:
-                log.error("cannot write the clean-shutdown marker in %s: %s", path, error)
+                logger.error("cannot write the clean-shutdown marker in %s: %s", path, error)
 
     def release(self) -> None:
         """Unlock. Children that are still dying keep their inherited locks until they are gone."""
@@ -211,7 +211,7 @@ def _guard_of_clock(paths: list[str]) -> ClockGuard:
     last = max(filter(None, map(_last_written_ms, paths)), default=None)
     trusted = last is None or abs(clock.now_ms() - last) <= CLOCK_JUMP_MS
     if not trusted:
-        log.info(
+        logger.info(
             "the data directories were last written at %s; compaction waits %d s in case the "
             "wall clock is wrong",
             time.strftime("%Y-%m-%d %H:%M:%S", time.localtime((last or 0) / 1000)),
@@ -221,7 +221,7 @@ def _guard_of_clock(paths: list[str]) -> ClockGuard:
 
 
 def _last_written_ms(path: str) -> int | None:
-    """When a run of a broker last wrote one of its own files; None if none did."""
+    """When a broker last wrote one of its own files here; None if no broker did."""
     found = []
     for name in (CLEAN_SHUTDOWN_NAME, *CHECKPOINTS, CLEANER_CHECKPOINT):
         with suppress(OSError):
@@ -314,7 +314,7 @@ def _stored_cluster_id(path: str) -> str | None:
     except (StoreError, StoreFailed, sqlite3.Error, ValueError, KeyError) as error:
         readable = f"directories with a readable {META_NAME} or metadata store ({error})"
         raise ConfigError("log.dirs", path, readable) from error
-    log.warning(
+    logger.warning(
         "%s in %s names no cluster; using %s, the cluster of its metadata store",
         META_NAME,
         path,

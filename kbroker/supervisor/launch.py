@@ -38,7 +38,7 @@ from kbroker.supervisor.spawn import ForkingSystem
 from kbroker.types import BrokerId
 from kbroker.workers.base import ProcessContext, Worker, set_title
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # Of a process, beside the links between processes: shared regions, mailboxes, files of a moment.
 OPEN_FILES_MIN = 100
@@ -183,7 +183,7 @@ class Broker:
         if arbiter.stopped_cleanly(ProcessKind.IO_WORKER):
             self.data_dirs.mark_clean(self._failed_dirs())
         else:
-            log.warning("io workers did not stop cleanly; the next start recovers the logs")
+            logger.warning("io workers did not stop cleanly; the next start recovers the logs")
         return exit_code
 
     def _failed_dirs(self) -> set[str]:
@@ -197,7 +197,7 @@ class Broker:
         if address.kind == ProcessKind.NETWORK:
             dropped = fdpass.discard_pending(self._handoffs[address.index])
             if dropped:
-                log.info("closed %d connections that had not reached %s", dropped, address.title)
+                logger.info("closed %d connections that had not reached %s", dropped, address.title)
 
     def close(self) -> None:
         """Give back what has a name: the runtime directory and the locks."""
@@ -223,14 +223,16 @@ def launch(
     # Which of several brokers it is; a title hides the command line.
     set_title(f"kbroker: supervisor {broker.bootstrap} {broker.data_dirs.paths[0]}")
     try:
-        log.info("bootstrap address %s", broker.bootstrap)
+        logger.info("bootstrap address %s", broker.bootstrap)
         for path, clean in broker.data_dirs.clean_start.items():
-            log.info("data directory %s%s", path, "" if clean else " (recovered before it serves)")
-        log.info("durability: %s", durability(config))
-        log.info("metadata store: %s", config["metadata.store"])
+            logger.info(
+                "data directory %s%s", path, "" if clean else " (recovered before it serves)"
+            )
+        logger.info("durability: %s", durability(config))
+        logger.info("metadata store: %s", config["metadata.store"])
         if broker.metrics_socket is not None:
-            log.info("metrics at http://%s:%d/metrics", *broker.metrics_socket.getsockname()[:2])
-        log.debug("set up in %.0f ms", (time.monotonic() - started_at) * 1000)
+            logger.info("metrics at http://%s:%d/metrics", *broker.metrics_socket.getsockname()[:2])
+        logger.debug("set up in %.0f ms", (time.monotonic() - started_at) * 1000)
         return broker.run(exit_with_parent)
     finally:
         broker.close()

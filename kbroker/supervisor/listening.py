@@ -13,7 +13,7 @@ from typing import Any
 from kbroker.config.loader import BrokerConfig, Listener
 from kbroker.errors import ConfigError
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 def bind_listeners(config: BrokerConfig) -> list[tuple[Listener, socket.socket]]:
@@ -52,7 +52,7 @@ def bind_metrics(config: BrokerConfig) -> socket.socket | None:
         if config.is_set("metrics.port"):
             raise
         sock = _bind("metrics.port", "0", config["metrics.host"], 0)
-        log.warning(
+        logger.warning(
             "metrics port %d is in use; serving metrics on another port. Set metrics.port to "
             "choose one, or to -1 for none",
             port,

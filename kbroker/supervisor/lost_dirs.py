@@ -21,7 +21,7 @@ from kbroker.storage.formats import LOG_DIRS_NAME, partition_dir_name
 from kbroker.storage.log_dir import scan_partitions
 from kbroker.wording import counted
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _SHOWN_MAX = 5
 
@@ -56,7 +56,7 @@ def find_lost(configured: Sequence[str], metas: Mapping[str, Mapping[str, str]])
             "create those partitions empty",
         )
     for path in emptied:
-        log.error(
+        logger.error(
             "data directory %s is left out: it is empty, and no other directory has %s, which it "
             "may have held. Is it mounted? To create those partitions empty, start once with "
             "--missing-begin-empty",
@@ -99,13 +99,13 @@ def remember(directories: Sequence[str], configured: Sequence[str]) -> None:
         except FileNotFoundError:
             before = os.fsencode(path) + b"\n"
         except OSError as error:
-            log.error("%s: %s", file_path, error)
+            logger.error("%s: %s", file_path, error)
             continue
         try:
             if before != text:
                 replace_file(file_path, text)
         except OSError as error:
-            log.error("cannot write %s: %s", file_path, error)
+            logger.error("cannot write %s: %s", file_path, error)
 
 
 def _missing_partitions(directories: Iterable[str]) -> list[TopicPartition]:
@@ -138,5 +138,5 @@ def _stored_partitions(directories: Iterable[str]) -> set[TopicPartition]:
             finally:
                 store.close()
         except (StoreError, StoreFailed, sqlite3.Error, ValueError, KeyError) as error:
-            log.error("%s: cannot read the topics: %s", directory, error)
+            logger.error("%s: cannot read the topics: %s", directory, error)
     return stored

@@ -21,7 +21,7 @@ from typing import Any
 
 from kbroker.errors import ConfigError
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 PREFIX = "kbroker-"
 _NEW_PREFIX = ".new-"  # until the lock is held; never swept while young
@@ -150,7 +150,7 @@ def sweep(base: str) -> list[str]:
             continue
         _remove_tree(entry.path)
         removed.append(entry.name)
-        log.info("removed %s, which a killed broker left behind", entry.path)
+        logger.info("removed %s, which a killed broker left behind", entry.path)
     return removed
 
 

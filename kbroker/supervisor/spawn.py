@@ -19,7 +19,7 @@ from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.supervisor.signals import SignalQueue
 from kbroker.workers.base import ProcessContext, Worker
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 ContextFactory = Callable[[Address, int], ProcessContext]
 
@@ -98,13 +98,13 @@ def child_main(worker: type[Worker], context: ProcessContext) -> int:
         faulthandler.enable()  # SIGABRT, SIGSEGV, SIGBUS: stacks to stderr before the process dies
         return worker(context).run()
     except ConfigError as error:
-        log.error("%s", error)
+        logger.error("%s", error)
         return EXIT_BAD_CONFIG
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else EXIT_DONE
     except BaseException:
         with suppress(Exception):
-            log.critical("crashed", exc_info=True)
+            logger.critical("crashed", exc_info=True)
             return EXIT_CRASH
         traceback.print_exc()
         return EXIT_CRASH

@@ -338,8 +338,8 @@ def test_smaller_buckets_of_applications_lie_within_those_of_the_audit(
         ("complete", COUNT - 6 * IN_BUCKET),
     ]
     said = capsys.readouterr().err
-    assert "the tier producer has reported only buckets that do not lie within those" in said
-    assert "say --bucket-minutes 10" in said
+    assert "the tier producer has reported only buckets that do not fit into" in said
+    assert "use --bucket-minutes 10" in said
 
 
 def test_buckets_that_do_not_fit_are_left_out_and_told(
@@ -366,13 +366,13 @@ def test_buckets_that_do_not_fit_are_left_out_and_told(
         assert {(one["tier"], one["count"], one["reference"], one["state"]) for one in report} == {
             ("broker", IN_BUCKET, "producer", "complete")
         }
-    left_out = f"of {topic}-audit left out: buckets that do not lie within those of 10 minutes"
+    left_out = f"of {topic}-audit left out: buckets that do not fit into 10-minute buckets"
     assert said == (
-        f"kbroker-audit: 1 message {left_out}, such as those of 10 minutes from the tier producer "
+        f"kbroker-audit: 1 message {left_out}, such as the 10-minute buckets of tier producer "
         f"for {topic}\n"
     )
     assert told == (
-        f"kbroker-audit: 3 messages {left_out}, such as those of 60 minutes from the tier shop "
+        f"kbroker-audit: 3 messages {left_out}, such as the 60-minute buckets of tier shop "
         f"for {topic}; use --bucket-minutes 60 to count by those\n"
     )
 

@@ -95,7 +95,7 @@ def test_wrong_password_is_told_at_once(mechanism):
 def test_mechanism_that_is_not_offered_is_told_with_those_that_are():
     answers = sasl_answers("PLAIN", NAME, PASSWORD)
 
-    with FakeBroker(answers) as broker, pytest.raises(AuthenticationFailed, match="but PLAIN"):
+    with FakeBroker(answers) as broker, pytest.raises(AuthenticationFailed, match="only PLAIN"):
         secured(broker.bootstrap, "SCRAM-SHA-256").topics()
 
 

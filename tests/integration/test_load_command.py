@@ -201,13 +201,13 @@ def test_task_does_not_read_another_topic_than_was_planned(
     source = BrokerSource(kbroker_broker.bootstrap, {}, ("load-between",))
     planned = OffsetRange("load-between", 0, 0, 20, topic_id="B" * 22)
 
-    with pytest.raises(TopicChanged, match="deleted and created anew since it was planned"):
+    with pytest.raises(TopicChanged, match="deleted and recreated since it was planned"):
         list(source.read(planned))
 
 
 @pytest.mark.parametrize(
     ("first", "second", "says"),
-    [("dir", "delta", "use --sink dir"), ("delta", "dir", "say --sink delta")],
+    [("dir", "delta", "use --sink dir"), ("delta", "dir", "use --sink delta")],
 )
 def test_destination_keeps_its_sink(
     kbroker_broker: Broker,
@@ -242,7 +242,7 @@ def test_offsets_of_what_is_not_loaded_are_refused(
     code = run(kbroker_broker, "load-named", tmp_path / "d", "--from-offsets", offsets)
 
     assert code == 1
-    assert "names load-named partition 7, other partition 0" in capsys.readouterr().err
+    assert "contains load-named partition 7, other partition 0" in capsys.readouterr().err
     assert not (tmp_path / "d").exists()
 
 
@@ -256,7 +256,7 @@ def test_offsets_beyond_the_end_are_refused_with_those_that_exist(
 
     beyond = run(kbroker_broker, *arguments, '{"load-beyond": {"0": 30, "1": 5000}}')
 
-    said = "wants offset 5000 of load-beyond partition 1, the broker has 0 to 20\n"
+    said = "asks for offset 5000 of load-beyond partition 1, but the broker has 0 to 20\n"
     assert capsys.readouterr().err.endswith(said)
     assert beyond == 1
     assert not (tmp_path / "d").exists()
@@ -619,7 +619,7 @@ def test_status_verify_compact_and_expire_speak_of_the_same_load(
 
     said = capsys.readouterr().out
     assert re.search(r"commit 4: \d files became \d", said)
-    assert "3 commits forgotten" in said
+    assert "3 commits removed" in said
     assert "2 files, 300 rows, 0 findings" in said
     assert re.search(r"^load: commit 4 of .* UTC, 300 rows in 2 files$", said, re.MULTILINE)
     assert "load-care partition 0: loaded up to offset 300" in said

@@ -399,7 +399,7 @@ def test_mirror_of_a_pattern_without_a_topic_ends_or_waits_for_one(
 
     assert (once, followed) == (1, 1)
     assert told.endswith("has a name that fully matches late-.*\n")
-    assert "matches late-.* as a whole; waiting for one\n" in said
+    assert "fully matches late-.*; waiting for one\n" in said
     assert "topic late-one would be copied into itself" in said
 
 

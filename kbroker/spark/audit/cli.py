@@ -272,7 +272,7 @@ def _tell_alone(references: Mapping[str, str], tiers: Mapping[str, Container[str
     )
     if not compared:
         print(
-            f"kbroker-audit: nothing to compare: there are only counts of {', '.join(tiers)} . "
+            f"kbroker-audit: nothing to compare: there are only counts of {', '.join(tiers)}. "
             "Use --load or --recount, or have applications count",
             file=sys.stderr,
             flush=True,
@@ -343,8 +343,8 @@ def _misfitting(misfits: Iterable[Misfit], bucket_ms: int) -> str:
     minutes = f"{size_ms / 60_000:g}"
     instead = f"; use --bucket-minutes {minutes} to count by those" if is_aligned else ""
     return (
-        f"buckets that do not lie within those of {bucket_ms / 60_000:g} minutes, such as those of "
-        f"{minutes} minutes from the tier {tier} for {topic}{instead}"
+        f"buckets that do not fit into {bucket_ms / 60_000:g}-minute buckets, such as the "
+        f"{minutes}-minute buckets of tier {tier} for {topic}{instead}"
     )
 
 

@@ -26,7 +26,7 @@ AUDIT_TOPIC = "kbroker-audit"
 # BOUND: of topics times buckets that wait to be taken.
 COUNTS_MAX = 10_000
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class AuditCounter:
@@ -75,14 +75,14 @@ class AuditCounter:
 
     def _drop(self, count: int) -> None:
         if not self.dropped:
-            log.warning(
+            logger.warning(
                 "dropping counts: %d are waiting to be taken; call take() more often, or pass send",
                 len(self._counts),
             )
         self.dropped += count
 
     def take(self) -> list[bytes]:
-        """A message for each topic and bucket that has counts; counting begins anew."""
+        """A message for each topic and bucket that has counts; counting starts over."""
         with self._lock:
             counts, self._counts = self._counts, {}
         return self._messages(counts)

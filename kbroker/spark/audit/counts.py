@@ -178,7 +178,7 @@ class Misfit(NamedTuple):
 
     @property
     def is_aligned(self) -> bool:
-        """Whether buckets of its own size have it."""
+        """Whether it is aligned to buckets of its own size."""
         return self.start_ms % self.size_ms == 0
 
 

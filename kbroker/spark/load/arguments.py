@@ -1,4 +1,4 @@
-"""The arguments of ``kbroker-load``, and what they say to someone who reads them first."""
+"""The arguments of ``kbroker-load`` and their help texts."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def add_settings(
 def refuse_uncommitted(
     parser: argparse.ArgumentParser, option: str, settings: Iterable[tuple[str, str]]
 ) -> None:
-    """Exits with 2 where a command that goes by committed records is told to take others."""
+    """Exits with 2 if a command that counts committed records is given another isolation level."""
     if any(name == "isolation.level" and value != "read_committed" for name, value in settings):
         parser.error(
             f"{option} isolation.level has no effect, because committed records are counted; "

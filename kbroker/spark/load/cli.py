@@ -250,8 +250,9 @@ def _catch_up(given: argparse.Namespace, job: Load) -> None:
 
 
 def _progress(given: argparse.Namespace) -> Callable[[Step], None]:
-    """One line for each topic of a commit, unless ``--quiet``; what is lost, or not as it was asked
-    for, is told in any case."""
+    """Print one line per topic of a commit, unless ``--quiet``; losses and deviations are printed
+    in any case.
+    """
     errors = f"the table {given.table}_errors" if given.sink == "jdbc" else "_kbroker/errors"
 
     def tell(step: Step) -> None:

@@ -32,7 +32,7 @@ TopicPartition = tuple[str, int]
 
 
 class LoadError(Exception):
-    """A load cannot go on; the message says what is wrong and what to do about it."""
+    """A load cannot continue; the message says what is wrong and what to do about it."""
 
 
 class LostRaceError(LoadError):
@@ -190,7 +190,7 @@ def merged_ends(old: Ends, ranges: Iterable[LoadedRange | Gap]) -> Ends:
 
 @dataclass(slots=True)
 class State:
-    """What all commits up to ``number`` add up to: where to go on, and the files that count.
+    """The sum of all commits up to ``number``: where to continue, and the files in use.
 
     skipped: of each partition, how many offsets were gone before they could be loaded.
     """

@@ -133,7 +133,7 @@ def _in_one_line(text: bytes) -> bytes:
 
 
 def _is_closed(text: bytes) -> bool:
-    """Whether a text begins and ends as an object: what is in it cannot go on in the next one."""
+    """Whether a text begins and ends like an object, so that it cannot continue in the next one."""
     bare = text.strip(b" \t\r\n")
     return bare[:1] == b"{" and bare[-1:] == b"}"
 

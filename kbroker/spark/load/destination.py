@@ -102,8 +102,9 @@ class Destination(Protocol):
         ...
 
     def require_room(self, topics: Iterable[str]) -> None:
-        """Raises LoadError where rows of topics that were made anew cannot be beside those of the
-        older ones."""
+        """Raises LoadError if rows of recreated topics cannot be stored beside those of the old
+        ones.
+        """
         ...
 
     def discard(self, run: str) -> None:

@@ -65,7 +65,7 @@ class Dialect(Protocol):
         ...
 
     def locked(self, name: str) -> AbstractContextManager[None]:
-        """Keep others out who ask for the same name; raises LoadError when one is in."""
+        """Lock out other runs with the same name; raises LoadError if one holds the lock."""
         ...
 
     def close(self) -> None:

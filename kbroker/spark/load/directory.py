@@ -282,7 +282,7 @@ class Directory:
             return ""
 
     def forget_published(self) -> None:
-        """Before a log is made anew, whose numbers say nothing of those of the lost one."""
+        """Called before a log is rebuilt, whose numbers are unrelated to those of the lost one."""
         (self.root / layout.PUBLISHED).unlink(missing_ok=True)
         sync_directory(self.root / layout.PRIVATE)
 
@@ -323,8 +323,9 @@ class Directory:
         return path in state.files or path in state.errors
 
     def out_of_place(self, files: Iterable[LoadedFile]) -> dict[str, str]:
-        """By path, what is wrong with files that readers do not see any more. No file of a commit
-        that is not published yet may be among them."""
+        """By path, what is wrong with files that readers no longer see. Must not include files of a
+        commit that is not published yet.
+        """
         return {one.path: "missing" for one in files if not (self.root / one.path).exists()}
 
     def ended(self, commit: Commit) -> None:
@@ -333,7 +334,7 @@ class Directory:
         self.log.maybe_checkpoint(commit.number)
 
     def number_before(self, load: str) -> int:
-        """What a log that is made anew counts on from."""
+        """The number at which a rebuilt log continues."""
         return 0
 
     def close(self) -> None:
@@ -341,7 +342,7 @@ class Directory:
 
 
 def _name_of(commit: Commit) -> str:
-    """The run, too: numbers begin again in a log that was made anew."""
+    """Includes the run, because a rebuilt log starts its numbers again."""
     return f"{commit.number} {commit.run}\n"
 
 

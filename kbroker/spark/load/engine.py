@@ -275,8 +275,8 @@ class Load:
         return made
 
     def _store_group(self, made: Commit, bounds: Mapping[TopicPartition, Bounds]) -> str:
-        """Store the group's offsets; why that could not be. Nothing depends on them, so that a run
-        goes on without.
+        """Commit the group's offsets; returns why that failed, if it did. Nothing depends on them,
+        so the run continues anyway.
 
         bounds: the partitions that this run is about. A commit has the ends of all others as well,
         whose topics may be gone, or another cluster's.

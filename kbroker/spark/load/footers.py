@@ -1,4 +1,4 @@
-"""What a data file says of itself in its footer, and a commit log made from nothing else.
+"""The footer that describes a data file, and rebuilding the log of commits from footers alone.
 
 The names are those of ``LoadedFile``, and: ``load``, ``run``, ``kind`` and ``written_ms`` of the
 commit it was written for; ``attempt``, the name of the try, which all files of a range share;
@@ -151,7 +151,7 @@ def _sum_of(found: list[_Found], bad: list[_Found], before: int, load: str) -> C
 
 
 def _topics(kept: list[_Found]) -> dict[str, str]:
-    """The id of each topic that was loaded last: one that was made anew has several."""
+    """The last loaded id of each topic: a recreated topic has several."""
     found: dict[str, _Found] = {}
     for one in kept:
         last = found.setdefault(one.file.topic, one)

@@ -86,7 +86,7 @@ class Iceberg(TableDirectory["Table"]):
         return {self._below_root(one) for one in self._files_in(table)}
 
     def _below_root(self, file: DataFile) -> str:
-        """As other writers may name it, too."""
+        """The path below the root; other writers may name files by URI."""
         path = file.file_path.removeprefix("file:").removeprefix("//")
         return path.removeprefix(f"{self.root}/")
 
@@ -206,7 +206,7 @@ class Iceberg(TableDirectory["Table"]):
         return made
 
     def vacuum(self, days: float) -> int:
-        """Forget older snapshots first, and remove what none has any more."""
+        """Expire older snapshots first, then remove files that no snapshot refers to."""
         table = self.table()
         if table is None:
             return 0

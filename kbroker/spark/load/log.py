@@ -34,7 +34,7 @@ class LogStore(Protocol):
         ...
 
     def read(self, kind: Kind, number: int) -> bytes | str | None:
-        """One text; None when it is not there (any more)."""
+        """One text; None if it does not exist (any longer)."""
         ...
 
     def replace(self, kind: Kind, number: int, text: str) -> None:
@@ -74,7 +74,7 @@ class CommitLog:
         return None
 
     def read(self, number: int) -> Commit | None:
-        """One commit; None when it is not there (any more). Raises CorruptLogError."""
+        """One commit; None if it does not exist (any longer). Raises CorruptLogError."""
         text = self._store.read("commits", number)
         if text is None:
             return None
@@ -227,13 +227,13 @@ class DirectoryStore:
         sync_directory(path.parent)
 
     def leftovers(self) -> list[Path]:
-        """Temporary files: of who was killed while it wrote them, or writes them now."""
+        """Temporary files of runs that were killed while writing them, or are writing them now."""
         folders = (self._root / "commits", self._root / "checkpoint")
         return [path for folder in folders for path in sorted(folder.glob(f".*{_TEMPORARY}"))]
 
 
 def lost_race(commit: Commit, where: object) -> str:
-    """What a run is told whose number was taken."""
+    """The error of a run whose commit number was taken by another run."""
     return (
         f"another run has written commit {commit.number} of {where}; nothing of this run was "
         "loaded. Run one load of a destination at a time"
@@ -242,8 +242,7 @@ def lost_race(commit: Commit, where: object) -> str:
 
 @contextmanager
 def temporary(path: Path, name: str) -> Iterator[Path]:
-    """Where to write what is to be at ``path``, beside it; gone afterwards, also from a full
-    disk."""
+    """A temporary path beside ``path``; the file is removed afterwards, even on a full disk."""
     found = path.with_name(f".{name}{_TEMPORARY}")
     try:
         yield found

@@ -123,7 +123,8 @@ def _verify_rows(file: pq.ParquetFile, one: LoadedFile) -> Iterator[str]:
 
 def _verify_offsets(state: State) -> Iterator[str]:
     """Files of one folder hold offsets one after the other; none is past the end. Topics that were
-    made anew under a name have offsets of their own."""
+    recreated under the same name have separate offsets.
+    """
     folders: dict[tuple[str, str, int, str], list[LoadedFile]] = defaultdict(list)
     for one in state.files.values():
         folder = os.path.dirname(one.path)

@@ -16,7 +16,7 @@ from kbroker.spark.plan import OffsetRange
 
 
 class DataLossError(LoadError):
-    """Offsets that were to be loaded are not on the broker any more."""
+    """The broker no longer has offsets that should be loaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def made_anew(topics: Mapping[str, str], available: Mapping[TopicPartition, Boun
 def restarted(
     ends: Ends, topics: Iterable[str], available: Mapping[TopicPartition, Bounds]
 ) -> Ends:
-    """``ends``, with topics that were made anew at their start."""
+    """``ends``, with recreated topics at their start."""
     found = {topic: dict(of_topic) for topic, of_topic in ends.items()}
     for one in topics:
         found[one] = {
@@ -127,7 +127,9 @@ def wanted_ranges(
 def _absent(
     ends: Ends, available: Mapping[TopicPartition, Bounds]
 ) -> Iterator[tuple[str, int, int]]:
-    """Partitions that are loaded, to which offset, and that a topic does not have any more."""
+    """Loaded partitions that their topic no longer has, with the offset up to which they are
+    loaded.
+    """
     for topic in sorted(ends.keys() & {topic for topic, _ in available}):
         for partition, end in sorted(ends[topic].items()):
             if (topic, partition) not in available:
@@ -140,8 +142,8 @@ def with_begins(
     available: Mapping[TopicPartition, Bounds],
     ranges: Iterable[OffsetRange],
 ) -> Ends:
-    """``ends`` with where partitions begin that were told where, so that a later run that is not
-    told goes on from there, also when nothing of them is loaded now.
+    """``ends`` with the explicit start offsets of partitions, so that a later run without them
+    continues there, even if nothing is loaded now.
 
     first, available, ranges: what ``wanted_ranges`` took, and what it found.
     """
@@ -264,7 +266,7 @@ def again_ranges(
 
 
 def check_complete(planned: Iterable[OffsetRange], done: Iterable[OffsetRange]) -> None:
-    """What tasks say they did is what they were told to do, once each.
+    """Check that the results of the tasks match the plan, each range once.
 
     Raises LoadError otherwise: then a task was lost or its answer came twice, and nothing is
     committed.

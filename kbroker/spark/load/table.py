@@ -72,7 +72,9 @@ class TableDirectory(Directory, ABC, Generic[T]):
     # -- what all do
 
     def check_kind(self) -> None:
-        """The table must be told of every file; the newest may wait for it after a crash."""
+        """The table must list every file; after a crash, the newest ones may still be missing from
+        it.
+        """
         super().check_kind()
         newest = self.log.newest()
         if newest is None or self.table() is not None:

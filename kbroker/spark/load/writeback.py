@@ -1,4 +1,4 @@
-"""Have the kernel begin to write a file's pages to its disk, without waiting for them."""
+"""Start writing a file's pages to disk, without waiting for them."""
 
 from __future__ import annotations
 

@@ -326,7 +326,7 @@ class PartitionCopy:
         self._copy_span(span)
 
     def _copy_span(self, span: tuple[int, int] | None) -> None:
-        """Records of a span, written anew."""
+        """Records of a range that is rebuilt into new batches."""
         if span is None:
             return
         from kbroker.client.arrow import read_arrow

@@ -30,8 +30,9 @@ _ABOUT = re.compile(r"(?: at=(\d{1,18}))?(?: topic=(\S+))?\Z")
 
 
 class Kept(NamedTuple):
-    """The offset of a partition. topic_id: of the source's topic, empty where it has none. at_ms:
-    when it was committed, 0 where that is not told."""
+    """The offset of a partition. topic_id: of the source's topic, empty if it has none. at_ms: when
+    it was committed, 0 if unknown.
+    """
 
     offset: int
     topic_id: str
@@ -61,7 +62,7 @@ def metadata_of(source: str, topic_id: str) -> str:
 
 
 def kept(found: Committed) -> Kept:
-    """Mirrors before this one have not told when."""
+    """Older mirrors did not store the time."""
     told = _ABOUT.search(found.metadata)
     assert told is not None  # if only at the end
     at_ms, topic_id = told.groups()
@@ -71,8 +72,8 @@ def kept(found: Committed) -> Kept:
 def up_to_date(
     target: Cluster, name: str, bounds: Mapping[TopicPartition, Bounds]
 ) -> set[TopicPartition]:
-    """Partitions whose end at the source is the offset that the target keeps, and has not kept for
-    long: nothing is to be copied, and nothing to be renewed.
+    """Partitions whose end at the source is the offset stored at the target, and was stored
+    recently: nothing has to be copied or refreshed.
 
     Takes no part in any transaction and fences nobody: what an offset becomes meanwhile is that of
     whoever copies. An offset that is not decided yet does not count, and is not waited for.
