@@ -99,8 +99,8 @@ class Coordinators:
         }
         self._producer_ids = ProducerIds(worker.rpc)
         self.desk = CommitDesk(worker, lanes)
-        worker.engine.desk = self.desk
-        worker.engine.on_request = self.on_request
+        worker.loop.desk = self.desk
+        worker.loop.on_request = self.on_request
         worker.rpc.serve(calls.VERIFY_TRANSACTION, self.serve_verify_transaction)
 
     def _make_transaction_machine(self, shard: Shard) -> Machine:
@@ -123,7 +123,7 @@ class Coordinators:
         return self._worker.image
 
     def touched(self, source: PartitionLog) -> None:
-        self._worker.engine.touch(source.appender)
+        self._worker.loop.touch(source.appender)
         self._dirty.add(self._shards[source.slot])
 
     def storage_failed(self, slot: int) -> None:
@@ -234,15 +234,15 @@ class Coordinators:
         api_version: int,
         token: int,
     ) -> None:
-        """The produce engine asks whether a batch belongs to a transaction (KIP-890)."""
+        """The io loop asks whether a batch belongs to a transaction (KIP-890)."""
         source = self._worker.logs.log(slot)
         if source is None or not transactional_id:
-            self._worker.engine.verified(token, int(ErrorCode.INVALID_TXN_STATE))
+            self._worker.loop.verified(token, int(ErrorCode.INVALID_TXN_STATE))
             return
         add = api_version >= FIRST_PRODUCE_THAT_ADDS
 
         def done(outcome: Pending) -> None:
-            self._worker.engine.verified(token, verification_code(outcome))
+            self._worker.loop.verified(token, verification_code(outcome))
 
         self.verify_partition(
             source.topic, source.partition, transactional_id, producer_id, epoch, add
@@ -399,7 +399,7 @@ class Coordinators:
                 shard.release()
             if not self._dirty:
                 break
-            self._worker.engine.end_turn()
+            self._worker.loop.end_turn()
             rounds += 1
             if rounds == ROUNDS_MAX:
                 return True

@@ -1,8 +1,8 @@
 """The io worker: the one process that writes to its partitions' logs (``slot % num.io.threads``).
 
-Appends are in ``_ext.produce_engine`` and the storage package; this module connects them with the
-mailbox, the cluster image and the calls of the handlers. Nothing of a turn is answered before the
-slots that it changed are published.
+Its loop is ``_ext.io_loop``, appends are in ``_ext.produce_intake`` and the storage package; this
+module connects them with the mailbox, the cluster image and the calls of the handlers. Nothing of a
+turn is answered before the slots that it changed are published.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 
 from kbroker._ext.arena import forbid_writes
+from kbroker._ext.io_loop import IoLoop
 from kbroker._ext.lane import Lane
 from kbroker._ext.partition_table import PartitionTable
-from kbroker._ext.produce_engine import ProduceEngine
 from kbroker.clock import SystemClock
 from kbroker.cluster.changes import ImageChanges, TopicChange
 from kbroker.cluster.image import ClusterImage, TopicImage
@@ -80,13 +80,13 @@ class IoWorker(Worker):
         lanes = [self.open_lane(network) for network in self.networks]
         for arena in context.arenas:
             forbid_writes(arena)
-        self.engine = ProduceEngine(self.table, context.arenas, lanes, self.on_storage_failure)
-        self.engine.set_opening(True)
+        self.loop = IoLoop(self.table, context.arenas, lanes, self.on_storage_failure)
+        self.loop.set_opening(True)
         self.lane_is_full = False
         self.counters = Counters(context.counters, self.processes.addresses.index(self.address))
         self.counters.reset_gauges()
         for lane in lanes:
-            self.add_reader(lane.fd, partial(self.engine.read_lane, lane))
+            self.add_reader(lane.fd, partial(self.loop.read_lane, lane))
         self.clock = SystemClock()
         self.coordinators = Coordinators(self, lanes)
         self.totals = Totals(self.counters, self.metric_rows(lanes))
@@ -122,7 +122,7 @@ class IoWorker(Worker):
         self.take_settings()
         await self.open_logs(changes.present())
         self.has_joined = True
-        self.engine.set_opening(False)
+        self.loop.set_opening(False)
         self.coordinators.on_image(changes)
         if self.address.index == 0:
             self.logs.moves.remove_orphans(self.image_has)
@@ -153,8 +153,8 @@ class IoWorker(Worker):
         appender = self.logs.appender(request.slot)
         if appender is not None:
             self.new_partitions.discard((request.topic_id, request.partition))
-            self.engine.put(appender, request.topic_config["min.insync.replicas"])
-            self.engine.wake(request.slot)  # recovery may have found more than was published
+            self.loop.put(appender, request.topic_config["min.insync.replicas"])
+            self.loop.wake(request.slot)  # recovery may have found more than was published
         return 0
 
     def open_request(self, topic: TopicImage, partition: int) -> OpenRequest:
@@ -251,7 +251,7 @@ class IoWorker(Worker):
         ]
         for slot in slots:
             self.coordinators.close(slot)
-            self.engine.remove(slot)
+            self.loop.remove(slot)
         self.logs.remove_partitions(slots)
 
     def reconfigure(self, topic: TopicImage, slot: int) -> None:
@@ -259,7 +259,7 @@ class IoWorker(Worker):
         self.logs.update_config(slot, config)
         appender = self.logs.appender(slot)
         if appender is not None:
-            self.engine.put(appender, config["min.insync.replicas"])
+            self.loop.put(appender, config["min.insync.replicas"])
 
     def take_settings(self) -> None:
         """Use the broker's dynamic settings as the image has them."""
@@ -312,38 +312,38 @@ class IoWorker(Worker):
         return Lane(end.fileno(), me, network.index, cells, cell)
 
     def wait(self, timeout_ms: int) -> None:
-        for fd in self.engine.turns(self.epoll.fileno(), timeout_ms):
+        for fd in self.loop.turns(self.epoll.fileno(), timeout_ms):
             reader = self._readers.get(fd)
             if reader is not None:
                 reader()
 
     def end_turn(self) -> None:
-        due = self.engine.next_ask_ms
+        due = self.loop.verification.next_ask_ms
         if due is not None and now_ms() >= due:
-            self.engine.ask_again()
+            self.loop.ask_again()
         self.cleaning.end_turn()
-        self.lane_is_full = self.engine.end_turn()
+        self.lane_is_full = self.loop.end_turn()
         self.lane_is_full |= self.transaction_log.end_turn()
         self.lane_is_full |= self.coordinators.end_turn()
         self.moving.end_turn()
         for slot in self.logs.turn():
-            self.engine.wake(slot)
-        if self.engine.has_news and not self.lane_is_full:
+            self.loop.wake(slot)
+        if self.loop.has_news and not self.lane_is_full:
             # What a coordinator said has let held batches in, or ended transactions.
-            self.lane_is_full = self.engine.end_turn()
+            self.lane_is_full = self.loop.end_turn()
             self.lane_is_full |= self.transaction_log.end_turn()
 
     def metric_rows(self, lanes: list[Lane]) -> list[tuple[Metric, Callable[[], int]]]:
-        engine, coordinators = self.engine, self.coordinators
+        loop, coordinators = self.loop, self.coordinators
         desk = coordinators.desk
         return [
             (COORDINATORS_LOADING, lambda: coordinators.loading),
             (OFFSET_COMMIT_REQUESTS, lambda: coordinators.commits + desk.commits),
             (OFFSET_COMMIT_TIME, lambda: (coordinators.commit_ns + desk.commit_ns) // 1000),
             (OFFSET_COMMITS, lambda: desk.offsets_committed),
-            (PRODUCE_BYTES, lambda: engine.bytes_total),
-            (PRODUCE_BATCHES, lambda: engine.batches_total),
-            (PRODUCE_FAILURES, lambda: engine.failed_total),
+            (PRODUCE_BYTES, lambda: loop.bytes_total),
+            (PRODUCE_BATCHES, lambda: loop.batches_total),
+            (PRODUCE_FAILURES, lambda: loop.failed_total),
             (LOGS, lambda: len(self.logs.logs())),
             (SEGMENTS_DAMAGED, lambda: self.logs.check.damaged_count),
             (LOG_DIRS_OFFLINE, lambda: len(self.logs.dirs.failures())),
@@ -359,10 +359,10 @@ class IoWorker(Worker):
 
     def next_deadline_ms(self) -> int | None:
         deadline = self.coordinators.next_deadline_ms
-        if self.engine.has_news and not self.lane_is_full:
+        if self.loop.has_news and not self.lane_is_full:
             return 0  # a log was opened, and what waited for it was appended
         for other in (
-            self.engine.next_ask_ms,
+            self.loop.verification.next_ask_ms,
             self.cleaning.next_deadline_ms(),
             self.moving.next_deadline_ms(),
             self.logs.next_deadline_ms,
@@ -379,13 +379,13 @@ class IoWorker(Worker):
         """Their log directory is offline."""
         for gone in slots:
             self.coordinators.close(gone)
-            self.engine.remove(gone)
-            self.engine.wake(gone)
+            self.loop.remove(gone)
+            self.loop.wake(gone)
 
     def tick(self, now: int) -> None:
         self.totals.publish()
         for slot in self.logs.tick():
-            self.engine.wake(slot)
+            self.loop.wake(slot)
         due = self.logs.shortages.due()
         if due:
             run(self.open_again(due)).then(raise_failure)

@@ -70,7 +70,7 @@ class LogCleaningService:
         if self._worker.coordinators.is_loading(slot):
             return calls.SwapOutcome(busy="a coordinator is reading the log")
         if not self._is_roll_published(entry):
-            self._worker.engine.touch(entry.appender)
+            self._worker.loop.touch(entry.appender)
             return calls.SwapOutcome(busy="its new segment is not published yet")
         request = SegmentSwap(
             entry,
@@ -98,7 +98,7 @@ class LogCleaningService:
         except StorageError as error:
             self._worker.on_storage_failure(slot)
             raise WireError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-        self._worker.engine.wake(slot)
+        self._worker.loop.wake(slot)
         return calls.SwapOutcome()
 
     def end_turn(self) -> None:

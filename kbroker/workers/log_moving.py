@@ -42,7 +42,7 @@ class LogMovingService:
         """Copy on; whoever waits at a log that was moved looks again."""
         if self._moves.is_active:
             for slot in self._moves.turn(now_ms()):
-                self._worker.engine.wake(slot)
+                self._worker.loop.wake(slot)
 
     def next_deadline_ms(self) -> int | None:
         """When to look again, on the clock of ``now_ms``."""

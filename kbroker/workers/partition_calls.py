@@ -102,7 +102,7 @@ class PartitionCalls:
         except StorageError as error:
             self._worker.on_storage_failure(slot)
             raise WireError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-        self._worker.engine.wake(slot)
+        self._worker.loop.wake(slot)
         return calls.LowWatermark(low_watermark)
 
     def describe_producers(self, asked: calls.ProducersQuestion) -> calls.KnownProducers:

@@ -93,7 +93,7 @@ class TransactionLog:
             self._worker.on_storage_failure(slot)
             return ErrorCode.KAFKA_STORAGE_ERROR
         if code == ErrorCode.NONE:
-            self._worker.engine.touch(log.appender)
+            self._worker.loop.touch(log.appender)
             self._worker.coordinators.on_marker(
                 slot, offset, marker.producer_id, marker.producer_epoch, marker.commit
             )
@@ -115,7 +115,7 @@ class TransactionLog:
 
     def verify_with(self, verify: Verify) -> None:
         """Have batches that begin a transaction in a log wait until ``verify`` was asked and
-        ``engine.verified(token, error_code)`` said that the partition is part of it.
+        ``loop.verified(token, error_code)`` said that the partition is part of it.
         """
         self._verify = verify
         self.take_settings()
@@ -123,13 +123,13 @@ class TransactionLog:
     def take_settings(self) -> None:
         """Follow ``transaction.partition.verification.enable``."""
         enabled = self._worker.config["transaction.partition.verification.enable"]
-        self._worker.engine.set_verifier(self._verify, enabled)
+        self._worker.loop.verification.set_verifier(self._verify, enabled)
 
     def tick(self) -> None:
         """Refuse batches that have waited too long for a transaction coordinator; now and then
         look for transactions that nobody will end.
         """
-        self._worker.engine.expire_held()
+        self._worker.loop.expire_held()
         now_ms = self._worker.clock.monotonic_ms()
         if now_ms >= self._late_check_ms:
             self._late_check_ms = now_ms + LATE_CHECK_MS

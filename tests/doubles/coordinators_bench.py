@@ -12,8 +12,8 @@ from typing import Any
 from doubles.log_store import LogStore
 from doubles.network_process import FakeRpc, topic_document
 
+from kbroker._ext.io_loop import IoLoop
 from kbroker._ext.lane import Lane
-from kbroker._ext.produce_engine import ProduceEngine
 from kbroker.cluster.image import ClusterImage
 from kbroker.config.loader import BrokerConfig
 from kbroker.coordinator.partitioner import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
@@ -29,8 +29,8 @@ ENVELOPE_BYTES = 16
 ME = Address(ProcessKind.IO_WORKER, 0)
 
 
-class Engine:
-    """The part of ``ProduceEngine`` that coordinators use."""
+class Loop:
+    """The part of ``IoLoop`` that coordinators use."""
 
     def __init__(self) -> None:
         self.on_request: Any = None
@@ -73,7 +73,7 @@ class Bench:
         self.logs = self.store.manager
         self.clock = self.store.clock
         self.config = BrokerConfig({})
-        self.engine: Any = self.make_engine()
+        self.loop: Any = self.make_loop()
         self.rpc: Any = FakeRpc()
         self.rpc.serve = lambda *_: None
         self.context = SimpleNamespace(broker_id=0)
@@ -99,8 +99,8 @@ class Bench:
             }
         )
 
-    def make_engine(self) -> Any:
-        return Engine()
+    def make_loop(self) -> Any:
+        return Loop()
 
     def log(self, opened: PartitionLog) -> None:
         """A log is there."""
@@ -138,10 +138,10 @@ class Bench:
         return self.tokens
 
     def send(self, message: bytes) -> None:
-        self.engine.on_request(0, message)
+        self.loop.on_request(0, message)
 
     def end_turn(self) -> None:
-        self.engine.end_turn()
+        self.loop.end_turn()
         self.coordinators.end_turn()
 
     def answers(self) -> list[Any]:
@@ -165,31 +165,31 @@ class ShortBench(Bench):
     def send(self, message: bytes) -> None:
         for rest in self.coordinators.desk.take_message(0, message, self.clock.now_ms()):
             self.left += 1
-            self.engine.on_request(0, rest)
+            self.loop.on_request(0, rest)
         for slot in (0, 1):
             appender = self.logs.appender(slot)
             if appender is not None and appender.dirty:
-                self.engine.touch(appender)
+                self.loop.touch(appender)
 
 
-class EngineBench(Bench):
-    """With the produce engine of an io worker: requests come over the lane."""
+class LoopBench(Bench):
+    """With the loop of an io worker: requests come over the lane."""
 
-    def make_engine(self) -> ProduceEngine:
+    def make_loop(self) -> IoLoop:
         self.its_cells = memoryview(mmap.mmap(-1, 4096)).cast("q")
         self.its_cells[0] = 1
         self.its_lane = Lane(self.network.fileno(), (2, 0, 5), 0, self.its_cells, 0)
         arenas = [mmap.mmap(-1, 4096)]
-        return ProduceEngine(self.store.table, arenas, [self.lane], self.on_storage_failure)
+        return IoLoop(self.store.table, arenas, [self.lane], self.on_storage_failure)
 
     def log(self, opened: PartitionLog) -> None:
-        self.engine.put(opened.appender)
+        self.loop.put(opened.appender)
 
     def send(self, message: bytes) -> None:
         assert self.its_lane.send_message(MSG_REQUEST, message)
 
     def read(self) -> None:
-        self.engine.read_lane(self.lane)
+        self.loop.read_lane(self.lane)
 
 
 def commit(group: str = "g", offset: int = 5) -> OffsetCommitRequest:

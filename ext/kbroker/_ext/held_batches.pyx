@@ -1,6 +1,6 @@
 """Batches that an io worker cannot append yet: their bytes stay in the arena, their order is kept.
 
-``produce_engine`` holds those of a transaction that is to be verified. ``EarlyBatches`` are for logs that a process which
+``txn_verification`` holds those of a transaction that is to be verified. ``EarlyBatches`` are for logs that a process which
 has just been started has not opened yet: otherwise a producer would be told of the restart by an error, and what it has
 sent behind that might come first.
 """

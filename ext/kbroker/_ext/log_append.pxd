@@ -1,4 +1,4 @@
-# What is appended to one partition's log, used by produce_engine in the io worker that owns the partition.
+# What is appended to one partition's log, used by produce_intake in the io worker that owns the partition.
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
 
 from kbroker._ext.descriptors cimport ProduceDescriptor

@@ -1,15 +1,115 @@
-"""What an io worker has for a network process at the end of a turn: results, with their texts, and slots to wake.
+"""What an io worker has for the network processes at the end of a turn: results, with their texts, and slots to wake.
 
-``produce_engine`` owns the bundles and sends them. Per result in the steady state: no allocation.
+``produce_intake`` adds the results, ``io_loop`` sends them. Per result in the steady state: no allocation.
 """
 import struct
 
 from libc.stdint cimport uint8_t, uint16_t
-from libc.stdlib cimport realloc
-from libc.string cimport memcpy
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memcpy, memmove
+
+from kbroker._ext.descriptors cimport MSG_PRODUCE_RESULT, MSG_WAKE
+from kbroker._ext.lane cimport LANE_ITEMS_MAX, LANE_TEXTS_MAX
 
 cdef enum:
+    ERROR_KAFKA_STORAGE_ERROR = 56
     ERROR_TEXT_MAX = 1000
+    WAKES_MAX = 8192             # BOUND: slots of one message
+
+
+cdef class TurnResults:
+    """The results, wake-ups and touched logs of a turn. network_count: of network processes."""
+
+    def __cinit__(self, int network_count):
+        self.network_count = network_count
+        self.touched = []
+        self.bundles = <ResultBundle*>calloc(max(1, network_count), sizeof(ResultBundle))
+        self.wakes = <WakeBundle*>calloc(max(1, network_count), sizeof(WakeBundle))
+        if self.bundles == NULL or self.wakes == NULL:
+            raise MemoryError()
+
+    def __dealloc__(self):
+        cdef int i
+        if self.bundles != NULL:
+            for i in range(self.network_count):
+                free(self.bundles[i].items)
+                free(self.bundles[i].slots)
+                free(self.bundles[i].texts)
+        if self.wakes != NULL:
+            for i in range(self.network_count):
+                free(self.wakes[i].slots)
+        free(self.wakes)
+        free(self.bundles)
+
+    cdef int wake(self, int32_t slot, uint64_t mask) except -1:
+        cdef int i = 0
+        while mask:
+            if mask & 1 and i < self.network_count:
+                add_wake(&self.wakes[i], slot)
+            mask >>= 1
+            i += 1
+        return 0
+
+    cdef bint send(self, Lane lane) except -1:
+        return self.send_results(lane) and self.send_wakes(lane)
+
+    cdef bint send_results(self, Lane lane) except -1:
+        cdef:
+            ResultBundle* bundle = &self.bundles[lane.peer_index]
+            uint32_t done = 0, texts_done = 0, part, texts
+        while done < bundle.count:
+            part = 0
+            texts = 0
+            while done + part < bundle.count and part < LANE_ITEMS_MAX and texts < LANE_TEXTS_MAX:
+                texts += bundle.items[done + part].error_text_size
+                texts += <uint32_t>sizeof(int32_t) * bundle.items[done + part].more_bad_records
+                part += 1
+            if not lane.send(
+                MSG_PRODUCE_RESULT, part, bundle.items + done, part * sizeof(ProduceResult),
+                bundle.texts + texts_done, texts,
+            ):
+                break
+            done += part
+            texts_done += texts
+        bundle.count -= done
+        bundle.texts_size -= texts_done
+        if done and bundle.count:
+            memmove(bundle.items, bundle.items + done, bundle.count * sizeof(ProduceResult))
+            memmove(bundle.slots, bundle.slots + done, bundle.count * sizeof(int32_t))
+            memmove(bundle.texts, bundle.texts + texts_done, bundle.texts_size)
+        return bundle.count == 0
+
+    cdef bint send_wakes(self, Lane lane) except -1:
+        cdef WakeBundle* wakes = &self.wakes[lane.peer_index]
+        cdef uint32_t part
+        while wakes.count:
+            part = min(wakes.count, <uint32_t>WAKES_MAX)
+            if not lane.send(MSG_WAKE, part, wakes.slots + wakes.count - part, part * sizeof(int32_t), NULL, 0):
+                return False
+            wakes.count -= part
+        return True
+
+    cdef void forget(self, int network_index) noexcept:
+        self.bundles[network_index].count = 0
+        self.bundles[network_index].texts_size = 0
+
+    cdef void fail(self, int32_t slot) noexcept:
+        cdef int i
+        cdef uint32_t j
+        cdef ResultBundle* bundle
+        for i in range(self.network_count):
+            bundle = &self.bundles[i]
+            for j in range(bundle.count):
+                if bundle.slots[j] == slot and bundle.items[j].error_code == 0:
+                    bundle.items[j].error_code = ERROR_KAFKA_STORAGE_ERROR
+                    bundle.items[j].base_offset = -1
+
+    cdef bint is_empty(self) noexcept:
+        cdef int i
+        for i in range(self.network_count):
+            if self.bundles[i].count or self.wakes[i].count:
+                return False
+        return True
 
 
 cdef ProduceResult* new_result(ResultBundle* bundle, int32_t slot) except NULL:

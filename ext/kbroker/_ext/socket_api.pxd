@@ -1,6 +1,6 @@
 # The system calls, most of them on sockets, that more than one extension makes.
 from libc.stdint cimport int64_t, uint32_t
-from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
+from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
 
 
 cdef extern from "<sched.h>" nogil:
@@ -57,3 +57,9 @@ cdef inline int64_t monotonic_ns() noexcept nogil:
     cdef timespec t
     clock_gettime(CLOCK_MONOTONIC, &t)
     return <int64_t>t.tv_sec * 1000000000 + t.tv_nsec
+
+
+cdef inline int64_t wall_clock_ms() noexcept nogil:
+    cdef timespec t
+    clock_gettime(CLOCK_REALTIME, &t)
+    return <int64_t>t.tv_sec * 1000 + t.tv_nsec // 1000000

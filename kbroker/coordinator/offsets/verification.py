@@ -2,7 +2,7 @@
 
 Before the first commit of a transaction in this partition, the coordinator is asked whether the
 partition is part of the transaction; from version 5 on the question adds it. After a marker between
-the question and the write the question is asked again, as ``produce_engine`` does for batches: the
+the question and the write the question is asked again, as for batches (``txn_verification``): the
 marker may belong to the transaction before (the coordinator holds the question until that one is
 complete), or it may have ended the very transaction that the commit is for. Its epoch does not tell
 them apart: in the second protocol a marker already carries that of the next transaction.

@@ -391,7 +391,7 @@ class TransactionMachine:
         """May the producer write to this partition now (KIP-890)? The error code, 0 if it may.
 
         add: it speaks the second protocol, the partition joins its transaction by this. The code
-        is the coordinator's; the produce engine makes it one that the producer understands.
+        is the coordinator's; ``txn_verification`` makes it one that the producer understands.
         """
         where = (topic, partition)
         if add:

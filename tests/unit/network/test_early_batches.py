@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from doubles.engine_bench import Bench
+from doubles.io_loop_bench import Bench
 from doubles.log_store import append, batch, sent
 
 from kbroker._ext.arena import forbid_writes
@@ -30,8 +30,8 @@ def numbered(sequence: int, producer: int = 9) -> bytes:
 def bench(tmp_path: Path) -> Iterator[Bench]:
     """Its log is not open yet."""
     made = Bench(tmp_path)
-    made.engine.remove(0)
-    made.engine.set_opening(True)
+    made.loop.remove(0)
+    made.loop.set_opening(True)
     yield made
     made.store.stop(clean=False)
 
@@ -40,28 +40,28 @@ def test_batches_wait_for_their_log_and_keep_their_order(bench):
     for number in range(3):
         bench.produce(number, numbered(number))
     bench.produce(3, batch())
-    assert (bench.results(), bench.engine.early_count) == ([], 4)
+    assert (bench.results(), bench.loop.early_count) == ([], 4)
 
-    bench.engine.put(bench.log.appender)
+    bench.loop.put(bench.log.appender)
 
-    assert bench.engine.has_news
+    assert bench.loop.has_news
     assert bench.results() == [(n, 0, n) for n in range(4)]
-    assert bench.engine.early_count == 0
+    assert bench.loop.early_count == 0
     bench.produce(4, numbered(3))
     assert bench.results() == [(4, 0, 4)]
 
 
 def test_what_is_in_the_log_already_is_recognised_and_answered_with_its_place(bench):
-    bench.engine.put(bench.log.appender)
+    bench.loop.put(bench.log.appender)
     for number in range(5):
         bench.produce(number, numbered(number))
     bench.results()
-    bench.engine.remove(0)
+    bench.loop.remove(0)
     for number in range(5):
         bench.produce(10 + number, numbered(number))
     bench.produce(20, numbered(5))
 
-    bench.engine.put(bench.log.appender)
+    bench.loop.put(bench.log.appender)
 
     assert bench.results() == [(10 + n, 0, n) for n in range(5)] + [(20, 0, 5)]
     assert bench.log.log_end_offset == 6
@@ -69,7 +69,7 @@ def test_what_is_in_the_log_already_is_recognised_and_answered_with_its_place(be
 
 def test_log_that_is_not_opened_after_all_refuses(bench):
     bench.produce(1, numbered(0))
-    bench.engine.set_opening(False)
+    bench.loop.set_opening(False)
 
     assert bench.results() == [(1, NOT_LEADER, -1)]
     bench.produce(2, numbered(0))
@@ -82,7 +82,7 @@ def test_topic_that_was_deleted_meanwhile_is_unknown(bench):
     bench.produce(2, numbered(1))
     assert bench.results() == [(2, UNKNOWN_TOPIC, -1)]
 
-    bench.engine.set_opening(False)
+    bench.loop.set_opening(False)
 
     assert bench.results() == [(1, UNKNOWN_TOPIC, -1)]
 
@@ -99,10 +99,10 @@ def test_waiting_ends_with_the_timeout_of_the_request_for_all_of_its_producer(be
     bench.produce(3, numbered(0, producer=8), timeout_ms=50_000)
     bench.produce(4, batch(), timeout_ms=50_000)
 
-    bench.engine.expire_held(2_000)
+    bench.loop.expire_held(2_000)
 
     assert bench.results() == [(1, TIMED_OUT, -1), (2, TIMED_OUT, -1)]
-    bench.engine.put(bench.log.appender)
+    bench.loop.put(bench.log.appender)
     assert bench.results() == [(3, 0, 0), (4, 0, 1)]
 
 
@@ -112,11 +112,11 @@ def test_dead_network_process_takes_its_batches_along(bench):
     bench.arenas[0][:] = bytes(1 << 20)
     bench.cells[0] = 4
 
-    bench.engine.put(bench.log.appender)
+    bench.loop.put(bench.log.appender)
 
     assert bench.results(0) == []
     assert bench.results(1) == [(2, 0, 0)]
-    assert (bench.log.log_end_offset, bench.engine.early_count) == (1, 0)
+    assert (bench.log.log_end_offset, bench.loop.early_count) == (1, 0)
 
 
 def test_too_many_of_one_network_process_are_refused_and_others_still_wait(bench):
@@ -128,14 +128,14 @@ def test_too_many_of_one_network_process_are_refused_and_others_still_wait(bench
 
     assert bench.results() == [(waiting, NOT_LEADER, -1)]
     assert bench.results(1) == []
-    bench.engine.put(bench.log.appender)
+    bench.loop.put(bench.log.appender)
     assert len(bench.results()) == waiting
 
 
 def test_transaction_is_verified_when_its_log_is_open(bench):
     bench.produce(1, sent(7, 0))
     assert bench.asked == []
-    bench.engine.put(bench.log.appender)
+    bench.loop.put(bench.log.appender)
     assert len(bench.asked) == 1
     bench.answer()
 
@@ -177,7 +177,7 @@ def test_what_was_appended_and_not_synced_is_synced_before_it_is_answered(tmp_pa
     append(bench.log, numbered(0))
     append(bench.log, numbered(1))
     bench.log = bench.store.restart(clean=False, flush_messages=1)
-    bench.engine.put(bench.log.appender)
+    bench.loop.put(bench.log.appender)
     assert bench.log.appender.flushed_offset == 0
 
     bench.produce(1, numbered(0))
@@ -195,7 +195,7 @@ def test_duplicate_in_the_page_cache_is_answered_as_the_topic_answers(tmp_path):
     bench = Bench(tmp_path)
     append(bench.log, numbered(0))
     bench.log = bench.store.restart(clean=False)
-    bench.engine.put(bench.log.appender)
+    bench.loop.put(bench.log.appender)
 
     bench.produce(1, numbered(0))
 

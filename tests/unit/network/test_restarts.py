@@ -16,9 +16,9 @@ from doubles.net_loop_harness import (
     framed,
 )
 
+from kbroker._ext.io_loop import IoLoop
 from kbroker._ext.lane import Lane
 from kbroker._ext.partition_table import ONLINE, PartitionTable, region_size
-from kbroker._ext.produce_engine import ProduceEngine
 from kbroker.protocol import codec, header
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.fetch import FetchRequest
@@ -55,18 +55,18 @@ def test_answers_held_back_do_not_reach_the_next_network_process():
     cells[0] = 3
     lane = Lane(ours.fileno(), (IO_WORKER, 0, 5), 0, cells, 0)
     table = PartitionTable(mmap.mmap(-1, region_size(4)), 4)
-    engine = ProduceEngine(table, [mmap.mmap(-1, 4096)], [lane], lambda slot: None)
+    loop = IoLoop(table, [mmap.mmap(-1, 4096)], [lane], lambda slot: None)
 
     descriptors = b"".join(DESCRIPTOR.pack(n, 0, 0, 1, 1000, 0, 8, 1, 9, 0, 0) for n in range(500))
     held_back = False
     while not held_back:  # until the lane is full
         network.send(ENVELOPE.pack(MSG_PRODUCE, NETWORK, 0, 3, 5, 500) + descriptors)
-        engine.read_lane(lane)
-        held_back = engine.end_turn()
+        loop.read_lane(lane)
+        held_back = loop.end_turn()
     cells[0] = 4
     targets = set()
     for _ in range(3):
-        engine.end_turn()
+        loop.end_turn()
         while True:
             try:
                 data = network.recv(1 << 20)
@@ -76,8 +76,8 @@ def test_answers_held_back_do_not_reach_the_next_network_process():
     assert targets == {3}, "what is sent to the new one answers nothing it asked"
 
     network.send(ENVELOPE.pack(MSG_PRODUCE, NETWORK, 0, 4, 5, 1) + descriptors[: DESCRIPTOR.size])
-    engine.read_lane(lane)
-    engine.end_turn()
+    loop.read_lane(lane)
+    loop.end_turn()
     kind, _, _, _, target, count = ENVELOPE.unpack_from(data := network.recv(1 << 20))
     assert (kind, target, count) == (MSG_PRODUCE_RESULT, 4, 1)
     assert RESULT.unpack_from(data, ENVELOPE.size)[0] == 0

@@ -20,9 +20,9 @@ from doubles.net_loop_harness import (
     received,
 )
 
+from kbroker._ext.io_loop import IoLoop
 from kbroker._ext.lane import Lane
 from kbroker._ext.partition_table import FREE, LOADING, ONLINE, PartitionTable, region_size
-from kbroker._ext.produce_engine import ProduceEngine
 from kbroker.protocol import codec, header
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.fetch import FetchRequest
@@ -95,7 +95,7 @@ def io_table():
 
 @pytest.fixture
 def io_side(io_table):
-    """(engine, epoll, the network process's end): a produce engine with one lane."""
+    """(loop, epoll, the network process's end): the loop of an io worker with one lane."""
     ours, network = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     network.setblocking(False)
     cells = memoryview(mmap.mmap(-1, 4096)).cast("q")
@@ -105,19 +105,19 @@ def io_side(io_table):
     epoll.register(ours.fileno(), select.EPOLLIN)
     with ours, network, epoll:
         yield (
-            ProduceEngine(io_table, [mmap.mmap(-1, 4096)], [lane], lambda slot: None),
+            IoLoop(io_table, [mmap.mmap(-1, 4096)], [lane], lambda slot: None),
             epoll,
             network,
         )
 
 
 def test_io_turns_answer_a_lane_and_wait_for_the_rest_of_their_time(io_side):
-    engine, epoll, network = io_side
+    loop, epoll, network = io_side
     descriptor = DESCRIPTOR.pack(9, 0, 0, 1, 1000, 0, 8, 1, 9, 0, 0)
     network.send(ENVELOPE.pack(MSG_PRODUCE, NETWORK, 0, 3, 5, 1) + descriptor)
 
     began = time.monotonic()
-    others = engine.turns(epoll.fileno(), 50)
+    others = loop.turns(epoll.fileno(), 50)
 
     assert others == []
     assert time.monotonic() - began >= 0.04
@@ -138,27 +138,27 @@ def test_io_turns_answer_a_lane_and_wait_for_the_rest_of_their_time(io_side):
 def test_io_refuses_a_slot_that_is_not_this_replicas_yet_or_no_longer(
     io_side, io_table, slot_incarnation, state, code
 ):
-    engine, epoll, network = io_side
+    loop, epoll, network = io_side
     io_table.reset(0, state=state, slot_incarnation=slot_incarnation)
     descriptor = DESCRIPTOR.pack(9, 0, 0, 1, 1000, 0, 8, 1, 9, 0, 0)
     network.send(ENVELOPE.pack(MSG_PRODUCE, NETWORK, 0, 3, 5, 1) + descriptor)
 
-    engine.turns(epoll.fileno(), 50)
+    loop.turns(epoll.fileno(), 50)
 
     assert RESULT.unpack_from(network.recv(1 << 16), ENVELOPE.size)[2] == code
 
 
 def test_io_turns_end_with_a_descriptor_that_is_no_lane(io_side):
-    engine, epoll, _ = io_side
+    loop, epoll, _ = io_side
     ours, theirs = os.pipe()
     epoll.register(ours, select.EPOLLIN)
     os.write(theirs, b"x")
-    assert engine.turns(epoll.fileno(), LONG_MS) == [ours]
+    assert loop.turns(epoll.fileno(), LONG_MS) == [ours]
 
 
 def test_io_turns_of_no_time_serve_what_is_there(io_side):
-    engine, epoll, network = io_side
+    loop, epoll, network = io_side
     descriptor = DESCRIPTOR.pack(9, 0, 0, 1, 1000, 0, 8, 1, 9, 0, 0)
     network.send(ENVELOPE.pack(MSG_PRODUCE, NETWORK, 0, 3, 5, 1) + descriptor)
-    assert engine.turns(epoll.fileno(), 0) == []
+    assert loop.turns(epoll.fileno(), 0) == []
     assert network.recv(1 << 16)

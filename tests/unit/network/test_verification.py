@@ -1,4 +1,4 @@
-"""Batches that wait in the produce engine for the word of a transaction coordinator (KIP-890)."""
+"""Batches that wait in the io worker for the word of a transaction coordinator (KIP-890)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from doubles.engine_bench import MSG_PRODUCE, Bench
+from doubles.io_loop_bench import MSG_PRODUCE, Bench
 from doubles.log_store import batch, end_transaction, sent
 from doubles.net_loop_harness import DESCRIPTOR, ENVELOPE, NETWORK
 
@@ -42,9 +42,9 @@ def test_first_batch_of_a_transaction_waits_for_the_coordinator(bench):
 
     assert bench.results() == []
     assert bench.asked == [(0, 7, 2, "tx", 11, bench.asked[0][5])]
-    assert not bench.engine.has_news
+    assert not bench.loop.has_news
     bench.answer()
-    assert bench.engine.has_news, "the answer may come behind the end of a turn"
+    assert bench.loop.has_news, "the answer may come behind the end of a turn"
     assert bench.results() == [(1, 0, 0)]
     bench.produce(2, sent(7, 1, epoch=2))
     assert bench.results() == [(2, 0, 1)], "the transaction is open"
@@ -56,12 +56,12 @@ def test_batches_behind_it_keep_their_order_and_other_producers_do_not_wait(benc
         bench.produce(number, sent(7, number))
     bench.produce(9, batch(producer_id=8, producer_epoch=0, base_sequence=0))
     assert bench.results() == [(9, 0, 0)]
-    assert (len(bench.asked), bench.engine.held_count) == (1, 3)
+    assert (len(bench.asked), bench.loop.verification.held_count) == (1, 3)
 
     bench.answer()
 
     assert bench.results() == [(0, 0, 1), (1, 0, 2), (2, 0, 3)]
-    assert bench.engine.held_count == 0
+    assert bench.loop.verification.held_count == 0
 
 
 def test_transactions_of_two_producers_are_asked_for_one_by_one(bench):
@@ -75,7 +75,7 @@ def test_transactions_of_two_producers_are_asked_for_one_by_one(bench):
 
 
 def test_answer_may_come_at_once(bench):
-    bench.engine.set_verifier(lambda *question: bench.engine.verified(question[5], 0))
+    bench.loop.verification.set_verifier(lambda *question: bench.loop.verified(question[5], 0))
 
     bench.produce(1, sent(7, 0))
 
@@ -100,7 +100,7 @@ def test_marker_of_the_transaction_before_does_not_end_the_one_that_waits(bench)
         bench.produce(number, sent(7, number), version=12)
     end_transaction(bench.log, 7, commit=False)
     bench.answer()
-    assert (bench.results(), len(bench.asked), bench.engine.held_count) == ([], 2, 3)
+    assert (bench.results(), len(bench.asked), bench.loop.verification.held_count) == ([], 2, 3)
 
     bench.answer()
 
@@ -115,7 +115,7 @@ def test_marker_between_the_batches_of_the_next_transaction_keeps_their_order(be
             end_transaction(bench.log, 7, commit=False)
         bench.produce(number, sent(7, number), version=12)
     bench.answer()
-    assert (bench.results(), len(bench.asked), bench.engine.held_count) == ([], 2, 3)
+    assert (bench.results(), len(bench.asked), bench.loop.verification.held_count) == ([], 2, 3)
 
     bench.answer()
 
@@ -151,7 +151,7 @@ def test_refusal_is_for_all_that_wait_and_the_next_asks_again(bench):
     ],
 )
 def test_refusal_is_told_as_the_version_knows_it(bench, version, code, told):
-    bench.engine.verify_patience_ms = 0
+    bench.loop.verification.patience_ms = 0
     bench.produce(1, sent(7, 0), version=version)
     bench.answer(code)
 
@@ -165,10 +165,10 @@ def test_coordinator_that_is_being_started_is_asked_again(bench, code):
     bench.produce(2, sent(7, 1))
     bench.answer(code)
     assert (bench.results(), len(bench.asked)) == ([], 1)
-    assert bench.engine.next_ask_ms is not None
+    assert bench.loop.verification.next_ask_ms is not None
 
-    bench.engine.ask_again(1_000)
-    assert (bench.asked[0], bench.engine.next_ask_ms) == (bench.asked[1], None)
+    bench.loop.ask_again(1_000)
+    assert (bench.asked[0], bench.loop.verification.next_ask_ms) == (bench.asked[1], None)
     bench.answer()
 
     assert bench.results() == [(1, 0, 0), (2, 0, 1)]
@@ -177,10 +177,10 @@ def test_coordinator_that_is_being_started_is_asked_again(bench, code):
 def test_nobody_waits_any_more_so_nobody_is_asked_again(bench):
     bench.produce(1, sent(7, 0))
     bench.answer(NOT_COORDINATOR)
-    bench.engine.expire_held(2_000)
+    bench.loop.expire_held(2_000)
     assert bench.results() == [(1, NOT_ENOUGH_REPLICAS, -1)]
 
-    bench.engine.ask_again(1_000)
+    bench.loop.ask_again(1_000)
 
     assert len(bench.asked) == 1
     bench.produce(2, sent(7, 0))
@@ -229,7 +229,7 @@ def test_batch_too_short_for_a_header_is_refused_as_ever(bench):
 def test_waiting_ends_after_the_timeout_of_the_request(bench, monkeypatch):
     bench.produce(1, sent(7, 0), timeout_ms=0)
     bench.produce(2, sent(7, 1), timeout_ms=50_000)
-    bench.engine.expire_held(2_000)
+    bench.loop.expire_held(2_000)
     assert bench.results() == [(1, NOT_ENOUGH_REPLICAS, -1)]
 
     bench.answer()
@@ -248,12 +248,12 @@ def test_dead_network_process_takes_its_batches_along(bench):
 
     assert bench.results(0) == []
     assert bench.results(1) == [(2, 0, 0)]
-    assert (bench.log.log_end_offset, bench.engine.held_count) == (1, 0)
+    assert (bench.log.log_end_offset, bench.loop.verification.held_count) == (1, 0)
 
 
 def test_partition_that_went_away_meanwhile_refuses(bench):
     bench.produce(1, sent(7, 0))
-    bench.engine.remove(0)
+    bench.loop.remove(0)
     bench.answer()
 
     ((number, code, _),) = bench.results()
@@ -261,7 +261,7 @@ def test_partition_that_went_away_meanwhile_refuses(bench):
 
 
 def test_verification_switched_off_asks_only_who_adds_the_partition(bench):
-    bench.engine.set_verifier(lambda *question: bench.asked.append(question), False)
+    bench.loop.verification.set_verifier(lambda *question: bench.asked.append(question), False)
     bench.produce(1, sent(7, 0), version=11)
     assert bench.results() == [(1, 0, 0)]
 
@@ -271,7 +271,7 @@ def test_verification_switched_off_asks_only_who_adds_the_partition(bench):
 
 
 def test_without_a_verifier_nobody_is_asked(bench):
-    bench.engine.set_verifier(None)
+    bench.loop.verification.set_verifier(None)
     bench.produce(1, sent(7, 0), version=12)
 
     assert bench.results() == [(1, 0, 0)]
@@ -281,16 +281,16 @@ def test_verifier_that_fails_refuses_and_goes_on(bench, caplog):
     def fail(*question: object) -> None:
         raise RuntimeError("no")
 
-    bench.engine.set_verifier(fail)
+    bench.loop.verification.set_verifier(fail)
     bench.produce(1, sent(7, 0))
 
     assert bench.results() == [(1, -1, -1)]
     assert "RuntimeError" in caplog.text
-    assert bench.engine.held_count == 0
+    assert bench.loop.verification.held_count == 0
 
 
 def test_answer_to_nothing_is_ignored(bench):
-    bench.engine.verified(99, 0)
+    bench.loop.verified(99, 0)
     bench.produce(1, sent(7, 0))
     bench.answer()
     bench.answer()
@@ -305,4 +305,4 @@ def test_descriptor_whose_transactional_id_lies_outside_the_arena_is_an_error(be
     bench.ends[0][1].send(ENVELOPE.pack(MSG_PRODUCE, NETWORK, 0, 3, 5, 1) + row)
 
     with pytest.raises(ValueError, match="transactional id"):
-        bench.engine.read_lane(bench.lanes[0])
+        bench.loop.read_lane(bench.lanes[0])

@@ -7,7 +7,7 @@ import resource
 from pathlib import Path
 
 import pytest
-from doubles.engine_bench import Bench
+from doubles.io_loop_bench import Bench
 from doubles.log_store import NOW_MS, batch, break_file
 
 pytestmark = pytest.mark.unit

@@ -10,7 +10,7 @@ import pytest
 from doubles.coordinators_bench import (
     ENVELOPE_BYTES,
     Bench,
-    EngineBench,
+    LoopBench,
     ShortBench,
     commit,
 )
@@ -35,8 +35,8 @@ def bench(tmp_path: Path) -> ShortBench:
 
 
 @pytest.fixture
-def real(tmp_path: Path) -> EngineBench:
-    return EngineBench(tmp_path)
+def real(tmp_path: Path) -> LoopBench:
+    return LoopBench(tmp_path)
 
 
 def codes(body: bytes, version: int = 6) -> list[int]:
@@ -63,13 +63,13 @@ def test_commit_is_answered_when_its_record_is_published(bench: ShortBench) -> N
     assert bench.shard.commits.end == 0
 
 
-def test_engine_serves_commits_without_the_long_way(real: EngineBench) -> None:
-    real.engine.on_request = None
+def test_loop_serves_commits_without_the_long_way(real: LoopBench) -> None:
+    real.loop.on_request = None
     for n in range(20):
         real.ask(commit(f"g{n}"), 8)
     real.read()
     assert real.answers() == []
-    assert real.engine.end_turn() is False
+    assert real.loop.end_turn() is False
     data = real.network.recv(1 << 20)
     parts = list(unpack(data[ENVELOPE_BYTES:]))
     answers = [real.assembler.answer(part) for part in parts]
@@ -79,7 +79,7 @@ def test_engine_serves_commits_without_the_long_way(real: EngineBench) -> None:
     assert (desk.commits, desk.offsets_committed) == (20, 20) and desk.commit_ns > 0
 
 
-def test_engine_hands_what_is_left_to_the_long_way_in_order(real: EngineBench) -> None:
+def test_loop_hands_what_is_left_to_the_long_way_in_order(real: LoopBench) -> None:
     messages: list[bytes] = []
     send, real.send = real.send, messages.append  # type: ignore[method-assign]
     real.ask(commit(offset=1), 6)
@@ -98,7 +98,7 @@ def test_engine_hands_what_is_left_to_the_long_way_in_order(real: EngineBench) -
     assert store.get("g", "t", 0)[0] == 2 and store.get("größe", "t", 0)[0] == 5
 
 
-def test_damaged_message_is_an_error_of_the_long_way(real: EngineBench) -> None:
+def test_damaged_message_is_an_error_of_the_long_way(real: LoopBench) -> None:
     real.send(b"\xff\xff\0\0rest")
     with pytest.raises(ValueError, match="a part of 65535 bytes"):
         real.read()
@@ -170,7 +170,7 @@ def test_commit_of_a_member_is_checked_and_starts_its_session(bench: ShortBench)
     assert group.checked == [("m", None, 4, 6, False)]
 
 
-def test_timer_that_is_due_earlier_ends_the_turns_of_the_engine(bench: ShortBench) -> None:
+def test_timer_that_is_due_earlier_ends_the_turns_of_the_loop(bench: ShortBench) -> None:
     desk = bench.coordinators.desk
     desk.timer_set = False
     bench.shard.set_timer("far", 1000, lambda op: None)
@@ -206,7 +206,7 @@ def test_commit_whose_shard_goes_before_it_is_published_gets_an_error(bench: Sho
 
 @pytest.mark.parametrize("at_write", [True, False])
 def test_failing_disk_is_not_coordinator_and_takes_the_directory_offline(
-    real: EngineBench, at_write: bool
+    real: LoopBench, at_write: bool
 ) -> None:
     log = real.logs.log(0)
     assert log is not None
@@ -278,7 +278,7 @@ def test_answers_wait_for_room_on_the_lane(bench: ShortBench) -> None:
     assert found == list(range(1, 3001)) and bench.left == 0
 
 
-def test_commit_of_a_network_process_that_is_gone_is_not_answered(real: EngineBench) -> None:
+def test_commit_of_a_network_process_that_is_gone_is_not_answered(real: LoopBench) -> None:
     real.ask(commit(), 6)
     real.read()
     real.cells[0] = 6

@@ -226,13 +226,13 @@ class TestVerify:
         bench.store.open(topic="t", slot=2)
         bench.coordinators.verify(2, 7, 0, "tx", 11, 44)
         bench.end_turn()
-        ((token, code),) = bench.engine.verdicts
+        ((token, code),) = bench.loop.verdicts
         assert token == 44
         assert code != 0
 
     def test_log_that_is_gone_is_refused(self, bench: Bench) -> None:
         bench.coordinators.verify(9, 7, 0, "tx", 11, 44)
-        assert bench.engine.verdicts == [(44, int(ErrorCode.INVALID_TXN_STATE))]
+        assert bench.loop.verdicts == [(44, int(ErrorCode.INVALID_TXN_STATE))]
 
     def test_coordinator_of_another_io_worker_is_asked_by_call(self, bench: Bench) -> None:
         bench.store.open(topic="t", slot=2)
@@ -245,7 +245,7 @@ class TestVerify:
 
         bench.rpc.answers["verify_transaction"] = answer
         bench.coordinators.verify(2, 7, 3, "tx", 12, 45)
-        assert bench.engine.verdicts == [(45, 0)]
+        assert bench.loop.verdicts == [(45, 0)]
         ((to, call),) = asked
         assert (to.index, call["slot"], call["add"], call["producer_epoch"]) == (1, 1, True, 3)
 
@@ -254,7 +254,7 @@ class TestVerify:
         bench.apply({TRANSACTIONS_TOPIC: None})
         bench.store.open(topic="t", slot=2)
         bench.coordinators.verify(2, 7, 0, "tx", 11, 46)
-        assert bench.engine.verdicts == [(46, int(ErrorCode.NOT_COORDINATOR))]
+        assert bench.loop.verdicts == [(46, int(ErrorCode.NOT_COORDINATOR))]
 
 
 def test_timer_has_a_deadline_and_runs_at_the_end_of_a_turn(bench: Bench) -> None:

@@ -28,7 +28,7 @@ class FakeWorker:
         self.logs = store.manager
         self.table = store.table
         self.touched: list[Any] = []
-        self.engine = SimpleNamespace(touch=self.touched.append, wake=lambda _slot: None)
+        self.loop = SimpleNamespace(touch=self.touched.append, wake=lambda _slot: None)
         self.coordinators = SimpleNamespace(is_loading=lambda _slot: False)
         self.rpc = SimpleNamespace(serve=lambda _name, _function: None)
         self.log_of = store.manager.log

@@ -40,7 +40,7 @@ class Worker:
         me: Any = SimpleNamespace(me=Address(ProcessKind.IO_WORKER, 0))
         nobody: Any = None
         self.rpc = Rpc(me, nobody, self.clock.monotonic_ms)
-        self.engine = SimpleNamespace(wake=lambda slot: None)
+        self.loop = SimpleNamespace(wake=lambda slot: None)
         for slot in range(3):
             log = self.store.open(partition=slot, slot=slot, **{"segment.bytes": len(batch())})
             for _ in range(slot + 2):

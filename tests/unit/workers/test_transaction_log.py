@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from doubles.log_store import LogStore, append, batch, sent
 
-from kbroker._ext.produce_engine import ProduceEngine
+from kbroker._ext.io_loop import IoLoop
 from kbroker.errors import ErrorCode
 from kbroker.ipc.calls import Marker
 from kbroker.metrics.catalog import Metric
@@ -28,9 +28,9 @@ class Worker:
         self.store = LogStore(path)
         self.logs = self.store.manager
         self.clock = self.store.clock
-        self.engine = ProduceEngine(self.store.table, [], [], self.on_storage_failure)
+        self.loop = IoLoop(self.store.table, [], [], self.on_storage_failure)
         for slot in (0, 1):
-            self.engine.put(self.store.open(partition=slot, slot=slot).appender)
+            self.loop.put(self.store.open(partition=slot, slot=slot).appender)
         self.rpc = SimpleNamespace(serve=lambda operation, function: None)
         self.markers: list[tuple[int, int, int, int, bool]] = []
         self.coordinators = SimpleNamespace(on_marker=lambda *marker: self.markers.append(marker))
@@ -71,7 +71,7 @@ def test_markers_are_answered_when_they_are_published(worker):
     assert worker.markers == [(0, 3, 7, 0, True), (1, 0, 7, 0, True)]
     assert transactions.end_turn(), "not published yet"
     assert not call.done
-    worker.engine.end_turn()
+    worker.loop.end_turn()
     assert not transactions.end_turn()
     assert (call.done, call.value) == (True, [0, 0])
     assert worker.store.slot(0)["last_stable"][0] == worker.store.slot(0)["log_end"][0] == 4
@@ -84,7 +84,7 @@ def test_markers_fail_one_by_one(worker):
     call = transactions.write_markers(
         [Marker(0, 7, 4, True, 0, 1), Marker(9, 7, 5, True, 0, 1), Marker(1, 7, 5, False, 0, 1)]
     )
-    worker.engine.end_turn()
+    worker.loop.end_turn()
     transactions.end_turn()
 
     assert call.value == [
@@ -102,7 +102,7 @@ def test_marker_whose_disk_fails_before_it_is_published_is_not_acknowledged(work
     call = transactions.write_markers([Marker(0, 7, 0, True, 0, 1)])
 
     worker.logs.fail_log_dir(log.log_dir, OSError(5, "broken"))
-    worker.engine.end_turn()
+    worker.loop.end_turn()
     transactions.end_turn()
     again = transactions.write_markers([Marker(0, 7, 0, True, 0, 1)])
     transactions.end_turn()
@@ -129,7 +129,9 @@ def test_abort_whose_index_cannot_be_written_takes_the_directory_offline(worker,
 
 def test_verifier_follows_the_setting(worker):
     given: list[tuple[Any, bool]] = []
-    worker.engine = SimpleNamespace(set_verifier=lambda *told: given.append(told))
+    worker.loop = SimpleNamespace(
+        verification=SimpleNamespace(set_verifier=lambda *told: given.append(told))
+    )
     transactions = TransactionLog(worker)
 
     transactions.take_settings()

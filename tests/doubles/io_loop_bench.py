@@ -1,4 +1,4 @@
-"""A produce engine over a real log, with two network processes played by the test."""
+"""The loop of an io worker over a real log, with two network processes played by the test."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any
 from doubles.log_store import LogStore
 from doubles.net_loop_harness import DESCRIPTOR, ENVELOPE, IO_WORKER, NETWORK, RESULT
 
+from kbroker._ext.io_loop import IoLoop
 from kbroker._ext.lane import Lane
-from kbroker._ext.produce_engine import ProduceEngine
 
 MSG_PRODUCE = 3
 NETWORKS = 2
 
 
 class Bench:
-    """A produce engine over a real log, with two network processes played by the test."""
+    """The loop of an io worker over a real log, with two network processes played by the test."""
 
     def __init__(self, path: Path, **config: Any) -> None:
         self.store = LogStore(path)
@@ -34,10 +34,10 @@ class Bench:
             self.ends.append((ours, network))
             self.cells[index] = 3
             self.lanes.append(Lane(ours.fileno(), (IO_WORKER, 0, 5), index, self.cells, index))
-        self.engine = ProduceEngine(self.store.table, self.arenas, self.lanes, lambda slot: None)
-        self.engine.put(self.log.appender)
+        self.loop = IoLoop(self.store.table, self.arenas, self.lanes, lambda slot: None)
+        self.loop.put(self.log.appender)
         self.asked: list[tuple[int, int, int, str, int, int]] = []
-        self.engine.set_verifier(lambda *question: self.asked.append(question))
+        self.loop.verification.set_verifier(lambda *question: self.asked.append(question))
 
     def produce(
         self,
@@ -61,7 +61,7 @@ class Bench:
         )  # fmt: skip
         header = ENVELOPE.pack(MSG_PRODUCE, NETWORK, network, self.cells[network], 5, 1)
         self.ends[network][1].send(header + row)
-        self.engine.read_lane(self.lanes[network])
+        self.loop.read_lane(self.lanes[network])
 
     def produce_together(
         self, batches: list[bytes], *, network: int = 0, version: int = 11
@@ -75,11 +75,11 @@ class Bench:
             rows += DESCRIPTOR.pack(number, 0, 0, 1, 1000, at, len(data), -1, version, 0, 0)
         header = ENVELOPE.pack(MSG_PRODUCE, NETWORK, network, self.cells[network], 5, len(batches))
         self.ends[network][1].send(header + rows)
-        self.engine.read_lane(self.lanes[network])
+        self.loop.read_lane(self.lanes[network])
 
     def results(self, network: int = 0) -> list[tuple[int, int, int]]:
         """(number, error code, base offset) of what is answered now."""
-        self.engine.end_turn()
+        self.loop.end_turn()
         found = []
         while True:
             try:
@@ -92,4 +92,4 @@ class Bench:
                 found.append((row[0], row[2], row[4]))
 
     def answer(self, code: int = 0, number: int = -1) -> None:
-        self.engine.verified(self.asked[number][5], code)
+        self.loop.verified(self.asked[number][5], code)

@@ -1,0 +1,282 @@
+"""The loop of an io worker: lanes in, appends, and at the end of a turn what all of it has come to.
+
+``read_lane`` takes PRODUCE messages, whose batches ``produce_intake`` appends, and requests to coordinators. Nothing is
+answered before ``end_turn``, which syncs the logs whose flush.messages is reached once for all that wait (group commit),
+publishes the slots, and sends answers and wake-ups. It is the twin of ``net_loop``.
+
+The bytes of a batch stay in the arena of its network process until there is a result. What waits for one that is gone is
+dropped before those bytes are looked at again.
+"""
+from libc.errno cimport EINTR, errno
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+
+from kbroker._ext.commit_desk cimport CommitDesk, part_size
+from kbroker._ext.descriptors cimport MSG_PRODUCE, MSG_REQUEST, Envelope, ProduceDescriptor
+from kbroker._ext.held_batches cimport monotonic_ms
+from kbroker._ext.lane cimport Lane
+from kbroker._ext.log_append cimport LogAppender
+from kbroker._ext.partition_table cimport PartitionTable
+from kbroker._ext.produce_intake cimport ProduceIntake
+from kbroker._ext.produce_results cimport TurnResults
+from kbroker._ext.socket_api cimport epoll_event, epoll_wait, monotonic_ns, wall_clock_ms
+from kbroker._ext.txn_verification cimport TxnVerification
+
+from kbroker.errors import StorageError
+
+cdef enum:
+    # BOUND: batches appended before the loop publishes and answers, so that one lane does not delay the others.
+    TURN_BATCHES = 1024
+    EVENTS_MAX = 64
+
+
+cdef class IoLoop:
+    """The lanes of one io worker and what comes over them.
+
+    arenas: the request arena of each network process, by index.
+    lanes: the lane to each network process, by index.
+    on_failure(slot): called when an append or sync took the log directory of that slot offline.
+    """
+
+    cdef PartitionTable _table
+    cdef list _lanes                  # by network process index
+    cdef TurnResults _results
+    cdef ProduceIntake _produce
+    cdef readonly TxnVerification verification
+    cdef object _on_failure
+    # on_request(network index, message): takes what else comes over the lanes, a MSG_REQUEST.
+    cdef public object on_request
+    # Takes what it can of them before; None: nothing.
+    cdef public CommitDesk desk
+
+    def __cinit__(self, PartitionTable table, list arenas, list lanes, on_failure):
+        assert len(lanes) == len(arenas), (len(lanes), len(arenas))
+        self._table = table
+        self._lanes = lanes
+        self._results = TurnResults.__new__(TurnResults, len(lanes))
+        self._produce = ProduceIntake.__new__(ProduceIntake, table, arenas, self._results, on_failure)
+        self.verification = self._produce.verification
+        self._on_failure = on_failure
+
+    # ---- partitions ----------------------------------------------------------------------------------------------
+
+    def put(self, LogAppender appender, int replicas_needed=1):
+        """Serve a partition, or take note of its new min.insync.replicas."""
+        self._produce.appenders[appender.slot] = appender
+        self._produce.replicas_needed.pop(appender.slot, None)
+        if replicas_needed > 1:
+            self._produce.replicas_needed[appender.slot] = replicas_needed
+        if self._produce.early.count:
+            self.note_restarts()
+            self._produce.admit(appender.slot)
+
+    def remove(self, int slot):
+        """Stop serving a partition."""
+        self._produce.appenders.pop(slot, None)
+        self._produce.replicas_needed.pop(slot, None)
+
+    def set_opening(self, bint opening):
+        """While logs are being opened, what is sent to one that is not waits for it; ``put`` lets it in.
+
+        Otherwise a producer would be told of a restart by an error, and what it sent behind that might come first.
+        """
+        self._produce.opening = opening
+        if not opening:
+            self.note_restarts()
+            for slot in list(self._produce.early.by_slot):
+                self._produce.admit(slot)
+
+    # ---- lanes ---------------------------------------------------------------------------------------------------
+
+    def read_lane(self, Lane lane):
+        """Append what a network process has sent. Raises ValueError when a message is damaged."""
+        cdef:
+            Envelope envelope
+            Py_ssize_t size = 0
+            const uint8_t* body
+            int64_t now_ms = wall_clock_ms()
+            uint32_t i, taken = 0
+        while taken < TURN_BATCHES:
+            body = lane.receive(&envelope, &size)
+            if body == NULL:
+                return
+            self.note_restart(lane)
+            if envelope.kind == MSG_REQUEST:
+                taken += self.take_requests(lane, body, size, now_ms)
+                continue
+            if envelope.kind != MSG_PRODUCE:
+                raise ValueError(f"message kind {envelope.kind} on a lane to an io worker")
+            if <Py_ssize_t>(envelope.count * sizeof(ProduceDescriptor)) > size:
+                raise ValueError(f"{envelope.count} descriptors in {size} bytes")
+            i = 0
+            while i < envelope.count:
+                i += self._produce.take_run(
+                    lane.peer_index, <const ProduceDescriptor*>body + i, envelope.count - i, now_ms)
+            taken += envelope.count
+
+    cdef uint32_t take_requests(
+        self, Lane lane, const uint8_t* message, Py_ssize_t size, int64_t now_ms
+    ) except? 0:
+        """Have every part of a MSG_REQUEST served; returns how many there were."""
+        cdef Py_ssize_t part
+        cdef uint32_t taken = 0
+        cdef LogAppender appender
+        while size > 0:
+            part = part_size(message, size)
+            appender = None if self.desk is None else self.desk.take(lane, message, part, now_ms)
+            if appender is None:
+                self._results.called_out = True
+                self.on_request(lane.peer_index, (<const char*>message)[:part])
+            else:
+                self._results.touched.append(appender)
+                if self.desk.timer_set:
+                    self.desk.timer_set = False
+                    self._results.called_out = True
+            message += part
+            size -= part
+            taken += 1
+        return taken
+
+    cdef Lane lane_of(self, int fd):
+        cdef Lane lane
+        for lane in self._lanes:
+            if lane.fd == fd:
+                return lane
+        return None
+
+    cdef int note_restart(self, Lane lane) except -1:
+        """Forget the answers to a network process that is gone: its tokens mean other requests to the next one."""
+        if lane.peer_renewed():
+            self._results.forget(lane.peer_index)
+            if self.desk is not None:
+                self.desk.forget(lane.peer_index)
+            self._produce.drop(lane.peer_index)
+        return 0
+
+    cdef int note_restarts(self) except -1:
+        """The arena bytes of a process that is gone are somebody else's by now."""
+        cdef Lane lane
+        for lane in self._lanes:
+            self.note_restart(lane)
+        return 0
+
+    # ---- verification --------------------------------------------------------------------------------------------
+
+    def verified(self, int64_t token, int error_code=0):
+        """The answer to a question of the verification: append what waits for it, or give that the error (0: none).
+
+        A token that is not open is ignored.
+        """
+        self.note_restarts()
+        self._produce.verified(token, error_code)
+
+    def ask_again(self, int64_t after_ms=0):
+        """Ask coordinators again that could not be reached; call it when ``verification.next_ask_ms`` says so.
+
+        after_ms: as if it were so much later.
+        """
+        self._produce.ask_again(monotonic_ms() + after_ms)
+
+    def expire_held(self, int64_t after_ms=0):
+        """Give an error to the batches that have waited too long. Call it now and then.
+
+        after_ms: as if it were so much later.
+        """
+        self._produce.expire(monotonic_ms() + after_ms)
+
+    # ---- the turn ------------------------------------------------------------------------------------------------
+
+    def turns(self, int epoll_fd, int timeout_ms):
+        """Serve the lanes, a turn at a time, for ``timeout_ms`` or until something else needs the process.
+
+        Waits with ``epoll_fd``, where the lanes are registered for reading. Returns the other descriptors that are
+        readable; there may be none when a lane is full, a log failed or a coordinator was asked. The Python around a
+        turn costs more than a turn of small batches.
+        """
+        cdef:
+            epoll_event events[EVENTS_MAX]
+            int count, i
+            int64_t now_ms = monotonic_ns() // 1000000
+            int64_t until_ms = now_ms + timeout_ms
+            Lane lane
+            list others = []
+        self._results.called_out = False
+        while True:
+            timeout_ms = <int>max(until_ms - now_ms, <int64_t>0)
+            with nogil:
+                count = epoll_wait(epoll_fd, events, EVENTS_MAX, timeout_ms)
+            if count < 0 and errno != EINTR:
+                raise OSError(errno, "epoll_wait")
+            for i in range(count):
+                lane = self.lane_of(events[i].data.fd)
+                if lane is None:
+                    others.append(events[i].data.fd)
+                else:
+                    self.read_lane(lane)
+            now_ms = monotonic_ns() // 1000000
+            if self.end_turn() or self._results.called_out or others or now_ms >= until_ms:
+                return others
+
+    def end_turn(self):
+        """Sync, publish, then send the answers and the wake-ups.
+
+        True when something could not be sent yet because a lane is full: come back soon.
+        """
+        cdef LogAppender appender
+        cdef Lane lane
+        cdef bint held_back = False
+        for appender in self._results.touched:
+            if not appender.dirty:
+                continue  # named twice in this turn
+            try:
+                if appender.needs_sync:
+                    appender.sync()
+                appender.publish()
+            except StorageError:
+                self._results.fail(appender.slot)
+                self._results.called_out = True
+                self._on_failure(appender.slot)
+                continue
+            self._results.wake(appender.slot, self._table.take_waiters(appender.slot))
+        self._results.touched.clear()
+        if self.desk is not None:
+            self.desk.release()
+        for lane in self._lanes:
+            self.note_restart(lane)
+            if not self._results.send(lane):
+                held_back = True
+            if self.desk is not None and not self.desk.send(lane):
+                held_back = True
+        return held_back
+
+    @property
+    def has_news(self) -> bool:
+        """Whether something was appended or answered since ``end_turn``."""
+        return bool(self._results.touched) or not self._results.is_empty()
+
+    def touch(self, LogAppender appender):
+        """See to it that ``end_turn`` syncs and publishes what was appended outside of a produce."""
+        self._results.touched.append(appender)
+
+    def wake(self, int slot):
+        """Wake the fetches that wait on a slot which changed outside of a produce; sent by ``end_turn``."""
+        self._table.check_slot(slot)
+        self._results.wake(slot, self._table.take_waiters(slot))
+
+    # ---- counts --------------------------------------------------------------------------------------------------
+
+    @property
+    def early_count(self) -> int:
+        """Batches that wait for their log to be opened."""
+        return self._produce.early.count
+
+    @property
+    def batches_total(self) -> int:
+        return self._produce.batches_total
+
+    @property
+    def bytes_total(self) -> int:
+        return self._produce.bytes_total
+
+    @property
+    def failed_total(self) -> int:
+        return self._produce.failed_total
