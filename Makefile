@@ -72,10 +72,15 @@ run: build
 
 # -- checks
 
+# The brokers and commands that tests start are compiled once, also where Python writes no .pyc of its own.
+COMPILED := @$(BIN)/python -m compileall -q kbroker
+
 test: $(VENV)/.dev build
+	$(COMPILED)
 	$(BIN)/python -m pytest -n $(TESTERS) --dist loadfile -m "not slow" $(ARGS)
 
 test-all: $(VENV)/.dev build
+	$(COMPILED)
 	$(BIN)/python -m pytest -n $(TESTERS) --dist loadfile $(ARGS)
 
 bare:
