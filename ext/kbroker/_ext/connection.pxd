@@ -3,6 +3,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from kbroker._ext.arena cimport Arena, Block
 from kbroker._ext.requests cimport Request
+from kbroker._ext.transport cimport Transport
 
 
 cdef enum FrameStatus:
@@ -20,7 +21,8 @@ cdef enum ReceiveStatus:
 
 
 cdef class Connection:
-    cdef readonly int fd
+    cdef readonly int fd               # of its transport
+    cdef Transport transport
     cdef readonly int listener
     cdef readonly object peer_host
     cdef readonly object peer_port

@@ -5,11 +5,10 @@ room as its bytes arrive, not as its length claims: a block is at most 64 KiB, f
 earlier frames of this connection really were, whichever is largest. Where several frames came at once before, a block
 has room for several.
 """
-from libc.errno cimport EAGAIN, EINTR, errno
 from libc.string cimport memcpy, memmove
 
+from kbroker._ext.transport cimport TRANSPORT_BLOCKED, Transport
 from kbroker._ext.wire cimport load_i16, load_i32
-from kbroker._ext.socket_api cimport recv
 
 cdef enum:
     BLOCK_FIRST = 4096
@@ -24,8 +23,9 @@ cdef enum:
 cdef class Connection:
     """State of a connection; net_loop drives it."""
 
-    def __cinit__(self, int fd, int listener, peer_host, peer_port, int64_t now_ms):
-        self.fd = fd
+    def __cinit__(self, Transport transport not None, int listener, peer_host, peer_port, int64_t now_ms):
+        self.transport = transport
+        self.fd = transport.fd
         self.listener = listener
         self.peer_host = peer_host
         self.peer_port = peer_port
@@ -83,20 +83,20 @@ cdef class Connection:
         if expected >= EXACT_FROM and 0 < rest < room:
             room = rest + (room - rest) // expected * expected
         room = min(room, most)
-        n = recv(self.fd, arena.base + self.block.offset + self.end, <size_t>room, 0)
+        n = self.transport.receive(arena.base + self.block.offset + self.end, <size_t>room)
         if n > 0:
             self.end += n
             self.burst += n
             received[0] = n
-            if n < room and not self.peer_closed:
+            if n < room and self.transport.short_is_empty and not self.peer_closed:
                 self.drained()  # the next bytes make a new edge
             return RECEIVED
         if n == 0:
             return RECEIVE_EOF
-        if errno == EAGAIN:
-            self.drained()
-            return RECEIVED_NONE
-        return RECEIVED_NONE if errno == EINTR else RECEIVE_ERROR
+        if n != TRANSPORT_BLOCKED:
+            return RECEIVE_ERROR
+        self.drained()
+        return RECEIVED_NONE
 
     cdef void drained(self) noexcept nogil:
         self.readable = False

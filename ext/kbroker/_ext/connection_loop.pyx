@@ -21,7 +21,7 @@ Order on a connection: frames that ``may_pipeline`` allows may be in flight toge
 before it have been answered and sent, and nothing behind it is looked at before its own answer is sent.
 """
 from cpython.ref cimport Py_DECREF
-from libc.errno cimport EAGAIN, EINTR, errno
+from libc.errno cimport errno
 from libc.stdint cimport uint32_t
 from posix.unistd cimport close as close_fd
 
@@ -47,22 +47,15 @@ from kbroker._ext.socket_api cimport (
     EPOLLIN,
     EPOLLOUT,
     EPOLLRDHUP,
-    MSG_DONTWAIT,
-    MSG_NOSIGNAL,
-    SHUT_WR,
     epoll_create1,
     epoll_ctl,
     epoll_event,
     epoll_wait,
     iovec,
     monotonic_ns,
-    msghdr,
-    recv,
     sched_yield,
-    send,
-    sendmsg,
-    shutdown,
 )
+from kbroker._ext.transport cimport TRANSPORT_BLOCKED, Transport
 from kbroker._ext.wire cimport load_i32
 
 from collections import deque
@@ -179,7 +172,7 @@ cdef class ConnectionLoop:
     def add_connection(self, int fd, int listener, peer_host, peer_port):
         """Take over a connected, non-blocking socket; the loop closes it."""
         cdef epoll_event event
-        cdef Connection c = Connection(fd, listener, peer_host, peer_port, monotonic_ns() // 1000000)
+        cdef Connection c = Connection(Transport(fd), listener, peer_host, peer_port, monotonic_ns() // 1000000)
         event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET
         event.data.fd = fd
         if epoll_ctl(self._epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0:
@@ -528,7 +521,6 @@ cdef class ConnectionLoop:
         """One gathered write of the responses at the head of the queue."""
         cdef:
             iovec vectors[GATHER_MAX]
-            msghdr message
             int count = 0
             ssize_t sent, left
             Request* request = c.first
@@ -540,23 +532,16 @@ cdef class ConnectionLoop:
             count += 1
             request = request.next
         if count == 1:
-            sent = send(c.fd, vectors[0].iov_base, vectors[0].iov_len, MSG_NOSIGNAL)
+            sent = c.transport.send(vectors[0].iov_base, vectors[0].iov_len, False)
         else:
-            message.msg_name = NULL
-            message.msg_namelen = 0
-            message.msg_iov = vectors
-            message.msg_iovlen = count
-            message.msg_control = NULL
-            message.msg_controllen = 0
-            message.msg_flags = 0
-            sent = sendmsg(c.fd, &message, MSG_NOSIGNAL)
+            sent = c.transport.send_all(vectors, count)
+        if sent == TRANSPORT_BLOCKED:
+            c.writable = False
+            if c.blocked_since_ms < 0:
+                c.blocked_since_ms = self.now_ms
+            return 0
         if sent < 0:
-            if errno == EAGAIN:
-                c.writable = False
-                if c.blocked_since_ms < 0:
-                    c.blocked_since_ms = self.now_ms
-            elif errno != EINTR:
-                self.close_connection(c, None)
+            self.close_connection(c, None)
             return 0
         c.blocked_since_ms = -1
         self._short_answer_ms = self.now_ms
@@ -579,7 +564,7 @@ cdef class ConnectionLoop:
         cdef int64_t budget = SHARED_TURN_BYTES - self._long_bytes if shared else TURN_BYTES
         cdef SendStatus status = SENT_SOME
         if budget > 0:
-            status = send_reply(c.fd, request, <FetchReply>request.fetch_reply, budget, &sent)
+            status = send_reply(c.transport, request, <FetchReply>request.fetch_reply, budget, &sent)
             self.bytes_sent += sent
             if shared:
                 self._long_bytes += sent
@@ -642,15 +627,15 @@ cdef class ConnectionLoop:
             return 0
         if not c.half_closed:
             c.half_closed = True
-            shutdown(c.fd, SHUT_WR)
+            c.transport.end_sending()
         for i in range(LEAVE_ROUNDS):
             if not c.readable:
                 return 0
-            got = recv(c.fd, unread, LEAVE_BYTES, MSG_DONTWAIT)
-            if got == 0 or (got < 0 and errno != EAGAIN and errno != EINTR):
-                return self.close_connection(c, None)
-            if got < 0 and errno == EAGAIN:
+            got = c.transport.receive(unread, LEAVE_BYTES)
+            if got == TRANSPORT_BLOCKED:
                 c.readable = False
+            elif got <= 0:
+                return self.close_connection(c, None)
         if c.readable and not c.in_ready:
             c.in_ready = True
             self._ready.append(c)
@@ -664,7 +649,7 @@ cdef class ConnectionLoop:
         c.closed = True
         self.closed_total += 1
         del self._connections[c.fd]
-        close_fd(c.fd)
+        c.transport.close()
         while c.first != NULL:
             request = c.pop()
             self.end_request(request)

@@ -3,6 +3,7 @@ from libc.stdint cimport int64_t
 
 from kbroker._ext.fetch_reply cimport FetchReply
 from kbroker._ext.requests cimport Request
+from kbroker._ext.transport cimport Transport
 
 
 cdef enum SendStatus:
@@ -13,4 +14,6 @@ cdef enum SendStatus:
 
 # Copy a small reply into request.response; False when it is too large for that, -1 when its file was cut.
 cdef int copy_small(Request* request, FetchReply reply) except -2
-cdef SendStatus send_reply(int fd, Request* request, FetchReply reply, int64_t budget, int64_t* sent) noexcept nogil
+cdef SendStatus send_reply(
+    Transport transport, Request* request, FetchReply reply, int64_t budget, int64_t* sent
+) noexcept nogil

@@ -3,18 +3,14 @@
 A reply up to SMALL_MAX is gathered by pread into the response buffer and leaves in one write with its neighbours; a larger
 one goes chunk by chunk: header bytes with MSG_MORE, then sendfile straight from the page cache.
 """
-from libc.errno cimport EAGAIN, EINTR, errno
+from libc.errno cimport EINTR, errno
 from libc.stdint cimport int32_t, uint8_t
 from libc.string cimport memcpy
-from posix.types cimport off_t
 from posix.unistd cimport pread
 
 from kbroker._ext.fetch_reply cimport ReplyChunk
 from kbroker._ext.requests cimport reserve_response
-from kbroker._ext.socket_api cimport MSG_MORE, MSG_NOSIGNAL, send
-
-cdef extern from "<sys/sendfile.h>" nogil:
-    ssize_t sendfile(int out_fd, int in_fd, off_t* offset, size_t count)
+from kbroker._ext.transport cimport TRANSPORT_BLOCKED, Transport
 
 cdef enum:
     # Copying costs about what a second system call does up to here (measured: docs/decisions).
@@ -50,40 +46,33 @@ cdef int copy_small(Request* request, FetchReply reply) except -2:
     return 1
 
 
-cdef SendStatus send_reply(int fd, Request* request, FetchReply reply, int64_t budget, int64_t* sent) noexcept nogil:
+cdef SendStatus send_reply(
+    Transport transport, Request* request, FetchReply reply, int64_t budget, int64_t* sent
+) noexcept nogil:
     """Send on from where the last call stopped; request.fetch_chunk and request.sent say where."""
     cdef:
         ReplyChunk* chunk
         int64_t left
-        off_t position
         ssize_t n
     while request.fetch_chunk < reply.chunk_count:
         chunk = &reply.chunks[request.fetch_chunk]
         if sent[0] >= budget:
             return SENT_SOME
         if request.sent < chunk.bytes_size:
-            n = send(
-                fd,
+            n = transport.send(
                 reply.bytes + chunk.bytes_offset + request.sent,
                 <size_t>(chunk.bytes_size - request.sent),
-                MSG_NOSIGNAL | (MSG_MORE if chunk.size else 0),
+                chunk.size > 0,
             )
         elif request.sent < chunk.bytes_size + chunk.size:
             left = min(chunk.bytes_size + chunk.size - request.sent, budget - sent[0])
-            position = chunk.position + (request.sent - chunk.bytes_size)
-            n = sendfile(fd, chunk.fd, &position, <size_t>left)
-            if n == 0:
-                return SEND_FAILED
+            n = transport.send_file(chunk.fd, chunk.position + (request.sent - chunk.bytes_size), <size_t>left)
         else:
             request.fetch_chunk += 1
             request.sent = 0
             continue
         if n < 0:
-            if errno == EAGAIN:
-                return SEND_BLOCKED
-            if errno != EINTR:
-                return SEND_FAILED
-            continue
+            return SEND_BLOCKED if n == TRANSPORT_BLOCKED else SEND_FAILED
         request.sent += n
         sent[0] += n
     return SENT_ALL
