@@ -1,5 +1,9 @@
 from typing import Any
 
+HANDSHAKE: int
+AUTHENTICATING: int
+SERVING: int
+
 class Connection:
     @property
     def fd(self) -> int: ...
@@ -12,10 +16,8 @@ class Connection:
     @property
     def client_id(self) -> bytes | None: ...
     local_address: tuple[str, int]
-    state: Any
+    turn: Any
+    phase: int
     close_reason: str | None
-    def __init__(
-        self, fd: int, listener: int, peer_host: str, peer_port: int, now_ms: int
-    ) -> None: ...
 
 def refused_reason(length: int, frame_max: int) -> str: ...

@@ -75,9 +75,9 @@ class Dispatcher:
     ) -> Pending[Response]:
         """Have the request decoded, and run its handler, when it is the connection's turn."""
         worker = self._worker
-        turn = connection.state
+        turn = connection.turn
         if turn is None:
-            turn = connection.state = Turn()
+            turn = connection.turn = Turn()
         ctx = RequestContext(worker, connection, header, frame, worker.config, self._producer_ids)
         return worker.slices.start(turn, serve(ctx, handler))
 

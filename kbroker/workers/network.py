@@ -240,8 +240,8 @@ class NetworkWorker(Worker):
     def on_close(self, connection: Connection, reason: str | None) -> None:
         """A connection is closed; a reason means that we refused to go on."""
         host = connection.peer_host
-        if connection.state is not None:
-            connection.state.is_gone = True
+        if connection.turn is not None:
+            connection.turn.is_gone = True
         times = 0 if reason is None else self.closing_lines.due((host, kind_of(reason)))
         if times > 1:
             log.warning(

@@ -11,6 +11,7 @@ import struct
 from typing import Any
 
 from kbroker._ext.arena import Arena
+from kbroker._ext.connection import SERVING
 from kbroker._ext.fetch_engine import FetchEngine
 from kbroker._ext.lane import Lane
 from kbroker._ext.net_loop import NetLoop
@@ -73,12 +74,12 @@ class Harness:
         self.cells[0] = 5  # the io worker's incarnation
         self.loop.add_lane(Lane(self._ours.fileno(), (NETWORK, 0, 3), 0, self.cells, 0))
 
-    def connect(self) -> socket.socket:
+    def connect(self, phase: int = SERVING) -> socket.socket:
         """The client's end of a new connection."""
         ours, client = socket.socketpair()
         ours.setblocking(False)
         client.setblocking(False)
-        self.loop.add_connection(ours.detach(), 0, "test", 1)
+        self.connection = self.loop.add_connection(ours.detach(), 0, "test", 1, phase)
         return client
 
     def turn(self, count: int = 3) -> None:

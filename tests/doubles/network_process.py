@@ -198,7 +198,7 @@ class NetworkProcess:
             peer_host="198.51.100.4",
             peer_port=40123,
             client_id=None,
-            state=None,
+            turn=None,
         )
         self.dispatcher = Dispatcher(self)  # type: ignore[arg-type]
 

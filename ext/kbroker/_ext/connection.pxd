@@ -6,6 +6,12 @@ from kbroker._ext.requests cimport Request
 from kbroker._ext.transport cimport Transport
 
 
+cdef enum Phase:
+    PHASE_HANDSHAKE = 0        # a mechanism of authentication is to be chosen
+    PHASE_AUTHENTICATING = 1   # and its tokens are exchanged
+    PHASE_SERVING = 2          # any request is served
+
+
 cdef enum FrameStatus:
     FRAME_READY = 0        # a whole frame is there
     FRAME_PARTIAL = 1      # more bytes are needed
@@ -28,7 +34,8 @@ cdef class Connection:
     cdef readonly object peer_port
     cdef readonly bytes client_id      # what the first request had there, None without one; for the log
     cdef public object local_address
-    cdef public object state           # what the handlers keep for this connection
+    cdef public object turn            # of its handlers (ipc/slices.Turn), None before the first
+    cdef public uint8_t phase          # a Phase; what it may send (net_loop.check_phase)
     cdef public object close_reason    # of a handler that has no answer to a request, else None
     cdef Block* block
     cdef int64_t start                 # of the bytes not parsed yet, from the block's first byte

@@ -16,8 +16,12 @@ cdef enum:
     # Above this a receive stops at the expected end of a frame, so that the next one starts a block of its own and its
     # first part need not be moved.
     EXACT_FROM = 4096
+    HEADER_BYTES_MIN = 8         # of a request; tokens in phase AUTHENTICATING may be shorter
     CLIENT_ID_AT = 8             # in every request header, its length first
     CLIENT_ID_BYTES_MAX = 128    # BOUND: of it are kept
+
+# The phases by name, for Python.
+HANDSHAKE, AUTHENTICATING, SERVING = PHASE_HANDSHAKE, PHASE_AUTHENTICATING, PHASE_SERVING
 
 
 cdef class Connection:
@@ -29,6 +33,7 @@ cdef class Connection:
         self.listener = listener
         self.peer_host = peer_host
         self.peer_port = peer_port
+        self.phase = PHASE_SERVING
         self.writable = True
         self.readable = True
         self.last_active_ms = now_ms
@@ -55,7 +60,7 @@ cdef class Connection:
         if self.block == NULL or have < 4:
             return FRAME_PARTIAL
         length = load_i32(base + self.block.offset + self.start)
-        if length < 8 or length > frame_max:
+        if length < (0 if self.phase == PHASE_AUTHENTICATING else HEADER_BYTES_MIN) or length > frame_max:
             return FRAME_BAD_LENGTH
         if have < <int64_t>length + 4:
             return FRAME_PARTIAL
@@ -184,6 +189,6 @@ def refused_reason(int length, int64_t frame_max) -> str:
         return "a TLS handshake on a plaintext listener"
     if length < 0:
         return f"a negative request length ({length})"
-    if length < 8:
+    if length < HEADER_BYTES_MIN:
         return f"a request of {length} bytes, shorter than any header"
     return f"a request of {length} bytes, more than socket.request.max.bytes ({frame_max})"

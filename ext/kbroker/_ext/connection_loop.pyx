@@ -28,6 +28,7 @@ from posix.unistd cimport close as close_fd
 from kbroker._ext.connection cimport (
     FRAME_BAD_LENGTH,
     FRAME_READY,
+    PHASE_SERVING,
     RECEIVE_EOF,
     RECEIVE_ERROR,
     RECEIVE_STARVED,
@@ -132,7 +133,8 @@ cdef class ConnectionLoop:
     cdef int handle_frame(self, Connection c, const uint8_t* frame, int32_t size) except -1:
         """Start one request. The frame was consumed; its bytes stay until the block is released.
 
-        Raises CloseConnection for bytes that are no request.
+        Raises CloseConnection for bytes that are no request, or none that the connection's phase allows. Before
+        authentication is over, a frame may be shorter than any header.
         """
         raise NotImplementedError
 
@@ -169,10 +171,11 @@ cdef class ConnectionLoop:
             raise OSError(errno, "epoll_ctl")
         self._readers[fd] = callback
 
-    def add_connection(self, int fd, int listener, peer_host, peer_port):
-        """Take over a connected, non-blocking socket; the loop closes it."""
+    def add_connection(self, int fd, int listener, peer_host, peer_port, uint8_t phase=PHASE_SERVING):
+        """Take over a connected, non-blocking socket; the loop closes it. phase: that it starts in."""
         cdef epoll_event event
         cdef Connection c = Connection(Transport(fd), listener, peer_host, peer_port, monotonic_ns() // 1000000)
+        c.phase = phase
         event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET
         event.data.fd = fd
         if epoll_ctl(self._epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0:
@@ -295,7 +298,7 @@ cdef class ConnectionLoop:
                 break
             status = c.next_frame(self._arena.base, self._frame_max, &frame, &size)
             if status == FRAME_READY:
-                if c.request_count > 0 and not self.may_pipeline(frame):
+                if c.request_count > 0 and (c.phase != PHASE_SERVING or not self.may_pipeline(frame)):
                     return 0  # runs alone: continued by flush
                 if not self.may_begin(c, frame, size):
                     return 0  # continued when another one is over

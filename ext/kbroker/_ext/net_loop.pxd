@@ -26,6 +26,7 @@ cdef class NetLoop(ConnectionLoop):
     cdef uint64_t _starved_seen       # fetch.reader.starved_total when files were freed last
 
     cdef int read_lane(self, Lane lane) except -1
+    cdef int check_phase(self, Connection c, const uint8_t* frame, int32_t size) except -1
     cdef int take_answers(self, int worker, const uint8_t* body, Py_ssize_t size) except -1
     cdef int refuse_express(self, Request* request, int error_code, object text) except -1
     cdef int start_produce(

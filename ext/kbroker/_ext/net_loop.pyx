@@ -10,6 +10,7 @@ from libc.stdint cimport uint16_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
 from kbroker._ext.buffers cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from kbroker._ext.connection cimport PHASE_AUTHENTICATING, PHASE_SERVING
 from kbroker._ext.connection_loop cimport RELIEF_AFTER_MS, RELIEF_SHARE
 from kbroker._ext.descriptors cimport MSG_ANSWER, MSG_PRODUCE_RESULT, MSG_WAKE, Envelope, ProduceResult
 from kbroker._ext.express_path cimport express_token, is_express
@@ -42,6 +43,10 @@ cdef enum:
     FETCH_FIRST = 0
     FETCH_LAST = 18
     FETCH_FLEXIBLE = 12
+    API_SASL_HANDSHAKE = 17
+    API_API_VERSIONS = 18
+    API_SASL_AUTHENTICATE = 36
+    HEADER_BYTES_MIN = 8
     ADMIN_CLIENT_SIZE = 14
     ERROR_NOT_LEADER_OR_FOLLOWER = 6
     ERROR_REQUEST_TIMED_OUT = 7
@@ -199,10 +204,12 @@ cdef class NetLoop(ConnectionLoop):
     # -- requests ---
 
     cdef int handle_frame(self, Connection c, const uint8_t* frame, int32_t size) except -1:
-        cdef:
-            int16_t api_key = load_i16(frame)
-            int16_t version = load_i16(frame + 2)
-            Request* request
+        cdef int16_t api_key, version
+        cdef Request* request
+        if c.phase != PHASE_SERVING:
+            self.check_phase(c, frame, size)
+        api_key = load_i16(frame)
+        version = load_i16(frame + 2)
         self._api_requests[api_key if 0 <= api_key < API_WIDTH else API_WIDTH - 1] += 1
         if api_key == API_PRODUCE and PRODUCE_FIRST <= version <= PRODUCE_LAST:
             return self.start_produce(c, frame, size, version, load_i32(frame + 4))
@@ -221,6 +228,19 @@ cdef class NetLoop(ConnectionLoop):
         self._called_out = True
         self._dispatch(c, token_of(request), (<const char*>frame)[:size])
         return 0
+
+    cdef int check_phase(self, Connection c, const uint8_t* frame, int32_t size) except -1:
+        """Whether a connection may send this before it is authenticated; as in Kafka, anything else closes it."""
+        cdef int16_t api_key
+        if size < HEADER_BYTES_MIN:
+            raise CloseConnection(f"{size} bytes that are no request, before authentication was over")
+        api_key = load_i16(frame)
+        if c.phase == PHASE_AUTHENTICATING:
+            if api_key == API_SASL_AUTHENTICATE:
+                return 0
+        elif api_key == API_SASL_HANDSHAKE or api_key == API_API_VERSIONS:
+            return 0
+        raise CloseConnection(f"a request (API key {api_key}) before authentication was over")
 
     cdef bint may_pipeline(self, const uint8_t* frame) noexcept nogil:
         return load_i16(frame) == API_PRODUCE and PRODUCE_FIRST <= load_i16(frame + 2) <= PRODUCE_LAST

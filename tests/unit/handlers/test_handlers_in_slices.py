@@ -121,7 +121,7 @@ def test_long_request_of_a_client_that_left_is_given_up(paced: NetworkProcess) -
     frame = header + codec.encode(delete_records(MANY), 1)
     given_up = paced.dispatcher.handle(left, frame)  # type: ignore[arg-type]
     paced.slices.run()
-    left.state.is_gone = True
+    left.turn.is_gone = True
     while paced.slices.has_work:
         paced.slices.run()
 
