@@ -3,6 +3,7 @@ from collections.abc import Callable
 from kbroker._ext.arena import Arena
 from kbroker._ext.connection import Connection
 from kbroker._ext.requests import RequestTable
+from kbroker._ext.verdicts import Verdicts
 
 class ConnectionLoop:
     slice_ns_max: int
@@ -34,7 +35,13 @@ class ConnectionLoop:
     ) -> None: ...
     def add_reader(self, fd: int, callback: object) -> None: ...
     def add_connection(
-        self, fd: int, listener: int, peer_host: str, peer_port: int, phase: int = ...
+        self,
+        fd: int,
+        listener: int,
+        peer_host: str,
+        peer_port: int,
+        access: Verdicts,
+        phase: int = ...,
     ) -> Connection: ...
     def peer_hosts(self) -> dict[str, int]: ...
     def turn(self, timeout_ms: int) -> None: ...

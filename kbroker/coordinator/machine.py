@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kbroker.ipc.rpc import Pending
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.message import Message
+from kbroker.security.principal import ANONYMOUS, Principal
 from kbroker.types import SlotId
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ NO_PRODUCER = (-1, -1)
 class Call:
     """One request to a coordinator, as its client sent it."""
 
-    __slots__ = ("api_key", "client_host", "client_id", "request", "version")
+    __slots__ = ("api_key", "client_host", "client_id", "principal", "request", "version")
 
     def __init__(
         self,
@@ -50,12 +51,14 @@ class Call:
         request: Any,
         client_id: str = "",
         client_host: str = "/127.0.0.1",
+        principal: Principal = ANONYMOUS,
     ) -> None:
         self.api_key = api_key
         self.version = version
         self.request = request
         self.client_id = client_id
         self.client_host = client_host  # as Kafka shows it: a slash, then the address
+        self.principal = principal  # who was found to be allowed to ask this
 
 
 class Operation:

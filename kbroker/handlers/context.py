@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from kbroker._ext.partition_table import Slot
     from kbroker.config.loader import BrokerConfig
     from kbroker.coordinator.producer_ids import ProducerIds
+    from kbroker.security.access import Access
+    from kbroker.security.principal import Principal
     from kbroker.workers.network import NetworkWorker
 
 T = TypeVar("T")
@@ -68,6 +70,7 @@ class RequestContext:
     """One request. ``image`` is the process's own and moves on while a handler awaits."""
 
     __slots__ = (
+        "access",
         "api_key",
         "api_version",
         "body_offset",
@@ -80,6 +83,7 @@ class RequestContext:
         "image",
         "listener",
         "process",
+        "principal",
         "producer_ids",
         "slices",
     )
@@ -100,6 +104,9 @@ class RequestContext:
         self.client_id = header.client_id
         self.correlation_id = header.correlation_id
         self.connection = connection
+        self.access: Access = connection.access
+        # Of the time when the request came; a client may authenticate again.
+        self.principal: Principal = self.access.principal
         self.listener: str = process.context.listeners[connection.listener][0].name
         self.image: ClusterImage = process.image
         self.config = config

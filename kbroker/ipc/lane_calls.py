@@ -10,13 +10,15 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import accumulate
 from typing import NamedTuple
 
+from kbroker.security.principal import Principal, from_wire
 from kbroker.types import SlotId
 
 MSG_REQUEST, MSG_ANSWER = 6, 7
 
-_REQUEST = struct.Struct("=QIIiIhhHH")
+_REQUEST = struct.Struct("=QIIiIhhHHH")
 _ANSWER = struct.Struct("=QIIhH")
 _SIZE = struct.Struct("=I")
 _TOKEN = struct.Struct("=Q")
@@ -32,7 +34,9 @@ REPEATED = frozenset((8, 12, 24, 25, 26, 28))
 
 
 class Request(NamedTuple):
-    """What a network process asks: ``body`` is the request behind its header, undecoded."""
+    """What a network process asks: ``body`` is the request behind its header, undecoded. It was
+    authorized there.
+    """
 
     token: int
     slot: SlotId
@@ -41,6 +45,7 @@ class Request(NamedTuple):
     version: int
     client_id: str
     client_host: str
+    principal: Principal
     body: bytes
 
 
@@ -95,7 +100,8 @@ def request_parts(request: Request) -> Iterator[bytes]:
     """The messages of a request."""
     client_id = request.client_id.encode("utf-8", "surrogatepass")
     host = request.client_host.encode()
-    texts = client_id + host
+    principal = request.principal.to_wire()
+    texts = client_id + host + principal
     total = len(request.body)
     for offset in range(0, total or 1, PART_BYTES):
         head = _REQUEST.pack(
@@ -108,6 +114,7 @@ def request_parts(request: Request) -> Iterator[bytes]:
             request.version,
             len(client_id),
             len(host),
+            len(principal),
         )
         yield head + texts + request.body[offset : offset + PART_BYTES]
 
@@ -133,16 +140,19 @@ class Assembler:
         """Take a message; the request once it is whole. Raises ValueError when damaged."""
         if len(message) < _REQUEST.size:
             raise ValueError(f"a request message of {len(message)} bytes")
-        token, total, offset, slot, incarnation, api_key, version, id_size, host_size = (
-            _REQUEST.unpack_from(message)
+        token, total, offset, slot, incarnation, api_key, version, *sizes = _REQUEST.unpack_from(
+            message
         )
-        start = _REQUEST.size
-        client_id = message[start : start + id_size].decode("utf-8", "surrogatepass")
-        host = message[start + id_size : start + id_size + host_size].decode()
-        body = self._whole(total, offset, message[start + id_size + host_size :])
+        _, client_id_end, host_end, principal_end = accumulate(sizes, initial=_REQUEST.size)
+        client_id = message[_REQUEST.size : client_id_end].decode("utf-8", "surrogatepass")
+        host = message[client_id_end:host_end].decode()
+        principal = from_wire(message[host_end:principal_end])
+        body = self._whole(total, offset, message[principal_end:])
         if body is None:
             return None
-        return Request(token, slot, incarnation, api_key, version, client_id, host, body)
+        return Request(
+            token, slot, incarnation, api_key, version, client_id, host, principal, body
+        )
 
     def answer(self, message: bytes) -> Answer | None:
         """Take a message; the answer once it is whole. Raises ValueError when damaged."""

@@ -24,6 +24,7 @@ from kbroker.ipc.lane_calls import (
     unpack,
 )
 from kbroker.ipc.rpc import Pending
+from kbroker.security.principal import Principal
 from kbroker.types import SlotId
 from kbroker.workers.base import now_ms
 
@@ -54,6 +55,7 @@ class CoordinatorLink:
         body: bytes,
         client_id: str,
         client_host: str,
+        principal: Principal,
         timeout_ms: int,
     ) -> Pending[bytes]:
         """Ask the coordinator of a slot; resolves to the body of the response, or a WireError.
@@ -64,7 +66,15 @@ class CoordinatorLink:
         pending: Pending[bytes] = Pending()
         token = next(self._tokens)
         request = Request(
-            token, slot, slot_incarnation, api_key, version, client_id, client_host, body
+            token,
+            slot,
+            slot_incarnation,
+            api_key,
+            version,
+            client_id,
+            client_host,
+            principal,
+            body,
         )
         self._outboxes[worker].extend(request_parts(request))
         self._calls[token] = (worker, pending, request if api_key in REPEATED else None)

@@ -360,7 +360,8 @@ class Coordinators:
             body, _ = codec.decode(request_class(key), request.version, request.body)
         except codec.DecodeError as error:
             return refused(ErrorCode.INVALID_REQUEST, str(error))
-        call = Call(key, request.version, body, request.client_id, "/" + request.client_host)
+        host = "/" + request.client_host
+        call = Call(key, request.version, body, request.client_id, host, request.principal)
         return shard.handle(call)
 
     def _incarnation(self, shard: Shard) -> int | None:

@@ -48,6 +48,9 @@ from kbroker.metrics.catalog import (
 )
 from kbroker.metrics.slots import Counters, Totals
 from kbroker.protocol import codec
+from kbroker.security.access import AccessTable
+from kbroker.security.authorizer import AllowAll
+from kbroker.security.principal import ANONYMOUS
 from kbroker.workers.base import Worker, now_ms, raise_failure
 from kbroker.workers.coordinator_link import CoordinatorLink
 
@@ -78,6 +81,7 @@ class NetworkWorker(Worker):
         self.image = ClusterImage()
         self.slices = Slices()
         self.given_away_bytes = 0
+        self.accesses = AccessTable(AllowAll())
         processes = len(self.processes.of_kind(ProcessKind.NETWORK))
         frame_max = config["socket.request.max.bytes"]
         region = context.arenas[index]
@@ -209,7 +213,11 @@ class NetworkWorker(Worker):
                 connection_socket.close()
                 continue
             connection = self.loop.add_connection(
-                connection_socket.detach(), listener_index, peer_host, peer[1]
+                connection_socket.detach(),
+                listener_index,
+                peer_host,
+                peer[1],
+                self.accesses.of(ANONYMOUS, peer_host),
             )
             connection.local_address = (host_of(local), local[1])
         self.publish_count()

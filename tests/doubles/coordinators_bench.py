@@ -22,6 +22,7 @@ from kbroker.ipc.lane_calls import MSG_REQUEST, Assembler, Request, pack, reques
 from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.protocol import codec
 from kbroker.protocol.messages.offset_commit import OffsetCommitRequest
+from kbroker.security.principal import ANONYMOUS
 from kbroker.storage.partition_log import PartitionLog
 from kbroker.workers.coordinators import Coordinators
 
@@ -82,6 +83,7 @@ class Bench:
         self.coordinators = Coordinators(self, [self.lane])  # type: ignore[arg-type]
         self.assembler = Assembler()
         self.tokens = 0
+        self.principal = ANONYMOUS
         for slot, topic in enumerate((OFFSETS_TOPIC, TRANSACTIONS_TOPIC)):
             self.log(
                 self.store.open(
@@ -130,7 +132,9 @@ class Bench:
         self, api_key: int, version: int, body: bytes, slot: int = 0, incarnation: int = 1
     ) -> int:
         self.tokens += 1
-        sent = Request(self.tokens, slot, incarnation, api_key, version, "c", "::1", body)
+        sent = Request(
+            self.tokens, slot, incarnation, api_key, version, "c", "::1", self.principal, body
+        )
         outbox = deque(request_parts(sent))
         message, count = pack(outbox)
         assert count == len(outbox)

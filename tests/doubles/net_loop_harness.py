@@ -22,6 +22,9 @@ from kbroker.protocol import codec, header
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.fetch import FetchRequest
 from kbroker.protocol.messages.produce import ProduceRequest, ProduceResponse
+from kbroker.security.access import AccessTable
+from kbroker.security.authorizer import AllowAll
+from kbroker.security.principal import ANONYMOUS, Principal
 
 ENVELOPE = struct.Struct("=BBHIII")
 DESCRIPTOR = struct.Struct("=QIiIiQIhhII")
@@ -52,6 +55,7 @@ class Harness:
         self.dispatched: list[tuple[int, bytes]] = []
         self.on_dispatch = lambda connection, token, frame: self.dispatched.append((token, frame))
         self.closed: list[str | None] = []
+        self.accesses = AccessTable(AllowAll())
         self.region = mmap.mmap(-1, arena_bytes + small_bytes)
         self.arena = Arena(self.region, frame_max + 4, small_bytes)
         self.requests = requests = RequestTable()
@@ -74,12 +78,13 @@ class Harness:
         self.cells[0] = 5  # the io worker's incarnation
         self.loop.add_lane(Lane(self._ours.fileno(), (NETWORK, 0, 3), 0, self.cells, 0))
 
-    def connect(self, phase: int = SERVING) -> socket.socket:
+    def connect(self, phase: int = SERVING, principal: Principal = ANONYMOUS) -> socket.socket:
         """The client's end of a new connection."""
         ours, client = socket.socketpair()
         ours.setblocking(False)
         client.setblocking(False)
-        self.connection = self.loop.add_connection(ours.detach(), 0, "test", 1, phase)
+        access = self.accesses.of(principal, "test")
+        self.connection = self.loop.add_connection(ours.detach(), 0, "test", 1, access, phase)
         return client
 
     def turn(self, count: int = 3) -> None:

@@ -26,6 +26,9 @@ from kbroker.protocol import codec
 from kbroker.protocol.api import ApiKey, response_class
 from kbroker.protocol.header import decode_response_header, encode_request_header
 from kbroker.protocol.message import Message
+from kbroker.security.access import AccessTable
+from kbroker.security.authorizer import AllowAll
+from kbroker.security.principal import ANONYMOUS, Principal
 
 SLOTS = 16
 IO_WORKERS = 2
@@ -124,9 +127,15 @@ class FakeLink:
         body: bytes,
         client_id: str,
         client_host: str,
+        principal: Principal,
         timeout_ms: int,
     ) -> Pending:
-        rest = {"client_id": client_id, "client_host": client_host, "timeout_ms": timeout_ms}
+        rest = {
+            "client_id": client_id,
+            "client_host": client_host,
+            "principal": principal,
+            "timeout_ms": timeout_ms,
+        }
         self.calls.append({"slot": slot, "incarnation": slot_incarnation, "body": body, **rest})
         pending = Pending()
         try:
@@ -155,6 +164,7 @@ class NetworkProcess:
         self.rpc = FakeRpc()
         self.slices: Slices = PromptSlices()
         self.given_away_bytes = 0
+        self.accesses = AccessTable(AllowAll())
         self.lightened: list[Any] = []
         self.loop = SimpleNamespace(lighten=self.lightened.append)
         self.coordinators = FakeLink()
@@ -199,6 +209,7 @@ class NetworkProcess:
             peer_port=40123,
             client_id=None,
             turn=None,
+            access=self.accesses.of(ANONYMOUS, "198.51.100.4"),
         )
         self.dispatcher = Dispatcher(self)  # type: ignore[arg-type]
 

@@ -25,6 +25,7 @@ cdef packed struct RequestHead:
     int16_t version
     uint16_t client_id_size
     uint16_t host_size
+    uint16_t principal_size
 
 
 cdef packed struct AnswerHead:

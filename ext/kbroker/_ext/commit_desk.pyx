@@ -522,7 +522,7 @@ cdef class CommitDesk:
         memcpy(&head, part + sizeof(uint32_t), sizeof(RequestHead))
         if head.api_key != OFFSET_COMMIT or head.version < FIRST_VERSION or head.version > LAST_VERSION:
             return None
-        start += head.client_id_size + head.host_size
+        start += head.client_id_size + head.host_size + head.principal_size
         if head.offset != 0 or <Py_ssize_t>head.total != size - start:
             return None
         book = self.books.get(head.slot)

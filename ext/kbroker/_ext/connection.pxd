@@ -4,6 +4,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from kbroker._ext.arena cimport Arena, Block
 from kbroker._ext.requests cimport Request
 from kbroker._ext.transport cimport Transport
+from kbroker._ext.verdicts cimport Verdicts
 
 
 cdef enum Phase:
@@ -36,6 +37,7 @@ cdef class Connection:
     cdef public object local_address
     cdef public object turn            # of its handlers (ipc/slices.Turn), None before the first
     cdef public uint8_t phase          # a Phase; what it may send (net_loop.check_phase)
+    cdef readonly Verdicts access      # who is at its other end, and may do what; never None
     cdef public object close_reason    # of a handler that has no answer to a request, else None
     cdef Block* block
     cdef int64_t start                 # of the bytes not parsed yet, from the block's first byte

@@ -8,6 +8,7 @@ has room for several.
 from libc.string cimport memcpy, memmove
 
 from kbroker._ext.transport cimport TRANSPORT_BLOCKED, Transport
+from kbroker._ext.verdicts cimport Verdicts
 from kbroker._ext.wire cimport load_i16, load_i32
 
 cdef enum:
@@ -27,13 +28,16 @@ HANDSHAKE, AUTHENTICATING, SERVING = PHASE_HANDSHAKE, PHASE_AUTHENTICATING, PHAS
 cdef class Connection:
     """State of a connection; net_loop drives it."""
 
-    def __cinit__(self, Transport transport not None, int listener, peer_host, peer_port, int64_t now_ms):
+    def __cinit__(
+        self, Transport transport not None, int listener, peer_host, peer_port, Verdicts access not None, int64_t now_ms
+    ):
         self.transport = transport
         self.fd = transport.fd
         self.listener = listener
         self.peer_host = peer_host
         self.peer_port = peer_port
         self.phase = PHASE_SERVING
+        self.access = access
         self.writable = True
         self.readable = True
         self.last_active_ms = now_ms
@@ -42,6 +46,10 @@ cdef class Connection:
         self.received_ms = now_ms
         self.blocked_since_ms = -1
         self.ending_since_ms = -1
+
+    def identify(self, Verdicts access not None):
+        """Its client has said who it is. What it has begun goes on for the one it was before."""
+        self.access = access
 
     cdef int note_first_request(self, const uint8_t* frame, int32_t size) except -1:
         """Remember who it is from (``client.id``); the bytes may be anything, and no request at all."""

@@ -57,6 +57,7 @@ from kbroker._ext.socket_api cimport (
     sched_yield,
 )
 from kbroker._ext.transport cimport TRANSPORT_BLOCKED, Transport
+from kbroker._ext.verdicts cimport Verdicts
 from kbroker._ext.wire cimport load_i32
 
 from collections import deque
@@ -171,10 +172,13 @@ cdef class ConnectionLoop:
             raise OSError(errno, "epoll_ctl")
         self._readers[fd] = callback
 
-    def add_connection(self, int fd, int listener, peer_host, peer_port, uint8_t phase=PHASE_SERVING):
-        """Take over a connected, non-blocking socket; the loop closes it. phase: that it starts in."""
+    def add_connection(
+        self, int fd, int listener, peer_host, peer_port, Verdicts access not None, uint8_t phase=PHASE_SERVING
+    ):
+        """Take over a connected, non-blocking socket; the loop closes it. access, phase: those that it starts with."""
         cdef epoll_event event
-        cdef Connection c = Connection(Transport(fd), listener, peer_host, peer_port, monotonic_ns() // 1000000)
+        cdef int64_t now_ms = monotonic_ns() // 1000000
+        cdef Connection c = Connection(Transport(fd), listener, peer_host, peer_port, access, now_ms)
         c.phase = phase
         event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET
         event.data.fd = fd

@@ -35,13 +35,13 @@ cdef enum:
     MESSAGE_BYTES = 65536
     REQUEST_BYTES_MAX = 32768
     TEXT_BYTES_MAX = 1024
-    HEAD_BYTES = 32
+    HEAD_BYTES = 34
     CORRELATION_AT = 4
 
 cdef uint64_t EXPRESS = <uint64_t>1 << 63
 
 
-# WIRE: "=QIIiIhhHH" of ipc/lane_calls.py.
+# WIRE: "=QIIiIhhHHH" of ipc/lane_calls.py.
 cdef packed struct RequestHead:
     uint64_t token
     uint32_t total
@@ -52,6 +52,7 @@ cdef packed struct RequestHead:
     int16_t version
     uint16_t client_id_size
     uint16_t host_size
+    uint16_t principal_size
 
 
 cdef struct Route:
@@ -171,7 +172,7 @@ cdef class ExpressPath:
             const uint8_t* body
             const char* host
             int32_t client_id_size = 0, key_size = 0, partition, slot
-            Py_ssize_t host_size = 0, body_size
+            Py_ssize_t host_size = 0, principal_size = len(c.access.principal_wire), body_size
             size_t entry_size
             Topic topic
             ExpressBundle* bundle
@@ -199,11 +200,11 @@ cdef class ExpressPath:
         partition = partition_of(key, key_size, topic.partition_count)
         slot = topic.slots[partition]
         host = PyUnicode_AsUTF8AndSize(c.peer_host, &host_size)
-        if slot < 0 or host_size > TEXT_BYTES_MAX:
+        if slot < 0 or host_size > TEXT_BYTES_MAX or principal_size > TEXT_BYTES_MAX:
             return False
         worker = slot % self.worker_count
         bundle = &self.bundles[worker]
-        entry_size = sizeof(uint32_t) + HEAD_BYTES + client_id_size + host_size + body_size
+        entry_size = sizeof(uint32_t) + HEAD_BYTES + client_id_size + host_size + principal_size + body_size
         if bundle.size + entry_size > MESSAGE_BYTES and not self.send_bundle(worker, lanes):
             return False
         token = express_token(request)
@@ -217,11 +218,13 @@ cdef class ExpressPath:
         head.version = request.api_version
         head.client_id_size = <uint16_t>client_id_size
         head.host_size = <uint16_t>host_size
+        head.principal_size = <uint16_t>principal_size
         part_size = <uint32_t>(entry_size - sizeof(uint32_t))
         append(bundle, &part_size, sizeof(uint32_t))
         append(bundle, &head, HEAD_BYTES)
         append(bundle, client_id, client_id_size)
         append(bundle, host, host_size)
+        append(bundle, <const char*>c.access.principal_wire, principal_size)
         append(bundle, body, body_size)
         bundle.count += 1
         request.express_worker = worker

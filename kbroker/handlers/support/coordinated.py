@@ -49,6 +49,7 @@ def ask(
         body,
         ctx.client_id or "",
         ctx.connection.peer_host,
+        ctx.principal,
         timeout_ms,
     )
 

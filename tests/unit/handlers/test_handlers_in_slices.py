@@ -53,7 +53,7 @@ def paced(process: NetworkProcess) -> NetworkProcess:
 
 
 def connection(process: NetworkProcess) -> SimpleNamespace:
-    return SimpleNamespace(**{**vars(process.connection), "state": None})
+    return SimpleNamespace(**{**vars(process.connection), "turn": None})
 
 
 def send(process: NetworkProcess, request: Message, version: int) -> Pending:

@@ -18,6 +18,7 @@ from kbroker.ipc.lane_calls import (
     request_parts,
     unpack,
 )
+from kbroker.security.principal import ANONYMOUS, Principal
 
 pytestmark = pytest.mark.unit
 
@@ -25,8 +26,8 @@ SIZES = [0, 1, PART_BYTES - 1, PART_BYTES, PART_BYTES + 1, 3 * PART_BYTES, 3 * P
 
 
 def request(size: int, token: int = 5) -> Request:
-    return Request(token, 12, 3, 11, 9, "a client ä", "192.0.2.1", bytes(range(256)) * (size // 256)
-                   + bytes(size % 256))  # fmt: skip
+    body = bytes(range(256)) * (size // 256) + bytes(size % 256)
+    return Request(token, 12, 3, 11, 9, "a client ä", "192.0.2.1", Principal("User", "zoë"), body)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -36,6 +37,17 @@ def test_request_of_any_size_comes_out_as_it_went_in(size: int) -> None:
     assert found[-1] == request(size)
     assert found[:-1] == [None] * (len(found) - 1)
     assert len(found) == max(1, -(-size // PART_BYTES))
+
+
+def test_request_of_an_anonymous_client_carries_no_principal() -> None:
+    """Which is every request where nobody authenticates."""
+    (named,) = request_parts(request(10))
+    (anonymous,) = request_parts(request(10)._replace(principal=ANONYMOUS))
+
+    assert len(named) - len(anonymous) == len("User:zoë".encode())
+    found = Assembler().request(anonymous)
+    assert found is not None
+    assert found.principal == ANONYMOUS
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -28,6 +28,7 @@ from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kbroker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kbroker.protocol.messages.offset_commit import OffsetCommitRequest
+from kbroker.security.principal import Principal
 
 pytestmark = pytest.mark.unit
 
@@ -97,6 +98,20 @@ def test_routes_are_those_of_the_protocol() -> None:
     for key, (_, last, flexible) in found.items():
         assert last == key.versions[1]
         assert flexible == key.first_flexible
+
+
+def test_request_names_its_principal_to_the_coordinator(bench: Bench) -> None:
+    alice = bench.connect(principal=Principal("User", "alice"))
+    anonymous = bench.connect()
+
+    alice.send(frame(heartbeat(), 4))
+    bench.turn()
+    anonymous.send(frame(heartbeat(), 4))
+    bench.turn()
+
+    first, second = bench.asked()
+    assert (str(first.principal), str(second.principal)) == ("User:alice", "User:ANONYMOUS")
+    assert first.body == second.body
 
 
 @pytest.mark.parametrize("version", range(5))

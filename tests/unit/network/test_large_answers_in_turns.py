@@ -11,6 +11,7 @@ import pytest
 from doubles.net_loop_harness import METADATA, Harness, fetch, serving
 
 from kbroker._ext.partition_table import ONLINE
+from kbroker.security.principal import ANONYMOUS
 from kbroker.testing import wait_until
 
 pytestmark = pytest.mark.unit
@@ -45,7 +46,8 @@ def connect(harness: Harness) -> socket.socket:
         ours, _ = listener.accept()
     ours.setblocking(False)
     client.setblocking(False)
-    harness.loop.add_connection(ours.detach(), 0, "test", 1)
+    access = harness.accesses.of(ANONYMOUS, "test")
+    harness.loop.add_connection(ours.detach(), 0, "test", 1, access)
     return client
 
 

@@ -14,12 +14,14 @@ from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.lane_calls import PART_BYTES, Answer, Assembler, answer_parts, pack, unpack
 from kbroker.ipc.rpc import Pending
 from kbroker.protocol.api import ApiKey
+from kbroker.security.principal import Principal
 from kbroker.workers import coordinator_link
 from kbroker.workers.coordinator_link import CoordinatorLink
 
 pytestmark = pytest.mark.unit
 
 ENVELOPE_BYTES = 16
+ALICE = Principal("User", "alice")
 
 
 class Bench:
@@ -39,7 +41,7 @@ class Bench:
     def call(
         self, body: bytes = b"body", timeout_ms: int = 1000, api_key: int = ApiKey.JOIN_GROUP
     ) -> Pending:
-        return self.link.call(4, 1, api_key, 3, body, "client", "192.0.2.1", timeout_ms)
+        return self.link.call(4, 1, api_key, 3, body, "client", "192.0.2.1", ALICE, timeout_ms)
 
     def received(self) -> list[Any]:
         found = []
@@ -73,6 +75,7 @@ def test_call_is_sent_at_the_end_of_the_turn_and_answered(bench: Bench) -> None:
     assert not bench.link.flush()
     (request,) = bench.received()
     assert (request.slot, request.slot_incarnation, request.body) == (4, 1, b"body")
+    assert request.principal == ALICE
     bench.answer(Answer(request.token, 0, b"answer"))
     assert outcome.value == b"answer"
     assert bench.link.waiting == 0

@@ -10,6 +10,7 @@ from doubles.coordinators_bench import ENVELOPE_BYTES, Bench, commit
 
 from kbroker.cluster.changes import ImageChanges, TopicChange
 from kbroker.config.loader import BrokerConfig
+from kbroker.coordinator.machine import Call
 from kbroker.coordinator.partitioner import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from kbroker.coordinator.shard import ACTIVE, LOADING
 from kbroker.errors import ErrorCode
@@ -23,6 +24,7 @@ from kbroker.protocol.messages.heartbeat import HeartbeatRequest
 from kbroker.protocol.messages.list_groups import ListGroupsRequest
 from kbroker.protocol.messages.list_transactions import ListTransactionsRequest
 from kbroker.protocol.messages.offset_commit import OffsetCommitResponse
+from kbroker.security.principal import Principal
 from kbroker.workers.coordinators import Coordinators
 
 pytestmark = pytest.mark.unit
@@ -41,6 +43,17 @@ def test_commit_is_answered_when_its_record_is_published(bench: Bench) -> None:
     assert (answer.token, answer.error) == (token, 0)
     response = codec.decode_exact(OffsetCommitResponse, 6, answer.body)
     assert response.topics[0].partitions[0].error_code == 0
+
+
+def test_machine_is_told_who_asks(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Call] = []
+    handle = bench.shard.handle
+    monkeypatch.setattr(bench.shard, "handle", lambda call: calls.append(call) or handle(call))
+    bench.principal = Principal("User", "alice")
+
+    bench.ask(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 3)
+
+    assert [call.principal for call in calls] == [Principal("User", "alice")]
 
 
 def test_answers_of_one_turn_share_a_message(bench: Bench) -> None:

@@ -1,0 +1,103 @@
+"""What each principal may do, as a network process has found out from its authorizer.
+
+A connection has the ``Access`` of its principal and address; all connections of both share it. It
+keeps no answers beside those of the hot paths (``_ext.verdicts``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from weakref import WeakValueDictionary
+
+from kbroker._ext.verdicts import Verdicts
+from kbroker.security.authorizer import Authorizer
+from kbroker.security.operations import CLUSTER_NAME, AclOperation, Kind, mask
+from kbroker.security.principal import Principal
+
+# In the order of Question in verdicts.pxd.
+QUESTIONS = (
+    (AclOperation.READ, Kind.TOPIC),
+    (AclOperation.WRITE, Kind.TOPIC),
+    (AclOperation.WRITE, Kind.TRANSACTIONAL_ID),
+)
+
+
+class Everything:
+    """Contains every name."""
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+
+EVERYTHING = Everything()
+
+
+class Access(Verdicts):
+    """What a principal may do that comes from an address. Made by an ``AccessTable``."""
+
+    def __init__(self, principal: Principal, host: str, authorizer: Authorizer) -> None:
+        self.principal = principal
+        self.host = host
+        self.follow(authorizer)
+
+    def follow(self, authorizer: Authorizer) -> None:
+        """Take its verdicts from here on, and forget those that there are."""
+        self._authorizer = authorizer
+        everything = authorizer.allows_everything(self.principal, self.host)
+        self.set_verdicts(self.principal.to_wire(), everything)
+
+    def allowed(self, operation: AclOperation, kind: Kind, names: Iterable[str]) -> Container[str]:
+        """Those of the resources that it may do this to."""
+        if self.everything:
+            return EVERYTHING
+        asked = list(dict.fromkeys(names))
+        answers = self._authorizer.authorize(self.principal, self.host, operation, kind, asked)
+        return {name for name, answer in zip(asked, answers, strict=True) if answer}
+
+    def allows(self, operation: AclOperation, kind: Kind, name: str = CLUSTER_NAME) -> bool:
+        """Whether it may do this to one resource."""
+        return name in self.allowed(operation, kind, (name,))
+
+    def allows_any(self, operation: AclOperation, kind: Kind) -> bool:
+        """Whether it may do this to any resource of a kind."""
+        return self.everything or self._authorizer.authorize_any(
+            self.principal, self.host, operation, kind
+        )
+
+    def operations(self, kind: Kind, name: str = CLUSTER_NAME) -> int:
+        """The bits of all that it may do to a resource (KIP-430)."""
+        if self.everything:
+            return kind.all_operations
+        return mask(each for each in kind.operations if self.allows(each, kind, name))
+
+    @property
+    def cache_key(self) -> object:
+        """What an answer that is kept depends on: equal for all who may do everything."""
+        return None if self.everything else (self.principal, self.host, self.version)
+
+    def ask(self, question: int, name: bytes) -> bool:
+        """Called by the hot paths, about what they have not asked before."""
+        try:
+            return self.allows(*QUESTIONS[question], name.decode())
+        except UnicodeDecodeError:
+            return False  # no resource has such a name
+
+
+class AccessTable:
+    """The Access of each principal and address that has a connection in this process."""
+
+    def __init__(self, authorizer: Authorizer) -> None:
+        self._authorizer = authorizer
+        self._kept: WeakValueDictionary[tuple[Principal, str], Access] = WeakValueDictionary()
+
+    def of(self, principal: Principal, host: str) -> Access:
+        known = self._kept.get((principal, host))
+        if known is None:
+            known = self._kept[principal, host] = Access(principal, host, self._authorizer)
+        return known
+
+    def follow(self, authorizer: Authorizer) -> None:
+        """What may be done has changed, or somebody else decides it."""
+        self._authorizer = authorizer
+        for access in list(self._kept.values()):
+            access.follow(authorizer)

@@ -1,0 +1,74 @@
+"""Operations and kinds of resources, numbered as in Kafka's ACL requests (KIP-430)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import IntEnum
+
+from kbroker.errors import ErrorCode
+
+
+class AclOperation(IntEnum):
+    """What a client may be allowed to do."""
+
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+
+
+class Kind(IntEnum):
+    """What it may be allowed to do it to."""
+
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+
+    @property
+    def error(self) -> ErrorCode:
+        """What a client is told who may not."""
+        return _ERRORS[self]
+
+    @property
+    def all_operations(self) -> int:
+        """A bit for each operation that makes sense for it, as clients are sent them."""
+        return _MASKS[self]
+
+    @property
+    def operations(self) -> tuple[AclOperation, ...]:
+        return _OPERATIONS[self]
+
+
+# The name of the one resource of kind CLUSTER.
+CLUSTER_NAME = "kafka-cluster"
+
+_ERRORS = {
+    Kind.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    Kind.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    Kind.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    Kind.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+_O = AclOperation
+_OPERATIONS = {
+    Kind.TOPIC: (_O.READ, _O.WRITE, _O.CREATE, _O.DELETE, _O.ALTER, _O.DESCRIBE,
+                 _O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS),
+    Kind.GROUP: (_O.READ, _O.DELETE, _O.DESCRIBE, _O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS),
+    Kind.CLUSTER: (_O.CREATE, _O.ALTER, _O.DESCRIBE, _O.CLUSTER_ACTION, _O.DESCRIBE_CONFIGS,
+                   _O.ALTER_CONFIGS, _O.IDEMPOTENT_WRITE),
+    Kind.TRANSACTIONAL_ID: (_O.DESCRIBE, _O.WRITE),
+}  # fmt: skip
+
+
+def mask(operations: Iterable[AclOperation]) -> int:
+    """One bit for each."""
+    return sum(1 << operation for operation in operations)
+
+
+_MASKS = {kind: mask(operations) for kind, operations in _OPERATIONS.items()}

@@ -1,0 +1,42 @@
+"""Who a request comes from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+# BOUND: principals of messages between processes that are kept made.
+KEPT_PRINCIPALS_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """A type, ``User`` for all that Kafka has, and a name. Written ``User:alice``, as in ACLs."""
+
+    type: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.type}:{self.name}"
+
+    def to_wire(self) -> bytes:
+        """As it travels between processes: nothing at all for ANONYMOUS."""
+        return b"" if self == ANONYMOUS else str(self).encode("utf-8", "surrogatepass")
+
+
+# Everybody on a listener without authentication.
+ANONYMOUS = Principal("User", "ANONYMOUS")
+
+
+def parse(text: str) -> Principal:
+    """The principal that ``str`` wrote; its type has no colon. Raises ValueError."""
+    kind, colon, name = text.partition(":")
+    if not kind or not colon or not name:
+        raise ValueError(f"a principal is written as type:name, not {text!r}")
+    return Principal(kind, name)
+
+
+@lru_cache(KEPT_PRINCIPALS_MAX)
+def from_wire(data: bytes) -> Principal:
+    """The principal that ``to_wire`` wrote. Raises ValueError."""
+    return parse(data.decode("utf-8", "surrogatepass")) if data else ANONYMOUS

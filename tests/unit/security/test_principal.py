@@ -1,0 +1,47 @@
+"""Names of those who ask."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from kbroker.security.principal import ANONYMOUS, Principal, from_wire, parse
+
+pytestmark = pytest.mark.unit
+
+
+def test_principal_anonymous_is_kafkas() -> None:
+    assert str(ANONYMOUS) == "User:ANONYMOUS"
+
+
+@pytest.mark.parametrize(
+    "principal",
+    [
+        Principal("User", "alice"),
+        Principal("User", "CN=zoë,OU=a:b"),
+        Principal("Group", "admins"),
+        Principal("User", "half \ud800 a character"),
+        ANONYMOUS,
+    ],
+    ids=["user", "distinguished-name", "other-type", "surrogate", "anonymous"],
+)
+def test_principal_survives_text_and_wire(principal: Principal) -> None:
+    assert parse(str(principal)) == principal
+    assert from_wire(principal.to_wire()) == principal
+
+
+def test_principal_anonymous_takes_no_bytes_on_the_wire() -> None:
+    assert ANONYMOUS.to_wire() == b""
+
+
+@pytest.mark.parametrize("text", ["", "alice", "User:", ":alice"])
+def test_principal_text_that_names_nobody_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="type:name"):
+        parse(text)
+
+
+def test_principal_does_not_change() -> None:
+    """Requests, cached answers and verdicts refer to it."""
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        ANONYMOUS.name = "root"  # type: ignore[misc]
