@@ -8,10 +8,12 @@ from __future__ import annotations
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import api
+from kbroker.handlers.support.requirements import on_cluster
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.create_acls import CreateAclsRequest, CreateAclsResponse
 from kbroker.protocol.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
 from kbroker.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from kbroker.security.operations import AclOperation
 
 
 def fail_creation(
@@ -38,18 +40,28 @@ def fail_deletion(
     )
 
 
-@api(ApiKey.DESCRIBE_ACLS, versions=(0, 3))
+@api(ApiKey.DESCRIBE_ACLS, versions=(0, 3), authorize=on_cluster(AclOperation.DESCRIBE))
 async def handle_describe_acls(
     ctx: RequestContext, request: DescribeAclsRequest
 ) -> DescribeAclsResponse:
     raise WireError(ErrorCode.SECURITY_DISABLED)
 
 
-@api(ApiKey.CREATE_ACLS, versions=(0, 3), fail=fail_creation)
+@api(
+    ApiKey.CREATE_ACLS,
+    versions=(0, 3),
+    fail=fail_creation,
+    authorize=on_cluster(AclOperation.ALTER),
+)
 async def handle_create_acls(ctx: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse:
     raise WireError(ErrorCode.SECURITY_DISABLED)
 
 
-@api(ApiKey.DELETE_ACLS, versions=(0, 3), fail=fail_deletion)
+@api(
+    ApiKey.DELETE_ACLS,
+    versions=(0, 3),
+    fail=fail_deletion,
+    authorize=on_cluster(AclOperation.ALTER),
+)
 async def handle_delete_acls(ctx: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse:
     raise WireError(ErrorCode.SECURITY_DISABLED)

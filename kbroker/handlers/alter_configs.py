@@ -7,7 +7,7 @@ from typing import Any
 from kbroker.errors import WireError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import api
-from kbroker.handlers.support.altered_configs import all_failed, alter, own_name
+from kbroker.handlers.support.altered_configs import REQUIREMENTS, all_failed, alter, own_name
 from kbroker.ipc.calls import ALTER_CONFIGS, AlterConfigs, ResourceSettings, Setting
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
@@ -18,7 +18,7 @@ def fail(ctx: RequestContext, request: AlterConfigsRequest, error: WireError) ->
     return all_failed(AlterConfigsResponse, request, error)
 
 
-@api(ApiKey.ALTER_CONFIGS, versions=(0, 2), fail=fail)
+@api(ApiKey.ALTER_CONFIGS, versions=(0, 2), fail=fail, authorize=REQUIREMENTS)
 async def handle_alter_configs(ctx: RequestContext, request: AlterConfigsRequest) -> Any:
     """Replace the settings of topics, of groups and of this broker."""
     return await alter(

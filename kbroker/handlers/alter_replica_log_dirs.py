@@ -13,6 +13,7 @@ from kbroker.cluster.image import NO_SLOT
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import api
+from kbroker.handlers.support.requirements import on_cluster
 from kbroker.ipc.calls import ALTER_REPLICA_LOG_DIRS, MoveReplicas, ReplicaToMove
 from kbroker.ipc.process_table import Address
 from kbroker.protocol.api import ApiKey
@@ -20,6 +21,7 @@ from kbroker.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,
 )
+from kbroker.security.operations import AclOperation
 from kbroker.types import SlotId
 
 # BOUND: replicas of one call, so that a large request does not hold up their owner.
@@ -31,7 +33,12 @@ def fail(ctx: RequestContext, request: AlterReplicaLogDirsRequest, error: WireEr
     return response({(topic, number): int(error.code) for topic, number, _ in asked(request)})
 
 
-@api(ApiKey.ALTER_REPLICA_LOG_DIRS, versions=(0, 2), fail=fail)
+@api(
+    ApiKey.ALTER_REPLICA_LOG_DIRS,
+    versions=(0, 2),
+    fail=fail,
+    authorize=on_cluster(AclOperation.ALTER),
+)
 async def handle_alter_replica_log_dirs(
     ctx: RequestContext, request: AlterReplicaLogDirsRequest
 ) -> AlterReplicaLogDirsResponse:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from kbroker.errors import ErrorCode
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import announced, api
+from kbroker.handlers.support.requirements import NOTHING
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
@@ -41,7 +42,7 @@ UNSTABLE = {int(ApiKey.INIT_PRODUCER_ID): 6}
 SOFTWARE_PATTERN = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 
-@api(ApiKey.API_VERSIONS, versions=(0, 4))
+@api(ApiKey.API_VERSIONS, versions=(0, 4), authorize=NOTHING)
 async def handle_api_versions(
     ctx: RequestContext, request: ApiVersionsRequest
 ) -> ApiVersionsResponse:

@@ -10,6 +10,7 @@ from typing import Any
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import api
+from kbroker.handlers.support.requirements import on_cluster
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -19,6 +20,7 @@ from kbroker.protocol.messages.describe_client_quotas import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
 )
+from kbroker.security.operations import AclOperation
 
 ENTITY_TYPES = {"user", "client-id", "ip"}
 
@@ -31,7 +33,12 @@ def describe_failed(
     )
 
 
-@api(ApiKey.DESCRIBE_CLIENT_QUOTAS, versions=(0, 1), fail=describe_failed)
+@api(
+    ApiKey.DESCRIBE_CLIENT_QUOTAS,
+    versions=(0, 1),
+    fail=describe_failed,
+    authorize=on_cluster(AclOperation.DESCRIBE_CONFIGS),
+)
 async def handle_describe_client_quotas(
     ctx: RequestContext, request: DescribeClientQuotasRequest
 ) -> DescribeClientQuotasResponse:
@@ -47,7 +54,12 @@ def alter_failed(
     return AlterClientQuotasResponse(entries=[refused(entry, error) for entry in request.entries])
 
 
-@api(ApiKey.ALTER_CLIENT_QUOTAS, versions=(0, 1), fail=alter_failed)
+@api(
+    ApiKey.ALTER_CLIENT_QUOTAS,
+    versions=(0, 1),
+    fail=alter_failed,
+    authorize=on_cluster(AclOperation.ALTER_CONFIGS),
+)
 async def handle_alter_client_quotas(
     ctx: RequestContext, request: AlterClientQuotasRequest
 ) -> AlterClientQuotasResponse:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -22,6 +22,8 @@ from kbroker.ipc.process_table import CONTROLLER, Address
 from kbroker.ipc.rpc import Pending
 from kbroker.ipc.slices import Slices
 from kbroker.protocol.header import RequestHeader
+from kbroker.security.access import EVERYTHING
+from kbroker.security.operations import CLUSTER_NAME, AclOperation, Kind
 from kbroker.types import BrokerId
 
 if TYPE_CHECKING:
@@ -82,8 +84,8 @@ class RequestContext:
         "frame",
         "image",
         "listener",
-        "process",
         "principal",
+        "process",
         "producer_ids",
         "slices",
     )
@@ -145,6 +147,28 @@ class RequestContext:
             yield
         finally:
             process.given_away_bytes -= size
+
+    # -- what its sender may do --------------------------------------------------------------
+
+    def allowed(self, operation: AclOperation, kind: Kind, names: Iterable[str]) -> Container[str]:
+        """Those of the resources that the client may do this to."""
+        return self.access.allowed(operation, kind, names)
+
+    def allows(self, operation: AclOperation, kind: Kind, name: str = CLUSTER_NAME) -> bool:
+        """As ``allowed``, of one resource."""
+        return self.access.allows(operation, kind, name)
+
+    def creatable(self, topics: Iterable[str]) -> Container[str]:
+        """The topics that the client may create: all, with the right to the cluster."""
+        if self.allows(AclOperation.CREATE, Kind.CLUSTER):
+            return EVERYTHING
+        return self.allowed(AclOperation.CREATE, Kind.TOPIC, topics)
+
+    def cluster_operations(self) -> int:
+        """The bits of what it may do to the cluster, of which it must be allowed to know."""
+        if not self.allows(AclOperation.DESCRIBE, Kind.CLUSTER):
+            return 0
+        return self.access.operations(Kind.CLUSTER)
 
     # -- calls -------------------------------------------------------------------------------
 

@@ -7,12 +7,16 @@ from typing import Any
 from kbroker.errors import WireError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import api
+from kbroker.handlers.support.requirements import each
 from kbroker.ipc.calls import CREATE_PARTITIONS, CreatePartitions, TopicToEnlarge
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
 )
+from kbroker.security.operations import AclOperation, Kind
+
+DENIED = int(Kind.TOPIC.error), Kind.TOPIC.error.message
 
 
 def fail(ctx: RequestContext, request: CreatePartitionsRequest, error: WireError) -> Any:
@@ -21,7 +25,12 @@ def fail(ctx: RequestContext, request: CreatePartitionsRequest, error: WireError
     return respond({name: (int(error.code), error.message) for name in names})
 
 
-@api(ApiKey.CREATE_PARTITIONS, versions=(0, 3), fail=fail)
+@api(
+    ApiKey.CREATE_PARTITIONS,
+    versions=(0, 3),
+    fail=fail,
+    authorize=each(AclOperation.ALTER, Kind.TOPIC),
+)
 async def handle_create_partitions(
     ctx: RequestContext, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:
@@ -29,7 +38,14 @@ async def handle_create_partitions(
     if not request.topics:
         return CreatePartitionsResponse()
     named: dict[str, list[TopicToEnlarge]] = {}
+    alterable = ctx.allowed(
+        AclOperation.ALTER, Kind.TOPIC, (topic.name for topic in request.topics)
+    )
+    outcomes: dict[str, tuple[int, str | None]] = {}
     async for topic in ctx.each(request.topics):
+        if topic.name not in alterable:
+            outcomes[topic.name] = DENIED
+            continue
         of_name = named.setdefault(topic.name, [])
         if len(of_name) < 2:  # to say that it is named twice
             of_name.append(wanted(topic))
@@ -39,7 +55,8 @@ async def handle_create_partitions(
         list(named.values()),
         lambda topics, within_ms: CreatePartitions(topics, request.validate_only, within_ms),
     )
-    return respond({str(result.name): (result.error, result.message) for result in results})
+    outcomes |= {str(result.name): (result.error, result.message) for result in results}
+    return respond(outcomes)
 
 
 def wanted(topic: Any) -> TopicToEnlarge:

@@ -12,6 +12,7 @@ from kbroker.config.topic_config import TopicConfig, setting_name
 from kbroker.errors import WireError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import api
+from kbroker.handlers.support.requirements import each
 from kbroker.ipc.calls import (
     CREATE_TOPICS,
     Assigned,
@@ -22,6 +23,7 @@ from kbroker.ipc.calls import (
 )
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from kbroker.security.operations import AclOperation, Kind
 
 
 def fail(ctx: RequestContext, request: CreateTopicsRequest, error: WireError) -> Any:
@@ -34,7 +36,16 @@ def fail(ctx: RequestContext, request: CreateTopicsRequest, error: WireError) ->
     )
 
 
-@api(ApiKey.CREATE_TOPICS, versions=(0, 7), fail=fail)
+@api(
+    ApiKey.CREATE_TOPICS,
+    versions=(0, 7),
+    fail=fail,
+    authorize=(
+        each(AclOperation.CREATE, Kind.CLUSTER),
+        each(AclOperation.CREATE, Kind.TOPIC),
+        each(AclOperation.DESCRIBE_CONFIGS, Kind.TOPIC),
+    ),
+)
 async def handle_create_topics(
     ctx: RequestContext, request: CreateTopicsRequest
 ) -> CreateTopicsResponse:
@@ -42,7 +53,12 @@ async def handle_create_topics(
     if not request.topics:
         return CreateTopicsResponse()
     named: dict[str, list[TopicToCreate]] = {}
+    creatable = ctx.creatable(topic.name for topic in request.topics)
+    by_name: dict[str, TopicResult] = {}
     async for topic in ctx.each(request.topics):
+        if topic.name not in creatable:
+            by_name[topic.name] = denied(topic.name)
+            continue
         of_name = named.setdefault(topic.name, [])
         if len(of_name) < 2:  # to say that it is named twice
             of_name.append(wanted(topic))
@@ -53,15 +69,22 @@ async def handle_create_topics(
         lambda topics, within_ms: CreateTopics(topics, request.validate_only, within_ms),
     )
     # A name that was given twice has the same result twice, and is answered once.
-    by_name = {str(result.name): result for result in results}
+    by_name |= {str(result.name): result for result in results}
+    describable = ctx.allowed(AclOperation.DESCRIBE_CONFIGS, Kind.TOPIC, by_name)
     configs = {topic.name: topic.configs for topic in request.topics}
     alike: dict[Any, list[Any]] = {}
     return CreateTopicsResponse(
         topics=[
-            answer(ctx, result, configs[name], alike)
+            answer(ctx, result, configs[name], alike, name in describable)
             async for name, result in ctx.each(by_name.items())
         ]
     )
+
+
+def denied(name: str) -> TopicResult:
+    """A result as the controller's, of a topic that the client may not create."""
+    error = Kind.TOPIC.error
+    return TopicResult(name, int(error), error.message)
 
 
 def wanted(topic: Any) -> TopicToCreate:
@@ -76,11 +99,16 @@ def wanted(topic: Any) -> TopicToCreate:
 
 
 def answer(
-    ctx: RequestContext, result: TopicResult, configs: list[Any], alike: dict[Any, list[Any]]
+    ctx: RequestContext,
+    result: TopicResult,
+    configs: list[Any],
+    alike: dict[Any, list[Any]],
+    shows_settings: bool,
 ) -> Any:
     """The response's entry of one topic.
 
     alike: settings by the topic's own ones. A request for thousands of topics has few kinds.
+    shows_settings: whether the client may know them, and how large the topic is.
     """
     entry = CreateTopicsResponse.CreatableTopicResult(
         name=result.name, error_code=result.error, error_message=result.message
@@ -89,7 +117,10 @@ def answer(
         entry.configs = None if ctx.api_version >= 5 else []
         return entry
     entry.topic_id = result.topic_id
-    if ctx.api_version >= 5:
+    if ctx.api_version >= 5 and not shows_settings:
+        entry.configs = None
+        entry.topic_config_error_code = int(Kind.TOPIC.error)
+    elif ctx.api_version >= 5:
         entry.num_partitions = result.partitions
         entry.replication_factor = result.replication_factor
         overrides = {setting_name(config.name): config.value for config in configs}

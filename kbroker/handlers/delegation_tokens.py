@@ -11,6 +11,7 @@ from typing import Any
 from kbroker.errors import ErrorCode
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import api
+from kbroker.handlers.support.requirements import NOTHING
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.create_delegation_token import CreateDelegationTokenResponse
 from kbroker.protocol.messages.describe_delegation_token import DescribeDelegationTokenResponse
@@ -22,7 +23,7 @@ NEVER_MS = -1
 NOBODY = {"type": "User", "name": "ANONYMOUS"}
 
 
-@api(ApiKey.CREATE_DELEGATION_TOKEN, versions=(0, 3))
+@api(ApiKey.CREATE_DELEGATION_TOKEN, versions=(0, 3), authorize=NOTHING)
 async def handle_create_delegation_token(
     ctx: RequestContext, request: Any
 ) -> CreateDelegationTokenResponse:
@@ -41,21 +42,21 @@ async def handle_create_delegation_token(
     return response
 
 
-@api(ApiKey.RENEW_DELEGATION_TOKEN, versions=(0, 2))
+@api(ApiKey.RENEW_DELEGATION_TOKEN, versions=(0, 2), authorize=NOTHING)
 async def handle_renew_delegation_token(
     ctx: RequestContext, request: Any
 ) -> RenewDelegationTokenResponse:
     return RenewDelegationTokenResponse(error_code=REFUSED, expiry_timestamp_ms=NEVER_MS)
 
 
-@api(ApiKey.EXPIRE_DELEGATION_TOKEN, versions=(0, 2))
+@api(ApiKey.EXPIRE_DELEGATION_TOKEN, versions=(0, 2), authorize=NOTHING)
 async def handle_expire_delegation_token(
     ctx: RequestContext, request: Any
 ) -> ExpireDelegationTokenResponse:
     return ExpireDelegationTokenResponse(error_code=REFUSED, expiry_timestamp_ms=NEVER_MS)
 
 
-@api(ApiKey.DESCRIBE_DELEGATION_TOKEN, versions=(0, 3))
+@api(ApiKey.DESCRIBE_DELEGATION_TOKEN, versions=(0, 3), authorize=NOTHING)
 async def handle_describe_delegation_token(
     ctx: RequestContext, request: Any
 ) -> DescribeDelegationTokenResponse:

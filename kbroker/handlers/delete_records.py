@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any
 
 from kbroker.config.topic_config import TopicConfig
@@ -9,10 +10,12 @@ from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import CALL_MARGIN_MS, RequestContext, partition_error
 from kbroker.handlers.registry import api
 from kbroker.handlers.support.owner_calls import OwnerCalls
+from kbroker.handlers.support.requirements import each
 from kbroker.ipc.calls import DELETE_RECORDS, Deletion, LowWatermark
 from kbroker.ipc.rpc import Pending
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
+from kbroker.security.operations import AclOperation, Kind
 
 HIGH_WATERMARK = -1
 NO_LOW_WATERMARK = -1
@@ -32,18 +35,26 @@ def fail(ctx: RequestContext, request: DeleteRecordsRequest, error: WireError) -
     )
 
 
-@api(ApiKey.DELETE_RECORDS, versions=(0, 2), fail=fail)
+@api(
+    ApiKey.DELETE_RECORDS,
+    versions=(0, 2),
+    fail=fail,
+    authorize=each(AclOperation.DELETE, Kind.TOPIC),
+)
 async def handle_delete_records(
     ctx: RequestContext, request: DeleteRecordsRequest
 ) -> DeleteRecordsResponse:
     """Have the owners move the starts of their logs; the calls run side by side."""
     timeout_ms = max(0, request.timeout_ms) + CALL_MARGIN_MS
     owners = OwnerCalls(ctx, DELETE_RECORDS, timeout_ms)
+    deletable = ctx.allowed(
+        AclOperation.DELETE, Kind.TOPIC, (topic.name for topic in request.topics)
+    )
     started = [
         (
             topic.name,
             [
-                (p.partition_index, start(ctx, topic.name, p, owners))
+                (p.partition_index, start(ctx, topic.name, p, owners, deletable))
                 async for p in ctx.each(topic.partitions)
             ],
         )
@@ -63,8 +74,11 @@ def start(
     topic: str,
     partition: Any,
     owners: OwnerCalls[Deletion, LowWatermark],
+    deletable: Container[str],
 ) -> Pending[LowWatermark] | WireError:
     """Start with one partition."""
+    if topic not in deletable:
+        return WireError(Kind.TOPIC.error)
     try:
         image, slot = ctx.led_partition(topic, partition.partition_index)
         check_topic(ctx, topic)

@@ -8,10 +8,12 @@ from typing import Any
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import api
+from kbroker.handlers.support.requirements import each
 from kbroker.ipc.calls import DELETE_TOPICS, DeleteTopics, TopicToDelete
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from kbroker.protocol.primitives import NO_UUID
+from kbroker.security.operations import AclOperation, Kind
 
 # Its name, None without one, and its id, NO_UUID without one.
 Topic = tuple[str | None, bytes]
@@ -27,15 +29,24 @@ def fail(ctx: RequestContext, request: DeleteTopicsRequest, error: WireError) ->
     )
 
 
-@api(ApiKey.DELETE_TOPICS, versions=(0, 6), fail=fail)
+@api(
+    ApiKey.DELETE_TOPICS,
+    versions=(0, 6),
+    fail=fail,
+    authorize=(
+        each(AclOperation.DELETE, Kind.TOPIC),
+        each(AclOperation.DESCRIBE, Kind.TOPIC),
+    ),
+)
 async def handle_delete_topics(
     ctx: RequestContext, request: DeleteTopicsRequest
 ) -> DeleteTopicsResponse:
     """Delete them; answered when nobody serves them any more."""
     topics = asked(ctx, request)
+    responses = [] if ctx.access.everything else deny(ctx, topics)
     refusals = {topic: text for topic, count in topics.items() if (text := refusal(topic, count))}
     accepted = [topic for topic in topics if topic not in refusals]
-    responses = [
+    responses += [
         entry(ctx, *topic, ErrorCode.INVALID_REQUEST, text) for topic, text in refusals.items()
     ]
     if accepted:
@@ -66,6 +77,31 @@ def asked(ctx: RequestContext, request: DeleteTopicsRequest) -> Counter[Topic]:
     if ctx.api_version >= 6:
         return Counter((topic.name, topic.topic_id) for topic in request.topics)
     return Counter((name, NO_UUID) for name in request.topic_names)
+
+
+def deny(ctx: RequestContext, topics: Counter[Topic]) -> list[Any]:
+    """Take out the topics that the client may not delete; the response's entries of those.
+
+    By its id, a topic that it may not describe is answered without the name.
+    """
+    names: dict[Topic, str] = {}
+    for name, topic_id in topics:
+        known = ctx.image.topics_by_id.get(topic_id) if name is None else None
+        if known is not None:
+            names[name, topic_id] = known.name
+        elif name is not None:
+            names[name, topic_id] = name
+    deletable = ctx.allowed(AclOperation.DELETE, Kind.TOPIC, names.values())
+    describable = ctx.allowed(AclOperation.DESCRIBE, Kind.TOPIC, names.values())
+    denied = []
+    for (name, topic_id), own_name in names.items():
+        if own_name in deletable and (name is None or own_name in describable):
+            continue
+        del topics[name, topic_id]
+        shown = own_name if own_name in describable else name
+        error = Kind.TOPIC.error
+        denied.append(entry(ctx, shown, topic_id, error, error.message))
+    return denied
 
 
 def refusal(topic: Topic, count: int) -> str | None:

@@ -5,17 +5,18 @@ from __future__ import annotations
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import api
-from kbroker.handlers.support.authorized import CLUSTER_OPERATIONS
+from kbroker.handlers.support.requirements import each
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
+from kbroker.security.operations import AclOperation, Kind
 
 BROKERS, CONTROLLERS = 1, 2  # kinds of endpoint
 
 
-@api(ApiKey.DESCRIBE_CLUSTER, versions=(0, 2))
+@api(ApiKey.DESCRIBE_CLUSTER, versions=(0, 2), authorize=each(AclOperation.DESCRIBE, Kind.CLUSTER))
 async def handle_describe_cluster(
     ctx: RequestContext, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:
@@ -39,5 +40,5 @@ async def handle_describe_cluster(
         ],
     )
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+        response.cluster_authorized_operations = ctx.cluster_operations()
     return response

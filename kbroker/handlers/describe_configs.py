@@ -22,16 +22,19 @@ from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import api
 from kbroker.handlers.support.config_resources import (
     DEFAULT_BROKER,
+    check_allowed,
     check_broker,
     check_group,
     existing_topic,
     unsupported,
 )
+from kbroker.handlers.support.requirements import each
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResponse,
 )
+from kbroker.security.operations import AclOperation, Kind
 
 
 def fail(ctx: RequestContext, request: DescribeConfigsRequest, error: WireError) -> Any:
@@ -41,7 +44,16 @@ def fail(ctx: RequestContext, request: DescribeConfigsRequest, error: WireError)
     )
 
 
-@api(ApiKey.DESCRIBE_CONFIGS, versions=(0, 4), fail=fail)
+@api(
+    ApiKey.DESCRIBE_CONFIGS,
+    versions=(0, 4),
+    fail=fail,
+    authorize=(
+        each(AclOperation.DESCRIBE_CONFIGS, Kind.TOPIC),
+        each(AclOperation.DESCRIBE_CONFIGS, Kind.CLUSTER),
+        each(AclOperation.DESCRIBE_CONFIGS, Kind.GROUP),
+    ),
+)
 async def handle_describe_configs(
     ctx: RequestContext, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse:
@@ -57,6 +69,7 @@ async def handle_describe_configs(
             if place in seen:
                 raise WireError(ErrorCode.INVALID_REQUEST, "Name each resource once.")
             seen.add(place)
+            check_allowed(ctx, AclOperation.DESCRIBE_CONFIGS, *place)
             kind = kind_of(ctx, resource)
             if kind not in alike:
                 entries = settings(ctx, resource)

@@ -9,22 +9,31 @@ from typing import Any
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import api
+from kbroker.handlers.support.requirements import on_cluster
 from kbroker.ipc.calls import DESCRIBE_LOG_DIRS, LogDirDescription, Nothing, ReplicaSize
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.describe_log_dirs import (
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
 )
+from kbroker.security.operations import AclOperation, Kind
 
 
 def fail(ctx: RequestContext, request: DescribeLogDirsRequest, error: WireError) -> Any:
     """No directory, and why; versions before 3 cannot say so, and no directory would be a lie."""
     if ctx.api_version < 3:
+        if error.code == Kind.CLUSTER.error:
+            return DescribeLogDirsResponse()  # COMPAT: as by Kafka
         raise error
     return DescribeLogDirsResponse(error_code=int(error.code))
 
 
-@api(ApiKey.DESCRIBE_LOG_DIRS, versions=(0, 5), fail=fail)
+@api(
+    ApiKey.DESCRIBE_LOG_DIRS,
+    versions=(0, 5),
+    fail=fail,
+    authorize=on_cluster(AclOperation.DESCRIBE),
+)
 async def handle_describe_log_dirs(
     ctx: RequestContext, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:

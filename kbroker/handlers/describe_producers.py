@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any
 
 from kbroker.errors import WireError
 from kbroker.handlers.context import RequestContext, partition_error
 from kbroker.handlers.registry import api
 from kbroker.handlers.support.owner_calls import OwnerCalls
+from kbroker.handlers.support.requirements import each
 from kbroker.ipc.calls import DESCRIBE_PRODUCERS, KnownProducers, ProducersQuestion
 from kbroker.ipc.rpc import Pending
 from kbroker.protocol.api import ApiKey
@@ -15,6 +17,7 @@ from kbroker.protocol.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
 )
+from kbroker.security.operations import AclOperation, Kind
 
 # BOUND: partitions of one call: each may answer with thousands of producers, a microsecond each.
 CALL_PARTITIONS_MAX = 10
@@ -34,7 +37,12 @@ def fail(ctx: RequestContext, request: DescribeProducersRequest, error: WireErro
     )
 
 
-@api(ApiKey.DESCRIBE_PRODUCERS, versions=(0, 0), fail=fail)
+@api(
+    ApiKey.DESCRIBE_PRODUCERS,
+    versions=(0, 0),
+    fail=fail,
+    authorize=each(AclOperation.READ, Kind.TOPIC),
+)
 async def handle_describe_producers(
     ctx: RequestContext, request: DescribeProducersRequest
 ) -> DescribeProducersResponse:
@@ -45,8 +53,15 @@ async def handle_describe_producers(
     numbers: dict[str, dict[int, None]] = {}
     async for topic in ctx.each(request.topics):
         numbers.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+    readable = ctx.allowed(AclOperation.READ, Kind.TOPIC, numbers)
     started = [
-        (name, [(number, ask(ctx, name, number, owners)) async for number in ctx.each(of_topic)])
+        (
+            name,
+            [
+                (number, ask(ctx, name, number, owners, readable))
+                async for number in ctx.each(of_topic)
+            ],
+        )
         async for name, of_topic in ctx.each(numbers.items())
     ]
     owners.send()
@@ -63,8 +78,11 @@ def ask(
     topic: str,
     number: int,
     owners: OwnerCalls[ProducersQuestion, KnownProducers],
+    readable: Container[str],
 ) -> Pending[KnownProducers] | WireError:
     """Start with one partition."""
+    if topic not in readable:
+        return WireError(Kind.TOPIC.error)
     try:
         image, _ = ctx.led_partition(topic, number)
     except WireError as error:

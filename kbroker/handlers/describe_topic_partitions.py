@@ -11,12 +11,13 @@ from kbroker.controller.topics import check_name
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import api
-from kbroker.handlers.support.authorized import TOPIC_OPERATIONS
+from kbroker.handlers.support.requirements import each
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
 )
+from kbroker.security.operations import AclOperation, Kind
 
 
 def fail(ctx: RequestContext, request: DescribeTopicPartitionsRequest, error: WireError) -> Any:
@@ -28,7 +29,12 @@ def fail(ctx: RequestContext, request: DescribeTopicPartitionsRequest, error: Wi
     )
 
 
-@api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, versions=(0, 0), fail=fail)
+@api(
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+    versions=(0, 0),
+    fail=fail,
+    authorize=each(AclOperation.DESCRIBE, Kind.TOPIC),
+)
 async def handle_describe_topic_partitions(
     ctx: RequestContext, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
@@ -38,10 +44,16 @@ async def handle_describe_topic_partitions(
         raise WireError(ErrorCode.INVALID_REQUEST)
     limit = ctx.config["max.request.partition.size.limit"]
     room = max(1, min(request.response_partition_limit, limit))
-    names = sorted({topic.name for topic in request.topics} or ctx.image.topics)
+    named = {topic.name for topic in request.topics}
+    names = sorted(named or ctx.image.topics)
+    describable = ctx.allowed(AclOperation.DESCRIBE, Kind.TOPIC, names)
     response = DescribeTopicPartitionsResponse()
     async for name in ctx.each(names):
         if cursor is not None and name < cursor.topic_name:
+            continue
+        if name not in describable:
+            if named:  # of what it did not name it must not know that it is there
+                response.topics.append(failed(name, int(Kind.TOPIC.error)))
             continue
         topic = ctx.image.topics.get(name)
         if topic is None:
@@ -82,7 +94,7 @@ def describe(ctx: RequestContext, topic: TopicImage, first: int, room: int) -> A
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.internal,
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        topic_authorized_operations=ctx.access.operations(Kind.TOPIC, topic.name),
         partitions=[
             entry(
                 error_code=0

@@ -12,6 +12,7 @@ from kbroker.coordinator.producer_ids import ProducerIds
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import HANDLERS, Handle, Handler, announced, served_range
+from kbroker.handlers.support.requirements import NOTHING, check
 from kbroker.ipc.rpc import Pending
 from kbroker.ipc.slices import Turn
 from kbroker.protocol import codec
@@ -67,7 +68,7 @@ class Dispatcher:
     def refuse(self, connection: Connection, frame: bytes, error: WireError) -> Pending[Response]:
         """As ``handle``, of a request that its coordinator has refused undecoded."""
         header = decode_request_header(frame)
-        failed = HANDLERS[header.api_key]._replace(handle=raiser(error))
+        failed = HANDLERS[header.api_key]._replace(handle=raiser(error), authorize=NOTHING)
         return self._serve(connection, header, frame, failed)
 
     def _serve(
@@ -114,6 +115,7 @@ async def serve(ctx: RequestContext, handler: Handler) -> bytes | None:
 async def answer(ctx: RequestContext, handler: Handler, request: Message) -> bytes | None:
     """Run the handler; whatever it raises becomes an answer that says so."""
     try:
+        check(ctx.access, handler.authorize, request)
         response = await handler.handle(ctx, request)
         return None if response is None else await encode(ctx, response)
     except WireError as raised:

@@ -10,13 +10,36 @@ from typing import Any
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import api
+from kbroker.handlers.support.requirements import on_cluster
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+from kbroker.security.operations import AclOperation
 
 _TYPES = (0, 1)  # preferred, unclean
 
 
-@api(ApiKey.ELECT_LEADERS, versions=(0, 2))
+def fail(ctx: RequestContext, request: ElectLeadersRequest, error: WireError) -> Any:
+    """The same error for every partition, and at the top, where there is one from version 1 on."""
+    cls = ElectLeadersResponse
+    code = int(error.code)
+    return cls(
+        error_code=code if ctx.api_version >= 1 else 0,
+        replica_election_results=[
+            cls.ReplicaElectionResult(
+                topic=entry.topic,
+                partition_result=[
+                    cls.PartitionResult(
+                        partition_id=number, error_code=code, error_message=error.message
+                    )
+                    for number in entry.partitions
+                ],
+            )
+            for entry in request.topic_partitions or ()
+        ],
+    )
+
+
+@api(ApiKey.ELECT_LEADERS, versions=(0, 2), fail=fail, authorize=on_cluster(AclOperation.ALTER))
 async def handle_elect_leaders(
     ctx: RequestContext, request: ElectLeadersRequest
 ) -> ElectLeadersResponse:

@@ -16,11 +16,13 @@ from kbroker.coordinator.partitioner import (
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import api
+from kbroker.handlers.support.requirements import each
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
+from kbroker.security.operations import AclOperation, Kind
 
 NOWHERE = {"node_id": -1, "host": "", "port": -1}
 # COMPAT: Kafka's message of no error, up to version 3. kafkajs refuses an empty one.
@@ -33,12 +35,13 @@ class KeyType(NamedTuple):
     name: str
     first_version: int
     topic: str | None
+    kind: Kind | None
 
 
 KEY_TYPES = {
-    0: KeyType("consumer groups", 0, OFFSETS_TOPIC),
-    1: KeyType("transactions", 1, TRANSACTIONS_TOPIC),
-    2: KeyType("share groups", 6, None),
+    0: KeyType("consumer groups", 0, OFFSETS_TOPIC, Kind.GROUP),
+    1: KeyType("transactions", 1, TRANSACTIONS_TOPIC, Kind.TRANSACTIONAL_ID),
+    2: KeyType("share groups", 6, None, None),
 }
 
 
@@ -55,7 +58,15 @@ def fail(
     )
 
 
-@api(ApiKey.FIND_COORDINATOR, versions=(0, 6), fail=fail)
+@api(
+    ApiKey.FIND_COORDINATOR,
+    versions=(0, 6),
+    fail=fail,
+    authorize=(
+        each(AclOperation.DESCRIBE, Kind.GROUP),
+        each(AclOperation.DESCRIBE, Kind.TRANSACTIONAL_ID),
+    ),
+)
 async def handle_find_coordinator(
     ctx: RequestContext, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
@@ -66,12 +77,17 @@ async def handle_find_coordinator(
             ErrorCode.INVALID_REQUEST,
             "There is no such kind of coordinator in this version of the request.",
         )
-    if kind.topic is None:
+    if kind.topic is None or kind.kind is None:
         raise WireError(
             ErrorCode.COORDINATOR_NOT_AVAILABLE, f"This broker does not serve {kind.name}."
         )
-    await ensure_topic(ctx, kind.topic)
+    keys = [request.key] if ctx.api_version < 4 else request.coordinator_keys
+    allowed = ctx.allowed(AclOperation.DESCRIBE, kind.kind, keys)
+    if not keys or any(key in allowed for key in keys):
+        await ensure_topic(ctx, kind.topic)
     if ctx.api_version < 4:
+        if request.key not in allowed:
+            raise WireError(kind.kind.error)
         found = FindCoordinatorResponse(**locate(ctx, kind.topic, request.key))
         if not found.error_code:
             found.error_message = NO_ERROR
@@ -79,7 +95,10 @@ async def handle_find_coordinator(
     coordinator = FindCoordinatorResponse.Coordinator
     return FindCoordinatorResponse(
         coordinators=[
-            coordinator(key=key, **locate(ctx, kind.topic, key))
+            coordinator(
+                key=key,
+                **(locate(ctx, kind.topic, key) if key in allowed else denied(kind.kind)),
+            )
             async for key in ctx.each(request.coordinator_keys)
         ]
     )
@@ -96,6 +115,11 @@ async def ensure_topic(ctx: RequestContext, topic: str) -> None:
         raise WireError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) from error
     if results[0].error:
         raise WireError(ErrorCode.COORDINATOR_NOT_AVAILABLE, results[0].message or "")
+
+
+def denied(kind: Kind) -> dict[str, Any]:
+    """Of a key that the client may not ask for."""
+    return {**NOWHERE, "error_code": int(kind.error), "error_message": kind.error.message}
 
 
 def locate(ctx: RequestContext, topic: str, key: str) -> dict[str, Any]:

@@ -14,15 +14,19 @@ from kbroker.coordinator.partitioner import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import api
+from kbroker.handlers.support.allowed_topics import forward_allowed
 from kbroker.handlers.support.coordinated import ask, decode_response, forward, partition_of
+from kbroker.handlers.support.requirements import Requirement, each, on_group, on_transaction
 from kbroker.protocol import codec
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from kbroker.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from kbroker.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from kbroker.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
 )
+from kbroker.security.operations import AclOperation, Kind
 
 # A member waits for the others as long as they are allowed to take, which members choose; this only
 # ends what a coordinator has forgotten.
@@ -48,13 +52,18 @@ def join_failed(
     )
 
 
-@api(ApiKey.JOIN_GROUP, versions=ApiKey.JOIN_GROUP.versions, fail=join_failed)
+@api(
+    ApiKey.JOIN_GROUP,
+    versions=ApiKey.JOIN_GROUP.versions,
+    fail=join_failed,
+    authorize=on_group(AclOperation.READ),
+)
 async def handle_join_group(ctx: RequestContext, request: JoinGroupRequest) -> bytes:
     """Answered when the rebalance is over."""
     return await forward(ctx, OFFSETS_TOPIC, checked(request.group_id), REBALANCE_MS)
 
 
-@api(ApiKey.SYNC_GROUP, versions=ApiKey.SYNC_GROUP.versions)
+@api(ApiKey.SYNC_GROUP, versions=ApiKey.SYNC_GROUP.versions, authorize=on_group(AclOperation.READ))
 async def handle_sync_group(ctx: RequestContext, request: Any) -> bytes:
     """Answered when the leader has sent the assignment."""
     return await forward(ctx, OFFSETS_TOPIC, checked(request.group_id), REBALANCE_MS)
@@ -65,7 +74,9 @@ async def hand_to_group(ctx: RequestContext, request: Any) -> bytes:
     return await forward(ctx, OFFSETS_TOPIC, checked(request.group_id))
 
 
-@api(ApiKey.LEAVE_GROUP, versions=ApiKey.LEAVE_GROUP.versions)
+@api(
+    ApiKey.LEAVE_GROUP, versions=ApiKey.LEAVE_GROUP.versions, authorize=on_group(AclOperation.READ)
+)
 async def handle_leave_group(ctx: RequestContext, request: LeaveGroupRequest) -> Any:
     """Hand it on, of many members a part at a time; a part that fails ends it."""
     members = request.members
@@ -102,16 +113,80 @@ def txn_offsets_failed(
     return txn_commit_failure(request, ctx.api_version, error)
 
 
-for _key in (
-    ApiKey.HEARTBEAT,
-    ApiKey.OFFSET_DELETE,
-):
-    api(_key, versions=_key.versions)(hand_to_group)
-api(ApiKey.CONSUMER_GROUP_HEARTBEAT, versions=ApiKey.CONSUMER_GROUP_HEARTBEAT.versions)(
-    hand_to_consumer_group
-)
-for _key in (ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.END_TXN):
-    api(_key, versions=_key.versions)(hand_to_transaction)
-api(ApiKey.TXN_OFFSET_COMMIT, versions=ApiKey.TXN_OFFSET_COMMIT.versions, fail=txn_offsets_failed)(
+api(ApiKey.HEARTBEAT, versions=ApiKey.HEARTBEAT.versions, authorize=on_group(AclOperation.READ))(
     hand_to_group
 )
+api(
+    ApiKey.CONSUMER_GROUP_HEARTBEAT,
+    versions=ApiKey.CONSUMER_GROUP_HEARTBEAT.versions,
+    authorize=(
+        on_group(AclOperation.READ),
+        Requirement(
+            AclOperation.DESCRIBE, Kind.TOPIC, lambda request: request.subscribed_topic_names or ()
+        ),
+    ),
+)(hand_to_consumer_group)
+api(
+    ApiKey.ADD_OFFSETS_TO_TXN,
+    versions=ApiKey.ADD_OFFSETS_TO_TXN.versions,
+    authorize=(on_transaction(AclOperation.WRITE), on_group(AclOperation.READ)),
+)(hand_to_transaction)
+api(ApiKey.END_TXN, versions=ApiKey.END_TXN.versions, authorize=on_transaction(AclOperation.WRITE))(
+    hand_to_transaction
+)
+
+
+def failed_offsets(ctx: RequestContext, topic: Any, error: WireError) -> Any:
+    """The entry of one topic in the answer to TxnOffsetCommit."""
+    asked = TxnOffsetCommitRequest(topics=[topic])
+    return txn_commit_failure(asked, ctx.api_version, error).topics[0]
+
+
+@api(
+    ApiKey.TXN_OFFSET_COMMIT,
+    versions=ApiKey.TXN_OFFSET_COMMIT.versions,
+    fail=txn_offsets_failed,
+    authorize=(
+        on_transaction(AclOperation.WRITE),
+        on_group(AclOperation.READ),
+        each(AclOperation.READ, Kind.TOPIC),
+    ),
+)
+async def handle_txn_offset_commit(ctx: RequestContext, request: TxnOffsetCommitRequest) -> Any:
+    """Hand on what may be committed."""
+    error = WireError(Kind.TOPIC.error)
+    return await forward_allowed(
+        ctx,
+        OFFSETS_TOPIC,
+        checked(request.group_id),
+        request,
+        AclOperation.READ,
+        lambda topic: failed_offsets(ctx, topic, error),
+    )
+
+
+def failed_deletion(topic: Any) -> Any:
+    """The entry of a topic, in the answer to OffsetDelete, that the client may not read."""
+    cls = OffsetDeleteResponse
+    return cls.OffsetDeleteResponseTopic(
+        name=topic.name,
+        partitions=[
+            cls.OffsetDeleteResponsePartition(
+                partition_index=p.partition_index, error_code=int(Kind.TOPIC.error)
+            )
+            for p in topic.partitions
+        ],
+    )
+
+
+@api(
+    ApiKey.OFFSET_DELETE,
+    versions=ApiKey.OFFSET_DELETE.versions,
+    authorize=(on_group(AclOperation.DELETE), each(AclOperation.READ, Kind.TOPIC)),
+)
+async def handle_offset_delete(ctx: RequestContext, request: OffsetDeleteRequest) -> Any:
+    """Hand on what may be deleted."""
+    key = checked(request.group_id)
+    return await forward_allowed(
+        ctx, OFFSETS_TOPIC, key, request, AclOperation.READ, failed_deletion
+    )

@@ -8,7 +8,12 @@ from kbroker.config.dynamic import AlterOp
 from kbroker.errors import WireError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import api
-from kbroker.handlers.support.altered_configs import all_failed, alter, own_name
+from kbroker.handlers.support.altered_configs import (
+    REQUIREMENTS,
+    all_failed,
+    alter,
+    own_name,
+)
 from kbroker.ipc.calls import (
     INCREMENTAL_ALTER_CONFIGS,
     IncrementalAlterConfigs,
@@ -26,7 +31,7 @@ def fail(ctx: RequestContext, request: IncrementalAlterConfigsRequest, error: Wi
     return all_failed(IncrementalAlterConfigsResponse, request, error)
 
 
-@api(ApiKey.INCREMENTAL_ALTER_CONFIGS, versions=(0, 1), fail=fail)
+@api(ApiKey.INCREMENTAL_ALTER_CONFIGS, versions=(0, 1), fail=fail, authorize=REQUIREMENTS)
 async def handle_incremental_alter_configs(
     ctx: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> Any:

@@ -13,11 +13,13 @@ from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import api
 from kbroker.handlers.support.coordinated import forward
+from kbroker.handlers.support.requirements import each, on_transaction
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
+from kbroker.security.operations import AclOperation, Kind
 
 NO_PRODUCER_ID = NO_EPOCH = -1
 
@@ -29,7 +31,16 @@ def fail(
     return InitProducerIdResponse(error_code=int(error.code), producer_epoch=NO_EPOCH)
 
 
-@api(ApiKey.INIT_PRODUCER_ID, versions=(0, 6), fail=fail)
+@api(
+    ApiKey.INIT_PRODUCER_ID,
+    versions=(0, 6),
+    fail=fail,
+    authorize=(
+        on_transaction(AclOperation.WRITE),
+        each(AclOperation.IDEMPOTENT_WRITE, Kind.CLUSTER),
+        each(AclOperation.WRITE, Kind.TOPIC),
+    ),
+)
 async def handle_init_producer_id(ctx: RequestContext, request: InitProducerIdRequest) -> Any:
     """Give out a producer id; one with a transactional id is its coordinator's business."""
     has_id = request.producer_id != NO_PRODUCER_ID
@@ -37,4 +48,9 @@ async def handle_init_producer_id(ctx: RequestContext, request: InitProducerIdRe
         raise WireError(ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:
         return await forward(ctx, TRANSACTIONS_TOPIC, request.transactional_id)
+    # Whoever may write to any topic may do so idempotently.
+    if not ctx.allows(AclOperation.IDEMPOTENT_WRITE, Kind.CLUSTER) and not ctx.access.allows_any(
+        AclOperation.WRITE, Kind.TOPIC
+    ):
+        raise WireError(Kind.CLUSTER.error)
     return InitProducerIdResponse(producer_id=await ctx.producer_ids.take(), producer_epoch=0)

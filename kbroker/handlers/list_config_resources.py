@@ -9,16 +9,22 @@ from kbroker.config.resource_types import BROKER, BROKER_LOGGER, CLIENT_METRICS,
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import api
+from kbroker.handlers.support.requirements import on_cluster
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.list_config_resources import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
+from kbroker.security.operations import AclOperation
 
 TYPES = {TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP}
 
 
-@api(ApiKey.LIST_CONFIG_RESOURCES, versions=(0, 1))
+@api(
+    ApiKey.LIST_CONFIG_RESOURCES,
+    versions=(0, 1),
+    authorize=on_cluster(AclOperation.DESCRIBE_CONFIGS),
+)
 async def handle_list_config_resources(
     ctx: RequestContext, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:

@@ -14,6 +14,7 @@ from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext, partition_error
 from kbroker.handlers.registry import api
 from kbroker.handlers.support.owner_calls import OwnerCalls
+from kbroker.handlers.support.requirements import each
 from kbroker.ipc.calls import (
     LIST_OFFSETS,
     OFFSETS_BEFORE,
@@ -35,6 +36,7 @@ from kbroker.protocol.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsResponse,
 )
+from kbroker.security.operations import AclOperation, Kind
 from kbroker.types import SlotId
 
 if TYPE_CHECKING:
@@ -86,20 +88,30 @@ def fail(ctx: RequestContext, request: ListOffsetsRequest, error: WireError) -> 
     )
 
 
-@api(ApiKey.LIST_OFFSETS, versions=(0, 11), fail=fail)
+@api(
+    ApiKey.LIST_OFFSETS,
+    versions=(0, 11),
+    fail=fail,
+    authorize=each(AclOperation.DESCRIBE, Kind.TOPIC),
+)
 async def handle_list_offsets(
     ctx: RequestContext, request: ListOffsetsRequest
 ) -> ListOffsetsResponse:
     """Look up every partition; calls to io workers run side by side."""
     seen: set[tuple[str, int]] = set()
     started = []
+    describable = ctx.allowed(
+        AclOperation.DESCRIBE, Kind.TOPIC, (topic.name for topic in request.topics)
+    )
     owners = Owners(OwnerCalls(ctx, OFFSETS_BEFORE), OwnerCalls(ctx, LIST_OFFSETS))
     async for topic in ctx.each(request.topics):
         partitions = []
         async for partition in ctx.each(topic.partitions):
             place = topic.name, partition.partition_index
             looked_up: Lookup | WireError
-            if place in seen:
+            if topic.name not in describable:
+                looked_up = WireError(Kind.TOPIC.error)
+            elif place in seen:
                 looked_up = WireError(ErrorCode.INVALID_REQUEST)
             else:
                 looked_up = look_up(ctx, request, *place, partition, owners)

@@ -9,6 +9,7 @@ by its id alone.
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterator
 from typing import Any
 
 from kbroker.cluster.image import PartitionImage, TopicImage
@@ -16,12 +17,14 @@ from kbroker.controller.topics import check_name
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import api
-from kbroker.handlers.support.authorized import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
+from kbroker.handlers.support.requirements import each
 from kbroker.ipc.rpc import run
 from kbroker.protocol import codec
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from kbroker.protocol.primitives import NO_UUID
+from kbroker.security.access import EVERYTHING
+from kbroker.security.operations import AclOperation, Kind
 
 # BOUND: encoded answers kept until the image changes, each of this many partitions at least.
 KEPT_ANSWERS_MAX = 8
@@ -43,7 +46,17 @@ def fail(ctx: RequestContext, request: MetadataRequest, error: WireError) -> Met
     return response
 
 
-@api(ApiKey.METADATA, versions=(0, 13), fail=fail)
+@api(
+    ApiKey.METADATA,
+    versions=(0, 13),
+    fail=fail,
+    authorize=(
+        each(AclOperation.DESCRIBE, Kind.TOPIC),
+        each(AclOperation.CREATE, Kind.CLUSTER),
+        each(AclOperation.CREATE, Kind.TOPIC),
+        each(AclOperation.DESCRIBE, Kind.CLUSTER),
+    ),
+)
 async def handle_metadata(
     ctx: RequestContext, request: MetadataRequest
 ) -> MetadataResponse | bytes:
@@ -51,12 +64,16 @@ async def handle_metadata(
     image = ctx.image
     found: list[TopicImage | Any]
     if request.topics is None or (ctx.api_version == 0 and not request.topics):
+        shown = ctx.allowed(AclOperation.DESCRIBE, Kind.TOPIC, image.topics)
         found = list(image.topics.values())
+        if shown is not EVERYTHING:
+            found = [topic for topic in found if topic.name in shown]
     else:
         entries = unique(request.topics)
         check_entries(ctx, entries)
-        failed = await create_missing(ctx, request, entries)
-        found = [find(ctx, entry, failed) async for entry in ctx.each(entries)]
+        describable = ctx.allowed(AclOperation.DESCRIBE, Kind.TOPIC, named(ctx, entries))
+        failed = await create_missing(ctx, request, entries, describable)
+        found = [find(ctx, entry, failed, describable) async for entry in ctx.each(entries)]
     response = with_brokers(ctx)
     key = answer_key(ctx, request, response, found)
     if key is None:
@@ -90,6 +107,7 @@ def answer_key(
     return (
         "metadata",
         ctx.api_version,
+        ctx.access.cache_key,
         request.include_topic_authorized_operations,
         request.include_cluster_authorized_operations,
         tuple((broker.node_id, broker.host, broker.port) for broker in response.brokers),
@@ -109,9 +127,10 @@ async def complete(
     if request.include_topic_authorized_operations:
         async for topic in ctx.each(response.topics):
             if topic.error_code == ErrorCode.NONE:
-                topic.topic_authorized_operations = TOPIC_OPERATIONS
+                operations = ctx.access.operations(Kind.TOPIC, topic.name)
+                topic.topic_authorized_operations = operations
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+        response.cluster_authorized_operations = ctx.cluster_operations()
     return response
 
 
@@ -127,8 +146,28 @@ def check_entries(ctx: RequestContext, entries: list[Any]) -> None:
         raise WireError(ErrorCode.INVALID_REQUEST)
 
 
+def named(ctx: RequestContext, entries: list[Any]) -> Iterator[str]:
+    """The names of the topics that entries mean."""
+    for entry in entries:
+        name = name_of(ctx, entry)
+        if name is not None:
+            yield name
+
+
+def name_of(ctx: RequestContext, entry: Any) -> str | None:
+    """None for an id that nobody knows."""
+    if entry.name is not None and entry.topic_id == NO_UUID:
+        name: str = entry.name
+        return name
+    topic = ctx.image.topics_by_id.get(entry.topic_id)
+    return None if topic is None else topic.name
+
+
 async def create_missing(
-    ctx: RequestContext, request: MetadataRequest, entries: list[Any]
+    ctx: RequestContext,
+    request: MetadataRequest,
+    entries: list[Any],
+    describable: Container[str],
 ) -> dict[str, int]:
     """Have topics created where that is allowed; returns the error codes by name."""
     allowed = request.allow_auto_topic_creation or ctx.api_version < 4
@@ -140,21 +179,25 @@ async def create_missing(
         if entry.topic_id == NO_UUID
         and entry.name is not None
         and entry.name not in ctx.image.topics
+        and entry.name in describable
         and is_legal(entry.name)
     ]
+    creatable = ctx.creatable(names)
+    denied = {name: int(Kind.TOPIC.error) for name in names if name not in creatable}
+    names = [name for name in names if name in creatable]
     # COMPAT: Kafka waits for no creation; its topic is there some 30 ms later.
     gone = {name for name in names if ctx.image.went_away(name, JUST_DELETED_S)}
     if gone:
         run(ctx.create_automatically(sorted(gone)))
         names = [name for name in names if name not in gone]
     if not names:
-        return {}
+        return denied
     try:
         results = await ctx.create_automatically(names)
     except WireError:
         # The controller is being restarted or is slow; the client asks again.
-        return dict.fromkeys(names, int(ErrorCode.LEADER_NOT_AVAILABLE))
-    return {str(result.name): result.error for result in results if result.error}
+        return denied | dict.fromkeys(names, int(ErrorCode.LEADER_NOT_AVAILABLE))
+    return denied | {str(result.name): result.error for result in results if result.error}
 
 
 def is_legal(name: str) -> bool:
@@ -165,9 +208,19 @@ def is_legal(name: str) -> bool:
     return True
 
 
-def find(ctx: RequestContext, entry: Any, failed: dict[str, int]) -> TopicImage | Any:
-    """The topic a request's entry means, or the answer that says what is wrong."""
+def find(
+    ctx: RequestContext, entry: Any, failed: dict[str, int], describable: Container[str]
+) -> TopicImage | Any:
+    """The topic a request's entry means, or the answer that says what is wrong.
+
+    Of a topic that the client may not describe nothing is said but what it knows: not even whether
+    there is such a topic, if it was named.
+    """
     name = entry.name
+    meant = name_of(ctx, entry)
+    if meant is not None and meant not in describable:
+        known = name if entry.topic_id == NO_UUID else None
+        return failed_topic(ctx, Kind.TOPIC.error, known, entry.topic_id)
     if name is None or entry.topic_id != NO_UUID:
         topic = ctx.image.topics_by_id.get(entry.topic_id)
         code = int(ErrorCode.UNKNOWN_TOPIC_ID)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any
 
 from kbroker.errors import WireError
 from kbroker.handlers.context import RequestContext, partition_error
 from kbroker.handlers.registry import api
 from kbroker.handlers.support.owner_calls import OwnerCalls
+from kbroker.handlers.support.requirements import each
 from kbroker.ipc.calls import OFFSET_FOR_LEADER_EPOCH, EpochEnd, EpochQuestion
 from kbroker.ipc.rpc import Pending
 from kbroker.protocol.api import ApiKey
@@ -15,6 +17,8 @@ from kbroker.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
 )
+from kbroker.security.access import EVERYTHING
+from kbroker.security.operations import AclOperation, Kind
 
 
 def fail(ctx: RequestContext, request: OffsetForLeaderEpochRequest, error: WireError) -> Any:
@@ -30,17 +34,29 @@ def fail(ctx: RequestContext, request: OffsetForLeaderEpochRequest, error: WireE
     )
 
 
-@api(ApiKey.OFFSET_FOR_LEADER_EPOCH, versions=(0, 4), fail=fail)
+@api(
+    ApiKey.OFFSET_FOR_LEADER_EPOCH,
+    versions=(0, 4),
+    fail=fail,
+    authorize=(
+        each(AclOperation.CLUSTER_ACTION, Kind.CLUSTER),
+        each(AclOperation.DESCRIBE, Kind.TOPIC),
+    ),
+)
 async def handle_offset_for_leader_epoch(
     ctx: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
     """Ask every partition's owner; the calls run side by side."""
     owners = OwnerCalls(ctx, OFFSET_FOR_LEADER_EPOCH)
+    describable: Container[str] = EVERYTHING
+    if not ctx.allows(AclOperation.CLUSTER_ACTION, Kind.CLUSTER):
+        names = [topic.topic for topic in request.topics]
+        describable = ctx.allowed(AclOperation.DESCRIBE, Kind.TOPIC, names)
     started = [
         (
             topic.topic,
             [
-                (p.partition, ask(ctx, topic.topic, p, owners))
+                (p.partition, ask(ctx, topic.topic, p, owners, describable))
                 async for p in ctx.each(topic.partitions)
             ],
         )
@@ -56,9 +72,15 @@ async def handle_offset_for_leader_epoch(
 
 
 def ask(
-    ctx: RequestContext, topic: str, partition: Any, owners: OwnerCalls[EpochQuestion, EpochEnd]
+    ctx: RequestContext,
+    topic: str,
+    partition: Any,
+    owners: OwnerCalls[EpochQuestion, EpochEnd],
+    describable: Container[str],
 ) -> Pending[EpochEnd] | WireError:
     """Start with one partition."""
+    if topic not in describable:
+        return WireError(Kind.TOPIC.error)
     try:
         image, _ = ctx.led_partition(topic, partition.partition, partition.current_leader_epoch)
     except WireError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any
 
 from kbroker.coordinator.offsets.failures import (
@@ -13,11 +14,22 @@ from kbroker.coordinator.partitioner import OFFSETS_TOPIC
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import api
-from kbroker.handlers.support.coordinated import forward, split
+from kbroker.handlers.support.allowed_topics import divide, forward_allowed
+from kbroker.handlers.support.coordinated import (
+    ask,
+    decode_response,
+    forward,
+    partition_of,
+    split,
+)
+from kbroker.handlers.support.requirements import Requirement, each, on_group
 from kbroker.handlers.support.stored_offsets import commit_stored, fetch_stored
+from kbroker.protocol import codec
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from kbroker.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from kbroker.security.access import EVERYTHING
+from kbroker.security.operations import AclOperation, Kind
 
 
 def commit_failed(
@@ -27,12 +39,33 @@ def commit_failed(
     return commit_failure(request, error)
 
 
-@api(ApiKey.OFFSET_COMMIT, versions=ApiKey.OFFSET_COMMIT.versions, fail=commit_failed)
+@api(
+    ApiKey.OFFSET_COMMIT,
+    versions=ApiKey.OFFSET_COMMIT.versions,
+    fail=commit_failed,
+    authorize=(
+        on_group(AclOperation.READ),
+        each(AclOperation.READ, Kind.TOPIC),
+    ),
+)
 async def handle_offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> Any:
     """Hand the commit on to its group's coordinator; an empty group id is one, as in Kafka."""
     if ctx.api_version == 0:
         return await commit_stored(ctx, request)
-    return await forward(ctx, OFFSETS_TOPIC, request.group_id)
+    error = WireError(Kind.TOPIC.error)
+    return await forward_allowed(
+        ctx,
+        OFFSETS_TOPIC,
+        request.group_id,
+        request,
+        AclOperation.READ,
+        lambda topic: commit_failure(OffsetCommitRequest(topics=[topic]), error).topics[0],
+    )
+
+
+def of_group(request: OffsetFetchRequest) -> tuple[str, ...]:
+    """The group of a request that is about one; up to version 7."""
+    return () if request.groups else (request.group_id,)
 
 
 def fetch_failed(
@@ -42,34 +75,111 @@ def fetch_failed(
     return fetch_failure(request, ctx.api_version, error)
 
 
-@api(ApiKey.OFFSET_FETCH, versions=ApiKey.OFFSET_FETCH.versions, fail=fetch_failed)
+@api(
+    ApiKey.OFFSET_FETCH,
+    versions=ApiKey.OFFSET_FETCH.versions,
+    fail=fetch_failed,
+    authorize=(
+        Requirement(AclOperation.DESCRIBE, Kind.GROUP, of_group),
+        each(AclOperation.DESCRIBE, Kind.GROUP),
+        each(AclOperation.DESCRIBE, Kind.TOPIC),
+    ),
+)
 async def handle_offset_fetch(ctx: RequestContext, request: OffsetFetchRequest) -> Any:
     """Ask the coordinator of each group; INVALID_REQUEST for a group that was named before."""
     if ctx.api_version == 0:
         return await fetch_stored(ctx, request)
+    if not ctx.access.everything:
+        return await fetch_allowed(ctx, request)
     if ctx.api_version < 8:
         return await forward(ctx, OFFSETS_TOPIC, request.group_id)
     if len(request.groups) == 1:
         return await forward(ctx, OFFSETS_TOPIC, request.groups[0].group_id)
+    return await fetch_groups(ctx, request)
+
+
+async def fetch_groups(
+    ctx: RequestContext, request: OffsetFetchRequest, describable: Container[str] = EVERYTHING
+) -> OffsetFetchResponse:
+    """From version 8 on. describable: the groups that the client may ask for."""
     first: dict[str, Any] = {}
     for group in request.groups:
         first.setdefault(group.group_id, group)
+    asked = [group for group in first.values() if group.group_id in describable]
     rows = await split(
         ctx,
         OFFSETS_TOPIC,
-        list(first.values()),
+        asked,
         lambda group: str(group.group_id),
         lambda groups: OffsetFetchRequest(groups=groups, require_stable=request.require_stable),
         lambda response: list(response.groups),
         lambda group, error: fetch_group_failure(group.group_id, error),
     )
-    answers = dict(zip(first, rows, strict=True))
+    answers = {group.group_id: row for group, row in zip(asked, rows, strict=True)}
+    denied = WireError(Kind.GROUP.error)
     repeated = WireError(ErrorCode.INVALID_REQUEST)
     return OffsetFetchResponse(
         groups=[
-            answers[group.group_id]
-            if first[group.group_id] is group
-            else fetch_group_failure(group.group_id, repeated)
+            fetch_group_failure(group.group_id, repeated)
+            if first[group.group_id] is not group
+            else answers.get(group.group_id) or fetch_group_failure(group.group_id, denied)
             for group in request.groups
         ]
+    )
+
+
+async def fetch_allowed(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    """Where the client may not see everything: TOPIC_AUTHORIZATION_FAILED for what it asked for by
+    name, and all topics are those that it may describe.
+    """
+    if ctx.api_version < 8:
+        wants_all, denied = withhold(ctx, request)
+        body = codec.encode(request, ctx.api_version)
+        partition = partition_of(ctx, OFFSETS_TOPIC, request.group_id)
+        response: OffsetFetchResponse = decode_response(
+            ctx, await ask(ctx, OFFSETS_TOPIC, partition, body)
+        )
+        restore(ctx, response, wants_all, denied)
+        return response
+    groups = [group.group_id for group in request.groups]
+    describable = ctx.allowed(AclOperation.DESCRIBE, Kind.GROUP, groups)
+    withheld = [withhold(ctx, group) for group in request.groups]
+    response = await fetch_groups(ctx, request, describable)
+    for group, (wants_all, denied) in zip(response.groups, withheld, strict=True):
+        if not group.error_code:
+            restore(ctx, group, wants_all, denied)
+    return response
+
+
+def withhold(ctx: RequestContext, asked: Any) -> tuple[bool, list[Any]]:
+    """Take out the topics that the client may not describe: whether it wants all, and those."""
+    if asked.topics is None:
+        return True, []
+    asked.topics, denied = divide(ctx, AclOperation.DESCRIBE, asked.topics)
+    return False, denied
+
+
+def restore(ctx: RequestContext, answered: Any, wants_all: bool, denied: list[Any]) -> None:
+    """Finish an answer to what ``withhold`` has changed; of a group, or of the whole request."""
+    if wants_all:
+        answered.topics, _ = divide(ctx, AclOperation.DESCRIBE, answered.topics)
+    answered.topics += [denied_topic(ctx.api_version, topic) for topic in denied]
+
+
+def denied_topic(version: int, topic: Any) -> Any:
+    """The entry of a topic that the client may not describe."""
+    cls = OffsetFetchResponse
+    if version < 8:
+        row, entry = cls.OffsetFetchResponseTopic, cls.OffsetFetchResponsePartition
+        names = {"name": topic.name}
+    else:
+        row, entry = cls.OffsetFetchResponseTopics, cls.OffsetFetchResponsePartitions
+        names = {"name": topic.name, "topic_id": topic.topic_id}
+    code = int(Kind.TOPIC.error)
+    return row(
+        **names,
+        partitions=[
+            entry(partition_index=index, committed_offset=-1, metadata="", error_code=code)
+            for index in topic.partition_indexes
+        ],
     )

@@ -11,6 +11,7 @@ from typing import Any
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import api
+from kbroker.handlers.support.requirements import on_cluster
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -20,9 +21,12 @@ from kbroker.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
+from kbroker.security.operations import AclOperation
 
 
-@api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, versions=(0, 1))
+@api(
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS, versions=(0, 1), authorize=on_cluster(AclOperation.ALTER)
+)
 async def handle_alter_partition_reassignments(
     ctx: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
@@ -78,7 +82,11 @@ def check(ctx: RequestContext, topic: str, number: int, replicas: list[int] | No
         )
 
 
-@api(ApiKey.LIST_PARTITION_REASSIGNMENTS, versions=(0, 0))
+@api(
+    ApiKey.LIST_PARTITION_REASSIGNMENTS,
+    versions=(0, 0),
+    authorize=on_cluster(AclOperation.DESCRIBE),
+)
 async def handle_list_partition_reassignments(
     ctx: RequestContext, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:

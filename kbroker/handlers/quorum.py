@@ -13,6 +13,7 @@ from typing import Any
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import api
+from kbroker.handlers.support.requirements import on_cluster
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 from kbroker.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
@@ -24,6 +25,7 @@ from kbroker.protocol.messages.unregister_broker import (
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
 )
+from kbroker.security.operations import AclOperation
 
 METADATA_PARTITION = ("__cluster_metadata", 0)
 # The epoch of the controller is in the upper half of a version (persistence.register).
@@ -31,7 +33,7 @@ EPOCH_SHIFT = 32
 ALONE = "The quorum is this node alone, and stays so."
 
 
-@api(ApiKey.DESCRIBE_QUORUM, versions=(0, 2))
+@api(ApiKey.DESCRIBE_QUORUM, versions=(0, 2), authorize=on_cluster(AclOperation.DESCRIBE))
 async def handle_describe_quorum(
     ctx: RequestContext, request: DescribeQuorumRequest
 ) -> DescribeQuorumResponse:
@@ -85,7 +87,7 @@ def described(ctx: RequestContext, topic: str, number: int) -> Any:
     )
 
 
-@api(ApiKey.UNREGISTER_BROKER, versions=(0, 0))
+@api(ApiKey.UNREGISTER_BROKER, versions=(0, 0), authorize=on_cluster(AclOperation.ALTER))
 async def handle_unregister_broker(
     ctx: RequestContext, request: UnregisterBrokerRequest
 ) -> UnregisterBrokerResponse:
@@ -101,14 +103,14 @@ async def handle_unregister_broker(
     )
 
 
-@api(ApiKey.ADD_RAFT_VOTER, versions=(0, 1))
+@api(ApiKey.ADD_RAFT_VOTER, versions=(0, 1), authorize=on_cluster(AclOperation.ALTER))
 async def handle_add_raft_voter(
     ctx: RequestContext, request: AddRaftVoterRequest
 ) -> AddRaftVoterResponse:
     raise WireError(ErrorCode.INVALID_REQUEST, ALONE)
 
 
-@api(ApiKey.REMOVE_RAFT_VOTER, versions=(0, 0))
+@api(ApiKey.REMOVE_RAFT_VOTER, versions=(0, 0), authorize=on_cluster(AclOperation.ALTER))
 async def handle_remove_raft_voter(
     ctx: RequestContext, request: RemoveRaftVoterRequest
 ) -> RemoveRaftVoterResponse:

@@ -10,41 +10,60 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
 from kbroker.errors import WireError
+from kbroker.handlers.support.requirements import Requirement, Requirements, each
 from kbroker.protocol.api import ApiKey, response_class
 from kbroker.protocol.message import Message
+from kbroker.security.operations import AclOperation, Kind
 
 Handle = Callable[[Any, Any], Coroutine[Any, Any, Message | bytes | None]]
 Fail = Callable[[Any, Any, WireError], Message]
 
 
 class Handler(NamedTuple):
-    """``fail(ctx, request, error)`` makes the response that says that everything failed."""
+    """``fail(ctx, request, error)`` makes the response that says that everything failed.
+
+    authorize: see ``support/requirements``.
+    """
 
     key: ApiKey
     first_version: int
     last_version: int
     handle: Handle
     fail: Fail
+    authorize: Requirements
 
 
 HANDLERS: dict[int, Handler] = {}
 
-# Served by the hot paths of the network process.
+# Served by the hot paths of the network process, which look up the verdicts of ``security.access``.
 HOT_RANGES = {ApiKey.PRODUCE: (0, 13), ApiKey.FETCH: (0, 18)}
+HOT_REQUIREMENTS = {
+    ApiKey.PRODUCE: (
+        each(AclOperation.WRITE, Kind.TRANSACTIONAL_ID),
+        each(AclOperation.WRITE, Kind.TOPIC),
+    ),
+    ApiKey.FETCH: (each(AclOperation.READ, Kind.TOPIC),),
+}
 
 
 def api(
-    key: ApiKey, *, versions: tuple[int, int], fail: Fail | None = None
+    key: ApiKey,
+    *,
+    versions: tuple[int, int],
+    authorize: Requirement | Requirements,
+    fail: Fail | None = None,
 ) -> Callable[[Handle], Handle]:
     """Have the function answer ``key`` in these versions, both included.
 
+    authorize: what its sender must be allowed to do, checked before the handler runs.
     fail: needed when the response has no error code of its own at the top.
     """
 
     def enter(handle: Handle) -> Handle:
         assert key not in HANDLERS, key
         assert key.versions[0] <= versions[0] <= versions[1] <= key.versions[1], (key, versions)
-        HANDLERS[key] = Handler(key, *versions, handle, fail or fail_at_top)
+        requirements = (authorize,) if isinstance(authorize, Requirement) else authorize
+        HANDLERS[key] = Handler(key, *versions, handle, fail or fail_at_top, requirements)
         return handle
 
     return enter

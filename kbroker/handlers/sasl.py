@@ -8,6 +8,7 @@ from __future__ import annotations
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import api
+from kbroker.handlers.support.requirements import NOTHING
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.sasl_authenticate import (
     SaslAuthenticateRequest,
@@ -16,14 +17,14 @@ from kbroker.protocol.messages.sasl_authenticate import (
 from kbroker.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 
-@api(ApiKey.SASL_HANDSHAKE, versions=(0, 1))
+@api(ApiKey.SASL_HANDSHAKE, versions=(0, 1), authorize=NOTHING)
 async def handle_sasl_handshake(
     ctx: RequestContext, request: SaslHandshakeRequest
 ) -> SaslHandshakeResponse:
     return SaslHandshakeResponse(error_code=int(ErrorCode.ILLEGAL_SASL_STATE))
 
 
-@api(ApiKey.SASL_AUTHENTICATE, versions=(0, 2))
+@api(ApiKey.SASL_AUTHENTICATE, versions=(0, 2), authorize=NOTHING)
 async def handle_sasl_authenticate(
     ctx: RequestContext, request: SaslAuthenticateRequest
 ) -> SaslAuthenticateResponse:

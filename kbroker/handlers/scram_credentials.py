@@ -11,6 +11,7 @@ from typing import Any
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import api
+from kbroker.handlers.support.requirements import on_cluster
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -20,9 +21,14 @@ from kbroker.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
 )
+from kbroker.security.operations import AclOperation
 
 
-@api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, versions=(0, 0))
+@api(
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+    versions=(0, 0),
+    authorize=on_cluster(AclOperation.DESCRIBE),
+)
 async def handle_describe_user_scram_credentials(
     ctx: RequestContext, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
@@ -51,7 +57,12 @@ def alter_failed(
     return AlterUserScramCredentialsResponse(results=[refused(user, error) for user in users])
 
 
-@api(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, versions=(0, 0), fail=alter_failed)
+@api(
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+    versions=(0, 0),
+    fail=alter_failed,
+    authorize=on_cluster(AclOperation.ALTER),
+)
 async def handle_alter_user_scram_credentials(
     ctx: RequestContext, request: AlterUserScramCredentialsRequest
 ) -> AlterUserScramCredentialsResponse:

@@ -8,10 +8,12 @@ from typing import Any
 
 from kbroker.coordinator.list_filters import transaction_filter, unfiltered_transactions
 from kbroker.coordinator.partitioner import TRANSACTIONS_TOPIC
-from kbroker.errors import WireError
+from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import api
+from kbroker.handlers.support.allowed_topics import divide
 from kbroker.handlers.support.coordinated import ask_all, forward, split
+from kbroker.handlers.support.requirements import Requirement, Requirements, each
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -24,6 +26,22 @@ from kbroker.protocol.messages.describe_transactions import (
 from kbroker.protocol.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
+)
+from kbroker.security.operations import CLUSTER_NAME, AclOperation, Kind
+
+# Brokers use the versions from 4 on, about transactions of others.
+ADDING: Requirements = (
+    Requirement(
+        AclOperation.WRITE,
+        Kind.TRANSACTIONAL_ID,
+        lambda request: filter(None, (request.v3_and_below_transactional_id,)),
+    ),
+    Requirement(
+        AclOperation.CLUSTER_ACTION,
+        Kind.CLUSTER,
+        lambda request: (CLUSTER_NAME,) if request.transactions else (),
+    ),
+    each(AclOperation.WRITE, Kind.TOPIC),
 )
 
 
@@ -61,13 +79,18 @@ def add_failed(
     return AddPartitionsToTxnResponse(results_by_transaction=rows)
 
 
-@api(ApiKey.ADD_PARTITIONS_TO_TXN, versions=ApiKey.ADD_PARTITIONS_TO_TXN.versions, fail=add_failed)
+@api(
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    versions=ApiKey.ADD_PARTITIONS_TO_TXN.versions,
+    fail=add_failed,
+    authorize=ADDING,
+)
 async def handle_add_partitions_to_txn(
     ctx: RequestContext, request: AddPartitionsToTxnRequest
 ) -> Any:
     """Ask the coordinator of each transaction."""
     if ctx.api_version < 4:
-        return await forward(ctx, TRANSACTIONS_TOPIC, request.v3_and_below_transactional_id)
+        return await add_allowed(ctx, request)
     rows = await split(
         ctx,
         TRANSACTIONS_TOPIC,
@@ -78,6 +101,18 @@ async def handle_add_partitions_to_txn(
         transaction_failed,
     )
     return AddPartitionsToTxnResponse(results_by_transaction=rows)
+
+
+async def add_allowed(ctx: RequestContext, request: AddPartitionsToTxnRequest) -> Any:
+    """Up to version 3. All partitions of a request are added, or none."""
+    topics = request.v3_and_below_topics
+    _, denied = divide(ctx, AclOperation.WRITE, topics)
+    if not denied:
+        return await forward(ctx, TRANSACTIONS_TOPIC, request.v3_and_below_transactional_id)
+    names = {topic.name for topic in denied}
+    error, other = WireError(Kind.TOPIC.error), WireError(ErrorCode.OPERATION_NOT_ATTEMPTED)
+    rows = [failed_topics([t], error if t.name in names else other)[0] for t in topics]
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=rows)
 
 
 def state_failed(transactional_id: str, error: WireError) -> Any:
@@ -92,24 +127,44 @@ def describe_failed(
     return DescribeTransactionsResponse(transaction_states=rows)
 
 
-@api(ApiKey.DESCRIBE_TRANSACTIONS, versions=(0, 0), fail=describe_failed)
+@api(
+    ApiKey.DESCRIBE_TRANSACTIONS,
+    versions=(0, 0),
+    fail=describe_failed,
+    authorize=(
+        each(AclOperation.DESCRIBE, Kind.TRANSACTIONAL_ID),
+        each(AclOperation.DESCRIBE, Kind.TOPIC),
+    ),
+)
 async def handle_describe_transactions(
     ctx: RequestContext, request: DescribeTransactionsRequest
 ) -> DescribeTransactionsResponse:
     """Ask the coordinator of each transaction; one that is named again is answered once."""
+    ids = list(dict.fromkeys(request.transactional_ids))
+    describable = ctx.allowed(AclOperation.DESCRIBE, Kind.TRANSACTIONAL_ID, ids)
     rows = await split(
         ctx,
         TRANSACTIONS_TOPIC,
-        list(dict.fromkeys(request.transactional_ids)),
+        [i for i in ids if i in describable],
         str,
         lambda ids: DescribeTransactionsRequest(transactional_ids=ids),
         lambda response: list(response.transaction_states),
         state_failed,
     )
+    for row in rows:
+        names = [topic.topic for topic in row.topics]
+        shown = ctx.allowed(AclOperation.DESCRIBE, Kind.TOPIC, names)
+        row.topics = [topic for topic in row.topics if topic.topic in shown]
+    denied = WireError(Kind.TRANSACTIONAL_ID.error)
+    rows += [state_failed(i, denied) for i in ids if i not in describable]
     return DescribeTransactionsResponse(transaction_states=rows)
 
 
-@api(ApiKey.LIST_TRANSACTIONS, versions=ApiKey.LIST_TRANSACTIONS.versions)
+@api(
+    ApiKey.LIST_TRANSACTIONS,
+    versions=ApiKey.LIST_TRANSACTIONS.versions,
+    authorize=each(AclOperation.DESCRIBE, Kind.TRANSACTIONAL_ID),
+)
 async def handle_list_transactions(
     ctx: RequestContext, request: ListTransactionsRequest
 ) -> ListTransactionsResponse:
@@ -131,6 +186,11 @@ async def handle_list_transactions(
         response.transaction_states = [
             t for t in response.transaction_states if is_listed(t.transaction_state, t.producer_id)
         ]
+    ids = [t.transactional_id for t in response.transaction_states]
+    describable = ctx.allowed(AclOperation.DESCRIBE, Kind.TRANSACTIONAL_ID, ids)
+    response.transaction_states = [
+        t for t in response.transaction_states if t.transactional_id in describable
+    ]
     if response.error_code:
         response.transaction_states = []
     return response

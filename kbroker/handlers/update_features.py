@@ -8,14 +8,16 @@ from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.api_versions import FEATURES
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import api
+from kbroker.handlers.support.requirements import on_cluster
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
+from kbroker.security.operations import AclOperation
 
 # From this version on one error stands for the whole request.
 ALL_OR_NOTHING = 2
 
 
-@api(ApiKey.UPDATE_FEATURES, versions=(0, 2))
+@api(ApiKey.UPDATE_FEATURES, versions=(0, 2), authorize=on_cluster(AclOperation.ALTER))
 async def handle_update_features(
     ctx: RequestContext, request: UpdateFeaturesRequest
 ) -> UpdateFeaturesResponse:

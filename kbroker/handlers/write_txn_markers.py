@@ -10,11 +10,13 @@ from typing import Any
 from kbroker.errors import WireError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import api
+from kbroker.handlers.support.requirements import each
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from kbroker.security.operations import AclOperation, Kind
 
 
 def fail(ctx: RequestContext, request: WriteTxnMarkersRequest, error: WireError) -> Any:
@@ -42,11 +44,22 @@ def fail(ctx: RequestContext, request: WriteTxnMarkersRequest, error: WireError)
     )
 
 
-@api(ApiKey.WRITE_TXN_MARKERS, versions=ApiKey.WRITE_TXN_MARKERS.versions, fail=fail)
+@api(
+    ApiKey.WRITE_TXN_MARKERS,
+    versions=ApiKey.WRITE_TXN_MARKERS.versions,
+    fail=fail,
+    authorize=(
+        each(AclOperation.ALTER, Kind.CLUSTER),
+        each(AclOperation.CLUSTER_ACTION, Kind.CLUSTER),
+    ),
+)
 async def handle_write_txn_markers(
     ctx: RequestContext, request: WriteTxnMarkersRequest
 ) -> WriteTxnMarkersResponse:
     """Have the owners of the partitions write the markers."""
+    if not ctx.allows(AclOperation.ALTER, Kind.CLUSTER):
+        if not ctx.allows(AclOperation.CLUSTER_ACTION, Kind.CLUSTER):
+            raise WireError(Kind.CLUSTER.error)
     from kbroker.coordinator.transaction.markers import MarkerWriter, over  # rare
 
     workers = ctx.io_workers

@@ -150,9 +150,7 @@ class Assembler:
         body = self._whole(total, offset, message[principal_end:])
         if body is None:
             return None
-        return Request(
-            token, slot, incarnation, api_key, version, client_id, host, principal, body
-        )
+        return Request(token, slot, incarnation, api_key, version, client_id, host, principal, body)
 
     def answer(self, message: bytes) -> Answer | None:
         """Take a message; the answer once it is whole. Raises ValueError when damaged."""

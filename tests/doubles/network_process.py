@@ -27,7 +27,7 @@ from kbroker.protocol.api import ApiKey, response_class
 from kbroker.protocol.header import decode_response_header, encode_request_header
 from kbroker.protocol.message import Message
 from kbroker.security.access import AccessTable
-from kbroker.security.authorizer import AllowAll
+from kbroker.security.authorizer import AllowAll, Authorizer
 from kbroker.security.principal import ANONYMOUS, Principal
 
 SLOTS = 16
@@ -213,6 +213,10 @@ class NetworkProcess:
         )
         self.dispatcher = Dispatcher(self)  # type: ignore[arg-type]
 
+    def follow(self, authorizer: Authorizer) -> None:
+        """Have it decide what the client may do from now on."""
+        self.accesses.follow(authorizer)
+
     def add_topic(self, name: str, topic_id: bytes, slots: list[int], **options: Any) -> None:
         self.apply(topics={name: topic_document(topic_id, slots, **options)})
 
@@ -267,10 +271,7 @@ class NetworkProcess:
 
     def send(self, request: Message, version: int) -> Pending:
         """The response's bytes, perhaps later."""
-        key = request.API_KEY
-        assert key is not None
-        header = encode_request_header(key, version, CORRELATION_ID, "a-client")
-        return self.send_bytes(header + codec.encode(request, version))
+        return self.send_bytes(encoded_request(request, version))
 
     def send_bytes(self, frame: bytes) -> Pending:
         return self.dispatcher.handle(self.connection, frame)  # type: ignore[arg-type]
@@ -282,6 +283,13 @@ class NetworkProcess:
         assert outcome.error is None, outcome.error
         assert request.API_KEY is not None
         return decode(request.API_KEY, version, outcome.value)
+
+
+def encoded_request(request: Message, version: int) -> bytes:
+    """A frame, without its length."""
+    assert request.API_KEY is not None
+    header = encode_request_header(request.API_KEY, version, CORRELATION_ID, "a-client")
+    return header + codec.encode(request, version)
 
 
 def decode(key: ApiKey, version: int, data: bytes | None) -> Any:

@@ -10,6 +10,7 @@ from kbroker._ext.fetch_sessions cimport FetchSession, SessionCache
 from kbroker._ext.old_replies cimport OldReplies
 from kbroker._ext.partition_table cimport PartitionTable
 from kbroker._ext.topic_registry cimport TopicRegistry
+from kbroker._ext.verdicts cimport Verdicts
 
 
 cdef class FetchEngine:
@@ -23,6 +24,7 @@ cdef class FetchEngine:
     cdef ReplyPool replies
     cdef OldReplies old_replies
     cdef FetchRequest request
+    cdef Verdicts access             # of the client of the request at hand
     cdef list idle_sessions
     cdef int64_t now_ms
     cdef int32_t bytes_max

@@ -18,6 +18,7 @@ from kbroker._ext.fetch_segments cimport FoundRange, LogFiles
 from kbroker._ext.fetch_sessions cimport FetchPartition
 from kbroker._ext.partition_table cimport LogEnd, SlotData
 from kbroker._ext.topic_registry cimport Topic
+from kbroker._ext.verdicts cimport unrestricted
 
 cdef enum:
     NONE = -1
@@ -48,6 +49,7 @@ cdef class FetchEngine:
         self.sessions = SessionCache(max_sessions, network_index)
         self.replies = ReplyPool(self.files)
         self.request = FetchRequest()
+        self.access = unrestricted()
         self.idle_sessions = []
         self.bytes_max = <int32_t>min(max_bytes, <int64_t>RESPONSE_BYTES_MAX)
         self.lot = ParkingLot(table.capacity)
@@ -137,7 +139,7 @@ cdef class FetchEngine:
         if self.request.session_id != 0:
             self.sessions.remove(self.request.session_id)  # replaced (epoch 0) or closed (epoch -1) by its client
         session = self.take_session()
-        session.fill(self.request, self.registry)
+        session.fill(self.request, self.registry, self.access)
         return self.answer_or_park(session, terms)
 
     cdef FetchReply serve_incremental(self, FetchTerms* terms):
@@ -150,7 +152,7 @@ cdef class FetchEngine:
             return self.error_reply(terms, FETCH_SESSION_TOPIC_ID_ERROR)
         if session.parked is not None:
             self.complete(session.parked, INVALID_FETCH_SESSION_EPOCH)  # overtaken on another connection
-        session.update(self.request, self.registry)
+        session.update(self.request, self.registry, self.access)
         if session.count == 0:
             self.sessions.remove(session.session_id)
             terms.kind = FETCH_SESSIONLESS
@@ -175,7 +177,7 @@ cdef class FetchEngine:
         cdef FetchSession session = self.take_session()
         cdef FetchReply reply
         cdef int32_t entry
-        session.fill(self.request, self.registry)
+        session.fill(self.request, self.registry, self.access)
         self.reader.make_results(session.count)
         entry = session.first
         while entry != NONE:

@@ -4,6 +4,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t
 
 from kbroker._ext.fetch_decode cimport FetchRequest, RequestPartition, RequestTopic
 from kbroker._ext.topic_registry cimport Topic, TopicRegistry
+from kbroker._ext.verdicts cimport Verdicts
 
 
 cdef struct FetchPartition:
@@ -39,11 +40,13 @@ cdef class FetchSession:
     cdef int32_t last
     cdef int32_t free_head
     cdef uint64_t registry_version
+    cdef Verdicts access              # of the client of its last request
+    cdef uint64_t access_version      # the slots were looked up for these topics and these rights
     cdef dict placeholders            # key -> Topic of topics nobody knows, else None
     cdef int32_t* buckets             # (topic, partition) -> entry, open addressing; NULL until it is a session
     cdef uint32_t bucket_mask
-    cdef int fill(self, FetchRequest request, TopicRegistry registry) except -1
-    cdef int update(self, FetchRequest request, TopicRegistry registry) except -1
+    cdef int fill(self, FetchRequest request, TopicRegistry registry, Verdicts access) except -1
+    cdef int update(self, FetchRequest request, TopicRegistry registry, Verdicts access) except -1
     cdef int resolve(self, TopicRegistry registry) except -1
     cdef int resolve_entry(self, FetchPartition* entry, TopicRegistry registry) except -1
     cdef Topic topic_for(self, const RequestTopic* wanted, TopicRegistry registry)

@@ -16,11 +16,13 @@ from kbroker._ext.fetch_decode import FetchDecodeError
 
 from kbroker._ext.fetch_decode cimport FETCH_PARTITIONS_MAX
 from kbroker._ext.topic_registry cimport Topic, TopicRegistry
+from kbroker._ext.verdicts cimport MAY_READ_TOPIC, Verdicts
 
 cdef enum:
     NO_ENTRY = -1
     UNKNOWN_TOPIC_OR_PARTITION = 3
     NOT_LEADER_OR_FOLLOWER = 6
+    TOPIC_AUTHORIZATION_FAILED = 29
     UNKNOWN_TOPIC_ID = 100
     INCONSISTENT_TOPIC_ID = 103
     FIRST_CAPACITY = 8
@@ -42,7 +44,7 @@ cdef class FetchSession:
         self.clear()
         free(self.partitions)
 
-    cdef int fill(self, FetchRequest request, TopicRegistry registry) except -1:
+    cdef int fill(self, FetchRequest request, TopicRegistry registry, Verdicts access) except -1:
         """Take the partitions of a full request into this empty session."""
         cdef:
             int32_t position, number
@@ -50,6 +52,8 @@ cdef class FetchSession:
             Topic topic
         self.by_id = request.version >= 13
         self.registry_version = registry.version
+        self.access = access
+        self.access_version = access.version
         for position in range(request.topic_count):
             wanted = &request.topics[position]
             topic = self.topic_for(wanted, registry)
@@ -57,12 +61,15 @@ cdef class FetchSession:
                 self.resolve_entry(&self.partitions[self.add(topic, &request.partitions[number])], registry)
         return 0
 
-    cdef int update(self, FetchRequest request, TopicRegistry registry) except -1:
+    cdef int update(self, FetchRequest request, TopicRegistry registry, Verdicts access) except -1:
         """Apply an incremental request: changed and added partitions, then forgotten ones."""
         cdef:
             int32_t position, number, entry
             RequestTopic* wanted
             Topic topic
+        if self.access is not access:  # somebody else goes on with it
+            self.access = access
+            self.access_version = 0
         self.resolve(registry)
         for position in range(request.topic_count):
             wanted = &request.topics[position]
@@ -89,11 +96,12 @@ cdef class FetchSession:
         return 0
 
     cdef int resolve(self, TopicRegistry registry) except -1:
-        """Look up slots again if topics have changed since the last time."""
+        """Look up slots again if topics, or what its client may read, have changed since the last time."""
         cdef int32_t entry = self.first
-        if self.registry_version == registry.version:
+        if self.registry_version == registry.version and self.access_version == self.access.version:
             return 0
         self.registry_version = registry.version
+        self.access_version = self.access.version
         while entry != NO_ENTRY:
             self.resolve_entry(&self.partitions[entry], registry)
             entry = self.partitions[entry].next
@@ -123,7 +131,9 @@ cdef class FetchSession:
                 entry.segment_base_offset = -1
         entry.slot = -1
         entry.error = UNKNOWN_TOPIC_OR_PARTITION
-        if not topic.alive:
+        if not self.access.everything and topic.name is not None and not self.access.may(MAY_READ_TOPIC, topic.name):
+            entry.error = TOPIC_AUTHORIZATION_FAILED
+        elif not topic.alive:
             if self.by_id:
                 entry.error = INCONSISTENT_TOPIC_ID if topic.name in registry.by_name else UNKNOWN_TOPIC_ID
         elif 0 <= entry.index < topic.partition_count:
@@ -224,6 +234,7 @@ cdef class FetchSession:
         self.buckets = NULL
         self.bucket_mask = 0
         self.placeholders = None
+        self.access = None
         self.count = 0
         self.used_end = 0
         self.session_id = 0

@@ -223,7 +223,8 @@ cdef class NetLoop(ConnectionLoop):
         c.exclusive = True
         if api_key == API_FETCH and FETCH_FIRST <= version <= FETCH_LAST:
             return self.start_fetch(c, request, frame, size)
-        if self.express.takes(api_key, version) and self.express.start(c, request, frame, size, self._lanes):
+        # A coordinator is handed what was found to be allowed: who may not do everything is asked for in Python.
+        if c.access.everything and self.express.takes(api_key, version) and self.express.start(c, request, frame, size, self._lanes):
             return 0
         self._called_out = True
         self._dispatch(c, token_of(request), (<const char*>frame)[:size])
@@ -266,6 +267,7 @@ cdef class NetLoop(ConnectionLoop):
         self.produce.may_write_internal = (
             client_id_size == ADMIN_CLIENT_SIZE and memcmp(client_id, ADMIN_CLIENT, ADMIN_CLIENT_SIZE) == 0
         )
+        self.produce.access = c.access
         request = self._requests.acquire()
         request.connection = <void*>c
         request.api_key = API_PRODUCE
@@ -421,6 +423,7 @@ cdef class NetLoop(ConnectionLoop):
             raise CloseConnection("a malformed Fetch request: bad client id")
         if request.api_version >= FETCH_FLEXIBLE and skip_tagged_fields(&r) != READ_OK:
             raise CloseConnection("a malformed Fetch request: bad header tags")
+        self.fetch.access = c.access
         try:
             reply = self.fetch.handle(
                 r.pos, r.end - r.pos, request.api_version, request.correlation_id, token_of(request), self.now_ms

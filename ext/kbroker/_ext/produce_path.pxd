@@ -3,8 +3,9 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from kbroker._ext.arena cimport Arena
 from kbroker._ext.descriptors cimport ProduceDescriptor, ProduceResult
-from kbroker._ext.requests cimport ProducePart, Request, RequestTable
-from kbroker._ext.topic_registry cimport TopicRegistry
+from kbroker._ext.requests cimport ProducePart, ProduceTopic, Request, RequestTable
+from kbroker._ext.topic_registry cimport Topic, TopicRegistry
+from kbroker._ext.verdicts cimport Verdicts
 from kbroker._ext.wire cimport Reader
 
 
@@ -18,6 +19,7 @@ cdef struct Bundle:
 cdef class ProducePath:
     cdef Arena arena
     cdef bint may_write_internal        # the client of the request at hand
+    cdef Verdicts access                # and what else it may do
     cdef TopicRegistry topics
     cdef RequestTable requests
     cdef int worker_count
@@ -25,6 +27,8 @@ cdef class ProducePath:
     cdef readonly uint32_t queued   # descriptors in all bundles
     cdef readonly int64_t bytes_in
     cdef int start(self, Request* request, Reader* body) except -1
+    cdef int16_t transaction_error(self, const Request* request) except? -1
+    cdef int16_t topic_error(self, Topic known, const ProduceTopic* topic) except? -1
     cdef int read_topics(self, Request* request, Reader* r) except -1
     cdef int read_partition(self, Request* request, Reader* r, object topic, int16_t error_code) except -1
     cdef int describe(self, const Request* request, int32_t ordinal) except -1

@@ -5,6 +5,7 @@ for the io worker that owns it; ``take_result`` gathers the answers; ``encode`` 
 are copied or looked at here. They stay as they came until all partitions have answered, so they can be described once
 more to the next incarnation of an io worker. Python per request: one dict lookup per topic. Runs in a network process.
 """
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memmove
 
@@ -25,6 +26,7 @@ from kbroker._ext.requests cimport (
     token_of,
 )
 from kbroker._ext.topic_registry cimport Topic
+from kbroker._ext.verdicts cimport MAY_WRITE_TOPIC, MAY_WRITE_TRANSACTION, unrestricted
 from kbroker._ext.wire cimport (
     READ_OK,
     ReadStatus,
@@ -75,6 +77,8 @@ cdef enum:
     ERROR_NOT_LEADER_OR_FOLLOWER = 6
     ERROR_INVALID_TOPIC_EXCEPTION = 17
     ERROR_INVALID_REQUIRED_ACKS = 21
+    ERROR_TOPIC_AUTHORIZATION_FAILED = 29
+    ERROR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
     ERROR_UNKNOWN_TOPIC_ID = 100
 
 
@@ -90,6 +94,7 @@ cdef class ProducePath:
         self.topics = topics
         self.requests = requests
         self.worker_count = worker_count
+        self.access = unrestricted()
         self.bundles = <Bundle*>calloc(worker_count, sizeof(Bundle))
         if self.bundles == NULL:
             raise MemoryError()
@@ -135,6 +140,29 @@ cdef class ProducePath:
                 bundle.count -= 1
                 self.queued -= 1
 
+    cdef int16_t transaction_error(self, const Request* request) except? -1:
+        """The error of a whole request: its client may not use the transactional id."""
+        cdef bytes transactional_id
+        if request.transactional_id_size <= 0:
+            return ERROR_NONE
+        transactional_id = PyBytes_FromStringAndSize(
+            <const char*>request.transactional_id, request.transactional_id_size
+        )
+        if self.access.may(MAY_WRITE_TRANSACTION, transactional_id):
+            return ERROR_NONE
+        return ERROR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+    cdef int16_t topic_error(self, Topic known, const ProduceTopic* topic) except? -1:
+        """The error of a topic that the client may not write to, whether it is known here or not."""
+        cdef bytes name
+        if known is not None:
+            name = known.name
+        elif topic.topic_id != NULL:
+            return ERROR_NONE  # an id that nobody knows
+        else:
+            name = PyBytes_FromStringAndSize(<const char*>topic.name, topic.name_size)
+        return ERROR_NONE if self.access.may(MAY_WRITE_TOPIC, name) else ERROR_TOPIC_AUTHORIZATION_FAILED
+
     cdef int read_topics(self, Request* request, Reader* r) except -1:
         cdef:
             bint flexible = request.api_version >= FIRST_FLEXIBLE
@@ -142,7 +170,9 @@ cdef class ProducePath:
             ReadStatus status
             ProduceTopic* topic
             Topic ref
-            int16_t error_code
+            int16_t error_code, refused = ERROR_NONE
+        if not self.access.everything:
+            refused = self.transaction_error(request)
         status = read_compact_array_count(r, 2, &topic_count) if flexible else read_array_count(r, 6, &topic_count)
         if status != READ_OK or topic_count < 0:
             raise ProduceDecodeError("bad count of topics")
@@ -150,13 +180,10 @@ cdef class ProducePath:
             raise ProduceDecodeError(f"more than {PARTS_MAX} topics in one request")
         for i in range(topic_count):
             topic = add_topic(request)
-            error_code = ERROR_NONE if -1 <= request.acks <= 1 else ERROR_INVALID_REQUIRED_ACKS
             if request.api_version >= FIRST_WITH_TOPIC_ID:
                 if read_raw(r, 16, &topic.topic_id) != READ_OK:
                     raise ProduceDecodeError("truncated topic id")
                 ref = self.topics.find(topic.topic_id, 16, True)
-                if ref is None and error_code == ERROR_NONE:
-                    error_code = ERROR_UNKNOWN_TOPIC_ID
             else:
                 status = (
                     read_compact_string(r, &topic.name, &topic.name_size)
@@ -166,8 +193,13 @@ cdef class ProducePath:
                 if status != READ_OK or topic.name_size < 0:
                     raise ProduceDecodeError("bad topic name")
                 ref = self.topics.find(topic.name, topic.name_size, False)
-                if ref is None and error_code == ERROR_NONE:
-                    error_code = ERROR_UNKNOWN_TOPIC_OR_PARTITION
+            error_code = refused
+            if error_code == ERROR_NONE and not self.access.everything:
+                error_code = self.topic_error(ref, topic)
+            if error_code == ERROR_NONE and not -1 <= request.acks <= 1:
+                error_code = ERROR_INVALID_REQUIRED_ACKS
+            if error_code == ERROR_NONE and ref is None:
+                error_code = ERROR_UNKNOWN_TOPIC_OR_PARTITION if topic.topic_id == NULL else ERROR_UNKNOWN_TOPIC_ID
             if ref is not None and ref.internal and not self.may_write_internal and error_code == ERROR_NONE:
                 error_code = ERROR_INVALID_TOPIC_EXCEPTION
             status = read_compact_array_count(r, 6, &part_count) if flexible else read_array_count(r, 8, &part_count)

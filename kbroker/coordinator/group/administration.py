@@ -13,6 +13,7 @@ from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.delete_groups import DeleteGroupsResponse
 from kbroker.protocol.messages.describe_groups import DescribeGroupsResponse
 from kbroker.protocol.messages.list_groups import ListGroupsResponse
+from kbroker.security.operations import Kind
 
 if TYPE_CHECKING:
     from kbroker.coordinator.group.machine import GroupMachine
@@ -23,7 +24,7 @@ log = logging.getLogger(__name__)
 # The first version of DescribeGroups that reports an unknown group as an error.
 NOT_FOUND_VERSION = 6
 # What everybody may do with a group: read, delete and describe it and its settings (KIP-430).
-GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
+GROUP_OPERATIONS = Kind.GROUP.all_operations
 
 
 class GroupAdministration:

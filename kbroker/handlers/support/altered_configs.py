@@ -12,13 +12,23 @@ from kbroker.config.resource_types import BROKER, BROKER_LOGGER, CLIENT_METRICS,
 from kbroker.config.topic_config import setting_name
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
-from kbroker.handlers.support.config_resources import check_broker, check_group, existing_topic
+from kbroker.handlers.support.config_resources import (
+    check_allowed,
+    check_broker,
+    check_group,
+    existing_topic,
+)
 from kbroker.handlers.support.config_resources import unsupported as unsupported_type
+from kbroker.handlers.support.requirements import each
 from kbroker.ipc.calls import ConfigResult, Operation
+from kbroker.security.operations import AclOperation, Kind
 
 Q = TypeVar("Q")
 R = TypeVar("R")
 
+REQUIREMENTS = tuple(
+    each(AclOperation.ALTER_CONFIGS, kind) for kind in (Kind.TOPIC, Kind.CLUSTER, Kind.GROUP)
+)
 # BOUND: resources in one call, so that a large request does not hold up the controller.
 CALL_RESOURCES_MAX = 100
 
@@ -46,6 +56,7 @@ async def alter(
             continue
         seen[place] = position
         try:
+            check_allowed(ctx, AclOperation.ALTER_CONFIGS, *place)
             check_resource(ctx, *place)
         except WireError as error:
             refused[position] = error.bare()

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from kbroker.cluster.image import TopicImage
-from kbroker.config.resource_types import NAMES
+from kbroker.config.resource_types import GROUP, NAMES, TOPIC
 from kbroker.controller.topics import check_name
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
+from kbroker.security.operations import CLUSTER_NAME, AclOperation, Kind
 
+# Settings of anything else are settings of the cluster.
+KINDS = {TOPIC: Kind.TOPIC, GROUP: Kind.GROUP}
 DEFAULT_BROKER = ""  # names the settings for all brokers
+
+
+def check_allowed(
+    ctx: RequestContext, operation: AclOperation, resource_type: int, name: str
+) -> None:
+    """The error of its kind, unless the client may do this to the resource's settings."""
+    kind = KINDS.get(resource_type, Kind.CLUSTER)
+    if not ctx.allows(operation, kind, CLUSTER_NAME if kind is Kind.CLUSTER else name):
+        raise WireError(kind.error)
 
 
 def existing_topic(ctx: RequestContext, name: str) -> TopicImage:

@@ -20,6 +20,7 @@ from kbroker.ipc.calls import (
 )
 from kbroker.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from kbroker.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from kbroker.security.operations import AclOperation, Kind
 
 NO_OFFSET = -1
 # BOUND: partitions in one call, so that a large request does not hold up the controller.
@@ -31,11 +32,14 @@ NONE, UNKNOWN = int(ErrorCode.NONE), int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 async def commit_stored(ctx: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
     """Serve OffsetCommit 0."""
     accepted = []
+    readable = ctx.allowed(AclOperation.READ, Kind.TOPIC, (topic.name for topic in request.topics))
     codes: dict[int, int] = {}
     async for topic in ctx.each(request.topics):
         async for partition in ctx.each(topic.partitions):
             code = NONE
-            if not exists(ctx, topic.name, partition.partition_index):
+            if topic.name not in readable:
+                code = int(Kind.TOPIC.error)
+            elif not exists(ctx, topic.name, partition.partition_index):
                 code = UNKNOWN
             elif len(partition.committed_metadata or "") > ctx.config["offset.metadata.max.bytes"]:
                 code = int(ErrorCode.OFFSET_METADATA_TOO_LARGE)
@@ -72,8 +76,15 @@ async def commit_stored(ctx: RequestContext, request: OffsetCommitRequest) -> Of
 async def fetch_stored(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
     """Serve OffsetFetch 0."""
     asked = [(topic.name, index) for topic in request.topics for index in topic.partition_indexes]
-    known = list(dict.fromkeys([place async for place in ctx.each(asked) if exists(ctx, *place)]))
+    describable = ctx.allowed(AclOperation.DESCRIBE, Kind.TOPIC, (name for name, _ in asked))
     found: dict[tuple[str, int], tuple[int, int]] = {}
+    wanted: dict[tuple[str, int], None] = {}
+    async for place in ctx.each(asked):
+        if place[0] not in describable:
+            found[place] = (NO_OFFSET, int(Kind.TOPIC.error))
+        elif exists(ctx, *place):
+            wanted[place] = None
+    known = list(wanted)
     for start in range(0, len(known), CALL_MAX):
         part = known[start : start + CALL_MAX]
         try:

@@ -1,0 +1,73 @@
+"""Requests to a coordinator that name topics, of which their sender may use some and not others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.support.coordinated import ask, decode_response, forward, partition_of
+from kbroker.protocol import codec
+from kbroker.protocol.api import response_class
+from kbroker.protocol.primitives import NO_UUID
+from kbroker.security.operations import AclOperation, Kind
+
+Names = Callable[[Any], str | None]
+
+
+def namer(ctx: RequestContext) -> Names:
+    """The name of a topic that a request has by name or by id; None for an id that nobody knows."""
+
+    def name_of(topic: Any) -> str | None:
+        topic_id = getattr(topic, "topic_id", NO_UUID)
+        if topic_id == NO_UUID:
+            name: str = topic.name
+            return name
+        known = ctx.image.topics_by_id.get(topic_id)
+        return None if known is None else known.name
+
+    return name_of
+
+
+def divide(
+    ctx: RequestContext, operation: AclOperation, topics: list[Any]
+) -> tuple[list[Any], list[Any]]:
+    """The topics that the client may do this to, and the others. An id that nobody knows is among
+    the first: it is nobody's secret.
+    """
+    if ctx.access.everything:
+        return topics, []
+    name_of = namer(ctx)
+    names = [name_of(topic) for topic in topics]
+    allowed = ctx.allowed(operation, Kind.TOPIC, [name for name in names if name is not None])
+    rest: list[Any] = []
+    denied: list[Any] = []
+    for topic, name in zip(topics, names, strict=True):
+        (rest if name is None or name in allowed else denied).append(topic)
+    return rest, denied
+
+
+async def forward_allowed(
+    ctx: RequestContext,
+    coordinators: str,
+    key: str,
+    request: Any,
+    operation: AclOperation,
+    denied_row: Callable[[Any], Any],
+) -> Any:
+    """Hand a request on to the coordinator of ``key``, with its ``topics`` that are allowed.
+
+    denied_row: the response's entry of one that is not. If there are none, the request goes on as
+    it came, and the answer comes as bytes.
+    """
+    rest, denied = divide(ctx, operation, request.topics)
+    if not denied:
+        return await forward(ctx, coordinators, key)
+    response = response_class(ctx.api_key)()
+    if rest:
+        request.topics = rest
+        body = codec.encode(request, ctx.api_version)
+        partition = partition_of(ctx, coordinators, key)
+        response = decode_response(ctx, await ask(ctx, coordinators, partition, body))
+    response.topics += [denied_row(topic) for topic in denied]
+    return response

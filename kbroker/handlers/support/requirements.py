@@ -1,0 +1,68 @@
+"""What the sender of a request must be allowed to do, as each handler declares it (``authorize=``).
+
+The names of resources are looked at when the request is decoded, before its handler runs; the first
+that is not allowed ends the request. A handler whose answer differs from resource to resource
+declares ``each`` and asks for itself, by ``ctx.allowed``. Source: Kafka's table "Operations and
+Resources on Protocols".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from kbroker.errors import WireError
+from kbroker.security.access import Access
+from kbroker.security.operations import CLUSTER_NAME, AclOperation, Kind
+
+Names = Callable[[Any], Iterable[str]]
+
+
+class Requirement(NamedTuple):
+    """``operation`` on all resources of a kind that a request names; names None: see ``each``."""
+
+    operation: AclOperation
+    kind: Kind
+    names: Names | None = None
+
+
+Requirements = tuple[Requirement, ...]
+# Of the few requests that anybody may send.
+NOTHING: Requirements = ()
+
+
+def on_cluster(operation: AclOperation) -> Requirement:
+    """The whole request is about the cluster."""
+    return Requirement(operation, Kind.CLUSTER, lambda request: (CLUSTER_NAME,))
+
+
+def on_group(operation: AclOperation) -> Requirement:
+    """The whole request is about one group."""
+    return Requirement(operation, Kind.GROUP, lambda request: (request.group_id,))
+
+
+def on_transaction(operation: AclOperation) -> Requirement:
+    """The whole request is about one transaction, or none."""
+    return Requirement(
+        operation,
+        Kind.TRANSACTIONAL_ID,
+        lambda request: () if request.transactional_id is None else (request.transactional_id,),
+    )
+
+
+def each(operation: AclOperation, kind: Kind) -> Requirement:
+    """The handler asks, and answers for what is not allowed."""
+    return Requirement(operation, kind)
+
+
+def check(access: Access, requirements: Requirements, request: Any) -> None:
+    """Raises WireError, with the kind's own code, for a request that its sender may not make."""
+    if access.everything:
+        return
+    for operation, kind, names_of in requirements:
+        if names_of is None:
+            continue
+        names = list(names_of(request))
+        allowed = access.allowed(operation, kind, names)
+        if not all(name in allowed for name in names):
+            raise WireError(kind.error)

@@ -1,0 +1,55 @@
+"""Authorizers that tests choose the verdicts of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from kbroker.security.operations import AclOperation, Kind
+from kbroker.security.principal import Principal
+
+Rule = Callable[[AclOperation, Kind, str], bool]
+
+
+class Rules:
+    """Allows what ``rule(operation, kind, name)`` says, to everybody but ``super_users``.
+
+    asked: every question, in order.
+    """
+
+    def __init__(self, rule: Rule, super_users: Sequence[Principal] = ()) -> None:
+        self._rule = rule
+        self._super_users = super_users
+        self.asked: list[tuple[Principal, str, AclOperation, Kind, str]] = []
+
+    def allows_everything(self, principal: Principal, host: str) -> bool:
+        return principal in self._super_users
+
+    def authorize(
+        self,
+        principal: Principal,
+        host: str,
+        operation: AclOperation,
+        kind: Kind,
+        names: Sequence[str],
+    ) -> list[bool]:
+        self.asked += [(principal, host, operation, kind, name) for name in names]
+        return [self._rule(operation, kind, name) for name in names]
+
+    def authorize_any(
+        self, principal: Principal, host: str, operation: AclOperation, kind: Kind
+    ) -> bool:
+        return self._rule(operation, kind, "any")
+
+
+def deny_all() -> Rules:
+    return Rules(lambda operation, kind, name: False)
+
+
+def deny_kind(*denied: Kind) -> Rules:
+    """Nothing on resources of these kinds, everything else."""
+    return Rules(lambda operation, kind, name: kind not in denied)
+
+
+def deny_names(*denied: str) -> Rules:
+    """Nothing on resources of these names, everything else."""
+    return Rules(lambda operation, kind, name: name not in denied)
