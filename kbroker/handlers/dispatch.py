@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import pkgutil
+import struct
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,8 @@ for _module in pkgutil.iter_modules(handlers.__path__, "kbroker.handlers."):
 # A response with its header; None: the connection is to be closed.
 Response = bytes | None
 
+THROTTLE_FIELD = "throttle_time_ms"
+_INT32 = struct.Struct(">i")
 # Shorter requests are decoded in one go.
 ONE_GO_BYTES = 4096
 
@@ -136,12 +139,31 @@ async def answer(ctx: RequestContext, handler: Handler, request: Message) -> byt
 
 async def encode(ctx: RequestContext, response: Message | bytes) -> bytes:
     """The response's header and body."""
+    throttle_ms = ctx.connection.throttle_time_ms
+    if throttle_ms:
+        response = throttled(ctx, response, throttle_ms)
     out = bytearray(encode_response_header(ctx.correlation_id, ctx.api_key, ctx.api_version))
     if isinstance(response, bytes):
         out += response
     else:
         await ctx.slices.finish(codec.encode_steps(response, ctx.api_version, out))
     return bytes(out)
+
+
+def throttled(ctx: RequestContext, response: Message | bytes, throttle_ms: int) -> Message | bytes:
+    """The response with the time that the client should wait, where its version has a place for it.
+
+    WIRE: most responses begin with it.
+    """
+    if isinstance(response, bytes):
+        cls = response_class(ctx.api_key)
+        first = cls.STRUCT.fields[0]
+        if first.name == THROTTLE_FIELD and first.in_version(ctx.api_version):
+            return _INT32.pack(throttle_ms) + response[_INT32.size :]
+        response = codec.decode_exact(cls, ctx.api_version, response)
+    if THROTTLE_FIELD in response.__slots__:
+        setattr(response, THROTTLE_FIELD, throttle_ms)
+    return response
 
 
 def api_versions_fallback(header: RequestHeader) -> bytes:

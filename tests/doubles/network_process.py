@@ -209,6 +209,7 @@ class NetworkProcess:
             peer_port=40123,
             client_id=None,
             turn=None,
+            throttle_time_ms=0,
             access=self.accesses.of(ANONYMOUS, "198.51.100.4"),
         )
         self.dispatcher = Dispatcher(self)  # type: ignore[arg-type]

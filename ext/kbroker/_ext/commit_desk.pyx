@@ -362,7 +362,7 @@ cdef class CommitBook:
         start = self.answers.data + self.answers.size
         p = start + sizeof(uint32_t) + sizeof(AnswerHead)
         if request.version >= THROTTLE_FIRST:
-            store_i32(p, 0)
+            store_i32(p, 0)  # of the network process (express_path.take_answer)
             p += 4
         p = store_count(p, request.topic_count, flexible)
         for i in range(request.topic_count):

@@ -69,6 +69,7 @@ cdef class Connection:
     cdef int64_t received_ms           # when bytes came last
     cdef int64_t starved_since_ms      # when it began to wait for arena memory, -1 when it does not
     cdef int64_t blocked_since_ms      # when the peer stopped reading, -1 when it reads
+    cdef readonly int64_t muted_until_ms   # no further request is looked at before, 0 when it is not muted
 
     cdef FrameStatus next_frame(self, const uint8_t* base, int64_t frame_max, const uint8_t** frame, int32_t* size) noexcept nogil
     cdef ReceiveStatus receive(
@@ -77,6 +78,7 @@ cdef class Connection:
     cdef bint make_room(self, Arena arena, int64_t frame_max, bint from_large) noexcept nogil
     cdef int note_first_request(self, const uint8_t* frame, int32_t size) except -1
     cdef void drained(self) noexcept nogil
+    cdef int32_t throttle_ms(self, int64_t now_ms) noexcept nogil
     cdef Block* acquire(self, Arena arena, int64_t capacity, bint from_large) noexcept nogil
     cdef void drop_empty_block(self, Arena arena) noexcept nogil
     cdef void push(self, Request* request) noexcept nogil

@@ -7,6 +7,7 @@ has room for several.
 """
 from libc.string cimport memcpy, memmove
 
+from kbroker._ext.socket_api cimport monotonic_ns
 from kbroker._ext.transport cimport TRANSPORT_BLOCKED, Transport
 from kbroker._ext.verdicts cimport Verdicts
 from kbroker._ext.wire cimport load_i16, load_i32
@@ -115,6 +116,17 @@ cdef class Connection:
         self.readable = False
         self.burst_last = self.burst
         self.burst = 0
+
+    cdef int32_t throttle_ms(self, int64_t now_ms) noexcept nogil:
+        """What an answer says now of how long the client should wait (KIP-219): for as long as it is muted."""
+        if self.muted_until_ms <= now_ms:
+            return 0
+        return <int32_t>min(self.muted_until_ms - now_ms, <int64_t>0x7FFFFFFF)
+
+    @property
+    def throttle_time_ms(self) -> int:
+        """The same for answers of handlers."""
+        return self.throttle_ms(monotonic_ns() // 1000000) if self.muted_until_ms else 0
 
     cdef Block* acquire(self, Arena arena, int64_t capacity, bint from_large) noexcept nogil:
         cdef Block* block = arena.acquire(capacity, from_large)

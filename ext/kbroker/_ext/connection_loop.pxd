@@ -34,6 +34,9 @@ cdef class ConnectionLoop:
     cdef int64_t _long_bytes           # sent of long answers in this turn, where others wait
     cdef int64_t _short_answer_ms      # when the last short answer was sent
     cdef int64_t _yield_at_ns          # when others may have the core again
+    cdef list _muted                   # a heap of (end, number, connection)
+    cdef int64_t _unmute_at_ms         # the end of the first of them, -1 without one
+    cdef int64_t _mutes                # numbers them
     cdef bint _draining
     cdef bint _called_out              # Python code of the process ran since `turns` began a turn
     cdef int64_t _idle_ms
@@ -61,6 +64,7 @@ cdef class ConnectionLoop:
     cdef int hold_back(self, Connection c) except -1
     cdef int heavy_over(self, Connection c) except -1
     cdef int go_on_later(self, Connection c) except -1
+    cdef int unmute(self) except -1
     cdef int answered(self, Request* request) except -1
     cdef int flush_answers(self) except -1
     cdef int flush(self, Connection c) except -1

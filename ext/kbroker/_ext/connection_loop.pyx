@@ -8,6 +8,8 @@ Memory: a connection that gets no block of the arena waits, and its bytes wait i
 large block stand in line, the oldest request first; nobody else gets memory of the large part until the first of them
 has what it needs. Requests that are not whole hold memory without doing anything for it: see ``relieve``.
 
+A muted connection (``mute``) is not received from: what its client sends stays in the kernel.
+
 Time: a connection goes on for SLICE_NS in a turn, for less where many have work, and is then behind the others.
 
 Heavy requests are those that Python decodes to many objects. They begin one after the other once HEAVY_BYTES_MAX of
@@ -61,6 +63,7 @@ from kbroker._ext.verdicts cimport Verdicts
 from kbroker._ext.wire cimport load_i32
 
 from collections import deque
+from heapq import heappop, heappush
 
 from kbroker._ext.connection import refused_reason
 
@@ -122,6 +125,8 @@ cdef class ConnectionLoop:
         self._starved = []
         self._line = []
         self._held_back = deque()
+        self._muted = []
+        self._unmute_at_ms = -1
         self.slice_ns_max = SLICE_NS
         self._receive_bytes = RECEIVE_BYTES_ALONE
         self._arena = arena
@@ -224,9 +229,13 @@ cdef class ConnectionLoop:
             self.let_others_run()
         if again or self._dirty or self.may_retry():
             timeout_ms = 0
+        elif self._unmute_at_ms >= 0:
+            timeout_ms = <int>min(<int64_t>timeout_ms, max(<int64_t>0, self._unmute_at_ms - monotonic_ns() // 1000000))
         with nogil:
             count = epoll_wait(self._epoll_fd, events, EVENTS_MAX, timeout_ms)
         self.now_ms = monotonic_ns() // 1000000
+        if 0 <= self._unmute_at_ms <= self.now_ms:
+            self.unmute()
         self._slice_ns = min(self.slice_ns_max, max(<int64_t>SLICE_NS_MIN, TURN_NS // max(1, count + again)))
         self._receive_bytes = RECEIVE_BYTES if count + again > MANY else RECEIVE_BYTES_ALONE
         for i in range(count):
@@ -295,7 +304,7 @@ cdef class ConnectionLoop:
         while not c.closed:
             if c.exclusive or c.request_count >= IN_FLIGHT_MAX or c.held_back or self._draining:
                 return 0
-            if c.ending_since_ms >= 0:
+            if c.ending_since_ms >= 0 or c.muted_until_ms:
                 return 0
             if begun and monotonic_ns() >= until:
                 self.go_on_later(c)
@@ -352,6 +361,43 @@ cdef class ConnectionLoop:
         if not c.in_ready:
             c.in_ready = True
             self._ready.append(c)
+        return 0
+
+    # -- throttles ---
+
+    def mute(self, Connection c, int64_t until_ms):
+        """Look at no further request of it before then (monotonic). What has begun goes on, and is answered with the time.
+
+        A connection that is muted already stays so until the later of the two.
+        """
+        cdef bint is_new = c.muted_until_ms == 0
+        if c.closed or until_ms <= c.muted_until_ms:
+            return
+        c.muted_until_ms = until_ms
+        # Its time is not the client's to lose: it neither waits for memory, nor is it late with a request.
+        c.starved_since_ms = c.partial_since_ms = -1
+        if c.in_line:
+            self.leave_line(c)
+        if is_new:
+            self._mutes += 1
+            heappush(self._muted, (until_ms, self._mutes, c))
+            self._unmute_at_ms = self._muted[0][0]
+
+    cdef int unmute(self) except -1:
+        """Go on with the connections whose time is over."""
+        cdef Connection c
+        cdef int64_t number
+        while self._muted and self._muted[0][0] <= self.now_ms:
+            _, number, found = heappop(self._muted)
+            c = <Connection>found
+            if c.muted_until_ms > self.now_ms and not c.closed:  # for longer than at first
+                heappush(self._muted, (c.muted_until_ms, number, c))
+                continue
+            c.muted_until_ms = 0
+            c.last_active_ms = self.now_ms
+            if not c.closed:
+                self.go_on_later(c)
+        self._unmute_at_ms = self._muted[0][0] if self._muted else -1
         return 0
 
     # -- heavy requests ---
@@ -464,7 +510,7 @@ cdef class ConnectionLoop:
         if not patient:
             return 0
         for c in self._connections.values():
-            if c.block == NULL or c.block.refs > 1 or c.held_back or not first <= c.block.offset < end:
+            if c.block == NULL or c.block.refs > 1 or c.held_back or c.muted_until_ms or not first <= c.block.offset < end:
                 continue
             if c.starved_since_ms >= 0:
                 blocked_bytes += c.block.capacity
@@ -699,6 +745,8 @@ cdef class ConnectionLoop:
                 self.close_connection(c, f"a request that was not whole after {self._request_ms} ms")
             elif c.blocked_since_ms >= 0 and now - c.blocked_since_ms > self._write_ms:
                 self.close_connection(c, f"a peer that read nothing for {self._write_ms} ms")
+            elif c.muted_until_ms:
+                continue
             elif not c.had_request and now - c.last_active_ms > self._first_request_ms:
                 self.close_connection(c, f"no request within {self._first_request_ms} ms")
             elif c.first == NULL and self._idle_ms > 0 and now - c.last_active_ms > self._idle_ms:

@@ -60,6 +60,7 @@ cdef struct Route:
     int16_t first_version
     int16_t last_version
     int16_t first_flexible
+    int16_t first_throttled    # answers from here on begin with the throttle time
     bint repeats               # asking twice comes to the same as asking once (lane_calls.REPEATED)
 
 
@@ -67,21 +68,22 @@ cdef Route[API_WIDTH] ROUTES
 
 
 cdef void add_route(
-    int api_key, int kind, int first_version, int last_version, int first_flexible, bint repeats
+    int api_key, int kind, int first_version, int last_version, int first_flexible, int first_throttled, bint repeats
 ) noexcept:
     ROUTES[api_key].kind = kind
     ROUTES[api_key].first_version = <int16_t>first_version
     ROUTES[api_key].last_version = <int16_t>last_version
     ROUTES[api_key].first_flexible = <int16_t>first_flexible
+    ROUTES[api_key].first_throttled = <int16_t>first_throttled
     ROUTES[api_key].repeats = repeats
 
 
 # Version 0 of a commit goes to the metadata store.
-add_route(8, OF_GROUP, 1, 10, 8, True)           # OffsetCommit
-add_route(12, OF_GROUP, 0, 4, 4, True)           # Heartbeat
-add_route(68, OF_GROUP, 0, 1, 0, False)          # ConsumerGroupHeartbeat
-add_route(25, OF_TRANSACTION, 0, 4, 3, True)     # AddOffsetsToTxn
-add_route(26, OF_TRANSACTION, 0, 5, 3, True)     # EndTxn
+add_route(8, OF_GROUP, 1, 10, 8, 3, True)           # OffsetCommit
+add_route(12, OF_GROUP, 0, 4, 4, 1, True)           # Heartbeat
+add_route(68, OF_GROUP, 0, 1, 0, 0, False)          # ConsumerGroupHeartbeat
+add_route(25, OF_TRANSACTION, 0, 4, 3, 0, True)     # AddOffsetsToTxn
+add_route(26, OF_TRANSACTION, 0, 5, 3, 0, True)     # EndTxn
 
 
 def repeated() -> list[int]:
@@ -89,10 +91,13 @@ def repeated() -> list[int]:
     return [key for key in range(API_WIDTH) if ROUTES[key].repeats]
 
 
-def routes() -> list[tuple[int, int, int, int]]:
-    """(API key, first version, last version, first flexible version) of what goes this way."""
+def routes() -> list[tuple[int, int, int, int, int]]:
+    """(API key, first, last, first flexible and first throttled version) of what goes this way."""
     return [
-        (key, ROUTES[key].first_version, ROUTES[key].last_version, ROUTES[key].first_flexible)
+        (
+            key, ROUTES[key].first_version, ROUTES[key].last_version, ROUTES[key].first_flexible,
+            ROUTES[key].first_throttled,
+        )
         for key in range(API_WIDTH)
         if ROUTES[key].kind != NO_KIND
     ]
@@ -265,8 +270,8 @@ cdef class ExpressPath:
             return NULL
         return request
 
-    cdef bint take_answer(self, Request* request, const uint8_t* body, size_t size) except -1:
-        """Put an answer's body behind the header of the response."""
+    cdef bint take_answer(self, Request* request, const uint8_t* body, size_t size, int32_t throttle_ms) except -1:
+        """Put an answer's body behind the header of the response. No coordinator knows of the throttle time in it."""
         cdef bint flexible = request.api_version >= ROUTES[request.api_key].first_flexible
         cdef Py_ssize_t head = 8 + flexible
         self.forget(request)
@@ -276,6 +281,8 @@ cdef class ExpressPath:
         if flexible:
             request.response[8] = 0
         memcpy(request.response + head, body, size)
+        if throttle_ms and request.api_version >= ROUTES[request.api_key].first_throttled and size >= 4:
+            store_i32(request.response + head, throttle_ms)
         request.response_size = head + <Py_ssize_t>size
         return True
 

@@ -69,6 +69,8 @@ cdef class FetchReply:
     cdef int add_partition(self, const PartitionAnswer* answer) except -1
     cdef int end_topic(self) except -1
     cdef int end(self) except -1
+    # The answer as a whole is finished, and not sent yet.
+    cdef void set_throttle(self, int32_t throttle_ms) noexcept nogil
     cdef int put_count(self, int32_t count) except -1
     cdef int reserve(self, int64_t size) except -1
     cdef int add_chunk(self, int32_t file, int64_t position, int64_t size) except -1

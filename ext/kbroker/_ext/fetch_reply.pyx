@@ -146,7 +146,7 @@ cdef class FetchReply:
             p[0] = 0  # tagged fields of response header version 1
             p += 1
         if version >= 1:
-            store_i32(p, 0)  # throttle time
+            store_i32(p, 0)  # throttle time: set_throttle
             p += 4
         if version >= 7:
             store_i16(p, error)
@@ -154,6 +154,11 @@ cdef class FetchReply:
             p += 6
         self.bytes_size = p - self.bytes
         return self.put_count(topic_count)
+
+    cdef void set_throttle(self, int32_t throttle_ms) noexcept nogil:
+        """How long the client should wait; it is only known when the answer leaves."""
+        if self.version >= 1:
+            store_i32(self.bytes + SIZE_FIELD + 4 + (1 if self.version >= 12 else 0), throttle_ms)
 
     cdef int begin_topic(self, const uint8_t* key, Py_ssize_t key_size, int32_t partition_count) except -1:
         """key: 16 bytes of topic id from version 13, else the name."""

@@ -166,6 +166,7 @@ cdef class NetLoop(ConnectionLoop):
             Py_ssize_t part, others = 0
             AnswerHead head
             Request* request
+            int32_t throttle_ms
         while at < size:
             part = load_part_size(body + at, size - at)
             assert part >= <Py_ssize_t>sizeof(AnswerHead), (part, size - at)
@@ -177,7 +178,8 @@ cdef class NetLoop(ConnectionLoop):
             elif request != NULL and request.connection != NULL and request.state == REQUEST_WAITING:
                 text = body + at + PART_SIZE_BYTES + sizeof(AnswerHead)
                 if head.error == 0 and head.total == part - PART_SIZE_BYTES - sizeof(AnswerHead):
-                    self.express.take_answer(request, text, head.total)
+                    throttle_ms = (<Connection>request.connection).throttle_ms(self.now_ms)
+                    self.express.take_answer(request, text, head.total, throttle_ms)
                     self.answered(request)
                 else:
                     # An answer in parts, longer than any request of this kind calls for, is none.
@@ -299,7 +301,7 @@ cdef class NetLoop(ConnectionLoop):
                         f"a produce without acks failed with error {request.parts[i].error_code}"
                     )
         else:
-            self.produce.encode(request)
+            self.produce.encode(request, (<Connection>request.connection).throttle_ms(self.now_ms))
         return self.answered(request)
 
     cdef int take_results(self, const uint8_t* body, Py_ssize_t size, uint32_t count) except -1:
@@ -437,7 +439,11 @@ cdef class NetLoop(ConnectionLoop):
         return self.drain_fetches()
 
     cdef int finish_fetch(self, Request* request, FetchReply reply) except -1:
-        cdef int copied = copy_small(request, reply)
+        cdef int32_t throttle_ms = (<Connection>request.connection).throttle_ms(self.now_ms)
+        cdef int copied
+        if throttle_ms:
+            reply.set_throttle(throttle_ms)
+        copied = copy_small(request, reply)
         request.parked = False
         request.started_ns = self.now_ms * 1000000
         if copied == 0:

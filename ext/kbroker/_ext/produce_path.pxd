@@ -38,4 +38,4 @@ cdef class ProducePath:
     cdef void drop_bundle(self, int worker) noexcept nogil
     cdef bint has_numbers(self, const ProducePart* part) noexcept nogil
     cdef Request* take_result(self, const ProduceResult* result, const uint8_t* text) except? NULL
-    cdef int encode(self, Request* request) except -1
+    cdef int encode(self, Request* request, int32_t throttle_ms) except -1

@@ -348,7 +348,7 @@ cdef class ProducePath:
         request.parts_left -= 1
         return request if request.parts_left == 0 else NULL
 
-    cdef int encode(self, Request* request) except -1:
+    cdef int encode(self, Request* request, int32_t throttle_ms) except -1:
         """Write the whole response, length prefix and header included, into the request's response buffer."""
         cdef:
             bint flexible = request.api_version >= FIRST_FLEXIBLE
@@ -387,7 +387,7 @@ cdef class ProducePath:
             if flexible:
                 write_no_tagged_fields(&w)
         if request.api_version >= FIRST_WITH_THROTTLE:
-            write_i32(&w, 0)  # throttle_time_ms
+            write_i32(&w, throttle_ms)
         if flexible:
             write_no_tagged_fields(&w)
         request.response_size = w.pos - request.response

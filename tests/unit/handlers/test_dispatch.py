@@ -10,10 +10,11 @@ import pytest
 from doubles.network_process import CORRELATION_ID, NetworkProcess, decode
 
 from kbroker import handlers
+from kbroker.coordinator.partitioner import OFFSETS_TOPIC
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers import registry
 from kbroker.protocol import codec
-from kbroker.protocol.api import ApiKey, request_class
+from kbroker.protocol.api import ApiKey, request_class, response_class
 from kbroker.protocol.header import encode_request_header
 from kbroker.protocol.messages.api_versions import ApiVersionsRequest
 from kbroker.protocol.messages.delete_topics import DeleteTopicsRequest
@@ -65,6 +66,38 @@ def test_dispatch_every_announced_version_is_answered(
     process: NetworkProcess, key: ApiKey, version: int
 ) -> None:
     assert process.ask(minimal_request(key), version) is not None
+
+
+@pytest.mark.parametrize(("key", "version"), EVERY_VERSION)
+def test_dispatch_answer_to_a_muted_connection_says_how_long_to_wait(
+    process: NetworkProcess, key: ApiKey, version: int
+) -> None:
+    process.connection.throttle_time_ms = 1234
+
+    response = process.ask(minimal_request(key), version)
+
+    has_it = any(
+        field.name == "throttle_time_ms" and field.in_version(version)
+        for field in type(response).STRUCT.fields
+    )
+    assert getattr(response, "throttle_time_ms", 0) == (1234 if has_it else 0)
+
+
+@pytest.mark.parametrize("key", [ApiKey.HEARTBEAT, ApiKey.OFFSET_DELETE])
+def test_dispatch_answer_that_was_forwarded_says_how_long_to_wait(
+    process: NetworkProcess, key: ApiKey
+) -> None:
+    """It comes from the coordinator encoded. In one response another field comes first."""
+    process.add_topic(OFFSETS_TOPIC, b"o" * 16, [0], internal=True)
+    process.coordinators.answer = lambda slot, key, version, body: codec.encode(
+        response_class(key)(error_code=27), version
+    )
+    process.connection.throttle_time_ms = 1234
+    version = key.versions[1]
+
+    response = process.ask(request_class(key)(group_id="g"), version)
+
+    assert (response.throttle_time_ms, response.error_code) == (1234, 27)
 
 
 @pytest.mark.parametrize(("key", "version"), EVERY_VERSION)

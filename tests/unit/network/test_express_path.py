@@ -24,7 +24,7 @@ from kbroker.ipc.lane_calls import (
     unpack,
 )
 from kbroker.protocol import codec, header
-from kbroker.protocol.api import ApiKey
+from kbroker.protocol.api import ApiKey, response_class
 from kbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kbroker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kbroker.protocol.messages.offset_commit import OffsetCommitRequest
@@ -95,9 +95,11 @@ def test_routes_are_those_of_the_protocol() -> None:
     }
     found = {ApiKey(key): rest for key, *rest in express_path.routes()}
     assert {key: tuple(rest[:2]) for key, rest in found.items()} == expected
-    for key, (_, last, flexible) in found.items():
+    for key, (_, last, flexible, throttled) in found.items():
         assert last == key.versions[1]
         assert flexible == key.first_flexible
+        first = response_class(key).STRUCT.fields[0]
+        assert (first.name, first.versions[0]) == ("throttle_time_ms", throttled)
 
 
 def test_request_names_its_principal_to_the_coordinator(bench: Bench) -> None:
@@ -350,3 +352,23 @@ def test_damaged_requests_are_handed_on_or_dispatched_never_lost() -> None:
             bench.turn()
     assert bench.loop.express.frames == {}
     assert bench.loop.requests_in_flight == 0
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_answer_says_how_long_a_muted_client_should_wait(bench: Bench, version: int) -> None:
+    """The coordinator, which wrote it, does not know."""
+    client = bench.connect()
+    client.send(frame(heartbeat(), version))
+    bench.turn()
+    (request,) = bench.asked()
+    bench.loop.mute(bench.connection, time.monotonic_ns() // 1_000_000 + 60_000)
+
+    bench.reply(Answer(request.token, 0, codec.encode(HeartbeatResponse(error_code=27), version)))
+    bench.turn()
+
+    data = client.recv(1000)[4:]
+    _, at = header.decode_response_header(data, ApiKey.HEARTBEAT, version)
+    response = codec.decode_exact(HeartbeatResponse, version, data, at)
+    assert response.error_code == 27
+    if version:
+        assert 50_000 < response.throttle_time_ms <= 60_000
