@@ -83,7 +83,7 @@ def is_newer(source: Path) -> bool:
 
 
 class BuildModules(build_py):
-    """Leaves nothing in the build tree that is no source any more: a wheel has all that lies there."""
+    """Removes files without a source from the build tree: a wheel contains everything in it."""
 
     def run(self) -> None:
         super().run()
