@@ -11,6 +11,8 @@ class LogTail:
     base_offset: int
     position: int
     next_offset: int
+    leader_epoch: int
+    high_watermark_held: bool
     max_timestamp: int
     max_timestamp_offset: int
     first_timestamp: int

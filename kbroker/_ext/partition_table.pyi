@@ -7,6 +7,9 @@ ONLINE: int
 OFFLINE: int
 LOADING: int
 CLOSED: int
+NO_ROLE: int
+LEADER: int
+FOLLOWER: int
 STATE_NAMES: dict[int, str]
 
 # offset, segment base offset, position
@@ -25,6 +28,8 @@ class Slot(TypedDict):
     aborted_version: int
     checked_from: tuple[int, int]
     gapless: bool
+    role: int
+    partition_epoch: int
 
 class PartitionTable:
     @property
@@ -36,10 +41,13 @@ class PartitionTable:
         slot: int,
         *,
         state: int,
+        role: int = 0,
         slot_incarnation: int = 0,
         leader_epoch: int = 0,
+        partition_epoch: int = 0,
         log_dir_index: int = 0,
     ) -> None: ...
+    def set_role(self, slot: int, role: int, leader_epoch: int, partition_epoch: int) -> None: ...
     def set_state(self, slot: int, state: int) -> None: ...
     def set_swapping(self, slot: int, swapping: bool) -> None: ...
     def set_log_dir(self, slot: int, log_dir_index: int) -> None: ...
@@ -58,7 +66,7 @@ class PartitionTable:
         leader_epoch: int | None = None,
         segments_changed: bool = False,
     ) -> None: ...
-    def wait(self, slot: int, network_index: int) -> None: ...
+    def wait(self, slot: int, network_index: int, *, written: bool = False) -> None: ...
     def waiters(self, slot: int) -> int: ...
 
 def region_size(capacity: int) -> int: ...

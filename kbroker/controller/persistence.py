@@ -29,6 +29,15 @@ class Adopted(NamedTuple):
     leader_epochs: dict[int, int]
 
 
+class StoredState(NamedTuple):
+    """A partition's state node. ``partition_epoch``: its version."""
+
+    leader: int
+    leader_epoch: int
+    isr: list[int]
+    partition_epoch: int
+
+
 class WrongCluster(Exception):
     """The store belongs to another cluster than the log directories."""
 
@@ -102,14 +111,14 @@ def load(store: Store, state: ClusterState, slots: SlotBook) -> None:
     for node in store.subtree(paths.GROUP_CONFIGS):
         state.set_group_config(paths.group_of_config(node.path), paths.decode_config(node.data))
     documents: dict[str, bytes] = {}
-    partition_states: dict[str, dict[int, tuple[int, int, list[int]]]] = {}
+    partition_states: dict[str, dict[int, StoredState]] = {}
     for node in store.subtree(paths.BROKER_TOPICS):
         parts = node.path.split("/")
         if len(parts) == 4:
             documents[parts[3]] = node.data
         elif len(parts) == 7 and parts[6] == "state":
-            decoded = paths.decode_partition_state(node.data)
-            partition_states.setdefault(parts[3], {})[int(parts[5])] = decoded
+            stored = StoredState(*paths.decode_partition_state(node.data), node.stat.version)
+            partition_states.setdefault(parts[3], {})[int(parts[5])] = stored
     known_ids = set()
     for name, data in documents.items():
         topic_id, assignment = paths.decode_topic(data)
@@ -135,12 +144,11 @@ def partition_list(
     topic_id: bytes,
     assignment: Assignment,
     slots: SlotBook,
-    leaders: Mapping[int, tuple[int, int, list[int]]] | None = None,
+    leaders: Mapping[int, StoredState] | None = None,
 ) -> list[PartitionState]:
     """The partitions of an assignment, in order of number, with slots for replicas hosted here.
 
-    leaders: leader, leader epoch and in-sync replicas where they are known; else the first replica
-    leads and all are in sync. NoFreeSlot.
+    leaders: what is known of them; else the first replica leads and all are in sync. NoFreeSlot.
     """
     numbers = sorted(assignment)
     hosted = [number for number in numbers if broker_id in assignment[number]]
@@ -148,10 +156,12 @@ def partition_list(
     partitions = []
     for number in numbers:
         replicas = assignment[number]
-        default = (replicas[0], 0, list(replicas))
-        leader, epoch, isr = (leaders or {}).get(number, default)
+        default = StoredState(replicas[0], 0, list(replicas), 0)
+        leader, epoch, isr, partition_epoch = (leaders or {}).get(number, default)
         slot, incarnation = given.get(number, (NO_SLOT, 0))
-        partitions.append(PartitionState(leader, epoch, isr, replicas, slot, incarnation))
+        partitions.append(
+            PartitionState(leader, epoch, isr, replicas, slot, incarnation, partition_epoch)
+        )
     return partitions
 
 

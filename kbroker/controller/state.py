@@ -23,6 +23,7 @@ class PartitionState(NamedTuple):
     replicas: list[int]
     slot: int  # NO_SLOT when this broker has no replica
     slot_incarnation: int
+    partition_epoch: int = 0
 
     def document(self) -> Document:
         """The partition in the cluster image."""

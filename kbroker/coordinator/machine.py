@@ -116,6 +116,11 @@ class Host(Protocol):
     @property
     def image(self) -> ClusterImage: ...
 
+    @property
+    def leader_epoch(self) -> int:
+        """In which this broker leads the partition; the epoch of the coordinator."""
+        ...
+
     def now_ms(self) -> int:
         """Monotonic, for timers and timeouts."""
         ...

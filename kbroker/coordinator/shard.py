@@ -151,6 +151,10 @@ class Shard:
     def image(self) -> ClusterImage:
         return self._process.image
 
+    @property
+    def leader_epoch(self) -> int:
+        return self._log.appender.leader_epoch
+
     def now_ms(self) -> int:
         return self._process.clock.monotonic_ms()
 

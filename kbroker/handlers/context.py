@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from kbroker._ext.partition_table import OFFLINE, ONLINE
+from kbroker._ext.partition_table import FOLLOWER, LEADER, OFFLINE, ONLINE
 from kbroker.cluster.image import NO_SLOT, BrokerImage, ClusterImage, Endpoint, PartitionImage
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.calls import (
@@ -255,25 +255,43 @@ class RequestContext:
         leader_epoch: what the client takes for the current one, -1 if it does not know.
         """
         partition = self.partition(topic, number)
-        if partition.leader != self.broker_id or partition.slot == NO_SLOT:
-            raise WireError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        if leader_epoch >= 0 and leader_epoch != partition.leader_epoch:
-            is_old = leader_epoch < partition.leader_epoch
+        slot = self.slot(partition)
+        if leader_epoch >= 0 and leader_epoch != slot["leader_epoch"]:
+            is_old = leader_epoch < slot["leader_epoch"]
             raise WireError(
                 ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH
             )
-        return partition, self.slot(partition)
+        return partition, slot
 
     def slot(self, partition: PartitionImage) -> Slot:
-        """The partition's slot, as ``PartitionTable.read`` gives it, if it is being served."""
-        slot = self.process.table.read(partition.slot)
-        if slot is not None and slot["slot_incarnation"] == partition.slot_incarnation:
-            if slot["state"] == ONLINE:
+        """The partition's slot, as ``PartitionTable.read`` gives it, if it is led and served here.
+
+        The image says where a partition is; what this broker is to it, its owner says in the slot.
+        """
+        slot = self._replica(partition)
+        if slot is not None:
+            if slot["state"] == ONLINE and slot["role"] == LEADER:
                 return slot
             if slot["state"] == OFFLINE:
                 raise WireError(ErrorCode.KAFKA_STORAGE_ERROR)
-        # The owner is loading the log, or is being restarted: it will be there in a moment.
+        # It is led elsewhere, or the owner is loading the log or being restarted: it will be there
+        # in a moment.
         raise WireError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def may_lead(self, partition: PartitionImage) -> bool:
+        """Whether its owner is worth asking: it leads the partition, or has not said yet."""
+        if partition.slot == NO_SLOT:
+            return False
+        slot = self._replica(partition)
+        return slot is None or slot["role"] != FOLLOWER
+
+    def _replica(self, partition: PartitionImage) -> Slot | None:
+        if partition.slot == NO_SLOT:
+            return None
+        slot = self.process.table.read(partition.slot)
+        if slot is None or slot["slot_incarnation"] != partition.slot_incarnation:
+            return None
+        return slot
 
 
 def partition_error(error: WireError) -> int:

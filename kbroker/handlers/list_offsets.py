@@ -154,8 +154,8 @@ def look_up(
     elif timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         outcome = found(NO_OFFSET, NO_EPOCH)
     elif timestamp == LATEST:
-        outcome = found(bound, image.leader_epoch)
-    elif timestamp in (EARLIEST, EARLIEST_LOCAL) and image.leader_epoch == 0:
+        outcome = found(bound, slot["leader_epoch"])
+    elif timestamp in (EARLIEST, EARLIEST_LOCAL) and slot["leader_epoch"] == 0:
         outcome = found(log_start, 0)
     else:
         # A timestamp; or the start of a log with several epochs: its owner knows which it is of.

@@ -95,26 +95,35 @@ class LeaderEpochs:
 
     def settle(
         self,
-        leader_epoch: int,
+        leader_epoch: int | None,
         log_start_offset: int,
         end_offset: int,
         scanned: Collection[tuple[int, int]],
     ) -> None:
-        """Adjust the epochs of the file to the loaded log; ``leader_epoch`` begins at its end.
+        """Adjust the epochs of the file to the loaded log.
 
-        scanned: epochs seen in the log. Epochs above the controller's cannot have written
-        anything. Written once, and only if something is new. Raises OSError.
+        leader_epoch: in which this broker leads from the log's end on; epochs above it cannot have
+        written anything. None: it does not lead, and what it has of later epochs is for the leader
+        to say. scanned: epochs seen in the log. Written once, and only if something is new. Raises
+        OSError.
         """
         before = self._entries
-        self._entries = [e for e in before if e[1] < end_offset and e[0] <= leader_epoch]
-        if any(epoch > leader_epoch for epoch, _ in before):
-            logger.warning("%s: dropping epochs above %d", self._path, leader_epoch)
+        self._entries = [entry for entry in before if entry[1] < end_offset]
+        if leader_epoch is not None:
+            self._drop_above(leader_epoch)
+            scanned = [entry for entry in scanned if entry[0] <= leader_epoch]
         for epoch, start in scanned:
-            if epoch <= leader_epoch:
-                self.assign(epoch, start, write=False)
-        self.assign(leader_epoch, end_offset, write=False)
+            self.assign(epoch, start, write=False)
+        if leader_epoch is not None:
+            self.assign(leader_epoch, end_offset, write=False)
         self._forget_start(log_start_offset)
         self._write_if_news(before)
+
+    def _drop_above(self, leader_epoch: int) -> None:
+        kept = [entry for entry in self._entries if entry[0] <= leader_epoch]
+        if kept != self._entries:
+            logger.warning("%s: dropping epochs above %d", self._path, leader_epoch)
+            self._entries = kept
 
     def truncate_from_start(self, start_offset: int) -> None:
         """Forget epochs that ended at or below ``start_offset``; the one around it begins there."""

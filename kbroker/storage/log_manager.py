@@ -131,13 +131,13 @@ class LogManager:
     # ---- partitions ----
 
     def open_partition(self, request: OpenRequest) -> PartitionLog | None:
-        """Like ``LogOpening.open``; a slot that is already open only gets its epoch and
+        """Like ``LogOpening.open``; a slot that is already open only gets its role and
         configuration.
         """
         existing = self.log(request.slot)
         if existing is not None and existing.topic_id == request.topic_id:
             existing.configure(self._settings(request.topic_config))
-            existing.set_leader_epoch(request.leader_epoch)
+            existing.take_role(request.role, request.leader_epoch, request.partition_epoch)
             existing.publish()
             return existing
         log = self.opening.open(request)

@@ -208,10 +208,10 @@ class LogOpening:
             self._host,
             self._logs.table,
             loaded,
-            load_epochs(placed.identity.path, loaded, request.leader_epoch),
+            load_epochs(placed.identity.path, loaded, request.leads_in),
             self._settings(request.topic_config),
             now_ms=self._now_ms(),
-            leader_epoch=request.leader_epoch,
+            leader_epoch=request.leads_in,
             created=placed.created,
         )
         try:

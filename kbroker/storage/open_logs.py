@@ -61,8 +61,10 @@ class OpenLogs:
         self.table.reset(
             request.slot,
             state=state,
+            role=request.role,
             slot_incarnation=request.slot_incarnation,
             leader_epoch=request.leader_epoch,
+            partition_epoch=request.partition_epoch,
             log_dir_index=log_dir_index,
         )
 

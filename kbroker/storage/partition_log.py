@@ -15,7 +15,7 @@ import errno
 import logging
 
 from kbroker._ext.log_append import LogAppender
-from kbroker._ext.partition_table import PartitionTable
+from kbroker._ext.partition_table import LEADER, PartitionTable
 from kbroker._ext.producer_state import ProducerEntry, ProducerState
 from kbroker.errors import InvariantError, ShortageError, StorageError
 from kbroker.internal_topics import INTERNAL_TOPICS
@@ -70,11 +70,11 @@ class PartitionLog:
         settings: TopicSettings,
         *,
         now_ms: int,
-        leader_epoch: int,
+        leader_epoch: int | None,
         created: bool = False,
     ) -> None:
         """Open the active segment for appending. Raises OSError. The slot is not touched before
-        ``publish``.
+        ``publish``. leader_epoch: in which this broker leads, None when it does not.
         """
         self.topic = identity.topic
         self.topic_id = identity.topic_id
@@ -105,7 +105,7 @@ class PartitionLog:
         if loaded.recovered:
             host.on_first_unflushed(self)
 
-    def _take_up(self, loaded: LoadedLog, now_ms: int, leader_epoch: int) -> None:
+    def _take_up(self, loaded: LoadedLog, now_ms: int, leader_epoch: int | None) -> None:
         self.appender.set_aborted_version(int(loaded.has_aborted))
         self.segments.files.attach(
             self.appender,
@@ -122,7 +122,8 @@ class PartitionLog:
         self._may_be_gapless = loaded.gapless
         self.appender.set_flushed_offset(loaded.recovery_point)
         self.configure(self.settings)
-        self.set_leader_epoch(leader_epoch)
+        if leader_epoch is not None:
+            self._lead(leader_epoch)
         log_producers.place_transactions(
             self.appender.producers, self.segments, self.log_start_offset
         )
@@ -175,8 +176,16 @@ class PartitionLog:
         """Whether each segment has to end where the next one begins: never compacted."""
         return self._may_be_gapless
 
-    def set_leader_epoch(self, leader_epoch: int) -> None:
-        """This broker leads in ``leader_epoch`` from the log end on. Raises OSError."""
+    def take_role(self, role: int, leader_epoch: int, partition_epoch: int) -> None:
+        """What this broker is to the partition from now on; a leader is it from the log end on.
+
+        The slot says so at once. Raises OSError.
+        """
+        if role == LEADER:
+            self._lead(leader_epoch)
+        self._table.set_role(self.slot, role, leader_epoch, partition_epoch)
+
+    def _lead(self, leader_epoch: int) -> None:
         self.epochs.assign(leader_epoch, self.log_end_offset)
         self.appender.set_leader_epoch(leader_epoch)
 
@@ -192,6 +201,11 @@ class PartitionLog:
             )
         segment, position = self.segments.locate(offset)
         self.appender.set_high_watermark(offset, segment.base_offset, position)
+
+    def hold_high_watermark(self) -> None:
+        """From now on the high watermark stays where it is until it is set. Raises StorageError."""
+        if not self.appender.high_watermark_held:
+            self.appender.set_high_watermark(*self.place_of(self.high_watermark))
 
     def publish(self) -> None:
         self.appender.publish_now()

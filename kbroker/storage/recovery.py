@@ -191,9 +191,9 @@ def _say_missing_start(loaded: LoadedLog, directory: str, options: LoadOptions) 
         )
 
 
-def load_epochs(directory: str, loaded: LoadedLog, leader_epoch: int) -> LeaderEpochs:
-    """The leader epochs of a loaded log, with those the walk saw and the file does not know, up to
-    the present one. Raises OSError.
+def load_epochs(directory: str, loaded: LoadedLog, leader_epoch: int | None) -> LeaderEpochs:
+    """The leader epochs of a loaded log, with those the walk saw and the file does not know, as
+    ``LeaderEpochs.settle``. Raises OSError.
     """
     epochs = LeaderEpochs(directory)
     epochs.settle(leader_epoch, loaded.log_start_offset, loaded.next_offset, loaded.scanned_epochs)

@@ -18,6 +18,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
+from kbroker._ext.partition_table import LEADER
 from kbroker.storage.checkpoint import TopicPartition
 from kbroker.storage.log_dir import LogDir
 from kbroker.storage.log_host import LogIdentity
@@ -28,8 +29,9 @@ from kbroker.storage.topic_settings import TopicConfig
 class OpenRequest(NamedTuple):
     """A partition whose log will be opened.
 
-    is_new: it was never opened before. Else it is not created while a directory is offline, for it
-    may be in there.
+    role, leader_epoch, partition_epoch: what this broker is to it, as in its slot. is_new: it was
+    never opened before. Else it is not created while a directory is offline, for it may be in
+    there.
     """
 
     topic: str
@@ -40,10 +42,17 @@ class OpenRequest(NamedTuple):
     leader_epoch: int
     topic_config: TopicConfig
     is_new: bool = True
+    role: int = LEADER
+    partition_epoch: int = 0
 
     @property
     def key(self) -> TopicPartition:
         return self.topic, self.partition
+
+    @property
+    def leads_in(self) -> int | None:
+        """The leader epoch if this broker leads the partition, else None."""
+        return self.leader_epoch if self.role == LEADER else None
 
 
 class PlacedLog:

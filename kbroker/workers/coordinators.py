@@ -155,13 +155,9 @@ class Coordinators:
                 self._admit(slot)  # its log could not be opened, or there is none
 
     def _open(self, topic: TopicImage) -> None:
-        for number, partition in enumerate(topic.partitions):
-            if partition.leader != self._worker.context.broker_id or partition.slot in self._shards:
-                continue
-            if not self._worker.owns(topic, number):
-                continue
-            source = self._worker.logs.log(partition.slot)
-            if source is None:
+        for partition in topic.partitions:
+            source = self._worker.hosted.led_log(partition.slot)
+            if source is None or partition.slot in self._shards:
                 continue
             shard = Shard(
                 self,
@@ -203,7 +199,7 @@ class Coordinators:
         self._is_loading = False
 
     def close(self, slot: int) -> None:
-        """The log of a slot goes away, or is offline."""
+        """The log of a slot goes away, is offline, or is not led here any more."""
         shard = self._shards.pop(slot, None)
         if shard is not None:
             shard.close()

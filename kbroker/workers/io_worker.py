@@ -8,8 +8,7 @@ turn is answered before the slots that it changed are published.
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 from kbroker._ext.arena import forbid_writes
@@ -17,10 +16,8 @@ from kbroker._ext.io_loop import IoLoop
 from kbroker._ext.lane import Lane
 from kbroker._ext.partition_table import PartitionTable
 from kbroker.clock import SystemClock
-from kbroker.cluster.changes import ImageChanges, TopicChange
-from kbroker.cluster.image import ClusterImage, TopicImage
-from kbroker.config.topic_config import TopicConfig
-from kbroker.errors import EXIT_CRASH, ErrorCode, StorageError, WireError
+from kbroker.cluster.image import ClusterImage
+from kbroker.errors import EXIT_CRASH, ErrorCode, WireError
 from kbroker.heap import keep_freed_memory
 from kbroker.ipc import calls
 from kbroker.ipc.process_table import CONTROLLER, Address, ProcessKind
@@ -43,10 +40,9 @@ from kbroker.metrics.slots import Counters, Totals
 from kbroker.protocol import codec
 from kbroker.storage.log_manager import LogManager
 from kbroker.storage.partition_log import PartitionLog
-from kbroker.storage.recovery_threads import OpenRequest
 from kbroker.workers.base import Worker, now_ms, raise_failure
 from kbroker.workers.coordinators import Coordinators
-from kbroker.workers.descriptor_limit import DescriptorLimit
+from kbroker.workers.hosted import HostedPartitions
 from kbroker.workers.log_cleaning import LogCleaningService
 from kbroker.workers.log_moving import LogMovingService, placement_lock
 from kbroker.workers.partition_calls import PartitionCalls
@@ -54,9 +50,6 @@ from kbroker.workers.transaction_log import TransactionLog
 
 log = logging.getLogger(__name__)
 
-# Partitions opened before the loop runs again, so that heartbeats and clients do not wait for all
-# of them.
-OPEN_STEP = 8
 # The tick while log.flush.interval.ms or the timers of a coordinator run: they are late by no more.
 TIMERS_TICK_MS = 100
 
@@ -75,8 +68,6 @@ class IoWorker(Worker):
         self.table = PartitionTable(context.partition_table, slots)
         codec.allow_elements(slots)
         self.image = ClusterImage()
-        # Partitions that were made while this process runs, until their logs are open.
-        self.new_partitions: set[tuple[bytes, int]] = set()
         lanes = [self.open_lane(network) for network in self.networks]
         for arena in context.arenas:
             forbid_writes(arena)
@@ -105,9 +96,16 @@ class IoWorker(Worker):
             progress=self.on_recovery_progress,
             placement_lock=placement_lock(context.runtime_dir),
         )
+        self.hosted = HostedPartitions(
+            self,
+            self.logs,
+            self.loop,
+            broker_id=context.broker_id,
+            worker_index=self.address.index,
+            worker_count=self.worker_count,
+        )
         self.moving = LogMovingService(self)
         self.partition_calls = PartitionCalls(self)
-        self.descriptors = DescriptorLimit()
         self.rpc.serve(calls.NETWORK_STARTS, self.serve_network_starts)
         self.rpc.serve(calls.IMAGE, self.serve_image)
         self.rpc.serve(calls.DESCRIBE_LOG_DIRS, self.serve_describe_log_dirs)
@@ -120,7 +118,7 @@ class IoWorker(Worker):
         snapshot = await self.ask_until_answered(CONTROLLER, calls.HELLO)
         changes = self.image.apply(snapshot)
         self.take_settings()
-        await self.open_logs(changes.present())
+        await self.hosted.open(changes.present())
         self.has_joined = True
         self.loop.set_opening(False)
         self.coordinators.on_image(changes)
@@ -135,131 +133,31 @@ class IoWorker(Worker):
 
     # -- the cluster image --
 
-    def owns(self, topic: TopicImage, partition: int) -> bool:
-        slot = topic.partitions[partition].slot
-        return slot >= 0 and slot % self.worker_count == self.address.index
-
     def image_has(self, key: tuple[str, int]) -> bool:
         topic = self.image.topics.get(key[0])
         return topic is not None and key[1] < len(topic.partitions)
-
-    def open_partition(self, request: OpenRequest) -> int:
-        """Open or create a log and serve it; returns the error code of a failure."""
-        try:
-            self.logs.open_partition(request)
-        except StorageError as error:
-            log.error("cannot open %s-%d: %s", *request.key, error)
-            return int(ErrorCode.KAFKA_STORAGE_ERROR)
-        appender = self.logs.appender(request.slot)
-        if appender is not None:
-            self.new_partitions.discard((request.topic_id, request.partition))
-            self.loop.put(appender, request.topic_config["min.insync.replicas"])
-            self.loop.wake(request.slot)  # recovery may have found more than was published
-        return 0
-
-    def open_request(self, topic: TopicImage, partition: int) -> OpenRequest:
-        image = topic.partitions[partition]
-        return OpenRequest(
-            topic.name,
-            topic.topic_id,
-            partition,
-            image.slot,
-            image.slot_incarnation,
-            image.leader_epoch,
-            self.topic_config(topic),
-            is_new=(topic.topic_id, partition) in self.new_partitions,
-        )
-
-    def topic_config(self, topic: TopicImage) -> TopicConfig:
-        return TopicConfig(topic.config, self.config)
 
     def serve_network_starts(self, sender: Address, _: calls.Nothing) -> None:
         """From here on nothing of its predecessor is looked at any more."""
 
     async def serve_image(self, sender: Address, change: calls.ImageChange) -> calls.ImageTaken:
-        """Create, delete and reconfigure logs."""
+        """Create, delete and reconfigure logs, change roles."""
         changes = self.image.apply(change.delta)
-        if not change.delta.get("snapshot"):
-            self.note_new_partitions(changes)
         # All but the opening of logs is done before anything else of this process runs.
         if changes.settings:
             self.take_settings()
-            self.reconfigure_all()
-        for topic in changes.reconfigured():
-            self.reconfigure_topic(topic)
-        self.remove_topics(changes.deleted())
-        errors = await self.open_logs(changes.present())
+        self.hosted.take(changes, is_snapshot=bool(change.delta.get("snapshot")))
+        errors = await self.hosted.open(changes.present())
         self.coordinators.on_image(changes)
         return calls.ImageTaken(errors)
 
-    def note_new_partitions(self, changes: ImageChanges) -> None:
-        """A partition that was not in the image before has no log in any directory."""
-        for topic in changes.deleted():
-            self.new_partitions -= {(topic.topic_id, n) for n in range(len(topic.partitions))}
-        self.new_partitions |= {
-            (change.topic.topic_id, change.partition)
-            for change in changes.partitions()
-            if change.is_created and self.owns(change.topic, change.partition)
-        }
-
-    async def open_logs(self, topics: Iterable[TopicImage]) -> dict[str, int]:
-        """Open the logs of these topics that are not open, a few at a time; the errors."""
-        waiting = deque(
-            (topic, partition)
-            for topic in topics
-            for partition in range(len(topic.partitions))
-            if self.is_to_be_opened(topic, partition)
-        )
-        errors: dict[str, int] = {}
-        self.descriptors.check(len(self.logs.logs()) + len(waiting))
-        step = OPEN_STEP * self.logs.opening.recoveries_at_once
-        while waiting:
-            some = [waiting.popleft() for _ in range(min(step, len(waiting)))]
-            # A later image may have come in between; it sees to what is left of its topics.
-            requests = [self.open_request(*entry) for entry in some if self.is_to_be_opened(*entry)]
-            with self.logs.opening.recovering(requests):
-                for request in requests:
-                    code = self.open_partition(request)
-                    if code:
-                        errors[f"{request.topic}-{request.partition}"] = code
-            if waiting:
-                await self.rpc.sleep(0)
-        return errors
+    def lead_lost(self, slot: int) -> None:
+        """This broker does not lead the partition any more."""
+        self.coordinators.close(slot)
 
     async def open_again(self, slots: Collection[int]) -> None:
         """Open logs for which there were no descriptors before."""
-        topics = {
-            name: TopicChange(topic, topic)
-            for name, topic in self.image.topics.items()
-            if any(partition.slot in slots for partition in topic.partitions)
-        }
-        changes = ImageChanges(topics)
-        await self.open_logs(changes.present())
-        self.coordinators.on_image(changes)
-
-    def is_to_be_opened(self, topic: TopicImage, partition: int) -> bool:
-        if self.image.topics.get(topic.name) is not topic or not self.owns(topic, partition):
-            return False
-        return self.logs.log(topic.partitions[partition].slot) is None
-
-    def remove_topics(self, topics: Iterable[TopicImage]) -> None:
-        slots = [
-            image.slot
-            for topic in topics
-            for partition, image in enumerate(topic.partitions)
-            if self.owns(topic, partition)
-        ]
-        for slot in slots:
-            self.coordinators.close(slot)
-            self.loop.remove(slot)
-        self.logs.remove_partitions(slots)
-
-    def reconfigure(self, topic: TopicImage, slot: int) -> None:
-        config = self.topic_config(topic)
-        self.logs.update_config(slot, config)
-        appender = self.logs.appender(slot)
-        if appender is not None:
-            self.loop.put(appender, config["min.insync.replicas"])
+        self.coordinators.on_image(await self.hosted.open_again(slots))
 
     def take_settings(self) -> None:
         """Use the broker's dynamic settings as the image has them."""
@@ -268,22 +166,19 @@ class IoWorker(Worker):
         self.moving.take_settings()
         self.transaction_log.take_settings()
 
-    def reconfigure_all(self) -> None:
-        """A broker-wide default changed: every topic may inherit it."""
-        for topic in self.image.topics.values():
-            self.reconfigure_topic(topic)
-
-    def reconfigure_topic(self, topic: TopicImage) -> None:
-        for partition, image in enumerate(topic.partitions):
-            if self.owns(topic, partition) and self.logs.log(image.slot) is not None:
-                self.reconfigure(topic, image.slot)
-
     # -- calls of handlers --
 
     def log_of(self, slot: int) -> PartitionLog:
         found = self.logs.log(slot)
         if found is None:
             raise WireError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition is not open here")
+        return found
+
+    def led_log(self, slot: int) -> PartitionLog:
+        """As ``log_of``, of a partition that this broker leads."""
+        found = self.hosted.led_log(slot)
+        if found is None:
+            raise WireError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition is not led here")
         return found
 
     def serve_describe_log_dirs(

@@ -72,7 +72,7 @@ class PartitionCalls:
 
     def list_offsets(self, asked: calls.OffsetQuestion) -> calls.FoundOffset:
         """An offset by timestamp, or one of the special ones."""
-        found = self._worker.log_of(asked.slot)
+        found = self._worker.led_log(asked.slot)
         committed = asked.isolation == READ_COMMITTED
         try:
             return calls.FoundOffset(
@@ -86,19 +86,19 @@ class PartitionCalls:
 
     def offsets_before(self, asked: calls.SegmentsQuestion) -> calls.FoundOffsets:
         """As version 0 of ListOffsets asks."""
-        log, now = self._worker.log_of(asked.slot), self._worker.clock.now_ms()
+        log, now = self._worker.led_log(asked.slot), self._worker.clock.now_ms()
         return calls.FoundOffsets(log_lookup.offsets_before(log, asked.timestamp, asked.bound, now))
 
     def offset_for_leader_epoch(self, asked: calls.EpochQuestion) -> calls.EpochEnd:
         """The end of an epoch."""
-        log = self._worker.log_of(asked.slot)
+        log = self._worker.led_log(asked.slot)
         return calls.EpochEnd(*log_lookup.end_offset_for_epoch(log, asked.leader_epoch))
 
     def delete_records(self, asked: calls.Deletion) -> calls.LowWatermark:
         """Raise the log start; where it is now."""
         slot = asked.slot
         try:
-            low_watermark = self._worker.log_of(slot).delete_records(asked.offset)
+            low_watermark = self._worker.led_log(slot).delete_records(asked.offset)
         except StorageError as error:
             self._worker.on_storage_failure(slot)
             raise WireError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
@@ -108,7 +108,7 @@ class PartitionCalls:
     def describe_producers(self, asked: calls.ProducersQuestion) -> calls.KnownProducers:
         """Every producer the log remembers."""
         return calls.KnownProducers(
-            list(map(describe, self._worker.log_of(asked.slot).producers()))
+            list(map(describe, self._worker.led_log(asked.slot).producers()))
         )
 
 

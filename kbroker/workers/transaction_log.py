@@ -68,7 +68,7 @@ class TransactionLog:
         call = MarkerCall()
         now_ms = self._worker.clock.now_ms()
         for marker in markers:
-            log = self._worker.logs.log(marker.slot)
+            log = self._worker.hosted.led_log(marker.slot)
             code = self._append(log, marker, now_ms)
             call.codes.append(int(code))
             call.logs.append(log if code == ErrorCode.NONE else None)

@@ -58,6 +58,7 @@ class CoordinatorHost:
     ) -> None:
         self.topic = topic
         self.partition = partition
+        self.leader_epoch = 0
         self.clock = ManualClock(WALL_MS)
         self.rpc: Any = FakeRpc()
         self.timers = Timers()

@@ -77,7 +77,6 @@ class Bench:
         self.loop: Any = self.make_loop()
         self.rpc: Any = FakeRpc()
         self.rpc.serve = lambda *_: None
-        self.context = SimpleNamespace(broker_id=0)
         self.counters = SimpleNamespace(add=lambda *_: None, set=lambda *_: None)
         self.image = ClusterImage()
         self.coordinators = Coordinators(self, [self.lane])  # type: ignore[arg-type]
@@ -116,8 +115,9 @@ class Bench:
         for gone in self.logs.fail_directory_of(slot):
             self.coordinators.close(gone)
 
-    def owns(self, topic: Any, partition: int) -> bool:
-        return True
+    @property
+    def hosted(self) -> Any:
+        return SimpleNamespace(led_log=self.logs.log)
 
     def apply(self, topics: dict[str, Any]) -> None:
         delta = {"version": self.image.version + 1, "topics": topics}

@@ -72,7 +72,11 @@ class OwnedLog:
         self._unindexed = 0
         self.path(start).touch()
         table.reset(
-            slot, state=partition_table.ONLINE, slot_incarnation=1, leader_epoch=leader_epoch
+            slot,
+            state=partition_table.ONLINE,
+            role=partition_table.LEADER,
+            slot_incarnation=1,
+            leader_epoch=leader_epoch,
         )
         self.publish(segments_changed=True)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import socket
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from doubles.net_loop_harness import DESCRIPTOR, ENVELOPE, IO_WORKER, NETWORK, R
 from kbroker._ext.io_loop import IoLoop
 from kbroker._ext.lane import Lane
 
-MSG_PRODUCE = 3
+MSG_PRODUCE, MSG_PRODUCE_RESULT, MSG_WAKE = 3, 4, 5
 NETWORKS = 2
 
 
@@ -86,10 +87,22 @@ class Bench:
                 data = self.ends[network][1].recv(1 << 20)
             except BlockingIOError:
                 return found
-            count = ENVELOPE.unpack_from(data)[5]
-            for i in range(count):
+            kind, *_, count = ENVELOPE.unpack_from(data)
+            for i in range(count if kind == MSG_PRODUCE_RESULT else 0):
                 row = RESULT.unpack_from(data, ENVELOPE.size + i * RESULT.size)
                 found.append((row[0], row[2], row[4]))
+
+    def wakes(self, network: int = 0) -> list[int]:
+        """The slots of the wake-ups that have come; drops what else has."""
+        found: list[int] = []
+        while True:
+            try:
+                data = self.ends[network][1].recv(1 << 20)
+            except BlockingIOError:
+                return found
+            kind, *_, count = ENVELOPE.unpack_from(data)
+            if kind == MSG_WAKE:
+                found += struct.unpack_from(f"={count}i", data, ENVELOPE.size)
 
     def answer(self, code: int = 0, number: int = -1) -> None:
         self.loop.verified(self.asked[number][5], code)

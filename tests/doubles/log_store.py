@@ -155,9 +155,13 @@ class LogStore:
     ) -> PartitionLog | None:
         topic_id = config.pop("topic_id", TOPIC_ID)
         epoch = config.pop("leader_epoch", 0)
-        is_new = config.pop("is_new", True)
+        more = {
+            name: config.pop(name)
+            for name in ("is_new", "role", "partition_epoch")
+            if name in config
+        }
         return self.manager.open_partition(
-            OpenRequest(topic, topic_id, partition, slot, 1, epoch, topic_config(**config), is_new)
+            OpenRequest(topic, topic_id, partition, slot, 1, epoch, topic_config(**config), **more)
         )
 
     def restart(self, *, clean: bool, **config: Any) -> PartitionLog:

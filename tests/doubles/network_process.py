@@ -11,7 +11,7 @@ from typing import Any
 
 from doubles.call_documents import completed, sparse
 
-from kbroker._ext.partition_table import ONLINE, PartitionTable, region_size
+from kbroker._ext.partition_table import FOLLOWER, LEADER, ONLINE, PartitionTable, region_size
 from kbroker.cluster.image import ClusterImage
 from kbroker.cluster.settings import effective_config
 from kbroker.config.loader import BrokerConfig, Listener
@@ -220,6 +220,22 @@ class NetworkProcess:
 
     def add_topic(self, name: str, topic_id: bytes, slots: list[int], **options: Any) -> None:
         self.apply(topics={name: topic_document(topic_id, slots, **options)})
+        for slot in slots:
+            found = self.table.read(slot) if 0 <= slot < SLOTS else None
+            if found is not None:  # its owner is told, too
+                self.table.set_role(slot, *self._role(slot))
+
+    def _role(self, slot: int) -> tuple[int, int, int]:
+        """Role, leader epoch and partition epoch of a slot, as the image has them."""
+        for topic in self.image.topics.values():
+            for partition in topic.partitions:
+                if partition.slot == slot:
+                    return (
+                        (LEADER if partition.leader == 0 else FOLLOWER),
+                        partition.leader_epoch,
+                        0,
+                    )
+        return LEADER, 0, 0
 
     def apply(self, **delta: Any) -> None:
         """A delta of the image; the settings follow it, as in a worker."""
@@ -227,10 +243,19 @@ class NetworkProcess:
         self.config = effective_config(self._started_with, self.image.broker_config, 0)
 
     def put_log(
-        self, slot: int, start: int, end: int, *, stable: int | None = None, state: int = ONLINE
+        self,
+        slot: int,
+        start: int,
+        end: int,
+        *,
+        stable: int | None = None,
+        state: int = ONLINE,
+        role: int | None = None,
     ) -> None:
         """A slot with these offsets."""
+        present, leader_epoch, partition_epoch = self._role(slot)
         self.table.reset(slot, state=state, slot_incarnation=1)
+        self.table.set_role(slot, present if role is None else role, leader_epoch, partition_epoch)
         self.table.publish(
             slot,
             log_start_offset=start,

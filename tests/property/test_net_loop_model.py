@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from doubles.net_loop_harness import Harness, framed, produce, result
 
-from kbroker._ext.partition_table import ONLINE
+from kbroker._ext.partition_table import LEADER, ONLINE
 from kbroker.protocol import codec, header
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.fetch import FetchRequest
@@ -135,7 +135,7 @@ def test_net_loop_random_load_answers_each_request_once_and_holds_nothing(seed, 
     )
     harness.loop.set_timeouts(600_000, 600_000, 600_000, 600_000)
     for slot, incarnation in ((0, 7), (1, 8)):
-        harness.table.reset(slot, state=ONLINE, slot_incarnation=incarnation)
+        harness.table.reset(slot, state=ONLINE, role=LEADER, slot_incarnation=incarnation)
     harness.table.publish(0, log_start_offset=0, log_end=(15, 0, LOG_BYTES))
     clients: list[Client] = []
     waiting: list = []

@@ -16,7 +16,7 @@ from kbroker._ext.fetch_reader cimport clear_answer
 from kbroker._ext.fetch_reply cimport PartitionAnswer, ReplyChunk
 from kbroker._ext.fetch_segments cimport FoundRange, LogFiles
 from kbroker._ext.fetch_sessions cimport FetchPartition
-from kbroker._ext.partition_table cimport LogEnd, SlotData
+from kbroker._ext.partition_table cimport WAIT_COMMITTED, LogEnd, SlotData
 from kbroker._ext.topic_registry cimport Topic
 from kbroker._ext.verdicts cimport unrestricted
 
@@ -302,7 +302,7 @@ cdef class FetchEngine:
         while entry != NONE and not ready:
             node = self.lot.wait_for(waiting, entry, session.partitions[entry].slot)
             # The bit first, then the slot: a writer publishes first and takes the bits then, so one sees the other.
-            self.table.add_waiter(node.slot, self.network_index)
+            self.table.add_waiter(node.slot, self.network_index, WAIT_COMMITTED)
             ready = self.recheck(node, waiting)
             entry = session.partitions[entry].next
         if ready:
@@ -355,7 +355,7 @@ cdef class FetchEngine:
         self.recheck_slot(slot, False)
         if self.lot.slot_heads[slot] != NONE:
             # The writer took our bit when it sent the message. Set it again, then look again.
-            self.table.add_waiter(slot, self.network_index)
+            self.table.add_waiter(slot, self.network_index, WAIT_COMMITTED)
             self.recheck_slot(slot, False)
         return 0
 

@@ -4,7 +4,7 @@ One slot read per partition; a system call only where there are bytes to find. T
 is used again for the next request.
 """
 
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport uint64_t
 from libc.stdlib cimport free, realloc
 
 from kbroker._ext.fetch_aborted cimport find_aborted
@@ -17,7 +17,7 @@ from kbroker._ext.fetch_segments cimport (
     FindStatus,
     LogFiles,
 )
-from kbroker._ext.partition_table cimport SLOT_FREE, SLOT_OFFLINE, SLOT_ONLINE, SLOT_SWAPPING
+from kbroker._ext.partition_table cimport ROLE_LEADER, SLOT_FREE, SLOT_OFFLINE, SLOT_ONLINE, SLOT_SWAPPING
 from kbroker._ext.topic_registry cimport Topic
 
 from kbroker._ext.fetch_segments import report_failed_read
@@ -40,13 +40,14 @@ cdef enum:
     UNKNOWN_LEADER_EPOCH = 75
 
 
-cdef int16_t state_error(uint32_t state) noexcept:
-    # Error of a partition whose slot is not online. Loading and closed are retriable: the client looks for a leader.
-    if state == SLOT_ONLINE:
-        return 0
-    if state == SLOT_OFFLINE:
+cdef int16_t slot_error(const SlotData* slot) noexcept:
+    # Error of a partition that is not online or not led here. Loading, closed and not led are retriable: the client looks
+    # for a leader.
+    if slot.state == SLOT_ONLINE:
+        return 0 if slot.role == ROLE_LEADER else NOT_LEADER_OR_FOLLOWER
+    if slot.state == SLOT_OFFLINE:
         return KAFKA_STORAGE_ERROR
-    return UNKNOWN_TOPIC_OR_PARTITION if state == SLOT_FREE else NOT_LEADER_OR_FOLLOWER
+    return UNKNOWN_TOPIC_OR_PARTITION if slot.state == SLOT_FREE else NOT_LEADER_OR_FOLLOWER
 
 
 cdef int16_t epoch_error(int32_t asked, int32_t current) noexcept:
@@ -80,7 +81,7 @@ cdef class PartitionReader:
     cdef bint must_answer(self, const SlotData* slot, const FetchPartition* entry) noexcept:
         """Whether a partition has an error to report."""
         return (
-            slot.state != SLOT_ONLINE
+            slot_error(slot) != 0
             or is_anothers(slot, entry)
             or epoch_error(entry.current_leader_epoch, slot.leader_epoch) != 0
             or entry.fetch_offset < slot.log_start_offset
@@ -164,7 +165,7 @@ cdef class PartitionReader:
             return entry.error
         if not self.table.read_slot(entry.slot, &slot):
             return NOT_LEADER_OR_FOLLOWER  # its owner died while writing; the next one repairs it
-        error = NOT_LEADER_OR_FOLLOWER if is_anothers(&slot, entry) else state_error(slot.state)
+        error = NOT_LEADER_OR_FOLLOWER if is_anothers(&slot, entry) else slot_error(&slot)
         if error == 0:
             error = epoch_error(entry.current_leader_epoch, slot.leader_epoch)
         if error != 0:
@@ -226,8 +227,8 @@ cdef class PartitionReader:
             # Retention, a deletion or a restart of the owner may have been faster than this reader.
             if not self.table.read_slot(entry.slot, &now):
                 return NOT_LEADER_OR_FOLLOWER
-            if now.state != SLOT_ONLINE:
-                return state_error(now.state)
+            if slot_error(&now) != 0:
+                return slot_error(&now)
             if now.slot_incarnation != slot.slot_incarnation:
                 return NOT_LEADER_OR_FOLLOWER
             if entry.fetch_offset < now.log_start_offset:

@@ -15,7 +15,7 @@ from kbroker._ext.descriptors cimport MSG_PRODUCE, MSG_REQUEST, Envelope, Produc
 from kbroker._ext.held_batches cimport monotonic_ms
 from kbroker._ext.lane cimport Lane
 from kbroker._ext.log_append cimport LogAppender
-from kbroker._ext.partition_table cimport PartitionTable
+from kbroker._ext.partition_table cimport WAIT_ALL, PartitionTable
 from kbroker._ext.produce_intake cimport ProduceIntake
 from kbroker._ext.produce_results cimport TurnResults
 from kbroker._ext.socket_api cimport epoll_event, epoll_wait, monotonic_ns, wall_clock_ms
@@ -59,12 +59,9 @@ cdef class IoLoop:
 
     # ---- partitions ----------------------------------------------------------------------------------------------
 
-    def put(self, LogAppender appender, int replicas_needed=1):
-        """Serve a partition, or take note of its new min.insync.replicas."""
+    def put(self, LogAppender appender):
+        """Serve a partition, as far as its slot says that it is led."""
         self._produce.appenders[appender.slot] = appender
-        self._produce.replicas_needed.pop(appender.slot, None)
-        if replicas_needed > 1:
-            self._produce.replicas_needed[appender.slot] = replicas_needed
         if self._produce.early.count:
             self.note_restarts()
             self._produce.admit(appender.slot)
@@ -72,7 +69,6 @@ cdef class IoLoop:
     def remove(self, int slot):
         """Stop serving a partition."""
         self._produce.appenders.pop(slot, None)
-        self._produce.replicas_needed.pop(slot, None)
 
     def set_opening(self, bint opening):
         """While logs are being opened, what is sent to one that is not waits for it; ``put`` lets it in.
@@ -223,6 +219,7 @@ cdef class IoLoop:
         """
         cdef LogAppender appender
         cdef Lane lane
+        cdef int concerned
         cdef bint held_back = False
         for appender in self._results.touched:
             if not appender.dirty:
@@ -230,13 +227,13 @@ cdef class IoLoop:
             try:
                 if appender.needs_sync:
                     appender.sync()
-                appender.publish()
+                concerned = appender.publish()
             except StorageError:
                 self._results.fail(appender.slot)
                 self._results.called_out = True
                 self._on_failure(appender.slot)
                 continue
-            self._results.wake(appender.slot, self._table.take_waiters(appender.slot))
+            self._results.wake(appender.slot, self._table.take_waiters(appender.slot, concerned))
         self._results.touched.clear()
         if self.desk is not None:
             self.desk.release()
@@ -258,9 +255,9 @@ cdef class IoLoop:
         self._results.touched.append(appender)
 
     def wake(self, int slot):
-        """Wake the fetches that wait on a slot which changed outside of a produce; sent by ``end_turn``."""
+        """Wake all fetches that wait on a slot which changed outside of a produce; sent by ``end_turn``."""
         self._table.check_slot(slot)
-        self._results.wake(slot, self._table.take_waiters(slot))
+        self._results.wake(slot, self._table.take_waiters(slot, WAIT_ALL))
 
     # ---- counts --------------------------------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ cdef bint is_plain(const uint8_t* batch) noexcept nogil
 cdef class LogAppender(LogTail):
     cdef readonly object error_text  # str of the last failed append, else None
     cdef readonly list more_bad_records  # indexes after its bad_record_index, or None
+    cdef readonly bint is_under_min_isr  # a produce with acks=all gets NOT_ENOUGH_REPLICAS
 
     # Limits, from the topic's configuration, beside those of the tail.
     cdef int64_t message_bytes_max

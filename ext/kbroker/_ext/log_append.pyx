@@ -135,6 +135,10 @@ cdef class LogAppender(LogTail):
         self.level = level
         self.stored_magic = <int8_t>stored_magic
 
+    def set_under_min_isr(self, bint is_under) -> None:
+        """Whether fewer replicas are in sync than a produce with acks=all needs."""
+        self.is_under_min_isr = is_under
+
     # ---- what clients send -------------------------------------------------------------------------------------
 
     cdef int append(

@@ -30,10 +30,10 @@ cdef class LogTail:
     cdef int64_t created_ms
     cdef int64_t bytes_since_index
     cdef int64_t log_start_offset
-    cdef int32_t leader_epoch
+    cdef readonly int32_t leader_epoch           # of what is appended
     cdef bint preallocated
     cdef bint segments_changed                   # the next publish raises segment_version
-    cdef bint high_watermark_held                # replication sets the high watermark; else it follows the log end
+    cdef readonly bint high_watermark_held       # replication sets the high watermark; else it follows the log end
     cdef LogEnd high_watermark
     cdef int64_t checked_segment                 # in front of this place readers check batches themselves
     cdef int64_t checked_position
@@ -68,7 +68,7 @@ cdef class LogTail:
     cdef void sync_if_due(self) noexcept nogil
     # fdatasync of everything appended so far; StorageError takes the log directory offline.
     cdef int sync(self) except -1
-    # Publish the new log end (and high watermark) in the slot.
+    # Publish the new log end (and high watermark) in the slot; whom that concerns, as partition_table.Waiters.
     cdef int publish(self) except -1
 
     cdef bint roll_due(self, Py_ssize_t size, int64_t last_offset, int64_t timestamp, int64_t now_ms) noexcept nogil

@@ -13,7 +13,7 @@ from libc.errno cimport EDQUOT, EFBIG, EINTR, ENOSPC, errno
 from libc.stdint cimport uint32_t
 
 from kbroker._ext.offset_index cimport INDEX_NO_ROOM
-from kbroker._ext.partition_table cimport SLOT_GAPLESS, SlotData
+from kbroker._ext.partition_table cimport SLOT_GAPLESS, WAIT_ALL, WAIT_COMMITTED, WAIT_WRITTEN, SlotData
 from kbroker._ext.producer_state cimport ProducerState
 from kbroker._ext.record_batch cimport BATCH_HEADER_BYTES
 from kbroker._ext.socket_api cimport iovec
@@ -334,12 +334,19 @@ cdef class LogTail:
     cdef int publish(self) except -1:
         cdef SlotData* data
         cdef LogEnd stable
+        cdef int concerned = 0
         if self.slot < 0:
             return 0
         self.find_stable(&stable)
         data = self.table.begin_write(self.slot)
+        if self.segments_changed or data.log_start_offset != self.log_start_offset:
+            concerned = WAIT_ALL
+        else:
+            if data.log_end.offset != self.next_offset:
+                concerned = WAIT_WRITTEN
+            if data.high_watermark.offset != self.high_watermark.offset or data.last_stable.offset != stable.offset:
+                concerned |= WAIT_COMMITTED
         data.log_start_offset = self.log_start_offset
-        data.leader_epoch = self.leader_epoch
         data.log_end.offset = self.next_offset
         data.log_end.segment_base_offset = self.base_offset
         data.log_end.position = self.position
@@ -354,7 +361,7 @@ cdef class LogTail:
         self.table.end_write(self.slot)
         self.segments_changed = False
         self.dirty = False
-        return 0
+        return concerned
 
     cdef int find_stable(self, LogEnd* out) except -1:
         if not self.high_watermark_held:

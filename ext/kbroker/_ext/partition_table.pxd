@@ -11,6 +11,19 @@ cdef enum SlotState:
     SLOT_CLOSED = 4      # clean shutdown in progress
 
 
+# What this broker is to the partition. A slot is served to clients only if it is ONLINE and LEADER.
+cdef enum SlotRole:
+    ROLE_NONE = 0        # its log is here, and nobody has said what it is for
+    ROLE_LEADER = 1
+    ROLE_FOLLOWER = 2
+
+
+cdef enum Waiters:
+    WAIT_COMMITTED = 1   # consumers: for the high watermark or the last stable offset
+    WAIT_WRITTEN = 2     # followers: for the log end
+    WAIT_ALL = 3
+
+
 cdef enum SlotFlag:
     SLOT_SWAPPING = 1    # segment files are being exchanged: what is read of the directory now may not fit together
     SLOT_GAPLESS = 2     # never compacted: each segment ends where the next one begins
@@ -27,7 +40,7 @@ cdef struct SlotData:
     uint32_t state
     uint32_t slot_incarnation   # changes each time the slot is given to another replica
     uint32_t segment_version    # changes when the list of segment files does
-    int32_t leader_epoch
+    int32_t leader_epoch        # as of the role
     int32_t log_dir_index
     uint32_t flags              # SlotFlag
     int64_t log_start_offset
@@ -35,6 +48,9 @@ cdef struct SlotData:
     LogEnd high_watermark
     LogEnd last_stable
     uint32_t aborted_version    # changes when a .txnindex gets an entry; 0: no transaction was ever aborted here
+    uint32_t role               # SlotRole
+    int32_t partition_epoch     # version of the partition's leader, leader epoch and ISR in the metadata
+    uint32_t unused
     # What lies in front of this place was not checked by the owner since it was started: a reader does it before it sends.
     int64_t checked_segment     # base offset
     int64_t checked_position
@@ -43,9 +59,12 @@ cdef struct SlotData:
 cdef struct Slot:               # 192 bytes
     uint32_t sequence           # odd while a write is in progress
     uint32_t unused
-    uint64_t waiters            # bit i: network process i wants a WAKE when this slot advances
+    # Bit i: network process i wants a WAKE when the slot advances; see Waiters. The bits are set by readers and taken by the
+    # owner, outside of the sequence lock.
+    uint64_t committed_waiters
+    uint64_t written_waiters
     SlotData data
-    uint8_t padding[48]
+    uint8_t padding[32]
 
 
 cdef class PartitionTable:
@@ -55,6 +74,7 @@ cdef class PartitionTable:
     cdef SlotData* begin_write(self, int32_t slot) noexcept nogil
     cdef void end_write(self, int32_t slot) noexcept nogil
     cdef bint read_slot(self, int32_t slot, SlotData* out) noexcept nogil
-    cdef void add_waiter(self, int32_t slot, int network_index) noexcept nogil
-    cdef uint64_t take_waiters(self, int32_t slot) noexcept nogil
+    # waiters: one of Waiters; to take, one or both.
+    cdef void add_waiter(self, int32_t slot, int network_index, Waiters waiters) noexcept nogil
+    cdef uint64_t take_waiters(self, int32_t slot, int waiters) noexcept nogil
     cdef int check_slot(self, int slot) except -1

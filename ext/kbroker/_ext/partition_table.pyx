@@ -20,13 +20,14 @@ from kbroker._ext.buffers cimport region_bytes
 from kbroker._ext.socket_api cimport sched_yield
 
 
-LAYOUT_VERSION = 1
+LAYOUT_VERSION = 2
 HEADER_SIZE = 64
 
 STATE_NAMES = {
     SLOT_FREE: "free", SLOT_ONLINE: "online", SLOT_OFFLINE: "offline", SLOT_LOADING: "loading", SLOT_CLOSED: "closed"
 }
 FREE, ONLINE, OFFLINE, LOADING, CLOSED = SLOT_FREE, SLOT_ONLINE, SLOT_OFFLINE, SLOT_LOADING, SLOT_CLOSED
+NO_ROLE, LEADER, FOLLOWER = ROLE_NONE, ROLE_LEADER, ROLE_FOLLOWER
 
 # BOUND: how often a reader looks at a slot that is being written before it gives up for this turn. A writer holds a
 # slot for well under a microsecond, unless it was put off the processor inside (hence the yields) or killed there; the
@@ -85,17 +86,25 @@ cdef class PartitionTable:
                 return True
         return False
 
-    cdef void add_waiter(self, int32_t slot, int network_index) noexcept nogil:
+    cdef void add_waiter(self, int32_t slot, int network_index, Waiters waiters) noexcept nogil:
         # seq_cst: the waiter then re-reads the slot, the writer publishes and then takes the mask; one of them sees
         # the other. take_waiters has the matching fence.
-        kb_fetch_or_u64(&self.slots[slot].waiters, (<uint64_t>1) << network_index)
+        cdef Slot* entry = &self.slots[slot]
+        kb_fetch_or_u64(
+            &entry.committed_waiters if waiters == WAIT_COMMITTED else &entry.written_waiters,
+            (<uint64_t>1) << network_index,
+        )
         kb_fence_full()
 
-    cdef uint64_t take_waiters(self, int32_t slot) noexcept nogil:
+    cdef uint64_t take_waiters(self, int32_t slot, int waiters) noexcept nogil:
+        cdef Slot* entry = &self.slots[slot]
+        cdef uint64_t taken = 0
         kb_fence_full()
-        if kb_load_u64(&self.slots[slot].waiters) == 0:
-            return 0
-        return kb_exchange_u64(&self.slots[slot].waiters, 0)
+        if waiters & WAIT_COMMITTED and kb_load_u64(&entry.committed_waiters) != 0:
+            taken |= kb_exchange_u64(&entry.committed_waiters, 0)
+        if waiters & WAIT_WRITTEN and kb_load_u64(&entry.written_waiters) != 0:
+            taken |= kb_exchange_u64(&entry.written_waiters, 0)
+        return taken
 
     cdef int check_slot(self, int slot) except -1:
         if slot < 0 or slot >= self.capacity:
@@ -122,9 +131,14 @@ cdef class PartitionTable:
             "aborted_version": data.aborted_version,
             "checked_from": (data.checked_segment, data.checked_position),
             "gapless": data.flags & SLOT_GAPLESS != 0,
+            "role": data.role,
+            "partition_epoch": data.partition_epoch,
         }
 
-    def reset(self, int slot, *, int state, uint32_t slot_incarnation=0, int leader_epoch=0, int log_dir_index=0):
+    def reset(
+        self, int slot, *, int state, uint32_t role=ROLE_NONE, uint32_t slot_incarnation=0, int leader_epoch=0,
+        int partition_epoch=0, int log_dir_index=0
+    ):
         """Give the slot to a replica (or free it): every field but the segment version starts anew.
 
         Called by the owning io worker only.
@@ -138,8 +152,20 @@ cdef class PartitionTable:
         data.segment_version = segment_version
         data.state = state
         data.slot_incarnation = slot_incarnation
+        data.role = role
         data.leader_epoch = leader_epoch
+        data.partition_epoch = partition_epoch
         data.log_dir_index = log_dir_index
+        self.end_write(slot)
+
+    def set_role(self, int slot, uint32_t role, int leader_epoch, int partition_epoch):
+        """What this broker is to the partition from now on, and since which epochs. Owner only."""
+        cdef SlotData* data
+        self.check_slot(slot)
+        data = self.begin_write(slot)
+        data.role = role
+        data.leader_epoch = leader_epoch
+        data.partition_epoch = partition_epoch
         self.end_write(slot)
 
     def set_state(self, int slot, int state):
@@ -211,12 +237,14 @@ cdef class PartitionTable:
             data.segment_version += 1
         self.end_write(slot)
 
-    def wait(self, int slot, int network_index):
-        """Ask for a WAKE when the slot advances (Python face of add_waiter)."""
+    def wait(self, int slot, int network_index, *, bint written=False):
+        """Ask for a WAKE when the high watermark or the last stable offset of the slot advances; with ``written``, when the
+        log end does (Python face of add_waiter).
+        """
         self.check_slot(slot)
-        self.add_waiter(slot, network_index)
+        self.add_waiter(slot, network_index, WAIT_WRITTEN if written else WAIT_COMMITTED)
 
     def waiters(self, int slot) -> int:
-        """Take and clear the mask of waiting network processes. Owner only."""
+        """Take and clear both masks of waiting network processes, as one. Owner only."""
         self.check_slot(slot)
-        return self.take_waiters(slot)
+        return self.take_waiters(slot, WAIT_ALL)

@@ -17,7 +17,6 @@ cdef class ProduceIntake:
     cdef uint8_t** bases             # of the arenas, by index of the network process
     cdef int64_t* sizes
     cdef dict appenders              # slot -> LogAppender
-    cdef dict replicas_needed        # slot -> min.insync.replicas, only where it is above 1
     cdef EarlyBatches early
     cdef bint opening                # logs are being opened: what comes for one that is not, waits
     cdef object on_failure

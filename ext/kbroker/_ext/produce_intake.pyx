@@ -15,7 +15,7 @@ from kbroker._ext.descriptors cimport ProduceResult
 from kbroker._ext.held_batches cimport Question
 from kbroker._ext.log_append cimport RUN_MAX, is_plain
 from kbroker._ext.log_transactions cimport NO_QUESTION, Verification
-from kbroker._ext.partition_table cimport SLOT_FREE, SLOT_OFFLINE, SLOT_ONLINE, SlotData
+from kbroker._ext.partition_table cimport ROLE_LEADER, SLOT_FREE, SLOT_OFFLINE, SLOT_ONLINE, SlotData
 from kbroker._ext.produce_results cimport ResultBundle, add_indexes, add_text, new_result
 from kbroker._ext.producer_state cimport ProducerEntry
 from kbroker._ext.record_batch cimport (
@@ -63,7 +63,6 @@ cdef class ProduceIntake:
         self.on_failure = on_failure
         self.verification = TxnVerification.__new__(TxnVerification)
         self.appenders = {}
-        self.replicas_needed = {}
         self.early = EarlyBatches.__new__(EarlyBatches, arenas)
         self.bases = <uint8_t**>calloc(max(1, len(arenas)), sizeof(uint8_t*))
         self.sizes = <int64_t*>calloc(max(1, len(arenas)), sizeof(int64_t))
@@ -198,6 +197,7 @@ cdef class ProduceIntake:
 
     cdef int16_t descriptor_error(self, int network_index, const ProduceDescriptor* d) except -1:
         cdef SlotData slot
+        cdef LogAppender appender
         if d.slot < 0 or d.slot >= self.table.capacity:
             return ERROR_UNKNOWN_TOPIC_OR_PARTITION
         if d.arena_offset > <uint64_t>self.sizes[network_index] or (
@@ -214,10 +214,11 @@ cdef class ProduceIntake:
             return ERROR_UNKNOWN_TOPIC_OR_PARTITION  # its topic was deleted
         if slot.state == SLOT_OFFLINE:
             return ERROR_KAFKA_STORAGE_ERROR
-        if slot.state != SLOT_ONLINE or d.slot not in self.appenders:
+        appender = self.appenders.get(d.slot)
+        if slot.state != SLOT_ONLINE or slot.role != ROLE_LEADER or appender is None:
             return ERROR_NOT_LEADER_OR_FOLLOWER
-        if d.acks == -1 and self.replicas_needed and d.slot in self.replicas_needed:
-            return ERROR_NOT_ENOUGH_REPLICAS  # this broker is the only replica in sync
+        if d.acks == -1 and appender.is_under_min_isr:
+            return ERROR_NOT_ENOUGH_REPLICAS
         return 0
 
     # ---- verification ------------------------------------------------------------------------------------------

@@ -66,15 +66,11 @@ class Endings:
             txn.producer_id,
             txn.epoch,
             txn.state == State.PREPARE_COMMIT,
-            self._coordinator_epoch(),
+            self._host.leader_epoch,
             txn.client_version,
         )
         name, partitions = txn.transactional_id, txn.partitions
         return lambda: self._host.start(self._finish(name, marker, partitions))
-
-    def _coordinator_epoch(self) -> int:
-        topic = self._host.image.topics.get(self._host.topic)
-        return topic.partitions[self._host.partition].leader_epoch if topic else 0
 
     def _is_over(self, transactional_id: str, marker: Marker) -> bool:
         """Somebody else has completed it, or will: this machine no longer serves."""

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any
 
-from kbroker.cluster.image import NO_SLOT
 from kbroker.coordinator.partitioner import coordinator_partition
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
@@ -39,7 +38,7 @@ def ask(
     if known is None or partition >= len(known.partitions):
         raise WireError(ErrorCode.NOT_COORDINATOR)
     image = known.partitions[partition]
-    if image.leader != ctx.broker_id or image.slot == NO_SLOT:
+    if not ctx.may_lead(image):
         raise WireError(ErrorCode.NOT_COORDINATOR)
     return ctx.process.coordinators.call(
         image.slot,
@@ -138,7 +137,7 @@ async def ask_all(ctx: RequestContext, topic: str, request: Message | None) -> l
     calls = [
         ask(ctx, topic, number, body)
         for number, partition in enumerate(known.partitions)
-        if partition.leader == ctx.broker_id and partition.slot != NO_SLOT
+        if ctx.may_lead(partition)
     ]
     found: list[Any] = []
     for call in calls:

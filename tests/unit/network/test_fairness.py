@@ -20,7 +20,7 @@ from doubles.net_loop_harness import (
     serving,
 )
 
-from kbroker._ext.partition_table import ONLINE
+from kbroker._ext.partition_table import LEADER, ONLINE
 from kbroker.protocol import header
 from kbroker.protocol.api import ApiKey
 
@@ -107,7 +107,7 @@ def test_connection_that_waits_for_memory_waits_once():
 
 def test_parked_fetch_of_a_client_that_left_is_given_up():
     harness = Harness()
-    harness.table.reset(0, state=ONLINE, slot_incarnation=7)
+    harness.table.reset(0, state=ONLINE, role=LEADER, slot_incarnation=7)
     early, late = harness.connect(), harness.connect()
     early.send(fetch(2**31 - 1))
     harness.turn()

@@ -18,7 +18,7 @@ from doubles.net_loop_harness import (
     result,
 )
 
-from kbroker._ext.partition_table import ONLINE
+from kbroker._ext.partition_table import LEADER, ONLINE
 from kbroker.errors import ErrorCode
 from kbroker.protocol import codec, header
 from kbroker.protocol.api import ApiKey
@@ -39,7 +39,7 @@ ALICE, BOB = Principal("User", "alice"), Principal("User", "bob")
 def harness() -> Harness:
     harness = Harness()
     for slot, incarnation in ((0, 7), (1, 8)):
-        harness.table.reset(slot, state=ONLINE, slot_incarnation=incarnation)
+        harness.table.reset(slot, state=ONLINE, role=LEADER, slot_incarnation=incarnation)
     return harness
 
 

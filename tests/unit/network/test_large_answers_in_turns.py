@@ -10,7 +10,7 @@ import time
 import pytest
 from doubles.net_loop_harness import METADATA, Harness, fetch, serving
 
-from kbroker._ext.partition_table import ONLINE
+from kbroker._ext.partition_table import LEADER, ONLINE
 from kbroker.security.principal import ANONYMOUS
 from kbroker.testing import wait_until
 
@@ -32,7 +32,7 @@ def harness(tmp_path) -> Harness:
     content = struct.pack(">qiib", 0, BATCH_BYTES - 12, 0, 2) + os.urandom(BATCH_BYTES - 17)
     (tmp_path / "t-0" / f"{0:020d}.log").write_bytes(content)
     (tmp_path / "t-0" / f"{0:020d}.index").write_bytes(b"")
-    made.table.reset(0, state=ONLINE, slot_incarnation=7)
+    made.table.reset(0, state=ONLINE, role=LEADER, slot_incarnation=7)
     made.table.publish(0, log_start_offset=0, log_end=(1, 0, BATCH_BYTES))
     return made
 

@@ -18,7 +18,7 @@ from doubles.net_loop_harness import (
 
 from kbroker._ext.io_loop import IoLoop
 from kbroker._ext.lane import Lane
-from kbroker._ext.partition_table import ONLINE, PartitionTable, region_size
+from kbroker._ext.partition_table import LEADER, ONLINE, PartitionTable, region_size
 from kbroker.protocol import codec, header
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.fetch import FetchRequest
@@ -30,7 +30,7 @@ MSG_PRODUCE, MSG_PRODUCE_RESULT = 3, 4
 
 def test_wake_up_that_died_with_its_worker_is_made_up_for():
     harness = Harness()
-    harness.table.reset(0, state=ONLINE, slot_incarnation=7)
+    harness.table.reset(0, state=ONLINE, role=LEADER, slot_incarnation=7)
     partition = FetchRequest.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
     topic = FetchRequest.FetchTopic(topic="t", partitions=[partition])
     request = FetchRequest(replica_id=-1, max_wait_ms=60_000, min_bytes=1, topics=[topic])

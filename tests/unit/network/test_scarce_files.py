@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from doubles.net_loop_harness import Harness, framed
 
-from kbroker._ext.partition_table import ONLINE
+from kbroker._ext.partition_table import LEADER, ONLINE
 from kbroker.protocol import codec, header
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.fetch import FetchRequest
@@ -48,7 +48,7 @@ def harness(tmp_path: Path) -> Harness:
             )
             (log / f"{base:020d}.log").write_bytes(content)
             (log / f"{base:020d}.index").write_bytes(b"")
-        made.table.reset(partition, state=ONLINE, slot_incarnation=7 + partition)
+        made.table.reset(partition, state=ONLINE, role=LEADER, slot_incarnation=7 + partition)
         end = (base + BATCHES, base, LOG_BYTES)
         made.table.publish(partition, log_start_offset=0, log_end=end)
     return made

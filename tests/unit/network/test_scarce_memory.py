@@ -8,7 +8,7 @@ import pytest
 from doubles.net_loop_harness import Harness, answers, fetch, produce, received, result
 from doubles.pace import hold
 
-from kbroker._ext.partition_table import ONLINE
+from kbroker._ext.partition_table import LEADER, ONLINE
 from kbroker.ipc.regions import arena_size, small_part_bytes
 
 pytestmark = pytest.mark.unit
@@ -170,7 +170,7 @@ def test_nobody_is_closed_while_nobody_waits():
 def test_relief_comes_though_others_are_busy_and_a_fetch_is_parked():
     """Requests in progress have blocks at any time; they are no reason to wait for them."""
     harness = make()
-    harness.table.reset(0, state=ONLINE, slot_incarnation=7)
+    harness.table.reset(0, state=ONLINE, role=LEADER, slot_incarnation=7)
     sent(harness, fetch(60_000))
     sent(harness, produce(9))
     assert harness.fetch.counts()["parked"] == 1

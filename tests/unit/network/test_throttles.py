@@ -19,7 +19,7 @@ from doubles.net_loop_harness import (
     serving,
 )
 
-from kbroker._ext.partition_table import ONLINE
+from kbroker._ext.partition_table import LEADER, ONLINE
 from kbroker.protocol import codec, header
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.fetch import FetchRequest, FetchResponse
@@ -35,7 +35,7 @@ SHORT_MS = 30
 def harness() -> Harness:
     harness = Harness()
     serving(harness)
-    harness.table.reset(0, state=ONLINE, slot_incarnation=7)
+    harness.table.reset(0, state=ONLINE, role=LEADER, slot_incarnation=7)
     return harness
 
 

@@ -22,7 +22,7 @@ from doubles.net_loop_harness import (
 
 from kbroker._ext.io_loop import IoLoop
 from kbroker._ext.lane import Lane
-from kbroker._ext.partition_table import FREE, LOADING, ONLINE, PartitionTable, region_size
+from kbroker._ext.partition_table import FREE, LEADER, LOADING, ONLINE, PartitionTable, region_size
 from kbroker.protocol import codec, header
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.fetch import FetchRequest
@@ -44,7 +44,7 @@ def fetch_waiting(wait_ms: int) -> bytes:
 
 def test_network_turns_answer_a_parked_fetch_on_its_way():
     harness = Harness()
-    harness.table.reset(0, state=ONLINE, slot_incarnation=7)
+    harness.table.reset(0, state=ONLINE, role=LEADER, slot_incarnation=7)
     client = harness.connect()
     client.send(fetch_waiting(30))
 

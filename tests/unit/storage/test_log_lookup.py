@@ -5,6 +5,7 @@ import os
 import pytest
 from doubles.log_store import NOW_MS, append, batch, small
 
+from kbroker._ext.partition_table import LEADER
 from kbroker.storage.log_lookup import end_offset_for_epoch, list_offsets, offsets_before
 
 pytestmark = pytest.mark.unit
@@ -13,7 +14,7 @@ pytestmark = pytest.mark.unit
 def test_end_offset_for_epoch_answers_from_the_epochs(store):
     log = store.open(leader_epoch=2)
     append(log, batch(3))
-    log.set_leader_epoch(5)
+    log.take_role(LEADER, 5, 0)
     append(log, batch(2))
 
     assert end_offset_for_epoch(log, 2) == (2, 3)

@@ -47,7 +47,7 @@ class Worker:
                 append(log, batch())
         PartitionCalls(self)  # type: ignore[arg-type]
 
-    def log_of(self, slot: int) -> Any:
+    def led_log(self, slot: int) -> Any:
         found = self.logs.log(slot)
         if found is None:
             raise WireError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -89,7 +89,7 @@ def test_partitions_are_answered_in_the_order_asked(worker: Worker) -> None:
 def test_error_of_a_partition_stays_with_it(
     worker: Worker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    damaged = worker.log_of(1)
+    damaged = worker.led_log(1)
     list_offsets = log_lookup.list_offsets
 
     def fails(log: Any, timestamp: int, *, committed: bool) -> Any:
@@ -120,7 +120,7 @@ def test_long_call_lets_others_be_served(worker: Worker, monkeypatch: pytest.Mon
     outcome = worker.call(calls.DELETE_RECORDS, (0, 1), (1, 1), (2, 1))
 
     for done in range(4):
-        assert [worker.log_of(slot).log_start_offset for slot in range(3)].count(1) == done
+        assert [worker.led_log(slot).log_start_offset for slot in range(3)].count(1) == done
         assert outcome.done == (done == 3)
         worker.rpc.tick(worker.clock.monotonic_ms())
     assert [answer.low_watermark for answer in outcome.value.answers] == [1] * 3
@@ -130,7 +130,7 @@ def test_failed_deletion_takes_the_directory_offline_and_the_others_are_done(
     worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would have refused produces only, and said that nobody expected it."""
-    failing = worker.log_of(0)
+    failing = worker.led_log(0)
     truncate = LeaderEpochs.truncate_from_start
 
     def fails(epochs: LeaderEpochs, offset: int) -> None:
@@ -163,9 +163,9 @@ def test_lookup_without_descriptors_is_refused_and_the_directory_stays_online(
 
 
 def test_producers_of_logs_are_described_in_one_call(worker: Worker) -> None:
-    append(worker.log_of(0), sent(7, 0, epoch=1))
-    append(worker.log_of(0), batch(producer_id=8, producer_epoch=0, base_sequence=4))
-    worker.log_of(0).appender.append_marker(9, 3, True, 6, NOW_MS)
+    append(worker.led_log(0), sent(7, 0, epoch=1))
+    append(worker.led_log(0), batch(producer_id=8, producer_epoch=0, base_sequence=4))
+    worker.led_log(0).appender.append_marker(9, 3, True, 6, NOW_MS)
 
     outcome = worker.call(calls.DESCRIBE_PRODUCERS, (0,), (9,), (1,))
 

@@ -41,6 +41,7 @@ class Worker:
         self.counted: Counter[str] = Counter()
         self.counters = SimpleNamespace(add=self.count)
         self.failed: list[int] = []
+        self.not_led: set[int] = set()
 
     def count(self, metric: Metric, amount: int) -> None:
         self.counted[metric.name] += amount
@@ -48,8 +49,12 @@ class Worker:
     def on_storage_failure(self, slot: int) -> None:
         self.failed += self.logs.fail_directory_of(slot)
 
+    @property
+    def hosted(self) -> Any:
+        return SimpleNamespace(led_log=self.log_of)
+
     def log_of(self, slot: int) -> Any:
-        return self.logs.log(slot)
+        return None if slot in self.not_led else self.logs.log(slot)
 
 
 @pytest.fixture
@@ -125,6 +130,15 @@ def test_abort_whose_index_cannot_be_written_takes_the_directory_offline(worker,
     assert call.value == [ErrorCode.KAFKA_STORAGE_ERROR]
     assert worker.failed == [0, 1]
     assert worker.store.slot(0)["last_stable"] == stable
+
+
+def test_marker_for_a_log_that_is_not_led_is_not_written(worker):
+    worker.not_led.add(1)
+    call = TransactionLog(worker).write_markers([Marker(1, 7, 0, True, 0, 0)])
+    worker.loop.end_turn()
+
+    assert worker.logs.log(1).log_end_offset == 0
+    assert not call.done or call.value == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
 
 def test_verifier_follows_the_setting(worker):

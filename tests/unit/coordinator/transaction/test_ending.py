@@ -147,9 +147,7 @@ def test_partition_that_is_nowhere_yet_is_waited_for(
 def test_marker_names_the_leader_epoch_of_its_coordinator(
     host: TransactionHost, producer: tuple[int, int]
 ) -> None:
-    host.set_topics(
-        __transaction_state=topic_document(b"s" * 16, [9], internal=True, leader_epoch=17)
-    )
+    host.leader_epoch = 17
     host.add(producer, 0)
     host.end(producer)
     assert host.markers == [(0, FIRST_ID, 1, True, 17, 2)]

@@ -1,0 +1,1 @@
+"""What this broker is to the partitions whose logs it has."""
