@@ -40,8 +40,10 @@ BYTE_LOOPS = {
     "message_filter",
     "offset_map",
     "record_batch",
+    "record_codec",
     "record_counts",
     "record_cursor",
+    "record_filter",
 }
 
 DIRECTIVES = {

@@ -24,13 +24,12 @@ else:
     from kbroker._ext.crc32c import crc32c
     from kbroker._ext.record_batch import (
         check_batch,
-        decode_records,
-        encode_record,
         read_header,
         stamp_for_append,
         stamp_log_append_time,
         stamp_max_timestamp,
     )
+    from kbroker._ext.record_codec import decode_records, encode_record
 
 __all__ = [
     "check_batch",

@@ -10,7 +10,8 @@ import os
 from typing import NamedTuple
 
 from kbroker._ext.log_scan import find_batch
-from kbroker._ext.record_batch import decode_records, read_header
+from kbroker._ext.record_batch import read_header
+from kbroker._ext.record_codec import decode_records
 from kbroker.protocol.messages.list_offsets import (
     EARLIEST,
     EARLIEST_LOCAL,

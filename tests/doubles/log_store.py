@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kbroker._ext.partition_table import PartitionTable, region_size
-from kbroker._ext.record_batch import decode_records
+from kbroker._ext.record_codec import decode_records
 from kbroker.clock import ManualClock
 from kbroker.record.builder import BatchBuilder
 from kbroker.storage.background import BackgroundDisk

@@ -4,10 +4,8 @@ Runs in clients. COPY: keys, values and headers once, out of Arrow's buffers int
 sent, or into the one that is compressed. Only a new topic and compression need the GIL.
 """
 
-from cpython.buffer cimport PyBUF_READ
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.stdint cimport INT32_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
@@ -22,6 +20,7 @@ from kbroker._ext.arrow_input cimport (
     number_at,
     read_input,
 )
+from kbroker._ext.codecs cimport pack
 from kbroker._ext.record_batch cimport (
     BATCH_ATTRIBUTES_AT,
     BATCH_BASE_SEQUENCE_AT,
@@ -454,14 +453,7 @@ cdef class ArrowWriter:
         if self._codec == CODEC_NONE:
             batch = PyByteArray_FromStringAndSize(<char*>builder.data, size)
         else:
-            from kbroker.record.compression import compress
-            # SAFETY: the view borrows the builder's memory and is released before that is freed.
-            view = PyMemoryView_FromMemory(
-                <char*>builder.data + BATCH_HEADER_BYTES, size - BATCH_HEADER_BYTES, PyBUF_READ)
-            try:
-                packed = compress(self._codec, view, self._level)
-            finally:
-                view.release()
+            packed = pack(self._codec, builder.data + BATCH_HEADER_BYTES, size - BATCH_HEADER_BYTES, self._level)
             size = BATCH_HEADER_BYTES + PyBytes_GET_SIZE(packed)
             batch = PyByteArray_FromStringAndSize(NULL, size)
             memcpy(PyByteArray_AS_STRING(batch) + BATCH_HEADER_BYTES, PyBytes_AS_STRING(packed),

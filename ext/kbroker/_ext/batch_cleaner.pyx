@@ -13,14 +13,14 @@ batches only. Whatever is damaged is a ValueError: nothing of a batch that was n
 """
 import os
 
-from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.errno cimport EINTR, errno
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
+from kbroker._ext.codecs cimport pack, unpack
 from kbroker._ext.crc32c cimport crc32c
 from kbroker._ext.legacy_records cimport (
     ENTRY_HEADER_BYTES,
@@ -71,22 +71,21 @@ from kbroker._ext.record_batch cimport (
     check_crc,
     peek_batch_header,
 )
+from kbroker._ext.record_filter cimport (
+    RECORDS_MAP_FULL,
+    RECORDS_OK,
+    Pass,
+    choose_records,
+    copy_records,
+    index_records,
+    marker_type,
+)
 from kbroker._ext.wire cimport (
-    READ_OK,
-    Reader,
-    load_i16,
     load_i32,
-    make_reader,
-    read_varint,
-    read_varlong,
     store_i16,
     store_i32,
     store_i64,
     store_u32,
-    store_uvarlong,
-    varlong_size,
-    zigzag32,
-    zigzag64,
 )
 
 from kbroker._ext.legacy_records import MessageSetRefused
@@ -94,17 +93,11 @@ from kbroker._ext.legacy_records import MessageSetRefused
 cdef extern from "<unistd.h>" nogil:
     ssize_t pwrite(int fd, const void* data, size_t size, long offset)
 
-cdef extern from *:
-    bint __builtin_add_overflow(int64_t a, int64_t b, int64_t* sum) noexcept nogil
-
 cdef enum:
     RECORD_BYTES_MIN = 7
     HORIZON_GROWTH_MAX = 10       # bytes that a record may grow by when its timestamp gets another base
     GIL_FREE_BYTES_MIN = 8192     # below it, letting go of the GIL costs more than it gives
     BATCH_BYTES_MAX = 0x7FFFFFFF
-    RECORDS_OK = 0
-    RECORDS_BAD = 1
-    RECORDS_MAP_FULL = 2
 
 
 # A growing buffer; freed by its owner.
@@ -128,152 +121,6 @@ cdef int reserve(Buffer* buffer, Py_ssize_t more) except -1:
     return 0
 
 
-# One record where it lies. WIRE: length, attributes, timestamp delta, offset delta, key, value, headers.
-cdef struct RecordView:
-    const uint8_t* rest          # from the offset delta on
-    const uint8_t* next          # the byte after the record
-    int64_t timestamp_delta
-    int32_t offset_delta
-    const uint8_t* key
-    int32_t key_size             # -1: no key
-    bint has_value
-
-
-cdef bint view_record(const uint8_t* p, const uint8_t* end, RecordView* out) noexcept nogil:
-    cdef Reader r = make_reader(p, end - p)
-    cdef int32_t size = 0
-    if read_varint(&r, &size) != READ_OK or size < RECORD_BYTES_MIN - 1 or size > r.end - r.pos:
-        return False
-    r.end = r.pos + size
-    out.next = r.end
-    r.pos += 1
-    if read_varlong(&r, &out.timestamp_delta) != READ_OK:
-        return False
-    out.rest = r.pos
-    if read_varint(&r, &out.offset_delta) != READ_OK or read_varint(&r, &out.key_size) != READ_OK:
-        return False
-    out.key = r.pos
-    if out.key_size > 0:
-        if out.key_size > r.end - r.pos:
-            return False
-        r.pos += out.key_size
-    elif out.key_size < -1:
-        return False
-    if read_varint(&r, &size) != READ_OK or size < -1 or (size > 0 and size > r.end - r.pos):
-        return False
-    out.has_value = size >= 0
-    return True
-
-
-# What the records of one batch are looked at with, and what was found.
-cdef struct Pass:
-    const uint8_t* records
-    Py_ssize_t size
-    uint8_t* keep                # one byte a record
-    int32_t kept
-    bint tombstone               # one of the kept has no value
-    int32_t keyless
-    int64_t max_timestamp        # of the kept
-    bint drop_tombstones         # the delete horizon of the batch has passed
-
-
-cdef int index_records(OffsetMap map, const BatchInfo* info, const Pass* records, int64_t start_offset) noexcept nogil:
-    cdef const uint8_t* p = records.records
-    cdef const uint8_t* end = p + records.size
-    cdef RecordView record
-    cdef int64_t last_delta = -1
-    cdef int32_t i
-    if info.record_count > records.size / RECORD_BYTES_MIN:
-        return RECORDS_BAD
-    for i in range(info.record_count):
-        if (
-            not view_record(p, end, &record)
-            or record.offset_delta <= last_delta
-            or record.offset_delta > info.last_offset_delta
-        ):
-            return RECORDS_BAD
-        last_delta = record.offset_delta
-        if record.key_size >= 0 and info.base_offset + last_delta >= start_offset:
-            if not map.put(record.key, record.key_size, info.base_offset + last_delta):
-                return RECORDS_MAP_FULL
-        p = record.next
-    return RECORDS_OK if p == end else RECORDS_BAD
-
-
-# Decide about each record. All of a control batch are kept.
-cdef int choose_records(OffsetMap map, const BatchInfo* info, Pass* found) noexcept nogil:
-    cdef const uint8_t* p = found.records
-    cdef const uint8_t* end = p + found.size
-    cdef RecordView record
-    cdef int64_t last_delta = -1
-    cdef int64_t offset, timestamp = 0
-    cdef bint is_control = info.attributes & ATTRIBUTE_CONTROL
-    cdef bint keep
-    cdef int32_t i
-    for i in range(info.record_count):
-        if (
-            not view_record(p, end, &record)
-            or record.offset_delta <= last_delta
-            or record.offset_delta > info.last_offset_delta
-            or __builtin_add_overflow(info.first_timestamp, record.timestamp_delta, &timestamp)
-        ):
-            return RECORDS_BAD
-        last_delta = record.offset_delta
-        offset = info.base_offset + last_delta
-        if is_control or offset > map.latest_offset:
-            keep = True
-        elif record.key_size < 0:
-            keep = False
-            found.keyless += 1
-        else:
-            keep = (record.has_value or not found.drop_tombstones) and offset >= map.get(record.key, record.key_size)
-        found.keep[i] = keep
-        if keep:
-            found.kept += 1
-            found.tombstone |= not record.has_value and not is_control
-            found.max_timestamp = max(found.max_timestamp, timestamp)
-        p = record.next
-    return RECORDS_OK if p == end else RECORDS_BAD
-
-
-# Copy the kept records, which choose_records has walked, to `out`; returns the byte after. With a `shift` timestamp
-# deltas grow by it.
-cdef uint8_t* copy_records(const BatchInfo* info, const Pass* found, bint shifted, uint64_t shift, uint8_t* out) noexcept nogil:
-    cdef const uint8_t* p = found.records
-    cdef const uint8_t* end = p + found.size
-    cdef RecordView record
-    cdef int64_t delta
-    cdef Py_ssize_t rest
-    cdef int32_t i
-    for i in range(info.record_count):
-        view_record(p, end, &record)
-        if found.keep[i]:
-            if shifted:
-                # Wraps around as the readers' sum does.
-                delta = <int64_t>(<uint64_t>record.timestamp_delta + shift)
-                rest = record.next - record.rest
-                out = store_uvarlong(out, zigzag32(<int32_t>(1 + varlong_size(delta) + rest)))
-                out[0] = 0
-                out = store_uvarlong(out + 1, zigzag64(delta))
-                memcpy(out, record.rest, <size_t>rest)
-                out += rest
-            else:
-                memcpy(out, p, <size_t>(record.next - p))
-                out += record.next - p
-        p = record.next
-    return out
-
-
-# The type of a control batch's first record (0 abort, 1 commit), -1 of an empty batch, -2 of one that is not understood.
-cdef int marker_type(const BatchInfo* info, const uint8_t* records, Py_ssize_t size) noexcept nogil:
-    cdef RecordView record
-    if info.record_count == 0:
-        return -1
-    if not view_record(records, records + size, &record) or record.key_size < 4:
-        return -2
-    return load_i16(record.key + 2)
-
-
 # Whether the entry at p is of format 0 or 1; False, too, where too little is there to say.
 cdef inline bint is_message(const uint8_t* p, Py_ssize_t left) noexcept nogil:
     return left >= MESSAGE_0_BYTES_MIN and p[BATCH_MAGIC_AT] < 2
@@ -294,7 +141,6 @@ cdef class BatchCleaner:
     cdef int64_t now_ms
     cdef int64_t delete_retention_ms
     cdef Py_ssize_t decompressed_max
-    cdef object codec                    # module kbroker.record.compression, with the first compressed batch
     cdef object codec_lock
     cdef Buffer out
     cdef Buffer work                     # kept records on their way to a codec
@@ -346,24 +192,15 @@ cdef class BatchCleaner:
             raise ValueError(f"the checksum of the batch at offset {info.base_offset} does not match")
         return <Py_ssize_t>size
 
-    cdef object codecs(self):
-        if self.codec is None:
-            from kbroker.record import compression
-            self.codec = compression
-        return self.codec
-
     cdef bytes unpacked(self, const uint8_t* p, const BatchInfo* info):
         """The records of a compressed batch. Raises ValueError: damage, or more than the byte budget."""
         cdef Py_ssize_t size = info.batch_length + BATCH_LENGTH_END - BATCH_HEADER_BYTES
-        # SAFETY: the view borrows the caller's memory and is released before this returns.
-        view = PyMemoryView_FromMemory(<char*>p + BATCH_HEADER_BYTES, size, PyBUF_READ)
         try:
             with self.codec_lock:
-                return self.codecs().decompress(info.attributes & ATTRIBUTE_CODEC_MASK, view, self.decompressed_max)
+                return unpack(
+                    info.attributes & ATTRIBUTE_CODEC_MASK, p + BATCH_HEADER_BYTES, size, self.decompressed_max)
         except ValueError as error:
             raise ValueError(f"the batch at offset {info.base_offset}: {error}") from None
-        finally:
-            view.release()
 
     # ---- messages of formats 0 and 1 ----
 
@@ -698,13 +535,8 @@ cdef class BatchCleaner:
         return 0
 
     cdef bytes packed(self, int codec, const uint8_t* data, Py_ssize_t size):
-        # SAFETY: as in `unpacked`.
-        view = PyMemoryView_FromMemory(<char*>data, size, PyBUF_READ)
-        try:
-            with self.codec_lock:
-                return self.codecs().compress(codec, view)
-        finally:
-            view.release()
+        with self.codec_lock:
+            return pack(codec, data, size, None)
 
     cdef int write_empty(self, const uint8_t* p, const BatchInfo* info) except -1:
         """Only the header is left: it keeps the producer's epoch and last sequence. It has no codec and no horizon."""

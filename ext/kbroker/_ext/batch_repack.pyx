@@ -3,59 +3,28 @@
 Runs in io workers. Costs a decompression and a compression a batch; batches that have the codec already never come here.
 """
 
-from cpython.buffer cimport PyBUF_READ
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stdint cimport int16_t
 from libc.string cimport memcpy
 
+from kbroker._ext.codecs cimport pack
 from kbroker._ext.crc32c cimport crc32c
 from kbroker._ext.record_batch cimport (
     ATTRIBUTE_CODEC_MASK,
     BATCH_ATTRIBUTES_AT,
     BATCH_CRC_AT,
     BATCH_CRC_FROM,
-    BATCH_DECOMPRESS_FAILED,
     BATCH_HEADER_BYTES,
     BATCH_LENGTH_END,
     BATCH_OK,
-    BATCH_TOO_LARGE_DECOMPRESSED,
     check_crc,
     check_produced_header,
+    decompressed,
     read_batch_header,
     walk_records,
 )
 from kbroker._ext.wire cimport store_i16, store_i32, store_u32
-
-# kbroker.record.compression, imported with the first batch.
-cdef object _compression = None
-
-
-cdef object compression():
-    global _compression
-    if _compression is None:
-        from kbroker.record import compression as module
-        _compression = module
-    return _compression
-
-
-# The records of a batch whose header was checked, or None with *status set.
-cdef bytes records_of(
-    const uint8_t* data, Py_ssize_t size, const BatchInfo* info, int64_t decompressed_max, BatchStatus* status
-):
-    module = compression()
-    # SAFETY: the view borrows the caller's memory and is released before this returns.
-    view = PyMemoryView_FromMemory(<char*>data + BATCH_HEADER_BYTES, size - BATCH_HEADER_BYTES, PyBUF_READ)
-    try:
-        return <bytes?>module.decompress(info.attributes & ATTRIBUTE_CODEC_MASK, view, decompressed_max)
-    except module.DecompressedTooLargeError:
-        status[0] = BATCH_TOO_LARGE_DECOMPRESSED
-    except module.DecompressionError:
-        status[0] = BATCH_DECOMPRESS_FAILED
-    finally:
-        view.release()
-    return None
 
 
 cdef bytearray repacked_batch(
@@ -74,14 +43,14 @@ cdef bytearray repacked_batch(
         status[0] = check_produced_header(info, size)
     if status[0] != BATCH_OK:
         return None
-    records = records_of(data, size, info, decompressed_max, status)
+    records = decompressed(data, info, decompressed_max, status)
     if records is None:
         return None
     status[0] = walk_records(
         <const uint8_t*>PyBytes_AS_STRING(records), PyBytes_GET_SIZE(records), info, bad_index)
     if status[0] != BATCH_OK:
         return None
-    packed = compression().compress(codec, records, level)
+    packed = pack(codec, <const uint8_t*>PyBytes_AS_STRING(records), PyBytes_GET_SIZE(records), level)
     size = BATCH_HEADER_BYTES + PyBytes_GET_SIZE(packed)
     batch = PyByteArray_FromStringAndSize(NULL, size)
     p = <uint8_t*>PyByteArray_AS_STRING(batch)

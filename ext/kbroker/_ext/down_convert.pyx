@@ -9,14 +9,13 @@ COPY: of every record, one more of those that are compressed; no Python object a
 Oracle: ``tests/doubles/message_sets.py``. Source: protocol guide, "Message sets"; KIP-31, KIP-32, KIP-57, KIP-98.
 """
 
-from cpython.buffer cimport PyBUF_READ
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.errno cimport EINTR, errno
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 from posix.unistd cimport pread
 
+from kbroker._ext.codecs cimport UnpackStatus, pack, try_unpack
 from kbroker._ext.legacy_records cimport (
     ENTRY_HEADER_BYTES,
     MESSAGE_0_BYTES_MIN,
@@ -86,17 +85,6 @@ cdef enum:
     GZIP_LEVEL = 1
 
 from kbroker._ext.legacy_records import MessageSetRefused
-
-# kbroker.record.compression, imported with the first compressed batch.
-cdef object _compression = None
-
-
-cdef object compression():
-    global _compression
-    if _compression is None:
-        from kbroker.record import compression as module
-        _compression = module
-    return _compression
 
 
 cdef int reserve(Bytes* bytes, Py_ssize_t more) except -1:
@@ -412,12 +400,7 @@ cdef class DownConverter:
                     self.inner.data + self.inner.size, offset, wish.magic, 0, -1, message.key, message.key_size,
                     message.value, message.value_size
                 ) - self.inner.data
-        # SAFETY: the view borrows `inner` and is released before that is used again.
-        view = PyMemoryView_FromMemory(<char*>self.inner.data, self.inner.size, PyBUF_READ)
-        try:
-            packed = compression().compress(codec, view, GZIP_LEVEL if codec == CODEC_GZIP else None)
-        finally:
-            view.release()
+        packed = pack(codec, self.inner.data, self.inner.size, GZIP_LEVEL if codec == CODEC_GZIP else None)
         if codec == CODEC_LZ4:
             set_lz4_checksum(<uint8_t*>PyBytes_AS_STRING(packed), PyBytes_GET_SIZE(packed), True)
         reserve(&self.out, PyBytes_GET_SIZE(packed) + <Py_ssize_t>MESSAGE_1_BYTES_MIN)
@@ -435,6 +418,7 @@ cdef class DownConverter:
             int codec = info.attributes & ATTRIBUTE_CODEC_MASK
             Written written
             bytes unpacked = None
+            UnpackStatus status
         if info.attributes & ATTRIBUTE_CONTROL or info.record_count == 0:
             return 0
         if info.base_offset + info.last_offset_delta < wish.from_offset:
@@ -444,15 +428,9 @@ cdef class DownConverter:
         if codec > CODEC_LZ4:
             return UNSUPPORTED_COMPRESSION_TYPE
         if codec != CODEC_NONE:
-            module = compression()
-            # SAFETY: the view borrows `raw` and is released before that is used again.
-            view = PyMemoryView_FromMemory(<char*>records, size, PyBUF_READ)
-            try:
-                unpacked = module.decompress(codec, view, DECOMPRESSED_MAX)
-            except (module.DecompressedTooLargeError, module.DecompressionError):
+            unpacked = try_unpack(codec, records, size, DECOMPRESSED_MAX, &status)
+            if unpacked is None:
                 return CORRUPT_MESSAGE
-            finally:
-                view.release()
             records = <const uint8_t*>PyBytes_AS_STRING(unpacked)
             size = PyBytes_GET_SIZE(unpacked)
         if info.record_count > size // RECORD_BYTES_MIN:
@@ -486,12 +464,8 @@ cdef class DownConverter:
         if written.first_offset < 0:
             return 0
         self.has_headers |= written.has_headers
-        # SAFETY: the view borrows `inner` and is released before that is used again.
-        view = PyMemoryView_FromMemory(<char*>self.inner.data, written.end - self.inner.data, PyBUF_READ)
-        try:
-            packed = compression().compress(codec, view, GZIP_LEVEL if codec == CODEC_GZIP else None)
-        finally:
-            view.release()
+        packed = pack(
+            codec, self.inner.data, written.end - self.inner.data, GZIP_LEVEL if codec == CODEC_GZIP else None)
         if wish.hard and PyBytes_GET_SIZE(packed) + <int64_t>MESSAGE_1_BYTES_MIN > room and room == wish.bytes_max:
             # Nothing of a wrapper that is cut can be read, but of plain messages all that come before the cut.
             reserve(&self.out, size + info.record_count * <Py_ssize_t>MESSAGE_1_BYTES_MIN)

@@ -9,14 +9,13 @@ Oracle: ``tests/doubles/message_sets.py``. Source: protocol guide, "Message sets
 checksum of LZ4 frames.
 """
 
-from cpython.buffer cimport PyBUF_READ
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stdint cimport INT64_MAX, uint64_t
 from libc.string cimport memcpy, memset
 
 from kbroker._ext.codec_frames cimport lz4_header_checksum
+from kbroker._ext.codecs cimport UNPACK_TOO_LARGE, UNPACKED, UnpackStatus, pack, try_unpack
 from kbroker._ext.crc32c cimport crc32c
 from kbroker._ext.record_batch cimport (
     BATCH_ATTRIBUTES_AT,
@@ -76,9 +75,6 @@ cdef dict WORDS = {
     MESSAGE_BAD_CRC: "a message does not match its checksum",
     MESSAGE_BAD_FIELDS: "the lengths of a message do not add up",
 }
-
-# kbroker.record.compression, imported with the first compressed set.
-cdef object _compression = None
 
 crc32_init()
 
@@ -248,14 +244,6 @@ cdef object refusal(MessageStatus status, int code, bint inner, int32_t index, i
 
 # ---- the whole set -----------------------------------------------------------------------------------------------
 
-cdef object compression():
-    global _compression
-    if _compression is None:
-        from kbroker.record import compression as module
-        _compression = module
-    return _compression
-
-
 cdef bint set_lz4_checksum(uint8_t* data, Py_ssize_t size, bint broken) noexcept nogil:
     cdef Py_ssize_t descriptor_bytes
     if size < 7:
@@ -273,28 +261,26 @@ cdef bint set_lz4_checksum(uint8_t* data, Py_ssize_t size, bint broken) noexcept
 # The message set in a wrapper.
 cdef bytes unwrapped(const Message* wrapper, int64_t decompressed_max):
     cdef int codec = wrapper.attributes & MESSAGE_CODEC_MASK
+    cdef const uint8_t* value = wrapper.value
+    cdef UnpackStatus status
     cdef bytearray copy
+    cdef bytes content
     if codec > CODEC_LZ4:
         raise MessageSetRefused(UNSUPPORTED_COMPRESSION_TYPE, "message formats 0 and 1 do not have this compression", -1)
     if wrapper.value_size < 0:
         raise MessageSetRefused(INVALID_RECORD, "a compressed message without a value", -1)
-    module = compression()
-    # SAFETY: the view borrows the caller's memory and is released before this returns.
-    view = PyMemoryView_FromMemory(<char*>wrapper.value, wrapper.value_size, PyBUF_READ)
-    try:
-        if codec == CODEC_LZ4 and wrapper.magic == 0:
-            # COMPAT: as Kafka, whatever a client of format 0 has for a header checksum is taken.
-            copy = bytearray(view)
-            set_lz4_checksum(<uint8_t*>PyByteArray_AS_STRING(copy), len(copy), False)
-            return <bytes?>module.decompress(codec, copy, decompressed_max)
-        return <bytes?>module.decompress(codec, view, decompressed_max)
-    except module.DecompressedTooLargeError:
+    if codec == CODEC_LZ4 and wrapper.magic == 0:
+        # COMPAT: as Kafka, whatever a client of format 0 has for a header checksum is taken.
+        copy = PyByteArray_FromStringAndSize(<const char*>wrapper.value, wrapper.value_size)
+        value = <const uint8_t*>PyByteArray_AS_STRING(copy)
+        set_lz4_checksum(<uint8_t*>PyByteArray_AS_STRING(copy), wrapper.value_size, False)
+    content = try_unpack(codec, value, wrapper.value_size, decompressed_max, &status)
+    if status == UNPACK_TOO_LARGE:
         raise MessageSetRefused(
-            MESSAGE_TOO_LARGE, f"the messages decompress to more than {decompressed_max} bytes", -1) from None
-    except module.DecompressionError:
-        raise MessageSetRefused(CORRUPT_MESSAGE, "a compressed message cannot be decompressed", -1) from None
-    finally:
-        view.release()
+            MESSAGE_TOO_LARGE, f"the messages decompress to more than {decompressed_max} bytes", -1)
+    if status != UNPACKED:
+        raise MessageSetRefused(CORRUPT_MESSAGE, "a compressed message cannot be decompressed", -1)
+    return content
 
 
 cdef bytearray batch_of_message_set(
@@ -350,12 +336,7 @@ cdef bytearray finished(bytearray batch, Records* records, int codec, object lev
     cdef Py_ssize_t size = BATCH_HEADER_BYTES + (records.pos - records.start)
     cdef bytes packed
     if codec != CODEC_NONE:
-        # SAFETY: the view borrows the batch's memory and is released before that is given back.
-        view = PyMemoryView_FromMemory(<char*>records.start, records.pos - records.start, PyBUF_READ)
-        try:
-            packed = compression().compress(codec, view, level)
-        finally:
-            view.release()
+        packed = pack(codec, records.start, records.pos - records.start, level)
         size = BATCH_HEADER_BYTES + len(packed)
         batch = PyByteArray_FromStringAndSize(NULL, size)
         memcpy(PyByteArray_AS_STRING(batch) + BATCH_HEADER_BYTES, PyBytes_AS_STRING(packed), <size_t>len(packed))

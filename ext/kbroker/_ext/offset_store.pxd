@@ -7,10 +7,7 @@
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
-
-cdef struct Text:
-    const uint8_t* data            # UTF-8, checked by whoever reads it from a record
-    int32_t size
+from kbroker._ext.name_table cimport Names, Text
 
 
 # One commit, as decoded. The pointers belong to the caller.
@@ -47,26 +44,6 @@ cdef struct Entry:
     uint32_t previous
     uint32_t transaction_next      # in the transaction's list
     uint32_t transaction_previous
-
-
-cdef struct Name:
-    uint8_t* text                  # owned; NULL: the row is free
-    int32_t size
-    uint32_t hash
-    uint32_t uses                  # entries; with the last one the name goes
-    uint32_t first                 # groups: list of committed offsets; free rows: the next one
-    uint32_t first_pending         # groups: list of offsets held back
-
-
-cdef struct Names:
-    Name* rows
-    uint32_t* slots
-    uint32_t capacity              # of rows
-    uint32_t end                   # rows from here on were never used
-    uint32_t free_row
-    uint32_t mask                  # of slots
-    uint32_t count
-    uint32_t last                  # found last: records of a group follow each other
 
 
 cdef struct Transaction:

@@ -123,6 +123,12 @@ cdef BatchStatus check_produced_batch(
     int32_t* bad_index,
 ) except? BATCH_PYTHON_ERROR
 
+# Raises CorruptBatchError.
+cdef object raise_corrupt(BatchStatus status, int32_t bad_index)
+
+# The records of a compressed batch as a new bytes object, or None with *status set.
+cdef bytes decompressed(const uint8_t* data, const BatchInfo* info, int64_t decompressed_max, BatchStatus* status)
+
 # What recovery and tools check of a batch read back from a log: checksum, then the records by
 # walk_stored_records. Control batches, append time and bytes after the batch are fine here.
 cdef BatchStatus check_stored_batch(

@@ -6,24 +6,14 @@ records are decompressed into at most ``decompressed_max`` bytes: LZ4 into a buf
 again, the others into a bytes object. All but that needs no GIL. Oracle: ``kbroker.record._pure``.
 """
 
-from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.memoryview cimport PyMemoryView_FromMemory
-from libc.stdint cimport (
-    INT32_MAX,
-    INT64_MAX,
-    int8_t,
-    int16_t,
-    int32_t,
-    int64_t,
-    uint8_t,
-    uint32_t,
-    uint64_t,
-)
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memset
 
 from kbroker._ext.codec_frames cimport Lz4DecodeBlock, decode_plain_lz4, plain_lz4_bound
+from kbroker._ext.codecs cimport UNPACK_TOO_LARGE, UnpackStatus, lz4_block_decoder, try_unpack
 from kbroker._ext.crc32c cimport crc32c, crc32c_extend
 from kbroker._ext.wire cimport (
     READ_OK,
@@ -39,11 +29,6 @@ from kbroker._ext.wire cimport (
     store_i32,
     store_i64,
     store_u32,
-    store_uvarlong,
-    varint_size,
-    varlong_size,
-    zigzag32,
-    zigzag64,
 )
 
 cdef extern from *:
@@ -366,47 +351,21 @@ cdef BatchStatus walk_stored_records(
 
 # ---- the whole batch -----------------------------------------------------------------------------
 
-# kbroker.record.compression.decompress and its two exceptions, imported with the first compressed
-# batch.
-cdef object _decompress = None
-cdef object _too_large = None
-cdef object _failed = None
-
-
-# The records of a compressed batch as a new bytes object, or None with *status set.
-cdef object decompressed(
-    const uint8_t* data, const BatchInfo* info, Py_ssize_t decompressed_max, BatchStatus* status
+cdef bytes decompressed(
+    const uint8_t* data, const BatchInfo* info, int64_t decompressed_max, BatchStatus* status
 ):
-    global _decompress, _failed, _too_large
-    if _decompress is None:
-        from kbroker.record.compression import (
-            DecompressedTooLargeError,
-            DecompressionError,
-            decompress,
-        )
-        _too_large = DecompressedTooLargeError
-        _failed = DecompressionError
-        _decompress = decompress
+    cdef UnpackStatus unpacked
     cdef Py_ssize_t size = info.batch_length + BATCH_LENGTH_END - BATCH_HEADER_BYTES
-    # SAFETY: the view borrows the caller's memory and is released before this returns.
-    view = PyMemoryView_FromMemory(<char*>data + BATCH_HEADER_BYTES, size, PyBUF_READ)
-    try:
-        return <bytes?>_decompress(info.attributes & ATTRIBUTE_CODEC_MASK, view, decompressed_max)
-    except _too_large:
-        status[0] = BATCH_TOO_LARGE_DECOMPRESSED
-    except _failed:
-        status[0] = BATCH_DECOMPRESS_FAILED
-    finally:
-        view.release()
-    return None
+    cdef bytes records = try_unpack(
+        info.attributes & ATTRIBUTE_CODEC_MASK, data + BATCH_HEADER_BYTES, size, decompressed_max, &unpacked)
+    if records is None:
+        status[0] = BATCH_TOO_LARGE_DECOMPRESSED if unpacked == UNPACK_TOO_LARGE else BATCH_DECOMPRESS_FAILED
+    return records
 
 
 # A buffer for decoded records, at most one; NULL while it is in use.
 cdef uint8_t* _spare = NULL
 cdef int64_t _spare_size = 0
-# liblz4's decoder of a block, NULL where the lz4 package does not show it; looked up with the first LZ4 batch.
-cdef Lz4DecodeBlock _decode_block = NULL
-cdef bint _decode_block_known = False
 
 
 # Decode and walk the records of an LZ4 batch without a Python object. False: nothing is known, and the general way,
@@ -415,18 +374,15 @@ cdef bint walked_lz4(
     const uint8_t* data, BatchInfo* info, Py_ssize_t decompressed_max, bint stored, BatchStatus* status,
     int32_t* bad_index
 ) except -1:
-    global _decode_block, _decode_block_known, _spare, _spare_size
+    global _spare, _spare_size
     cdef:
+        Lz4DecodeBlock decode_block = lz4_block_decoder()
         Py_ssize_t size = info.batch_length + BATCH_LENGTH_END - BATCH_HEADER_BYTES
         int64_t bound, capacity
         int64_t found
         uint8_t* buffer
-    if not _decode_block_known:
-        from kbroker.record.compression import lz4_decode_block
-        _decode_block = <Lz4DecodeBlock><void*><size_t>lz4_decode_block()
-        _decode_block_known = True
     bound = plain_lz4_bound(data + BATCH_HEADER_BYTES, size)
-    if _decode_block == NULL or bound < 0 or bound > decompressed_max:
+    if decode_block == NULL or bound < 0 or bound > decompressed_max:
         return False
     # Taken while the GIL is held, so another thread makes a buffer of its own.
     buffer, capacity = _spare, _spare_size
@@ -438,7 +394,7 @@ cdef bint walked_lz4(
         if buffer == NULL:
             raise MemoryError
     with nogil:
-        found = decode_plain_lz4(data + BATCH_HEADER_BYTES, size, buffer, bound, _decode_block)
+        found = decode_plain_lz4(data + BATCH_HEADER_BYTES, size, buffer, bound, decode_block)
         if found >= 0:
             status[0] = walk(buffer, <Py_ssize_t>found, info, bad_index, stored)
     if _spare == NULL and capacity <= SPARE_BYTES_MAX:
@@ -611,133 +567,6 @@ def read_header(data, Py_ssize_t offset=0):
     if status != BATCH_OK:
         raise_corrupt(status, -1)
     return summary(&info)
-
-
-cdef object bytes_or_none(const uint8_t* p, int64_t n):
-    return None if n < 0 else PyBytes_FromStringAndSize(<const char*>p, <Py_ssize_t>n)
-
-
-cdef object headers_at(const uint8_t* p, const uint8_t* end, int64_t count):
-    # Called on walked bytes only, so every varint is there and every length fits.
-    cdef:
-        Varint v
-        int64_t n
-        list found = []
-    for _ in range(count):
-        v = varint_at(p, end, False)
-        n = unzigzag(v.raw)
-        key = PyBytes_FromStringAndSize(<const char*>v.next, <Py_ssize_t>n)
-        v = varint_at(v.next + n, end, False)
-        n = unzigzag(v.raw)
-        found.append((key, bytes_or_none(v.next, n)))
-        p = v.next + (n if n > 0 else 0)
-    return tuple(found)
-
-
-def decode_records(records, int32_t count, int32_t last_offset_delta, int64_t first_timestamp):
-    """Uncompressed records as a list of (offset delta, timestamp, key, value, headers).
-
-    Copies every key and value. Walks the bytes first, under the rules for stored batches. Raises
-    CorruptBatchError.
-    """
-    cdef:
-        Py_buffer view
-        BatchInfo info
-        BatchStatus status
-        Varint v
-        int64_t n, offset_delta, timestamp
-        const uint8_t* p
-        const uint8_t* end
-        const uint8_t* record_end
-        int32_t bad_index = -1
-        list found = []
-    memset(&info, 0, sizeof(BatchInfo))
-    info.record_count = count
-    info.last_offset_delta = last_offset_delta
-    info.first_timestamp = first_timestamp
-    PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
-    try:
-        p = <const uint8_t*>view.buf
-        end = p + view.len
-        status = walk_stored_records(p, view.len, &info, &bad_index)
-        if status != BATCH_OK:
-            raise_corrupt(status, bad_index)
-        # SAFETY: the walk above proved every length below to lie within its record.
-        for _ in range(count):
-            v = varint_at(p, end, False)
-            record_end = v.next + unzigzag(v.raw)
-            v = varint_at(v.next + 1, record_end, True)
-            timestamp = first_timestamp + unzigzag(v.raw)
-            v = varint_at(v.next, record_end, False)
-            offset_delta = unzigzag(v.raw)
-            v = varint_at(v.next, record_end, False)
-            n = unzigzag(v.raw)
-            key = bytes_or_none(v.next, n)
-            v = varint_at(v.next + (n if n > 0 else 0), record_end, False)
-            n = unzigzag(v.raw)
-            value = bytes_or_none(v.next, n)
-            v = varint_at(v.next + (n if n > 0 else 0), record_end, False)
-            n = unzigzag(v.raw)
-            headers = headers_at(v.next, record_end, n) if n > 0 else ()
-            found.append((offset_delta, timestamp, key, value, headers))
-            p = record_end
-    finally:
-        PyBuffer_Release(&view)
-    return found
-
-
-cdef Py_ssize_t sized_bytes(bytes field) except -1:
-    # Encoded size of a key or value with its length; None is null.
-    if field is None:
-        return 1
-    if PyBytes_GET_SIZE(field) > INT32_MAX:
-        raise OverflowError(f"{PyBytes_GET_SIZE(field)} bytes do not fit a record")
-    return varint_size(<int32_t>PyBytes_GET_SIZE(field)) + PyBytes_GET_SIZE(field)
-
-
-cdef uint8_t* store_sized(uint8_t* p, bytes field) noexcept:
-    # Unchecked: sized_bytes(field) bytes are free at p. Returns the byte after.
-    cdef Py_ssize_t n
-    if field is None:
-        return store_uvarlong(p, zigzag32(-1))
-    n = PyBytes_GET_SIZE(field)
-    p = store_uvarlong(p, zigzag32(<int32_t>n))
-    memcpy(p, PyBytes_AS_STRING(field), <size_t>n)
-    return p + n
-
-
-def encode_record(
-    int32_t offset_delta, int64_t timestamp_delta, bytes key, bytes value, tuple headers not None
-) -> bytes:
-    """One record as it lies in a batch, length included; None is null.
-
-    headers: ((key, value or None), ...).
-    """
-    cdef:
-        Py_ssize_t size
-        bytes record
-        bytes header_key, header_value
-        uint8_t* p
-    size = 1 + varlong_size(timestamp_delta) + varint_size(offset_delta)
-    size += sized_bytes(key) + sized_bytes(value) + varint_size(<int32_t>len(headers))
-    for header_key, header_value in headers:
-        if header_key is None:
-            raise TypeError("a header's key is never null")
-        size += sized_bytes(header_key) + sized_bytes(header_value)
-    if size > INT32_MAX:
-        raise OverflowError(f"{size} bytes do not fit a record")
-    record = PyBytes_FromStringAndSize(NULL, size + varint_size(<int32_t>size))
-    p = store_uvarlong(<uint8_t*>PyBytes_AS_STRING(record), zigzag32(<int32_t>size))
-    p[0] = 0
-    p = store_uvarlong(p + 1, zigzag64(timestamp_delta))
-    p = store_uvarlong(p, zigzag32(offset_delta))
-    p = store_sized(p, key)
-    p = store_sized(p, value)
-    p = store_uvarlong(p, zigzag32(<int32_t>len(headers)))
-    for header_key, header_value in headers:
-        p = store_sized(p, header_key)
-        p = store_sized(p, header_value)
-    return record
 
 
 def stamp_for_append(bytearray data not None, int64_t base_offset, int32_t leader_epoch) -> None:

@@ -6,14 +6,14 @@ ends within a batch. Here that is cut away. All but decompression by a Python pa
 the GIL. Nothing is believed of the bytes: each length is compared with what is left.
 """
 
-from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stdint cimport INT64_MAX, int8_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
 from kbroker._ext.codec_frames cimport Lz4DecodeBlock, decode_plain_lz4, plain_lz4_bound
+from kbroker._ext.codecs cimport UNPACK_TOO_LARGE, UnpackStatus, lz4_block_decoder, try_unpack
 from kbroker._ext.legacy_records cimport (
     ENTRY_HEADER_BYTES,
     MESSAGE_0_BYTES_MIN,
@@ -275,32 +275,26 @@ cdef class RecordCursor:
 
     cdef bint open_run(self) except -1:
         global _decode_block, _decode_block_known
-        from kbroker.record import compression
+        cdef UnpackStatus unpacked
         cdef int codec = self._info.attributes & ATTRIBUTE_CODEC_MASK
         cdef Py_ssize_t size
         cdef RunStatus status
         if self._batch[BATCH_MAGIC_AT] < 2:
             return self._open_wrapper()
         if codec == CODEC_LZ4 and not _decode_block_known:
-            _decode_block = <Lz4DecodeBlock><void*><size_t>compression.lz4_decode_block()
+            _decode_block = lz4_block_decoder()
             _decode_block_known = True
             status = self._open_batch()
             if status != RUN_NEEDS_GIL:
                 return status == RUN_READY
         size = self._info.batch_length + BATCH_LENGTH_END - BATCH_HEADER_BYTES
-        # SAFETY: the view borrows the set's memory and is released before this returns.
-        view = PyMemoryView_FromMemory(<char*>self._batch + BATCH_HEADER_BYTES, size, PyBUF_READ)
         self._content = None
-        try:
-            self._content = <bytes?>compression.decompress(codec, view, self._decompressed_max)
-        except compression.DecompressedTooLargeError:
-            self._damaged(DAMAGE_TOO_LARGE, self._info.base_offset)
+        self._content = try_unpack(
+            codec, self._batch + BATCH_HEADER_BYTES, size, self._decompressed_max, &unpacked)
+        if self._content is None:
+            self._damaged(
+                DAMAGE_TOO_LARGE if unpacked == UNPACK_TOO_LARGE else DAMAGE_COMPRESSED, self._info.base_offset)
             return False
-        except compression.DecompressionError:
-            self._damaged(DAMAGE_COMPRESSED, self._info.base_offset)
-            return False
-        finally:
-            view.release()
         self._open_records(<const uint8_t*>PyBytes_AS_STRING(self._content), PyBytes_GET_SIZE(self._content))
         return True
 

@@ -1,0 +1,52 @@
+"""The lint of sizes finds what is too long, and permissions that nobody needs any more."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+
+from tools.check_style import FILE_LINES_MAX, TEST_FILE_LINES_MAX, long_files
+
+pytestmark = pytest.mark.unit
+
+
+def write(root: Path, name: str, lines: int) -> None:
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("x\n" * lines)
+
+
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [
+        ("kbroker/one.py", FILE_LINES_MAX),
+        ("ext/kbroker/_ext/one.pyx", FILE_LINES_MAX),
+        ("ext/kbroker/_ext/one.pxd", FILE_LINES_MAX),
+        ("ext/kbroker/_ext/include/one.h", FILE_LINES_MAX),
+        ("tests/unit/one.py", TEST_FILE_LINES_MAX),
+    ],
+)
+def test_long_file_is_found(tmp_path: Path, name: str, most: int) -> None:
+    write(tmp_path, name, most)
+    assert list(long_files(tmp_path, {})) == []
+    write(tmp_path, name, most + 1)
+    assert list(long_files(tmp_path, {})) == [f"{name}:1: {most + 1} lines, at most {most}"]
+
+
+def test_file_that_may_be_long_may_not_grow(tmp_path: Path) -> None:
+    write(tmp_path, "kbroker/one.py", 700)
+    assert list(long_files(tmp_path, {"kbroker/one.py": 700})) == []
+    (found,) = long_files(tmp_path, {"kbroker/one.py": 699})
+    assert found.endswith("700 lines, at most 699")
+
+
+@pytest.mark.parametrize("lines", [0, FILE_LINES_MAX])
+def test_permission_that_is_not_needed_is_found(tmp_path: Path, lines: int) -> None:
+    if lines:
+        write(tmp_path, "kbroker/one.py", lines)
+    (found,) = long_files(tmp_path, {"kbroker/one.py": 700})
+    assert "take it off LONG_FILES" in found
