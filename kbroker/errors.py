@@ -66,7 +66,7 @@ class ErrorCode(int, metaclass=_Table):
     def __new__(cls, code: int) -> ErrorCode:
         member = _BY_CODE.get(code)
         if member is None:
-            raise ValueError(f"{code} is no error code")
+            raise ValueError(f"{code} is not an error code")
         return member
 
     def __repr__(self) -> str:
@@ -91,26 +91,26 @@ class ErrorCode(int, metaclass=_Table):
     MESSAGE_TOO_LARGE = _row(10, FATAL, "The record batch is larger than max.message.bytes allows.")
     STALE_CONTROLLER_EPOCH = _row(11, FATAL, "The controller has been replaced.")
     OFFSET_METADATA_TOO_LARGE = _row(12, FATAL, "The committed offset's metadata is too long.")
-    NETWORK_EXCEPTION = _row(13, RETRY, "The connection was lost before the answer arrived.")
+    NETWORK_EXCEPTION = _row(13, RETRY, "The connection was lost before the response arrived.")
     COORDINATOR_LOAD_IN_PROGRESS = _row(14, RETRY, "The coordinator is still loading its state.")
     COORDINATOR_NOT_AVAILABLE = _row(15, RETRY, "No coordinator is available yet.")
     NOT_COORDINATOR = _row(16, RETRY, "This broker is not the coordinator for that key.")
-    INVALID_TOPIC_EXCEPTION = _row(17, FATAL, "The topic may not be named or used like that.")
+    INVALID_TOPIC_EXCEPTION = _row(
+        17, FATAL, "The topic name is illegal, or the topic may not be used like that."
+    )
     RECORD_LIST_TOO_LARGE = _row(18, FATAL, "The record batch is larger than a log segment.")
     NOT_ENOUGH_REPLICAS = _row(
-        19, RETRY, "Fewer replicas are in sync than min.insync.replicas asks for."
+        19, RETRY, "Fewer replicas are in sync than min.insync.replicas requires."
     )
     NOT_ENOUGH_REPLICAS_AFTER_APPEND = _row(20, RETRY, "Appended, but too few are in sync.")
     INVALID_REQUIRED_ACKS = _row(21, FATAL, "acks must be 0, 1 or -1.")
     ILLEGAL_GENERATION = _row(22, FATAL, "The generation id is not the group's current one.")
     INCONSISTENT_GROUP_PROTOCOL = _row(23, FATAL, "The member shares no protocol with its group.")
-    INVALID_GROUP_ID = _row(24, FATAL, "The group id is not legal.")
+    INVALID_GROUP_ID = _row(24, FATAL, "The group id is illegal.")
     UNKNOWN_MEMBER_ID = _row(25, FATAL, "The group has no such member.")
     INVALID_SESSION_TIMEOUT = _row(26, FATAL, "The session timeout is out of the allowed range.")
-    REBALANCE_IN_PROGRESS = _row(
-        27, FATAL, "The group is rebalancing; the member has to join again."
-    )
-    INVALID_COMMIT_OFFSET_SIZE = _row(28, FATAL, "The offset to commit takes too much room.")
+    REBALANCE_IN_PROGRESS = _row(27, FATAL, "The group is rebalancing; the member must rejoin.")
+    INVALID_COMMIT_OFFSET_SIZE = _row(28, FATAL, "The offsets to commit are too large.")
     TOPIC_AUTHORIZATION_FAILED = _row(29, FATAL, "Not authorized to access the topic.")
     GROUP_AUTHORIZATION_FAILED = _row(30, FATAL, "Not authorized to access the group.")
     CLUSTER_AUTHORIZATION_FAILED = _row(31, FATAL, "Not authorized to act on the cluster.")
@@ -120,7 +120,7 @@ class ErrorCode(int, metaclass=_Table):
     UNSUPPORTED_SASL_MECHANISM = _row(33, FATAL, "The broker does not offer that SASL mechanism.")
     ILLEGAL_SASL_STATE = _row(34, FATAL, "The request does not fit the state of the SASL exchange.")
     UNSUPPORTED_VERSION = _row(35, FATAL, "The broker does not support that version of the API.")
-    TOPIC_ALREADY_EXISTS = _row(36, FATAL, "A topic of that name exists already.")
+    TOPIC_ALREADY_EXISTS = _row(36, FATAL, "A topic with that name already exists.")
     INVALID_PARTITIONS = _row(37, FATAL, "The number of partitions is not valid.")
     INVALID_REPLICATION_FACTOR = _row(38, FATAL, "The replication factor exceeds the brokers.")
     INVALID_REPLICA_ASSIGNMENT = _row(39, FATAL, "The replica assignment is not valid.")
@@ -129,7 +129,9 @@ class ErrorCode(int, metaclass=_Table):
     INVALID_REQUEST = _row(42, FATAL, "The request is malformed or contradicts itself.")
     UNSUPPORTED_FOR_MESSAGE_FORMAT = _row(43, FATAL, "The stored message format is too old for it.")
     POLICY_VIOLATION = _row(44, FATAL, "The request breaks a policy of this cluster.")
-    OUT_OF_ORDER_SEQUENCE_NUMBER = _row(45, FATAL, "The sequence number does not follow the last.")
+    OUT_OF_ORDER_SEQUENCE_NUMBER = _row(
+        45, FATAL, "The sequence number does not follow the last one."
+    )
     DUPLICATE_SEQUENCE_NUMBER = _row(46, FATAL, "The producer's sequence number was seen before.")
     INVALID_PRODUCER_EPOCH = _row(
         47, FATAL, "The producer's epoch is older than the newest one known."
@@ -152,9 +154,11 @@ class ErrorCode(int, metaclass=_Table):
     UNKNOWN_PRODUCER_ID = _row(59, FATAL, "The broker holds no state for that producer id.")
     REASSIGNMENT_IN_PROGRESS = _row(60, FATAL, "A reassignment of the partition is running.")
     DELEGATION_TOKEN_AUTH_DISABLED = _row(61, FATAL, "Delegation tokens are not enabled.")
-    DELEGATION_TOKEN_NOT_FOUND = _row(62, FATAL, "The delegation token is not known.")
-    DELEGATION_TOKEN_OWNER_MISMATCH = _row(63, FATAL, "The principal may not touch the token.")
-    DELEGATION_TOKEN_REQUEST_NOT_ALLOWED = _row(64, FATAL, "Not over this connection.")
+    DELEGATION_TOKEN_NOT_FOUND = _row(62, FATAL, "The delegation token is unknown.")
+    DELEGATION_TOKEN_OWNER_MISMATCH = _row(
+        63, FATAL, "The principal is not the owner of the token."
+    )
+    DELEGATION_TOKEN_REQUEST_NOT_ALLOWED = _row(64, FATAL, "Not allowed on this connection.")
     DELEGATION_TOKEN_AUTHORIZATION_FAILED = _row(
         65, FATAL, "Not authorized to use the delegation token."
     )
@@ -162,7 +166,7 @@ class ErrorCode(int, metaclass=_Table):
     INVALID_PRINCIPAL_TYPE = _row(67, FATAL, "The principal type is not supported.")
     NON_EMPTY_GROUP = _row(68, FATAL, "The group still has members.")
     GROUP_ID_NOT_FOUND = _row(69, FATAL, "There is no such group.")
-    FETCH_SESSION_ID_NOT_FOUND = _row(70, RETRY, "The fetch session is not known here.")
+    FETCH_SESSION_ID_NOT_FOUND = _row(70, RETRY, "The fetch session is unknown.")
     INVALID_FETCH_SESSION_EPOCH = _row(
         71, RETRY, "The fetch session's epoch is not the expected one."
     )
@@ -178,15 +182,15 @@ class ErrorCode(int, metaclass=_Table):
     STALE_BROKER_EPOCH = _row(77, FATAL, "The broker epoch is not the current one.")
     OFFSET_NOT_AVAILABLE = _row(78, RETRY, "The new leader's high watermark has not caught up yet.")
     MEMBER_ID_REQUIRED = _row(
-        79, FATAL, "The member has to join again with the id it was just given."
+        79, FATAL, "The member must rejoin with the id that it was just given."
     )
     PREFERRED_LEADER_NOT_AVAILABLE = _row(80, RETRY, "The preferred leader is not available.")
-    GROUP_MAX_SIZE_REACHED = _row(81, FATAL, "The group has as many members as it may.")
+    GROUP_MAX_SIZE_REACHED = _row(81, FATAL, "The group has reached its maximum size.")
     FENCED_INSTANCE_ID = _row(82, FATAL, "A newer member uses the same group instance id.")
     ELIGIBLE_LEADERS_NOT_AVAILABLE = _row(
         83, RETRY, "No replica is eligible to lead the partition."
     )
-    ELECTION_NOT_NEEDED = _row(84, RETRY, "The partition has the wanted leader already.")
+    ELECTION_NOT_NEEDED = _row(84, RETRY, "The partition already has the desired leader.")
     NO_REASSIGNMENT_IN_PROGRESS = _row(85, FATAL, "The partition is not being reassigned.")
     GROUP_SUBSCRIBED_TO_TOPIC = _row(86, FATAL, "The group is subscribed to the topic.")
     INVALID_RECORD = _row(87, FATAL, "A record breaks a rule of the topic.")
@@ -196,7 +200,7 @@ class ErrorCode(int, metaclass=_Table):
     RESOURCE_NOT_FOUND = _row(91, FATAL, "There is no such resource.")
     DUPLICATE_RESOURCE = _row(92, FATAL, "The request names the same resource twice.")
     UNACCEPTABLE_CREDENTIAL = _row(93, FATAL, "The credential does not meet the requirements.")
-    INCONSISTENT_VOTER_SET = _row(94, FATAL, "The sets of voters do not agree.")
+    INCONSISTENT_VOTER_SET = _row(94, FATAL, "The voter sets do not match.")
     INVALID_UPDATE_VERSION = _row(95, FATAL, "The version to update to is not valid.")
     FEATURE_UPDATE_FAILED = _row(96, FATAL, "The feature could not be updated.")
     PRINCIPAL_DESERIALIZATION_FAILURE = _row(
@@ -209,7 +213,7 @@ class ErrorCode(int, metaclass=_Table):
     BROKER_ID_NOT_REGISTERED = _row(102, FATAL, "No broker is registered with that id.")
     INCONSISTENT_TOPIC_ID = _row(103, RETRY, "The topic id does not match the one in the log.")
     INCONSISTENT_CLUSTER_ID = _row(104, FATAL, "The cluster id is not this cluster's.")
-    TRANSACTIONAL_ID_NOT_FOUND = _row(105, FATAL, "The transactional id is not known.")
+    TRANSACTIONAL_ID_NOT_FOUND = _row(105, FATAL, "The transactional id is unknown.")
     FETCH_SESSION_TOPIC_ID_ERROR = _row(
         106, RETRY, "The fetch session mixes topic ids and topic names."
     )
@@ -218,41 +222,39 @@ class ErrorCode(int, metaclass=_Table):
     )
     NEW_LEADER_ELECTED = _row(108, FATAL, "The in-sync set changed, and so did the leader.")
     OFFSET_MOVED_TO_TIERED_STORAGE = _row(109, FATAL, "The offset is only in tiered storage.")
-    FENCED_MEMBER_EPOCH = _row(
-        110, FATAL, "The member's epoch has been replaced; it has to join again."
-    )
+    FENCED_MEMBER_EPOCH = _row(110, FATAL, "The member's epoch has been replaced; it must rejoin.")
     UNRELEASED_INSTANCE_ID = _row(111, FATAL, "Another member still holds the group instance id.")
     UNSUPPORTED_ASSIGNOR = _row(112, FATAL, "The coordinator does not offer that assignor.")
-    STALE_MEMBER_EPOCH = _row(113, FATAL, "The member has to read its new epoch and try again.")
+    STALE_MEMBER_EPOCH = _row(113, FATAL, "The member must learn its new epoch and retry.")
     MISMATCHED_ENDPOINT_TYPE = _row(
         114, FATAL, "The request was sent to the wrong kind of endpoint."
     )
     UNSUPPORTED_ENDPOINT_TYPE = _row(115, FATAL, "The endpoint type is not supported.")
-    UNKNOWN_CONTROLLER_ID = _row(116, FATAL, "The controller id is not known.")
+    UNKNOWN_CONTROLLER_ID = _row(116, FATAL, "The controller id is unknown.")
     UNKNOWN_SUBSCRIPTION_ID = _row(117, FATAL, "The telemetry subscription is outdated.")
     TELEMETRY_TOO_LARGE = _row(118, FATAL, "The telemetry is larger than the broker accepts.")
-    INVALID_REGISTRATION = _row(119, FATAL, "The broker registration was refused.")
+    INVALID_REGISTRATION = _row(119, FATAL, "The broker registration was rejected.")
     TRANSACTION_ABORTABLE = _row(120, FATAL, "The transaction failed but can be aborted.")
     INVALID_RECORD_STATE = _row(
         121, FATAL, "The record's state does not allow that acknowledgement."
     )
-    SHARE_SESSION_NOT_FOUND = _row(122, RETRY, "The share session is not known here.")
+    SHARE_SESSION_NOT_FOUND = _row(122, RETRY, "The share session is unknown.")
     INVALID_SHARE_SESSION_EPOCH = _row(
         123, RETRY, "The share session's epoch is not the expected one."
     )
     FENCED_STATE_EPOCH = _row(124, FATAL, "The share group's state epoch is not the current one.")
     INVALID_VOTER_KEY = _row(125, FATAL, "The voter key does not match the receiver's.")
-    DUPLICATE_VOTER = _row(126, FATAL, "The voter is in the set already.")
+    DUPLICATE_VOTER = _row(126, FATAL, "The voter is already in the set.")
     VOTER_NOT_FOUND = _row(127, FATAL, "The voter is not in the set.")
     INVALID_REGULAR_EXPRESSION = _row(128, FATAL, "The regular expression is not valid.")
     REBOOTSTRAP_REQUIRED = _row(
-        129, FATAL, "The client has to start again from its bootstrap servers."
+        129, FATAL, "The client must start over from its bootstrap servers."
     )
     STREAMS_INVALID_TOPOLOGY = _row(130, FATAL, "The topology is not valid.")
     STREAMS_INVALID_TOPOLOGY_EPOCH = _row(131, FATAL, "The topology epoch is not valid.")
     STREAMS_TOPOLOGY_FENCED = _row(132, FATAL, "The topology epoch is outdated.")
     SHARE_SESSION_LIMIT_REACHED = _row(
-        133, RETRY, "The broker has as many share sessions as it may."
+        133, RETRY, "The broker has reached its maximum number of share sessions."
     )
 
 
@@ -297,9 +299,9 @@ class StorageError(Exception):
 
 # What a process that cannot open or map a file has run out of, and what to do about it.
 SHORTAGES = {
-    errno.EMFILE: "raise the limit of open files (ulimit -n, LimitNOFILE= of a systemd service)",
-    errno.ENFILE: "raise the system's limit of open files (fs.file-max)",
-    errno.ENOMEM: "free memory, or raise the limit of memory maps (vm.max_map_count)",
+    errno.EMFILE: "raise the limit on open files (ulimit -n, or LimitNOFILE= in a systemd unit)",
+    errno.ENFILE: "raise the system's limit on open files (fs.file-max)",
+    errno.ENOMEM: "free memory, or raise the limit on memory maps (vm.max_map_count)",
 }
 
 

@@ -43,7 +43,7 @@ def read_properties(path: str, regular_only: bool = False) -> list[tuple[str, st
             raise OSError(errno.EINVAL, "Not a regular file", path)
         data = file.read(BYTES_MAX + 1)
     if len(data) > BYTES_MAX:
-        raise OSError(errno.EFBIG, f"More than {BYTES_MAX} bytes are no settings", path)
+        raise OSError(errno.EFBIG, f"More than {BYTES_MAX} bytes in a properties file", path)
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:

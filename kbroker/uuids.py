@@ -26,5 +26,5 @@ def uuid_text(value: bytes) -> str:
 def parse_uuid(text: str) -> bytes:
     """Raises ValueError."""
     if _TEXT.fullmatch(text) is None:
-        raise ValueError(f"{text!r} is no id: 22 characters of A-Z, a-z, 0-9, - and _ are")
+        raise ValueError(f"{text!r} is not an id: expected 22 characters of A-Z, a-z, 0-9, - and _")
     return base64.urlsafe_b64decode(text + "==")

@@ -116,7 +116,7 @@ class ConfigAdmin:
             ops = resource.configs
             if len({op.name for op in ops}) < len(ops):
                 raise WireError(
-                    ErrorCode.INVALID_REQUEST, "A setting may be changed once in a request."
+                    ErrorCode.INVALID_REQUEST, "A request may change each setting only once."
                 )
             refuse_null((op.name, op.value) for op in ops if op.operation != dynamic.DELETE)
             if kind == TOPIC:
@@ -144,7 +144,7 @@ class ConfigAdmin:
             try:
                 if named[key] > 1:
                     raise WireError(
-                        ErrorCode.INVALID_REQUEST, "A resource may be named once in a request."
+                        ErrorCode.INVALID_REQUEST, "A request may contain each resource only once."
                     )
                 kind, name = self._target(*key)
                 changes[kind, name] = plan(resource, kind, name)
@@ -170,7 +170,7 @@ class ConfigAdmin:
         if kind == GROUP and name:
             return kind, name  # also one that is not there yet
         if kind == GROUP:
-            raise WireError(ErrorCode.INVALID_REQUEST, "There are no settings for all groups.")
+            raise WireError(ErrorCode.INVALID_REQUEST, "There are no default group settings.")
         if kind != BROKER:
             raise WireError(
                 ErrorCode.INVALID_REQUEST,
@@ -231,29 +231,31 @@ class ConfigAdmin:
             pairs = read_properties(path, regular_only=True)
             if not pairs:
                 # Most likely it is being written, or the disk was full.
-                raise PropertiesError("it has no settings at all; to go back to all defaults,"
-                                      " restart the broker")  # fmt: skip
+                text = "it has no settings; to return to all defaults, restart the broker"
+                raise PropertiesError(text)
             fresh, warnings = load_properties(pairs, overrides)
             config, applied, waiting = dynamic.reload(self.config, fresh)
         except (OSError, PropertiesError, ConfigError) as error:
-            log.error("%s was read again but is not used: %s", path, error)
+            log.error("%s was reloaded but is not used: %s", path, error)
             return False
         for warning in warnings:
             log.warning("%s", Whole(warning))
         if waiting:
             names = Whole(", ".join(waiting))
-            log.warning("changed, but only read at the start of the broker: %s", names)
-        log.info("%s was read again; changed: %s", path, Whole(", ".join(applied) or "nothing"))
+            log.warning("changed, but takes effect only after a restart of the broker: %s", names)
+        log.info("%s was reloaded; changed: %s", path, Whole(", ".join(applied) or "nothing"))
         unset = [name for name in applied if not config.is_set(name)]
         if unset:
-            log.warning("no longer in the file, at their defaults now: %s", Whole(", ".join(unset)))
+            log.warning(
+                "no longer in the file and back at their defaults: %s", Whole(", ".join(unset))
+            )
         if not applied:
             return False
         layer = dict(dict(config.layers())[Source.STATIC_BROKER])
         try:
             self._keep_file_layer(layer)
         except OSError as error:
-            log.error("%s was read again but is not used: %s", path, error)
+            log.error("%s was reloaded but is not used: %s", path, error)
             return False
         self.config = config
         self._state.set_broker_config(FILE, layer)
@@ -281,7 +283,7 @@ def refuse_null(settings: Any) -> None:
     missing = [name for name, value in settings if value is None]
     if missing:
         raise WireError(
-            ErrorCode.INVALID_REQUEST, f"Null is no value for {', '.join(sorted(missing))}."
+            ErrorCode.INVALID_REQUEST, f"Null is not a value for {', '.join(sorted(missing))}."
         )
 
 

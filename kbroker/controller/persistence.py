@@ -75,8 +75,8 @@ def register(
         stored = paths.decode_cluster_id(store.get(paths.CLUSTER_ID).data)
         if stored != state.cluster_id:
             raise WrongCluster(
-                f"the metadata store is of cluster {stored}, meta.properties of the log directories"
-                f" names cluster {state.cluster_id}: they do not belong together; check log.dirs"
+                f"the metadata store belongs to cluster {stored}, but meta.properties of the log "
+                f"directories to cluster {state.cluster_id}; check log.dirs"
             )
     epoch_stat = store.exists(paths.CONTROLLER_EPOCH)
     if epoch_stat is None:

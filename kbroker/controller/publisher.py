@@ -147,7 +147,7 @@ class Publisher:
                 taken = await call
             except WireError as error:
                 # It restarts and says hello, or it is stuck and the supervisor restarts it.
-                log.warning("%s did not take image %d: %s", address.title, delta["version"], error)
+                log.warning("%s did not apply image %d: %s", address.title, delta["version"], error)
                 continue
             took.add(address)
             for partition, code in taken.errors.items():

@@ -25,8 +25,8 @@ class NoFreeSlot(Exception):
 
     def __init__(self, free_count: int, capacity: int) -> None:
         super().__init__(
-            f"this broker has room for {capacity} partitions, {free_count} more would fit: raise"
-            " partition.table.slots and restart it"
+            f"this broker has room for {capacity} partitions, of which {free_count} are free: "
+            "raise partition.table.slots and restart it"
         )
         self.free_count = free_count
 
@@ -174,7 +174,7 @@ class SlotBook:
         try:
             self._write(topic_id, None)
         except OSError as error:
-            log.error("%s: the slots of a deleted topic are not free: %s", self._path, error)
+            log.error("%s: cannot free the slots of a deleted topic: %s", self._path, error)
             return
         for number, _ in self._topics.pop(topic_id).values():
             self._allocator.release(number)

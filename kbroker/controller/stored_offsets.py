@@ -61,7 +61,7 @@ class StoredOffsets:
         except NoNode:
             return None
         except ValueError:  # not written by a broker
-            log.warning("%s holds no offset", path)
+            log.warning("%s does not contain an offset", path)
             return None
 
     def _write(self, group: str, offsets: Sequence[StoredOffset]) -> None:

@@ -150,7 +150,7 @@ class TopicAdmin:
         count = self._not_created.due(name)
         if count:
             times = f" ({count} times)" if count > 1 else ""
-            log.warning("topic %s is not created%s: %s", name, times, error)
+            log.warning("cannot create topic %s%s: %s", name, times, error)
 
     def _automatic(self, name: str) -> TopicToCreate:
         """The request for a topic that somebody merely mentioned, or that a coordinator needs."""
@@ -185,7 +185,7 @@ class TopicAdmin:
         name = request.name
         if duplicates > 1:
             raise WireError(
-                ErrorCode.INVALID_REQUEST, f"Topic '{name}' is named more than once in the request."
+                ErrorCode.INVALID_REQUEST, f"Topic '{name}' appears more than once in the request."
             )
         defaults = {
             "partitions": self._setting("num.partitions"),
@@ -221,7 +221,7 @@ class TopicAdmin:
         except NoFreeSlot as error:
             raise no_room(name, hosted, error) from error
         except OSError as error:
-            text = f"the runtime directory cannot be written: {error.strerror}"
+            text = f"cannot write the runtime directory: {error.strerror}"
             log.error("topic %s: %s", name, text)
             raise WireError(ErrorCode.KAFKA_STORAGE_ERROR, f"Topic '{name}': {text}") from error
 
@@ -267,7 +267,8 @@ class TopicAdmin:
             try:
                 if named[name] > 1:
                     raise WireError(
-                        ErrorCode.INVALID_REQUEST, f"Topic '{name}' is named more than once."
+                        ErrorCode.INVALID_REQUEST,
+                        f"Topic '{name}' appears more than once in the request.",
                     )
                 self._enlarge(request, room)
                 results.append(TopicResult(name))
@@ -296,7 +297,7 @@ class TopicAdmin:
             # The slots stay assigned to the partitions, which get them when it works.
             raise store_failure(error) from error
         self._state.add_partitions(name, partitions)
-        log.info("topic %s has %d partitions now", name, len(topic.partitions))
+        log.info("topic %s now has %d partitions", name, len(topic.partitions))
 
     # -- deletion ----------------------------------------------------------------------------
 
@@ -331,7 +332,7 @@ class TopicAdmin:
         if not self._setting("delete.topic.enable"):
             raise WireError(
                 ErrorCode.TOPIC_DELETION_DISABLED,
-                "Topic deletion is switched off: set delete.topic.enable=true on the broker.",
+                "Topic deletion is disabled: set delete.topic.enable=true on the broker.",
             )
         if request.topic_id is None:
             return existing_topic(self._state, request.name or "")
@@ -364,7 +365,11 @@ class TopicAdmin:
                 persistence.write_deletion(self._store, names)
                 break
             except StoreFailed as error:
-                log.error("topics %s are deleted but not removed from the store: %s", names, error)
+                log.error(
+                    "topics %s are deleted but could not be removed from the store: %s",
+                    names,
+                    error,
+                )
                 await self._rpc.sleep(5_000)
         for name in names:
             topic = self._state.remove_topic(name)
@@ -407,7 +412,7 @@ def failure(name: str | None, error: WireError, topic_id: bytes | None = None) -
 
 def timed_out(name: str | None, topic_id: bytes | None = None) -> TopicResult:
     """The change is decided and will be finished, but not within the client's timeout."""
-    text = "The change was not finished in time; it goes on."
+    text = "The change did not finish in time; it continues."
     return failure(name, WireError(ErrorCode.REQUEST_TIMED_OUT, text), topic_id)
 
 

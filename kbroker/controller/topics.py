@@ -39,7 +39,7 @@ def check_name(name: str) -> None:
     elif len(name) > NAME_LENGTH_MAX:
         fault = f"has {len(name)} characters"
     elif not NAME_CHARS.issuperset(name):
-        fault = "has a character that is not allowed"
+        fault = "has an illegal character"
     else:
         return
     raise WireError(
@@ -70,21 +70,21 @@ def plan_topic(
     if existing is not None:
         text = f"Topic '{name}' already exists."
         if existing.deleting:
-            text = f"Topic '{name}' is being deleted; try again in a moment."
+            text = f"Topic '{name}' is being deleted; try again shortly."
         raise WireError(ErrorCode.TOPIC_ALREADY_EXISTS, text)
     other = state.colliding_topic(name)
     if other is not None:
         raise WireError(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
-            f"Topic '{name}' collides with existing topic '{other}': '.' and '_' are the same in"
-            " metric names. Choose another name.",
+            f"Topic '{name}' collides with existing topic '{other}': '.' and '_' are not "
+            "distinguished in metric names. Choose another name.",
         )
     if request.assignments:
         if request.num_partitions != -1 or request.replication_factor != -1:
             raise WireError(
                 ErrorCode.INVALID_REQUEST,
-                "Either the number of partitions and the replication factor may be given, or the"
-                " assignment of replicas: not both.",
+                "Specify either the number of partitions and the replication factor, or the "
+                "replica assignment, but not both.",
             )
         assignment = check_assignment(state, request.assignments, first_partition=0)
     else:
@@ -151,7 +151,7 @@ def topic_config(entries: Sequence[Setting], validate_config: ValidateConfig) ->
         if value is None:
             raise WireError(
                 ErrorCode.INVALID_CONFIG,
-                f"Null is no value for '{key}': leave the setting out to have its default.",
+                f"Null is not a value for '{key}': leave the setting out to use its default.",
             )
         if key in config:
             raise WireError(ErrorCode.INVALID_REQUEST, f"Setting '{key}' is given twice.")
@@ -195,7 +195,7 @@ def check_assignment(
         if not replicas:
             raise refuse(f"Partition {number} has no replica.")
         if len(set(replicas)) != len(replicas):
-            raise refuse(f"Partition {number} names a broker twice: {replicas}.")
+            raise refuse(f"Partition {number} lists a broker twice: {replicas}.")
         unknown = [broker for broker in replicas if broker not in state.brokers]
         if unknown:
             raise refuse(
@@ -205,12 +205,14 @@ def check_assignment(
         if factor is None:
             factor = len(replicas)
         if len(replicas) != factor:
-            raise refuse(f"Partition {number} has {len(replicas)} replicas, others have {factor}.")
+            raise refuse(
+                f"Partition {number} has {len(replicas)} replicas, but others have {factor}."
+            )
         assignment[number] = list(replicas)
     expected = range(first_partition, first_partition + len(assignment))
     if sorted(assignment) != list(expected):
         raise refuse(
-            f"Partitions {expected.start} to {expected.stop - 1} have to be assigned without gaps."
+            f"Partitions {expected.start} to {expected.stop - 1} must be assigned without gaps."
         )
     check_partition_count(expected.stop)
     return dict(sorted(assignment.items()))
@@ -234,8 +236,8 @@ def plan_partitions(
         # Their number says which partition has a group's offsets, or a transactional id's state.
         raise WireError(
             ErrorCode.INVALID_PARTITIONS,
-            f"Topic '{name}' keeps the number of its partitions: coordinators would not find again"
-            " what is in them.",
+            f"The number of partitions of '{name}' cannot be changed: coordinators would no "
+            "longer find their records.",
         )
     current = len(topic.partitions)
     if count < current:
@@ -256,7 +258,7 @@ def plan_partitions(
     if len(assignments) != count - current:
         raise WireError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"{count - current} partitions are to be added, but {len(assignments)} are assigned.",
+            f"{count - current} partitions would be added, but {len(assignments)} are assigned.",
         )
     numbered = [Assigned(current + index, replicas) for index, replicas in enumerate(assignments)]
     return check_assignment(state, numbered, current, factor)

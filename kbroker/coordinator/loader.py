@@ -83,7 +83,7 @@ class Loader:
                     position += taken
                     want = self._chunk_bytes
                 elif len(data) == left or want >= CHUNK_BYTES_MAX:
-                    self._report(name, position, f"the last {left} bytes are no batch")
+                    self._report(name, position, f"the last {left} bytes are not a batch")
                     return
                 else:
                     want *= 4
@@ -108,7 +108,7 @@ class Loader:
             found = self._resume(data, position + 1)
             if found < 0:
                 return position
-            self._report(name, at + position, f"{found - position} bytes are no batch")
+            self._report(name, at + position, f"{found - position} bytes are not a batch")
             position = found
 
     def _take_batch(self, data: bytes, position: int, where: str) -> None:
@@ -118,7 +118,7 @@ class Loader:
             records = batch.records()
         except ValueError as error:
             self.skipped += 1
-            log.error("%s: skipped the batch at %s, behind offset %d: %s",
+            log.error("%s: skipping the batch at %s, after offset %d: %s",
                       self._log.name, where, self._next_offset - 1, error)  # fmt: skip
             return
         self._next_offset = max(self._next_offset, batch.next_offset)
@@ -150,11 +150,11 @@ class Loader:
             try:
                 key, value = self._machine.records.decode(record.key, record.value)
             except UnknownRecordError as error:
-                log.warning("%s: the record at offset %d is of a newer broker and left out: %s",
+                log.warning("%s: skipping the record at offset %d, which a newer broker wrote: %s",
                             self._log.name, record.offset, error)  # fmt: skip
             except (DecodeError, ValueError) as error:
                 self.skipped += 1
-                log.error("%s: the record at offset %d is damaged and skipped: %s",
+                log.error("%s: skipping the damaged record at offset %d: %s",
                           self._log.name, record.offset, error)  # fmt: skip
             else:
                 self._replay_one(record.offset, producer_id, key, value)
@@ -167,7 +167,7 @@ class Loader:
         except Exception:
             # What fails here fails in every load: it must not cost what the rest of the log holds.
             self.skipped += 1
-            log.exception("%s: the record at offset %d cannot be replayed and is skipped",
+            log.exception("%s: skipping the record at offset %d, which cannot be replayed",
                           self._log.name, offset)  # fmt: skip
 
     def _replay_marker(self, record: Record, producer_id: int, epoch: int) -> None:
@@ -179,5 +179,5 @@ class Loader:
 
     def _report(self, name: str, position: int, reason: str) -> None:
         self.skipped += 1
-        log.error("%s: skipped damage at %s:%d, behind offset %d: %s",
+        log.error("%s: skipping damage at %s:%d, after offset %d: %s",
                   self._log.name, name, position, self._next_offset - 1, reason)  # fmt: skip

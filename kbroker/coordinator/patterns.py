@@ -39,5 +39,5 @@ def compile_pattern(pattern: str, *, bytes_max: int = _PATTERN_BYTES_MAX) -> Cal
     except (re2.error, ValueError) as error:  # ValueError: characters that are no text
         reason = error.args[0] if error.args else ""
         reason = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
-        text = f"{pattern!r} is no regular expression of RE2: {reason}"
+        text = f"{pattern!r} is not an RE2 regular expression: {reason}"
         raise PatternError(text) from error

@@ -202,7 +202,7 @@ class Shard:
 
     def _log_failure(self, outcome: Pending) -> None:
         if isinstance(outcome.error, WireError):
-            log.info("%s: given up: %s", self._log.name, outcome.error)
+            log.info("%s: giving up: %s", self._log.name, outcome.error)
         elif outcome.error is not None:
             log.error("%s: a task failed", self._log.name, exc_info=outcome.error)
 
@@ -266,7 +266,7 @@ class Shard:
         """
         if self.state == CLOSED:
             return  # the log directory went offline with the write
-        log.error("%s: could not go on (%s), loading again", self._log.name, error)
+        log.error("%s: cannot continue (%s); reloading", self._log.name, error)
         self.state = LOADING
         self._drop(told or error)
         self.machine = self._make_machine(self)
@@ -489,7 +489,7 @@ class Shard:
             fail(op, error)
             op.answers.clear()
         if late:
-            text = "%s: %d operations are not replicated after %d ms"
+            text = "%s: %d operations were not replicated within %d ms"
             log.warning(text, self._log.name, late, limit_ms)
         if oldest_ms is not None:
             self._wake_at(oldest_ms + limit_ms)

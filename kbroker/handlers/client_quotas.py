@@ -73,7 +73,7 @@ def altered(entry: Any) -> Any:
             check_entity_type(part.entity_type)
         if any(not op.remove for op in entry.ops):
             raise WireError(
-                ErrorCode.UNSUPPORTED_VERSION, "This broker does not have client quotas yet."
+                ErrorCode.UNSUPPORTED_VERSION, "This broker does not support client quotas yet."
             )
     except WireError as error:
         return refused(entry, error)

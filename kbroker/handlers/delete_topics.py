@@ -108,11 +108,11 @@ def refusal(topic: Topic, count: int) -> str | None:
     """What is wrong with one entry of the request; the others are deleted."""
     name, topic_id = topic
     if name is None and topic_id == NO_UUID:
-        return "Neither a topic's name nor its id is given."
+        return "The topic has neither a name nor an id."
     if name is not None and topic_id != NO_UUID:
-        return "Name a topic by its name or by its id, not by both."
+        return "Specify a topic by its name or by its id, not by both."
     if count > 1:
-        return "The topic is named more than once in the request."
+        return "The topic appears more than once in the request."
     return None
 
 

@@ -23,7 +23,8 @@ async def handle_describe_cluster(
     """The brokers this client can reach."""
     if request.endpoint_type == CONTROLLERS:
         raise WireError(
-            ErrorCode.MISMATCHED_ENDPOINT_TYPE, "This is a broker: ask for endpoints of brokers."
+            ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            "This is a broker: request the endpoints of brokers.",
         )
     if request.endpoint_type != BROKERS:
         raise WireError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)

@@ -67,7 +67,7 @@ async def handle_describe_configs(
         place = resource.resource_type, resource.resource_name
         try:
             if place in seen:
-                raise WireError(ErrorCode.INVALID_REQUEST, "Name each resource once.")
+                raise WireError(ErrorCode.INVALID_REQUEST, "List each resource only once.")
             seen.add(place)
             check_allowed(ctx, AclOperation.DESCRIBE_CONFIGS, *place)
             kind = kind_of(ctx, resource)

@@ -133,7 +133,7 @@ async def answer(ctx: RequestContext, handler: Handler, request: Message) -> byt
         reason = f"{title(handler.key)} version {ctx.api_version} failed: {error}"
         ctx.connection.close_reason = reason
     except Exception:
-        log.exception("closing the connection of %s: no answer possible", peer(ctx.connection))
+        log.exception("closing the connection of %s: cannot respond", peer(ctx.connection))
     return None
 
 

@@ -65,10 +65,12 @@ async def handle_elect_leaders(
 def _result(ctx: RequestContext, topic: str, number: int, election_type: int) -> Any:
     if election_type not in _TYPES:
         error = WireError(
-            ErrorCode.INVALID_REQUEST, "There are preferred and unclean elections, and no others."
+            ErrorCode.INVALID_REQUEST, "The election type must be preferred or unclean."
         )
     else:
-        error = WireError(ErrorCode.ELECTION_NOT_NEEDED, f"{topic}-{number} has its leader.")
+        error = WireError(
+            ErrorCode.ELECTION_NOT_NEEDED, f"{topic}-{number} already has that leader."
+        )
         try:
             ctx.partition(topic, number)
         except WireError as unknown:

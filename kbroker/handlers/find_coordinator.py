@@ -75,7 +75,7 @@ async def handle_find_coordinator(
     if kind is None or ctx.api_version < kind.first_version:
         raise WireError(
             ErrorCode.INVALID_REQUEST,
-            "There is no such kind of coordinator in this version of the request.",
+            "This version of the request does not have that coordinator type.",
         )
     if kind.topic is None or kind.kind is None:
         raise WireError(

@@ -77,8 +77,8 @@ def check(ctx: RequestContext, topic: str, number: int, replicas: list[int] | No
     if replicas != list(present.replicas):
         raise WireError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"{topic}-{number} has the replicas {list(present.replicas)}; {replicas} is no other"
-            " assignment that this cluster can have.",
+            f"{topic}-{number} has the replicas {list(present.replicas)}; this cluster cannot "
+            f"reassign it to {replicas}.",
         )
 
 

@@ -30,7 +30,7 @@ from kbroker.security.operations import AclOperation
 METADATA_PARTITION = ("__cluster_metadata", 0)
 # The epoch of the controller is in the upper half of a version (persistence.register).
 EPOCH_SHIFT = 32
-ALONE = "The quorum is this node alone, and stays so."
+ALONE = "The quorum consists of this node only and cannot be changed."
 
 
 @api(ApiKey.DESCRIBE_QUORUM, versions=(0, 2), authorize=on_cluster(AclOperation.DESCRIBE))
@@ -99,7 +99,7 @@ async def handle_unregister_broker(
         )
     raise WireError(
         ErrorCode.INVALID_REQUEST,
-        f"Broker {request.broker_id} is running, and the only one of this cluster.",
+        f"Broker {request.broker_id} is running and is the only broker of this cluster.",
     )
 
 

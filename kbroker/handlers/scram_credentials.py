@@ -43,7 +43,8 @@ async def handle_describe_user_scram_credentials(
         )
         if count > 1:
             error = WireError(
-                ErrorCode.DUPLICATE_RESOURCE, f"The request names the user {name} more than once."
+                ErrorCode.DUPLICATE_RESOURCE,
+                f"The user {name} appears more than once in the request.",
             )
         results.append(cls(user=name, error_code=int(error.code), error_message=error.message))
     return DescribeUserScramCredentialsResponse(results=results)
@@ -71,7 +72,7 @@ async def handle_alter_user_scram_credentials(
         ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist"
     )
     unsupported = WireError(
-        ErrorCode.UNSUPPORTED_VERSION, "This broker does not have SCRAM credentials yet."
+        ErrorCode.UNSUPPORTED_VERSION, "This broker does not support SCRAM credentials yet."
     )
     errors = dict.fromkeys((entry.name for entry in request.deletions), missing)
     errors |= dict.fromkeys((entry.name for entry in request.upsertions), unsupported)

@@ -91,7 +91,7 @@ def receive_connections(sock: socket.socket, reserved: int = 0) -> list[tuple[in
         if fd is None:
             dropped = _dropped.due()
             if dropped:
-                log.error("out of file descriptors, dropped %d connections; %s",
+                log.error("out of file descriptors; dropped %d connections; %s",
                           dropped, SHORTAGES[errno.EMFILE])  # fmt: skip
             send_closed(sock, [peer_host])
             continue

@@ -56,7 +56,7 @@ class Pending(Generic[T]):
         if self.done:
             callback(self)
             return
-        assert self._callback is None, "somebody waits for it already"
+        assert self._callback is None, "another callback is already set"
         self._callback = callback
 
     def __await__(self) -> Generator[Pending[T], None, T]:
@@ -156,7 +156,7 @@ class Rpc:
             document = json.loads(memoryview(message.data)[ENVELOPE.size :].tobytes())
             number = int(document["id"])
         except (ValueError, TypeError, KeyError):
-            log.error("%s sent what is no call and no answer", message.sender.title)
+            log.error("%s sent neither a call nor a reply", message.sender.title)
             return
         if message.kind == MSG_REPLY:
             self._take_reply(number, document)
@@ -175,7 +175,7 @@ class Rpc:
             else:
                 failure = WireError(ErrorCode(error), document.get("message") or "")
         except ValueError as unread:
-            text = f"the answer of {call.to.title} to {call.operation.name}: {unread}"
+            text = f"the reply of {call.to.title} to {call.operation.name}: {unread}"
             log.error("%s", text)
             failure = WireError(ErrorCode.UNKNOWN_SERVER_ERROR, text)
         call.pending.resolve(answer, failure)
@@ -192,7 +192,7 @@ class Rpc:
             result = function(sender, operation.read_request(document.get("args")))
         except DocumentError as error:
             text = f"{name}: {error}"
-            log.error("refused a call of %s: %s", sender.title, text)
+            log.error("rejected a call of %s: %s", sender.title, text)
             self._reply_error(sender, number, WireError(ErrorCode.INVALID_REQUEST, text))
         except Exception as error:
             self._reply_error(sender, number, error)
@@ -219,7 +219,7 @@ class Rpc:
         if isinstance(error, ShortageError):
             times = self._shortages.due(error.errno)
             if times:
-                log.error("refused a call of %s (%d times): %s", sender.title, times, error)
+                log.error("rejected a call of %s (%d times): %s", sender.title, times, error)
             return ErrorCode.KAFKA_STORAGE_ERROR, str(error)
         log.error("call from %s failed", sender.title, exc_info=error)
         return ErrorCode.UNKNOWN_SERVER_ERROR, str(error)

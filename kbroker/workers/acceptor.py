@@ -136,7 +136,9 @@ class AcceptorWorker(Worker):
             now = now_ms()
             wait_ms = self._limits.wait_ms(position, now)
             if wait_ms is None:
-                self._warn("total", "connection limit reached (max.connections), others must wait")
+                self._warn(
+                    "total", "connection limit reached (max.connections); new connections wait"
+                )
                 self._pause_all(LIMIT_PAUSE_MS)
                 return
             if wait_ms:
@@ -157,7 +159,7 @@ class AcceptorWorker(Worker):
             if refusal is not None:
                 connection.close()
                 self._counters.add(CONNECTIONS_REFUSED)
-                self._warn(host, f"refused a connection of {host}: limit of {refusal}")
+                self._warn(host, f"closed a connection from {host}: limit of {refusal}")
                 continue
             self._hand_over(connection, position, host)
             if self._waiting is not None:
@@ -181,7 +183,7 @@ class AcceptorWorker(Worker):
                 )
             except OSError as error:  # ETOOMANYREFS: too many descriptors on their way
                 self._warn(
-                    "handoff", f"cannot hand a connection over: {os.strerror(error.errno or 0)}"
+                    "handoff", f"cannot hand over a connection: {os.strerror(error.errno or 0)}"
                 )
                 continue
             if sent:
@@ -210,7 +212,7 @@ class AcceptorWorker(Worker):
             try:
                 found = await self.rpc.call(address, calls.CONNECTIONS, calls.Nothing())
             except WireError as error:
-                log.warning("%s does not say what connections it has: %s", address.title, error)
+                log.warning("cannot get the connections of %s: %s", address.title, error)
                 break
             hosts = found.hosts
             reported = fdpass.receive_closed(self.context.handoffs[index][0])

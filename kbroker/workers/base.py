@@ -158,8 +158,8 @@ class Worker:
         if not os.path.isdir(self.context.runtime_dir):
             # No process could be reached any more; only a new start of all of them mends that.
             log.critical(
-                "the runtime directory %s was removed while the broker ran; set runtime.dir to a"
-                " place that nobody tidies up",
+                "the runtime directory %s was removed while the broker was running; set "
+                "runtime.dir to a place that no cleanup job touches",
                 self.context.runtime_dir,
             )
             raise SystemExit(EXIT_CANNOT_START)
@@ -182,7 +182,7 @@ class Worker:
                 self._next_tick_ms = now + self.tick_ms()
                 self.processes.heartbeat(self.address)
                 if os.getppid() != self.context.parent_pid:
-                    log.error("the supervisor is gone, leaving")
+                    log.error("the supervisor is gone; exiting")
                     break
                 self.tick(now)
                 collector.maybe_collect(self.is_quiet(), now)
@@ -229,7 +229,7 @@ class Worker:
         try:
             self.config = effective_config(self.context.config, layers, self.context.broker_id)
         except ConfigError as error:
-            log.error("keeping the settings as they are: %s", error)
+            log.error("keeping the present settings: %s", error)
 
     async def ask_until_answered(self, to: Address, operation: Operation[Nothing, A]) -> A:
         """Call a process that may still be starting."""

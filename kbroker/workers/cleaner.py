@@ -139,7 +139,7 @@ class CleanerWorker(Worker):
         try:
             self.checkpoints.remove(keys)
         except OSError as error:
-            log.error("cleaner checkpoint not written: %s", error)
+            log.error("cannot write the cleaner checkpoint: %s", error)
 
     def compacted_logs(self) -> list[CompactedLog]:
         """Every log to be compacted; made anew after a change of the image."""
@@ -186,7 +186,7 @@ class CleanerWorker(Worker):
         try:
             stats = await work.run()
         except PassPostponed as error:
-            log.info("%s: not compacted now: %s", partition_dir_name(*entry.key), error)
+            log.info("%s: compaction postponed: %s", partition_dir_name(*entry.key), error)
             self._postponed[entry.key] = now_ms() + POSTPONED_MS
             return False
         except PassFailed as error:
@@ -212,7 +212,7 @@ class CleanerWorker(Worker):
         trusted = self._clock_guard.is_trusted(CONFIRMED_MS)
         if not trusted and not self._waits_for_clock:
             log.warning(
-                "compaction waits until the wall clock has been steady for %d s",
+                "compaction is suspended until the wall clock has been stable for %d s",
                 CONFIRMED_MS // 1000,
             )
         self._waits_for_clock = not trusted
@@ -228,8 +228,8 @@ class CleanerWorker(Worker):
     def _set_aside(self, entry: CompactedLog, section: DirtyRange, error: PassFailed) -> None:
         self._uncleanable[entry.key] = section.dirty_bytes
         log.error(
-            "%s cannot be compacted and is left alone until its settings or the broker's change,"
-            " or a restart: %s",
+            "%s cannot be compacted; not retrying until its settings or the broker's change, or "
+            "a restart: %s",
             partition_dir_name(*entry.key),
             error,
         )

@@ -195,4 +195,4 @@ class LogChooser:
                 self._checkpoints.put_all(log_dir, offsets)
             except OSError as error:
                 # Each compaction there tries by itself, and fails by itself.
-                log.warning("cleaner checkpoint of %s not written: %s", log_dir, error)
+                log.warning("cannot write the cleaner checkpoint of %s: %s", log_dir, error)

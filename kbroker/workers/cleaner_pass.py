@@ -85,7 +85,10 @@ class CleanerPass:
     async def _run(self) -> CleaningStats:
         worker, entry, view, section = self._worker, self._entry, self._view, self._section
         if section.is_reset:
-            log.warning("%s: the cleaner checkpoint lies outside the log: all is dirty", self._name)
+            log.warning(
+                "%s: the cleaner checkpoint is outside the log; treating the whole log as dirty",
+                self._name,
+            )
         # The line is there before an offset goes: recovery has to know that gaps are no damage.
         worker.checkpoints.put(view.log_dir, entry.key, section.first_dirty)
         log.info(
@@ -181,8 +184,8 @@ class CleanerPass:
     def _report(self, stats: CleaningStats, end: int) -> None:
         megabyte = 1 << 20
         log.info(
-            "%s: compacted offsets %d to %d in %.1f s (%.1f s for the keys, map %.1f %% full):"
-            " %.1f MB to %.1f MB, %d records to %d",
+            "%s: compacted offsets %d to %d in %.1f s (%.1f s for the keys, offset map %.1f %% "
+            "full): %.1f MB to %.1f MB, %d records to %d",
             self._name,
             self._section.first_dirty,
             end,

@@ -51,8 +51,8 @@ class ControllerWorker(Worker):
         except (ValueError, KeyError, TypeError) as error:
             # What the store holds is not what was written: its pages have no checksum.
             log.error(
-                "the controller cannot start: the metadata store %s is damaged (%s); restore it, or"
-                " move it and %s away to have the topics on disk adopted, without their settings",
+                "the controller cannot start: the metadata store %s is damaged (%s); restore it, "
+                "or move it and %s away to adopt the topics on disk without their settings",
                 FILE_NAME,
                 error,
                 COPY_NAME,
@@ -117,7 +117,9 @@ class ControllerWorker(Worker):
     def on_reload(self) -> None:
         """SIGHUP: read the file again and publish what has changed."""
         if self.context.config_path is None:
-            log.warning("the broker was started without a file: there is nothing to read again")
+            log.warning(
+                "the broker was started without a configuration file, so there is nothing to reload"
+            )
             return
         self.config_admin.reload(self.context.config_path, self.context.overrides)
 
@@ -134,7 +136,7 @@ class ControllerWorker(Worker):
             table = PartitionTable(region, capacity)
             if any(table.count_by_log_dir(len(self.config.log_dirs))):
                 # Slots given anew would have two io workers write to one log.
-                raise FileNotFoundError(f"{journal} was removed while the broker ran")
+                raise FileNotFoundError(f"{journal} was removed while the broker was running")
         return SlotBook(context.runtime_dir, capacity, self.config["num.io.threads"])
 
     def _bound_ports(self) -> dict[str, int]:

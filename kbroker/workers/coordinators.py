@@ -487,5 +487,5 @@ def verification_code(outcome: Pending) -> int:
         return int(outcome.value)
     if isinstance(outcome.error, WireError):
         return int(outcome.error.code)
-    log.error("a transaction could not be verified", exc_info=outcome.error)
+    log.error("cannot verify a transaction", exc_info=outcome.error)
     return int(ErrorCode.UNKNOWN_SERVER_ERROR)

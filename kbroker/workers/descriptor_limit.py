@@ -29,6 +29,6 @@ class DescriptorLimit:
         text = (
             "%d partitions of this io worker need more open files than the limit of %d: those that"
         )
-        text += " find none are offline; raise it to %d or more (ulimit -n, LimitNOFILE= of a"
-        text += " systemd service), or have more io workers (num.io.threads)"
+        text += " get none stay offline; raise it to %d or more (ulimit -n, or LimitNOFILE= in a"
+        text += " systemd unit), or use more io workers (num.io.threads)"
         log.error(text, log_count, limit, log_count * PER_LOG + SPARE)

@@ -171,7 +171,9 @@ class IoWorker(Worker):
     def log_of(self, slot: int) -> PartitionLog:
         found = self.logs.log(slot)
         if found is None:
-            raise WireError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition is not open here")
+            raise WireError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition is not open in this io worker"
+            )
         return found
 
     def led_log(self, slot: int) -> PartitionLog:

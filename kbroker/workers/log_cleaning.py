@@ -71,7 +71,7 @@ class LogCleaningService:
             return calls.SwapOutcome(busy="a coordinator is reading the log")
         if not self._is_roll_published(entry):
             self._worker.loop.touch(entry.appender)
-            return calls.SwapOutcome(busy="its new segment is not published yet")
+            return calls.SwapOutcome(busy="its active segment is not published yet")
         request = SegmentSwap(
             entry,
             base_offset=asked.base_offset,
@@ -140,7 +140,7 @@ class LogCleaningService:
 
     def _commit(self, entry: PartitionLog, request: SegmentSwap) -> None:
         if self._worker.logs.log(entry.slot) is not entry:
-            raise SwapRefused("the log is not open any more")
+            raise SwapRefused("the log is no longer open")
         if self._worker.coordinators.is_loading(entry.slot):
             raise SwapRefused("a coordinator is reading the log")
         request.commit()
@@ -150,7 +150,7 @@ class LogCleaningService:
             request.abandon()
         except OSError as error:
             # A restart takes them for a swap to be finished, which is right but for a truncation.
-            log.error("%s: the files of a refused swap are left: %s", entry.name, error)
+            log.error("%s: cannot remove the files of a refused swap: %s", entry.name, error)
 
 
 def _describe(entry: PartitionLog, timestamps: bool) -> calls.CleanableLog:

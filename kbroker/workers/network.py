@@ -253,7 +253,7 @@ class NetworkWorker(Worker):
         times = 0 if reason is None else self.closing_lines.due((host, kind_of(reason)))
         if times > 1:
             log.warning(
-                "closed the connection of %s: %s (%d times from there)",
+                "closed the connection of %s: %s (%d times from that address)",
                 peer(connection),
                 reason,
                 times,
@@ -285,13 +285,13 @@ class NetworkWorker(Worker):
     ) -> None:
         def done(outcome: Pending[bytes | None]) -> None:
             if outcome.error is not None:
-                log.error("a request was left without an answer", exc_info=outcome.error)
+                log.error("a request got no response", exc_info=outcome.error)
             self.loop.answer(token, outcome.value)
 
         try:
             serve().then(done)
         except Exception:
-            log.exception("a request of %s could not be served", peer(connection))
+            log.exception("a request of %s failed", peer(connection))
             self.loop.answer(token, None)
 
     # -- the turn --

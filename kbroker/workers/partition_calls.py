@@ -81,7 +81,12 @@ class PartitionCalls:
         except ValueError as error:  # the log is damaged where it was looked into
             times = self._lines.due(asked.slot)
             if times:
-                log.error("%s: a search by time failed (%d times): %s", found.name, times, error)
+                log.error(
+                    "%s: an offset lookup by timestamp failed (%d times): %s",
+                    found.name,
+                    times,
+                    error,
+                )
             raise WireError(ErrorCode.CORRUPT_MESSAGE, f"{found.name}: {error}") from error
 
     def offsets_before(self, asked: calls.SegmentsQuestion) -> calls.FoundOffsets:

@@ -68,9 +68,8 @@ def store_directory(log_dirs: list[str]) -> str:
     having = places_of_store(log_dirs)
     if len(having) > 1:
         raise StoreFailed(
-            f"{FILE_NAME} is in several log directories: {', '.join(having)}; they were made by"
-            " different brokers. Keep the one that belongs to this broker's topics, and move the"
-            " others away"
+            f"{FILE_NAME} is in several log directories: {', '.join(having)}; they belong to "
+            "different brokers. Keep the one with this broker's topics, and move the others away"
         )
     directory = having[0] if having else log_dirs[0]
     os.makedirs(directory, exist_ok=True)
@@ -92,5 +91,5 @@ def _look_at_unknown(context: ProcessContext, store: EmbeddedStore) -> UnknownLo
         if context.incarnation == 1:
             raise
         # The others serve what they have; this is no moment to stop them.
-        log.error("left alone: %s", refusal)
+        log.error("left as it is: %s", refusal)
         return None

@@ -83,6 +83,6 @@ def test_failed_disk_ends_its_coordinators_once(tmp_path: Path) -> None:
             assert answer_to_join(waiting).error_code in {0, *AWAY}
             assert broker.pids == pids
             assert broker.log_text.count("stays offline until a restart") == 1
-            assert "loading again" not in broker.log_text
+            assert "reloading" not in broker.log_text
             waiting.wire.close()
             client.wire.close()

@@ -17,7 +17,7 @@ from kbroker.testing import Broker, BrokerFailed, wait_until
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(120)]
 
 TOPIC = "t"
-ADVICE = "raise the limit of open files (ulimit -n"
+ADVICE = "raise the limit on open files (ulimit -n"
 SEGMENT_BYTES = 50_000
 ONE_OF_EACH = {"num.io.threads": 1, "num.network.threads": 1}
 
@@ -141,7 +141,7 @@ def test_connections_that_take_all_descriptors_do_not_disturb_others() -> None:
 
         with no_descriptors(network, left=70):
             crowd = [stack.enter_context(connected(broker)) for _ in range(100)]
-            wait_until(lambda: "out of file descriptors, dropped" in broker.log_text)
+            wait_until(lambda: "out of file descriptors; dropped" in broker.log_text)
             assert ADVICE in broker.log_text
             for partition in range(20):
                 assert values_of(client, partition) == expected

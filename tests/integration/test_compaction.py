@@ -322,7 +322,7 @@ def test_start_far_from_the_last_run_compacts_nothing_until_its_clock_is_known(
     broker.start()
 
     alter(broker, ResourceType.TOPIC, "table", **{"min.cleanable.dirty.ratio": "0.01"})
-    wait_until(lambda: "compaction waits until" in broker.log_text, 20, "the cleaner says so")
+    wait_until(lambda: "compaction is suspended" in broker.log_text, 20, "the cleaner says so")
 
     assert broker.stop() == 0
     assert "compacted offsets" not in broker.log_text

@@ -251,7 +251,7 @@ def test_lost_journal_of_slots_stops_the_broker():
         wait_until(lambda: not broker.running)
 
         assert broker.stop() == 3
-        assert f"{JOURNAL_NAME} was removed while the broker ran" in broker.log_text
+        assert f"{JOURNAL_NAME} was removed while the broker was running" in broker.log_text
         broker.start()
         with WireClient((broker.host, broker.port)) as client:
             assert client.metadata("t").topics[0].error_code == 0

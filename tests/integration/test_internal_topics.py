@@ -82,9 +82,9 @@ def test_topic_that_is_not_created_by_itself_is_in_the_log_with_the_reason() -> 
             asked = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="plain")])
             (topic,) = client.call(asked, 9).topics
             assert topic.error_code == ErrorCode.INVALID_REPLICATION_FACTOR
-        said = [line for line in broker.log_text.splitlines() if "is not created" in line]
+        said = [line for line in broker.log_text.splitlines() if "cannot create" in line]
 
     internal, plain = said  # once each, for clients ask many times a second
-    assert f"WARNING [controller-0] topic {OFFSETS} is not created" in internal
+    assert f"WARNING [controller-0] cannot create topic {OFFSETS}" in internal
     assert "partition.table.slots" in internal
-    assert "topic plain is not created" in plain and "Replication factor 3" in plain
+    assert "cannot create topic plain" in plain and "Replication factor 3" in plain

@@ -140,8 +140,8 @@ def test_group_moves_between_protocols_and_loses_nothing(
     seen = first.seen
     wait_until(lambda: len(set(seen)) == 600, TIMEOUT_S, "every record is read")
     text = broker.log_text
-    assert "group g: moves to the classic protocol with 1 members" in text
-    assert "group g: moves to the consumer protocol with 1 classic members" in text
+    assert "group g: migrates to the classic protocol with 1 members" in text
+    assert "group g: migrates to the consumer protocol with 1 classic members" in text
 
 
 def test_pattern_takes_in_a_new_topic(broker: Broker, make_reader: Callable[..., Reader]) -> None:

@@ -296,7 +296,7 @@ def test_transaction_that_is_gone_is_found_out_before_the_intent(bootstrap, topi
     other, gone = _task(writer, query, 0, [b"a"]), _task(writer, query, 1, [b"b"])
     again = _task(writer, query, 1, [b"b"])
 
-    with pytest.raises(RefusedError, match="not open any more"):
+    with pytest.raises(RefusedError, match="no longer open"):
         writer.commit([other, gone], 0)
 
     assert values(bootstrap, topic, stays_open=True) == []

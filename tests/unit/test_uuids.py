@@ -36,5 +36,5 @@ def test_text_is_read_back() -> None:
     ["", "A", "8PHy8_T19vf4-fr7_P3-", "8PHy8/T19vf4+fr7/P3+/w", "8PHy8_T19vf4-fr7_P3-_w!", "é"],
 )
 def test_other_texts_are_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is no id"):
+    with pytest.raises(ValueError, match="is not an id"):
         parse_uuid(text)

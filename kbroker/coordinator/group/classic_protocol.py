@@ -104,7 +104,7 @@ class ClassicProtocol(Part):
             for member in group.members.values():
                 self.rebalances.keep_session(group, member)
             if group.is_unfinished and group.members:
-                self.rebalances.prepare(op, group, "it has moved here from the consumer protocol")
+                self.rebalances.prepare(op, group, "it has migrated from the consumer protocol")
             elif len(group.members) > largest:
                 text = f"{len(group.members)} members are more than group.max.size"
                 self.rebalances.prepare(op, group, text)
@@ -233,7 +233,7 @@ class ClassicProtocol(Part):
             else:
                 self.rebalances.remove_pending(group, request.member_id)
             self.rebalances.maybe_complete(op, group)
-        log.info("group %s: no room for %s, group.max.size is reached",
+        log.info("group %s: rejected %s, group.max.size is reached",
                  group.group_id, request.member_id or "another member")  # fmt: skip
         return refused_join(ErrorCode.GROUP_MAX_SIZE_REACHED)
 

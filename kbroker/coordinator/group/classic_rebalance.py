@@ -248,7 +248,7 @@ class Rebalances:
         self._host.cancel_timer(("classic join", group.group_id))
         gone = [m for m in group.members.values() if m.join is None and m.instance_id is None]
         if gone:
-            log.info("group %s: removed because they have not joined again: %s",
+            log.info("group %s: removed because they have not rejoined: %s",
                      group.group_id, names(m.member_id for m in gone))  # fmt: skip
             for member in gone:
                 self.remove_member(op, group, member)
@@ -257,11 +257,11 @@ class Rebalances:
             return
         before = group.leader
         if not group.ensure_leader():
-            log.info("group %s: no member has joined the rebalance, waiting on", group.group_id)
+            log.info("group %s: no member has joined the rebalance; still waiting", group.group_id)
             self._wait(group, max(group.rebalance_timeout_ms, RETRY_DELAY_MS_MIN), self._end_wait)
             return
         if group.leader != before:
-            log.info("group %s: %s leads in place of %s, who has not joined",
+            log.info("group %s: %s leads instead of %s, which has not joined",
                      group.group_id, group.leader, before)  # fmt: skip
         self._start_generation(op, group)
 
@@ -319,7 +319,7 @@ class Rebalances:
         """Write the assignment that the leader gave; the replay makes the group stable."""
         record = group.record(group.generation, assignments, self._host.wall_ms())
         if not self.fits(record):
-            log.warning("group %s: its record does not fit into a batch, generation %d gets no "
+            log.warning("group %s: its record does not fit into a batch; generation %d gets no "
                         "assignment", group.group_id, group.generation)  # fmt: skip
             for member in group.members.values():
                 if member.sync is not None:

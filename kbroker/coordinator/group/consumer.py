@@ -152,7 +152,7 @@ class ConsumerProtocol(Part):
 
     def _refuse_if_disabled(self) -> None:
         if "consumer" not in self.host.config["group.coordinator.rebalance.protocols"]:
-            text = "group.coordinator.rebalance.protocols does not name consumer"
+            text = "group.coordinator.rebalance.protocols does not include consumer"
             raise WireError(ErrorCode.UNSUPPORTED_VERSION, text)
 
     def _group_to_join(self, request: Any) -> tuple[ConsumerGroup, list[consumer_records.Record]]:
@@ -199,7 +199,7 @@ class ConsumerProtocol(Part):
     def refuse_if_full(self, group: ConsumerGroup, member_id: str) -> None:
         limit = self.host.config["group.consumer.max.size"]
         if len(group.members) >= limit and member_id not in group.members:
-            text = f"the group has {limit} members, and may not have more"
+            text = f"the group already has its maximum of {limit} members"
             raise WireError(ErrorCode.GROUP_MAX_SIZE_REACHED, text)
 
     def refuse_too_large(self, group_id: str, records: list[consumer_records.Record]) -> None:
@@ -207,7 +207,7 @@ class ConsumerProtocol(Part):
         encode = self.machine.records.encode
         if not fits_batch(self.host, [encode(key, value) for key, value in records]):
             text = f"{len(records)} records are more than a batch of {self.host.topic} takes"
-            log.warning("group %s: does not change, %s", group_id, text)
+            log.warning("group %s: unchanged, because %s", group_id, text)
             raise WireError(ErrorCode.UNKNOWN_SERVER_ERROR, text)
 
     def _known_member(self, group: ConsumerGroup, request: Any) -> tuple[Member, Member | None]:
@@ -305,7 +305,7 @@ class ConsumerProtocol(Part):
             if request.member_epoch == STATIC_LEAVE_EPOCH:
                 # It keeps its place, and its partitions, until its session ends.
                 log.info(
-                    "group %s: member %s (%s) leaves for a while",
+                    "group %s: static member %s (%s) leaves temporarily",
                     group.group_id,
                     member.member_id,
                     member.instance_id,
@@ -386,7 +386,9 @@ class ConsumerProtocol(Part):
             self.cancel_timers(group.group_id, member_id)
         self.write(op, group, records)
         log.info(
-            "group %s: moves to the classic protocol with %d members", group.group_id, len(members)
+            "group %s: migrates to the classic protocol with %d members",
+            group.group_id,
+            len(members),
         )
         return self.machine.classic.adopt(op, group.group_id, group.epoch, adopted, reason=reason)
 
@@ -434,7 +436,7 @@ class ConsumerProtocol(Part):
     ) -> None:
         found = self.find(group_id, member_id)
         if found is not None and found[1].epoch == epoch:
-            reason = f"it did not give up its partitions in epoch {epoch} within {timeout_ms} ms"
+            reason = f"it did not revoke its partitions in epoch {epoch} within {timeout_ms} ms"
             self.expire(op, group_id, member_id, reason)
 
     def expire(self, op: Operation, group_id: str, member_id: str, reason: str) -> None:

@@ -98,7 +98,7 @@ class ClassicMembers:
                  group.group_id, member_id, member.epoch)  # fmt: skip
         self._host.cancel_timer((JOIN, group.group_id, member_id))
         self._part.start_session(group.group_id, member)
-        self._start(SYNC, group, member, "it has not asked for its assignment in time")
+        self._start(SYNC, group, member, "it has not requested its assignment in time")
         return _answered(member, member.epoch, next(iter(protocols)))
 
     def _join_downgraded(
@@ -113,7 +113,7 @@ class ClassicMembers:
             one.is_reconciled(group.target_epoch) for one in members
         ):
             # What the target gives to one, another may still have.
-            reason = "members are not where the target wants them"
+            reason = "members have not reached their target assignment"
         made = self._part.downgrade(op, group, [*members, member], reason)
         return _answered(member, made.generation, made.protocol or "")
 
@@ -181,7 +181,7 @@ class ClassicMembers:
         group = self._part.existing(request.group_id)
         member = _find(group, request.member_id, request.group_instance_id)
         if request.generation_id != member.epoch:
-            text = f"generation {request.generation_id} is not the member's, {member.epoch}"
+            text = f"generation {request.generation_id} is not the member's ({member.epoch})"
             raise WireError(ErrorCode.ILLEGAL_GENERATION, text)
         return group, member
 

@@ -208,7 +208,7 @@ class ConsumerGroup(Group):
     def successor(self, known: Member, member_id: str) -> Member:
         """A new member that has everything of one of the same instance, but starts anew."""
         log.info(
-            "group %s: member %s takes the place of %s as %s",
+            "group %s: member %s replaces %s as %s",
             self.group_id,
             member_id,
             known.member_id,
@@ -301,7 +301,7 @@ class ConsumerGroup(Group):
 def _check_epoch(member: Member, epoch: int) -> None:
     if epoch == member.epoch:
         return
-    text = f"epoch {epoch} is not the member's, {member.epoch}"
+    text = f"epoch {epoch} is not the member's ({member.epoch})"
     code = ErrorCode.ILLEGAL_GENERATION if member.is_classic else ErrorCode.STALE_MEMBER_EPOCH
     raise WireError(code, text)
 

@@ -47,7 +47,7 @@ def check_upgrade(host: Host, group: ClassicGroup) -> None:
     elif len(group.members) > host.config["group.consumer.max.size"]:
         reason = f"{len(group.members)} members are more than group.consumer.max.size"
     if reason:
-        text = f"group {group.group_id} does not move to the consumer protocol: {reason}"
+        text = f"group {group.group_id} does not migrate to the consumer protocol: {reason}"
         log.info("%s", text)
         raise WireError(ErrorCode.GROUP_ID_NOT_FOUND, text)
 
@@ -67,8 +67,8 @@ def upgraded(host: Host, group: ClassicGroup) -> ConsumerGroup:
         subscribed = subscription.subscription(metadata)
         assigned = subscription.assignment(old.assignment)
         if subscribed is None or assigned is None:
-            text = f"group {group.group_id} does not move to the consumer protocol: the data of "
-            text += f"member {old.member_id} is none of a consumer"
+            text = f"group {group.group_id} does not migrate to the consumer protocol: the data of "
+            text += f"member {old.member_id} is not that of a consumer"
             log.warning("%s", text)
             raise WireError(ErrorCode.GROUP_ID_NOT_FOUND, text)
         owned = _owned(host.image, assigned.assigned_partitions, group.generation, taken)
@@ -87,7 +87,7 @@ def upgraded(host: Host, group: ClassicGroup) -> ConsumerGroup:
         made.put(member)
         made.targets[member.member_id] = {t: frozenset(p) for t, p in owned.items()}
     log.info(
-        "group %s: moves to the consumer protocol with %d classic members",
+        "group %s: migrates to the consumer protocol with %d classic members",
         group.group_id,
         len(made.members),
     )
@@ -152,7 +152,7 @@ def may_downgrade(host: Host, group: ConsumerGroup, gone: list[Member], count: i
     elif count > host.config["group.max.size"]:
         reason = f"{count} members are more than group.max.size"
     if reason:
-        log.info("group %s: does not move to the classic protocol: %s", group.group_id, reason)
+        log.info("group %s: does not migrate to the classic protocol: %s", group.group_id, reason)
     return not reason
 
 

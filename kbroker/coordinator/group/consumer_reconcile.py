@@ -54,7 +54,7 @@ def reconcile(
             return member
     elif member.state != UNRELEASED_PARTITIONS:
         if reported is None or any(True for _ in reported):
-            text = "the state of the member is not known here, it has to give up everything"
+            text = "the state of the member is unknown; it must revoke all its partitions"
             raise WireError(ErrorCode.FENCED_MEMBER_EPOCH, text)
         member = member.with_(epoch=target_epoch)
     return _advance(member, target_epoch, target, subscribed, is_free, reported)

@@ -44,21 +44,21 @@ def check_heartbeat(
     _refuse_blank(request.rack_id, "RackId")
     if epoch == JOIN_EPOCH:
         if request.rebalance_timeout_ms == -1:
-            raise _invalid("a member that joins has to give RebalanceTimeoutMs")
+            raise _invalid("a joining member must set RebalanceTimeoutMs")
         if request.topic_partitions is None or request.topic_partitions:
-            raise _invalid("a member that joins has to give TopicPartitions, and they are none")
+            raise _invalid("a joining member must set TopicPartitions to an empty list")
         # Both may be empty: such a member takes part, and gets nothing.
         if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
-            text = "a member that joins has to give SubscribedTopicNames or SubscribedTopicRegex"
+            text = "a joining member must set SubscribedTopicNames or SubscribedTopicRegex"
             raise _invalid(text)
     elif epoch == STATIC_LEAVE_EPOCH:
         if request.instance_id is None:
-            raise _invalid("only a static member leaves with epoch -2, InstanceId is missing")
+            raise _invalid("only a static member leaves with epoch -2, but InstanceId is missing")
     elif epoch < STATIC_LEAVE_EPOCH:
-        raise _invalid(f"there is no MemberEpoch {epoch}")
+        raise _invalid(f"MemberEpoch {epoch} is not valid")
     wanted = request.server_assignor
     if wanted is not None and wanted not in offered_assignors:
-        text = f"there is no assignor {wanted!r}, but {', '.join(offered_assignors)}"
+        text = f"unknown assignor {wanted!r}; offered are {', '.join(offered_assignors)}"
         raise WireError(ErrorCode.UNSUPPORTED_ASSIGNOR, text)
 
 
@@ -83,9 +83,7 @@ def check_epoch(group_id: str, member: Member, epoch: int, reported: list[Any] |
     if epoch == member.previous_epoch and epoch < member.epoch:
         if reported is not None and _is_within(reported, member.assigned):
             return
-    text = (
-        f"epoch {epoch} is not the member's, {member.epoch}; it has to give up all its partitions "
-    )
+    text = f"epoch {epoch} is not the member's ({member.epoch}); it must revoke all its partitions "
     text += "and join again"
     log.info("group %s: member %s is fenced, %s", group_id, member.member_id, text)
     raise WireError(ErrorCode.FENCED_MEMBER_EPOCH, text)

@@ -61,7 +61,7 @@ class Expiry:
     def _begin(self, op: Operation) -> None:
         interval_ms = self._host.config["offsets.retention.check.interval.ms"]
         if self._guard is None or not self._guard.is_trusted(interval_ms):
-            log.warning("the wall clock jumped; no committed offset expires until it is steady")
+            log.warning("the wall clock jumped; no committed offset expires until it is stable")
             self.start()
             return
         self._left = list({*self._store.group_ids(), *self._machine.groups})

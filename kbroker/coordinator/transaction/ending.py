@@ -122,7 +122,7 @@ class Endings:
                     again.append(partition)
                     problem = code
                 else:
-                    log.info("transactional id %s: %s-%d is deleted, its transaction ends without",
+                    log.info("transactional id %s: its transaction ends without %s-%d, deleted",
                              name, *partition)  # fmt: skip
             elif code == _SUPERSEDED:
                 log.warning("transactional id %s: %s-%d has an epoch of producer %d above %d",
@@ -153,8 +153,9 @@ class Endings:
         what = "commit" if marker.commit else "abort"
         where = left[0] if left else (self._host.topic, self._host.partition)
         why = problem.name if problem is not None else "gone"
-        log.warning("transactional id %s: the %s by producer %d waits %d s for %d partitions, "
-                    "such as %s-%d (%s), and is tried again",
+        log.warning(
+            "transactional id %s: the %s by producer %d has waited %d s for %d partitions, such "
+            "as %s-%d (%s); retrying",
                     name, what, marker.producer_id, ms // 1000, len(left), *where, why)  # fmt: skip
         if name not in self._hanging:
             self._hanging.add(name)

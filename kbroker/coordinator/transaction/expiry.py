@@ -79,7 +79,7 @@ class Expiry:
         op.touch()
         config = self._host.config
         if self._guard is None or not self._guard.is_trusted(config[EXPIRE_INTERVAL]):
-            log.warning("the wall clock jumped; no transactional id expires until it is steady")
+            log.warning("the wall clock jumped; no transactional id expires until it is stable")
             self._host.set_timer("expire", config[EXPIRE_INTERVAL], self._expire)
             return
         unused_since_ms = self._host.wall_ms() - config["transactional.id.expiration.ms"]

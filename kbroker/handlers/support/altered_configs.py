@@ -51,7 +51,7 @@ async def alter(
     async for position, resource in ctx.each(enumerate(request.resources)):
         place = resource.resource_type, resource.resource_name
         if place in seen:
-            error = WireError(ErrorCode.INVALID_REQUEST, "Name each resource once.")
+            error = WireError(ErrorCode.INVALID_REQUEST, "List each resource only once.")
             refused[position] = refused[seen[place]] = error
             continue
         seen[place] = position
@@ -133,7 +133,7 @@ def check_resource(ctx: RequestContext, resource_type: int, name: str) -> None:
         check_broker(ctx, name, or_all=False)
         raise WireError(
             ErrorCode.INVALID_CONFIG,
-            "This broker has no such logger: what it logs is chosen at its start (--debug).",
+            "This broker has no such logger: log levels are set when it is started (--debug).",
         )
     elif resource_type == CLIENT_METRICS:
         raise WireError(ErrorCode.INVALID_REQUEST, "This broker does not collect client metrics.")

@@ -39,14 +39,15 @@ def check_broker(ctx: RequestContext, name: str, *, or_all: bool = True) -> None
     or_all_brokers = ", or the empty string for the settings of all brokers" if or_all else ""
     raise WireError(
         ErrorCode.INVALID_REQUEST,
-        f"Broker '{name[:100]}' cannot be asked here: name broker {ctx.broker_id}{or_all_brokers}.",
+        f"This broker does not serve the settings of broker '{name[:100]}': use broker "
+        f"{ctx.broker_id}{or_all_brokers}.",
     )
 
 
 def check_group(name: str) -> None:
     """INVALID_REQUEST for the empty name; any other group may have settings, now or later."""
     if not name:
-        raise WireError(ErrorCode.INVALID_REQUEST, "There are no settings for all groups.")
+        raise WireError(ErrorCode.INVALID_REQUEST, "There are no default group settings.")
 
 
 def article(resource_type: int) -> str:
@@ -58,5 +59,5 @@ def article(resource_type: int) -> str:
 def unsupported(resource_type: int) -> WireError:
     return WireError(
         ErrorCode.INVALID_REQUEST,
-        f"{article(resource_type)} has no settings here; topics, brokers and groups have.",
+        f"{article(resource_type)} has no settings in kbroker; topics, brokers and groups do.",
     )

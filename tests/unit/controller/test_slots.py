@@ -51,7 +51,7 @@ def test_slot_is_taken_back_without_a_look_at_the_others():
 def test_taking_too_many_takes_none():
     allocator = SlotAllocator(5, 2)
     allocator.take(3)
-    with pytest.raises(NoFreeSlot, match="room for 5 partitions, 2 more would fit"):
+    with pytest.raises(NoFreeSlot, match="room for 5 partitions, of which 2 are free"):
         allocator.take(3)
     assert len(allocator.take(2)) == 2
 

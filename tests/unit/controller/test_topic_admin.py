@@ -68,7 +68,7 @@ def test_topics_without_room_are_refused_before_their_partitions_are_planned(
     outcome = run(admin.create_topics(CALLER, CreateTopics(wanted, validate_only)))
 
     assert set(errors(outcome)) == {int(ErrorCode.INVALID_PARTITIONS)}
-    assert "100 more would fit" in outcome.value[0].message
+    assert "of which 100 are free" in outcome.value[0].message
     assert sum(planned) == 0
 
 
@@ -83,7 +83,7 @@ def test_topics_that_are_only_validated_have_the_room_that_is_left(
 
     refused = int(ErrorCode.INVALID_PARTITIONS)
     assert errors(outcome) == [0, *[refused] * 49, 0]
-    assert "40 more would fit" in outcome.value[1].message
+    assert "of which 40 are free" in outcome.value[1].message
     assert sum(planned) == 100
 
 

@@ -81,7 +81,7 @@ def test_fenced_member_of_the_consumer_protocol_is_named(caplog: pytest.LogCaptu
     with pytest.raises(WireError):
         member.send(member_epoch=7)
 
-    assert "group g: member m1 is fenced, epoch 7 is not the member's, 1" in taken(caplog)
+    assert "group g: member m1 is fenced, epoch 7 is not the member's (1)" in taken(caplog)
 
 
 def test_expired_offsets_are_counted_in_a_line(caplog: pytest.LogCaptureFixture) -> None:

@@ -215,7 +215,7 @@ def test_verify_partition_metadata_that_makes_no_sense_is_found(partition):
 
     code, text = run("verify", partition)
 
-    assert code == 1 and "topic_id 'short' is no id" in text
+    assert code == 1 and "topic_id 'short' is not an id" in text
 
 
 def test_verify_epoch_of_a_batch_that_the_checkpoint_denies_is_found(tmp_path):

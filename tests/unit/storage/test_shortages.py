@@ -53,10 +53,10 @@ def test_roll_without_descriptors_refuses_the_batch_and_rolls_later(store, caplo
 
     with no_descriptors():
         assert append_error(log, batch())[0] == ErrorCode.KAFKA_STORAGE_ERROR
-        assert "raise the limit of open files" in log.appender.error_text
+        assert "raise the limit on open files" in log.appender.error_text
 
     assert_online(store)
-    assert "raise the limit of open files" in caplog.text
+    assert "raise the limit on open files" in caplog.text
     assert append(log, batch()) == 2
     assert [offset for offset, _ in stored_values(store.restart(clean=False))] == [0, 1, 2]
 

@@ -63,7 +63,8 @@ def test_swap_waits_until_readers_know_that_the_segment_has_ended(store):
     assert store.slot(0)["log_end"][1] == 0, "nothing has published the roll"
     worker = FakeWorker(store)
 
-    assert asked_for_a_swap(worker, log) == SwapOutcome(busy="its new segment is not published yet")
+    busy = SwapOutcome(busy="its active segment is not published yet")
+    assert asked_for_a_swap(worker, log) == busy
     worker.end_turn()
 
     assert store.slot(0)["log_end"][1] == 1

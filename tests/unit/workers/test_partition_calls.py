@@ -157,8 +157,8 @@ def test_lookup_without_descriptors_is_refused_and_the_directory_stays_online(
         outcome = worker.call(calls.LIST_OFFSETS, (0, NOW_MS, 0), (1, -1, 0))
 
     assert codes(outcome) == [ErrorCode.KAFKA_STORAGE_ERROR, 0]
-    assert "raise the limit of open files" in outcome.value.failures[0].message
-    assert caplog.text.count("raise the limit of open files") == 1
+    assert "raise the limit on open files" in outcome.value.failures[0].message
+    assert caplog.text.count("raise the limit on open files") == 1
     assert worker.logs.dirs.failures() == {}
 
 
