@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Writes the documents that follow from the code; ``--check`` only says which are stale.
+"""Writes what follows from the code: documents, and numbers for the extensions. ``--check`` only
+says which are stale.
 
     tools/gen_docs.py            write what changed
-    tools/gen_docs.py --check    write nothing; exit 1 if a document is stale
+    tools/gen_docs.py --check    write nothing; exit 1 if one is stale
 
-A document is one row of ``DOCUMENTS``: its path and the function that gives its text. The text may
-depend only on what is in the repository, not on the machine.
+Each is one row of ``DOCUMENTS``: its path and the function that gives its text. The text may depend
+only on what is in the repository, not on the machine.
 """
 
 from __future__ import annotations
@@ -32,7 +33,11 @@ from kbroker.config.key import (  # noqa: E402
     Key,
 )
 from kbroker.config.topic_keys import TOPIC_KEYS  # noqa: E402
-from kbroker.metrics.catalog import METRICS  # noqa: E402
+from kbroker.errors import ErrorCode  # noqa: E402
+from kbroker.handlers import dispatch  # noqa: E402, F401  all handlers, for what is announced
+from kbroker.handlers.registry import announced  # noqa: E402
+from kbroker.metrics.catalog import API_WIDTH, METRICS  # noqa: E402
+from kbroker.protocol.api import ApiKey  # noqa: E402
 from perf.results_table import results_table  # noqa: E402
 
 _METRICS_HEAD = """\
@@ -47,6 +52,19 @@ restarted. `kbroker_process_up` is 1 for each process that serves.
 
 | Metric | Kind | Label | Meaning |
 | --- | --- | --- | --- |"""
+
+_ERROR_CODES_HEAD = """\
+# Written by tools/gen_docs.py from kbroker/errors.py; change it there.
+
+"""
+
+_API_KEYS_HEAD = """\
+# Written by tools/gen_docs.py from kbroker/protocol/api.py, the versions of the handlers and the
+# width of a metric (kbroker/metrics/catalog.py); change it there.
+#
+# Of each API that is served: its key, the first and last version, and the first that is flexible.
+
+"""
 
 _STATES = {BUILT: "built", LATER: "*later*", UNUSED: "*no effect*"}
 _NO_BOUND = {INT_MAX, LONG_MAX, DOUBLE_MAX}
@@ -206,16 +224,39 @@ def perf_readme() -> str:
     return f"{before}{_TABLE_BEGINS}\n{results_table()}\n\n{_TABLE_ENDS}{after}"
 
 
+def error_codes() -> str:
+    """Error codes for Cython. Not NONE: it is 0, and too good a name."""
+    rows = [f"    {code.name} = {int(code)}" for code in ErrorCode if code != ErrorCode.NONE]
+    return "\n".join((_ERROR_CODES_HEAD + "cdef enum:", *rows, ""))
+
+
+def api_keys() -> str:
+    """API keys for Cython, and which versions of each are served and flexible."""
+    rows = []
+    for key, first, last in announced():
+        api = ApiKey(key)
+        rows += [
+            f"    API_{api.name} = {key}",
+            f"    {api.name}_FIRST = {first}",
+            f"    {api.name}_LAST = {last}",
+            f"    {api.name}_FLEXIBLE = {api.first_flexible}",
+        ]
+    rows.append(f"    API_WIDTH = {API_WIDTH}")
+    return "\n".join((_API_KEYS_HEAD + "cdef enum:", *rows, ""))
+
+
 DOCUMENTS: tuple[tuple[str, Callable[[], str]], ...] = (
     ("docs/configuration.md", configuration),
     ("docs/metrics.md", metrics),
+    ("ext/kbroker/_ext/api_keys.pxd", api_keys),
+    ("ext/kbroker/_ext/error_codes.pxd", error_codes),
     ("perf/README.md", perf_readme),
 )
 
 
 def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
-    """Exit code 0, or 1 if ``--check`` found a stale document."""
-    parser = argparse.ArgumentParser(description="Write the documents that follow from the code.")
+    """Exit code 0, or 1 if ``--check`` found something stale."""
+    parser = argparse.ArgumentParser(description="Write what follows from the code.")
     parser.add_argument("--check", action="store_true", help="write nothing, fail if one is stale")
     check = parser.parse_args(arguments).check
     stale = 0

@@ -13,19 +13,19 @@ from collections.abc import Callable, Iterator
 from itertools import accumulate
 from typing import NamedTuple
 
+from kbroker._ext import lane_layout
 from kbroker.security.principal import Principal, from_wire
 from kbroker.types import SlotId
 
-MSG_REQUEST, MSG_ANSWER = 6, 7
+MSG_REQUEST, MSG_ANSWER = lane_layout.REQUEST, lane_layout.ANSWER
 
-_REQUEST = struct.Struct("=QIIiIhhHHH")
-_ANSWER = struct.Struct("=QIIhH")
+_REQUEST = struct.Struct(lane_layout.REQUEST_FORMAT)
+_ANSWER = struct.Struct(lane_layout.ANSWER_FORMAT)
 _SIZE = struct.Struct("=I")
 _TOKEN = struct.Struct("=Q")
 # Marks the tokens of ``_ext.express_path``.
-EXPRESS_TOKEN = 1 << 63
-# Below half of a socket's default buffer, so that two messages of a full size fit.
-PART_BYTES = MESSAGE_BYTES = 64 * 1024
+EXPRESS_TOKEN = lane_layout.EXPRESS_TOKEN
+PART_BYTES = MESSAGE_BYTES = lane_layout.MESSAGE_BYTES
 _TEXT_MAX = 1000
 # API keys of requests whose effect is the same once and twice: OffsetCommit, Heartbeat,
 # AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, TxnOffsetCommit. When an io worker dies, those that

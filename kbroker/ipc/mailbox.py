@@ -13,11 +13,12 @@ from typing import NamedTuple
 
 import zmq
 
+from kbroker._ext import lane_layout
 from kbroker.ipc.process_table import Address, ProcessKind, ProcessTable
 
-ENVELOPE = struct.Struct("=BBHIII")
+ENVELOPE = struct.Struct(lane_layout.ENVELOPE_FORMAT)
 # The other kinds of descriptors.pxd travel over lanes.
-MSG_CALL, MSG_REPLY = 1, 2
+MSG_CALL, MSG_REPLY = lane_layout.CALL, lane_layout.REPLY
 
 # BOUND: messages queued for one peer. A message is a turn's worth of work, so this is seconds of
 # backlog; beyond it a send fails and the sender answers its clients with a retriable error.

@@ -14,28 +14,6 @@ cdef enum:
     BATCH_BYTES_MAX = 16384      # coordinator.offsets.batches.SURELY_FITS_BYTES
 
 
-# WIRE: both as in kbroker.ipc.lane_calls, behind the size of the part.
-cdef packed struct RequestHead:
-    uint64_t token
-    uint32_t total               # bytes of the body
-    uint32_t offset              # of this part of it
-    int32_t slot
-    uint32_t slot_incarnation
-    int16_t api_key
-    int16_t version
-    uint16_t client_id_size
-    uint16_t host_size
-    uint16_t principal_size
-
-
-cdef packed struct AnswerHead:
-    uint64_t token
-    uint32_t total
-    uint32_t offset
-    int16_t error
-    uint16_t unused
-
-
 cdef struct Topic:
     Text name
     int32_t first                # of its partitions

@@ -12,7 +12,8 @@ from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from cpython.unicode cimport PyUnicode_DecodeASCII
 from libc.string cimport memcpy, memmove, memset
 
-from kbroker._ext.descriptors cimport MSG_ANSWER
+from kbroker._ext.api_keys cimport API_OFFSET_COMMIT
+from kbroker._ext.descriptors cimport AnswerHead, LANE_MESSAGE_BYTES, MSG_ANSWER, RequestHead
 from kbroker._ext.log_append cimport AppendResult
 from kbroker._ext.log_transactions cimport NO_QUESTION
 from kbroker._ext.offset_requests cimport (
@@ -58,12 +59,10 @@ from kbroker.errors import StorageError
 from kbroker.ipc.lane_calls import error_text
 
 cdef enum:
-    OFFSET_COMMIT = 8
     RECORD_OVERHEAD = 32         # at most, besides key and value
     TOPIC_ANSWER_MAX = 16        # at most, besides its name and partitions
     PARTITION_ANSWER_MAX = 7
     ANSWER_MAX = 16              # throttle time, count of topics, tagged fields
-    MESSAGE_BYTES = 65536        # kbroker.ipc.lane_calls.MESSAGE_BYTES
 
 cdef object IS_ACTIVE = ACTIVE
 
@@ -520,7 +519,7 @@ cdef class CommitDesk:
         if size < start:
             return None
         memcpy(&head, part + sizeof(uint32_t), sizeof(RequestHead))
-        if head.api_key != OFFSET_COMMIT or head.version < FIRST_VERSION or head.version > LAST_VERSION:
+        if head.api_key != API_OFFSET_COMMIT or head.version < FIRST_VERSION or head.version > LAST_VERSION:
             return None
         start += head.client_id_size + head.host_size + head.principal_size
         if head.offset != 0 or <Py_ssize_t>head.total != size - start:
@@ -560,11 +559,11 @@ cdef class CommitDesk:
             Py_ssize_t done = 0, size, more
         while done < outbox.size:
             size = outbox.size - done
-            if size > MESSAGE_BYTES:
+            if size > LANE_MESSAGE_BYTES:
                 size = part_size(outbox.data + done, size)
                 while done + size < outbox.size:
                     more = part_size(outbox.data + done + size, outbox.size - done - size)
-                    if size + more > MESSAGE_BYTES:
+                    if size + more > LANE_MESSAGE_BYTES:
                         break
                     size += more
             if not lane.send(MSG_ANSWER, 1, outbox.data + done, <size_t>size, NULL, 0):

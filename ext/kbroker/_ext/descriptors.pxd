@@ -1,4 +1,4 @@
-# Structs that cross processes inside PRODUCE and PRODUCE_RESULT messages, and the envelope before them.
+# Structs that cross processes in messages of lanes, and the envelope before them. lane_layout.pyx has them for Python.
 # Native byte order and alignment: sender and receiver are forks of one build on one machine.
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
@@ -9,8 +9,8 @@ cdef enum MessageKind:
     MSG_PRODUCE = 3         # count x ProduceDescriptor
     MSG_PRODUCE_RESULT = 4  # count x ProduceResult, then what each has behind the structs, in their order
     MSG_WAKE = 5            # count x int32 slot
-    MSG_REQUEST = 6         # a part of a request to a coordinator (ipc/lane_calls.py)
-    MSG_ANSWER = 7          # a part of its answer
+    MSG_REQUEST = 6         # parts of requests to coordinators, each a size (uint32) and a RequestHead before its bytes
+    MSG_ANSWER = 7          # parts of their answers, each a size and an AnswerHead before its bytes
 
 
 cdef struct Envelope:
@@ -20,6 +20,37 @@ cdef struct Envelope:
     uint32_t sender_incarnation
     uint32_t target_incarnation
     uint32_t count
+
+
+cdef enum:
+    # BOUND: of one MSG_REQUEST or MSG_ANSWER, below half of a socket's default buffer, so that two of a full size fit. A
+    # body that is longer is sent in parts.
+    LANE_MESSAGE_BYTES = 65536
+    PART_SIZE_BYTES = 4
+    EXPRESS_BIT = 63        # of a token: express_path knows what it is of
+
+
+# Of a part of a request to a coordinator. Behind it: client id, host and principal (UTF-8), then the part of the body.
+cdef packed struct RequestHead:
+    uint64_t token          # the network process's, its highest bit set if express_path has sent it
+    uint32_t total          # bytes of the body
+    uint32_t offset         # of this part of it
+    int32_t slot
+    uint32_t slot_incarnation
+    int16_t api_key
+    int16_t version
+    uint16_t client_id_size
+    uint16_t host_size
+    uint16_t principal_size
+
+
+# Of a part of an answer. Behind it: the part of the response, or a text that says why there is none.
+cdef packed struct AnswerHead:
+    uint64_t token
+    uint32_t total
+    uint32_t offset
+    int16_t error
+    uint16_t unused
 
 
 # One partition of one Produce request. `request` and `ordinal` are opaque to the worker and come back unchanged.

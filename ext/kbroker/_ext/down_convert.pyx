@@ -16,6 +16,12 @@ from libc.string cimport memcpy
 from posix.unistd cimport pread
 
 from kbroker._ext.codecs cimport UnpackStatus, pack, try_unpack
+from kbroker._ext.error_codes cimport (
+    CORRUPT_MESSAGE,
+    KAFKA_STORAGE_ERROR,
+    UNSUPPORTED_COMPRESSION_TYPE,
+    UNSUPPORTED_FOR_MESSAGE_FORMAT,
+)
 from kbroker._ext.legacy_records cimport (
     ENTRY_HEADER_BYTES,
     MESSAGE_0_BYTES_MIN,
@@ -70,11 +76,6 @@ cdef extern from *:
     bint __builtin_add_overflow(int64_t a, int64_t b, int64_t* sum) noexcept nogil
 
 cdef enum:
-    CORRUPT_MESSAGE = 2
-    KAFKA_STORAGE_ERROR = 56
-    UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
-    UNSUPPORTED_COMPRESSION_TYPE = 76
-
     RECORD_BYTES_MIN = 7
     MAGIC_MAX = 1                 # of messages that are no batches
     READ_BYTES = 262144           # per system call, if no batch is larger

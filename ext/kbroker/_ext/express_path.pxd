@@ -2,6 +2,7 @@
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from kbroker._ext.connection cimport Connection
+from kbroker._ext.descriptors cimport EXPRESS_BIT
 from kbroker._ext.requests cimport Request, RequestTable
 from kbroker._ext.topic_registry cimport TopicRegistry
 
@@ -33,6 +34,6 @@ cdef class ExpressPath:
 cdef uint64_t express_token(const Request* request) noexcept nogil
 
 
-# Whether a token is of this path; its highest bit says so (lane_calls.EXPRESS_TOKEN).
+# Whether a token is of this path; its highest bit says so (EXPRESS_BIT).
 cdef inline bint is_express(uint64_t token) noexcept nogil:
-    return token >> 63
+    return token >> EXPRESS_BIT

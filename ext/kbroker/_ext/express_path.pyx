@@ -11,7 +11,25 @@ from libc.string cimport memcpy
 
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 
-from kbroker._ext.descriptors cimport MSG_REQUEST
+from kbroker._ext.api_keys cimport (
+    ADD_OFFSETS_TO_TXN_FLEXIBLE,
+    ADD_OFFSETS_TO_TXN_LAST,
+    API_ADD_OFFSETS_TO_TXN,
+    API_CONSUMER_GROUP_HEARTBEAT,
+    API_END_TXN,
+    API_HEARTBEAT,
+    API_OFFSET_COMMIT,
+    API_WIDTH,
+    CONSUMER_GROUP_HEARTBEAT_FLEXIBLE,
+    CONSUMER_GROUP_HEARTBEAT_LAST,
+    END_TXN_FLEXIBLE,
+    END_TXN_LAST,
+    HEARTBEAT_FLEXIBLE,
+    HEARTBEAT_LAST,
+    OFFSET_COMMIT_FLEXIBLE,
+    OFFSET_COMMIT_LAST,
+)
+from kbroker._ext.descriptors cimport EXPRESS_BIT, LANE_MESSAGE_BYTES, MSG_REQUEST, RequestHead
 from kbroker._ext.lane cimport Lane
 from kbroker._ext.requests cimport reserve_response
 from kbroker._ext.topic_registry cimport Topic
@@ -30,29 +48,11 @@ cdef enum:
     NO_KIND = 0
     OF_GROUP = 1
     OF_TRANSACTION = 2
-    API_WIDTH = 96
-    # BOUND: of one message on a lane, as lane_calls.MESSAGE_BYTES; a larger request goes its way in Python, in parts.
-    MESSAGE_BYTES = 65536
-    REQUEST_BYTES_MAX = 32768
+    REQUEST_BYTES_MAX = 32768      # a larger one goes its way in Python
     TEXT_BYTES_MAX = 1024
-    HEAD_BYTES = 34
     CORRELATION_AT = 4
 
-cdef uint64_t EXPRESS = <uint64_t>1 << 63
-
-
-# WIRE: "=QIIiIhhHHH" of ipc/lane_calls.py.
-cdef packed struct RequestHead:
-    uint64_t token
-    uint32_t total
-    uint32_t offset
-    int32_t slot
-    uint32_t slot_incarnation
-    int16_t api_key
-    int16_t version
-    uint16_t client_id_size
-    uint16_t host_size
-    uint16_t principal_size
+cdef uint64_t EXPRESS = <uint64_t>1 << EXPRESS_BIT
 
 
 cdef struct Route:
@@ -79,11 +79,12 @@ cdef void add_route(
 
 
 # Version 0 of a commit goes to the metadata store.
-add_route(8, OF_GROUP, 1, 10, 8, 3, True)           # OffsetCommit
-add_route(12, OF_GROUP, 0, 4, 4, 1, True)           # Heartbeat
-add_route(68, OF_GROUP, 0, 1, 0, 0, False)          # ConsumerGroupHeartbeat
-add_route(25, OF_TRANSACTION, 0, 4, 3, 0, True)     # AddOffsetsToTxn
-add_route(26, OF_TRANSACTION, 0, 5, 3, 0, True)     # EndTxn
+add_route(API_OFFSET_COMMIT, OF_GROUP, 1, OFFSET_COMMIT_LAST, OFFSET_COMMIT_FLEXIBLE, 3, True)
+add_route(API_HEARTBEAT, OF_GROUP, 0, HEARTBEAT_LAST, HEARTBEAT_FLEXIBLE, 1, True)
+add_route(
+    API_CONSUMER_GROUP_HEARTBEAT, OF_GROUP, 0, CONSUMER_GROUP_HEARTBEAT_LAST, CONSUMER_GROUP_HEARTBEAT_FLEXIBLE, 0, False)
+add_route(API_ADD_OFFSETS_TO_TXN, OF_TRANSACTION, 0, ADD_OFFSETS_TO_TXN_LAST, ADD_OFFSETS_TO_TXN_FLEXIBLE, 0, True)
+add_route(API_END_TXN, OF_TRANSACTION, 0, END_TXN_LAST, END_TXN_FLEXIBLE, 0, True)
 
 
 def repeated() -> list[int]:
@@ -141,7 +142,7 @@ cdef class ExpressPath:
         if self.bundles == NULL:
             raise MemoryError()
         for worker in range(worker_count):
-            self.bundles[worker].data = <uint8_t*>malloc(MESSAGE_BYTES)
+            self.bundles[worker].data = <uint8_t*>malloc(LANE_MESSAGE_BYTES)
             self.bundles[worker].size = 0
             self.bundles[worker].count = 0
             if self.bundles[worker].data == NULL:
@@ -209,8 +210,8 @@ cdef class ExpressPath:
             return False
         worker = slot % self.worker_count
         bundle = &self.bundles[worker]
-        entry_size = sizeof(uint32_t) + HEAD_BYTES + client_id_size + host_size + principal_size + body_size
-        if bundle.size + entry_size > MESSAGE_BYTES and not self.send_bundle(worker, lanes):
+        entry_size = sizeof(uint32_t) + sizeof(RequestHead) + client_id_size + host_size + principal_size + body_size
+        if bundle.size + entry_size > LANE_MESSAGE_BYTES and not self.send_bundle(worker, lanes):
             return False
         token = express_token(request)
         self.frames[token] = (<const char*>frame)[:size]
@@ -226,7 +227,7 @@ cdef class ExpressPath:
         head.principal_size = <uint16_t>principal_size
         part_size = <uint32_t>(entry_size - sizeof(uint32_t))
         append(bundle, &part_size, sizeof(uint32_t))
-        append(bundle, &head, HEAD_BYTES)
+        append(bundle, &head, sizeof(RequestHead))
         append(bundle, client_id, client_id_size)
         append(bundle, host, host_size)
         append(bundle, <const char*>c.access.principal_wire, principal_size)

@@ -11,6 +11,12 @@ INVARIANT: a waiter bit is set before the slot is read for the last time, so no 
 
 import os
 
+from kbroker._ext.error_codes cimport (
+    FETCH_SESSION_ID_NOT_FOUND,
+    FETCH_SESSION_TOPIC_ID_ERROR,
+    INVALID_FETCH_SESSION_EPOCH,
+    INVALID_REQUEST,
+)
 from kbroker._ext.fetch_parking cimport FETCH_FULL, FETCH_INCREMENTAL, FETCH_SESSIONLESS, WaitNode
 from kbroker._ext.fetch_reader cimport clear_answer
 from kbroker._ext.fetch_reply cimport PartitionAnswer, ReplyChunk
@@ -22,10 +28,6 @@ from kbroker._ext.verdicts cimport unrestricted
 
 cdef enum:
     NONE = -1
-    INVALID_REQUEST = 42
-    FETCH_SESSION_ID_NOT_FOUND = 70
-    INVALID_FETCH_SESSION_EPOCH = 71
-    FETCH_SESSION_TOPIC_ID_ERROR = 106
     FIRST_OF_FORMAT_2 = 4
     IDLE_SESSIONS = 64           # BOUND: emptied sessions kept for the next full request
     FILE_IDLE_MS = 30000         # below the default file.delete.delay.ms: disk space returns when a segment goes

@@ -7,6 +7,17 @@ is used again for the next request.
 from libc.stdint cimport uint64_t
 from libc.stdlib cimport free, realloc
 
+from kbroker._ext.error_codes cimport (
+    CORRUPT_MESSAGE,
+    FENCED_LEADER_EPOCH,
+    KAFKA_STORAGE_ERROR,
+    NOT_LEADER_OR_FOLLOWER,
+    OFFSET_OUT_OF_RANGE,
+    UNKNOWN_LEADER_EPOCH,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    UNSUPPORTED_COMPRESSION_TYPE,
+    UNSUPPORTED_VERSION,
+)
 from kbroker._ext.fetch_aborted cimport find_aborted
 from kbroker._ext.fetch_segments cimport (
     FIND_CORRUPT,
@@ -29,15 +40,6 @@ cdef enum:
     FIRST_OF_WHOLE_BATCHES = 3     # before it every partition gets its bytes, and the last message may be cut
     FIRST_OF_FORMAT_2 = 4
     FIRST_OF_ZSTD = 10
-    OFFSET_OUT_OF_RANGE = 1
-    CORRUPT_MESSAGE = 2
-    UNKNOWN_TOPIC_OR_PARTITION = 3
-    NOT_LEADER_OR_FOLLOWER = 6
-    UNSUPPORTED_VERSION = 35
-    UNSUPPORTED_COMPRESSION_TYPE = 76
-    KAFKA_STORAGE_ERROR = 56
-    FENCED_LEADER_EPOCH = 74
-    UNKNOWN_LEADER_EPOCH = 75
 
 
 cdef int16_t slot_error(const SlotData* slot) noexcept:

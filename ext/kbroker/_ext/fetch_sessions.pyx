@@ -14,17 +14,19 @@ from libc.string cimport memset
 
 from kbroker._ext.fetch_decode import FetchDecodeError
 
+from kbroker._ext.error_codes cimport (
+    INCONSISTENT_TOPIC_ID,
+    NOT_LEADER_OR_FOLLOWER,
+    TOPIC_AUTHORIZATION_FAILED,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
 from kbroker._ext.fetch_decode cimport FETCH_PARTITIONS_MAX
 from kbroker._ext.topic_registry cimport Topic, TopicRegistry
 from kbroker._ext.verdicts cimport MAY_READ_TOPIC, Verdicts
 
 cdef enum:
     NO_ENTRY = -1
-    UNKNOWN_TOPIC_OR_PARTITION = 3
-    NOT_LEADER_OR_FOLLOWER = 6
-    TOPIC_AUTHORIZATION_FAILED = 29
-    UNKNOWN_TOPIC_ID = 100
-    INCONSISTENT_TOPIC_ID = 103
     FIRST_CAPACITY = 8
     KEEP_CAPACITY = 4096         # a session larger than this gives its memory back when it is emptied
     IDLE_EVICTION_MS = 120000    # a session used within this time is not evicted for a new one

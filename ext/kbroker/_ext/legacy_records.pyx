@@ -17,6 +17,13 @@ from libc.string cimport memcpy, memset
 from kbroker._ext.codec_frames cimport lz4_header_checksum
 from kbroker._ext.codecs cimport UNPACK_TOO_LARGE, UNPACKED, UnpackStatus, pack, try_unpack
 from kbroker._ext.crc32c cimport crc32c
+from kbroker._ext.error_codes cimport (
+    CORRUPT_MESSAGE,
+    INVALID_RECORD,
+    INVALID_TIMESTAMP,
+    MESSAGE_TOO_LARGE,
+    UNSUPPORTED_COMPRESSION_TYPE,
+)
 from kbroker._ext.record_batch cimport (
     BATCH_ATTRIBUTES_AT,
     BATCH_BASE_SEQUENCE_AT,
@@ -58,13 +65,6 @@ cdef extern from "crc32.h" nogil:
 
 cdef extern from *:
     bint __builtin_sub_overflow(int64_t a, int64_t b, int64_t* difference) noexcept nogil
-
-cdef enum:
-    CORRUPT_MESSAGE = 2
-    MESSAGE_TOO_LARGE = 10
-    INVALID_TIMESTAMP = 32
-    UNSUPPORTED_COMPRESSION_TYPE = 76
-    INVALID_RECORD = 87
 
 
 # MessageStatus -> what is wrong with the message

@@ -12,6 +12,16 @@ from libc.string cimport memcpy
 
 from kbroker._ext.batch_repack cimport repacked_batch
 from kbroker._ext.down_convert cimport DownConverter
+from kbroker._ext.error_codes cimport (
+    CORRUPT_MESSAGE,
+    INVALID_RECORD,
+    INVALID_TIMESTAMP,
+    KAFKA_STORAGE_ERROR,
+    MESSAGE_TOO_LARGE,
+    RECORD_LIST_TOO_LARGE,
+    UNSUPPORTED_COMPRESSION_TYPE,
+    UNSUPPORTED_FOR_MESSAGE_FORMAT,
+)
 from kbroker._ext.legacy_records cimport batch_of_message_set
 from kbroker._ext.log_transactions cimport DUPLICATE_SEQUENCE_NUMBER, NO_QUESTION, OUT_OF_ORDER_SEQUENCE_NUMBER
 from kbroker._ext.producer_state cimport ProducerBatch, ProducerEntry
@@ -56,16 +66,8 @@ from kbroker.record.control import marker_batch
 from kbroker.storage.record_faults import keyless, outside
 
 
-cdef enum:
-    CORRUPT_MESSAGE = 2
-    MESSAGE_TOO_LARGE = 10
-    RECORD_LIST_TOO_LARGE = 18
-    INVALID_TIMESTAMP = 32
-    UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
-    KAFKA_STORAGE_ERROR = 56
-    UNSUPPORTED_COMPRESSION_TYPE = 76
-    INVALID_RECORD = 87
 
+cdef enum:
     # BOUND: records that an answer names, so that their indexes fit into a message of a lane.
     BAD_RECORDS_MAX = 1000
 

@@ -1,6 +1,7 @@
 # Producers and transactions of one log: whose batch may follow, which transactions are open. See log_transactions.pyx.
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
 
+from kbroker._ext.error_codes cimport DUPLICATE_SEQUENCE_NUMBER, OUT_OF_ORDER_SEQUENCE_NUMBER
 from kbroker._ext.partition_table cimport LogEnd
 from kbroker._ext.producer_state cimport ProducerBatch, ProducerEntry, ProducerState
 from kbroker._ext.record_batch cimport BatchInfo
@@ -10,9 +11,6 @@ cdef enum:
     # How an append of a transactional batch was verified, beside the numbers of begin_verification (KIP-890).
     NOT_ASKED = 0                # not at all: its transaction must be open in this log already
     NO_QUESTION = -1             # verification is switched off, or the caller has seen to it
-
-    OUT_OF_ORDER_SEQUENCE_NUMBER = 45
-    DUPLICATE_SEQUENCE_NUMBER = 46
 
 
 # A producer whose next transactional batch waits for the word of the transaction coordinator.

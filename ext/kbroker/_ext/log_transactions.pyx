@@ -3,14 +3,9 @@
 Runs in the io worker that owns the log. A batch without a producer id never comes here; one with it costs a few dict
 look-ups, and an object when its producer is new. ``log_append`` writes it between the check and the note.
 """
+from kbroker._ext.error_codes cimport INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, TRANSACTION_COORDINATOR_FENCED
 from kbroker._ext.producer_state cimport SEQUENCE_DUPLICATE, SEQUENCE_OK, SEQUENCE_OLD_EPOCH, SEQUENCE_OUT_OF_ORDER
 from kbroker._ext.record_batch cimport ATTRIBUTE_TRANSACTIONAL
-
-
-cdef enum:
-    INVALID_PRODUCER_EPOCH = 47
-    INVALID_TXN_STATE = 48
-    TRANSACTION_COORDINATOR_FENCED = 52
 
 
 cdef class LogTransactions:

@@ -1,6 +1,7 @@
 # The requests of a network process: produce, fetch, and what is dispatched. See net_loop.pyx.
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
+from kbroker._ext.api_keys cimport API_WIDTH
 from kbroker._ext.arena cimport Arena
 from kbroker._ext.connection cimport Connection
 from kbroker._ext.connection_loop cimport ConnectionLoop
@@ -22,7 +23,7 @@ cdef class NetLoop(ConnectionLoop):
     cdef object _dispatch             # dispatch(connection, token, frame bytes)
     # on_answer(io worker index, message): takes a MSG_ANSWER, a coordinator's part of an answer.
     cdef public object on_answer
-    cdef int64_t _api_requests[96]
+    cdef int64_t _api_requests[API_WIDTH]
     cdef uint64_t _starved_seen       # fetch.reader.starved_total when files were freed last
 
     cdef int read_lane(self, Lane lane) except -1

@@ -9,10 +9,33 @@ from cpython.ref cimport Py_INCREF
 from libc.stdint cimport uint16_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
+from kbroker._ext.api_keys cimport (
+    API_API_VERSIONS,
+    API_FETCH,
+    API_PRODUCE,
+    API_SASL_AUTHENTICATE,
+    API_SASL_HANDSHAKE,
+    API_WIDTH,
+    FETCH_FIRST,
+    FETCH_FLEXIBLE,
+    FETCH_LAST,
+    PRODUCE_FIRST,
+    PRODUCE_FLEXIBLE,
+    PRODUCE_LAST,
+)
 from kbroker._ext.buffers cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from kbroker._ext.connection cimport PHASE_AUTHENTICATING, PHASE_SERVING
 from kbroker._ext.connection_loop cimport RELIEF_AFTER_MS, RELIEF_SHARE
-from kbroker._ext.descriptors cimport MSG_ANSWER, MSG_PRODUCE_RESULT, MSG_WAKE, Envelope, ProduceResult
+from kbroker._ext.descriptors cimport (
+    MSG_ANSWER,
+    MSG_PRODUCE_RESULT,
+    MSG_WAKE,
+    PART_SIZE_BYTES,
+    AnswerHead,
+    Envelope,
+    ProduceResult,
+)
+from kbroker._ext.error_codes cimport NOT_COORDINATOR, NOT_LEADER_OR_FOLLOWER, REQUEST_TIMED_OUT, UNKNOWN_SERVER_ERROR
 from kbroker._ext.express_path cimport express_token, is_express
 from kbroker._ext.fetch_send cimport copy_small
 from kbroker._ext.requests cimport REQUEST_WAITING, ProducePart, reserve_response, token_of
@@ -33,29 +56,11 @@ from kbroker._ext.fetch_decode import FetchDecodeError
 from kbroker._ext.produce_path import ProduceDecodeError
 
 cdef enum:
-    API_WIDTH = 96              # as metrics.catalog has it: what is not below counts in the last cell
-
-    API_PRODUCE = 0
-    PRODUCE_FIRST = 0
-    PRODUCE_LAST = 13
-    PRODUCE_FLEXIBLE = 9
-    API_FETCH = 1
-    FETCH_FIRST = 0
-    FETCH_LAST = 18
-    FETCH_FLEXIBLE = 12
-    API_SASL_HANDSHAKE = 17
-    API_API_VERSIONS = 18
-    API_SASL_AUTHENTICATE = 36
     HEADER_BYTES_MIN = 8
     ADMIN_CLIENT_SIZE = 14
-    ERROR_NOT_LEADER_OR_FOLLOWER = 6
-    ERROR_REQUEST_TIMED_OUT = 7
-    ERROR_UNKNOWN_SERVER_ERROR = -1
-    ERROR_NOT_COORDINATOR = 16
 
-    # As handlers.coordinated.TIMEOUT_MS.
+    # As handlers.support.coordinated.TIMEOUT_MS.
     COORDINATOR_PATIENCE_MS = 30000
-    PART_SIZE_BYTES = 4
 
     # A produce that io workers have not answered within its own timeout is answered with REQUEST_TIMED_OUT. Not before
     # the first of these: a slow append mostly succeeds, and a client that was told otherwise sends its records again.
@@ -68,15 +73,6 @@ cdef enum:
     ROUNDS_NS = 2000000
     # From this size on what Python decodes is heavy.
     HEAVY_FROM_BYTES = 16384
-
-
-# WIRE: "=QIIhH" of ipc/lane_calls.py.
-cdef packed struct AnswerHead:
-    uint64_t token
-    uint32_t total
-    uint32_t offset
-    int16_t error
-    uint16_t unused
 
 
 cdef Py_ssize_t load_part_size(const uint8_t* data, Py_ssize_t left) except -1:
@@ -184,7 +180,7 @@ cdef class NetLoop(ConnectionLoop):
                 else:
                     # An answer in parts, longer than any request of this kind calls for, is none.
                     self.refuse_express(
-                        request, head.error or ERROR_UNKNOWN_SERVER_ERROR,
+                        request, head.error or UNKNOWN_SERVER_ERROR,
                         (<const char*>text)[: part - PART_SIZE_BYTES - sizeof(AnswerHead)] if head.error else b"")
             at += part
         if others:
@@ -349,7 +345,7 @@ cdef class NetLoop(ConnectionLoop):
         while request != NULL:
             # Its client is gone, or was told that its time is up, and asks again itself.
             if request.parts_left > 0 and (request.connection == NULL or request.state != REQUEST_WAITING):
-                self.fail_parts(request, worker, ERROR_NOT_LEADER_OR_FOLLOWER)
+                self.fail_parts(request, worker, NOT_LEADER_OR_FOLLOWER)
             index += 1
             request = self._requests.at(index)
         for c in list(self._connections.values()):
@@ -382,7 +378,7 @@ cdef class NetLoop(ConnectionLoop):
                 self.produce.describe(request, i)
                 continue
             part.worker = -1
-            part.error_code = ERROR_NOT_LEADER_OR_FOLLOWER
+            part.error_code = NOT_LEADER_OR_FOLLOWER
             request.parts_left -= 1
             self.end_connection(c)
         return self.finish_produce(request) if request.parts_left == 0 else 0
@@ -394,7 +390,7 @@ cdef class NetLoop(ConnectionLoop):
             frame = self.express.frames[express_token(request)]
             if self.express.start(c, request, <const uint8_t*><const char*>frame, <int32_t>len(frame), self._lanes):
                 return 0
-        return self.refuse_express(request, ERROR_NOT_COORDINATOR, b"")
+        return self.refuse_express(request, NOT_COORDINATOR, b"")
 
     cdef int fail_parts(self, Request* request, int worker, int16_t error_code) except -1:
         """Answer a request's open partitions of one io worker that will not answer any more."""
@@ -610,14 +606,14 @@ cdef class NetLoop(ConnectionLoop):
             ):
                 for i in range(request.part_count):
                     if request.parts[i].worker >= 0:
-                        request.parts[i].error_code = ERROR_REQUEST_TIMED_OUT
+                        request.parts[i].error_code = REQUEST_TIMED_OUT
                 self.finish_produce(request)
             elif (
                 request.express_worker >= 0
                 and request.connection != NULL
                 and now_ns - request.started_ns > <int64_t>COORDINATOR_PATIENCE_MS * 1000000
             ):
-                self.refuse_express(request, ERROR_NOT_COORDINATOR, b"the coordinator did not answer in time")
+                self.refuse_express(request, NOT_COORDINATOR, b"the coordinator did not answer in time")
             index += 1
             request = self._requests.at(index)
         return 0

@@ -10,6 +10,16 @@ from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memmove
 
 from kbroker._ext.descriptors cimport MSG_PRODUCE
+from kbroker._ext.error_codes cimport (
+    CORRUPT_MESSAGE,
+    INVALID_REQUIRED_ACKS,
+    INVALID_TOPIC_EXCEPTION,
+    NOT_LEADER_OR_FOLLOWER,
+    TOPIC_AUTHORIZATION_FAILED,
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
 from kbroker._ext.lane cimport LANE_ITEMS_MAX, Lane
 from kbroker._ext.record_batch cimport (
     BATCH_BASE_SEQUENCE_AT,
@@ -72,14 +82,6 @@ cdef enum:
     MESSAGE_BYTES_MIN = 26
 
     ERROR_NONE = 0
-    ERROR_CORRUPT_MESSAGE = 2
-    ERROR_UNKNOWN_TOPIC_OR_PARTITION = 3
-    ERROR_NOT_LEADER_OR_FOLLOWER = 6
-    ERROR_INVALID_TOPIC_EXCEPTION = 17
-    ERROR_INVALID_REQUIRED_ACKS = 21
-    ERROR_TOPIC_AUTHORIZATION_FAILED = 29
-    ERROR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
-    ERROR_UNKNOWN_TOPIC_ID = 100
 
 
 class ProduceDecodeError(ValueError):
@@ -150,7 +152,7 @@ cdef class ProducePath:
         )
         if self.access.may(MAY_WRITE_TRANSACTION, transactional_id):
             return ERROR_NONE
-        return ERROR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
     cdef int16_t topic_error(self, Topic known, const ProduceTopic* topic) except? -1:
         """The error of a topic that the client may not write to, whether it is known here or not."""
@@ -161,7 +163,7 @@ cdef class ProducePath:
             return ERROR_NONE  # an id that nobody knows
         else:
             name = PyBytes_FromStringAndSize(<const char*>topic.name, topic.name_size)
-        return ERROR_NONE if self.access.may(MAY_WRITE_TOPIC, name) else ERROR_TOPIC_AUTHORIZATION_FAILED
+        return ERROR_NONE if self.access.may(MAY_WRITE_TOPIC, name) else TOPIC_AUTHORIZATION_FAILED
 
     cdef int read_topics(self, Request* request, Reader* r) except -1:
         cdef:
@@ -197,11 +199,11 @@ cdef class ProducePath:
             if error_code == ERROR_NONE and not self.access.everything:
                 error_code = self.topic_error(ref, topic)
             if error_code == ERROR_NONE and not -1 <= request.acks <= 1:
-                error_code = ERROR_INVALID_REQUIRED_ACKS
+                error_code = INVALID_REQUIRED_ACKS
             if error_code == ERROR_NONE and ref is None:
-                error_code = ERROR_UNKNOWN_TOPIC_OR_PARTITION if topic.topic_id == NULL else ERROR_UNKNOWN_TOPIC_ID
+                error_code = UNKNOWN_TOPIC_OR_PARTITION if topic.topic_id == NULL else UNKNOWN_TOPIC_ID
             if ref is not None and ref.internal and not self.may_write_internal and error_code == ERROR_NONE:
-                error_code = ERROR_INVALID_TOPIC_EXCEPTION
+                error_code = INVALID_TOPIC_EXCEPTION
             status = read_compact_array_count(r, 6, &part_count) if flexible else read_array_count(r, 8, &part_count)
             if status != READ_OK or part_count < 0:
                 raise ProduceDecodeError("bad count of partitions")
@@ -235,14 +237,14 @@ cdef class ProducePath:
         if error_code != ERROR_NONE:
             return 0
         if part.partition < 0 or part.partition >= ref.partition_count:
-            part.error_code = ERROR_UNKNOWN_TOPIC_OR_PARTITION
+            part.error_code = UNKNOWN_TOPIC_OR_PARTITION
             return 0
         part.slot = ref.slots[part.partition]
         if part.slot < 0:
-            part.error_code = ERROR_NOT_LEADER_OR_FOLLOWER
+            part.error_code = NOT_LEADER_OR_FOLLOWER
             return 0
         if size < (BATCH_HEADER_BYTES if request.api_version >= FIRST_WITH_TRANSACTIONAL_ID else MESSAGE_BYTES_MIN):
-            part.error_code = ERROR_CORRUPT_MESSAGE
+            part.error_code = CORRUPT_MESSAGE
             return 0
         part.slot_incarnation = <uint32_t>ref.incarnations[part.partition]
         part.records = records
