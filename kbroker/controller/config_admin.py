@@ -45,6 +45,7 @@ from kbroker.ipc.process_table import Address
 from kbroker.logcontext import Whole
 from kbroker.metastore.store import Store, StoreFailed
 from kbroker.properties import read_properties
+from kbroker.security.principal import by
 
 log = logging.getLogger(__name__)
 
@@ -105,7 +106,7 @@ class ConfigAdmin:
                 return dynamic.replace_group(settings, self.config)
             return dynamic.replace_broker(settings, self.config, per_broker=name != DEFAULT)
 
-        return await self._alter(asked.resources, asked.validate_only, plan)
+        return await self._alter(asked, asked.resources, plan)
 
     async def incremental_alter_configs(
         self, sender: Address, asked: IncrementalAlterConfigs
@@ -128,12 +129,12 @@ class ConfigAdmin:
             current = self._state.broker_config.get(name, {})
             return dynamic.alter_broker(current, ops, self.config, per_broker=name != DEFAULT)
 
-        return await self._alter(asked.resources, asked.validate_only, plan)
+        return await self._alter(asked, asked.resources, plan)
 
     async def _alter(
         self,
+        asked: AlterConfigs | IncrementalAlterConfigs,
         resources: Sequence[R],
-        validate_only: bool,
         plan: Callable[[R, int, str], dict[str, str]],
     ) -> list[ConfigResult]:
         results: list[ConfigResult] = []
@@ -153,7 +154,7 @@ class ConfigAdmin:
                 results.append(failure(WireError(code_of(error, key[0]), error.answer)))
             except WireError as error:
                 results.append(failure(error))
-        if validate_only or not changes:
+        if asked.validate_only or not changes:
             return results
         try:
             self._write(changes)
@@ -161,7 +162,7 @@ class ConfigAdmin:
             log.error("the metadata store failed: %s", error)
             failed = WireError(ErrorCode.KAFKA_STORAGE_ERROR, f"The metadata store failed: {error}")
             return [result if result.error else failure(failed) for result in results]
-        await self._enter(changes)
+        await self._enter(changes, asked.asked_by)
         return results
 
     def _target(self, kind: int, name: str) -> tuple[int, str]:
@@ -198,7 +199,7 @@ class ConfigAdmin:
         groups = {name: config for (kind, name), config in changes.items() if kind == GROUP}
         persistence.write_configs(self._store, topics, brokers, groups)
 
-    async def _enter(self, changes: Changes) -> None:
+    async def _enter(self, changes: Changes, asked_by: str) -> None:
         topics, groups = [], []
         with_configs = False
         for (kind, name), config in changes.items():
@@ -213,7 +214,7 @@ class ConfigAdmin:
                 self._state.set_broker_config(name, config)
                 with_configs = True
             names = ", ".join(sorted(config)) or "none"
-            log.info("settings of %s %s: %s", NAMES[kind], name, names)
+            log.info("settings of %s %s: %s%s", NAMES[kind], name, names, by(asked_by))
             for key, text in changed_keys(KEYS[kind], config, before):
                 told = without_effect(key, key.parse(text))
                 if told is not None:

@@ -26,6 +26,7 @@ from kbroker.controller.topics import (
 from kbroker.errors import ErrorCode, WireError
 from kbroker.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from kbroker.ipc.calls import (
+    NOBODY,
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
@@ -39,6 +40,7 @@ from kbroker.ipc.process_table import Address
 from kbroker.ipc.rpc import Pending, Rpc, run
 from kbroker.logcontext import RateLimit, Whole
 from kbroker.metastore.store import Store, StoreFailed
+from kbroker.security.principal import by
 from kbroker.uuids import new_uuid
 from kbroker.wording import counted
 
@@ -136,7 +138,8 @@ class TopicAdmin:
             return [failure(r.name, refused) if r.name in names else r for r in results]
         for new, partitions in created:
             self._state.add_topic(TopicState(new.name, new.topic_id, partitions, new.config))
-            log.info("created topic %s with %s", new.name, counted(len(partitions), "partition"))
+            size = counted(len(partitions), "partition")
+            log.info("created topic %s with %s%s", new.name, size, by(asked.asked_by))
         if created or auto:
             # With auto the topic may have been created, but not published, by somebody else.
             done = self._publisher.publish(new.name for new, _ in created)
@@ -270,7 +273,7 @@ class TopicAdmin:
                         ErrorCode.INVALID_REQUEST,
                         f"Topic '{name}' appears more than once in the request.",
                     )
-                self._enlarge(request, room)
+                self._enlarge(request, room, asked.asked_by)
                 results.append(TopicResult(name))
                 enlarged.append(name)
             except WireError as error:
@@ -281,7 +284,7 @@ class TopicAdmin:
                 return [r if r.error else timed_out(r.name) for r in results]
         return results
 
-    def _enlarge(self, request: TopicToEnlarge, room: Room) -> None:
+    def _enlarge(self, request: TopicToEnlarge, room: Room, asked_by: str) -> None:
         name = request.name
         added = plan_partitions(
             self._state, name, request.count, request.assignments, self._cordoned(), room.check
@@ -297,7 +300,7 @@ class TopicAdmin:
             # The slots stay assigned to the partitions, which get them when it works.
             raise store_failure(error) from error
         self._state.add_partitions(name, partitions)
-        log.info("topic %s now has %d partitions", name, len(topic.partitions))
+        log.info("topic %s now has %d partitions%s", name, len(topic.partitions), by(asked_by))
 
     # -- deletion ----------------------------------------------------------------------------
 
@@ -323,7 +326,7 @@ class TopicAdmin:
             failed = store_failure(error)
             return [r if r.error else failure(r.name, failed, r.topic_id) for r in results]
         self._state.mark_deleting(names)
-        done = run(self._finish_deletion(names))
+        done = run(self._finish_deletion(names, asked.asked_by))
         if not await self._wait(done, asked.within_ms):
             return [r if r.error else timed_out(r.name, r.topic_id) for r in results]
         return results
@@ -351,7 +354,7 @@ class TopicAdmin:
             log.info("finishing the deletion of %s", Whole(", ".join(names)))
             run(self._finish_deletion(names)).then(_raise_error)
 
-    async def _finish_deletion(self, names: list[str]) -> None:
+    async def _finish_deletion(self, names: list[str], asked_by: str = NOBODY) -> None:
         """Clients first, so that nobody asks for a log that is going; then logs, then store."""
         await self._publisher.publish(names)
         while True:
@@ -374,7 +377,7 @@ class TopicAdmin:
         for name in names:
             topic = self._state.remove_topic(name)
             self._slots.release(topic.topic_id)
-            log.info("deleted topic %s", name)
+            log.info("deleted topic %s%s", name, by(asked_by))
 
     async def _wait(self, done: Pending[None], within_ms: int) -> bool:
         """Whether ``done`` came about in time; it goes on by itself if not."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -14,6 +15,7 @@ from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.calls import (
     CREATE_TOPICS,
     CreateTopics,
+    OfClient,
     Operation,
     TopicResult,
     TopicToCreate,
@@ -24,6 +26,7 @@ from kbroker.ipc.slices import Slices
 from kbroker.protocol.header import RequestHeader
 from kbroker.security.access import EVERYTHING
 from kbroker.security.operations import CLUSTER_NAME, AclOperation, Kind
+from kbroker.security.principal import ANONYMOUS, Principal
 from kbroker.types import BrokerId
 
 if TYPE_CHECKING:
@@ -32,7 +35,6 @@ if TYPE_CHECKING:
     from kbroker.config.loader import BrokerConfig
     from kbroker.coordinator.producer_ids import ProducerIds
     from kbroker.security.access import Access
-    from kbroker.security.principal import Principal
     from kbroker.workers.network import NetworkWorker
 
 T = TypeVar("T")
@@ -175,7 +177,9 @@ class RequestContext:
     def controller(
         self, operation: Operation[Q, A], request: Q, timeout_ms: int | None = None
     ) -> Pending[A]:
-        """Call the controller."""
+        """Call the controller, which is told who asks for a change."""
+        if isinstance(request, OfClient) and self.principal != ANONYMOUS:
+            request = replace(request, asked_by=str(self.principal))
         return self.process.rpc.call(CONTROLLER, operation, request, timeout_ms)
 
     async def change_in_parts(

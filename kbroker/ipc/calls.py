@@ -13,8 +13,9 @@ from types import NoneType
 from typing import Any, Generic, NamedTuple, NotRequired, TypedDict, TypeVar
 
 from kbroker.config.dynamic import AlterOp
-from kbroker.ipc.documents import reader
+from kbroker.ipc.operation import Operation as Operation
 from kbroker.ipc.process_table import ProcessKind
+from kbroker.security.principal import ANONYMOUS
 from kbroker.types import SlotId
 
 Q = TypeVar("Q")
@@ -26,8 +27,6 @@ CONTROLLER = ProcessKind.CONTROLLER
 IO_WORKER = ProcessKind.IO_WORKER
 NETWORK = ProcessKind.NETWORK
 
-# A caller may have its own idea of how long it waits; a row says what is usual.
-DEADLINE_MS = 10_000
 # Of a process that may still be starting; it is asked again.
 HELLO_DEADLINE_MS = 1_000
 # io workers create directories and open logs meanwhile.
@@ -37,29 +36,7 @@ SWAP_DEADLINE_MS = 60_000
 COUNT_DEADLINE_MS = 1_000
 # A change of topics that nobody waits for longer.
 CHANGE_MS = 30_000
-
-
-@dataclass(frozen=True, slots=True)
-class Operation(Generic[Q, A]):
-    """A row of the table."""
-
-    name: str
-    request: type[Q]
-    answer: type[A]
-    served_by: tuple[ProcessKind, ...]
-    deadline_ms: int = DEADLINE_MS
-
-    def read_request(self, document: Any) -> Q:
-        """Raises DocumentError."""
-        cls: Any = self.request
-        request: Q = reader(cls)(document)
-        return request
-
-    def read_answer(self, document: Any) -> A:
-        """Raises DocumentError."""
-        cls: Any = self.answer
-        answer: A = reader(cls)(document)
-        return answer
+NOBODY = str(ANONYMOUS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +121,7 @@ class CreateTopics:
     validate_only: bool = False
     within_ms: int = CHANGE_MS
     auto: bool = False
+    asked_by: str = NOBODY
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +140,7 @@ class CreatePartitions:
     topics: list[TopicToEnlarge]
     validate_only: bool = False
     within_ms: int = CHANGE_MS
+    asked_by: str = NOBODY
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +155,7 @@ class TopicToDelete:
 class DeleteTopics:
     topics: list[TopicToDelete]
     within_ms: int = CHANGE_MS
+    asked_by: str = NOBODY
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +194,7 @@ class ResourceSettings:
 class AlterConfigs:
     resources: list[ResourceSettings]
     validate_only: bool = False
+    asked_by: str = NOBODY
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +210,11 @@ class ResourceChanges:
 class IncrementalAlterConfigs:
     resources: list[ResourceChanges]
     validate_only: bool = False
+    asked_by: str = NOBODY
+
+
+# Changes that clients ask for, and were found to be allowed to; ``asked_by`` is the principal.
+OfClient = CreateTopics | CreatePartitions | DeleteTopics | AlterConfigs | IncrementalAlterConfigs
 
 
 @dataclass(frozen=True, slots=True)

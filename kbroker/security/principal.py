@@ -40,3 +40,8 @@ def parse(text: str) -> Principal:
 def from_wire(data: bytes) -> Principal:
     """The principal that ``to_wire`` wrote. Raises ValueError."""
     return parse(data.decode("utf-8", "surrogatepass")) if data else ANONYMOUS
+
+
+def by(asked_by: str) -> str:
+    """Who asked for a change, at the end of a line of the log; nothing of who is anonymous."""
+    return "" if asked_by == str(ANONYMOUS) else f" for {asked_by}"

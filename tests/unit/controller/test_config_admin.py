@@ -28,6 +28,7 @@ from kbroker.metastore.embedded import EmbeddedStore
 pytestmark = pytest.mark.unit
 
 CALLER = Address(ProcessKind.NETWORK, 0)
+ALICE = "User:alice"
 
 
 @pytest.mark.parametrize("operation", ["alter_configs", "incremental_alter_configs"])
@@ -70,6 +71,7 @@ def test_file_that_cannot_be_noted_for_the_next_controller_is_not_used(tmp_path:
 def test_changed_setting_without_effect_is_told_in_the_log_once(
     tmp_path: Any, operation: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO")
     state = ClusterState(0, "c")
     state.set_broker(0, [], None)
     state.add_topic(TopicState("t", b"t" * 16, [], {}))
@@ -84,10 +86,10 @@ def test_changed_setting_without_effect_is_told_in_the_log_once(
         asked: Any
         if incremental:
             ops = [AlterOp(key, SET, text) for key, text in settings]
-            asked = IncrementalAlterConfigs([ResourceChanges(kind, name, ops)])
+            asked = IncrementalAlterConfigs([ResourceChanges(kind, name, ops)], asked_by=ALICE)
         else:
             given = [Setting(*setting) for setting in settings]
-            asked = AlterConfigs([ResourceSettings(kind, name, given)])
+            asked = AlterConfigs([ResourceSettings(kind, name, given)], asked_by=ALICE)
         (result,) = run(getattr(admin, operation)(CALLER, asked)).value
         assert result.error == 0, result
 
@@ -99,6 +101,11 @@ def test_changed_setting_without_effect_is_told_in_the_log_once(
     assert [text.partition(" has no effect")[0] for text in told] == [
         "broker default: background.threads=7",
         "topic t: unclean.leader.election.enable=true",
+    ]
+    named = [r.getMessage() for r in caplog.records if r.levelname == "INFO"]
+    assert named == [
+        "settings of broker default: background.threads, log.cleaner.threads for User:alice",
+        *["settings of topic t: retention.ms, unclean.leader.election.enable for User:alice"] * 2,
     ]
     store.close()
 

@@ -11,9 +11,18 @@ from kbroker.controller.slots import SlotBook
 from kbroker.controller.state import ClusterState, PartitionState, TopicState
 from kbroker.controller.topic_admin import TopicAdmin
 from kbroker.errors import ErrorCode
-from kbroker.ipc.calls import CreatePartitions, CreateTopics, TopicToCreate, TopicToEnlarge
+from kbroker.ipc.calls import (
+    CreatePartitions,
+    CreateTopics,
+    DeleteTopics,
+    TopicToCreate,
+    TopicToDelete,
+    TopicToEnlarge,
+)
 from kbroker.ipc.process_table import Address, ProcessKind
-from kbroker.ipc.rpc import run
+from kbroker.ipc.rpc import Pending, run
+from kbroker.metastore import paths
+from kbroker.metastore.embedded import EmbeddedStore
 
 pytestmark = pytest.mark.unit
 
@@ -97,3 +106,59 @@ def test_partitions_without_room_are_refused_before_they_are_planned(
     assert errors(outcome) == [int(ErrorCode.INVALID_PARTITIONS)]
     assert "99999 more partitions" in outcome.value[0].message
     assert planned == []
+
+
+class Publisher:
+    """Nobody listens, and so nobody is waited for."""
+
+    def publish(self, *changes: Any) -> Pending[None]:
+        return published()
+
+    def drop_topics(self, names: list[str]) -> Pending[None]:
+        return published()
+
+
+def published() -> Pending[None]:
+    done: Pending[None] = Pending()
+    done.resolve()
+    return done
+
+
+@pytest.mark.parametrize(
+    ("asked_by", "told"), [("User:alice", " for User:alice"), ("User:ANONYMOUS", "")]
+)
+def test_changes_of_topics_say_in_the_log_who_asked(
+    tmp_path: Any, caplog: pytest.LogCaptureFixture, asked_by: str, told: str
+) -> None:
+    """An operator looks there for whoever deleted a topic."""
+    caplog.set_level("INFO")
+    state = ClusterState(0, "c")
+    state.set_broker(0, [], None)
+    store = EmbeddedStore(str(tmp_path))
+    for path in paths.PERSISTENT_PATHS:
+        store.create(path)
+    nobody: Any = None
+    publisher: Any = Publisher()
+    settings = {**DEFAULTS, "delete.topic.enable": True}
+    admin = TopicAdmin(
+        nobody, store, state, SlotBook(str(tmp_path), SLOTS, 2), publisher,
+        settings.__getitem__, lambda config: None, lambda: False, lambda: True,
+    )  # fmt: skip
+
+    outcomes = [
+        run(admin.create_topics(CALLER, CreateTopics([new_topic("n", 1)], asked_by=asked_by))),
+        run(
+            admin.create_partitions(
+                CALLER, CreatePartitions([TopicToEnlarge("n", 2)], asked_by=asked_by)
+            )
+        ),
+        run(admin.delete_topics(CALLER, DeleteTopics([TopicToDelete("n")], asked_by=asked_by))),
+    ]
+
+    assert [errors(outcome) for outcome in outcomes] == [[0], [0], [0]]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"created topic n with 1 partition{told}",
+        f"topic n now has 2 partitions{told}",
+        f"deleted topic n{told}",
+    ]
+    store.close()

@@ -11,14 +11,15 @@ from doubles.network_process import NetworkProcess, decode, encoded_request
 from doubles.requests_by_api import GROUP, TOPIC_ID, TOPIC_NAME, TRANSACTION, request_of
 
 from kbroker.coordinator.partitioner import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from kbroker.errors import ErrorCode
+from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers import dispatch  # noqa: F401 - imports every handler
 from kbroker.handlers.registry import HANDLERS, HOT_RANGES, HOT_REQUIREMENTS
+from kbroker.ipc.calls import NOBODY
 from kbroker.protocol import codec
 from kbroker.protocol.api import ApiKey, response_class
 from kbroker.protocol.message import Struct
 from kbroker.security.operations import CLUSTER_NAME, AclOperation, Kind
-from kbroker.security.principal import ANONYMOUS
+from kbroker.security.principal import ANONYMOUS, Principal
 
 pytestmark = pytest.mark.unit
 
@@ -610,3 +611,29 @@ def test_coordinators_are_told_who_asks(process: NetworkProcess) -> None:
     process.ask(request_of(ApiKey.SYNC_GROUP, 3), 3)
 
     assert [call["principal"] for call in process.coordinators.calls] == [ANONYMOUS]
+
+
+CHANGES = {
+    ApiKey.CREATE_TOPICS: "create_topics",
+    ApiKey.CREATE_PARTITIONS: "create_partitions",
+    ApiKey.DELETE_TOPICS: "delete_topics",
+    ApiKey.ALTER_CONFIGS: "alter_configs",
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: "incremental_alter_configs",
+}
+
+
+@pytest.mark.parametrize("key", CHANGES, ids=lambda key: key.name)
+@pytest.mark.parametrize("principal", [ANONYMOUS, Principal("User", "alice")], ids=str)
+def test_controller_is_told_who_asks_for_a_change(
+    process: NetworkProcess, key: ApiKey, principal: Principal
+) -> None:
+    def answer(to: Any, **args: Any) -> Any:
+        raise WireError(ErrorCode.NOT_CONTROLLER)
+
+    process.answers(CHANGES[key], answer)
+    process.connection.access = process.accesses.of(principal, "192.0.2.1")
+
+    process.ask(request_of(key, key.versions[1]), key.versions[1])
+
+    (call,) = process.calls(CHANGES[key])
+    assert call.get("asked_by", NOBODY) == str(principal)

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from kbroker.security.principal import ANONYMOUS, Principal, from_wire, parse
+from kbroker.security.principal import ANONYMOUS, Principal, by, from_wire, parse
 
 pytestmark = pytest.mark.unit
 
@@ -45,3 +45,8 @@ def test_principal_does_not_change() -> None:
     """Requests, cached answers and verdicts refer to it."""
     with pytest.raises(dataclasses.FrozenInstanceError):
         ANONYMOUS.name = "root"  # type: ignore[misc]
+
+
+def test_principal_in_a_line_of_the_log_is_named_unless_it_is_anonymous() -> None:
+    assert by("User:alice") == " for User:alice"
+    assert by(str(ANONYMOUS)) == ""

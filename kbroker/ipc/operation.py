@@ -1,0 +1,38 @@
+"""What a row of the table of operations (``ipc/calls``) consists of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from kbroker.ipc.documents import reader
+from kbroker.ipc.process_table import ProcessKind
+
+Q = TypeVar("Q")
+A = TypeVar("A")
+
+# A caller may have its own idea of how long it waits; a row says what is usual.
+DEADLINE_MS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Operation(Generic[Q, A]):
+    """A row of the table."""
+
+    name: str
+    request: type[Q]
+    answer: type[A]
+    served_by: tuple[ProcessKind, ...]
+    deadline_ms: int = DEADLINE_MS
+
+    def read_request(self, document: Any) -> Q:
+        """Raises DocumentError."""
+        cls: Any = self.request
+        request: Q = reader(cls)(document)
+        return request
+
+    def read_answer(self, document: Any) -> A:
+        """Raises DocumentError."""
+        cls: Any = self.answer
+        answer: A = reader(cls)(document)
+        return answer
