@@ -17,7 +17,7 @@ from kbroker.client.connection import Connection
 from kbroker.client.errors import (
     ClientError,
     ConnectionLost,
-    RefusedError,
+    RejectedError,
     SettingRefused,
     Timeout,
     UnreachableError,
@@ -252,18 +252,18 @@ class Cluster:
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=create)
         answer = connection.call(request, retry.step(self.request_timeout))
         if answer.error_code:
-            raise RefusedError(answer.error_code, "metadata")
+            raise RejectedError(answer.error_code, "metadata")
         if answer.brokers:
             self._adopt({row.node_id: (row.host, row.port) for row in answer.brokers})
         found = {}
         for row in answer.topics:
             if row.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION and writes:
-                raise RefusedError(row.error_code, f"topic {row.name}")
+                raise RejectedError(row.error_code, f"topic {row.name}")
             if row.error_code in _NOT_THERE:
                 self._topics.pop(row.name, None)
                 continue
             if row.error_code and row.error_code != ErrorCode.LEADER_NOT_AVAILABLE:
-                raise RefusedError(row.error_code, f"metadata of topic {row.name}")
+                raise RejectedError(row.error_code, f"metadata of topic {row.name}")
             found[row.name] = _topic_of(row)
         self._topics.update(found)
         self._heard_at.update(dict.fromkeys(found, time.monotonic()))
@@ -305,12 +305,12 @@ class Cluster:
                 retry.pause(error)
 
     def topic(self, name: str, *, deadline: float | None = None) -> Topic:
-        """One topic, from the latest metadata. Raises RefusedError if it does not exist."""
+        """One topic, from the latest metadata. Raises RejectedError if it does not exist."""
         known = self.known(name)
         if known is None:
             known = self.topics([name], deadline=deadline).get(name)
         if known is None:
-            raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name}")
+            raise RejectedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name}")
         return known
 
     def topic_to_write(self, name: str) -> Topic:
@@ -330,7 +330,7 @@ class Cluster:
             if known is not None and known.partitions:
                 return known
             creation = creation or self.retry(f"topic {name}", min(self.deadline, _CREATION_S))
-            error = RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name}")
+            error = RejectedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name}")
             try:
                 creation.pause(error)
             except Timeout:
@@ -349,17 +349,17 @@ class Cluster:
     def leader(self, topic: str, partition: int, retry: Retry) -> tuple[Topic, int]:
         """The topic and the node that leads the partition. One attempt.
 
-        Raises RefusedError: no such topic or partition, no leader (both may change).
+        Raises RejectedError: no such topic or partition, no leader (both may change).
         """
         known = self.known(topic)
         if known is None or known.partitions.get(partition, _NOBODY).leader is None:
             known = self.refresh([topic], retry).get(topic)
         what = f"{topic}-{partition}"
         if known is None or partition not in known.partitions:
-            raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, what)
+            raise RejectedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, what)
         leader = known.partitions[partition].leader
         if leader is None:
-            raise RefusedError(ErrorCode.LEADER_NOT_AVAILABLE, what)
+            raise RejectedError(ErrorCode.LEADER_NOT_AVAILABLE, what)
         return known, leader
 
     # -- calls
@@ -398,7 +398,7 @@ class Cluster:
         answer = connection.call(request, retry.step(self.request_timeout), at_most=3)
         what = f"the coordinator of {'group' if kind == GROUP else 'transactional id'} {key}"
         if answer.error_code:
-            raise RefusedError(answer.error_code, what, answer.error_message)
+            raise RejectedError(answer.error_code, what, answer.error_message)
         node: int = answer.node_id
         self._adopt({**self._addresses, node: (answer.host, answer.port)})
         self._coordinators[key, kind] = node
@@ -418,7 +418,7 @@ class Cluster:
         """Ask a coordinator until it answers without a passing error.
 
         request: or what makes it, for a connection, whose versions may decide, and its node.
-        error_of: the first error code of the answer, 0 if there is none. Raises RefusedError for
+        error_of: the first error code of the answer, 0 if there is none. Raises RejectedError for
         errors that stay.
         """
         retry = self.retry(what, deadline)
@@ -431,7 +431,7 @@ class Cluster:
                 code = error_of(answer)
                 if not code:
                     return answer
-                raise RefusedError(code, what)
+                raise RejectedError(code, what)
             except ClientError as error:
                 if error.code in _MOVED or isinstance(error, ConnectionLost | Timeout):
                     self._coordinators.pop((key, kind), None)

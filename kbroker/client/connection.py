@@ -364,7 +364,7 @@ class Connection:
         self.close()
         return ProtocolViolation(self.address, f"not a Kafka response: {why}")
 
-    def refuse(self, why: str) -> AuthenticationFailed:
-        """Close it, for ``Security``; the error to raise."""
+    def not_authenticated(self, why: str) -> AuthenticationFailed:
+        """Close the connection, for ``Security``; returns the error to raise."""
         self.close()
         return AuthenticationFailed(self.address, why)

@@ -26,7 +26,7 @@ class ClientError(Exception):
         return self.code.name if self.code is not None else type(self).__name__
 
 
-class RefusedError(ClientError):
+class RejectedError(ClientError):
     """A broker answered with an error.
 
     what: the request in words, such as ``produce to t-0``. message: the broker's own words, if any.

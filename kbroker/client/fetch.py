@@ -14,7 +14,7 @@ from kbroker.client.errors import (
     ConnectionLost,
     CorruptRecords,
     OffsetOutOfRange,
-    RefusedError,
+    RejectedError,
     Timeout,
     TopicChanged,
 )
@@ -69,7 +69,7 @@ class RangeFetch:
 
     - OffsetOutOfRange; it never resets to another offset;
     - TopicChanged when the topic is not the one it began with, or not that of ``topic_id``;
-    - RefusedError when the topic has not existed for half a minute, or for half the deadline;
+    - RejectedError when the topic has not existed for half a minute, or for half the deadline;
     - Timeout when the log does not reach ``end``;
     - CorruptRecords.
     """
@@ -285,15 +285,15 @@ class RangeFetch:
     def _row_of(self, answer: Any, retry: Retry) -> Any:
         what = f"{self.topic}-{self.partition}"
         if answer.error_code:
-            raise RefusedError(answer.error_code, f"fetch of {what}")
+            raise RejectedError(answer.error_code, f"fetch of {what}")
         for topic in answer.responses:
             for row in topic.partitions:
                 if row.partition_index == self.partition:
                     return row
         if answer.throttle_time_ms:  # So Kafka answers a client that is above its quota.
             time.sleep(min(answer.throttle_time_ms / 1000, max(retry.left(), 0)))
-            raise RefusedError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, what)
-        raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, what)
+            raise RejectedError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, what)
+        raise RejectedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, what)
 
     def _refused(self, row: Any, retry: Retry) -> None:
         if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -301,8 +301,8 @@ class RangeFetch:
             if not start <= self.next_offset <= end:
                 raise OffsetOutOfRange(self.topic, self.partition, self.next_offset, start, end)
             # A replica that was behind, or has just become the leader.
-            raise RefusedError(ErrorCode.OFFSET_NOT_AVAILABLE, retry.what)
-        raise RefusedError(row.error_code, retry.what)
+            raise RejectedError(ErrorCode.OFFSET_NOT_AVAILABLE, retry.what)
+        raise RejectedError(row.error_code, retry.what)
 
     def _nothing(self, row: Any, records: memoryview, throttled_ms: int, retry: Retry) -> None:
         """No whole batch has come: wait for it, ask for more bytes, or find the gap."""

@@ -15,7 +15,7 @@ from kbroker.client.connection import Connection
 from kbroker.client.errors import (
     ClientError,
     ConnectionLost,
-    RefusedError,
+    RejectedError,
     Timeout,
     UnsupportedByBroker,
 )
@@ -71,7 +71,7 @@ def list_offsets(
 
     wanted: (topic, partition) -> milliseconds, or EARLIEST or LATEST (exclusive: the offset that
     the next record gets, with ``read_committed`` that of the first undecided one).
-    Raises RefusedError for a partition that does not exist, UnreachableError, Timeout.
+    Raises RejectedError for a partition that does not exist, UnreachableError, Timeout.
     """
     retry = cluster.retry("offsets", deadline)
     found: dict[TopicPartition, Offset] = {}
@@ -117,7 +117,7 @@ def _list_once(
         try:
             _, leader = cluster.leader(topic, partition, retry)
             by_leader[leader][topic, partition] = timestamp
-        except RefusedError as error:
+        except RejectedError as error:
             # A topic that is not there is told at once; one without a leader is waited for.
             if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 error.retriable = False
@@ -193,7 +193,7 @@ def _take_offsets(answer: Any, version: int, answered: _Answered) -> None:
         for row in topic.partitions:
             key = topic.name, row.partition_index
             if row.error_code:
-                answered.errors[key] = RefusedError(
+                answered.errors[key] = RejectedError(
                     row.error_code, f"offsets of {topic.name}-{row.partition_index}"
                 )
             elif version == 0:
@@ -253,7 +253,7 @@ def commit(
 ) -> None:
     """Commit (offset, metadata) for partitions, as one that is no member of the group.
 
-    Raises RefusedError, UNKNOWN_MEMBER_ID when the group has live members.
+    Raises RejectedError, UNKNOWN_MEMBER_ID when the group has live members.
     """
     if not offsets:
         return
@@ -315,11 +315,11 @@ def first_error(what: str, answer: Any) -> int:
 
 
 def named_error(what: str, code: int, partition: TopicPartition) -> int:
-    """The code that stands beside a partition in an answer. Raises RefusedError that names the
+    """The code that stands beside a partition in an answer. Raises RejectedError that names the
     partition where the code is about it; others are about the whole request."""
     if code in _OF_PARTITIONS:
         topic, number = partition
-        raise RefusedError(code, f"{what}: {topic}-{number}")
+        raise RejectedError(code, f"{what}: {topic}-{number}")
     return code
 
 

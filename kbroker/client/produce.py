@@ -18,7 +18,13 @@ from kbroker._ext.batch_stamp import stamp_batch
 from kbroker.client import transactions
 from kbroker.client.cluster import NO_TOPIC_ID, Cluster
 from kbroker.client.connection import Connection, Pending
-from kbroker.client.errors import ClientError, ConnectionLost, RefusedError, SettingRefused, Timeout
+from kbroker.client.errors import (
+    ClientError,
+    ConnectionLost,
+    RejectedError,
+    SettingRefused,
+    Timeout,
+)
 from kbroker.client.offsets import TopicPartition
 from kbroker.client.retry import Retry
 from kbroker.client.transactions import ProducerIdentity
@@ -207,7 +213,7 @@ class BatchProducer:
     def end(self, *, commit: bool) -> None:
         """Commit what was sent since ``begin``, once all of it is acknowledged, or abort it.
 
-        Raises RefusedError, PRODUCER_FENCED, when somebody else has the id by now, whose
+        Raises RejectedError, PRODUCER_FENCED, when somebody else has the id by now, whose
         transaction is left alone.
         """
         assert self._open, "there is no transaction"
@@ -236,7 +242,7 @@ class BatchProducer:
             after = transactions.end_transaction(self.cluster, before, commit=False)
             if sure or before.implicit:
                 return after
-        except RefusedError as error:
+        except RejectedError as error:
             # INVALID_TXN_STATE: none of it has arrived yet.
             if sure or error.code != ErrorCode.INVALID_TXN_STATE:
                 raise
@@ -277,7 +283,7 @@ class BatchProducer:
         """
         self._raise()
         if self._transactional_id is not None and not self._open:
-            raise RefusedError(ErrorCode.INVALID_TXN_STATE, "send before begin")
+            raise RejectedError(ErrorCode.INVALID_TXN_STATE, "send before begin")
         state = self._partitions.get((topic, partition))
         if state is None:
             state = self._partitions[topic, partition] = _Partition((topic, partition))
@@ -316,7 +322,7 @@ class BatchProducer:
         self._partitions.clear()
         self._unacknowledged_bytes = 0
         if self._error is None:
-            self._error = RefusedError(
+            self._error = RejectedError(
                 ErrorCode.INVALID_REQUEST, "the producer", "the producer is closed"
             )
 
@@ -495,7 +501,7 @@ class BatchProducer:
         for state, batch in request.batches:
             row = rows.get(state.key)
             if row is None:
-                raise self._fail(RefusedError(-1, f"produce to {state.key[0]}-{state.key[1]}"))
+                raise self._fail(RejectedError(-1, f"produce to {state.key[0]}-{state.key[1]}"))
             self._answered(state, batch, row)
 
     def _answered(self, state: _Partition, batch: _Batch, row: Any) -> None:
@@ -504,7 +510,7 @@ class BatchProducer:
             self._acknowledge(state, batch, row.base_offset)
             return
         topic, partition = state.key
-        error = RefusedError(code, f"produce to {topic}-{partition}", _told(row))
+        error = RejectedError(code, f"produce to {topic}-{partition}", _told(row))
         # An older batch is still on its way, to another leader, or waits to be sent again.
         behind = state.in_flight[0] is not batch or self._was_put_back(state)
         out_of_order = code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -566,4 +572,4 @@ def _refuse_zstd(chosen: list[tuple[_Partition, _Batch]]) -> None:
             topic, partition = state.key
             what = f"produce to {topic}-{partition}"
             why = "Brokers before Kafka 2.1 do not support zstd; they support lz4, snappy and gzip."
-            raise RefusedError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, what, why)
+            raise RejectedError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, what, why)

@@ -9,7 +9,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from kbroker.client.errors import RefusedError
+from kbroker.client.errors import RejectedError
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from kbroker.protocol.messages.sasl_handshake import SaslHandshakeRequest
@@ -123,7 +123,9 @@ def exchange(connection: Connection, mechanism: str, client: Mechanism, deadline
     answer = connection.call(SaslHandshakeRequest(mechanism=mechanism), deadline, at_most=1)
     if answer.error_code:
         offered = ", ".join(answer.mechanisms) or "none"
-        raise connection.refuse(f"the broker does not offer SASL {mechanism}, only {offered}")
+        raise connection.not_authenticated(
+            f"the broker does not offer SASL {mechanism}, only {offered}"
+        )
     token = client.answer(None)
     lifetime_ms = 0
     for _ in range(_TURNS_MAX):
@@ -133,15 +135,17 @@ def exchange(connection: Connection, mechanism: str, client: Mechanism, deadline
             break
         reply = connection.call(SaslAuthenticateRequest(auth_bytes=token), deadline)
         if reply.error_code:
-            known = RefusedError(reply.error_code, "SASL", reply.error_message)
+            known = RejectedError(reply.error_code, "SASL", reply.error_message)
             if reply.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED:
-                raise connection.refuse(f"SASL {mechanism}: {reply.error_message or known}")
-            raise connection.refuse(str(known))
+                raise connection.not_authenticated(
+                    f"SASL {mechanism}: {reply.error_message or known}"
+                )
+            raise connection.not_authenticated(str(known))
         lifetime_ms = reply.session_lifetime_ms
         try:
             token = client.answer(bytes(reply.auth_bytes))
         except (Refused, ValueError) as error:
-            raise connection.refuse(
+            raise connection.not_authenticated(
                 f"SASL {mechanism}: invalid message from the broker: {error}"
             ) from None
-    raise connection.refuse(f"SASL {mechanism}: the exchange does not end")
+    raise connection.not_authenticated(f"SASL {mechanism}: the exchange does not end")

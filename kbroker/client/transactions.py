@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from kbroker.client.cluster import GROUP, TRANSACTION, Cluster
-from kbroker.client.errors import ClientError, RefusedError, UnsupportedByBroker
+from kbroker.client.errors import ClientError, RejectedError, UnsupportedByBroker
 from kbroker.client.offsets import TopicPartition, first_error, named_error
 from kbroker.errors import ErrorCode
 from kbroker.protocol.api import ApiKey
@@ -77,7 +77,7 @@ def init_producer(
             answer = cluster.connection(None, retry).call(request, step)
             if answer.error_code:
                 untold = answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-                raise RefusedError(answer.error_code, retry.what, _NEEDED if untold else None)
+                raise RejectedError(answer.error_code, retry.what, _NEEDED if untold else None)
             return ProducerIdentity(None, answer.producer_id, answer.producer_epoch)
         except ClientError as error:
             retry.pause(error)
@@ -218,7 +218,7 @@ def outcome(
         )
     except UnsupportedByBroker:
         return Outcome.UNTOLD
-    except RefusedError as error:
+    except RejectedError as error:
         if error.code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
             return Outcome.UNKNOWN
         raise
@@ -257,7 +257,7 @@ def open_transactional_ids(cluster: Cluster, *, deadline: float | None = None) -
         except UnsupportedByBroker:
             continue
         if answer.error_code:
-            raise RefusedError(answer.error_code, f"open transactions of node {node}")
+            raise RejectedError(answer.error_code, f"open transactions of node {node}")
         found += [row.transactional_id for row in answer.transaction_states]
     return found
 
@@ -272,7 +272,7 @@ def end_transaction(
     """Commit or abort the transaction; returns the identity for the next one.
 
     May be repeated, also after it succeeded, until the id begins another transaction. Raises
-    RefusedError: INVALID_PRODUCER_EPOCH or PRODUCER_FENCED when somebody else has the id by now,
+    RejectedError: INVALID_PRODUCER_EPOCH or PRODUCER_FENCED when somebody else has the id by now,
     INVALID_TXN_STATE when it was ended the other way.
     """
     assert identity.transactional_id is not None

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from kbroker.client import offsets as client
 from kbroker.client.cluster import NO_TOPIC_ID, Cluster, Topic
-from kbroker.client.errors import RefusedError
+from kbroker.client.errors import RejectedError
 from kbroker.errors import ErrorCode
 from kbroker.spark.option_values import TopicPartition
 
@@ -39,7 +39,7 @@ class BrokerView:
     def list_offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         try:
             return self._list(wanted)
-        except RefusedError as error:
+        except RejectedError as error:
             if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
         counts = self.partition_counts({topic for topic, _ in wanted})

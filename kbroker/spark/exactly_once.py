@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from kbroker.client.cluster import Cluster
-from kbroker.client.errors import ClientError, RefusedError
+from kbroker.client.errors import ClientError, RejectedError
 from kbroker.client.transactions import (
     Outcome,
     ProducerIdentity,
@@ -54,7 +54,7 @@ def commit_written(
     batch: int,
     identities: Sequence[ProducerIdentity],
 ) -> None:
-    """Commit the transactions that tasks left open. Raises RefusedError if one is no longer open;
+    """Commit the transactions that tasks left open. Raises RejectedError if one is no longer open;
     then nothing is committed.
     """
     _require_open(cluster, identities)
@@ -87,7 +87,7 @@ def abort_attempt(
         for identity in identities:
             try:
                 end_transaction(cluster, identity, commit=False)
-            except RefusedError as error:
+            except RejectedError as error:
                 logger.warning("cannot abort %s: %s", identity.transactional_id, error)
         if attempt.name:
             intents.mark_aborted(attempt.write, attempt.name)  # before the first is fenced
@@ -98,8 +98,8 @@ def abort_attempt(
 
 
 def complete_recorded(cluster: Cluster, options: WriteOptions, write: str, batch: int) -> None:
-    """Commit what an earlier run recorded but did not commit. Raises RefusedError if some of it has
-    been aborted since.
+    """Commit what an earlier run recorded but did not commit. Raises RejectedError if some of it
+    has been aborted since.
     """
     intents = intents_of(cluster, options)
     recorded = intents.find(write, batch)
@@ -130,7 +130,7 @@ def _outcome(cluster: Cluster, identity: ProducerIdentity) -> Outcome:
     try:
         end_transaction(cluster, identity, commit=True)
         return Outcome.COMMITTED
-    except RefusedError as error:
+    except RejectedError as error:
         if error.retriable:
             raise
         return Outcome.UNKNOWN
@@ -145,7 +145,7 @@ def _resolve(
     outcomes: Mapping[ProducerIdentity, Outcome],
     lost: Sequence[ProducerIdentity],
 ) -> None:
-    """Return if the rest may be committed; otherwise raise RefusedError."""
+    """Return if the rest may be committed; otherwise raise RejectedError."""
     kinds = set(outcomes.values())
     nothing_visible = kinds <= {Outcome.OPEN, Outcome.ABORTED}
     if not nothing_visible and options.lost_transactions == "skip":
@@ -160,7 +160,7 @@ def _resolve(
     how = (
         "nothing of the batch is visible" if nothing_visible else "a part of it is there twice then"
     )
-    raise RefusedError(
+    raise RejectedError(
         ErrorCode.INVALID_TXN_STATE,
         f"commit of batch {batch} of write {write}",
         f"{_names(lost)} had expired before they were committed, so the record of the batch was "
@@ -171,8 +171,8 @@ def _resolve(
 
 def _lost(
     write: str, batch: int, recorded: Recorded, lost: Sequence[ProducerIdentity]
-) -> RefusedError:
-    return RefusedError(
+) -> RejectedError:
+    return RejectedError(
         ErrorCode.INVALID_TXN_STATE,
         f"commit of batch {batch} of write {write}",
         f"{len(lost)} of its {len(recorded.identities)} transactions had expired before they were "
@@ -195,7 +195,7 @@ def _require_open(cluster: Cluster, identities: Sequence[ProducerIdentity]) -> N
     """
     for identity in identities:
         if not is_open(cluster, identity):
-            raise RefusedError(
+            raise RejectedError(
                 ErrorCode.INVALID_TXN_STATE,
                 f"commit of transactional id {identity.transactional_id}",
                 "the transaction is no longer open: it has expired (raise "

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from kbroker.client.cluster import Cluster
-from kbroker.client.errors import ClientError, RefusedError
+from kbroker.client.errors import ClientError, RejectedError
 from kbroker.client.offsets import EARLIEST, LATEST, commit, committed, list_offsets
 from kbroker.client.transactions import ProducerIdentity
 from kbroker.errors import ErrorCode
@@ -94,9 +94,9 @@ class Intents:
         commit(self._cluster, self._aborted_group(write), {(self._topic, 0): (0, " ".join(newest))})
 
     def require_not_aborted(self, write: str, attempt: str) -> None:
-        """Raises RefusedError."""
+        """Raises RejectedError."""
         if attempt in self._aborted(write):
-            raise RefusedError(
+            raise RejectedError(
                 ErrorCode.INVALID_TXN_STATE,
                 f"a task of write {write}",
                 "the driver has aborted this attempt of the batch, so nothing is written",
@@ -159,7 +159,7 @@ class Intents:
             (row,) = self._create_topic(brokers.controller_id, replicas) if replicas else (row,)
         if row.error_code not in (0, ErrorCode.TOPIC_ALREADY_EXISTS):
             what = f"create topic {self._topic} for exactly-once writes"
-            raise RefusedError(row.error_code, what, row.error_message)
+            raise RejectedError(row.error_code, what, row.error_message)
         self._await_leader()
 
     def _create_topic(self, controller: int, replicas: int) -> Any:

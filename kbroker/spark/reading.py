@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from kbroker.client.errors import OffsetOutOfRange, RefusedError, TopicChanged
+from kbroker.client.errors import OffsetOutOfRange, RejectedError, TopicChanged
 from kbroker.errors import ErrorCode
 from kbroker.spark.kafka_settings import fetch_bytes_max
 from kbroker.spark.offsets import Lost, report_loss
@@ -71,7 +71,7 @@ def _read_range(
         except OffsetOutOfRange as error:
             _report(options, one, error.wanted, error.log_start, error.log_end)
             start = error.log_start if error.log_start > error.wanted else one.end
-        except (TopicChanged, RefusedError) as error:
+        except (TopicChanged, RejectedError) as error:
             gone = error.code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
             if not gone and not isinstance(error, TopicChanged):
                 raise

@@ -200,7 +200,7 @@ class _Writer:
     def _begin(
         self, cluster: Cluster, producer: ArrowProducer, attempt: Attempt
     ) -> ProducerIdentity:
-        """Raises RefusedError where the driver has aborted the attempt: asked before, so as not to
+        """Raises RejectedError where the driver has aborted the attempt: asked before, so as not to
         fence the next attempt; and after, as it may have fenced the id just before this had it."""
         intents = intents_of(cluster, self._options)
         intents.require_not_aborted(attempt.write, attempt.name)

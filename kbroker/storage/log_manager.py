@@ -1,10 +1,10 @@
 """All logs of one io worker, over all log directories: what io workers and logs ask for, and when.
 
 Runs in the io worker's loop. ``tick`` does a small piece of work; syncs, removals and checkpoints
-go to a background thread. Each kind of work is an object of its own, made here; what one of them
-finds out, the others are told here. When a log directory fails, the slots of its partitions go
-offline and the others continue; what could not be opened for want of descriptors refuses what
-needed it, nothing else (``shortages``).
+go to a background thread. Each kind of work is a separate object, created here, and this module
+passes findings from one to the others. When a log directory fails, the slots of its partitions go
+offline and the others continue; if descriptors run out, only the requests that needed one are
+rejected (``shortages``).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Opens the logs of an io worker: finds or makes the directory, loads the files, serves the slot.
 
 Runs in the worker's loop and blocks for a recovery if the last stop was not clean; several logs may
-be recovered at once (``recovery_threads``). A log that cannot be opened is refused with its slot
-OFFLINE and the reason logged: it is damaged, or its directory has failed. For want of descriptors
-it waits for the next try, which finds what a start finds after a kill.
+be recovered at once (``recovery_threads``). A log that cannot be opened goes offline with its slot
+OFFLINE and the reason logged: it is damaged, or its directory has failed. If descriptors run out,
+it waits for the next attempt, which finds what a start finds after a kill.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ class LogOpening:
         self._now_ms = now_ms
         self._progress = progress
         self._on_failure = on_failure
-        # Within ``recovering``: logs that are being loaded, by slot; None: it was refused.
+        # Within ``recovering``: logs that are being loaded, by slot; None: it is offline.
         self._placed: dict[int, PlacedLog | None] = {}
 
     def open(self, request: OpenRequest) -> PartitionLog | None:
-        """Open the log, creating it when no directory has it, and publish its slot. None when it is
-        refused.
+        """Open the log, creating it when no directory has it, and publish its slot. None when it
+        goes offline.
         """
         if request.slot in self._placed:
             placed = self._placed.pop(request.slot)
@@ -114,7 +114,7 @@ class LogOpening:
         try:
             return self._find_place(request)
         except Exception as error:
-            self._refuse_damaged(request, error)
+            self._mark_damaged(request, error)
             return None
 
     def _find_place(self, request: OpenRequest) -> PlacedLog | None:
@@ -131,13 +131,13 @@ class LogOpening:
             self._wait(request, 0, error)
             return None
         except OSError as error:
-            self._logs.refuse(request, f"cannot determine its log directory: {error}")
+            self._logs.mark_offline(request, f"cannot determine its log directory: {error}")
             return None
         if log_dir is None:
-            self._logs.refuse(request, "no online log directory has it")
+            self._logs.mark_offline(request, "no online log directory has it")
             return None
         if log_dir.error is not None:
-            self._logs.refuse(request, f"{log_dir.path} is offline: {log_dir.error}")
+            self._logs.mark_offline(request, f"{log_dir.path} is offline: {log_dir.error}")
             return None
         identity = LogIdentity(
             request.topic,
@@ -189,7 +189,7 @@ class LogOpening:
         """Load the log and publish its slot; None, with the slot OFFLINE, when that fails."""
         request, log_dir = placed.request, placed.log_dir
         if log_dir.error is not None:  # since it was placed
-            self._logs.refuse(request, f"{log_dir.path} is offline: {log_dir.error}")
+            self._logs.mark_offline(request, f"{log_dir.path} is offline: {log_dir.error}")
             return None
         try:
             return self._loaded(placed)
@@ -233,15 +233,15 @@ class LogOpening:
             self._failed(log_dir, request, cause)
             return
         log_dir.quarantine(request.key, error)
-        self._refuse_damaged(request, error)
+        self._mark_damaged(request, error)
 
-    def _refuse_damaged(self, request: OpenRequest, error: Exception) -> None:
+    def _mark_damaged(self, request: OpenRequest, error: Exception) -> None:
         if not isinstance(error, DamagedLogError | OSError):
             name = partition_dir_name(*request.key)
             logger.error(
                 "partition %s: unexpected error while opening the log", name, exc_info=error
             )
-        self._logs.refuse(request, f"damaged: {error or type(error).__name__}")
+        self._logs.mark_offline(request, f"damaged: {error or type(error).__name__}")
 
     def _failed(self, log_dir: LogDir, request: OpenRequest, error: OSError) -> None:
         if isinstance(error, ShortageError):
@@ -249,9 +249,9 @@ class LogOpening:
             return
         if blames_disk(error):
             self._on_failure(log_dir.path, error)
-        self._logs.refuse(request, str(error))
+        self._logs.mark_offline(request, str(error))
 
     def _wait(self, request: OpenRequest, log_dir_index: int, error: ShortageError) -> None:
         self._shortages.report(error)
         self._shortages.wait(request.slot)
-        self._logs.refuse_for_now(request, log_dir_index, str(error))
+        self._logs.mark_offline_for_now(request, log_dir_index, str(error))

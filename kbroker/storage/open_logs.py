@@ -33,7 +33,7 @@ class OpenLogs:
         """None when the slot is not offline."""
         return self._reasons.get(slot)
 
-    # ---- opened or refused ----
+    # ---- online or offline ----
 
     def begin(self, request: OpenRequest, log_dir_index: int) -> None:
         """The log is about to be loaded."""
@@ -46,14 +46,14 @@ class OpenLogs:
         log.publish()
         self.table.set_state(log.slot, ONLINE)
 
-    def refuse(self, request: OpenRequest, reason: str) -> None:
+    def mark_offline(self, request: OpenRequest, reason: str) -> None:
         """The log cannot be opened."""
         logger.error("partition %s is offline: %s", partition_dir_name(*request.key), reason)
         self.table.set_state(request.slot, OFFLINE)
         self._reasons[request.slot] = reason
 
-    def refuse_for_now(self, request: OpenRequest, log_dir_index: int, reason: str) -> None:
-        """Like ``refuse``, for a log that is opened later; nothing is logged here."""
+    def mark_offline_for_now(self, request: OpenRequest, log_dir_index: int, reason: str) -> None:
+        """Like ``mark_offline``, for a log that is opened later; nothing is logged here."""
         self._reset(request, OFFLINE, log_dir_index)
         self._reasons[request.slot] = reason
 

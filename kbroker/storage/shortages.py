@@ -1,8 +1,8 @@
 """Logs and retries what an io worker could not open because descriptors, maps or memory ran out,
 and logs what it could not write to a full disk.
 
-Nothing is wrong with the disk then, so no log directory goes offline. What could not be opened is
-refused until there is room; an operator hears of it, now and then, with what to do.
+Nothing is wrong with the disk then, so no log directory goes offline. Requests are rejected until
+there is room, and the log says from time to time what to do.
 """
 
 from __future__ import annotations

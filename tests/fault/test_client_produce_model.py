@@ -11,7 +11,7 @@ import pytest
 from doubles.fake_broker import FakeBroker
 
 from kbroker.client.cluster import Cluster
-from kbroker.client.errors import RefusedError, Timeout
+from kbroker.client.errors import RejectedError, Timeout
 from kbroker.client.produce import BatchProducer
 from kbroker.errors import ErrorCode
 from kbroker.protocol.api import ApiKey
@@ -156,7 +156,7 @@ def test_sequence_that_is_lost_for_good_ends_the_producer():
         producer.flush()
         model.next[0] = 99
         producer.send("t", 0, batch_of(1, 1), 1)
-        with pytest.raises(RefusedError, match="OUT_OF_ORDER"):
+        with pytest.raises(RejectedError, match="OUT_OF_ORDER"):
             producer.flush()
 
 

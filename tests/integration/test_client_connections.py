@@ -21,7 +21,7 @@ from kbroker.client.errors import (
     ClientError,
     ConnectionLost,
     ProtocolViolation,
-    RefusedError,
+    RejectedError,
     Timeout,
     TopicChanged,
     UnreachableError,
@@ -302,7 +302,7 @@ def test_partition_that_may_not_be_used_is_named(asked):
     identity = ProducerIdentity("x", 1, 0, implicit=True)
     offsets = {("t", 3): (1, ""), ("t", 4): (1, "")}
     with FakeBroker(answers) as broker, Cluster(broker.bootstrap, deadline=30) as cluster:
-        with pytest.raises(RefusedError, match=r": t-4: TOPIC_AUTHORIZATION_FAILED") as caught:
+        with pytest.raises(RejectedError, match=r": t-4: TOPIC_AUTHORIZATION_FAILED") as caught:
             if asked == "read":
                 committed(cluster, "g", offsets)
             elif asked == "commit":
@@ -321,7 +321,7 @@ def test_producer_that_may_write_nowhere_is_told_what_it_needs():
         return InitProducerIdResponse(error_code=int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
 
     with FakeBroker({ApiKey.INIT_PRODUCER_ID: refused}) as broker:
-        with Cluster(broker.bootstrap) as cluster, pytest.raises(RefusedError, match="Write on"):
+        with Cluster(broker.bootstrap) as cluster, pytest.raises(RejectedError, match="Write on"):
             transactions.init_producer(cluster)
 
 
@@ -346,7 +346,7 @@ def test_zstd_is_refused_by_name_where_the_broker_does_not_know_it():
     builder.append(b"v", timestamp=1)
     with FakeBroker(answers, versions) as broker, Cluster(broker.bootstrap) as cluster:
         with (
-            pytest.raises(RefusedError, match=r"t-0: .* before Kafka 2.1") as caught,
+            pytest.raises(RejectedError, match=r"t-0: .* before Kafka 2.1") as caught,
             BatchProducer(cluster, idempotent=False) as producer,
         ):
             producer.send("t", 0, bytearray(builder.build()), 1)
@@ -381,7 +381,7 @@ def test_refused_batch_is_told_with_what_is_wrong_with_its_first_record():
     answers: dict[int, Answer] = {ApiKey.METADATA: metadata, ApiKey.PRODUCE: refused}
     with FakeBroker(answers) as broker, Cluster(broker.bootstrap) as cluster:
         with (
-            pytest.raises(RefusedError, match="Some were rejected: Timestamp 17 is out of range"),
+            pytest.raises(RejectedError, match="Some were rejected: Timestamp 17 is out of range"),
             BatchProducer(cluster, idempotent=False) as producer,
         ):
             producer.send("t", 0, bytearray(builder.build()), 1)
@@ -390,7 +390,7 @@ def test_refused_batch_is_told_with_what_is_wrong_with_its_first_record():
 
 def test_topic_that_is_gone_is_told_as_such():
     with FakeBroker() as broker, Cluster(broker.bootstrap) as cluster:
-        with pytest.raises(RefusedError) as caught:
+        with pytest.raises(RejectedError) as caught:
             list(RangeFetch(cluster, "t", 0, 0, 10, deadline=1.0))
 
     assert caught.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -487,7 +487,7 @@ def test_name_that_no_topic_may_have_is_refused_at_once_and_for_that(
 
     with (
         Cluster(kbroker_broker.bootstrap) as cluster,
-        pytest.raises(RefusedError, match="topic x y: INVALID_TOPIC_EXCEPTION"),
+        pytest.raises(RejectedError, match="topic x y: INVALID_TOPIC_EXCEPTION"),
     ):
         cluster.topic_to_write("x y")
 

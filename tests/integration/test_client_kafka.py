@@ -22,7 +22,7 @@ from kbroker.client.counts import count_records  # noqa: E402
 from kbroker.client.errors import (  # noqa: E402
     AuthenticationFailed,
     OffsetOutOfRange,
-    RefusedError,
+    RejectedError,
     Timeout,
 )
 from kbroker.client.offsets import commit, committed, log_dir_sizes, retention_of  # noqa: E402
@@ -173,7 +173,7 @@ def test_driver_ends_what_a_task_began(cluster):
 
     for _ in range(2):
         transactions.end_transaction(cluster, identity, commit=True)
-    with pytest.raises(RefusedError):
+    with pytest.raises(RejectedError):
         transactions.end_transaction(cluster, identity, commit=False)
 
     assert len(topics.values(cluster, "driver", read_committed=True)) == 10

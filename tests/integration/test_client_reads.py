@@ -20,7 +20,7 @@ from kbroker.client.counts import count_records  # noqa: E402
 from kbroker.client.errors import (  # noqa: E402
     CorruptRecords,
     OffsetOutOfRange,
-    RefusedError,
+    RejectedError,
     SettingRefused,
     Timeout,
     TopicChanged,
@@ -81,7 +81,7 @@ def test_offsets_are_found_by_time_and_at_the_ends(cluster):
     found = list_offsets(cluster, {("by-time", 0): 3500, ("by-time", 1): 3500})
     assert found["by-time", 0][:2] == (3, 4000)
     assert found["by-time", 1].offset == NO_OFFSET
-    with pytest.raises(RefusedError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+    with pytest.raises(RejectedError, match="UNKNOWN_TOPIC_OR_PARTITION"):
         list_offsets(cluster, {("by-time", 7): LATEST})
 
 

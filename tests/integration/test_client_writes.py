@@ -20,7 +20,7 @@ from doubles import client_topics as topics  # noqa: E402
 from kbroker.client import transactions  # noqa: E402
 from kbroker.client.arrow import ArrowProducer  # noqa: E402
 from kbroker.client.cluster import Cluster  # noqa: E402
-from kbroker.client.errors import RefusedError, SettingRefused, Timeout  # noqa: E402
+from kbroker.client.errors import RejectedError, SettingRefused, Timeout  # noqa: E402
 from kbroker.client.offsets import committed  # noqa: E402
 from kbroker.client.produce import BatchProducer  # noqa: E402
 from kbroker.errors import ErrorCode  # noqa: E402
@@ -158,7 +158,7 @@ def test_what_is_sent_while_processes_die_arrives_once_and_in_order(how):
 
 
 def test_topic_that_does_not_exist_is_told(cluster):
-    with pytest.raises((RefusedError, Timeout), match="absent"):
+    with pytest.raises((RejectedError, Timeout), match="absent"):
         ArrowProducer(cluster, topic="absent")
 
 
@@ -167,11 +167,11 @@ def test_batch_that_is_too_large_ends_the_producer(cluster):
     producer = ArrowProducer(cluster, topic="small")
     producer.write(pa.record_batch({"value": [os.urandom(5000)]}))
 
-    with pytest.raises(RefusedError) as caught:
+    with pytest.raises(RejectedError) as caught:
         producer.flush()
 
     assert caught.value.code == ErrorCode.MESSAGE_TOO_LARGE
-    with pytest.raises(RefusedError):
+    with pytest.raises(RejectedError):
         producer.write(pa.record_batch({"value": [b"v"]}))
         producer.flush()
     producer.close()
@@ -251,7 +251,7 @@ def test_zombie_is_fenced_by_who_asks_for_its_id(cluster):
         successor.write(topics.numbered(10, 5))
         successor.end(commit=True)
 
-    with pytest.raises(RefusedError) as caught:
+    with pytest.raises(RejectedError) as caught:
         zombie.end(commit=True)
     assert caught.value.code in (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED)
     zombie.close()
@@ -277,10 +277,10 @@ def test_fenced_producer_that_aborts_leaves_its_successor_alone(cluster, implici
         producer.begin()
         producer.producer.delivery_timeout = patience_s if producer is zombie else 60.0
         producer.write(topics.numbered(start, 5))
-        with suppress(Timeout, RefusedError):
+        with suppress(Timeout, RejectedError):
             producer.flush()
 
-    with pytest.raises(RefusedError) as caught:
+    with pytest.raises(RejectedError) as caught:
         zombie.end(commit=False)
 
     assert caught.value.code in (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED)
@@ -343,7 +343,7 @@ def test_abort_after_an_error_leaves_a_producer_that_works(cluster):
     producer.begin()
     producer.write(topics.numbered(0, 10))
     producer.write(pa.record_batch({"value": [os.urandom(5000)]}))
-    with pytest.raises(RefusedError):
+    with pytest.raises(RejectedError):
         producer.end(commit=True)
 
     producer.end(commit=False)

@@ -8,7 +8,7 @@ import pytest
 from doubles.fake_broker import Answer, FakeBroker
 
 from kbroker.client.cluster import Cluster
-from kbroker.client.errors import RefusedError
+from kbroker.client.errors import RejectedError
 from kbroker.errors import ErrorCode
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
@@ -83,7 +83,7 @@ def test_intent_topic_gets_as_many_replicas_as_an_old_broker_makes_by_default(ol
 
 
 def test_intent_topic_that_nobody_can_make_is_told_by_name(old: Any) -> None:
-    with Cluster(old.bootstrap, deadline=30) as cluster, pytest.raises(RefusedError) as caught:
+    with Cluster(old.bootstrap, deadline=30) as cluster, pytest.raises(RejectedError) as caught:
         Intents(cluster, "intents", "p").mark_aborted("w", "attempt")
 
     assert caught.value.code == ErrorCode.INVALID_REPLICATION_FACTOR

@@ -14,7 +14,7 @@ from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
 from kbroker.client.arrow import ArrowProducer
 from kbroker.client.cluster import Cluster
-from kbroker.client.errors import RefusedError
+from kbroker.client.errors import RejectedError
 from kbroker.client.offsets import LATEST, list_offsets
 from kbroker.client.transactions import Outcome, end_transaction, outcome
 from kbroker.protocol.messages.list_transactions import ListTransactionsRequest
@@ -296,7 +296,7 @@ def test_transaction_that_is_gone_is_found_out_before_the_intent(bootstrap, topi
     other, gone = _task(writer, query, 0, [b"a"]), _task(writer, query, 1, [b"b"])
     again = _task(writer, query, 1, [b"b"])
 
-    with pytest.raises(RefusedError, match="no longer open"):
+    with pytest.raises(RejectedError, match="no longer open"):
         writer.commit([other, gone], 0)
 
     assert values(bootstrap, topic, stays_open=True) == []
@@ -346,7 +346,7 @@ def test_recorded_batch_that_expired_unseen_fails_and_is_written_anew(bootstrap,
     for task in expired:
         crashed.end(task, commit=False)
 
-    with pytest.raises(RefusedError, match=r"\.0\.1.* had expired.*start again.*written anew"):
+    with pytest.raises(RejectedError, match=r"\.0\.1.* had expired.*start again.*written anew"):
         crashed.again()
 
     assert values(bootstrap, topic) == []
@@ -365,7 +365,7 @@ def test_recorded_batch_that_timed_out_is_known_by_what_the_cluster_did(bootstra
             lambda: {outcome(cluster, one) for one in found} == {Outcome.ABORTED}, timeout=60
         )
 
-    with pytest.raises(RefusedError, match=r"had expired.*start again.*nothing .* is visible"):
+    with pytest.raises(RejectedError, match=r"had expired.*start again.*nothing .* is visible"):
         crashed.again()
     assert crashed.again() == [False, False]
     assert values(bootstrap, topic) == [b"a", b"b", b"c"]
@@ -377,7 +377,7 @@ def test_recorded_batch_that_expired_in_part_fails_until_the_user_decides(bootst
     crashed.end(1, commit=False)
 
     for _ in range(2):
-        with pytest.raises(RefusedError, match=r"1 of its 2 .*lostTransactions=rewrite.*=skip"):
+        with pytest.raises(RejectedError, match=r"1 of its 2 .*lostTransactions=rewrite.*=skip"):
             crashed.again()
     assert values(bootstrap, topic) == [b"a", b"b"]
 
@@ -393,7 +393,7 @@ def test_recorded_batch_that_expired_in_part_is_written_again_where_that_is_want
     crashed.end(0, commit=True)
     crashed.end(1, commit=False)
 
-    with pytest.raises(RefusedError, match=r"start again.*a part of it appears twice"):
+    with pytest.raises(RejectedError, match=r"start again.*a part of it appears twice"):
         crashed.again(lostTransactions="rewrite")
     assert crashed.again(lostTransactions="rewrite") == [False, False]
 
@@ -527,7 +527,7 @@ def test_task_that_begins_after_the_abort_is_refused(bootstrap, topic, kind):
     write = getattr(writer, "_write_id", uuid.uuid4().hex)
     _abort(writer, [_task(writer, write, 0, [b"x"]), None])
 
-    with pytest.raises(RefusedError, match="has aborted this attempt"):
+    with pytest.raises(RejectedError, match="has aborted this attempt"):
         _task(writer, write, 1, [b"late"])
 
     fill(bootstrap, topic, [Record(None, b"after")])
@@ -548,7 +548,7 @@ def test_task_that_gets_its_id_after_the_abort_had_fenced_it_is_refused(
 
     monkeypatch.setattr(ArrowProducer, "begin", begin_late)
 
-    with pytest.raises(RefusedError, match="has aborted this attempt"):
+    with pytest.raises(RejectedError, match="has aborted this attempt"):
         _task(writer, writer._write_id, 0, [b"late"])
 
     fill(bootstrap, topic, [Record(None, b"after")])
@@ -564,7 +564,7 @@ def test_task_that_still_writes_while_its_job_is_aborted_is_fenced(bootstrap, to
         writer.abort([None])
         yield pa.record_batch({"value": [b"later"]})
 
-    with pytest.raises(RefusedError):
+    with pytest.raises(RejectedError):
         writer._write(batches(), Attempt(writer._write_id, 0, writer._attempt), 0)
 
     fill(bootstrap, topic, [Record(None, b"after")])
@@ -582,7 +582,7 @@ def test_write_id_is_written_again_after_an_aborted_attempt(bootstrap, topic):
 
     messages = [_task(again, options.write_id, n, rows) for n, rows in ((0, [b"a"]), (1, [b"b"]))]
     for late in (first, second):
-        with pytest.raises(RefusedError, match="has aborted this attempt"):
+        with pytest.raises(RejectedError, match="has aborted this attempt"):
             _task(late, options.write_id, 1, [b"late"])
     again.commit(messages)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kbroker.client.cluster import NO_TOPIC_ID, Topic
-from kbroker.client.errors import RefusedError
+from kbroker.client.errors import RejectedError
 from kbroker.client.offsets import EARLIEST, LATEST, NO_OFFSET, commit, list_offsets, log_dir_sizes
 from kbroker.spark.kafka_settings import fetch_bytes_max
 from kbroker.spark.load.commits import Ends, LoadError, TopicPartition
@@ -75,7 +75,7 @@ class BrokerSource:
             )
             try:
                 sizes = log_dir_sizes(cluster, list(found))
-            except RefusedError:
+            except RejectedError:
                 sizes = {}  # without the right to ask, tasks are planned by guesses
         return {
             one: Bounds(

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kbroker._ext.crc32c import crc32c
 from kbroker.client.cluster import Cluster
-from kbroker.client.errors import CorruptRecords, RefusedError
+from kbroker.client.errors import CorruptRecords, RejectedError
 from kbroker.client.fetch import RangeFetch, RecordSet
 from kbroker.client.offsets import EARLIEST, LATEST, committed, list_offsets
 from kbroker.client.produce import BatchProducer
@@ -158,7 +158,7 @@ class MirrorWork:
             return PartitionCopy(self, source, target, one).run()
         except (LoadError, CorruptRecords) as err:
             why = str(err)
-        except RefusedError as err:
+        except RejectedError as err:
             # A copier that another one fenced must not answer in its place.
             if err.code not in _NOT_TAKEN:
                 raise
@@ -197,7 +197,7 @@ class PartitionCopy:
         one = self._range
         try:
             return len(self._target.topic_to_write(one.topic).partitions)
-        except RefusedError as err:
+        except RejectedError as err:
             if err.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
             raise LoadError(

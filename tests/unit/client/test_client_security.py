@@ -135,8 +135,8 @@ def test_bootstrap_that_is_no_address_is_refused(text):
 @pytest.mark.parametrize(
     "error",
     [
-        errors.RefusedError(3, "produce to t-0", "words"),
-        errors.RefusedError(12345, "x"),
+        errors.RejectedError(3, "produce to t-0", "words"),
+        errors.RejectedError(12345, "x"),
         errors.Timeout("records", 1.5, "because"),
         errors.UnreachableError({"a:1": "refused"}, 3.0),
         errors.ConnectionLost("a:1", "gone"),

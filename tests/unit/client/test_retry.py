@@ -7,13 +7,13 @@ import itertools
 import pytest
 
 from kbroker.client import retry as subject
-from kbroker.client.errors import ConnectionLost, RefusedError, Timeout, UnreachableError
+from kbroker.client.errors import ConnectionLost, RejectedError, Timeout, UnreachableError
 from kbroker.client.retry import Retry
 from kbroker.errors import ErrorCode
 from kbroker.logcontext import RateLimit
 
 CUT = Timeout("a:1: connect", 0.0)
-REFUSED = RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "t-0")
+REFUSED = RejectedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "t-0")
 
 
 @pytest.fixture(params=[0.7, 1.0, 1.3])

@@ -8,7 +8,7 @@ import pytest
 
 from kbroker.client import retry as subject
 from kbroker.client.cluster import Cluster, Partition, Topic
-from kbroker.client.errors import RefusedError, UnreachableError
+from kbroker.client.errors import RejectedError, UnreachableError
 
 pytestmark = pytest.mark.unit
 
@@ -30,7 +30,7 @@ def test_topic_that_nobody_creates_is_refused_whatever_the_jitter(
     monkeypatch.setattr(subject.random, "uniform", random.Random(seed).uniform)
     monkeypatch.setattr(Cluster, "_ask_metadata", lambda *_, **__: {})
 
-    with Cluster("127.0.0.1:1") as cluster, pytest.raises(RefusedError):
+    with Cluster("127.0.0.1:1") as cluster, pytest.raises(RejectedError):
         cluster.topic_to_write("nowhere")
 
     assert clock[0] < 105

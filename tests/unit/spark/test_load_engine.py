@@ -15,7 +15,7 @@ import pytest
 from doubles.load_source import MadeUp, expected, load, rows_in
 from pyarrow.dataset import dataset
 
-from kbroker.client.errors import RefusedError
+from kbroker.client.errors import RejectedError
 from kbroker.spark.direct import InlineRunner
 from kbroker.spark.load import directory
 from kbroker.spark.load import log as commit_log
@@ -140,7 +140,7 @@ def test_refused_offsets_of_a_group_are_told_and_the_run_goes_on(tmp_path: Path)
 
     class Refusing(MadeUp):
         def commit_group(self, group: str, ends: Ends) -> None:
-            raise RefusedError(30, f"commit offsets of {group}")
+            raise RejectedError(30, f"commit offsets of {group}")
 
     steps: list[Step] = []
     destination = Directory(tmp_path)
