@@ -119,20 +119,18 @@ def load(store: Store, state: ClusterState, slots: SlotBook) -> None:
         elif len(parts) == 7 and parts[6] == "state":
             stored = StoredState(*paths.decode_partition_state(node.data), node.stat.version)
             partition_states.setdefault(parts[3], {})[int(parts[5])] = stored
-    known_ids = set()
     for name, data in documents.items():
         topic_id, assignment = paths.decode_topic(data)
         if topic_id is None:
             # Written by a Kafka that knew no topic ids: give it one, for good.
             topic_id = new_uuid()
             store.set(paths.topic(name), paths.encode_topic(topic_id, assignment))
-        known_ids.add(topic_id)
         leaders = partition_states.get(name, {})
-        partitions = partition_list(state.broker_id, topic_id, assignment, slots, leaders)
+        partitions = partition_list(state.broker_id, name, assignment, slots, leaders)
         state.add_topic(TopicState(name, topic_id, partitions, topic_configs.get(name, {})))
-    for topic_id in slots.topic_ids():
-        if topic_id not in known_ids:
-            slots.release(topic_id)
+    for name in slots.topics():
+        if name not in documents:
+            slots.release(name)
     unfinished = [name for name in store.children(paths.DELETE_TOPICS) if state.topic(name)]
     state.mark_deleting(unfinished)
     for name in set(store.children(paths.DELETE_TOPICS)) - set(unfinished):
@@ -141,7 +139,7 @@ def load(store: Store, state: ClusterState, slots: SlotBook) -> None:
 
 def partition_list(
     broker_id: int,
-    topic_id: bytes,
+    topic: str,
     assignment: Assignment,
     slots: SlotBook,
     leaders: Mapping[int, StoredState] | None = None,
@@ -152,7 +150,7 @@ def partition_list(
     """
     numbers = sorted(assignment)
     hosted = [number for number in numbers if broker_id in assignment[number]]
-    given = slots.assign(topic_id, hosted)
+    given = slots.assign(topic, hosted)
     partitions = []
     for number in numbers:
         replicas = assignment[number]

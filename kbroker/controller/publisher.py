@@ -8,7 +8,7 @@ messages. A process that restarts in the middle loses nothing: its ``hello`` giv
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from kbroker.controller.state import ClusterState
@@ -77,18 +77,24 @@ class Publisher:
                 done.resolve()
         self._running = False
 
-    async def drop_topics(self, names: list[str]) -> None:
-        """Have every io worker drop these topics' logs; returns when all have.
+    async def stop_replicas(self, replicas: Sequence[calls.StoppedReplica]) -> None:
+        """Order the deletion of these replicas' logs; returns when every owner has done it.
 
-        A worker that restarts gets the topics again with its snapshot, for as long as they exist,
-        and has to drop them again: what counts is the answer of its present incarnation.
+        Nothing else has a log deleted, whatever an image says. An io worker that restarts gets the
+        topics again with its snapshot, for as long as they exist there, and has to delete the logs
+        again: what counts is the answer of its present incarnation.
         """
-        dropped: dict[Address, int] = {}
+        stopped: dict[Address, int] = {}
+        io_workers = self._processes.of_kind(ProcessKind.IO_WORKER)
+        by_owner: dict[Address, list[calls.StoppedReplica]] = {}
+        for replica in replicas:
+            owner = io_workers[replica.slot % len(io_workers)]
+            by_owner.setdefault(owner, []).append(replica)
         while True:
             left = [
                 address
-                for address in self._processes.of_kind(ProcessKind.IO_WORKER)
-                if dropped.get(address) != self._processes.incarnation(address)
+                for address in by_owner
+                if stopped.get(address) != self._processes.incarnation(address)
             ]
             if not left:
                 return
@@ -101,14 +107,28 @@ class Publisher:
                 == (incarnation := self._processes.incarnation(address))
                 and self._processes.is_ready(address)
             }
-            delta: calls.ImageDocument = {
-                "version": self._state.version,
-                "topics": dict.fromkeys(names),
-            }
-            took = await self._tell(list(present), delta)
-            dropped |= {address: present[address] for address in took}
+            took = await self._order({address: by_owner[address] for address in present})
+            stopped |= {address: present[address] for address in took}
             if len(took) < len(left):
                 await self._rpc.sleep(RETRY_MS)
+
+    async def _order(
+        self, by_owner: Mapping[Address, Sequence[calls.StoppedReplica]]
+    ) -> set[Address]:
+        """Send each io worker its part of an order and wait; those that have carried it out."""
+        orders = [
+            (address, self._rpc.call(address, calls.STOP_REPLICAS, calls.StopReplicas(list(some))))
+            for address, some in by_owner.items()
+        ]
+        done = set()
+        for address, order in orders:
+            try:
+                await order
+            except WireError as error:
+                log.warning("%s did not delete logs: %s", address.title, error)
+            else:
+                done.add(address)
+        return done
 
     def take_over(self) -> None:
         """Give the whole image to processes that serve and have not said hello to this controller.

@@ -106,13 +106,18 @@ class SlotAllocator:
 
 
 class SlotBook:
-    """Allocator and journal together: the slots of every topic by its id."""
+    """Allocator and journal together: the slots of every topic's partitions by its name.
+
+    A slot is freed when its log has been deleted, whatever the topic's id: metadata that is wrong
+    about the id must not have two logs in one directory.
+    """
 
     def __init__(self, directory: str, capacity: int, workers: int) -> None:
         self._path = os.path.join(directory, JOURNAL_NAME)
         self.capacity = capacity
         self._allocator = SlotAllocator(capacity, workers)
-        self._topics: dict[bytes, dict[int, Slot]] = {}
+        self._topics: dict[str, dict[int, Slot]] = {}
+        self._to_release: set[str] = set()  # that could not be noted
         self._replay()
         self._file = open(self._path, "ab", buffering=0)
 
@@ -126,13 +131,12 @@ class SlotBook:
         if lines[-1]:
             os.truncate(self._path, sum(len(line) + 1 for line in lines[:-1]))
         for line in lines[:-1]:
-            topic_text, slots = json.loads(line)
-            topic_id = bytes.fromhex(topic_text)
+            topic, slots = json.loads(line)
             if slots is None:
-                self._topics.pop(topic_id, None)
+                self._topics.pop(topic, None)
                 continue
             for partition, number, incarnation in slots:
-                self._topics.setdefault(topic_id, {})[partition] = number, incarnation
+                self._topics.setdefault(topic, {})[partition] = number, incarnation
                 seen[number] = incarnation
         taken = {
             number: incarnation
@@ -145,46 +149,53 @@ class SlotBook:
     def free_count(self) -> int:
         return self._allocator.free_count
 
-    def assign(self, topic_id: bytes, partitions: list[int]) -> dict[int, Slot]:
+    def assign(self, topic: str, partitions: list[int]) -> dict[int, Slot]:
         """The slots of these partitions: those they have, and new ones for the rest. NoFreeSlot;
         OSError when they cannot be noted.
         """
-        have = self._topics.get(topic_id, {})
+        if topic in self._to_release:
+            self._release(topic)
+        have = self._topics.get(topic, {})
         missing = [partition for partition in partitions if partition not in have]
         if missing:
             slots = self._allocator.take(len(missing))
             try:
-                self._write(topic_id, [[p, *slot] for p, slot in zip(missing, slots, strict=True)])
+                self._write(topic, [[p, *slot] for p, slot in zip(missing, slots, strict=True)])
             except OSError:
                 for number, _ in slots:
                     self._allocator.release(number)
                 raise
-            have = self._topics.setdefault(topic_id, {})
+            have = self._topics.setdefault(topic, {})
             have.update(zip(missing, slots, strict=True))
         return {partition: have[partition] for partition in partitions}
 
-    def release(self, topic_id: bytes) -> None:
+    def release(self, topic: str) -> None:
         """Take the slots of a topic back, once no process uses them.
 
-        If that cannot be noted they are lost until the next controller process, which finds that
-        their topic is gone. Given to another topic, they would then be taken from that one.
+        If that cannot be noted they are lost until a topic of the name is made again, or until the
+        next controller process, which finds that theirs is gone. Given to another topic, they would
+        then be taken from that one.
         """
-        if topic_id not in self._topics:
+        if topic not in self._topics:
             return
         try:
-            self._write(topic_id, None)
+            self._release(topic)
         except OSError as error:
+            self._to_release.add(topic)
             log.error("%s: cannot free the slots of a deleted topic: %s", self._path, error)
-            return
-        for number, _ in self._topics.pop(topic_id).values():
+
+    def _release(self, topic: str) -> None:
+        self._write(topic, None)
+        self._to_release.discard(topic)
+        for number, _ in self._topics.pop(topic).values():
             self._allocator.release(number)
 
-    def topic_ids(self) -> list[bytes]:
-        """The topics that have slots."""
+    def topics(self) -> list[str]:
+        """The names of the topics that have slots."""
         return list(self._topics)
 
-    def _write(self, topic_id: bytes, slots: list[list[int]] | None) -> None:
-        line = json.dumps([topic_id.hex(), slots], separators=(",", ":")).encode() + b"\n"
+    def _write(self, topic: str, slots: list[list[int]] | None) -> None:
+        line = json.dumps([topic, slots], separators=(",", ":")).encode() + b"\n"
         # No sync: the journal has to outlive this process, not the machine.
         end = os.fstat(self._file.fileno()).st_size
         written = 0

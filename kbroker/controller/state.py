@@ -1,17 +1,18 @@
 """What the controller knows: brokers, topics, configs, and the slots of this broker's replicas.
 
 Nothing here writes or sends. ``snapshot`` and ``delta`` are the cluster image's JSON form
-(docs/architecture.md). A topic that is being deleted stays here until its deletion is finished, for
-the io workers that still have to drop it; everybody else is told that it is gone.
+(docs/architecture.md). A topic that is being deleted stays here until its deletion is finished:
+io workers see it until its logs are deleted, everybody else is told that it is gone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
+from kbroker.cluster.image import NO_SLOT
 from kbroker.internal_topics import INTERNAL_TOPICS
-from kbroker.ipc.calls import ImageDocument
+from kbroker.ipc.calls import ImageDocument, StoppedReplica
 
 Document = dict[str, Any]
 
@@ -33,7 +34,7 @@ class PartitionState(NamedTuple):
 class TopicState:
     """A topic; changed in place by ``ClusterState`` only."""
 
-    __slots__ = ("config", "deleting", "name", "partitions", "topic_id")
+    __slots__ = ("config", "deleting", "name", "partitions", "stopped", "topic_id")
 
     def __init__(
         self, name: str, topic_id: bytes, partitions: list[PartitionState], config: dict[str, str]
@@ -43,6 +44,7 @@ class TopicState:
         self.partitions = partitions
         self.config = config
         self.deleting = False
+        self.stopped = False  # its logs are deleted
 
     def document(self) -> Document:
         """The topic in the cluster image."""
@@ -128,6 +130,19 @@ class ClusterState:
             self._topics[name].deleting = True
         self.version += 1
 
+    def hosted_replicas(self, names: Iterable[str]) -> Iterator[StoppedReplica]:
+        """The replicas on this broker of these topics."""
+        for name in names:
+            for number, partition in enumerate(self._topics[name].partitions):
+                if partition.slot != NO_SLOT:
+                    yield StoppedReplica(name, number, partition.slot, partition.slot_incarnation)
+
+    def mark_stopped(self, names: Iterable[str]) -> None:
+        """The logs of topics that are being deleted are gone."""
+        for name in names:
+            self._topics[name].stopped = True
+        self.version += 1
+
     # -- brokers -----------------------------------------------------------------------------
 
     def set_broker(self, broker_id: int, endpoints: list[list[Any]], rack: str | None) -> None:
@@ -150,7 +165,7 @@ class ClusterState:
     # -- documents ---------------------------------------------------------------------------
 
     def snapshot(self, for_io_worker: bool) -> ImageDocument:
-        """The whole image. io workers also see topics that are being deleted."""
+        """The whole image. io workers also see topics whose logs are to be deleted."""
         return {
             "snapshot": True,
             "version": self.version,
@@ -160,7 +175,7 @@ class ClusterState:
             "topics": {
                 topic.name: topic.document()
                 for topic in self._topics.values()
-                if for_io_worker or not topic.deleting
+                if not (topic.stopped if for_io_worker else topic.deleting)
             },
             "broker_config": self.broker_config,
             "group_config": self.group_config,
@@ -175,15 +190,15 @@ class ClusterState:
     ) -> ImageDocument:
         """The present state of some topics and groups, and of the broker configs if asked for.
 
-        A topic that is gone or being deleted is null; io workers are told of a deletion separately
-        and see nothing of the topic here.
+        A topic that is gone or being deleted is null; to io workers, once its logs are deleted.
+        Until then they see nothing of it here.
         """
         topics: dict[str, Document | None] = {}
         for name in names:
             topic = self._topics.get(name)
             if topic is not None and not topic.deleting:
                 topics[name] = topic.document()
-            elif not for_io_worker:
+            elif topic is None or topic.stopped or not for_io_worker:
                 topics[name] = None
         delta: ImageDocument = {"version": self.version}
         if topics:

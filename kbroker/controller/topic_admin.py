@@ -204,23 +204,19 @@ class TopicAdmin:
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
                 f"Topic '{name}' collides with '{other}' in the same request.",
             )
-        partitions = self._give_slots(new.name, new.topic_id, new.assignment, room)
+        partitions = self._give_slots(new.name, new.assignment, room)
         return new, partitions
 
     def _cordoned(self) -> list[int]:
         return [self._state.broker_id] if self._is_cordoned() else []
 
-    def _give_slots(
-        self, name: str, topic_id: bytes, assignment: Assignment, room: Room
-    ) -> list[PartitionState]:
+    def _give_slots(self, name: str, assignment: Assignment, room: Room) -> list[PartitionState]:
         hosted = sum(self._state.broker_id in replicas for replicas in assignment.values())
         if room.validate_only:
             room.plan(name, hosted)
             return []
         try:
-            return persistence.partition_list(
-                self._state.broker_id, topic_id, assignment, self._slots
-            )
+            return persistence.partition_list(self._state.broker_id, name, assignment, self._slots)
         except NoFreeSlot as error:
             raise no_room(name, hosted, error) from error
         except OSError as error:
@@ -238,7 +234,7 @@ class TopicAdmin:
             persistence.write_topics(self._store, [new for new, _ in created], epoch)
         except StoreFailed as error:
             for new, _ in created:
-                self._slots.release(new.topic_id)
+                self._slots.release(new.name)
             return store_failure(error)
         return None
 
@@ -290,7 +286,7 @@ class TopicAdmin:
             self._state, name, request.count, request.assignments, self._cordoned(), room.check
         )
         topic = existing_topic(self._state, name)
-        partitions = self._give_slots(name, topic.topic_id, added, room)
+        partitions = self._give_slots(name, added, room)
         if room.validate_only:
             return
         try:
@@ -357,8 +353,10 @@ class TopicAdmin:
     async def _finish_deletion(self, names: list[str], asked_by: str = NOBODY) -> None:
         """Clients first, so that nobody asks for a log that is going; then logs, then store."""
         await self._publisher.publish(names)
+        await self._publisher.stop_replicas(list(self._state.hosted_replicas(names)))
+        self._state.mark_stopped(names)
+        await self._publisher.publish(names)
         while True:
-            await self._publisher.drop_topics(names)
             try:
                 if not self._has_all_directories():
                     topics = filter(None, map(self._state.topic, names))
@@ -375,8 +373,8 @@ class TopicAdmin:
                 )
                 await self._rpc.sleep(5_000)
         for name in names:
-            topic = self._state.remove_topic(name)
-            self._slots.release(topic.topic_id)
+            self._state.remove_topic(name)
+            self._slots.release(name)
             log.info("deleted topic %s%s", name, by(asked_by))
 
     async def _wait(self, done: Pending[None], within_ms: int) -> bool:

@@ -75,12 +75,28 @@ class ImageTaken:
     errors: dict[str, int]
 
 
+class StoppedReplica(NamedTuple):
+    """Its log is to be deleted. An order that comes late means no later replica of the slot."""
+
+    topic: str
+    partition: int
+    slot: int
+    slot_incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class StopReplicas:
+    replicas: list[StoppedReplica]
+
+
 # A process asks for the image, and for all changes from now on.
 HELLO = Operation("hello", Nothing, ImageDocument, (CONTROLLER,), HELLO_DEADLINE_MS)
 # The processes that have an image. One that is not named here is not told of changes.
 IMAGE = Operation(
     "image", ImageChange, ImageTaken, (IO_WORKER, NETWORK, ACCEPTOR, CLEANER), IMAGE_DEADLINE_MS
 )
+# Answered when the logs are deleted. Nothing else has a log deleted.
+STOP_REPLICAS = Operation("stop_replicas", StopReplicas, NoneType, (IO_WORKER,), IMAGE_DEADLINE_MS)
 # A network process starts: when it is answered, nothing of its predecessor is looked at any more.
 NETWORK_STARTS = Operation("network_starts", Nothing, NoneType, (IO_WORKER,), HELLO_DEADLINE_MS)
 

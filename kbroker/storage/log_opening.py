@@ -120,6 +120,12 @@ class LogOpening:
     def _find_place(self, request: OpenRequest) -> PlacedLog | None:
         key = request.key
         self._shortages.forget(request.slot)
+        if self._logs.slot_of(key) not in (None, request.slot):
+            self._logs.begin(request, 0)
+            self._logs.mark_offline(
+                request, "the log of an earlier topic of that name is not deleted yet"
+            )
+            return None
         try:
             self._shortages.ensure_room()
             with self._placement.choosing():

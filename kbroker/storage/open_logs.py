@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 
 from kbroker._ext.partition_table import CLOSED, FREE, LOADING, OFFLINE, ONLINE, PartitionTable
+from kbroker.storage.checkpoint import TopicPartition
 from kbroker.storage.formats import partition_dir_name
 from kbroker.storage.partition_log import PartitionLog
 from kbroker.storage.recovery_threads import OpenRequest
@@ -21,17 +22,22 @@ logger = logging.getLogger(__name__)
 class OpenLogs:
     """by_slot: for others to read."""
 
-    __slots__ = ("_reasons", "by_slot", "table")
+    __slots__ = ("_reasons", "_slots", "by_slot", "table")
 
     def __init__(self, table: PartitionTable) -> None:
         self.table = table
         self.by_slot: dict[int, PartitionLog] = {}
+        self._slots: dict[TopicPartition, int] = {}  # of the open logs
         # Why a slot cannot be served: the directory failed, or the log is damaged.
         self._reasons: dict[int, str] = {}
 
     def offline_reason(self, slot: int) -> str | None:
         """None when the slot is not offline."""
         return self._reasons.get(slot)
+
+    def slot_of(self, key: TopicPartition) -> int | None:
+        """The slot of the log of a partition that is open."""
+        return self._slots.get(key)
 
     # ---- online or offline ----
 
@@ -42,6 +48,7 @@ class OpenLogs:
     def serve(self, log: PartitionLog) -> None:
         """Publish the slot of a log that was loaded."""
         self.by_slot[log.slot] = log
+        self._slots[log.key] = log.slot
         self._reasons.pop(log.slot, None)
         log.publish()
         self.table.set_state(log.slot, ONLINE)
@@ -72,7 +79,7 @@ class OpenLogs:
 
     def free(self, slot: int) -> PartitionLog | None:
         """The partition is no more: its log, which is the caller's to close, if it was open."""
-        found = self.by_slot.pop(slot, None)
+        found = self._take_out(slot)
         if found is not None or self._reasons.pop(slot, None) is not None:
             data = self.table.read(slot)
             slot_incarnation = 0 if data is None else data["slot_incarnation"]
@@ -88,10 +95,17 @@ class OpenLogs:
 
     def close_alone(self, slot: int, reason: str) -> None:
         """Close a log that is no longer served because its own files are damaged."""
-        found = self.by_slot.pop(slot)
+        found = self._take_out(slot)
+        assert found is not None, slot
         self.table.set_state(slot, OFFLINE)
         self._reasons[slot] = reason
         found.close()
+
+    def _take_out(self, slot: int) -> PartitionLog | None:
+        found = self.by_slot.pop(slot, None)
+        if found is not None and self._slots.get(found.key) == slot:
+            del self._slots[found.key]
+        return found
 
     def closed(self, log: PartitionLog) -> None:
         """It was closed because the worker stops."""
@@ -100,3 +114,4 @@ class OpenLogs:
     def forget_all(self) -> None:
         """All were closed, and checkpoints of them are written."""
         self.by_slot.clear()
+        self._slots.clear()

@@ -1,8 +1,12 @@
 """The partitions of one io worker: what this broker is to each, and its log.
 
-Follows the cluster image: opens logs, reconfigures them, changes roles, closes what is gone. What a
-change of metadata means for a partition, ``replication.partition`` says; it takes effect here, in
-the slot first, so that clients and other processes see it before anything else happens.
+Follows the cluster image: opens logs, reconfigures them, changes roles. What a change of metadata
+means for a partition, ``replication.partition`` says; it takes effect here, in the slot first, so
+that clients and other processes see it before anything else happens.
+
+INVARIANT: a log is deleted by order of the controller (``stop``) and by nothing else. A partition
+that the image no longer names, or names with another topic id, keeps its log; it serves nobody
+until the controller says more.
 """
 
 from __future__ import annotations
@@ -10,12 +14,13 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kbroker.cluster.changes import ImageChanges, TopicChange
 from kbroker.config.topic_config import TopicConfig
 from kbroker.errors import ErrorCode, StorageError
-from kbroker.replication.partition import Partition
+from kbroker.replication.partition import Change, Partition
+from kbroker.storage.checkpoint import TopicPartition
 from kbroker.storage.recovery_threads import OpenRequest
 from kbroker.workers.descriptor_limit import DescriptorLimit
 
@@ -23,15 +28,24 @@ if TYPE_CHECKING:
     from kbroker._ext.io_loop import IoLoop
     from kbroker.cluster.image import ClusterImage, PartitionImage, TopicImage
     from kbroker.config.loader import BrokerConfig
+    from kbroker.ipc.calls import StoppedReplica
     from kbroker.ipc.rpc import Rpc
     from kbroker.storage.log_manager import LogManager
     from kbroker.storage.partition_log import PartitionLog
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # Partitions opened before the loop runs again, so that heartbeats and clients do not wait for all
 # of them.
 OPEN_STEP = 8
+
+
+class Replica(NamedTuple):
+    """What is in a slot."""
+
+    key: TopicPartition
+    slot_incarnation: int
+    partition: Partition
 
 
 class Process(Protocol):
@@ -69,7 +83,9 @@ class HostedPartitions:
         self._broker_id = broker_id
         self._worker_index = worker_index
         self._worker_count = worker_count
-        self._partitions: dict[int, Partition] = {}
+        self._replicas: dict[int, Replica] = {}
+        # Slots and incarnations whose logs were deleted, until the image does not name them either.
+        self._stopped: set[tuple[int, int]] = set()
         # Partitions that were made while this process runs, until their logs are open.
         self._new: set[tuple[bytes, int]] = set()
         self._descriptors = DescriptorLimit()
@@ -82,8 +98,8 @@ class HostedPartitions:
 
     def leads(self, slot: int) -> bool:
         """Whether this broker leads the partition of a slot."""
-        partition = self._partitions.get(slot)
-        return partition is not None and partition.leads
+        replica = self._replicas.get(slot)
+        return replica is not None and replica.partition.leads
 
     def led_log(self, slot: int) -> PartitionLog | None:
         """The log of a partition, if it is open and led here."""
@@ -103,7 +119,7 @@ class HostedPartitions:
             self._reconfigure(self._process.image.topics.values())
         self._reconfigure(changes.reconfigured())
         for topic in changes.deleted():
-            self._remove(topic)
+            self._forget(topic)
         for change in changes.partitions():
             if self.owns(change.topic, change.partition):
                 self._follow(change.new)
@@ -120,18 +136,43 @@ class HostedPartitions:
 
     def _follow(self, told: PartitionImage) -> None:
         """Take up a new role. A log that is not open yet is opened in the role it has by then."""
-        partition = self._partitions.get(told.slot)
-        change = None if partition is None else partition.take(told)
-        if partition is None or change is None:
+        replica = self._replicas.get(told.slot)
+        if replica is None or replica.slot_incarnation != told.slot_incarnation:
             return
-        if change.lost:
-            log.info("slot %d: broker %d leads now", told.slot, partition.leader)
-        self._take_effect(told.slot, partition)
-        if change.lost:
-            self._process.lead_lost(told.slot)
+        change = replica.partition.take(told)
+        if change is not None:
+            self._take_effect(told.slot, replica, change)
 
-    def _take_effect(self, slot: int, partition: Partition) -> None:
+    def _forget(self, topic: TopicImage) -> None:
+        """The image does not name a topic any more, or names another in its place."""
+        present = self._process.image.topics.get(topic.name)
+        named = {
+            (image.slot, image.slot_incarnation)
+            for image in (present.partitions if present else ())
+        }
+        for image in self._owned(topic):
+            if (image.slot, image.slot_incarnation) in named:
+                continue
+            self._stopped.discard((image.slot, image.slot_incarnation))
+            replica = self._replicas.get(image.slot)
+            change = None if replica is None else replica.partition.resign()
+            if replica is not None and change is not None:
+                text = (
+                    "%s-%d is in no metadata any more; its log is kept until that is ordered away"
+                )
+                logger.warning(text, *replica.key)
+                self._take_effect(image.slot, replica, change)
+
+    def _take_effect(self, slot: int, replica: Replica, change: Change) -> None:
         """Have the log and the slot be what the partition is."""
+        partition = replica.partition
+        if change.lost:
+            logger.info("%s-%d: led by broker %d now", *replica.key, partition.leader)
+        self._change_log(slot, partition)
+        if change.lost:
+            self._process.lead_lost(slot)
+
+    def _change_log(self, slot: int, partition: Partition) -> None:
         found = self._logs.log(slot)
         if found is None:
             return
@@ -155,13 +196,25 @@ class HostedPartitions:
             found.appender.follow_log_end()
         found.appender.set_under_min_isr(partition.is_under_min_isr)
 
-    def _remove(self, topic: TopicImage) -> None:
-        slots = [image.slot for image in self._owned(topic)]
-        for slot in slots:
-            self._process.lead_lost(slot)
-            self._loop.remove(slot)
-            self._partitions.pop(slot, None)
-        self._logs.remove_partitions(slots)
+    # -- orders --
+
+    async def stop(self, replicas: Iterable[StoppedReplica]) -> None:
+        """Delete the logs of these replicas; those that are not here are passed over."""
+        stopped = []
+        for order in replicas:
+            self._stopped.add((order.slot, order.slot_incarnation))
+            replica = self._replicas.get(order.slot)
+            if replica is None or replica.slot_incarnation != order.slot_incarnation:
+                continue
+            self._process.lead_lost(order.slot)
+            self._loop.remove(order.slot)
+            del self._replicas[order.slot]
+            stopped.append(order)
+        self._logs.remove_partitions([order.slot for order in stopped])
+        # What was made anew under a name may have had to wait for these logs to go.
+        names = dict.fromkeys(order.topic for order in stopped)
+        topics = [self._process.image.topics.get(name) for name in names]
+        await self.open([topic for topic in topics if topic is not None])
 
     # -- settings --
 
@@ -173,11 +226,11 @@ class HostedPartitions:
             owned = [image.slot for image in self._owned(topic)]
             config = self.topic_config(topic) if owned else None
             for slot in owned:
-                partition, found = self._partitions.get(slot), self._logs.log(slot)
-                if config is not None and partition is not None and found is not None:
+                replica, found = self._replicas.get(slot), self._logs.log(slot)
+                if config is not None and replica is not None and found is not None:
                     self._logs.update_config(slot, config)
-                    partition.min_in_sync = config["min.insync.replicas"]
-                    found.appender.set_under_min_isr(partition.is_under_min_isr)
+                    replica.partition.min_in_sync = config["min.insync.replicas"]
+                    found.appender.set_under_min_isr(replica.partition.is_under_min_isr)
 
     # -- opening --
 
@@ -221,11 +274,19 @@ class HostedPartitions:
     def _is_to_be_opened(self, topic: TopicImage, number: int) -> bool:
         if self._process.image.topics.get(topic.name) is not topic or not self.owns(topic, number):
             return False
-        return self._logs.log(topic.partitions[number].slot) is None
+        image = topic.partitions[number]
+        if (image.slot, image.slot_incarnation) in self._stopped:
+            return False
+        return self._logs.log(image.slot) is None
 
     def _request(self, topic: TopicImage, number: int) -> OpenRequest:
         image, config = topic.partitions[number], self.topic_config(topic)
-        partition = self._partitions.setdefault(image.slot, Partition(self._broker_id))
+        replica = self._replicas.get(image.slot)
+        if replica is None or replica.slot_incarnation != image.slot_incarnation:
+            key = topic.name, number
+            replica = Replica(key, image.slot_incarnation, Partition(self._broker_id))
+            self._replicas[image.slot] = replica
+        partition = replica.partition
         partition.min_in_sync = config["min.insync.replicas"]
         partition.take(image)
         return OpenRequest(
@@ -246,9 +307,9 @@ class HostedPartitions:
         try:
             opened = self._logs.open_partition(request)
             if opened is not None:
-                self._set_commit_rule(opened, self._partitions[request.slot])
+                self._set_commit_rule(opened, self._replicas[request.slot].partition)
         except StorageError as error:
-            log.error("cannot open %s-%d: %s", *request.key, error)
+            logger.error("cannot open %s-%d: %s", *request.key, error)
             return int(ErrorCode.KAFKA_STORAGE_ERROR)
         if opened is not None:
             self._new.discard((request.topic_id, request.partition))

@@ -108,6 +108,7 @@ class IoWorker(Worker):
         self.partition_calls = PartitionCalls(self)
         self.rpc.serve(calls.NETWORK_STARTS, self.serve_network_starts)
         self.rpc.serve(calls.IMAGE, self.serve_image)
+        self.rpc.serve(calls.STOP_REPLICAS, self.serve_stop_replicas)
         self.rpc.serve(calls.DESCRIBE_LOG_DIRS, self.serve_describe_log_dirs)
         self.rpc.serve(calls.REPORT_DAMAGE, self.serve_report_damage)
         self.has_joined = False
@@ -141,7 +142,7 @@ class IoWorker(Worker):
         """From here on nothing of its predecessor is looked at any more."""
 
     async def serve_image(self, sender: Address, change: calls.ImageChange) -> calls.ImageTaken:
-        """Create, delete and reconfigure logs, change roles."""
+        """Create and reconfigure logs, change roles."""
         changes = self.image.apply(change.delta)
         # All but the opening of logs is done before anything else of this process runs.
         if changes.settings:
@@ -150,6 +151,10 @@ class IoWorker(Worker):
         errors = await self.hosted.open(changes.present())
         self.coordinators.on_image(changes)
         return calls.ImageTaken(errors)
+
+    async def serve_stop_replicas(self, sender: Address, order: calls.StopReplicas) -> None:
+        """Delete logs by order of the controller."""
+        await self.hosted.stop(order.replicas)
 
     def lead_lost(self, slot: int) -> None:
         """This broker does not lead the partition any more."""

@@ -39,11 +39,14 @@ class Peer:
         self.image = ClusterImage()
         self.welcome: dict[str, Any] = {}  # what hello brought
         self.deltas: list[dict[str, Any]] = []  # what came after it
+        self.stopped: list[calls.StoppedReplica] = []  # whose logs it has deleted
         self.refuses = False
         harness.table.begin_start(address)
         self.mailbox = Mailbox(harness.runtime_dir, harness.table, address)
         self.rpc = Rpc(self.mailbox, harness.table, now_ms)
         self.rpc.serve(calls.IMAGE, self.on_image)
+        if address.kind is ProcessKind.IO_WORKER:
+            self.rpc.serve(calls.STOP_REPLICAS, self.on_stop_replicas)
 
     def on_hello(self, outcome: Pending) -> None:
         """Take the image before any message behind it, and only then be ready, as a worker does."""
@@ -60,6 +63,12 @@ class Peer:
         self.deltas.append(delta)
         self.image.apply(delta)
         return calls.ImageTaken({})
+
+    def on_stop_replicas(self, sender: Address, order: calls.StopReplicas) -> None:
+        if self.refuses:
+            raise RuntimeError("refused by the test")
+        self.harness.order.append((self.address, order))
+        self.stopped += order.replicas
 
     def restart(self) -> Peer:
         """The next incarnation of the same process."""

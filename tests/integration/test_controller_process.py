@@ -98,7 +98,12 @@ def test_deletion_reaches_the_network_first_and_frees_slots(start):
     (result,) = harness.call("delete_topics", topics=[{"name": "t"}])
     assert result["error"] == 0
     told = [address for address, _ in harness.order]
-    assert (told[0], set(told[1:]), len(told)) == (NETWORK, {IO_0, IO_1}, 3)
+    assert (told[0], set(told[1:3]), set(told[3:5])) == (NETWORK, {IO_0, IO_1}, {IO_0, IO_1})
+    assert told[5:] == [NETWORK]
+    stopped = [replica for io in (IO_0, IO_1) for replica in harness.peers[io].stopped]
+    assert {(one.topic, one.slot, one.slot_incarnation) for one in stopped} == {
+        ("t", slot, 1) for slot in slots
+    }
     assert all("t" not in peer.image.topics for peer in harness.peers.values())
     create(harness, topic("u", 2))
     again = harness.peers[NETWORK].image.topics["u"].partitions
@@ -120,7 +125,7 @@ def test_deletion_is_finished_after_kill_9(start):
     create(harness, topic("t", 2))
     harness.peers[IO_1].refuses = True
     harness.begin("delete_topics", topics=[{"name": "t"}])
-    harness.turn_until(lambda: "t" not in harness.peers[IO_0].image.topics)
+    harness.turn_until(lambda: harness.peers[IO_0].stopped)
     harness.kill()
     harness.start_controller()
     told = harness.peers[IO_0].deltas
@@ -144,10 +149,12 @@ def test_worker_that_restarts_during_a_deletion_drops_the_topic_too(start):
     create(harness, topic("t", 2))
     harness.peers[IO_1].refuses = True
     deletion = harness.begin("delete_topics", topics=[{"name": "t"}])
-    harness.turn_until(lambda: "t" not in harness.peers[IO_0].image.topics)
+    harness.turn_until(lambda: harness.peers[IO_0].stopped)
     assert "t" in harness.join(IO_0).welcome["topics"]  # for it has a directory of it
+    assert not harness.peers[IO_0].stopped
     harness.peers[IO_1].refuses = False
     harness.turn_until(lambda: deletion.done)
+    assert harness.peers[IO_0].stopped
     assert [result.error for result in deletion.value] == [0]
     assert all("t" not in harness.peers[a].image.topics for a in (IO_0, IO_1))
 

@@ -37,8 +37,10 @@ class FakeRpc:
         self.sleeping = []
 
     def call(self, to, operation, request, timeout_ms=None):
-        assert operation is calls.IMAGE
-        self.open.append((to, request.delta, Pending()))
+        assert operation in (calls.IMAGE, calls.STOP_REPLICAS)
+        is_image = operation is calls.IMAGE
+        delta = request.delta if is_image else {"topics": request.replicas}
+        self.open.append((to, delta, Pending()))
         return self.open[-1][2]
 
     def sleep(self, delay_ms):
@@ -46,7 +48,7 @@ class FakeRpc:
         return self.sleeping[-1]
 
     def answer(self, error=None):
-        """Answer the oldest call; returns whom it was for and its topics."""
+        """Answer the oldest call; returns whom it was for and its topics, or replicas."""
         to, delta, pending = self.open.pop(0)
         pending.resolve(calls.ImageTaken({}), error)
         return to, delta.get("topics")
@@ -131,19 +133,50 @@ def test_publishing_nothing_waits_for_what_is_under_way(parts):
     assert done.done
 
 
-def test_dropping_is_repeated_for_a_worker_that_restarted_meanwhile(parts):
+REPLICA = calls.StoppedReplica("a", 0, 0, 1)
+
+
+def test_order_is_repeated_for_a_worker_that_restarted_meanwhile(parts):
     _, rpc, processes, publisher = parts
-    done = run(publisher.drop_topics(["a"]))
+    done = run(publisher.stop_replicas([REPLICA]))
     processes.incarnations[IO] = 2  # it answered, and restarted before the answer was seen
-    assert rpc.answer() == (IO, {"a": None})
+    assert rpc.answer() == (IO, [REPLICA])
     assert not done.done
     publisher.subscribe(IO)
     rpc.sleeping.pop().resolve()
-    assert rpc.answer() == (IO, {"a": None})
+    assert rpc.answer() == (IO, [REPLICA])
     assert done.done
 
 
-def test_drop_that_a_process_took_while_it_restarted_is_told_again(parts, monkeypatch):
+def test_order_goes_to_the_owners_of_the_slots_alone(parts):
+    _, rpc, processes, publisher = parts
+    other = Address(ProcessKind.IO_WORKER, 1)
+    processes.incarnations[other] = 1
+    publisher.subscribe(other)
+    rows = [calls.StoppedReplica("a", number, number, 1) for number in range(3)]
+
+    done = run(publisher.stop_replicas(rows))
+    assert [rpc.answer(), rpc.answer()] == [(IO, [rows[0], rows[2]]), (other, [rows[1]])]
+    assert done.done
+    assert run(publisher.stop_replicas(rows[1:2])).done is False
+    assert rpc.answer()[0] == other
+
+
+def test_image_for_io_workers_names_a_topic_until_its_logs_are_gone(parts):
+    state, *_ = parts
+    add(state, "a")
+    state.mark_deleting(["a"])
+    assert "a" in state.snapshot(for_io_worker=True)["topics"]
+    assert "topics" not in state.delta(["a"], False, for_io_worker=True)
+    assert state.delta(["a"], False, for_io_worker=False)["topics"] == {"a": None}
+    assert list(state.hosted_replicas(["a"])) == [REPLICA]
+
+    state.mark_stopped(["a"])
+    assert state.snapshot(for_io_worker=True)["topics"] == {}
+    assert state.delta(["a"], False, for_io_worker=True)["topics"] == {"a": None}
+
+
+def test_order_that_a_process_took_while_it_restarted_is_told_again(parts, monkeypatch):
     """Ready was the old incarnation, so what the new one has opened by now is not known."""
     state, rpc, processes, publisher = parts
     add(state, "a")
@@ -155,7 +188,7 @@ def test_drop_that_a_process_took_while_it_restarted_is_told_again(parts, monkey
         return True
 
     monkeypatch.setattr(processes, "is_ready", restart)
-    done = run(publisher.drop_topics(["a"]))
+    done = run(publisher.stop_replicas([REPLICA]))
     rpc.answer()
     assert rpc.open[0][0] == IO and not done.done
     rpc.answer()

@@ -114,7 +114,7 @@ class Publisher:
     def publish(self, *changes: Any) -> Pending[None]:
         return published()
 
-    def drop_topics(self, names: list[str]) -> Pending[None]:
+    def stop_replicas(self, names: list[str]) -> Pending[None]:
         return published()
 
 

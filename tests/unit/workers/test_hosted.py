@@ -11,9 +11,10 @@ from doubles.log_store import NOW_MS, LogStore, append, batch
 from doubles.network_process import topic_document
 
 from kbroker._ext.io_loop import IoLoop
-from kbroker._ext.partition_table import FOLLOWER, LEADER, ONLINE
+from kbroker._ext.partition_table import FOLLOWER, FREE, LEADER, NO_ROLE, OFFLINE, ONLINE
 from kbroker.cluster.image import ClusterImage
 from kbroker.config.loader import BrokerConfig
+from kbroker.ipc.calls import StoppedReplica
 from kbroker.ipc.rpc import Pending, Rpc, run
 from kbroker.workers.hosted import HostedPartitions
 
@@ -57,6 +58,15 @@ class Worker:
         changes = self.image.apply(delta)
         self.hosted.take(changes, is_snapshot=False)
         return run(self.hosted.open(changes.present()))
+
+    def forget(self, name: str) -> None:
+        """Have the image name a topic no more."""
+        self.publish(**{name: None})
+
+    def stop(self, *replicas: tuple[str, int, int, int]) -> None:
+        """An order of the controller."""
+        outcome = run(self.hosted.stop([StoppedReplica(*replica) for replica in replicas]))
+        assert outcome.done and outcome.error is None
 
     def tell(self, partition: int = 0, **fields: Any) -> None:
         """Change a partition in the image."""
@@ -163,6 +173,89 @@ def test_disk_that_fails_at_a_change_of_epoch_takes_the_directory_offline(
 
     assert worker.failed == [0]
     assert worker.slot()[1] == 0, "clients are not told of an epoch that did not begin"
+
+
+# ---- logs are deleted by order -----------------------------------------------------------------
+
+
+def test_topic_that_the_image_forgets_keeps_its_logs_and_is_not_served(worker: Worker) -> None:
+    append(worker.log(), batch(3))
+    path = worker.log().path
+    worker.forget("t")
+
+    assert worker.log().log_end_offset == 3
+    assert Path(path).is_dir()
+    assert worker.slot()[0] == NO_ROLE
+    assert worker.lost == [0, 1]
+
+
+def test_topic_that_comes_back_goes_on_with_its_logs(worker: Worker) -> None:
+    append(worker.log(), batch(3))
+    worker.forget("t")
+    worker.publish()
+
+    assert worker.slot() == (LEADER, 0, 0)
+    assert worker.hosted.led_log(0).log_end_offset == 3  # type: ignore[union-attr]
+
+
+def test_another_topic_id_in_the_image_costs_no_data(worker: Worker) -> None:
+    append(worker.log(), batch(3))
+    worker.publish(t={**worker.document, "id": (b"x" * 16).hex()})
+
+    assert worker.log().log_end_offset == 3
+    assert worker.slot() == (LEADER, 0, 0)
+
+
+def test_order_deletes_the_logs_it_names(worker: Worker) -> None:
+    path = Path(worker.log().path)
+    worker.stop(("t", 0, 0, 1))
+
+    assert (worker.log(0), worker.lost, path.is_dir()) == (None, [0], False)
+    assert worker.store.slot(0)["state"] == FREE
+    assert worker.log(1) is not None
+
+
+def test_order_for_an_earlier_replica_of_the_slot_deletes_nothing(worker: Worker) -> None:
+    worker.stop(("t", 0, 0, 0))
+
+    assert worker.log(0) is not None
+    assert worker.lost == []
+
+
+def test_log_that_was_ordered_away_is_not_made_again_by_an_image(worker: Worker) -> None:
+    """The image names a topic until all of its logs are gone everywhere."""
+    worker.stop(("t", 0, 0, 1), ("t", 1, 1, 1))
+    worker.publish()
+
+    assert (worker.log(0), worker.log(1)) == (None, None)
+
+
+def test_topic_made_again_begins_empty_in_its_own_slots(worker: Worker) -> None:
+    append(worker.log(), batch(3))
+    worker.stop(("t", 0, 0, 1), ("t", 1, 1, 1))
+    worker.forget("t")
+    document = topic_document(b"n" * 16, [0, 3])
+    document["partitions"][0]["slot_incarnation"] = 2
+    worker.publish(t=document)
+
+    assert worker.log(0).log_end_offset == 0
+    assert worker.store.slot(0)["slot_incarnation"] == 2
+    assert worker.slot(3) == (LEADER, 0, 0)
+
+
+def test_log_of_a_topic_made_again_waits_until_the_earlier_one_is_deleted(worker: Worker) -> None:
+    append(worker.log(0), batch(3))
+    failed = worker.publish(t=topic_document(b"n" * 16, [2]))
+
+    assert (failed.value, worker.log(2), worker.log(0).log_end_offset) == ({}, None, 3)
+    assert worker.store.slot(2)["state"] == OFFLINE
+
+    worker.stop(("t", 0, 0, 1))
+    assert worker.log(2).log_end_offset == 0
+    assert worker.slot(2) == (LEADER, 0, 0)
+
+
+# ---- settings ----------------------------------------------------------------------------------
 
 
 def test_log_follows_a_changed_setting_of_its_topic(worker: Worker) -> None:
