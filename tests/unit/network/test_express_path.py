@@ -149,13 +149,16 @@ def test_group_with_any_hash_goes_where_the_others_look_for_it(bench: Bench, gro
 
 
 def test_requests_of_one_turn_share_a_message(bench: Bench) -> None:
-    clients = [bench.connect() for _ in range(20)]
+    """Of few connections: where many have work, each may take so little of a turn that a busy
+    machine moves some to the next one.
+    """
+    clients = [bench.connect() for _ in range(4)]
     for n, client in enumerate(clients):
         client.send(frame(heartbeat(f"g{n}"), 3, number=n))
     bench.turn(1)
     data = bench.worker.recv(1 << 20)
     requests = [bench.assembler.request(part) for part in unpack(data[ENVELOPE.size :])]
-    assert len(requests) == 20
+    assert len(requests) == 4
     bench.reply(*(Answer(r.token, 0, b"\0\0\0\0\0\0") for r in requests))
     bench.turn()
     for n, client in enumerate(clients):
