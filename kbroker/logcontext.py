@@ -126,7 +126,7 @@ def name_process(process: str) -> None:
 
 
 class RateLimit:
-    """Lets a kind of message through once an interval and counts what it held back.
+    """Lets a kind of message through once per interval and counts the suppressed ones.
 
     ``count = limit.due(key)`` is 0 while the message is to be dropped, else 1 plus the number
     dropped since the last one that went out.

@@ -21,7 +21,7 @@ _HEX = frozenset("0123456789abcdefABCDEF")
 
 
 class PropertiesError(ValueError):
-    """The text is not in the format; says which line."""
+    """The text is not in the properties format; the message names the line."""
 
 
 def parse_properties(text: str) -> list[tuple[str, str]]:

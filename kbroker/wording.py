@@ -1,4 +1,4 @@
-"""Words for people, as several commands say them."""
+"""Wording that several commands share."""
 
 from __future__ import annotations
 

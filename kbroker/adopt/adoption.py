@@ -37,7 +37,7 @@ def adopt(
     without_remote_records: bool = False,
     missing_begin_empty: bool = False,
 ) -> None:
-    """Adopt a broker's data directories, or say that this was done already.
+    """Adopt a broker's data directories, or report that this was already done.
 
     broker_id: as configured, -1 if it is not; it must match the directories. The other arguments
     are those of ``plan_for``. Raises Refusal, with nothing changed, and OSError.
@@ -82,7 +82,7 @@ def _already_adopted(
     say: Say,
     without_metadata: bool,
 ) -> None:
-    """Say what is there. Raises Refusal when Kafka has run here since."""
+    """Report the registered topics. Raises Refusal when Kafka has run here since."""
     identity = read_identity(place)
     file = os.path.join(place, FILE_NAME)
     with store_to_read(place) as store:

@@ -88,7 +88,7 @@ def refuse_what_kafka_changed(log_dirs: Sequence[str]) -> None:
 def look_at_topics(
     log_dirs: Sequence[str], was_clean: Mapping[str, bool] | None = None
 ) -> Plan | None:
-    """What is in the directories that hold logs, None when none does. Changes nothing.
+    """The content of the directories that hold logs; None when none does. Changes nothing.
 
     was_clean: which of them a broker left in order, for a start that has taken their marks away.
     Raises Refusal for what kbroker-adopt refuses, OSError.

@@ -42,7 +42,7 @@ _HARMLESS = frozenset({"lost+found", ".snapshot", ".snapshots"})
 
 
 class Identity(NamedTuple):
-    """What ``meta.properties`` says."""
+    """The identity in ``meta.properties``."""
 
     version: str
     broker_id: int
@@ -110,7 +110,7 @@ class LogDirectory:
             )
 
     def _has_no_log(self, entry: os.DirEntry[str]) -> bool:
-        """Whether nothing says that there is or was a log in it."""
+        """Whether the directory has no sign of a past or present log."""
         key = parse_partition_dir(entry.name)
         if key is None:
             return not entry.name.endswith(_PASSING_SUFFIXES)

@@ -15,4 +15,4 @@ class Unfinished(Exception):
 
 
 class Usage(Exception):
-    """The command was not given what it needs."""
+    """The command line lacks something that the command needs."""

@@ -1,4 +1,4 @@
-"""What the files of one partition say: bounds, size, newest producer id; whether one is missing.
+"""Reads the files of one partition: bounds, size, newest producer id, and whether one is missing.
 
 Read only: indexes are looked at, never repaired (the broker does that when it starts).
 """
@@ -119,7 +119,7 @@ def look_at(
 
 
 def _check_time_index(path: str, base: int, end: int, following: int) -> None:
-    """Raise Refusal when the time index of a sealed segment knows of records behind its end."""
+    """Raise Refusal when the time index of a sealed segment has entries beyond its end."""
     known = _ask_index(TimeIndex, path, base, following, lambda times: times.last_entry)
     timestamp, offset = known or (-1, -1)
     if timestamp >= 0 and offset >= end:
@@ -199,7 +199,7 @@ def check_producer_snapshots(directory: str, end: int, log: str, advice: str) ->
 
 
 def _walk_end(path: str, base: int, length: int) -> Scan:
-    """Walk the headers behind the last index entry of a segment."""
+    """Walk the headers after the last index entry of a segment."""
     found = _ask_index(OffsetIndex, path, base, length, lambda offsets: offsets.lookup(LARGEST))
     position = 0 if found is None else found[1]
     fd = os.open(os.path.join(path, segment_name(base, LOG_SUFFIX)), os.O_RDONLY | os.O_CLOEXEC)
@@ -216,7 +216,7 @@ def _walk_end(path: str, base: int, length: int) -> Scan:
 def _ask_index(
     kind: type[Index], path: str, base: int, limit: int, question: Callable[[Index], Entry]
 ) -> Entry | None:
-    """What a segment's index says. None when it is missing or unsound: the broker writes a new one.
+    """A segment's index. None when it is missing or invalid: the broker rebuilds it.
 
     limit: as for the index's ``verify``.
     """

@@ -1,4 +1,4 @@
-"""What a cluster's metadata log says, record by record: topics, settings, features, ids."""
+"""Replays a cluster's metadata log, record by record: topics, settings, features, ids."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class PartitionImage:
         self.directories: list[bytes] = record.directories
 
     def change(self, record: records.PartitionChangeRecord) -> None:
-        """A new leader has a new epoch, which the record does not say."""
+        """A new leader has a new epoch, which the record does not contain."""
         if record.isr is not None:
             self.isr = record.isr
         if record.eligible_leader_replicas is not None:

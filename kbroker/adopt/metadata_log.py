@@ -28,7 +28,7 @@ SNAPSHOT_HEADER, SNAPSHOT_FOOTER = 3, 4
 
 
 def read_metadata(directory: str, *, was_clean: bool) -> MetadataImage:
-    """All that the metadata log says. Raises Refusal, OSError.
+    """The image that results from the metadata log. Raises Refusal, OSError.
 
     was_clean: Kafka was stopped cleanly, so that no batch can be cut short.
     """

@@ -135,7 +135,7 @@ def plan_without_metadata(
     known: Mapping[str, int],
     missing_begin_empty: bool = False,
 ) -> Plan:
-    """What the directories alone say.
+    """A plan from the directories alone, without metadata.
 
     known: topics of which so many partitions are registered already; they are in no directory here.
     Raises Refusal, OSError.
@@ -396,7 +396,7 @@ def _where(
     number: int,
     known: Mapping[bytes, str],
 ) -> str:
-    """What is known about a partition that is not here."""
+    """A hint at where a missing partition may be."""
     if metadata is None:
         return ", where other partitions of the topic are"
     images = (image for image in metadata.topics.values() if image.name == topic.name)

@@ -1,4 +1,4 @@
-"""Finds which producer ids were given out, where no metadata says so.
+"""Finds which producer ids were assigned, when no metadata has them.
 
 If a broker gave out such an id again, it would take the records of the new owner for duplicates of
 the old one's, and drop them.

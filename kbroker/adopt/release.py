@@ -117,7 +117,7 @@ def plan_lines(holdings: Holdings, target: str) -> list[str]:
 
 
 def retire_store(place: str) -> None:
-    """Rename the store, so that nobody takes its word once Kafka has changed things."""
+    """Rename the store, so that it is not used after Kafka has changed the topics."""
     path = os.path.join(place, FILE_NAME)
     if not os.path.exists(path):
         EmbeddedStore(place).close()  # from its copy

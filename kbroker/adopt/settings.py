@@ -121,7 +121,7 @@ def kept_group_settings(
 
 
 def other_settings(metadata: MetadataImage) -> list[str]:
-    """Notes on the settings of what is neither a topic, a broker nor a group."""
+    """Notes on settings of entities other than topics, brokers and groups."""
     return [
         f"{_OTHERS.get(kind, f'Entity of kind {kind}')} {name}: its settings are not kept:"
         f" {' '.join(f'{key}={text}' for key, text in sorted(config.items()))}."

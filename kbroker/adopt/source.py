@@ -11,7 +11,7 @@ from kbroker.properties import PropertiesError, read_properties
 
 
 class Source(NamedTuple):
-    """broker_id: -1 if the file does not say."""
+    """broker_id: -1 if the file does not set it."""
 
     log_dirs: list[str]
     broker_id: int
@@ -21,7 +21,7 @@ class Source(NamedTuple):
 def source_of(
     config: str | None, log_dirs: str | None, metadata_log_dir: str | None = None
 ) -> Source:
-    """What the command line says, over what the file says. Raises Usage.
+    """The settings of the command line, which override the file. Raises Usage.
 
     The file may be one that Kafka used: only what names directories and the broker is looked at.
     """

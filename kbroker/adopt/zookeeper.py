@@ -1,4 +1,4 @@
-"""The ZooKeeper of an Apache Kafka 2.x: a connection, and what its nodes say about topics.
+"""The ZooKeeper of an Apache Kafka 2.x: a connection, and the topics in its znodes.
 
 ``kazoo`` is imported here and nowhere else in this package.
 """
@@ -127,7 +127,7 @@ def check_alone(client: Nodes, connect: str) -> None:
 
 
 def read_metadata(connect: str, identity: Identity) -> MetadataImage:
-    """What the nodes say, in the form of KRaft's metadata. Changes nothing. Raises Refusal.
+    """The content of the znodes as a KRaft metadata image. Changes nothing. Raises Refusal.
 
     A topic without an id in its node (Kafka before 2.8) gets a new one; that of its directories
     counts, if they have one.

@@ -227,7 +227,7 @@ class ArrowProducer:
         self.producer.end(commit=commit)
 
     def close(self) -> None:
-        """Without ``flush``: what is not acknowledged is abandoned."""
+        """Closes without ``flush``: unacknowledged records are abandoned."""
         self.producer.close()
 
     def __enter__(self) -> ArrowProducer:

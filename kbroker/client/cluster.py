@@ -288,7 +288,8 @@ class Cluster:
     def topics(
         self, names: Iterable[str] | None = None, *, deadline: float | None = None
     ) -> dict[str, Topic]:
-        """Topics as they are now, all of them without ``names``; what does not exist is left out.
+        """Fresh metadata of topics, of all topics without ``names``; topics that do not exist are
+        left out.
 
         Never creates a topic.
         """
@@ -314,8 +315,9 @@ class Cluster:
         return known
 
     def topic_to_write(self, name: str) -> Topic:
-        """The same for a producer: brokers with auto.create.topics.enable create what is not there,
-        which is waited for a little, once a broker has answered."""
+        """The same for a producer: brokers with auto.create.topics.enable create a missing topic,
+        which is awaited briefly once a broker has responded.
+        """
         known = self.known(name)
         if known is not None and known.partitions:
             return known

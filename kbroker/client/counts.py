@@ -32,7 +32,7 @@ def count_records(
     read_committed: bool = False,
     **fetch: Any,
 ) -> dict[int, Count]:
-    """{start of the bucket in milliseconds: what is in it}, of the records ``[start, end)``.
+    """{start of the bucket in milliseconds: its counts}, for the records ``[start, end)``.
 
     fetch: further arguments of ``RangeFetch``. Raises what that raises, and CorruptRecords.
     """

@@ -63,7 +63,7 @@ class Timeout(ClientError):
 
 
 class UnreachableError(ClientError):
-    """No broker could be connected to. tried: address -> why not, in words."""
+    """No broker could be reached. tried: address -> reason, in words."""
 
     code = ErrorCode(13)
     retriable = True
@@ -95,7 +95,7 @@ class ConnectionLost(ClientError):
 
 
 class ProtocolViolation(ConnectionLost):
-    """A broker sent what is no answer to the request; the connection was closed."""
+    """A broker sent something that is not a response to the request; the connection was closed."""
 
     retriable = False
 
@@ -129,7 +129,7 @@ class UnsupportedByBroker(ClientError):
 
 
 class OffsetOutOfRange(ClientError):
-    """What was asked for is not in the log: deleted by retention, or not written yet.
+    """The requested offset is not in the log: deleted by retention, or not written yet.
 
     wanted: the first offset asked for. log_start, log_end: what the log holds, end exclusive.
     """

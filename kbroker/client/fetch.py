@@ -269,15 +269,16 @@ class RangeFetch:
             raise CorruptRecords(self.topic, self.partition, offset, why) from error
 
     def _require_written(self, end: int, retry: Retry) -> None:
-        """Records may have been written since the broker looked where the log ends. Otherwise the
-        first offset of a batch is wrong, and what it hides would be taken for a gap."""
+        """Records may have been written since the broker determined the end of the log. Otherwise
+        the base offset of a batch is wrong, and the records it hides would look like a gap.
+        """
         log_end = self._log_bound(LATEST, retry)
         if end > log_end:
             why = f"a batch claims to end before offset {end}, but the log ends at {log_end}"
             raise CorruptRecords(self.topic, self.partition, self.next_offset, why)
 
     def _log_bound(self, which: int, retry: Retry) -> int:
-        """EARLIEST or LATEST, as the broker says now."""
+        """The current EARLIEST or LATEST offset of the broker."""
         key = self.topic, self.partition
         left = max(retry.left(), 0.1)
         return list_offsets(self.cluster, {key: which}, deadline=left)[key].offset

@@ -211,7 +211,7 @@ class BatchProducer:
         transactions.commit_offsets(self.cluster, self.identity, group, offsets)
 
     def end(self, *, commit: bool) -> None:
-        """Commit what was sent since ``begin``, once all of it is acknowledged, or abort it.
+        """Commit the records sent since ``begin``, once all are acknowledged, or abort them.
 
         Raises RejectedError, PRODUCER_FENCED, when somebody else has the id by now, whose
         transaction is left alone.
@@ -234,7 +234,7 @@ class BatchProducer:
         self._identity = after
 
     def _abort(self, before: ProducerIdentity, sure: bool) -> ProducerIdentity:
-        """sure: none of what was sent can still arrive. Otherwise, with the first protocol, the
+        """sure: none of the sent records can still arrive. Otherwise, with the first protocol, the
         epoch is bumped, once it is certain that the id is still this producer's, because asking for
         an id fences every other producer.
         """
@@ -251,8 +251,9 @@ class BatchProducer:
         )
 
     def _discard(self) -> bool:
-        """Before an abort: what was not sent is dropped, what is on its way is waited for, so that
-        none of it arrives after the end. False: it is not known what was written."""
+        """Before an abort: drop unsent batches and wait for those in flight, so that none arrives
+        after the end. False: it is unknown what was written.
+        """
         for state in self._partitions.values():
             while state.waiting and not state.waiting[-1].sent:
                 state.next_sequence = state.waiting.pop().sequence
@@ -317,7 +318,7 @@ class BatchProducer:
             self._advance()
 
     def close(self) -> None:
-        """Close the connections; what is not acknowledged is abandoned."""
+        """Close the connections; unacknowledged records are abandoned."""
         self._drop_connections()
         self._partitions.clear()
         self._unacknowledged_bytes = 0
@@ -537,7 +538,7 @@ class BatchProducer:
             state.trouble = None
 
     def _put_back(self, state: _Partition, batch: _Batch, error: ClientError) -> None:
-        """Wait to be sent again, in order: behind older ones that were put back."""
+        """Put the batch back to be sent again, in order: after older ones that were put back."""
         state.in_flight.remove(batch)
         older = 0
         while older < len(state.waiting) and state.waiting[older].number < batch.number:
@@ -558,8 +559,9 @@ class BatchProducer:
 
 
 def _told(row: Any) -> str | None:
-    """What a broker says of a refused batch, with the first record at fault if it names one: such
-    as the timestamp that it is given, and those that the topic takes."""
+    """A broker's message about a rejected batch, with the first bad record if it names one: for
+    example its timestamp and the range that the topic accepts.
+    """
     told: str | None = row.error_message
     first = next((one.batch_index_error_message for one in row.record_errors or ()), None)
     return ": ".join(filter(None, [told, first])) if first and first not in (told or "") else told

@@ -25,7 +25,7 @@ _TURNS_MAX = 8
 
 
 class Refused(Exception):
-    """The server's message is not what it must be."""
+    """The server's message is malformed or fails verification."""
 
 
 class Mechanism(Protocol):

@@ -74,7 +74,7 @@ class Security:
     """How connections are protected. ``protocol``, ``mechanism``, ``username`` are for reading."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
-        """settings: as for ``from_options``, already without what is none of security's."""
+        """settings: as for ``from_options``, but only those of security."""
         self.settings = dict(settings)
         self.protocol = _choice(settings, "security.protocol", "PLAINTEXT", PROTOCOLS).upper()
         self.mechanism: str | None = None

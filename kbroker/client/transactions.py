@@ -57,7 +57,7 @@ def init_producer(
     deadline: float | None = None,
 ) -> ProducerIdentity:
     """A producer id. With a transactional id: fences all producers that had it before, and aborts
-    what they left open.
+    their open transaction.
 
     timeout_ms: after that a transaction which is not ended is aborted by the cluster.
     """

@@ -138,8 +138,8 @@ def _apply(
     inherited: Callable[[Key], tuple[str, ...] | None],
     kind: str = "",
 ) -> dict[str, str]:
-    """The texts after the operations. inherited: what an unset LIST is appended to. kind: of what
-    they are settings, as for ``unknown_name``.
+    """The texts after the operations. inherited: the value to which an unset LIST is appended.
+    kind: as for ``unknown_name``.
     """
     changed = dict(current)
     seen = set()

@@ -76,7 +76,7 @@ class Computed:
 
 
 class Check:
-    """A rule a parsed value must meet beyond range and list, and the words that name it."""
+    """A rule that a parsed value must meet beyond range and list, and its wording."""
 
     __slots__ = ("allowed", "test")
 
@@ -164,7 +164,7 @@ class Key:
         return default.find() if type(default) is Computed else default
 
     def allowed(self) -> str:
-        """What a value may be, in words for a person."""
+        """The allowed values, in words."""
         parts = [_TYPE_WORDS[self.type]]
         if self.one_of is not None:
             words = ", ".join(self.one_of)

@@ -1,4 +1,4 @@
-"""Where a broker listens and what it tells clients, from the five settings that say so.
+"""Where a broker listens and which addresses it advertises, from the five settings for this.
 
 ``listeners`` wins over ``host.name`` and ``port``; ``advertised.listeners`` over
 ``advertised.host.name`` and ``advertised.port``. Listeners of a KRaft controller are left out.
@@ -55,7 +55,9 @@ def protocol_map(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def bound_listeners(values: Mapping[str, Any], host_name_is_set: bool) -> list[Listener]:
-    """What the broker binds. Raises ConfigError for what is malformed, doubled or not built."""
+    """The addresses that the broker binds. Raises ConfigError for malformed or duplicate listeners
+    and those that are not built.
+    """
     text = values["listeners"]
     if text is None:
         host = values["host.name"] if host_name_is_set else DEFAULT_HOST

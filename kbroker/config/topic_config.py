@@ -86,7 +86,7 @@ def topic_key(name: str, text: str | None = None) -> Key:
 
 
 class UnknownSetting(ConfigError):
-    """A setting that does not exist. kind: of what it is none; empty for the broker."""
+    """A setting that does not exist. kind: whose setting it would be; empty for the broker."""
 
     def __init__(self, key: str, value: object, allowed: str, kind: str = "") -> None:
         super().__init__(key, value, allowed)
@@ -106,8 +106,8 @@ class UnknownSetting(ConfigError):
 def unknown_name(
     name: str, text: str | None, known: Mapping[str, Key], kind: str = ""
 ) -> ConfigError:
-    """The error for a setting that does not exist, with the nearest one that does. kind: of what it
-    would be a setting, for the broker nothing.
+    """The error for a setting that does not exist, with the closest one that does. kind: whose
+    setting it would be; empty for the broker.
     """
     near = _nearest(name[:200], known) if _hints.take() else None
     hint = f"; did you mean {near}?" if near else ""

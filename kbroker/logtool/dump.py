@@ -1,4 +1,4 @@
-"""Shows what is in the files of a log directory, each kind in its own rows.
+"""Shows the content of the files of a log directory, each kind in its own rows.
 
 Nothing is changed, and no index or log is held in memory as a whole.
 """
@@ -32,7 +32,7 @@ def dump(paths: list[str], options: DumpOptions, out: Output) -> None:
 
 
 def dump_file(path: str, options: DumpOptions, out: Output) -> None:
-    """Show one file of a known kind; what is wrong with it is a finding."""
+    """Show one file of a known kind; damage becomes a finding."""
     kind = kind_of_file(path)
     assert kind is not None, path
     out.file(path)

@@ -35,7 +35,7 @@ class Output:
         self.damage_count = 0
 
     def file(self, path: str) -> None:
-        """The rows that follow are of this file; JSON lines say so themselves."""
+        """Announce the file of the following rows; JSON lines contain it."""
         if not self._as_json:
             self._print(f"Dumping {path}")
 
@@ -47,7 +47,7 @@ class Output:
             self._print(indent + " ".join(fields))
 
     def finding(self, path: str, level: str, text: str, **more: Any) -> None:
-        """Something to say about a file or directory; DAMAGE makes the command exit with 1."""
+        """A finding about a file or directory; DAMAGE makes the command exit with 1."""
         self.damage_count += level == DAMAGE
         if self._as_json:
             self._print(json.dumps({"file": path, "level": level, "message": text, **more}))

@@ -207,7 +207,7 @@ def _allocate(path: str, log_size: int, interval: int, entry_bytes: int) -> None
 def _rebuild_txn_index(
     path: str, base: int, scan: Scan, check: IndexCheck, log_start_offset: int
 ) -> None:
-    """One that fits the log stays: it may know of transactions whose records are gone."""
+    """Keep an index that matches the log: it may list transactions whose records are removed."""
     found = [AbortedTransaction(*entry) for entry in scan.aborted]
     try:
         entries = read_entries(path, base, scan.next_offset)

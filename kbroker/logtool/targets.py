@@ -71,7 +71,9 @@ def kind_of_file(path: str) -> str | None:
 
 
 def kind_of(path: str) -> str:
-    """The kind of a file or directory. Raises UsageError for what is none of a log directory."""
+    """The kind of a file or directory. Raises UsageError for files that do not belong to a log
+    directory.
+    """
     if os.path.isdir(path):
         names = os.listdir(path)
         if any(kind_of_file(name) in _KIND_OF_SUFFIX.values() for name in names):

@@ -1,4 +1,4 @@
-"""Checks partitions and log directories: the segments, and what the small files say about them."""
+"""Checks partitions and log directories: the segments, and the small files that describe them."""
 
 from __future__ import annotations
 
@@ -44,8 +44,9 @@ _MIB = 1 << 20
 
 
 def verify(paths: list[str], out: Output, *, compacted: bool, verbose: bool = False) -> None:
-    """Check what ``paths`` stand for. compacted: offsets may be missing. verbose: tell of empty
-    partitions of a log directory, too. Raises UsageError."""
+    """Check the files and directories in ``paths``. compacted: offsets may be missing. verbose:
+    also report empty partitions of a log directory. Raises UsageError.
+    """
     kinds = [targets.kind_of(path) for path in paths]
     for path in paths:
         if path.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)):
@@ -62,7 +63,7 @@ def verify(paths: list[str], out: Output, *, compacted: bool, verbose: bool = Fa
             else:
                 _verify_file(path, kind, out, compacted=compacted)
         except OSError as error:
-            out.finding(error.filename or path, DAMAGE, f"it cannot be read: {error.strerror}")
+            out.finding(error.filename or path, DAMAGE, f"cannot be read: {error.strerror}")
 
 
 def _verify_file(path: str, kind: str, out: Output, *, compacted: bool) -> None:
@@ -99,7 +100,7 @@ def verify_log_dir(path: str, out: Output, *, compacted: bool, verbose: bool) ->
             check.run(tell_empty=verbose)
         except OSError as error:
             name = error.filename or directory
-            out.finding(name, DAMAGE, f"it cannot be read: {error.strerror}")
+            out.finding(name, DAMAGE, f"cannot be read: {error.strerror}")
         key = parse_partition_dir(os.path.basename(directory))
         if key is not None:
             ends[key] = check.end_offset
@@ -177,8 +178,9 @@ class PartitionCheck:
         self.batches = self.size = 0
 
     def run(self, *, tell_empty: bool = True) -> None:
-        """Check everything in the directory. tell_empty: say that it is sound also where it holds
-        nothing. Raises OSError."""
+        """Check everything in the directory. tell_empty: report it even if it is empty. Raises
+        OSError.
+        """
         out = self._out
         before = out.damage_count
         bases = targets.segment_bases(self._directory)
@@ -243,7 +245,7 @@ class PartitionCheck:
     # ---- the small files ----
 
     def read_epochs(self) -> Epochs:
-        """What leader-epoch-checkpoint says; findings if that makes no sense. Raises OSError."""
+        """The content of leader-epoch-checkpoint; findings if it is invalid. Raises OSError."""
         path = os.path.join(self._directory, LEADER_EPOCH_CHECKPOINT)
         try:
             epochs = parse_epochs(read_if_present(path) or b"", path)

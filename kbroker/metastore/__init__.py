@@ -1,1 +1,1 @@
-"""The metadata store: a tree of nodes in which the cluster keeps what it must not forget."""
+"""The metadata store: a tree of znodes with the durable state of the cluster."""

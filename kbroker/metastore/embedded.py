@@ -297,6 +297,6 @@ def stat_of(row: Row) -> NodeStat:
 
 
 def makes_topic(operations: list[Operation]) -> bool:
-    """Whether a topic is made or grown: its logs would need room, too."""
+    """Whether a topic or partition is created, whose logs would need room as well."""
     below = paths.BROKER_TOPICS + "/"
     return any(entry.kind == "create" and entry.path.startswith(below) for entry in operations)

@@ -15,7 +15,7 @@ ANY_VERSION = -1
 
 
 class StoreError(Exception):
-    """The store refused an operation; ``path`` says where."""
+    """The store rejected an operation on ``path``."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
@@ -47,7 +47,7 @@ class StoreFailed(Exception):
 
 
 class NodeStat(NamedTuple):
-    """What is known of a node besides its data."""
+    """The metadata of a znode."""
 
     version: int  # times the data was set
     children_version: int  # times a child was created or deleted

@@ -47,7 +47,7 @@ class StoreCopy:
     __slots__ = ("changes", "image", "rows")
 
     def __init__(self, image: bytes) -> None:
-        """Raises sqlite3.Error, TypeError, ValueError for what is no database of ours."""
+        """Raises sqlite3.Error, TypeError, ValueError for a file that is not a metadata store."""
         self.image = image
         at = _VERSIONS_AT
         db = sqlite3.connect(":memory:")
@@ -102,7 +102,7 @@ def write_copy(directory: str, image: bytes) -> None:
 
 
 def check_room(directory: str, size: int) -> None:
-    """Raises OSError if so many bytes more would leave no room for what matters more."""
+    """Raises OSError if ``size`` more bytes would leave too little room for important writes."""
     disk = os.statvfs(directory)
     if disk.f_bavail * disk.f_frsize < size + PLENTY_BYTES:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -187,7 +187,7 @@ def structure_fault(db: sqlite3.Connection) -> str | None:
 
 
 def lost_changes(wal: bytes, taken: int) -> int:
-    """How many changes a write-ahead log holds behind the first ``taken`` frames.
+    """How many changes a write-ahead log holds after the first ``taken`` frames.
 
     SQLite takes frames up to the first that does not fit. What follows it with the same salts was
     written after it.

@@ -55,7 +55,7 @@ class Counters:
         return self.cells[metric.index + label]
 
     def reset_gauges(self) -> None:
-        """Called by a process when it starts: what its predecessor held is gone."""
+        """Called by a process when it starts: resets the gauges of its predecessor."""
         for metric in METRICS:
             if metric.kind == GAUGE:
                 for cell in range(metric.index, metric.index + metric.width):

@@ -48,7 +48,7 @@ MARKER_BYTES = HEADER.size + _RECORD.size
 
 
 class Marker(NamedTuple):
-    """What a control record of a transaction says."""
+    """The content of a control record of a transaction."""
 
     commit: bool
     coordinator_epoch: int

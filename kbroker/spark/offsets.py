@@ -37,7 +37,7 @@ _NAMED_MAX = 10
 
 
 class LogView(Protocol):
-    """What is asked of the brokers."""
+    """The queries to the brokers."""
 
     def topics(self) -> Mapping[str, int]:
         """Topic to its number of partitions; without internal topics."""
@@ -66,8 +66,9 @@ class LogView(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Offsets ``[start, end)`` were asked for, the log holds ``[log_start, log_end)``; a log that
-    is gone holds nothing, with both None."""
+    """Offsets ``[start, end)`` were requested, but the log holds ``[log_start, log_end)``; both are
+    None if the log is gone.
+    """
 
     topic: str
     partition: int
@@ -88,7 +89,7 @@ class Lost:
         return min(self.end - self.start, below + max(0, above))
 
     def describe(self) -> str:
-        """Partition, what was wanted and what there is."""
+        """Partition, requested offsets and available offsets."""
         wanted = f"[{self.start}, {'...' if self.end is None else self.end})"
         if self.log_start is None and self.log_end is None:
             has = "is gone"
@@ -258,8 +259,7 @@ def _list(view: LogView, wanted: Mapping[TopicPartition, int]) -> dict[TopicPart
 
 
 def with_attempts(options: ReadOptions, call: Callable[[], T]) -> T:
-    """What ``call`` returns; where it fails for a reason that may pass, it is tried again as
-    ``fetchOffset.numRetries`` says."""
+    """The result of ``call``; retriable failures are retried ``fetchOffset.numRetries`` times."""
     for attempt in range(1, options.offset_attempts + 1):
         try:
             return call()

@@ -1,4 +1,4 @@
-"""The options of the data source, one row each: what there is, where it counts, its default.
+"""The options of the data source, one row each: name, where it applies, default.
 
 What is kbroker's own, not of Spark's Kafka connector, is marked so. The documentation has the same
 rows (docs/spark.md); how they are read is in ``options``.

@@ -63,7 +63,7 @@ class ClusterPool:
     def give_back(
         self, bootstrap: str, settings: Mapping[str, str], cluster: Cluster, limits: PoolLimits
     ) -> None:
-        """For the next one; only what was used without an error."""
+        """Give a client back for reuse; only one that was used without an error."""
         until = time.monotonic() + limits.idle_s
         with self._lock:
             full = len(self._idle) >= limits.capacity or self._pid != os.getpid()

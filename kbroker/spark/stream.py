@@ -302,7 +302,9 @@ class Progress:
         ends: Mapping[TopicPartition, int],
     ) -> dict[TopicPartition, int]:
         """``ends``, with these partitions at their first offsets, unless they start below them.
-        Of topics made anew the others, which have no start yet, wait for the next micro-batch."""
+        Other partitions of recreated topics, which have no start yet, wait for the next
+        micro-batch.
+        """
         firsts = self.view.list_offsets(dict.fromkeys(keys, EARLIEST)) if keys else {}
         found, now, ids = dict(ends), self.view.topic_ids(), self._known_ids()
         for topic in {*anew, *(topic for topic, _ in keys)}:

@@ -57,7 +57,7 @@ class TopicIdFile:
             ) from error
 
     def keep(self, ids: Mapping[str, bytes]) -> None:
-        """In place of what was kept."""
+        """Replace the stored ids."""
         topics = {name: uuid_text(one) for name, one in sorted(ids.items())}
         document = {"format": FORMAT, "topics": topics}
         self._files.replace(self._name, json.dumps(document, indent=1) + "\n")

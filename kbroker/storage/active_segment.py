@@ -147,7 +147,7 @@ class ActiveSegment:
         self.times.resize_limit(bytes_max)
 
     def trim(self, appender: LogAppender, *, in_place: bool = False) -> None:
-        """Write the last time index entry and cut what was allocated ahead. Raises OSError.
+        """Write the last time index entry and trim preallocated space. Raises OSError.
 
         Nothing may be appended after it. in_place: no other process reads the indexes any more.
         """

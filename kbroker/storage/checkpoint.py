@@ -28,7 +28,7 @@ _NUMBER = re.compile(r"-?[0-9]{1,18}")
 
 
 class CorruptCheckpointError(ValueError):
-    """A checkpoint file that does not say what it should."""
+    """A checkpoint file with invalid content."""
 
 
 def parse_checkpoint(data: bytes, path: str = "checkpoint") -> dict[TopicPartition, int]:
@@ -100,7 +100,7 @@ _NO_LINE = _Line(-1, -1, -1)
 
 
 def _sound_lines(data: bytes) -> bytes | None:
-    """The lines of a file, each behind a newline; None when anything is wrong with it."""
+    """The lines of a file, each after a newline; None when the file is invalid."""
     if not _SOUND.fullmatch(data):
         return None
     _version, count, body = data.split(b"\n", 2)
@@ -108,7 +108,7 @@ def _sound_lines(data: bytes) -> bytes | None:
 
 
 def _find(data: bytes, key: TopicPartition) -> _Line | None:
-    """The line of a partition in sound lines; None when it has several."""
+    """The line of a partition in valid lines; None when it has several."""
     prefix = f"\n{key[0]} {key[1]} ".encode()
     at = data.find(prefix)
     if at < 0:

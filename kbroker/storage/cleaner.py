@@ -228,7 +228,7 @@ class LogCleaning:
     def clean_group(
         self, group: Sequence[CleanableSegment], producers: dict[int, tuple[int, int]]
     ) -> CleanedGroup:
-        """Write what is kept of the group as ``.cleaned`` files, synced.
+        """Write the retained records of the group as ``.cleaned`` files, synced.
 
         producers: of each active one (last data offset or -1, epoch). Raises UncleanableError,
         CleaningStopped, OSError; the files are then removed.
@@ -304,7 +304,7 @@ class LogCleaning:
         return done
 
     def _make_indexes(self, fd: int, base: int, size: int) -> int:
-        """Read back what was written, checking all of it; the largest timestamp in it."""
+        """Read back and verify everything that was written; returns its largest timestamp."""
         paths = [self._cleaned_path(base, suffix) for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX)]
         for path in paths:
             remove_if_present(path)

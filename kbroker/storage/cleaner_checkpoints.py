@@ -80,7 +80,7 @@ class CleanerCheckpoints:
             unwritten.clear()
 
     def remove(self, keys: Collection[TopicPartition]) -> None:
-        """Drop lines of logs that are gone. Raises OSError."""
+        """Drop the lines of deleted logs. Raises OSError."""
         for log_dir, offsets in self._offsets.items():
             self._unwritten[log_dir].difference_update(keys)
             gone = [key for key in keys if offsets.pop(key, None) is not None]

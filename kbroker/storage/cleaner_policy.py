@@ -18,7 +18,7 @@ GROUP_SEGMENTS_MAX = 64
 
 
 class CleanableSegment(NamedTuple):
-    """A sealed segment. next_offset: base offset of the segment behind it.
+    """A sealed segment. next_offset: base offset of the segment after it.
 
     Timestamps are those of the newest record and of the first batch; -1 where nobody asked.
     """
@@ -32,7 +32,7 @@ class CleanableSegment(NamedTuple):
 
 
 class CompactionRules(NamedTuple):
-    """The settings of a topic that say when it is compacted."""
+    """The settings of a topic that determine when it is compacted."""
 
     dirty_ratio_min: float
     lag_ms_min: int

@@ -52,8 +52,8 @@ def may_do_without(error: OSError) -> bool:
 
 
 def is_of_partition(error: object, path: str) -> TypeGuard[Exception]:
-    """Whether ``error`` says that the files in the partition's directory ``path`` are damaged,
-    missing, or of a kind or with rights that are wrong, and nothing of the disk.
+    """Whether ``error`` is about the files in the partition directory ``path`` (damaged, missing,
+    of the wrong kind, or with the wrong permissions) and not about the disk.
     """
     if isinstance(error, OSError):
         return error.errno in MISFILED_ERRNOS and os.path.isdir(path)
@@ -129,13 +129,13 @@ def syncfs_tells_failures() -> bool:
 
 
 def linux_version() -> tuple[int, int]:
-    """(major, minor) of the running kernel, (0, 0) if it does not say."""
+    """(major, minor) of the running kernel; (0, 0) if unknown."""
     found = re.match(r"(\d+)\.(\d+)", os.uname().release)
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
 def sync_file(path: str) -> None:
-    """Make a file's bytes durable; nothing to do when it is gone."""
+    """Make a file's bytes durable; does nothing when the file no longer exists."""
     try:
         fd = open_file(path)
     except FileNotFoundError:
@@ -205,7 +205,7 @@ def read_if_present(path: str) -> bytes | None:
 
 
 def remove_tree(path: str) -> None:
-    """Remove a directory and what is in it, which is files only. Raises OSError."""
+    """Remove a directory that contains only files. Raises OSError."""
     with suppress(FileNotFoundError):  # somebody else was faster
         for name in list_directory(path):
             remove_if_present(os.path.join(path, name))

@@ -138,8 +138,9 @@ class LeaderEpochs:
             self._entries = [(below[-1][0], start_offset), *kept]
 
     def _write_if_news(self, before: list[tuple[int, int]]) -> None:
-        """Not for the start of the first epoch alone, which moves with that of the log: whoever
-        loads the log raises it, Kafka too. It would be a file for each partition of DeleteRecords.
+        """The start of the first epoch alone is not worth a write: it moves with the log start
+        offset, and loading the log raises it (in Kafka as well). Otherwise DeleteRecords would
+        write a file for each partition.
         """
         now = self._entries
         epochs, known = ([epoch for epoch, _ in entries] for entries in (now, before))

@@ -33,7 +33,9 @@ ENTRY = struct.Struct(">ii")
 
 
 class Walked(NamedTuple):
-    """is_all: there was no more. problem: what is wrong with what follows, or is missing."""
+    """is_all: the walk reached the end. problem: what is wrong with the data that follows, or what
+    is missing.
+    """
 
     scan: Scan
     is_all: bool

@@ -206,7 +206,8 @@ class LogDir:
     # ---- making and removing partitions ----
 
     def belongs(self, key: TopicPartition, topic_id: bytes, *, is_new: bool) -> bool:
-        """Whether the partition's directory is of this topic id; adopts one that does not say.
+        """Whether the partition's directory belongs to this topic id; adopts a directory without
+        one.
 
         is_new: the partition was never opened; then no log can be its own. Raises OSError, and
         DamagedLogError when the directory of a partition that was opened says something else.
@@ -308,7 +309,8 @@ class LogDir:
     # ---- moves from one log directory to another ----
 
     def write_lines(self, key: TopicPartition, offsets: Mapping[str, int]) -> None:
-        """Write one partition's line in checkpoints, durably; of the cleaner's too. Raises OSError.
+        """Write one partition's line in all checkpoints, including the cleaner's, durably. Raises
+        OSError.
 
         offsets: by the file's name.
         """
@@ -329,7 +331,7 @@ class LogDir:
         self._lines_left.discard(key)
 
     def given_up(self, key: TopicPartition) -> None:
-        """The partition does not come. ``forget`` is due once its files are gone."""
+        """The partition will not arrive. Call ``forget`` once its files are removed."""
         self._dead.add(key)
         self._lines_left.add(key)
 
@@ -358,7 +360,7 @@ class LogDir:
         return os.path.exists(os.path.join(self.partition_path(key), MOVED_MARKER))
 
     def end_move(self, key: TopicPartition) -> None:
-        """The one it was moved from is gone, durably. Raises OSError."""
+        """Remove the marker of a finished move. Raises OSError."""
         remove_if_present(os.path.join(self.partition_path(key), MOVED_MARKER))
 
     def _drop_lines(self, keys: Collection[TopicPartition]) -> None:

@@ -92,8 +92,8 @@ class LogDirs(Collection[LogDir]):
         ]
 
     def close(self) -> None:
-        """The shared flags say which have failed, also while the worker stopped. Safe to call
-        twice.
+        """Read from the shared flags which directories have failed, even while the worker was down.
+        Safe to call twice.
         """
         for log_dir in self._dirs:
             if log_dir.error is not None:

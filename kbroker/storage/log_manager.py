@@ -263,7 +263,7 @@ class LogManager:
     # ---- what time brings ----
 
     def tick(self) -> list[int]:
-        """Do what is due, a little at a time; the slots whose waiters have news.
+        """Do what is due, a little at a time; returns the slots whose waiters must be woken.
 
         Call it every 100 ms while ``has_unflushed``, less often otherwise. Never blocks on a sync.
         """

@@ -204,7 +204,7 @@ class LogOpening:
             return None
 
     def _loaded(self, placed: PlacedLog) -> PartitionLog:
-        """Raises anything: what is on the disk may be anything."""
+        """May raise any exception, because the disk may contain anything."""
         request, log_dir, key = placed.request, placed.log_dir, placed.request.key
         loaded = placed.load()
         if log_dir.is_quarantined(key):

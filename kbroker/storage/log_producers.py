@@ -36,8 +36,8 @@ def walk_end(segments: LogSegments, producers: ProducerState) -> None:
 
 
 def load_after_cut(directory: str, segments: LogSegments, end: int) -> ProducerState:
-    """The state at ``end``, where the log was cut. Snapshots that know more are removed. Raises
-    OSError.
+    """Restore the state at ``end``, where the log was truncated. Later snapshots are removed.
+    Raises OSError.
     """
     producer_snapshots.remove_above(directory, end)
     producers = producer_snapshots.load_newest(directory, end, segments[0].base_offset)

@@ -113,8 +113,8 @@ class LogSegments(Sequence[Segment]):
         return self._all[self._all.index(segment) + 1], 0
 
     def place_to_cut(self, offset: int) -> tuple[Segment, int, int]:
-        """(segment, position, end): a cut there, on a batch's border, leaves a log that ends at
-        ``end``, at or below ``offset``. Raises OSError.
+        """(segment, position, end): truncating there, on a batch boundary, leaves a log that ends
+        at ``end``, at or below ``offset``. Raises OSError.
         """
         segment, position = self.locate(offset)
         fd = segment.open_log()
@@ -187,7 +187,8 @@ class LogSegments(Sequence[Segment]):
         return taken
 
     def close_behind(self, last: Segment) -> list[Segment]:
-        """Begin a cut in ``last``; the segments behind it, whose files are the caller's to remove.
+        """Begin a truncation in ``last``; returns the segments after it, whose files the caller
+        removes.
 
         INVARIANT: until ``cut_last`` nothing is asked of sizes and positions; no file is open.
         """

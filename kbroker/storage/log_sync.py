@@ -100,11 +100,11 @@ class LogSync:
         self._unsynced.add(fd, segment)
 
     def forget(self, segment: Segment) -> None:
-        """The segment is going away, or being cut."""
+        """The segment is about to be removed or truncated."""
         self._unsynced.forget(segment)
 
     def lower_to(self, end: int) -> None:
-        """What is at ``end`` or behind it is about to be cut."""
+        """Everything from ``end`` on is about to be truncated."""
         self._clean_end = None
         self._appender.set_flushed_offset(min(end, self._appender.flushed_offset))
 
@@ -124,7 +124,8 @@ class LogSync:
     # ---- jobs ----
 
     def begin(self, *, by_file: bool = True) -> FlushJob:
-        """A job that syncs what is in the log; ``finish`` when it has run. One at a time.
+        """A job that syncs the present content of the log; call ``finish`` when it has run. One at
+        a time.
 
         by_file: without it the job is one for a sync of the whole file system. Raises
         ShortageError; then none is begun.

@@ -211,7 +211,7 @@ class PartitionLog:
         self.appender.publish_now()
 
     def is_checked_from(self, segment_base_offset: int, position: int) -> None:
-        """What lies behind that place has been checked; published at once, and nothing else is."""
+        """Everything from that place on has been checked; publishes this at once, nothing else."""
         self.appender.set_checked_from(segment_base_offset, position)
         self._table.set_checked_from(self.slot, segment_base_offset, position, self._may_be_gapless)
 

@@ -10,7 +10,7 @@ from kbroker.uuids import parse_uuid, uuid_text
 
 
 class CorruptMetadataError(ValueError):
-    """A metadata file that does not say what it should."""
+    """A partition.metadata file with invalid content."""
 
 
 def read_partition_metadata(directory: str) -> bytes | None:
@@ -31,8 +31,8 @@ def read_partition_metadata(directory: str) -> bytes | None:
 
 
 def names_another_topic(directory: str, topic_id: bytes) -> bool:
-    """Whether a partition's directory says that it is of another topic id. Raises nothing: a file
-    that cannot be read says nothing.
+    """Whether a partition's directory has another topic id. Raises nothing: an unreadable file
+    counts as no.
     """
     try:
         return read_partition_metadata(directory) not in (None, topic_id)

@@ -357,7 +357,7 @@ def _check_sealed(segments: list[Segment], options: LoadOptions) -> None:
 
 
 def sealed_end(segment: Segment) -> Scan:
-    """Walk the headers behind the last index entry of a sealed segment."""
+    """Walk the headers after the last index entry of a sealed segment."""
     position = segment.start_position(LARGEST)
     fd = segment.open_log()
     try:

@@ -96,7 +96,9 @@ class PlacedLog:
 
 
 def threads_per_dir(configured: int, worker_count: int) -> int:
-    """Of each io worker, so that together they are as many as the setting says, or one each."""
+    """The number of threads of each io worker, so that together they match the setting, or one
+    each.
+    """
     return -(-configured // worker_count)
 
 

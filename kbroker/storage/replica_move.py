@@ -240,9 +240,7 @@ class ReplicaMove:
         }
 
     def discard(self) -> None:
-        """Remove the future directory and what was written of it. Touches files only. Raises
-        OSError.
-        """
+        """Remove the future directory and its files. Touches files only. Raises OSError."""
         if os.path.isdir(self.path):
             remove_tree(self.path)
         self.target.forget(self.log.key)

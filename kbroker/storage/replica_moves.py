@@ -157,7 +157,7 @@ class ReplicaMoves:
         target.arrived(log.key)
 
     def cancel(self, slot: int) -> None:
-        """Stay where it is; what was copied is removed."""
+        """Cancel the move and remove the copied files."""
         move = self._end(slot)
         if move is None or move.target.error is not None:
             return

@@ -97,7 +97,7 @@ class Child:
             self.serving_since = now
 
     def on_not_started(self, now: float) -> None:
-        """The system had no room for it; ``start_at`` says when to try again."""
+        """The process could not be started; ``start_at`` is the time of the next attempt."""
         self._wait(now)
 
     def _wait(self, now: float) -> None:
@@ -105,7 +105,7 @@ class Child:
         self.failure_count += 1
 
     def on_ended(self, exit_code: int, now: float) -> Verdict:
-        """Take note of its end and decide; with RESTART, ``start_at`` says when."""
+        """Handle the end of the process; with RESTART, ``start_at`` is the time of the restart."""
         served_s = None if self.serving_since is None else now - self.serving_since
         if served_s is not None and served_s >= STABLE_AFTER_S:
             self.failure_count = 0

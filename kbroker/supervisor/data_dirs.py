@@ -278,7 +278,7 @@ def _check_kafka(configured: list[str], usable: list[str]) -> None:
 
 
 def _read_meta(path: str) -> dict[str, str]:
-    """What meta.properties says, nothing when it is missing. Raises ConfigError."""
+    """The content of meta.properties, empty when it is missing. Raises ConfigError."""
     try:
         return dict(read_properties(os.path.join(path, META_NAME)))
     except FileNotFoundError:
@@ -333,7 +333,9 @@ def _id_name(meta: dict[str, str]) -> str:
 
 
 def _wanted_meta(meta: dict[str, str], broker_id: int, cluster_id: str) -> dict[str, str]:
-    """What a document must say; one that KRaft wrote stays of its version, for the way back."""
+    """The expected content of meta.properties; a file written by KRaft keeps its version, for the
+    way back.
+    """
     version = "1" if _is_of_kraft(meta) else "0"
     return {"version": version, _id_name(meta): str(broker_id), "cluster.id": cluster_id}
 

@@ -115,7 +115,9 @@ def _missing_partitions(directories: Iterable[str]) -> list[TopicPartition]:
 
 
 def _stored_partitions(directories: Iterable[str]) -> set[TopicPartition]:
-    """None of a store that cannot be read: the controller will say so."""
+    """Partitions in the metadata stores. An unreadable store counts as empty; the controller will
+    report it.
+    """
     import sqlite3
 
     from kbroker.metastore import paths

@@ -131,7 +131,7 @@ def check_base(base: str) -> None:
 
 
 def not_writable(base: str, error: OSError) -> ConfigError:
-    """What a start says that has no runtime directory."""
+    """The error for a runtime directory that cannot be written."""
     return ConfigError("runtime.dir", base, f"a writable directory ({error.strerror})")
 
 

@@ -42,7 +42,7 @@ CONSUMER_GROUPS = (
         doc="Segment size of the offsets topic. Small ones are compacted and loaded sooner."),
     Key("offsets.topic.compression.codec", INT, 0, HIGH, low=0, high=4,
         doc="Codec of the offsets topic, by number: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.",
-        deviation="checked to be a codec"),
+        deviation="validated as a codec"),
     Key("offsets.retention.minutes", INT, 10_080, HIGH, low=1,
         aliases=("offsets.topic.retention.minutes",),
         doc="How long the offsets of an empty group are kept."),

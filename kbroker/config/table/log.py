@@ -105,8 +105,9 @@ DURABILITY = (
             "how much a power cut can cost.",
         deviation="1,000 ms (Kafka: null, which leaves syncing to the operating system)"),
     Key("log.flush.scheduler.interval.ms", LONG, LONG_MAX, HIGH,
-        doc="Serves as log.flush.interval.ms when only this one is set. Syncs are otherwise "
-            "done when due, not by polling."),
+        doc=
+            "Used as log.flush.interval.ms when only this one is set. Otherwise, syncs are done "
+            "when they are due, without polling."),
     Key("log.flush.offset.checkpoint.interval.ms", INT, 60_000, HIGH, low=0,
         doc=
             "How often the recovery points are saved; everything below them is known to be on "
@@ -134,7 +135,7 @@ RECORDS = (
     Key("log.message.format.version", STRING, "2.7-IV2", MEDIUM, check=KAFKA_VERSION,
         doc="Format of stored records, as a Kafka version: format 0 before 0.10, 1 before 0.11, "
             "then 2. The topics of coordinators are always in format 2.",
-        deviation="checked to be a version"),
+        deviation="validated as a version"),
     Key("log.message.downconversion.enable", BOOLEAN, True, LOW, dynamic=CLUSTER_WIDE,
         doc=
             "Whether batches are down-converted for clients that do not know format 2 (Fetch "
@@ -164,7 +165,7 @@ LOG_CLEANER = (
         doc="How long a thread sleeps when no log needs compaction."),
     Key("log.cleaner.min.cleanable.ratio", DOUBLE, 0.5, MEDIUM, low=0, high=1, dynamic=CLUSTER_WIDE,
         doc="A log is compacted once this share of it is dirty, that is, not compacted yet.",
-        deviation="checked to be a share"),
+        deviation="validated as a fraction"),
     Key("log.cleaner.delete.retention.ms", LONG, 86_400_000, MEDIUM, low=0, dynamic=CLUSTER_WIDE,
         doc="How long a tombstone stays in a compacted log.",
         deviation="not negative"),

@@ -33,12 +33,12 @@ LISTENERS = (
         deviation="when unset, 127.0.0.1"),
     Key("port", INT, 9092, HIGH, low=0, high=65535,
         doc="Deprecated: the port to bind when listeners is unset.",
-        deviation="checked to be a port"),
+        deviation="validated as a port"),
     Key("advertised.host.name", STRING, None, HIGH,
         doc="Deprecated: the host that clients are given when advertised.listeners is unset."),
     Key("advertised.port", INT, None, HIGH, low=1, high=65535,
         doc="Deprecated: the port that clients are given when advertised.listeners is unset.",
-        deviation="checked to be a port"),
+        deviation="validated as a port"),
     Key("control.plane.listener.name", STRING, None, HIGH, status=LATER,
         doc="Listener for requests from the controller only, separate from the data plane."),
     Key("inter.broker.listener.name", STRING, None, MEDIUM, status=LATER,
@@ -46,7 +46,7 @@ LISTENERS = (
     Key("security.inter.broker.protocol", STRING, "PLAINTEXT", MEDIUM,
         one_of=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), status=LATER,
         doc="Security protocol used between brokers when inter.broker.listener.name is unset.",
-        deviation="checked against the list of protocols"),
+        deviation="validated against the list of protocols"),
 )
 
 CONNECTIONS_AND_SOCKETS = (
@@ -78,7 +78,7 @@ CONNECTIONS_AND_SOCKETS = (
         doc=
             "Exceptions to max.connections.per.ip, as address:number pairs separated by commas; "
             "host names are resolved at start and when the setting changes.",
-        deviation="checked to be such pairs"),
+        deviation="validated as such pairs"),
     Key("max.connection.creation.rate", INT, 500, MEDIUM, low=0, dynamic=CLUSTER_WIDE,
         doc=
             "Maximum new connections per second on each listener; further ones wait in the "

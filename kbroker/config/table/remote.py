@@ -27,7 +27,7 @@ METRICS_OF_KAFKA = (
     Key("metrics.recording.level", STRING, "INFO", LOW, one_of=("INFO", "DEBUG", "TRACE"),
         status=UNUSED,
         doc="Detail of Kafka's metrics library.",
-        deviation="checked against the list of levels"),
+        deviation="validated against the list of levels"),
     Key("metric.reporters", LIST, (), LOW, dynamic=CLUSTER_WIDE, status=UNUSED,
         doc="Java classes that publish metrics. Java classes are never loaded."),
     Key("kafka.metrics.reporters", LIST, (), LOW, status=UNUSED,

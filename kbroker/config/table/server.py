@@ -104,7 +104,7 @@ GENERAL = (
         doc=
             'How batches are stored: "producer" keeps them as they were sent, "uncompressed" '
             'decompresses them, a codec name recompresses them.',
-        deviation="checked against the list of codecs"),
+        deviation="validated against the list of codecs"),
     Key("compression.gzip.level", INT, -1, MEDIUM, check=GZIP_LEVEL, dynamic=CLUSTER_WIDE,
         doc=
             "Level for batches that are recompressed with gzip: 1 (fast) to 9 (small), -1 for "

@@ -325,7 +325,7 @@ class ConsumerProtocol(Part):
         rest = [member for member in group.members.values() if member not in members]
         if consumer_migration.may_downgrade(self.host, group, members, len(rest)):
             try:
-                self.downgrade(op, group, rest, "it moved to the classic protocol")
+                self.downgrade(op, group, rest, "it migrated to the classic protocol")
                 return
             except WireError:  # it is too large, and stays what it is
                 assert not op.records, group.group_id

@@ -51,7 +51,7 @@ def published_number(name: str) -> int:
 
 
 def ahead_of(root: Path, state: State, newest: Commit) -> Iterator[str]:
-    """Paths of files in their places that hold what no commit says is loaded.
+    """Paths of published files with records that no commit lists.
 
     state: after ``newest``, whose own files may be anywhere. Files that others have put there are
     not meant, nor those of a topic that was deleted since. Looks at every name below ``data``.

@@ -235,7 +235,7 @@ def place_of(text: str) -> str:
 
 
 def id_of(text: str) -> str:
-    """A name that ids are made of, of groups and transactions."""
+    """A name from which group and transactional ids are derived."""
     try:
         size = len(text.encode())
     except UnicodeEncodeError as err:
@@ -507,7 +507,7 @@ def _add_values(run: argparse.ArgumentParser) -> None:
 
 
 def check_together(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
-    """What single arguments cannot say; exits with 2."""
+    """Check combinations of arguments; exits with 2."""
     if given.command == "run":
         _check_run(parser, given)
     if given.command == "compact" and given.partition_by is not None:

@@ -40,7 +40,7 @@ _FOLLOW_S = 10.0  # from commit to commit, unless --follow-seconds says otherwis
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; one line on standard error says why it failed."""
+    """Run a command; if it fails, one line on standard error says why."""
     parser = build_parser(__version__)
     given = parser.parse_args(arguments)
     commands: dict[str, Callable[[argparse.Namespace], int]] = {
@@ -135,7 +135,9 @@ def _run(given: argparse.Namespace) -> int:
 
 
 def _check_offsets(given: argparse.Namespace, present: Mapping[tuple[str, int], Bounds]) -> None:
-    """Raises LoadError for ``--from-offsets`` of what is not loaded, or not written yet."""
+    """Raises LoadError if ``--from-offsets`` contains partitions that are not loaded, or offsets
+    that are not written yet.
+    """
     wanted: dict[tuple[str, int], int] = given.from_offsets or {}
     unknown = sorted(set(wanted) - set(present))
     if unknown:

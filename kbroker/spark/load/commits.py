@@ -40,7 +40,7 @@ class LostRaceError(LoadError):
 
 
 class CorruptLogError(LoadError):
-    """The commit log does not say what it must."""
+    """The log of commits is invalid or incomplete."""
 
 
 @dataclass(frozen=True, slots=True)

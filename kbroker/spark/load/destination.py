@@ -26,7 +26,7 @@ def names_database(place: str) -> bool:
 
 
 def refuse_url(place: str) -> None:
-    """Raises LoadError where a folder is wanted. Says nothing of a URL but its kind."""
+    """Raises LoadError for a URL; the message has only its kind, in case of a password in it."""
     if place.startswith(_DATABASES):
         raise LoadError("--dest is a database, not a folder; use --sink jdbc")
     if names_database(place):
@@ -45,7 +45,7 @@ class Writer(Protocol):
         ...
 
     def finish(self) -> Written:
-        """Make everything durable; before that, nothing of it counts."""
+        """Make everything durable; until then, nothing may be relied on."""
         ...
 
 
@@ -96,9 +96,10 @@ class Destination(Protocol):
         ...
 
     def disagreement(self) -> str | None:
-        """What is wrong, and what to do, where the place and the log are not of one state: commits
-        are lost, or what they have brought in. A run that goes by such a log is refused; one that
-        is at work is no reason."""
+        """The problem and its remedy if the data and the log of commits do not match: commits or
+        their data are lost. Runs that rely on such a log are refused; a run in progress is not a
+        mismatch.
+        """
         ...
 
     def require_room(self, topics: Iterable[str]) -> None:

@@ -1,4 +1,4 @@
-"""What SQLite and PostgreSQL differ in, behind statements with ``?`` for each argument."""
+"""The differences between SQLite and PostgreSQL, behind statements with ``?`` for each argument."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Dialect(Protocol):
         ...
 
     def make_tables(self, table: str) -> None:
-        """Make what is not there."""
+        """Create missing tables."""
         ...
 
     def has_table(self, table: str) -> bool:

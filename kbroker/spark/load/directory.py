@@ -175,7 +175,7 @@ class Directory:
             raise
 
     def _check(self, commit: Commit) -> None:
-        """Whether what is staged can be committed."""
+        """Whether the staged files can be committed."""
         # Columns of a run's loads are the same: a topic is looked at once.
         new = {(commit.run, commit.kind, one.topic) for one in commit.added}
         try:
@@ -253,7 +253,7 @@ class Directory:
         return None
 
     def _strange_file(self, newest: Commit) -> str | None:
-        """One that readers see, with records that no commit says are loaded."""
+        """A file that readers see, with records that no commit lists."""
         return next(agreement.ahead_of(self.root, self.log.state(), newest), None)
 
     def _leftovers(self) -> list[Path]:

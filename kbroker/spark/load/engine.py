@@ -110,7 +110,7 @@ class Load:
     # -- one run
 
     def catch_up(self) -> list[Commit]:
-        """Load what is there now, within what is left of the limits; returns the commits made.
+        """Load what is available now, within the remaining limits; returns the commits made.
 
         Raises LoadError, of which DataLossError and LostRaceError are kinds; TaskError when a task
         failed for good. Whatever it raises, the destination holds exactly its commits.
@@ -310,7 +310,7 @@ class Load:
     # -- load again
 
     def rewind(self, starts: Mapping[TopicPartition, int]) -> Commit | None:
-        """Forget what was loaded from ``starts`` on, in one commit with loading it again.
+        """Replace what was loaded from ``starts`` on by loading it again, in one commit.
 
         The new files take the place of the old ones when that commit is published. Limits do not
         hold for it, nor does ``allow_loss``: what cannot be read again must not be forgotten. None

@@ -120,7 +120,7 @@ def recover(destination: Directory, load: str) -> Commit:
 
 
 def _sum_of(found: list[_Found], bad: list[_Found], before: int, load: str) -> Commit:
-    """The one commit that says what the files do; its number follows ``before``.
+    """The single commit that describes the files; its number follows ``before``.
 
     bad: those of bad values, of which a range may have no others.
     """
@@ -193,7 +193,7 @@ def _read(root: Path, path: Path) -> _Found:
 
 
 def _superseded(found: list[_Found]) -> set[str]:
-    """Names of files whose rows are in others, too."""
+    """Names of files whose rows are also in other files."""
     names: set[str] = set()
     for one in found:
         names |= set(one.about.get(REPLACES, "").split())

@@ -146,8 +146,9 @@ class CommitLog:
         return found
 
     def begin_after(self, number: int, load: str) -> None:
-        """Let an empty log count on from a number, as if all commits up to it had expired; what it
-        was summed up to before is forgotten."""
+        """Let an empty log continue from a number, as if all commits up to it had expired; older
+        checkpoints are removed.
+        """
         for older in self._store.numbers("checkpoint"):
             self._store.drop("checkpoint", older)
         if number:

@@ -39,7 +39,7 @@ _reached: dict[str, int] = {}
 
 
 def reach(name: str) -> None:
-    """Die here when the environment says so."""
+    """Kill this process here when the environment asks for it."""
     wanted = os.environ.get(VARIABLE)
     if not wanted:
         return

@@ -88,7 +88,9 @@ class TableDirectory(Directory, ABC, Generic[T]):
             )
 
     def _check(self, commit: Commit) -> None:
-        """Raises LoadError, too, for what the table would not take once it is committed."""
+        """Also raises LoadError for changes that the table would not accept once they are
+        committed.
+        """
         replaced = {path for path in commit.removed if is_of_table(path)}
         if replaced and commit.kind != RECOVER:
             self._require_replaceable(replaced)
@@ -123,7 +125,7 @@ class TableDirectory(Directory, ABC, Generic[T]):
         )
 
     def _strange_file(self, newest: Commit) -> str | None:
-        """Readers see what the table has, and it says which commit that is of."""
+        """Readers see what the table has, and the table records which commit that is."""
         return None
 
     def disagreement(self) -> str | None:
@@ -163,7 +165,7 @@ class TableDirectory(Directory, ABC, Generic[T]):
         return None if is_there else made
 
     def publish(self, commit: Commit) -> None:
-        """Raises LoadError, too, when the table does not take it; then the next run tries again."""
+        """Also raises LoadError when the table does not accept it; the next run retries."""
         with self._told(commit):
             self._publish(commit)
 
@@ -197,7 +199,9 @@ class TableDirectory(Directory, ABC, Generic[T]):
         return self.version_in(table, load) if table is not None else 0
 
     def _difference(self, table: T | None, commit: Commit) -> Commit:
-        """What makes the table what the commit says; replaced files stay for older versions."""
+        """The changes that bring the table to the state of the commit; replaced files stay for
+        older versions.
+        """
         listed = self.paths_in(table) if table is not None else set()
         present = {one.path for one in commit.added}
         added = tuple(one for one in commit.added if one.path not in listed)
@@ -233,7 +237,7 @@ class TableDirectory(Directory, ABC, Generic[T]):
 
     @staticmethod
     def properties_of(commit: Commit) -> dict[str, str]:
-        """What a version of the table says of the commit it was made for."""
+        """A table version's record of the commit that it was made for."""
         return {
             "kbroker.load": commit.load,
             "kbroker.commit": str(commit.number),
@@ -247,7 +251,7 @@ def is_of_table(path: str) -> bool:
 
 
 def first_line(err: Exception) -> str:
-    """What a library says, in one line."""
+    """The first line of an error message of a library."""
     return (str(err).splitlines() or [type(err).__name__])[0]
 
 

@@ -1,4 +1,4 @@
-"""What a task of a load does: read its ranges, decode, write, and answer with what it wrote."""
+"""The work of a load task: read its ranges, decode, write, and return what it wrote."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Source(Protocol):
     """Where records come from. Goes to the executors, so it pickles and holds no connection."""
 
     def bounds(self) -> dict[TopicPartition, Bounds]:
-        """What there is now of every partition of the topics asked for."""
+        """The present bounds of every partition of the requested topics."""
         ...
 
     def offsets_at(

@@ -43,7 +43,7 @@ _DICTIONARY = ("topic", "partition", "timestampType")
 
 
 def about(metadata: Mapping[bytes, bytes] | None) -> dict[str, str]:
-    """What the metadata of a file's footer says of it, by the names without FOOTER."""
+    """The metadata in a file's footer, by the names without FOOTER."""
     return {
         name.decode().removeprefix(FOOTER): value.decode()
         for name, value in (metadata or {}).items()

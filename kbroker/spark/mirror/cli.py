@@ -188,7 +188,7 @@ def mirror_once(
     work: MirrorWork,
     done: dict[tuple[str, int], tuple[str, int]] | None = None,
 ) -> int:
-    """Copy what there is now, a task for each partition; how many records that was.
+    """Copy what is available now, one task per partition; returns the number of records.
 
     done: topic ids and ends of partitions by the caller's last call, which is kept up to date: what
     ends there still is left alone. One of another id, or that ends before (it was made anew), is

@@ -89,7 +89,7 @@ class Batch(NamedTuple):
 
     @property
     def is_sound(self) -> bool:
-        """Whether the batch, of format 2, has the checksum that its header says."""
+        """Whether the checksum of a batch of format 2 is right."""
         said = int.from_bytes(self.data[CRC_AT:CRC_FROM], "big")
         return crc32c(self.data[CRC_FROM:]) == said
 
@@ -284,7 +284,7 @@ class PartitionCopy:
             self._open_until = time.monotonic() + TRANSACTION_S
 
     def _is_due(self) -> bool:
-        """Whether it is time to commit; bytes that nothing was copied of count, too."""
+        """Whether it is time to commit; skipped bytes count as well."""
         late = self._is_open and time.monotonic() >= self._open_until
         return late or self._open_bytes >= self._work.transaction_bytes
 
