@@ -17,7 +17,7 @@ from kbroker.adopt.register import (
     store_to_read,
 )
 from kbroker.metastore import paths
-from kbroker.metastore.store import Store
+from kbroker.metastore.node_file import NodeFile
 from kbroker.metastore.store_files import COPY_NAME, FILE_NAME
 from kbroker.wording import counted
 
@@ -108,7 +108,7 @@ def _already_adopted(
         say(f"  {name} is on disk but not registered: {what}.")
 
 
-def _check_cluster(store: Store, cluster_id: str, file: str) -> None:
+def _check_cluster(store: NodeFile, cluster_id: str, file: str) -> None:
     stored = paths.decode_cluster_id(store.get(paths.CLUSTER_ID).data)
     if stored != cluster_id:
         raise Refusal(

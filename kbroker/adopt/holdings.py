@@ -10,7 +10,7 @@ from kbroker.adopt.errors import Refusal
 from kbroker.adopt.register import read_features, store_to_read
 from kbroker.config.table import own
 from kbroker.metastore import paths
-from kbroker.metastore.store import Store
+from kbroker.metastore.node_file import NodeFile
 from kbroker.metastore.store_files import FILE_NAME
 from kbroker.storage.checkpoint import TopicPartition
 from kbroker.storage.formats import (
@@ -111,7 +111,7 @@ class Holdings:
             if name.endswith(STRAY_DIR_SUFFIX)
         ]
 
-    def _topics(self, store: Store) -> list[HeldTopic]:
+    def _topics(self, store: NodeFile) -> list[HeldTopic]:
         going = set(store.children(paths.DELETE_TOPICS))
         topics = []
         for name in store.children(paths.BROKER_TOPICS):
@@ -132,7 +132,7 @@ class Holdings:
             topics.append(HeldTopic(name, topic_id, config, epochs))
         return topics
 
-    def _broker_configs(self, store: Store) -> dict[str, dict[str, str]]:
+    def _broker_configs(self, store: NodeFile) -> dict[str, dict[str, str]]:
         found = {}
         for entity in store.children(paths.BROKER_CONFIGS):
             config = paths.decode_config(store.get(f"{paths.BROKER_CONFIGS}/{entity}").data)
@@ -143,7 +143,7 @@ class Holdings:
                 found["" if entity == paths.DEFAULT_ENTITY else entity] = kept
         return found
 
-    def _note_group_configs(self, store: Store) -> None:
+    def _note_group_configs(self, store: NodeFile) -> None:
         """Neither 2.7 nor 3.9 has settings of groups."""
         for node in store.subtree(paths.GROUP_CONFIGS):
             config = paths.decode_config(node.data)

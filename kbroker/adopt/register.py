@@ -16,8 +16,8 @@ from contextlib import contextmanager, suppress
 from kbroker.adopt.errors import Refusal
 from kbroker.adopt.plan import Plan, TopicPlan
 from kbroker.metastore import paths
-from kbroker.metastore.embedded import EmbeddedStore
-from kbroker.metastore.store import Store, StoreError, StoreFailed, Transaction
+from kbroker.metastore.node_file import NodeFile
+from kbroker.metastore.store import StoreError, StoreFailed, Transaction
 from kbroker.metastore.store_files import COPY_NAME, FILE_NAME, WAL_NAME, places_of_store
 from kbroker.storage.files import free_space, sync_directory
 from kbroker.storage.owner import give_to_owner
@@ -46,7 +46,7 @@ def store_place(log_dirs: Sequence[str]) -> str | None:
 
 
 @contextmanager
-def store_to_read(directory: str) -> Iterator[EmbeddedStore]:
+def store_to_read(directory: str) -> Iterator[NodeFile]:
     """The store in a data directory, as a copy: opening one writes. Raises Refusal, OSError."""
     with tempfile.TemporaryDirectory(prefix="kbroker-adopt-") as elsewhere:
         for name in (FILE_NAME, WAL_NAME, COPY_NAME):
@@ -54,7 +54,7 @@ def store_to_read(directory: str) -> Iterator[EmbeddedStore]:
             if os.path.exists(path):
                 shutil.copyfile(path, os.path.join(elsewhere, name))
         try:
-            store = EmbeddedStore(elsewhere)
+            store = NodeFile(elsewhere)
         except StoreFailed as error:
             raise Refusal(str(error).replace(elsewhere, directory)) from error
         try:
@@ -75,7 +75,7 @@ def register(plan: Plan, place: str, progress: Progress = lambda _text: None) ->
     made = target + ".adopting"
     with tempfile.TemporaryDirectory(prefix="kbroker-adopt-") as elsewhere:
         try:
-            store = EmbeddedStore(elsewhere)
+            store = NodeFile(elsewhere)
             try:
                 _fill(store, plan, progress)
             finally:
@@ -105,7 +105,7 @@ def register(plan: Plan, place: str, progress: Progress = lambda _text: None) ->
     return target
 
 
-def _fill(store: Store, plan: Plan, progress: Progress) -> None:
+def _fill(store: NodeFile, plan: Plan, progress: Progress) -> None:
     transaction = store.multi()
     for path in paths.PERSISTENT_PATHS:
         if path != paths.PRODUCER_ID_BLOCK:
@@ -135,7 +135,7 @@ def _fill(store: Store, plan: Plan, progress: Progress) -> None:
         progress(f"registered {done:,} of {counted(len(plan.topics), 'topic')}")
 
 
-def _add_topic(transaction: Transaction, topic: TopicPlan, broker_id: int) -> None:
+def _add_topic(transaction: Transaction[list[str]], topic: TopicPlan, broker_id: int) -> None:
     replicas = [broker_id]
     assignment = dict.fromkeys(range(topic.partition_count), replicas)
     transaction.create(paths.topic_config(topic.name), paths.encode_config(topic.config))
@@ -157,7 +157,7 @@ def _encode_features(features: dict[str, int]) -> bytes:
     return json.dumps({"version": 1, "status": 1, "features": levels}).encode()
 
 
-def read_features(store: Store) -> dict[str, int]:
+def read_features(store: NodeFile) -> dict[str, int]:
     """The finalized features of the cluster that was adopted."""
     if store.exists(FEATURES) is None:
         return {}
@@ -168,7 +168,7 @@ def read_features(store: Store) -> dict[str, int]:
     }
 
 
-def adopted_metadata_offset(store: Store) -> int | None:
+def adopted_metadata_offset(store: NodeFile) -> int | None:
     """Where the metadata log ended when it was adopted; None if there was none."""
     if store.exists(ADOPTED) is None:
         return None

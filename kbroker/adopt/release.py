@@ -11,7 +11,7 @@ from kbroker.adopt.directories import held
 from kbroker.adopt.errors import Refusal, Unfinished, Usage
 from kbroker.adopt.holdings import Holdings
 from kbroker.adopt.register import store_place
-from kbroker.metastore.embedded import EmbeddedStore
+from kbroker.metastore.node_file import NodeFile
 from kbroker.metastore.store_files import FILE_NAME, remove_copy
 from kbroker.storage.files import sync_directory
 from kbroker.storage.log_dir import scan_futures
@@ -120,7 +120,7 @@ def retire_store(place: str) -> None:
     """Rename the store, so that it is not used after Kafka has changed the topics."""
     path = os.path.join(place, FILE_NAME)
     if not os.path.exists(path):
-        EmbeddedStore(place).close()  # from its copy
+        NodeFile(place).close()  # from its copy
     remove_copy(place)
     for suffix in ("-wal", "-shm"):
         if os.path.exists(path + suffix):

@@ -18,9 +18,9 @@ from kbroker.adopt.directories import is_topic_name, read_directories
 from kbroker.adopt.errors import Refusal
 from kbroker.adopt.holdings import METADATA_TOPIC
 from kbroker.adopt.plan import plan_without_metadata
-from kbroker.controller.persistence import Adopted
+from kbroker.controller.completion import Adopted
 from kbroker.metastore import paths
-from kbroker.metastore.store import Store
+from kbroker.metastore.node_file import NodeFile
 from kbroker.storage.checkpoint import TopicPartition
 from kbroker.storage.formats import partition_dir_name
 from kbroker.storage.log_dir import holds_segments, scan_partitions
@@ -43,7 +43,7 @@ class UnknownLogs(NamedTuple):
 
 
 def look_at_unknown(
-    store: Store, log_dirs: Sequence[str], was_clean: Mapping[str, bool], *, all_usable: bool
+    store: NodeFile, log_dirs: Sequence[str], was_clean: Mapping[str, bool], *, all_usable: bool
 ) -> UnknownLogs | None:
     """None if the store knows every topic in the directories. Changes nothing but what the store
     remembers of deleted topics.
@@ -89,7 +89,7 @@ def look_at_unknown(
     return UnknownLogs(topics_to_serve(plan), grown)
 
 
-def _partition_counts(store: Store) -> dict[str, int]:
+def _partition_counts(store: NodeFile) -> dict[str, int]:
     counts = {}
     for node in store.subtree(paths.BROKER_TOPICS):
         parts = node.path.split("/")
@@ -99,7 +99,7 @@ def _partition_counts(store: Store) -> dict[str, int]:
 
 
 def _unknown(
-    store: Store, log_dirs: Sequence[str], counts: Mapping[str, int]
+    store: NodeFile, log_dirs: Sequence[str], counts: Mapping[str, int]
 ) -> set[TopicPartition]:
     """Partitions on disk that the store lacks. Raises OSError."""
     unknown = set()
@@ -114,7 +114,7 @@ def _unknown(
     return unknown
 
 
-def _is_gone(store: Store, name: str, path: str) -> bool:
+def _is_gone(store: NodeFile, name: str, path: str) -> bool:
     """Whether a partition's directory is of a topic that was deleted, or of one before it."""
     try:
         topic_id = read_partition_metadata(path)
@@ -129,7 +129,7 @@ def _is_gone(store: Store, name: str, path: str) -> bool:
     return topic_id is None or topic_id in paths.decode_gone_topic(store.get(gone).data)
 
 
-def _forget_gone(store: Store, log_dirs: Sequence[str]) -> None:
+def _forget_gone(store: NodeFile, log_dirs: Sequence[str]) -> None:
     """Drop the notes of topics that no directory names."""
     if store.exists(paths.GONE_TOPICS) is None:
         return

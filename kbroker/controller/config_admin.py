@@ -1,8 +1,8 @@
 """Changes the settings of topics, brokers and groups: by request, or by reading the file again.
 
-As in ``topic_admin``, a request is planned, stored and entered into the state without a pause, and
-then published. A resource changes as a whole or not at all; one that is refused does not keep the
-others from changing.
+As in ``topic_admin``, a request is planned, stored and entered into the state in one event of the
+controller's queue, and then published. A resource changes as a whole or not at all; one that is
+refused does not keep the others from changing.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from kbroker.cluster.settings import DEFAULT, FILE, effective_config
@@ -30,8 +31,10 @@ from kbroker.config.resource_types import BROKER, GROUP, NAMES, TOPIC
 from kbroker.config.topic_config import validate_topic
 from kbroker.config.topic_keys import TOPIC_KEYS
 from kbroker.controller import persistence
+from kbroker.controller.events import EventQueue
 from kbroker.controller.publisher import Publisher
 from kbroker.controller.state import ClusterState
+from kbroker.controller.topic_admin import store_failure
 from kbroker.controller.topics import existing_topic
 from kbroker.errors import ConfigError, ErrorCode, WireError
 from kbroker.ipc.calls import (
@@ -41,9 +44,11 @@ from kbroker.ipc.calls import (
     ResourceChanges,
     ResourceSettings,
 )
+from kbroker.ipc.pending import Pending
 from kbroker.ipc.process_table import Address
 from kbroker.logcontext import Whole
-from kbroker.metastore.store import Store, StoreFailed
+from kbroker.metastore.settled import Fenced, SettledStore
+from kbroker.metastore.store import StoreError, StoreFailed
 from kbroker.properties import read_properties
 from kbroker.security.principal import by
 
@@ -62,13 +67,15 @@ class ConfigAdmin:
 
     def __init__(
         self,
-        store: Store,
+        events: EventQueue,
+        store: SettledStore,
         state: ClusterState,
         publisher: Publisher,
         started_with: BrokerConfig,
         runtime_dir: str,
     ) -> None:
         """Takes over the stored settings, and what was read from the file since the start."""
+        self._events = events
         self._store = store
         self._state = state
         self._publisher = publisher
@@ -106,7 +113,10 @@ class ConfigAdmin:
                 return dynamic.replace_group(settings, self.config)
             return dynamic.replace_broker(settings, self.config, per_broker=name != DEFAULT)
 
-        return await self._alter(asked, asked.resources, plan)
+        work = partial(self._alter, asked, asked.resources, plan)
+        results, published = await self._events.put(work)
+        await published
+        return results
 
     async def incremental_alter_configs(
         self, sender: Address, asked: IncrementalAlterConfigs
@@ -129,14 +139,18 @@ class ConfigAdmin:
             current = self._state.broker_config.get(name, {})
             return dynamic.alter_broker(current, ops, self.config, per_broker=name != DEFAULT)
 
-        return await self._alter(asked, asked.resources, plan)
+        work = partial(self._alter, asked, asked.resources, plan)
+        results, published = await self._events.put(work)
+        await published
+        return results
 
     async def _alter(
         self,
         asked: AlterConfigs | IncrementalAlterConfigs,
         resources: Sequence[R],
         plan: Callable[[R, int, str], dict[str, str]],
-    ) -> list[ConfigResult]:
+    ) -> tuple[list[ConfigResult], Pending[None]]:
+        """The results, and when every process has what was changed."""
         results: list[ConfigResult] = []
         changes: Changes = {}
         keys = [(resource.type, resource.name) for resource in resources]
@@ -154,16 +168,16 @@ class ConfigAdmin:
                 results.append(failure(WireError(code_of(error, key[0]), error.answer)))
             except WireError as error:
                 results.append(failure(error))
+        nothing: Pending[None] = Pending()
+        nothing.resolve()
         if asked.validate_only or not changes:
-            return results
+            return results, nothing
         try:
-            self._write(changes)
-        except StoreFailed as error:
-            log.error("the metadata store failed: %s", error)
-            failed = WireError(ErrorCode.KAFKA_STORAGE_ERROR, f"The metadata store failed: {error}")
-            return [result if result.error else failure(failed) for result in results]
-        await self._enter(changes, asked.asked_by)
-        return results
+            await self._write(changes)
+        except (StoreFailed, StoreError, Fenced) as error:
+            failed = failure(store_failure(error))
+            return [result if result.error else failed for result in results], nothing
+        return results, self._enter(changes, asked.asked_by)
 
     def _target(self, kind: int, name: str) -> tuple[int, str]:
         if kind == TOPIC:
@@ -193,13 +207,13 @@ class ConfigAdmin:
         configs = self._state.group_config if kind == GROUP else self._state.broker_config
         return configs.get(name, {})
 
-    def _write(self, changes: Changes) -> None:
+    async def _write(self, changes: Changes) -> None:
         topics = {name: config for (kind, name), config in changes.items() if kind == TOPIC}
         brokers = {name: config for (kind, name), config in changes.items() if kind == BROKER}
         groups = {name: config for (kind, name), config in changes.items() if kind == GROUP}
-        persistence.write_configs(self._store, topics, brokers, groups)
+        await persistence.write_configs(self._store, topics, brokers, groups)
 
-    async def _enter(self, changes: Changes, asked_by: str) -> None:
+    def _enter(self, changes: Changes, asked_by: str) -> Pending[None]:
         topics, groups = [], []
         with_configs = False
         for (kind, name), config in changes.items():
@@ -221,12 +235,15 @@ class ConfigAdmin:
                     log.warning("%s %s: %s", NAMES[kind], name, told)
         if with_configs:
             self._refresh()
-        await self._publisher.publish(topics, with_configs, groups)
+        return self._publisher.publish(topics, with_configs, groups)
 
     # -- by file -----------------------------------------------------------------------------
 
-    def reload(self, path: str, overrides: Mapping[str, str]) -> bool:
+    def reload(self, path: str, overrides: Mapping[str, str]) -> Pending[bool]:
         """Read the file again; whether anything changed that counts without a restart."""
+        return self._events.put(partial(self._reload, path, overrides))
+
+    async def _reload(self, path: str, overrides: Mapping[str, str]) -> bool:
         try:
             # A controller must not wait for somebody to write into a FIFO.
             pairs = read_properties(path, regular_only=True)

@@ -1,4 +1,8 @@
-"""The controller's reads and writes of the metadata store. Every write is one transaction."""
+"""The controller's reads and writes of the metadata store.
+
+Every write is one transaction, and conditional: on the version that was read, or on the node's
+absence. BadVersion, NodeExists and NoNode say that somebody else wrote in between.
+"""
 
 from __future__ import annotations
 
@@ -12,21 +16,15 @@ from kbroker.controller.state import ClusterState, PartitionState, TopicState
 from kbroker.controller.topics import Assignment, NewTopic
 from kbroker.errors import InvariantError
 from kbroker.metastore import paths
-from kbroker.metastore.store import NoNode, Store, Transaction
+from kbroker.metastore.settled import SettledStore
+from kbroker.metastore.store import BadVersion, Node, NoNode, Transaction
 from kbroker.uuids import new_uuid
 
 log = logging.getLogger(__name__)
 
 PRODUCER_ID_BLOCK_SIZE = 1000
-# More than could be given in the seconds between two copies of the store: a block costs a sync.
-PRODUCER_IDS_SKIPPED = 100_000_000
-
-
-class Adopted(NamedTuple):
-    """A topic found on disk. ``leader_epochs``: of partitions whose logs have any."""
-
-    topic: NewTopic
-    leader_epochs: dict[int, int]
+# Others write to a store that is shared: what they changed in between is looked at again.
+ATTEMPTS = 3
 
 
 class StoredState(NamedTuple):
@@ -38,103 +36,49 @@ class StoredState(NamedTuple):
     partition_epoch: int
 
 
-class WrongCluster(Exception):
-    """The store belongs to another cluster than the log directories."""
-
-
-def is_empty(store: Store) -> bool:
-    """Whether no broker has ever registered here."""
-    return store.exists(paths.BROKERS) is None
-
-
-def register(
-    store: Store,
-    state: ClusterState,
-    endpoints: list[list[Any]],
-    rack: str | None,
-    now_ms: int,
-    adopted: Iterable[Adopted] = (),
-    first_producer_id: int = 0,
-) -> None:
-    """Make the store ready and enter this broker as member and controller.
-
-    adopted: topics found on disk that the store lacks. first_producer_id: of a new store, above all
-    that are in use.
-    """
-    transaction = store.multi()
-    is_new = is_empty(store)
-    for path in paths.PERSISTENT_PATHS:
-        if is_new or store.exists(path) is None:
-            transaction.create(path)
-    if is_new and first_producer_id:
-        block = paths.encode_producer_id_block(state.broker_id, 0, first_producer_id - 1)
-        transaction.set(paths.PRODUCER_ID_BLOCK, block)
-    if is_new or store.exists(paths.CLUSTER_ID) is None:
-        transaction.create(paths.CLUSTER_ID, paths.encode_cluster_id(state.cluster_id))
-    else:
-        stored = paths.decode_cluster_id(store.get(paths.CLUSTER_ID).data)
-        if stored != state.cluster_id:
-            raise WrongCluster(
-                f"the metadata store belongs to cluster {stored}, but meta.properties of the log "
-                f"directories to cluster {state.cluster_id}; check log.dirs"
-            )
-    epoch_stat = store.exists(paths.CONTROLLER_EPOCH)
-    if epoch_stat is None:
-        state.controller_epoch = 1
-        transaction.create(paths.CONTROLLER_EPOCH, b"1")
-    else:
-        state.controller_epoch = int(store.get(paths.CONTROLLER_EPOCH).data) + 1
-        epoch_text = str(state.controller_epoch).encode()
-        transaction.set(paths.CONTROLLER_EPOCH, epoch_text, epoch_stat.version)
-    registration = paths.encode_broker(endpoints, rack, now_ms)
-    transaction.create(paths.broker(state.broker_id), registration, ephemeral=True)
-    controller = paths.encode_controller(state.broker_id, now_ms)
-    transaction.create(paths.CONTROLLER, controller, ephemeral=True)
-    for topic, leader_epochs in adopted:
-        _create_topic(store, transaction, topic, state.controller_epoch, leader_epochs)
-    transaction.commit()
-    # Versions grow from one controller process to the next, too.
-    state.version = state.controller_epoch << 32
-    state.set_broker(state.broker_id, endpoints, rack)
-
-
-def load(store: Store, state: ClusterState, slots: SlotBook) -> None:
+async def load(store: SettledStore, state: ClusterState, slots: SlotBook) -> None:
     """Read topics and configs into ``state`` and give every replica hosted here its slot."""
     topic_configs = {
         node.path.rpartition("/")[2]: paths.decode_config(node.data)
-        for node in store.subtree(paths.TOPIC_CONFIGS)
+        for node in await store.subtree(paths.TOPIC_CONFIGS)
     }
-    for node in store.subtree(paths.BROKER_CONFIGS):
+    for node in await store.subtree(paths.BROKER_CONFIGS):
         entity = node.path.rpartition("/")[2]
         name = "default" if entity == paths.DEFAULT_ENTITY else entity
         state.set_broker_config(name, paths.decode_config(node.data))
-    for node in store.subtree(paths.GROUP_CONFIGS):
+    for node in await store.subtree(paths.GROUP_CONFIGS):
         state.set_group_config(paths.group_of_config(node.path), paths.decode_config(node.data))
-    documents: dict[str, bytes] = {}
+    documents: dict[str, Node] = {}
     partition_states: dict[str, dict[int, StoredState]] = {}
-    for node in store.subtree(paths.BROKER_TOPICS):
+    for node in await store.subtree(paths.BROKER_TOPICS):
         parts = node.path.split("/")
         if len(parts) == 4:
-            documents[parts[3]] = node.data
+            documents[parts[3]] = node
         elif len(parts) == 7 and parts[6] == "state":
             stored = StoredState(*paths.decode_partition_state(node.data), node.stat.version)
             partition_states.setdefault(parts[3], {})[int(parts[5])] = stored
-    for name, data in documents.items():
-        topic_id, assignment = paths.decode_topic(data)
+    for name, node in documents.items():
+        topic_id, assignment = paths.decode_topic(node.data)
+        version = node.stat.version
         if topic_id is None:
             # Written by a Kafka that knew no topic ids: give it one, for good.
             topic_id = new_uuid()
-            store.set(paths.topic(name), paths.encode_topic(topic_id, assignment))
+            document = paths.encode_topic(topic_id, assignment)
+            await store.multi().set(node.path, document, version).commit()
+            version += 1
         leaders = partition_states.get(name, {})
         partitions = partition_list(state.broker_id, name, assignment, slots, leaders)
-        state.add_topic(TopicState(name, topic_id, partitions, topic_configs.get(name, {})))
+        topic = TopicState(name, topic_id, partitions, topic_configs.get(name, {}))
+        topic.document_version = version
+        state.add_topic(topic)
     for name in slots.topics():
         if name not in documents:
             slots.release(name)
-    unfinished = [name for name in store.children(paths.DELETE_TOPICS) if state.topic(name)]
+    marked = await store.children(paths.DELETE_TOPICS)
+    unfinished = [name for name in marked if state.topic(name)]
     state.mark_deleting(unfinished)
-    for name in set(store.children(paths.DELETE_TOPICS)) - set(unfinished):
-        store.delete(paths.delete_topic(name))
+    for name in set(marked) - set(unfinished):
+        await store.multi().delete(paths.delete_topic(name)).commit()
 
 
 def partition_list(
@@ -163,62 +107,57 @@ def partition_list(
     return partitions
 
 
-def write_topics(store: Store, topics: Iterable[NewTopic], controller_epoch: int) -> None:
+async def write_topics(
+    store: SettledStore, topics: Iterable[NewTopic], controller_epoch: int
+) -> None:
     """Create topics with their config and the first state of every partition."""
     transaction = store.multi()
     for topic in topics:
-        _create_topic(store, transaction, topic, controller_epoch, {})
-    transaction.commit()
+        config = await store.exists(paths.topic_config(topic.name))
+        version = None if config is None else config.version
+        create_topic(transaction, topic, version, controller_epoch, {})
+    await transaction.commit()
 
 
-def _create_topic(
-    store: Store,
-    transaction: Transaction,
+def create_topic(
+    transaction: Transaction[Any],
     topic: NewTopic,
+    config_version: int | None,
     controller_epoch: int,
     leader_epochs: Mapping[int, int],
 ) -> None:
-    path = paths.topic_config(topic.name)
-    if store.exists(path) is None:
-        transaction.create(path, paths.encode_config(topic.config))
+    """Add a topic's nodes. config_version: of the settings that a topic of that name left."""
+    path, config = paths.topic_config(topic.name), paths.encode_config(topic.config)
+    if config_version is None:
+        transaction.create(path, config)
     else:
-        transaction.set(path, paths.encode_config(topic.config))
+        transaction.set(path, config, config_version)
     document = paths.encode_topic(topic.topic_id, topic.assignment)
     transaction.create(paths.topic(topic.name), document)
     transaction.create(paths.topic_partitions(topic.name))
-    _create_partitions(transaction, topic.name, topic.assignment, controller_epoch, leader_epochs)
+    create_partitions(transaction, topic.name, topic.assignment, controller_epoch, leader_epochs)
 
 
-def write_partitions(
-    store: Store, topic: TopicState, added: Assignment, controller_epoch: int
+async def write_partitions(
+    store: SettledStore, topic: TopicState, added: Assignment, controller_epoch: int
 ) -> None:
-    """Enlarge a topic."""
+    """Enlarge a topic that nobody has changed since it was read."""
     assignment = {number: p.replicas for number, p in enumerate(topic.partitions)} | added
     transaction = store.multi()
-    transaction.set(paths.topic(topic.name), paths.encode_topic(topic.topic_id, assignment))
-    _create_partitions(transaction, topic.name, added, controller_epoch, {})
-    transaction.commit()
+    document = paths.encode_topic(topic.topic_id, assignment)
+    transaction.set(paths.topic(topic.name), document, topic.document_version)
+    create_partitions(transaction, topic.name, added, controller_epoch, {})
+    await transaction.commit()
 
 
-def write_grown(store: Store, state: ClusterState, grown: Mapping[str, Mapping[int, int]]) -> None:
-    """Enter partitions of topics in the store. grown: their leader epochs, by topic and number."""
-    for name, partitions in grown.items():
-        topic_id, assignment = paths.decode_topic(store.get(paths.topic(name)).data)
-        added = {number: [state.broker_id] for number in partitions}
-        assert topic_id is not None, name
-        transaction = store.multi()
-        transaction.set(paths.topic(name), paths.encode_topic(topic_id, assignment | added))
-        _create_partitions(transaction, name, added, state.controller_epoch, partitions)
-        transaction.commit()
-
-
-def _create_partitions(
-    transaction: Transaction,
+def create_partitions(
+    transaction: Transaction[Any],
     name: str,
     assignment: Assignment,
     controller_epoch: int,
     leader_epochs: Mapping[int, int],
 ) -> None:
+    """Add the nodes of partitions. leader_epochs: where they do not begin with 0."""
     for number, replicas in assignment.items():
         transaction.create(paths.partition(name, number))
         transaction.create(
@@ -229,44 +168,47 @@ def _create_partitions(
         )
 
 
-def write_deletion_marks(store: Store, names: Iterable[str]) -> None:
+async def write_deletion_marks(store: SettledStore, names: Iterable[str]) -> None:
     """Record that topics are to be deleted: from here on they will be, come what may."""
     transaction = store.multi()
     for name in names:
         transaction.create(paths.delete_topic(name))
-    transaction.commit()
+    await transaction.commit()
 
 
-def write_deletion(store: Store, names: Iterable[str]) -> None:
+async def write_deletion(store: SettledStore, names: Iterable[str]) -> None:
     """Remove deleted topics and their marks."""
     transaction = store.multi()
     for name in names:
-        for node in reversed(list(store.subtree(paths.topic(name)))):
-            transaction.delete(node.path)
-        transaction.delete(paths.topic(name))
-        if store.exists(paths.topic_config(name)) is not None:
-            transaction.delete(paths.topic_config(name))
-        transaction.delete(paths.delete_topic(name))
-    transaction.commit()
+        for node in reversed(await store.subtree(paths.topic(name))):
+            transaction.delete(node.path, node.stat.version)
+        for path in (paths.topic(name), paths.topic_config(name), paths.delete_topic(name)):
+            stat = await store.exists(path)
+            if stat is not None:
+                transaction.delete(path, stat.version)
+    await transaction.commit()
 
 
-def remember_gone(store: Store, topics: Mapping[str, bytes]) -> None:
+async def remember_gone(store: SettledStore, topics: Mapping[str, bytes]) -> None:
     """Note deleted topics, of which a directory that cannot be reached may have something."""
     transaction = store.multi()
-    if store.exists(paths.GONE_TOPICS) is None:
+    if await store.exists(paths.GONE_TOPICS) is None:
         transaction.create(paths.GONE_TOPICS)
     for name, topic_id in topics.items():
         path = paths.gone_topic(name)
-        if store.exists(path) is None:
+        try:
+            node = await store.get(path)
+        except NoNode:
             transaction.create(path, paths.encode_gone_topic([topic_id]))
-        else:
-            known = paths.decode_gone_topic(store.get(path).data)
-            transaction.set(path, paths.encode_gone_topic({*known, topic_id}))
-    transaction.commit()
+            continue
+        known = paths.decode_gone_topic(node.data)
+        document = paths.encode_gone_topic({*known, topic_id})
+        transaction.set(path, document, node.stat.version)
+    await transaction.commit()
 
 
-def write_configs(
-    store: Store,
+async def write_configs(
+    store: SettledStore,
     topics: Mapping[str, dict[str, str]],
     brokers: Mapping[str, dict[str, str]],
     groups: Mapping[str, dict[str, str]],
@@ -277,34 +219,37 @@ def write_configs(
     documents += [(paths.broker_config(entity), config) for entity, config in brokers.items()]
     documents += [(paths.group_config(group), config) for group, config in groups.items()]
     for path, config in documents:
-        if store.exists(path) is None:
+        stat = await store.exists(path)
+        if stat is None:
             transaction.create(path, paths.encode_config(config))
         elif not config and path.startswith(paths.GROUP_CONFIGS):
-            transaction.delete(path)
+            transaction.delete(path, stat.version)
         else:
-            transaction.set(path, paths.encode_config(config))
-    transaction.commit()
+            transaction.set(path, paths.encode_config(config), stat.version)
+    await transaction.commit()
 
 
-def skip_producer_ids(store: Store, broker_id: int) -> None:
-    """Leave out what may have been given since the state that a damaged store fell back to."""
-    last = paths.decode_producer_id_block(store.get(paths.PRODUCER_ID_BLOCK).data)
-    end = (-1 if last is None else last) + PRODUCER_IDS_SKIPPED
-    block = paths.encode_producer_id_block(broker_id, max(0, end - PRODUCER_ID_BLOCK_SIZE + 1), end)
-    store.set(paths.PRODUCER_ID_BLOCK, block)
+async def allocate_producer_ids(store: SettledStore, broker_id: int) -> int:
+    """The first of PRODUCER_ID_BLOCK_SIZE producer ids nobody else will get.
 
-
-def allocate_producer_ids(store: Store, broker_id: int) -> int:
-    """The first of PRODUCER_ID_BLOCK_SIZE producer ids nobody else will get."""
-    try:
-        node = store.get(paths.PRODUCER_ID_BLOCK)
-    except NoNode as error:
-        raise InvariantError(f"{paths.PRODUCER_ID_BLOCK} is missing from the store") from error
-    last = paths.decode_producer_id_block(node.data)
-    first = 0 if last is None else last + 1
-    end = first + PRODUCER_ID_BLOCK_SIZE
-    if end > 2**63 - 1:
-        raise InvariantError("all producer ids are used up")
-    block = paths.encode_producer_id_block(broker_id, first, end - 1)
-    store.set(paths.PRODUCER_ID_BLOCK, block, node.stat.version)
-    return first
+    One allocation at a time in a process: two at once would write the same document.
+    """
+    for attempt in range(ATTEMPTS):
+        try:
+            node = await store.get(paths.PRODUCER_ID_BLOCK)
+        except NoNode as error:
+            raise InvariantError(f"{paths.PRODUCER_ID_BLOCK} is missing from the store") from error
+        last = paths.decode_producer_id_block(node.data)
+        first = 0 if last is None else last + 1
+        end = first + PRODUCER_ID_BLOCK_SIZE
+        if end > 2**63 - 1:
+            raise InvariantError("all producer ids are used up")
+        block = paths.encode_producer_id_block(broker_id, first, end - 1)
+        try:
+            await store.multi().set(node.path, block, node.stat.version).commit()
+        except BadVersion:
+            if attempt == ATTEMPTS - 1:
+                raise
+        else:
+            return first
+    raise AssertionError("unreachable")

@@ -14,8 +14,9 @@ from typing import Any
 from kbroker.controller.state import ClusterState
 from kbroker.errors import WireError
 from kbroker.ipc import calls
+from kbroker.ipc.pending import Pending, run
 from kbroker.ipc.process_table import Address, ProcessKind, ProcessTable
-from kbroker.ipc.rpc import Pending, Rpc, run
+from kbroker.ipc.rpc import Rpc
 
 log = logging.getLogger(__name__)
 

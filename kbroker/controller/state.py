@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from kbroker.cluster.image import NO_SLOT
 from kbroker.internal_topics import INTERNAL_TOPICS
 from kbroker.ipc.calls import ImageDocument, StoppedReplica
+from kbroker.types import BrokerId
 
 Document = dict[str, Any]
 
@@ -34,7 +35,15 @@ class PartitionState(NamedTuple):
 class TopicState:
     """A topic; changed in place by ``ClusterState`` only."""
 
-    __slots__ = ("config", "deleting", "name", "partitions", "stopped", "topic_id")
+    __slots__ = (
+        "config",
+        "deleting",
+        "document_version",
+        "name",
+        "partitions",
+        "stopped",
+        "topic_id",
+    )
 
     def __init__(
         self, name: str, topic_id: bytes, partitions: list[PartitionState], config: dict[str, str]
@@ -45,6 +54,8 @@ class TopicState:
         self.config = config
         self.deleting = False
         self.stopped = False  # its logs are deleted
+        # Of the topic's node in the store, which this was read from or written to.
+        self.document_version = 0
 
     def document(self) -> Document:
         """The topic in the cluster image."""
@@ -60,7 +71,7 @@ class ClusterState:
     """Everything the controller publishes. ``version`` grows with every change."""
 
     def __init__(self, broker_id: int, cluster_id: str) -> None:
-        self.broker_id = broker_id
+        self.broker_id = BrokerId(broker_id)
         self.cluster_id = cluster_id
         self.controller_epoch = 0
         self.version = 1
@@ -72,6 +83,11 @@ class ClusterState:
         self._names_by_metric: dict[str, str] = {}
         # Topics of an older store may collide: those whose metric name another one has.
         self._collided: dict[str, list[str]] = {}
+
+    def take_office(self, controller_epoch: int) -> None:
+        """Be the controller of that epoch. Versions grow from one controller to the next, too."""
+        self.controller_epoch = controller_epoch
+        self.version = controller_epoch << 32
 
     # -- topics ------------------------------------------------------------------------------
 

@@ -9,78 +9,92 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+from kbroker.controller.events import EventQueue
+from kbroker.controller.persistence import ATTEMPTS
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.calls import CommitStoredOffsets, FetchStoredOffsets, StoredOffset
 from kbroker.ipc.process_table import Address
 from kbroker.metastore import paths
-from kbroker.metastore.store import NodeExists, NoNode, Store, StoreFailed, parent_of
+from kbroker.metastore.settled import SettledStore
+from kbroker.metastore.store import BadVersion, NodeExists, NoNode, StoreFailed, parent_of
 
 log = logging.getLogger(__name__)
 
-# Others may write to a store that is shared: what they created or removed is looked at again.
-ATTEMPTS = 3
 # BOUND: what fits a topic's name fits here; node paths in ZooKeeper are no place for novels.
 GROUP_ID_MAX = 249
 
 
 class StoredOffsets:
-    """The controller's operations; each is done in one transaction."""
+    """The controller's operations; each is done in one transaction, in the order of the calls."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, events: EventQueue, store: SettledStore) -> None:
+        """events: of changes that are not the elected controller's."""
+        self._events = events
         self._store = store
 
-    def commit(self, sender: Address, asked: CommitStoredOffsets) -> None:
+    async def commit(self, sender: Address, asked: CommitStoredOffsets) -> None:
         """Keep all of them.
 
         INVALID_GROUP_ID for a group that is no name of a node, else UNKNOWN_SERVER_ERROR.
         """
         check_group_id(asked.group)
+        await self._events.put(lambda: self._commit(asked))
+
+    async def _commit(self, asked: CommitStoredOffsets) -> None:
         for attempt in range(ATTEMPTS):
             try:
-                self._write(asked.group, asked.offsets)
+                await self._write(asked.group, asked.offsets)
                 return
-            except (NodeExists, NoNode):
+            except (NodeExists, NoNode, BadVersion):
                 if attempt == ATTEMPTS - 1:
                     raise WireError(ErrorCode.UNKNOWN_SERVER_ERROR) from None
             except StoreFailed as error:
                 raise _failed(error) from error
 
-    def fetch(self, sender: Address, asked: FetchStoredOffsets) -> list[int | None]:
+    async def fetch(self, sender: Address, asked: FetchStoredOffsets) -> list[int | None]:
         """The offset of each partition, None where there is none."""
         check_group_id(asked.group)
         try:
             return [
-                self._read(paths.consumer_offset(asked.group, *place)) for place in asked.partitions
+                await self._read(paths.consumer_offset(asked.group, *place))
+                for place in asked.partitions
             ]
         except StoreFailed as error:
             raise _failed(error) from error
 
-    def _read(self, path: str) -> int | None:
+    async def _read(self, path: str) -> int | None:
         try:
-            return int(self._store.get(path).data)
+            return int((await self._store.get(path)).data)
         except NoNode:
             return None
         except ValueError:  # not written by a broker
             log.warning("%s does not contain an offset", path)
             return None
 
-    def _write(self, group: str, offsets: Sequence[StoredOffset]) -> None:
+    async def _write(self, group: str, offsets: Sequence[StoredOffset]) -> None:
         transaction = self._store.multi()
         there: set[str] = set()
+        latest = {
+            paths.consumer_offset(group, topic, partition): offset
+            for topic, partition, offset in offsets
+        }
 
-        def ensure(path: str) -> None:
+        async def ensure(path: str) -> None:
             if path in there:
                 return
             there.add(path)
-            if self._store.exists(path) is None:
-                ensure(parent_of(path))
+            if await self._store.exists(path) is None:
+                await ensure(parent_of(path))
                 transaction.create(path)
 
-        for topic, partition, offset in offsets:
-            path = paths.consumer_offset(group, topic, partition)
-            ensure(path)
-            transaction.set(path, b"%d" % offset)
-        transaction.commit()
+        for path, offset in latest.items():
+            stat = await self._store.exists(path)
+            if stat is None:
+                await ensure(parent_of(path))
+                transaction.create(path, b"%d" % offset)
+            else:
+                transaction.set(path, b"%d" % offset, stat.version)
+        await transaction.commit()
 
 
 def check_group_id(group: str) -> None:

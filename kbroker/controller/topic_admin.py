@@ -1,7 +1,7 @@
 """Creates, enlarges and deletes topics: plan, store, image, answer, in that order.
 
-Nothing awaits before ``ClusterState`` has changed, so two requests never interleave up to there;
-only the publishing is awaited.
+Up to the change of ``ClusterState`` a request is one event of the controller's queue, so two
+requests never interleave; the publishing is awaited outside it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kbroker.controller import persistence
+from kbroker.controller.events import EventQueue
 from kbroker.controller.publisher import Publisher
 from kbroker.controller.slots import NoFreeSlot, SlotBook
 from kbroker.controller.state import ClusterState, PartitionState, TopicState
@@ -36,10 +37,12 @@ from kbroker.ipc.calls import (
     TopicToDelete,
     TopicToEnlarge,
 )
+from kbroker.ipc.pending import Pending, run
 from kbroker.ipc.process_table import Address
-from kbroker.ipc.rpc import Pending, Rpc, run
+from kbroker.ipc.rpc import Rpc
 from kbroker.logcontext import RateLimit, Whole
-from kbroker.metastore.store import Store, StoreFailed
+from kbroker.metastore.settled import Fenced, SettledStore
+from kbroker.metastore.store import StoreError, StoreFailed
 from kbroker.security.principal import by
 from kbroker.uuids import new_uuid
 from kbroker.wording import counted
@@ -83,7 +86,8 @@ class TopicAdmin:
     def __init__(
         self,
         rpc: Rpc,
-        store: Store,
+        events: EventQueue,
+        store: SettledStore,
         state: ClusterState,
         slots: SlotBook,
         publisher: Publisher,
@@ -96,6 +100,7 @@ class TopicAdmin:
         partition unless it is named. has_all_directories: whether no log directory is offline.
         """
         self._rpc = rpc
+        self._events = events
         self._store = store
         self._state = state
         self._slots = slots
@@ -111,6 +116,19 @@ class TopicAdmin:
 
     async def create_topics(self, sender: Address, asked: CreateTopics) -> list[TopicResult]:
         """Create them, or say whether that would work."""
+        results, created = await self._events.put(lambda: self._create(asked))
+        if asked.validate_only:
+            return results
+        if created or asked.auto:
+            # With auto the topic may have been created, but not published, by somebody else.
+            done = self._publisher.publish(created)
+            if not await self._wait(done, asked.within_ms):
+                late = set(created)
+                return [timed_out(r.name) if r.name in late else r for r in results]
+        return [self._existing_result(r) if asked.auto else r for r in results]
+
+    async def _create(self, asked: CreateTopics) -> tuple[list[TopicResult], list[str]]:
+        """The results, and the names of what was created."""
         topics, validate_only, auto = asked.topics, asked.validate_only, asked.auto
         results: list[TopicResult] = []
         created: list[tuple[NewTopic, list[PartitionState]]] = []
@@ -131,22 +149,16 @@ class TopicAdmin:
                 if auto and error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
                     self._say_not_created(request.name, error)
         if validate_only:
-            return results
-        refused = self._write_topics(created)
+            return results, []
+        refused = await self._write_topics(created)
         if refused is not None:
             names = {new.name for new, _ in created}
-            return [failure(r.name, refused) if r.name in names else r for r in results]
+            return [failure(r.name, refused) if r.name in names else r for r in results], []
         for new, partitions in created:
             self._state.add_topic(TopicState(new.name, new.topic_id, partitions, new.config))
             size = counted(len(partitions), "partition")
             log.info("created topic %s with %s%s", new.name, size, by(asked.asked_by))
-        if created or auto:
-            # With auto the topic may have been created, but not published, by somebody else.
-            done = self._publisher.publish(new.name for new, _ in created)
-            if not await self._wait(done, asked.within_ms):
-                late = {new.name for new, _ in created}
-                return [timed_out(r.name) if r.name in late else r for r in results]
-        return [self._existing_result(r) if auto else r for r in results]
+        return results, [new.name for new, _ in created]
 
     def _say_not_created(self, name: str, error: WireError) -> None:
         """Clients that merely need a topic are told a code at most, and ask again in silence."""
@@ -224,15 +236,15 @@ class TopicAdmin:
             log.error("topic %s: %s", name, text)
             raise WireError(ErrorCode.KAFKA_STORAGE_ERROR, f"Topic '{name}': {text}") from error
 
-    def _write_topics(
+    async def _write_topics(
         self, created: list[tuple[NewTopic, list[PartitionState]]]
     ) -> WireError | None:
         if not created:
             return None
         epoch = self._state.controller_epoch
         try:
-            persistence.write_topics(self._store, [new for new, _ in created], epoch)
-        except StoreFailed as error:
+            await persistence.write_topics(self._store, [new for new, _ in created], epoch)
+        except (StoreFailed, StoreError, Fenced) as error:
             for new, _ in created:
                 self._slots.release(new.name)
             return store_failure(error)
@@ -257,6 +269,15 @@ class TopicAdmin:
         self, sender: Address, asked: CreatePartitions
     ) -> list[TopicResult]:
         """Enlarge topics, or say whether that would work."""
+        results, enlarged = await self._events.put(lambda: self._enlarge_all(asked))
+        if enlarged and not asked.validate_only:
+            done = self._publisher.publish(enlarged)
+            if not await self._wait(done, asked.within_ms):
+                return [r if r.error else timed_out(r.name) for r in results]
+        return results
+
+    async def _enlarge_all(self, asked: CreatePartitions) -> tuple[list[TopicResult], list[str]]:
+        """The results, and the names of what was enlarged."""
         results: list[TopicResult] = []
         enlarged: list[str] = []
         named = Counter(request.name for request in asked.topics)
@@ -269,18 +290,14 @@ class TopicAdmin:
                         ErrorCode.INVALID_REQUEST,
                         f"Topic '{name}' appears more than once in the request.",
                     )
-                self._enlarge(request, room, asked.asked_by)
+                await self._enlarge(request, room, asked.asked_by)
                 results.append(TopicResult(name))
                 enlarged.append(name)
             except WireError as error:
                 results.append(failure(name, error))
-        if enlarged and not asked.validate_only:
-            done = self._publisher.publish(enlarged)
-            if not await self._wait(done, asked.within_ms):
-                return [r if r.error else timed_out(r.name) for r in results]
-        return results
+        return results, enlarged
 
-    def _enlarge(self, request: TopicToEnlarge, room: Room, asked_by: str) -> None:
+    async def _enlarge(self, request: TopicToEnlarge, room: Room, asked_by: str) -> None:
         name = request.name
         added = plan_partitions(
             self._state, name, request.count, request.assignments, self._cordoned(), room.check
@@ -291,10 +308,11 @@ class TopicAdmin:
             return
         try:
             epoch = self._state.controller_epoch
-            persistence.write_partitions(self._store, topic, added, epoch)
-        except StoreFailed as error:
+            await persistence.write_partitions(self._store, topic, added, epoch)
+        except (StoreFailed, StoreError, Fenced) as error:
             # The slots stay assigned to the partitions, which get them when it works.
             raise store_failure(error) from error
+        topic.document_version += 1
         self._state.add_partitions(name, partitions)
         log.info("topic %s now has %d partitions%s", name, len(topic.partitions), by(asked_by))
 
@@ -302,6 +320,16 @@ class TopicAdmin:
 
     async def delete_topics(self, sender: Address, asked: DeleteTopics) -> list[TopicResult]:
         """Delete them; the results say what was found under an id."""
+        results, names = await self._events.put(lambda: self._mark_deleted(asked))
+        if not names:
+            return results
+        done = run(self._finish_deletion(names, asked.asked_by))
+        if not await self._wait(done, asked.within_ms):
+            return [r if r.error else timed_out(r.name, r.topic_id) for r in results]
+        return results
+
+    async def _mark_deleted(self, asked: DeleteTopics) -> tuple[list[TopicResult], list[str]]:
+        """The results, and the names of what will be deleted from now on."""
         results: list[TopicResult] = []
         names: list[str] = []
         known: set[str] = set()
@@ -315,17 +343,14 @@ class TopicAdmin:
             except WireError as error:
                 results.append(failure(request.name, error, request.topic_id))
         if not names:
-            return results
+            return results, names
         try:
-            persistence.write_deletion_marks(self._store, names)
-        except StoreFailed as error:
+            await persistence.write_deletion_marks(self._store, names)
+        except (StoreFailed, StoreError, Fenced) as error:
             failed = store_failure(error)
-            return [r if r.error else failure(r.name, failed, r.topic_id) for r in results]
+            return [r if r.error else failure(r.name, failed, r.topic_id) for r in results], []
         self._state.mark_deleting(names)
-        done = run(self._finish_deletion(names, asked.asked_by))
-        if not await self._wait(done, asked.within_ms):
-            return [r if r.error else timed_out(r.name, r.topic_id) for r in results]
-        return results
+        return results, names
 
     def _deletable(self, request: TopicToDelete) -> TopicState:
         if not self._setting("delete.topic.enable"):
@@ -358,20 +383,25 @@ class TopicAdmin:
         await self._publisher.publish(names)
         while True:
             try:
-                if not self._has_all_directories():
-                    topics = filter(None, map(self._state.topic, names))
-                    persistence.remember_gone(
-                        self._store, {topic.name: topic.topic_id for topic in topics}
-                    )
-                persistence.write_deletion(self._store, names)
-                break
-            except StoreFailed as error:
+                await self._events.put(lambda: self._remove(names, asked_by))
+                return
+            except Fenced as error:
+                raise store_failure(error) from error  # another controller goes on
+            except (StoreFailed, StoreError, WireError) as error:
                 log.error(
                     "topics %s are deleted but could not be removed from the store: %s",
                     names,
                     error,
                 )
                 await self._rpc.sleep(5_000)
+
+    async def _remove(self, names: list[str], asked_by: str) -> None:
+        """Topics without logs: from the store, and from what is known here."""
+        if not self._has_all_directories():
+            topics = filter(None, map(self._state.topic, names))
+            gone = {topic.name: topic.topic_id for topic in topics}
+            await persistence.remember_gone(self._store, gone)
+        await persistence.write_deletion(self._store, names)
         for name in names:
             self._state.remove_topic(name)
             self._slots.release(name)
@@ -417,8 +447,14 @@ def timed_out(name: str | None, topic_id: bytes | None = None) -> TopicResult:
     return failure(name, WireError(ErrorCode.REQUEST_TIMED_OUT, text), topic_id)
 
 
-def store_failure(error: StoreFailed) -> WireError:
-    """The wire's word for a metadata store that cannot be written."""
+def store_failure(error: StoreFailed | StoreError | Fenced) -> WireError:
+    """The wire's word for a change that the metadata store did not take."""
+    if isinstance(error, Fenced):
+        return WireError(ErrorCode.NOT_CONTROLLER, "This broker is no longer the controller.")
+    if isinstance(error, StoreError):
+        log.error("another client changed the metadata store: %r", error)
+        text = f"{error.path} of the metadata store was changed by another client; try again."
+        return WireError(ErrorCode.UNKNOWN_SERVER_ERROR, text)
     log.error("the metadata store failed: %s", error)
     return WireError(ErrorCode.KAFKA_STORAGE_ERROR, f"The metadata store failed: {error}")
 

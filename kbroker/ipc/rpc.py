@@ -2,8 +2,7 @@
 
 Every call ends: with a result, with the callee's error, when its deadline passes, or when the
 callee is restarted. There is no event loop; a process's own loop passes messages to ``on_message``
-and time to ``tick``. A coroutine awaits ``Pending`` objects only, and is resumed on the stack of
-whatever resolved them.
+and time to ``tick``.
 """
 
 from __future__ import annotations
@@ -13,76 +12,24 @@ import json
 import logging
 import types
 from collections import Counter
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine
 from itertools import count
-from typing import Any, Generic, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar
 
 from kbroker.errors import ErrorCode, ShortageError, WireError
 from kbroker.ipc import documents
 from kbroker.ipc.calls import Operation
 from kbroker.ipc.documents import DocumentError
 from kbroker.ipc.mailbox import ENVELOPE, MSG_CALL, MSG_REPLY, Mailbox, Message
+from kbroker.ipc.pending import Pending as Pending
+from kbroker.ipc.pending import run as run
 from kbroker.ipc.process_table import Address, ProcessTable
 from kbroker.logcontext import RateLimit
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
 Q = TypeVar("Q")
 A = TypeVar("A")
-
-
-class Pending(Generic[T]):
-    """A value that is not there yet. Awaited by one coroutine at the most."""
-
-    __slots__ = ("_callback", "done", "error", "value")
-
-    def __init__(self) -> None:
-        self.done = False
-        self.value: Any = None
-        self.error: BaseException | None = None
-        self._callback: Callable[[Pending[T]], None] | None = None
-
-    def resolve(self, value: Any = None, error: BaseException | None = None) -> None:
-        """Give the value or the error; a second call does nothing."""
-        if self.done:
-            return
-        self.done, self.value, self.error = True, value, error
-        if self._callback is not None:
-            self._callback(self)
-
-    def then(self, callback: Callable[[Pending[T]], None]) -> None:
-        """Call back when done, at once if it is."""
-        if self.done:
-            callback(self)
-            return
-        assert self._callback is None, "another callback is already set"
-        self._callback = callback
-
-    def __await__(self) -> Generator[Pending[T], None, T]:
-        if not self.done:
-            yield self
-        if self.error is not None:
-            raise self.error
-        return cast(T, self.value)
-
-
-def run(coroutine: Coroutine[Any, None, T]) -> Pending[T]:
-    """Start a coroutine; the returned Pending is resolved with its outcome."""
-    outcome: Pending[T] = Pending()
-
-    def step(_: Pending[Any] | None) -> None:
-        try:
-            waiting = coroutine.send(None)
-        except StopIteration as stop:
-            outcome.resolve(stop.value)
-        except Exception as error:
-            outcome.resolve(error=error)
-        else:
-            waiting.then(step)
-
-    step(None)
-    return outcome
 
 
 class Call(NamedTuple):

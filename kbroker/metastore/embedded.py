@@ -1,302 +1,82 @@
-"""The embedded metadata store: the tree in one SQLite file, for a broker that stands alone.
+"""The embedded metadata store, for a broker that stands alone: a ``NodeFile`` behind the interface.
 
-The file lies in the first log directory; Kafka ignores plain files it does not know there. WAL
-with synchronous=FULL: a commit is one sync and survives ``kill -9`` and a power cut. The file is
-locked exclusively for as long as the store is open, so a second broker on the same directory cannot
-start; a session is one opening of the file, and ephemeral nodes of the session before are removed
-by the next.
-
-The owner calls ``settle`` now and then: what has changed is moved out of the write-ahead log, and
-written to a second file as the last good state. An opening that finds the database damaged or
-behind it takes that state instead (``damage`` says so; kbroker.metastore.store_files).
+Every Pending it returns is resolved already, so a coroutine that awaits it goes through without a
+pause. Its session is one opening of the file: it is never suspended and never expires.
 """
 
 from __future__ import annotations
 
-import logging
-import os
-import sqlite3
-import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
 
-from kbroker.metastore import paths
-from kbroker.metastore.reserve import Reserve
+from kbroker.ipc.pending import Pending
+from kbroker.metastore.node_file import NodeFile
 from kbroker.metastore.store import (
-    ANY_VERSION,
-    CHANGED,
-    CHILDREN,
-    CREATED,
-    DELETED,
-    BadVersion,
-    EphemeralParent,
     Node,
-    NodeExists,
     NodeStat,
-    NoNode,
-    NotEmpty,
     Operation,
+    SessionCallback,
+    SessionState,
     Store,
-    StoreFailed,
     WatchCallback,
-    WatchEvent,
-    check_path,
-    parent_of,
 )
-from kbroker.metastore.store_files import (
-    COPY_NAME,
-    FILE_NAME,
-    check_room,
-    count_changes,
-    read_copy,
-    write_copy,
-)
-from kbroker.metastore.store_opening import Opening, drop_ephemerals, hint, is_full
+from kbroker.metastore.watches import Watches
 
-logger = logging.getLogger(__name__)
-
-# What was changed is settled once nothing has changed for so long, but no later than this.
-QUIET_MS, UNSETTLED_MAX_MS = 400, 3_000
-STAT = "version, children_version, created_ms, modified_ms, ephemeral"
-
-Row = tuple[int, int, int, int, int]
-# SQLite's words for "nothing was written, the file is as before": there may be room again later.
-TRANSIENT = frozenset({"SQLITE_FULL", "SQLITE_BUSY"})
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class EmbeddedStore(Store):
-    """A store in ``directory``; used by one thread of one process."""
+    """Owns the file; used by one thread of one process."""
 
-    def __init__(
-        self,
-        directory: str,
-        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
-    ) -> None:
-        self.path = os.path.join(directory, FILE_NAME)
-        self._directory = directory
-        self._now_ms = now_ms
-        self._watches: dict[str, list[WatchCallback]] = {}
-        self._failure: str | None = None
-        self._reserve = Reserve(directory)
-        try:
-            copy = read_copy(directory)
-            opening = Opening(directory, copy)
-            try:
-                self._db = opening.connect()
-            except sqlite3.OperationalError as error:
-                if not (is_full(error) and self._reserve.release()):
-                    raise
-                self._db = opening.connect()
-        except (sqlite3.Error, ValueError) as error:
-            raise StoreFailed(f"{self.path}: {error}{hint(error)}") from error
-        except OSError as error:
-            raise StoreFailed(f"{self.path}: {error}") from error
-        # What was lost of the files or mended in them, None if nothing was.
-        self.damage = opening.damage
-        is_settled = copy is not None and copy.changes == count_changes(self._db)
-        # Of ``total_changes``: what was settled, and what the last call of ``settle`` saw.
-        self._settled = self._seen = self._db.total_changes if is_settled else -1
-        self._quiet_ms = self._due_ms = 0
-        self._was_told = False
-        self._reserve.fill()
-        if self.damage is not None:
-            logger.error("%s: %s", self.path, self.damage)
+    def __init__(self, file: NodeFile) -> None:
+        self._file = file
+        self._watches = Watches()
 
-    # -- reads -------------------------------------------------------------------------------------
+    @property
+    def session_id(self) -> int:
+        return self._file.session_id
 
-    def get(self, path: str) -> Node:
-        row = self._db.execute(f"SELECT data, {STAT} FROM nodes WHERE path = ?", (path,)).fetchone()
-        if row is None:
-            raise NoNode(path)
-        return Node(path, row[0], stat_of(row[1:]))
+    def get(self, path: str) -> Pending[Node]:
+        return at_once(self._file.get, path)
 
-    def exists(self, path: str) -> NodeStat | None:
-        row = self._db.execute(f"SELECT {STAT} FROM nodes WHERE path = ?", (path,)).fetchone()
-        return None if row is None else stat_of(row)
+    def exists(self, path: str) -> Pending[NodeStat | None]:
+        return at_once(self._file.exists, path)
 
-    def children(self, path: str) -> list[str]:
-        rows = self._db.execute(
-            "SELECT path FROM nodes WHERE parent = ? ORDER BY path", (path,)
-        ).fetchall()
-        if not rows and self.exists(path) is None:
-            raise NoNode(path)
-        start = 1 if path == "/" else len(path) + 1
-        return [row[0][start:] for row in rows]
+    def children(self, path: str) -> Pending[list[str]]:
+        return at_once(self._file.children, path)
 
-    def subtree(self, path: str) -> Iterator[Node]:
-        # '/' sorts right before '0': the range holds exactly the paths that begin with path + '/'.
-        low, high = (path + "/", path + "0") if path != "/" else ("/", "0")
-        rows = self._db.execute(
-            f"SELECT path, data, {STAT} FROM nodes WHERE path > ? AND path < ? ORDER BY path",
-            (low, high),
-        ).fetchall()
-        for row in rows:
-            yield Node(row[0], row[1], stat_of(row[2:]))
+    def subtree(self, path: str) -> Pending[list[Node]]:
+        return at_once(self._file.subtree, path)
 
-    # -- writes ------------------------------------------------------------------------------------
+    def apply(self, operations: list[Operation]) -> Pending[list[str]]:
+        return at_once(self._apply, operations)
 
-    def apply(self, operations: list[Operation]) -> list[str]:
-        if self._failure is not None:
-            raise StoreFailed(self._failure)
-        try:
-            try:
-                made, events = self._transact(operations)
-            except sqlite3.OperationalError as error:
-                if makes_topic(operations) or not (is_full(error) and self._reserve.release()):
-                    raise
-                if self._db.in_transaction:
-                    self._db.execute("ROLLBACK")
-                made, events = self._transact(operations)
-        except sqlite3.Error as error:
-            raise self._failed(error) from error
-        self._reserve.fill()
+    def _apply(self, operations: list[Operation]) -> list[str]:
+        made, events = self._file.transact(operations)
         for event in events:
-            for callback in list(self._watches.get(event.path, ())):
-                callback(event)
+            self._watches.report(event)
         return made
 
-    def _transact(self, operations: list[Operation]) -> tuple[list[str], list[WatchEvent]]:
-        events: list[WatchEvent] = []
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            made = [self._apply_one(operation, events) for operation in operations]
-        except BaseException:
-            if self._db.in_transaction:  # SQLite itself rolls back when the disk is full
-                self._db.execute("ROLLBACK")
-            raise
-        self._db.execute("COMMIT")
-        return made, events
+    def watch(self, path: str, callback: WatchCallback) -> Pending[Callable[[], None]]:
+        return at_once(self._watches.add, path, callback)
 
-    def _failed(self, error: sqlite3.Error) -> StoreFailed:
-        text = f"{self.path}: {error}{hint(error)}"
-        if self._db.in_transaction:
-            self._db.execute("ROLLBACK")
-        if getattr(error, "sqlite_errorname", "") not in TRANSIENT:
-            # A sync that failed may claim success the next time without having written anything:
-            # no write after it counts.
-            self._failure = text
-        return StoreFailed(text)
-
-    def _apply_one(self, operation: Operation, events: list[WatchEvent]) -> str:
-        check_path(operation.path)
-        if operation.kind == "create":
-            return self._create(operation, events)
-        stat = self.exists(operation.path)
-        if stat is None:
-            raise NoNode(operation.path)
-        if operation.version not in (ANY_VERSION, stat.version):
-            raise BadVersion(operation.path)
-        if operation.kind == "set":
-            self._db.execute(
-                "UPDATE nodes SET data = ?, version = version + 1, modified_ms = ? WHERE path = ?",
-                (operation.data, self._now_ms(), operation.path),
-            )
-            events.append(WatchEvent(CHANGED, operation.path))
-        elif operation.kind == "delete":
-            self._delete(operation.path, events)
-        else:
-            assert operation.kind == "check", operation.kind
-        return operation.path
-
-    def _create(self, operation: Operation, events: list[WatchEvent]) -> str:
-        path, parent = operation.path, parent_of(operation.path)
-        stat = self.exists(parent)
-        if stat is None:
-            raise NoNode(parent)
-        if stat.ephemeral:
-            raise EphemeralParent(parent)
-        if operation.sequential:
-            path = f"{path}{stat.children_version:010d}"
-        now = self._now_ms()
-        try:
-            self._db.execute(
-                "INSERT INTO nodes VALUES (?, ?, ?, 0, 0, ?, ?, ?)",
-                (path, parent, operation.data, now, now, int(operation.ephemeral)),
-            )
-        except sqlite3.IntegrityError as error:
-            raise NodeExists(path) from error
-        self._touch_parent(parent)
-        events += WatchEvent(CREATED, path), WatchEvent(CHILDREN, parent)
-        return path
-
-    def _delete(self, path: str, events: list[WatchEvent]) -> None:
-        child = self._db.execute("SELECT 1 FROM nodes WHERE parent = ? LIMIT 1", (path,)).fetchone()
-        if child is not None:
-            raise NotEmpty(path)
-        self._db.execute("DELETE FROM nodes WHERE path = ?", (path,))
-        parent = parent_of(path)
-        self._touch_parent(parent)
-        events += WatchEvent(DELETED, path), WatchEvent(CHILDREN, parent)
-
-    def _touch_parent(self, parent: str) -> None:
-        self._db.execute(
-            "UPDATE nodes SET children_version = children_version + 1 WHERE path = ?", (parent,)
-        )
-
-    # -- session -----------------------------------------------------------------------------------
-
-    def watch(self, path: str, callback: WatchCallback) -> Callable[[], None]:
-        self._watches.setdefault(path, []).append(callback)
-
-        def cancel() -> None:
-            callbacks = self._watches.get(path, [])
-            if callback in callbacks:
-                callbacks.remove(callback)
-
-        return cancel
+    def watch_session(self, callback: SessionCallback) -> None:
+        callback(SessionState.CONNECTED)
 
     def settle(self, now_ms: int) -> None:
-        """Move what has changed out of the log of changes and into the copy, if it is time to.
+        """As ``NodeFile.settle``: call it several times a second. now_ms: monotonic."""
+        self._file.settle(now_ms)
 
-        Call it several times a second. now_ms: monotonic.
-        """
-        changes = self._db.total_changes
-        if changes == self._settled or self._failure is not None:
-            return
-        if changes != self._seen:
-            self._seen, self._quiet_ms = changes, now_ms + QUIET_MS
-            self._due_ms = self._due_ms or now_ms + UNSETTLED_MAX_MS
-        if now_ms >= min(self._quiet_ms, self._due_ms):
-            self._settle()
-            if self._settled == changes:
-                self._due_ms = 0
-            else:  # again later
-                self._quiet_ms = self._due_ms = now_ms + UNSETTLED_MAX_MS
-
-    def _settle(self) -> None:
-        changes = self._db.total_changes
-        try:
-            image = self._db.serialize()
-            check_room(self._directory, len(image))
-            write_copy(self._directory, image)
-            self._settled, self._was_told = changes, False
-        except OSError as error:
-            if not self._was_told:
-                logger.warning("cannot write %s: %s", COPY_NAME, error)
-            self._was_told = True
-        try:
-            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        except sqlite3.Error as error:
-            logger.error("%s", self._failed(error))
-
-    def close(self) -> None:
-        if self._failure is None:
-            # What cannot be written now, on a full disk say, is done by the next opening.
-            with suppress(sqlite3.Error):
-                self._db.execute("BEGIN IMMEDIATE")
-                drop_ephemerals(self._db)
-                self._db.execute("COMMIT")
-            if self._db.total_changes != self._settled:
-                self._settle()
-        self._db.close()
+    def close(self) -> Pending[None]:
+        return at_once(self._file.close)
 
 
-def stat_of(row: Row) -> NodeStat:
-    """A stat from the columns ``STAT``."""
-    return NodeStat(row[0], row[1], row[2], row[3], bool(row[4]))
-
-
-def makes_topic(operations: list[Operation]) -> bool:
-    """Whether a topic or partition is created, whose logs would need room as well."""
-    below = paths.BROKER_TOPICS + "/"
-    return any(entry.kind == "create" and entry.path.startswith(below) for entry in operations)
+def at_once(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Pending[T]:
+    """What the function does now, as something that is there already."""
+    pending: Pending[T] = Pending()
+    try:
+        pending.resolve(function(*args, **kwargs))
+    except Exception as error:
+        pending.resolve(error=error)
+    return pending

@@ -1,15 +1,30 @@
 """The one interface to the metadata store: ZooKeeper's tree of nodes, as far as a broker needs it.
 
-Paths are absolute and have no trailing slash. Every write is durable when its method returns.
-Errors are typed; a ``Transaction`` applies all of its operations or none. Watches stay until
-cancelled, and their callbacks only take note (they run inside whatever changed the node).
+Every method that asks the store returns a ``Pending``: a store may be at the other end of a
+connection, and take milliseconds or for ever. Requests of one store object take effect, and are
+answered, in the order in which they were made. Paths are absolute and have no trailing slash. Every
+write is durable when its Pending is resolved. Errors are typed; a ``Transaction`` applies all of
+its operations or none.
+
+``ConnectionLoss`` is the one error that says nothing of the outcome: the request may have taken
+effect. So every write is conditional, on a version or by creating a node, and is settled by
+reading, never repeated blindly.
+
+Watches stay until cancelled, and their callbacks only take note (they run inside whatever reported
+the change). What changes while the connection is away may go unreported: after every CONNECTED,
+whoever watches reads again.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable
+from enum import Enum
+from typing import Generic, NamedTuple, TypeVar
+
+from kbroker.ipc.pending import Pending
+
+R = TypeVar("R")
 
 ANY_VERSION = -1
 
@@ -46,6 +61,20 @@ class StoreFailed(Exception):
     """The store cannot be read or written at all; the message names file, cause and remedy."""
 
 
+class ConnectionLoss(Exception):
+    """The connection or its session ended while the request was under way: it took effect, or it
+    did not.
+    """
+
+
+class SessionState(Enum):
+    """What ``watch_session`` reports."""
+
+    CONNECTED = "connected"  # the same session as before SUSPENDED, or after EXPIRED a new one
+    SUSPENDED = "suspended"  # from now on requests end as ConnectionLoss; the session may live on
+    EXPIRED = "expired"  # the session's ephemeral nodes are gone; a new session is being made
+
+
 class NodeStat(NamedTuple):
     """The metadata of a znode."""
 
@@ -53,7 +82,10 @@ class NodeStat(NamedTuple):
     children_version: int  # times a child was created or deleted
     created_ms: int
     modified_ms: int
-    ephemeral: bool
+    # Of an ephemeral node: larger than that of every ephemeral node created before, so it tells a
+    # node from earlier ones of its path. Of others 0, where the store keeps none.
+    created_id: int
+    owner_session: int  # whose end is the node's end; 0: the node is not ephemeral
 
 
 class Node(NamedTuple):
@@ -73,6 +105,7 @@ class WatchEvent(NamedTuple):
 
 
 WatchCallback = Callable[[WatchEvent], None]
+SessionCallback = Callable[[SessionState], None]
 
 
 class Operation(NamedTuple):
@@ -86,93 +119,113 @@ class Operation(NamedTuple):
     sequential: bool = False
 
 
-class Transaction:
+class Transaction(Generic[R]):
     """Operations to apply together; collects until ``commit``."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, apply: Callable[[list[Operation]], R]) -> None:
+        self._apply = apply
         self.operations: list[Operation] = []
 
     def create(
         self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False
-    ) -> Transaction:
+    ) -> Transaction[R]:
         self.operations.append(
             Operation("create", path, data, ephemeral=ephemeral, sequential=sequential)
         )
         return self
 
-    def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Transaction:
+    def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Transaction[R]:
         self.operations.append(Operation("set", path, data, version))
         return self
 
-    def delete(self, path: str, version: int = ANY_VERSION) -> Transaction:
+    def delete(self, path: str, version: int = ANY_VERSION) -> Transaction[R]:
         self.operations.append(Operation("delete", path, version=version))
         return self
 
-    def check(self, path: str, version: int) -> Transaction:
+    def check(self, path: str, version: int) -> Transaction[R]:
         """Make the transaction fail unless the znode exists with that version."""
         self.operations.append(Operation("check", path, version=version))
         return self
 
-    def commit(self) -> list[str]:
-        """Apply everything, durably; or nothing, and raise the error of the first that failed.
+    def commit(self) -> R:
+        """Apply everything, durably; or nothing, with the error of the first that failed.
 
-        Returns the path of every operation (of a sequential create: the path it was given).
+        The result has the path of every operation (of a sequential create: the one it was given).
         """
-        return self._store.apply(self.operations)
+        return self._apply(self.operations)
 
 
 class Store(ABC):
-    """What the controller needs of a metadata store."""
+    """What sessions, controllers and those who ask them need of a metadata store.
+
+    Besides the errors named here, every Pending may end with ConnectionLoss, and with StoreFailed.
+    """
+
+    @property
+    @abstractmethod
+    def session_id(self) -> int:
+        """The owner of the ephemeral nodes that this store object creates; 0 before the first
+        session.
+        """
 
     @abstractmethod
-    def get(self, path: str) -> Node:
+    def get(self, path: str) -> Pending[Node]:
         """The node; NoNode."""
 
     @abstractmethod
-    def exists(self, path: str) -> NodeStat | None:
+    def exists(self, path: str) -> Pending[NodeStat | None]:
         """The node's stat, None when there is no such node."""
 
     @abstractmethod
-    def children(self, path: str) -> list[str]:
+    def children(self, path: str) -> Pending[list[str]]:
         """Names (not paths) of the children, sorted; NoNode."""
 
     @abstractmethod
-    def subtree(self, path: str) -> Iterator[Node]:
-        """All nodes below ``path``, parents before children; none when it does not exist."""
+    def subtree(self, path: str) -> Pending[list[Node]]:
+        """All nodes below ``path``, parents before children; none when it does not exist.
+
+        No snapshot: the tree may change while it is read.
+        """
 
     @abstractmethod
-    def apply(self, operations: list[Operation]) -> list[str]:
+    def apply(self, operations: list[Operation]) -> Pending[list[str]]:
         """Apply operations in order, all or none. Use ``multi``."""
 
     @abstractmethod
-    def watch(self, path: str, callback: WatchCallback) -> Callable[[], None]:
-        """Call back after each change of the node, which need not exist; returns a cancel."""
+    def watch(self, path: str, callback: WatchCallback) -> Pending[Callable[[], None]]:
+        """Call back after each change of the node, which need not exist.
+
+        What changes once the Pending is resolved is reported; its value cancels the watch.
+        """
 
     @abstractmethod
-    def close(self) -> None:
+    def watch_session(self, callback: SessionCallback) -> None:
+        """Call back with the session's state, now and after each change."""
+
+    @abstractmethod
+    def close(self) -> Pending[None]:
         """End the session: its ephemeral nodes go."""
 
-    def multi(self) -> Transaction:
+    def multi(self) -> Transaction[Pending[list[str]]]:
         """A transaction to fill and commit."""
-        return Transaction(self)
+        return Transaction(self.apply)
 
     def create(
         self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False
-    ) -> str:
-        """Create a node below an existing parent; returns its path.
+    ) -> Pending[list[str]]:
+        """Create a node below an existing parent; its path, in a list of one.
 
         NodeExists; NoNode or EphemeralParent for a parent that is missing or has no children.
         """
-        return self.apply([Operation("create", path, data, ANY_VERSION, ephemeral, sequential)])[0]
+        return self.apply([Operation("create", path, data, ANY_VERSION, ephemeral, sequential)])
 
-    def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> None:
+    def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Pending[list[str]]:
         """Replace the data. NoNode, BadVersion."""
-        self.apply([Operation("set", path, data, version)])
+        return self.apply([Operation("set", path, data, version)])
 
-    def delete(self, path: str, version: int = ANY_VERSION) -> None:
+    def delete(self, path: str, version: int = ANY_VERSION) -> Pending[list[str]]:
         """Delete a node without children. NoNode, BadVersion, NotEmpty."""
-        self.apply([Operation("delete", path, b"", version)])
+        return self.apply([Operation("delete", path, b"", version)])
 
 
 def parent_of(path: str) -> str:

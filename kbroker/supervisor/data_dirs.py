@@ -297,14 +297,14 @@ def _stored_cluster_id(path: str) -> str | None:
     import sqlite3
 
     from kbroker.metastore import paths
-    from kbroker.metastore.embedded import EmbeddedStore
+    from kbroker.metastore.node_file import NodeFile
     from kbroker.metastore.store import StoreError, StoreFailed
     from kbroker.metastore.store_files import holds_store
 
     if not holds_store(path):
         return None
     try:
-        store = EmbeddedStore(path)
+        store = NodeFile(path)
         try:
             if store.exists(paths.CLUSTER_ID) is None:
                 return None

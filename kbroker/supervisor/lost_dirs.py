@@ -121,7 +121,7 @@ def _stored_partitions(directories: Iterable[str]) -> set[TopicPartition]:
     import sqlite3
 
     from kbroker.metastore import paths
-    from kbroker.metastore.embedded import EmbeddedStore
+    from kbroker.metastore.node_file import NodeFile
     from kbroker.metastore.store import StoreError, StoreFailed
     from kbroker.metastore.store_files import holds_store
 
@@ -130,7 +130,7 @@ def _stored_partitions(directories: Iterable[str]) -> set[TopicPartition]:
         if not holds_store(directory):
             continue
         try:
-            store = EmbeddedStore(directory)
+            store = NodeFile(directory)
             try:
                 deleting = set(store.children(paths.DELETE_TOPICS))
                 for name in store.children(paths.BROKER_TOPICS):

@@ -15,7 +15,10 @@ from kbroker._ext.partition_table import PartitionTable, region_size
 from kbroker.adopt.errors import Refusal
 from kbroker.config.loader import BrokerConfig
 from kbroker.controller import persistence
+from kbroker.controller.completion import WrongCluster
 from kbroker.controller.config_admin import ConfigAdmin
+from kbroker.controller.events import EventQueue
+from kbroker.controller.membership import AlreadyRegistered, NotElected
 from kbroker.controller.publisher import Publisher
 from kbroker.controller.slots import JOURNAL_NAME, NoFreeSlot, SlotBook
 from kbroker.controller.state import ClusterState
@@ -23,13 +26,19 @@ from kbroker.controller.stored_offsets import StoredOffsets
 from kbroker.controller.topic_admin import TopicAdmin
 from kbroker.errors import EXIT_CANNOT_START
 from kbroker.ipc import calls
+from kbroker.ipc.pending import run
 from kbroker.ipc.process_table import Address, ProcessKind
+from kbroker.metastore.settled import SettledStore
 from kbroker.metastore.store import StoreFailed
 from kbroker.metastore.store_files import COPY_NAME, FILE_NAME
-from kbroker.workers.base import Worker
-from kbroker.workers.store_start import has_all_directories, start_store
+from kbroker.workers.base import Worker, raise_failure
+from kbroker.workers.store_start import has_all_directories, open_store, take_office
 
 log = logging.getLogger(__name__)
+
+START_FAILURES = (
+    StoreFailed, WrongCluster, AlreadyRegistered, NotElected, NoFreeSlot, Refusal, OSError,
+)  # fmt: skip
 
 
 class ControllerWorker(Worker):
@@ -44,8 +53,14 @@ class ControllerWorker(Worker):
         try:
             slots = self._slot_book()
             endpoints = advertised_endpoints(self.config, self._bound_ports())
-            store = start_store(context, state, slots, endpoints)
-        except (StoreFailed, persistence.WrongCluster, NoFreeSlot, Refusal, OSError) as error:
+            self.store = open_store(context)
+            rack = self.config["broker.rack"]
+            started = run(take_office(self.store, state, slots, endpoints, rack))
+            assert started.done, "the embedded store answers at once"
+            if started.error is not None:
+                raise started.error
+            store = started.value
+        except START_FAILURES as error:
             log.error("the controller cannot start: %s", error)
             raise SystemExit(EXIT_CANNOT_START) from error
         except (ValueError, KeyError, TypeError) as error:
@@ -58,13 +73,17 @@ class ControllerWorker(Worker):
                 COPY_NAME,
             )
             raise SystemExit(EXIT_CANNOT_START) from error
-        self.store, self.state, self.slots = store, state, slots
+        self.state, self.slots = state, slots
+        self.events = EventQueue()
+        # What any broker changes in the store, whoever is the controller.
+        self.own_events, self.own_store = EventQueue(), SettledStore(self.store)
         self.publisher = Publisher(self.rpc, self.processes, state)
         self.config_admin = ConfigAdmin(
-            store, state, self.publisher, self.config, context.runtime_dir
+            self.events, store, state, self.publisher, self.config, context.runtime_dir
         )
         self.topic_admin = TopicAdmin(
             self.rpc,
+            self.events,
             store,
             state,
             slots,
@@ -91,7 +110,7 @@ class ControllerWorker(Worker):
         serve(calls.ALTER_CONFIGS, configs.alter_configs)
         serve(calls.INCREMENTAL_ALTER_CONFIGS, configs.incremental_alter_configs)
         serve(calls.ALLOCATE_PRODUCER_IDS, self.allocate_producer_ids)
-        stored_offsets = StoredOffsets(self.store)
+        stored_offsets = StoredOffsets(self.own_events, self.own_store)
         serve(calls.COMMIT_STORED_OFFSETS, stored_offsets.commit)
         serve(calls.FETCH_STORED_OFFSETS, stored_offsets.fetch)
 
@@ -109,9 +128,14 @@ class ControllerWorker(Worker):
         self.publisher.subscribe(sender)
         return self.state.snapshot(for_io_worker=sender.kind == ProcessKind.IO_WORKER)
 
-    def allocate_producer_ids(self, sender: Address, _: calls.Nothing) -> calls.ProducerIdBlock:
+    async def allocate_producer_ids(
+        self, sender: Address, _: calls.Nothing
+    ) -> calls.ProducerIdBlock:
         """Producer ids that nobody else has."""
-        first = persistence.allocate_producer_ids(self.store, self.state.broker_id)
+        broker_id = self.state.broker_id
+        first = await self.own_events.put(
+            lambda: persistence.allocate_producer_ids(self.own_store, broker_id)
+        )
         return calls.ProducerIdBlock(first, persistence.PRODUCER_ID_BLOCK_SIZE)
 
     def on_reload(self) -> None:
@@ -121,7 +145,9 @@ class ControllerWorker(Worker):
                 "the broker was started without a configuration file, so there is nothing to reload"
             )
             return
-        self.config_admin.reload(self.context.config_path, self.context.overrides)
+        self.config_admin.reload(self.context.config_path, self.context.overrides).then(
+            raise_failure
+        )
 
     def shutdown(self) -> None:
         self.slots.close()

@@ -10,11 +10,14 @@ from typing import Any
 from kbroker.adopt.at_start import look_at_topics, refuse_kafkas, topics_to_serve
 from kbroker.adopt.errors import Refusal
 from kbroker.adopt.unknown_logs import UnknownLogs, look_at_unknown
-from kbroker.controller import persistence
+from kbroker.controller import completion, persistence
+from kbroker.controller.membership import NotElected, Registration, elect, register
 from kbroker.controller.slots import SlotBook
 from kbroker.controller.state import ClusterState
 from kbroker.metastore.embedded import EmbeddedStore
-from kbroker.metastore.store import StoreFailed
+from kbroker.metastore.node_file import NodeFile
+from kbroker.metastore.settled import SettledStore
+from kbroker.metastore.store import Store, StoreFailed
 from kbroker.metastore.store_files import FILE_NAME, holds_store, places_of_store
 from kbroker.workers.base import ProcessContext
 
@@ -23,13 +26,11 @@ log = logging.getLogger(__name__)
 Endpoints = list[list[Any]]
 
 
-def start_store(
-    context: ProcessContext, state: ClusterState, slots: SlotBook, endpoints: Endpoints
-) -> EmbeddedStore:
-    """The store, with this broker registered and all that it has in ``state`` and ``slots``.
+def open_store(context: ProcessContext) -> EmbeddedStore:
+    """The store, with all that it must hold; what it lacks is completed from what is on disk.
 
-    Raises StoreFailed, WrongCluster, NoFreeSlot, Refusal, OSError, and ValueError, KeyError or
-    TypeError for documents that nobody wrote.
+    Raises StoreFailed, WrongCluster, Refusal, OSError, and ValueError, KeyError or TypeError for
+    documents that nobody wrote.
     """
     was_clean, config = context.clean_start, context.config
     places = list(was_clean)
@@ -39,24 +40,43 @@ def start_store(
     if not has_store:
         refuse_kafkas(config.log_dirs)
         found = look_at_topics(places, was_clean)
-    store = EmbeddedStore(place)
-    is_new = persistence.is_empty(store)
+    file = NodeFile(place)
+    is_new = completion.is_empty(file)
     if has_store and is_new:
         found = look_at_topics(places, was_clean)  # a first start was interrupted
-    unknown = None if is_new else _look_at_unknown(context, store)
+    unknown = None if is_new else _look_at_unknown(context, file)
     adopted = [] if found is None else topics_to_serve(found)
     first_id = 0 if found is None else found.next_producer_id
-    now_ms = time.time_ns() // 1_000_000
-    rack = config["broker.rack"]
     if unknown is not None:
         adopted += unknown.adopted
-    persistence.register(store, state, endpoints, rack, now_ms, adopted, first_id)
+    completion.complete(file, context.cluster_id, context.broker_id, adopted, first_id)
     if unknown is not None:
-        persistence.write_grown(store, state, unknown.grown)
-    if not is_new and (unknown is not None or store.damage is not None):
-        persistence.skip_producer_ids(store, state.broker_id)
-    persistence.load(store, state, slots)
-    return store
+        completion.write_grown(file, context.broker_id, unknown.grown)
+    if not is_new and (unknown is not None or file.damage is not None):
+        completion.skip_producer_ids(file, context.broker_id)
+    return EmbeddedStore(file)
+
+
+async def take_office(
+    store: Store, state: ClusterState, slots: SlotBook, endpoints: Endpoints, rack: str | None
+) -> SettledStore:
+    """Register the broker, have it elected, and load all that the store has; the store as the
+    controller may use it.
+
+    Raises StoreFailed, AlreadyRegistered, NoFreeSlot, NotElected, OSError, and ValueError,
+    KeyError or TypeError for documents that nobody wrote.
+    """
+    now_ms = time.time_ns() // 1_000_000
+    session = SettledStore(store)
+    await register(session, Registration(state.broker_id, endpoints, rack), now_ms)
+    elected = await elect(session, state.broker_id, now_ms)
+    if elected is None:
+        raise NotElected("another broker is the controller of this metadata store")
+    state.take_office(elected.epoch)
+    state.set_broker(state.broker_id, endpoints, rack)
+    fenced = SettledStore(store, elected.fence)
+    await persistence.load(fenced, state, slots)
+    return fenced
 
 
 def store_directory(log_dirs: list[str]) -> str:
@@ -81,11 +101,11 @@ def has_all_directories(context: ProcessContext) -> bool:
     return not any(context.failed_log_dirs[: len(context.config.log_dirs)])
 
 
-def _look_at_unknown(context: ProcessContext, store: EmbeddedStore) -> UnknownLogs | None:
+def _look_at_unknown(context: ProcessContext, file: NodeFile) -> UnknownLogs | None:
     places = list(context.clean_start)
     try:
         return look_at_unknown(
-            store, places, context.clean_start, all_usable=has_all_directories(context)
+            file, places, context.clean_start, all_usable=has_all_directories(context)
         )
     except Refusal as refusal:
         if context.incarnation == 1:

@@ -125,7 +125,11 @@ def test_group_is_not_changed_when_it_is_only_asked_whether_it_could(harness):
         (of_broker("0", ("num.io.threads", 9, "3")), ErrorCode.INVALID_REQUEST, ""),
         (of_broker("0", ("num.io.threads", APPEND, "3")), ErrorCode.INVALID_CONFIG, "list"),
         (of_broker("0", ("ssl.key.password", SUBTRACT, "x")), ErrorCode.INVALID_CONFIG, "(hidden)"),
-        (of_group("", (SESSION, SET, "50000")), ErrorCode.INVALID_REQUEST, "all groups"),
+        (
+            of_group("", (SESSION, SET, "50000")),
+            ErrorCode.INVALID_REQUEST,
+            "default group settings",
+        ),
         (of_group("g", (SESSION, SET, "44999")), ErrorCode.INVALID_CONFIG, "from 45000"),
         (of_group("g", (SESSION, SET, "60001")), ErrorCode.INVALID_CONFIG, "to 60000"),
         (of_group("g", (HEARTBEAT, SET, "4999")), ErrorCode.INVALID_CONFIG, "from 5000"),

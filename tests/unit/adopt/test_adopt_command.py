@@ -22,7 +22,7 @@ from kbroker.adopt import register
 from kbroker.adopt.register import read_features, store_to_read
 from kbroker.cli.adopt import EXIT_REFUSED, EXIT_USAGE, main
 from kbroker.metastore import paths
-from kbroker.metastore.embedded import EmbeddedStore
+from kbroker.metastore.node_file import NodeFile
 from kbroker.metastore.store_files import FILE_NAME
 
 pytestmark = pytest.mark.unit
@@ -437,7 +437,7 @@ def test_older_message_format_that_kraft_ignored_is_left_out(tmp_path, capsys):
 
 def test_interrupted_first_start_leaves_a_store_that_is_filled(tmp_path):
     directory = kraft_dir(tmp_path)
-    EmbeddedStore(str(directory)).close()
+    NodeFile(str(directory)).close()
 
     assert adopt(directory) == 0
     assert "orders" in Registered(directory).topics

@@ -28,7 +28,7 @@ from kbroker.adopt.metadata_records import decode_record
 from kbroker.cli.adopt import EXIT_REFUSED, EXIT_UNFINISHED, EXIT_USAGE, main
 from kbroker.coordinator.records import offsets_topic, transaction_topic
 from kbroker.metastore import paths
-from kbroker.metastore.embedded import EmbeddedStore
+from kbroker.metastore.node_file import NodeFile
 from kbroker.metastore.store_files import FILE_NAME
 from kbroker.record.builder import BatchBuilder
 
@@ -120,7 +120,7 @@ def test_features_that_kafka_has_not_are_left_out_and_told(tmp_path, capsys):
 
 def test_settings_of_groups_are_told_about(directory, capsys):
     """Kafka 3.9 has none; who set them should know that they end here."""
-    store = EmbeddedStore(str(directory))
+    store = NodeFile(str(directory))
     config = paths.encode_config({"consumer.session.timeout.ms": "50000"})
     transaction = store.multi()
     transaction.create(paths.group_config("a/group"), config)

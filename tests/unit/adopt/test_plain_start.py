@@ -26,7 +26,7 @@ from kbroker.cli.adopt import EXIT_OK, EXIT_REFUSED, main
 from kbroker.config.loader import BrokerConfig
 from kbroker.errors import ConfigError
 from kbroker.metastore import paths
-from kbroker.metastore.embedded import EmbeddedStore
+from kbroker.metastore.node_file import NodeFile
 from kbroker.record.builder import BatchBuilder
 from kbroker.supervisor.data_dirs import DataDirs
 
@@ -174,7 +174,7 @@ def test_metadata_of_kbroker_is_not_asked_twice(tmp_path):
     """What the broker itself keeps offline must not keep it from serving the rest."""
     directory = zookeeper_dir(tmp_path)
     cut_short(directory)
-    EmbeddedStore(str(directory)).close()
+    NodeFile(str(directory)).close()
 
     dirs = start(directory)
     dirs.release()

@@ -11,6 +11,7 @@ from kbroker.config.dynamic import SET, AlterOp
 from kbroker.config.loader import BrokerConfig
 from kbroker.config.resource_types import BROKER, GROUP, TOPIC
 from kbroker.controller.config_admin import ConfigAdmin
+from kbroker.controller.events import EventQueue
 from kbroker.controller.state import ClusterState, TopicState
 from kbroker.errors import ErrorCode
 from kbroker.ipc.calls import (
@@ -20,10 +21,12 @@ from kbroker.ipc.calls import (
     ResourceSettings,
     Setting,
 )
+from kbroker.ipc.pending import Pending, run
 from kbroker.ipc.process_table import Address, ProcessKind
-from kbroker.ipc.rpc import run
 from kbroker.metastore import paths
 from kbroker.metastore.embedded import EmbeddedStore
+from kbroker.metastore.node_file import NodeFile
+from kbroker.metastore.settled import SettledStore
 
 pytestmark = pytest.mark.unit
 
@@ -37,7 +40,9 @@ def test_resources_of_a_request_are_not_compared_with_each_other(
 ) -> None:
     """10,000 groups held up the controller for two seconds, and it grew with the square."""
     nobody: Any = None
-    admin = ConfigAdmin(nobody, ClusterState(0, "c"), nobody, BrokerConfig({}), str(tmp_path))
+    admin = ConfigAdmin(
+        EventQueue(), nobody, ClusterState(0, "c"), nobody, BrokerConfig({}), str(tmp_path)
+    )
     names = [CountingText(f"g{number}") for number in range(300)]
     names += [CountingText("g0")]
     incremental = operation.startswith("incremental")
@@ -57,12 +62,14 @@ def test_file_that_cannot_be_noted_for_the_next_controller_is_not_used(tmp_path:
     """A full runtime directory: the controller died of a SIGHUP."""
     nobody: Any = None
     missing = str(tmp_path / "no" / "directory")
-    admin = ConfigAdmin(nobody, ClusterState(0, "c"), nobody, BrokerConfig({}), missing)
+    admin = ConfigAdmin(
+        EventQueue(), nobody, ClusterState(0, "c"), nobody, BrokerConfig({}), missing
+    )
     before = admin.config
     path = tmp_path / "server.properties"
     path.write_text("log.retention.ms=1234567\n")
 
-    assert not admin.reload(str(path), {})
+    assert admin.reload(str(path), {}).value is False
 
     assert admin.config is before
 
@@ -75,11 +82,12 @@ def test_changed_setting_without_effect_is_told_in_the_log_once(
     state = ClusterState(0, "c")
     state.set_broker(0, [], None)
     state.add_topic(TopicState("t", b"t" * 16, [], {}))
-    store = EmbeddedStore(str(tmp_path))
+    file = NodeFile(str(tmp_path))
     for path in (paths.CONFIG, paths.TOPIC_CONFIGS, paths.BROKER_CONFIGS):
-        store.create(path)
+        file.create(path)
+    store = SettledStore(EmbeddedStore(file))
     publisher: Any = Publisher()
-    admin = ConfigAdmin(store, state, publisher, BrokerConfig({}), str(tmp_path))
+    admin = ConfigAdmin(EventQueue(), store, state, publisher, BrokerConfig({}), str(tmp_path))
 
     def change(kind: int, name: str, *settings: tuple[str, str]) -> None:
         incremental = operation.startswith("incremental")
@@ -107,9 +115,12 @@ def test_changed_setting_without_effect_is_told_in_the_log_once(
         "settings of broker default: background.threads, log.cleaner.threads for User:alice",
         *["settings of topic t: retention.ms, unclean.leader.election.enable for User:alice"] * 2,
     ]
-    store.close()
+    file.close()
 
 
 class Publisher:
-    async def publish(self, *changes: Any) -> None:
+    def publish(self, *changes: Any) -> Pending[None]:
         """Nobody listens."""
+        done: Pending[None] = Pending()
+        done.resolve()
+        return done

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kbroker.controller import topics
+from kbroker.controller.events import EventQueue
 from kbroker.controller.slots import SlotBook
 from kbroker.controller.state import ClusterState, PartitionState, TopicState
 from kbroker.controller.topic_admin import TopicAdmin
@@ -19,10 +20,12 @@ from kbroker.ipc.calls import (
     TopicToDelete,
     TopicToEnlarge,
 )
+from kbroker.ipc.pending import Pending, run
 from kbroker.ipc.process_table import Address, ProcessKind
-from kbroker.ipc.rpc import Pending, run
 from kbroker.metastore import paths
 from kbroker.metastore.embedded import EmbeddedStore
+from kbroker.metastore.node_file import NodeFile
+from kbroker.metastore.settled import SettledStore
 
 pytestmark = pytest.mark.unit
 
@@ -53,7 +56,7 @@ def admin(tmp_path: Any) -> TopicAdmin:
     state.add_topic(TopicState("t", b"t" * 16, [PartitionState(0, 0, [0], [0], 0, 1)], {}))
     nobody: Any = None
     return TopicAdmin(
-        nobody, nobody, state, SlotBook(str(tmp_path), SLOTS, 2), nobody,
+        nobody, EventQueue(), nobody, state, SlotBook(str(tmp_path), SLOTS, 2), nobody,
         DEFAULTS.__getitem__, lambda config: None, lambda: False, lambda: True,
     )  # fmt: skip
 
@@ -134,14 +137,15 @@ def test_changes_of_topics_say_in_the_log_who_asked(
     caplog.set_level("INFO")
     state = ClusterState(0, "c")
     state.set_broker(0, [], None)
-    store = EmbeddedStore(str(tmp_path))
+    file = NodeFile(str(tmp_path))
     for path in paths.PERSISTENT_PATHS:
-        store.create(path)
+        file.create(path)
+    store = SettledStore(EmbeddedStore(file))
     nobody: Any = None
     publisher: Any = Publisher()
     settings = {**DEFAULTS, "delete.topic.enable": True}
     admin = TopicAdmin(
-        nobody, store, state, SlotBook(str(tmp_path), SLOTS, 2), publisher,
+        nobody, EventQueue(), store, state, SlotBook(str(tmp_path), SLOTS, 2), publisher,
         settings.__getitem__, lambda config: None, lambda: False, lambda: True,
     )  # fmt: skip
 
@@ -161,4 +165,4 @@ def test_changes_of_topics_say_in_the_log_who_asked(
         f"topic n now has 2 partitions{told}",
         f"deleted topic n{told}",
     ]
-    store.close()
+    file.close()

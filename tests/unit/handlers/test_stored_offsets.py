@@ -11,11 +11,15 @@ import pytest
 from doubles.call_documents import request
 from doubles.network_process import NetworkProcess
 
+from kbroker.controller.events import EventQueue
 from kbroker.controller.stored_offsets import StoredOffsets
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc import calls
+from kbroker.ipc.pending import run
 from kbroker.ipc.process_table import Address
 from kbroker.metastore.embedded import EmbeddedStore
+from kbroker.metastore.node_file import NodeFile
+from kbroker.metastore.settled import SettledStore
 from kbroker.metastore.store import NodeExists, StoreFailed
 from kbroker.protocol.messages.offset_commit import OffsetCommitRequest
 from kbroker.protocol.messages.offset_fetch import OffsetFetchRequest
@@ -28,16 +32,19 @@ Outcome = dict[tuple[str, int], Any]
 def answer_with(
     operation: calls.Operation[Any, Any], serve: Callable[..., Any], to: Address, **said: Any
 ) -> Any:
-    return serve(to, request(operation, **said))
+    answered = run(serve(to, request(operation, **said)))
+    if answered.error is not None:
+        raise answered.error
+    return answered.value
 
 
 class Broker:
     """A network process whose controller has a real store. Topics ``t`` and ``u``, 2 partitions."""
 
     def __init__(self, directory: Path) -> None:
-        self.store = EmbeddedStore(str(directory))
-        self.store.create("/consumers")
-        self.stored = StoredOffsets(self.store)
+        self.file = NodeFile(str(directory))
+        self.file.create("/consumers")
+        self.stored = StoredOffsets(EventQueue(), SettledStore(EmbeddedStore(self.file)))
         self.network = NetworkProcess(offset_metadata_max_bytes="10")
         for name in ("t", "u"):
             self.network.add_topic(name, name.encode() * 16, [0, 1])
@@ -89,7 +96,7 @@ class Broker:
 def broker(tmp_path: Path) -> Iterator[Broker]:
     broker = Broker(tmp_path)
     yield broker
-    broker.store.close()
+    broker.file.close()
 
 
 def test_offsets_are_where_consumers_of_zookeeper_keep_them(broker: Broker) -> None:
@@ -99,8 +106,8 @@ def test_offsets_are_where_consumers_of_zookeeper_keep_them(broker: Broker) -> N
         ("u", 0): 0,
     }
 
-    assert broker.store.get("/consumers/g/offsets/t/1").data == b"8"
-    broker.store.set("/consumers/g/offsets/t/1", b"9")  # as such a consumer does
+    assert broker.file.get("/consumers/g/offsets/t/1").data == b"8"
+    broker.file.set("/consumers/g/offsets/t/1", b"9")  # as such a consumer does
     assert broker.fetch(("t", 0), ("t", 1), ("u", 0)) == {
         ("t", 0): (7, "", 0),
         ("t", 1): (9, "", 0),
@@ -145,12 +152,12 @@ def test_group_that_is_no_name_of_a_node_is_refused(broker: Broker, group: str) 
     assert broker.commit({("t", 0): 7}, group=group) == {("t", 0): ErrorCode.INVALID_GROUP_ID}
     assert broker.fetch(("t", 0), group=group) == {("t", 0): (-1, "", ErrorCode.INVALID_GROUP_ID)}
 
-    assert broker.store.children("/consumers") == []
+    assert broker.file.children("/consumers") == []
 
 
 def test_node_without_a_number_is_no_offset(broker: Broker) -> None:
     broker.commit({("t", 0): 7})
-    broker.store.set("/consumers/g/offsets/t/0", b"soon")
+    broker.file.set("/consumers/g/offsets/t/0", b"soon")
 
     assert broker.fetch(("t", 0)) == {("t", 0): (-1, "", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)}
 
@@ -159,14 +166,14 @@ def test_commit_is_tried_again_when_others_write_too(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failures = [NodeExists("/consumers/g"), NodeExists("/consumers/g")]
-    apply = broker.store.apply
+    transact = broker.file.transact
 
     def contended(operations: Any) -> Any:
         if failures:
             raise failures.pop()
-        return apply(operations)
+        return transact(operations)
 
-    monkeypatch.setattr(broker.store, "apply", contended)
+    monkeypatch.setattr(broker.file, "transact", contended)
 
     assert broker.commit({("t", 0): 7}) == {("t", 0): 0}
     failures += [NodeExists("/consumers/g")] * 3
@@ -179,8 +186,8 @@ def test_store_that_failed_is_told_and_logged(
     def failing(*_: Any) -> Any:
         raise StoreFailed("the disk is full")
 
-    monkeypatch.setattr(broker.store, "apply", failing)
-    monkeypatch.setattr(broker.store, "get", failing)
+    monkeypatch.setattr(broker.file, "transact", failing)
+    monkeypatch.setattr(broker.file, "get", failing)
 
     assert broker.commit({("t", 0): 7}) == {("t", 0): ErrorCode.UNKNOWN_SERVER_ERROR}
     assert broker.fetch(("t", 0))[("t", 0)] == (-1, "", ErrorCode.UNKNOWN_SERVER_ERROR)

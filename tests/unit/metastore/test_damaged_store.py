@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from kbroker.metastore.embedded import QUIET_MS, UNSETTLED_MAX_MS, EmbeddedStore
+from kbroker.metastore.node_file import QUIET_MS, UNSETTLED_MAX_MS, NodeFile
 from kbroker.metastore.store import StoreFailed
 from kbroker.metastore.store_files import (
     COPY_NAME,
@@ -38,7 +38,7 @@ class Files:
         self.directory = directory
         live = directory / "live"
         live.mkdir()
-        store = EmbeddedStore(str(live))
+        store = NodeFile(str(live))
         self.states = [contents(store)]
         for number in range(SETTLED + LATER):
             if number == SETTLED:
@@ -62,7 +62,7 @@ def files(tmp_path_factory):
 
 def opened(directory):
     """(contents, what the store says was damaged)."""
-    store = EmbeddedStore(str(directory))
+    store = NodeFile(str(directory))
     try:
         return contents(store), store.damage
     finally:
@@ -149,7 +149,7 @@ def test_damaged_place_early_in_the_log_names_what_is_lost(files, tmp_path):
 
 
 def test_store_of_an_older_kbroker_gets_its_count(files, tmp_path):
-    store = EmbeddedStore(str(tmp_path))
+    store = NodeFile(str(tmp_path))
     write(store, 0)
     for kind, name in store._db.execute(
         "SELECT type, name FROM sqlite_master WHERE type = 'trigger' OR name = 'changes'"
@@ -162,7 +162,7 @@ def test_store_of_an_older_kbroker_gets_its_count(files, tmp_path):
 
 
 def test_changes_are_settled_when_it_is_quiet_and_every_few_seconds(tmp_path):
-    store = EmbeddedStore(str(tmp_path))
+    store = NodeFile(str(tmp_path))
 
     def settled():
         copy = read_copy(str(tmp_path))
@@ -192,13 +192,13 @@ def test_changes_are_settled_when_it_is_quiet_and_every_few_seconds(tmp_path):
 
 
 def test_copy_that_finds_no_room_is_written_later(tmp_path, monkeypatch, caplog):
-    store = EmbeddedStore(str(tmp_path))
+    store = NodeFile(str(tmp_path))
     write(store, 0)
 
     def full(directory, size):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("kbroker.metastore.embedded.check_room", full)
+    monkeypatch.setattr("kbroker.metastore.node_file.check_room", full)
     for now in (1000, 1000 + QUIET_MS, 1000 + 2 * QUIET_MS):
         store.settle(now)
     assert read_copy(str(tmp_path)) is None

@@ -13,7 +13,7 @@ from kbroker.clock import CONFIRMED_MS
 from kbroker.config.loader import BrokerConfig
 from kbroker.errors import ConfigError
 from kbroker.metastore import paths
-from kbroker.metastore.embedded import EmbeddedStore
+from kbroker.metastore.node_file import NodeFile
 from kbroker.storage import files
 from kbroker.supervisor import data_dirs
 from kbroker.supervisor.data_dirs import DataDirs
@@ -139,7 +139,7 @@ def test_unusable_directory_that_has_the_metadata_is_not_left_out(tmp_path: Path
     with pytest.raises(ConfigError, match=r"kbroker-metadata\.db"):
         begun(config(tmp_path / "a", tmp_path / "b"))
 
-    EmbeddedStore(str(tmp_path / "b")).close()
+    NodeFile(str(tmp_path / "b")).close()
     dirs = begun(config(tmp_path / "a", tmp_path / "b"))
     assert dirs.paths == [str(tmp_path / "b")]
     dirs.release()
@@ -248,7 +248,7 @@ def open_files() -> list[str]:
 def test_lost_identity_is_taken_from_the_metadata_store(tmp_path: Path) -> None:
     first = begun(config(tmp_path))
     first.release()
-    store = EmbeddedStore(str(tmp_path))
+    store = NodeFile(str(tmp_path))
     transaction = store.multi()
     for path in paths.PERSISTENT_PATHS:
         transaction.create(path)
@@ -313,7 +313,7 @@ def test_directory_of_a_kafka_is_refused_and_not_changed(tmp_path: Path, left: s
 
 def test_adopted_directory_of_a_kafka_is_taken(tmp_path: Path) -> None:
     (tmp_path / "__cluster_metadata-0").mkdir()
-    EmbeddedStore(str(tmp_path)).close()
+    NodeFile(str(tmp_path)).close()
 
     begun(config(tmp_path)).release()
 

@@ -10,7 +10,7 @@ import pytest
 from kbroker.config.loader import BrokerConfig
 from kbroker.errors import ConfigError
 from kbroker.metastore import paths
-from kbroker.metastore.embedded import EmbeddedStore
+from kbroker.metastore.node_file import NodeFile
 from kbroker.supervisor.data_dirs import DataDirs
 from kbroker.uuids import new_uuid
 
@@ -39,7 +39,7 @@ def b(a: Path, tmp_path: Path) -> Path:
     """Holds partition 1; both were in log.dirs at a start."""
     b = tmp_path / "b"
     start(a, b)
-    store = EmbeddedStore(str(a))
+    store = NodeFile(str(a))
     transaction = store.multi()
     for path in paths.PERSISTENT_PATHS:
         transaction.create(path)

@@ -1,4 +1,4 @@
-"""The embedded store: what each operation promises, and that it survives kill -9."""
+"""The file of the embedded store: what each operation promises, and that it survives kill -9."""
 
 import os
 import random
@@ -10,12 +10,8 @@ import time
 
 import pytest
 
-from kbroker.metastore.embedded import EmbeddedStore
+from kbroker.metastore.node_file import NodeFile
 from kbroker.metastore.store import (
-    CHANGED,
-    CHILDREN,
-    CREATED,
-    DELETED,
     BadVersion,
     EphemeralParent,
     NodeExists,
@@ -23,7 +19,6 @@ from kbroker.metastore.store import (
     NotEmpty,
     StoreError,
     StoreFailed,
-    WatchEvent,
 )
 from kbroker.metastore.store_files import FILE_NAME
 
@@ -32,7 +27,7 @@ pytestmark = pytest.mark.unit
 
 @pytest.fixture
 def store(tmp_path):
-    store = EmbeddedStore(str(tmp_path))
+    store = NodeFile(str(tmp_path))
     yield store
     store.close()
 
@@ -114,44 +109,22 @@ def test_multi_applies_all_or_nothing(store):
 
 
 def test_ephemeral_goes_with_its_session(tmp_path):
-    first = EmbeddedStore(str(tmp_path))
+    first = NodeFile(str(tmp_path))
     first.create("/ids")
     first.create("/ids/0", b"me", ephemeral=True)
     with pytest.raises(EphemeralParent):
         first.create("/ids/0/x")
-    assert first.exists("/ids/0").ephemeral
+    assert first.exists("/ids/0").owner_session == first.session_id
     first.close()
-    second = EmbeddedStore(str(tmp_path))
+    second = NodeFile(str(tmp_path))
     assert second.children("/ids") == []
     second.close()
-
-
-def test_watch_reports_changes_after_commit_until_cancelled(store):
-    events = []
-    cancel = store.watch("/a", lambda event: events.append((event, store.exists("/a") is not None)))
-    store.create("/a")
-    store.set("/a", b"x")
-    store.create("/a/b")
-    store.delete("/a/b")
-    store.delete("/a")
-    assert events == [
-        (WatchEvent(CREATED, "/a"), True),
-        (WatchEvent(CHANGED, "/a"), True),
-        (WatchEvent(CHILDREN, "/a"), True),
-        (WatchEvent(CHILDREN, "/a"), True),
-        (WatchEvent(DELETED, "/a"), False),
-    ]
-    with pytest.raises(NoNode):
-        store.multi().create("/a").set("/none", b"").commit()
-    cancel()
-    store.create("/a")
-    assert len(events) == 5
 
 
 def test_second_opener_is_refused_with_a_remedy(store, tmp_path, monkeypatch):
     monkeypatch.setattr("kbroker.metastore.store_opening.LOCK_TIMEOUT_S", 0.05)
     with pytest.raises(StoreFailed, match="another broker uses this log directory"):
-        EmbeddedStore(str(tmp_path))
+        NodeFile(str(tmp_path))
 
 
 def test_file_of_another_layout_is_refused(tmp_path):
@@ -159,13 +132,13 @@ def test_file_of_another_layout_is_refused(tmp_path):
         db.execute("PRAGMA user_version = 99")
     db.close()
     with pytest.raises(StoreFailed, match="layout 99"):
-        EmbeddedStore(str(tmp_path))
+        NodeFile(str(tmp_path))
 
 
 def test_damaged_file_is_refused_with_a_remedy(tmp_path):
     (tmp_path / FILE_NAME).write_bytes(b"not a database" * 1000)
     with pytest.raises(StoreFailed, match="restore it from a backup"):
-        EmbeddedStore(str(tmp_path))
+        NodeFile(str(tmp_path))
 
 
 class Model:
@@ -209,7 +182,7 @@ def outcome(function, *args):
 @pytest.mark.parametrize("seed", range(5))
 def test_random_operations_agree_with_the_model(tmp_path, seed):
     choose = random.Random(seed)
-    store, model = EmbeddedStore(str(tmp_path)), Model()
+    store, model = NodeFile(str(tmp_path)), Model()
     for step in range(400):
         path = "".join("/" + choose.choice("abc") for _ in range(choose.randint(1, 3)))
         data, version = str(step).encode(), choose.choice((-1, -1, 0, 1))
@@ -217,7 +190,7 @@ def test_random_operations_agree_with_the_model(tmp_path, seed):
         if kind == "reopen":
             if choose.random() < 0.1:
                 store.close()
-                store = EmbeddedStore(str(tmp_path))
+                store = NodeFile(str(tmp_path))
             continue
         args = (path, data) if kind == "create" else (path, version)
         if kind == "set":
@@ -231,8 +204,8 @@ def test_random_operations_agree_with_the_model(tmp_path, seed):
 
 WRITER = """
 import sys
-from kbroker.metastore.embedded import EmbeddedStore
-store = EmbeddedStore(sys.argv[1])
+from kbroker.metastore.node_file import NodeFile
+store = NodeFile(sys.argv[1])
 n = len(store.children("/"))
 while True:
     store.multi().create(f"/{n:06d}").create(f"/{n:06d}/x", str(n).encode()).commit()
@@ -251,7 +224,7 @@ def test_kill_9_loses_nothing_acknowledged_and_tears_no_transaction(tmp_path):
                 acknowledged = int(writer.stdout.readline())
             os.kill(writer.pid, signal.SIGKILL)
             acknowledged = max([acknowledged, *map(int, writer.stdout.read().split())])
-        store = EmbeddedStore(str(tmp_path))
+        store = NodeFile(str(tmp_path))
         names = store.children("/")
         assert names == [f"{n:06d}" for n in range(len(names))]
         assert len(names) in (acknowledged + 1, acknowledged + 2)

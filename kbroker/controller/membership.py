@@ -1,0 +1,77 @@
+"""This broker's place in the cluster: its registration, and its candidacy for the controller.
+
+Both are ephemeral nodes of the store's session. The broker epoch is the creation id of the
+registration; the controller epoch is a number that only an election raises. A controller's writes
+are conditional on the version of its node, so a controller that does not know yet that another was
+elected changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from kbroker.metastore import paths
+from kbroker.metastore.settled import SettledStore
+from kbroker.metastore.store import BadVersion, NodeExists, NoNode, Operation
+from kbroker.types import BrokerId
+
+
+class Registration(NamedTuple):
+    """What a broker says of itself. ``endpoints`` as in the cluster image."""
+
+    broker_id: BrokerId
+    endpoints: list[list[Any]]
+    rack: str | None
+
+
+class AlreadyRegistered(Exception):
+    """Another session holds a broker id."""
+
+
+class NotElected(Exception):
+    """Another broker is the controller."""
+
+
+class Elected(NamedTuple):
+    """A controllership. ``fence``: the condition of every write of this controller."""
+
+    epoch: int
+    fence: Operation
+
+
+async def register(store: SettledStore, me: Registration, now_ms: int) -> int:
+    """Enter the broker for as long as the session lasts; its broker epoch. AlreadyRegistered."""
+    path = paths.broker(me.broker_id)
+    document = paths.encode_broker(me.endpoints, me.rack, now_ms)
+    try:
+        await store.multi().create(path, document, ephemeral=True).commit()
+    except NodeExists as error:
+        raise AlreadyRegistered(
+            f"broker {me.broker_id} is registered by another session"
+        ) from error
+    node = await store.get(path)
+    return node.stat.created_id
+
+
+async def elect(store: SettledStore, broker_id: BrokerId, now_ms: int) -> Elected | None:
+    """Stand for the controller; None if somebody else is elected.
+
+    As in Kafka, ``/controller`` is created in one transaction with the next epoch, so there are no
+    two controllers of one epoch.
+    """
+    transaction = store.multi()
+    try:
+        node = await store.get(paths.CONTROLLER_EPOCH)
+    except NoNode:
+        epoch, version = 1, 0
+        transaction.create(paths.CONTROLLER_EPOCH, b"1")
+    else:
+        epoch, version = int(node.data) + 1, node.stat.version + 1
+        transaction.set(paths.CONTROLLER_EPOCH, str(epoch).encode(), node.stat.version)
+    document = paths.encode_controller(broker_id, now_ms)
+    transaction.create(paths.CONTROLLER, document, ephemeral=True)
+    try:
+        await transaction.commit()
+    except (NodeExists, BadVersion):
+        return None
+    return Elected(epoch, Operation("check", paths.CONTROLLER_EPOCH, version=version))

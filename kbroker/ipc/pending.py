@@ -1,0 +1,64 @@
+"""Values that are not there yet, and coroutines that await them without an event loop.
+
+A coroutine awaits ``Pending`` objects only, and is resumed on the stack of whatever resolved them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, Generic, TypeVar, cast
+
+T = TypeVar("T")
+
+
+class Pending(Generic[T]):
+    """A value that is not there yet. Awaited by one coroutine at the most."""
+
+    __slots__ = ("_callback", "done", "error", "value")
+
+    def __init__(self) -> None:
+        self.done = False
+        self.value: Any = None
+        self.error: BaseException | None = None
+        self._callback: Callable[[Pending[T]], None] | None = None
+
+    def resolve(self, value: Any = None, error: BaseException | None = None) -> None:
+        """Give the value or the error; a second call does nothing."""
+        if self.done:
+            return
+        self.done, self.value, self.error = True, value, error
+        if self._callback is not None:
+            self._callback(self)
+
+    def then(self, callback: Callable[[Pending[T]], None]) -> None:
+        """Call back when done, at once if it is."""
+        if self.done:
+            callback(self)
+            return
+        assert self._callback is None, "another callback is already set"
+        self._callback = callback
+
+    def __await__(self) -> Generator[Pending[T], None, T]:
+        if not self.done:
+            yield self
+        if self.error is not None:
+            raise self.error
+        return cast(T, self.value)
+
+
+def run(coroutine: Coroutine[Any, None, T]) -> Pending[T]:
+    """Start a coroutine; the returned Pending is resolved with its outcome."""
+    outcome: Pending[T] = Pending()
+
+    def step(_: Pending[Any] | None) -> None:
+        try:
+            waiting = coroutine.send(None)
+        except StopIteration as stop:
+            outcome.resolve(stop.value)
+        except Exception as error:
+            outcome.resolve(error=error)
+        else:
+            waiting.then(step)
+
+    step(None)
+    return outcome

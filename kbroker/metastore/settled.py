@@ -1,0 +1,149 @@
+"""A store whose lost connections its users do not see: reads are repeated, writes are settled.
+
+A write whose outcome is unknown is sent again once there is a connection. As all of its operations
+are conditional, the second try finds out: it takes effect, or is refused because the first did,
+which a look at the nodes tells from a write of somebody else. A fence is a condition that goes with
+every write: ``Fenced`` says that it does not hold any more, or that ``stop`` was called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from kbroker.ipc.pending import Pending
+from kbroker.metastore.store import (
+    ANY_VERSION,
+    BadVersion,
+    ConnectionLoss,
+    Node,
+    NodeExists,
+    NodeStat,
+    NoNode,
+    Operation,
+    SessionState,
+    Store,
+    StoreError,
+    Transaction,
+)
+
+T = TypeVar("T")
+
+
+class Fenced(Exception):
+    """Who asks may not change anything any more."""
+
+
+class SettledStore:
+    """Used by coroutines that run one after another, or that expect each other's writes."""
+
+    def __init__(self, store: Store, fence: Operation | None = None) -> None:
+        """fence: a ``check``, of what must hold for any write."""
+        self._store = store
+        self._fence = [] if fence is None else [fence]
+        self._is_connected = False
+        self._is_stopped = False
+        self._waiting: list[Pending[None]] = []
+        store.watch_session(self._on_session)
+
+    # -- reads: the errors of ``Store``, without ConnectionLoss; Fenced after ``stop`` --
+
+    async def get(self, path: str) -> Node:
+        return await self._repeated(lambda: self._store.get(path))
+
+    async def exists(self, path: str) -> NodeStat | None:
+        return await self._repeated(lambda: self._store.exists(path))
+
+    async def children(self, path: str) -> list[str]:
+        return await self._repeated(lambda: self._store.children(path))
+
+    async def subtree(self, path: str) -> list[Node]:
+        return await self._repeated(lambda: self._store.subtree(path))
+
+    # -- writes --
+
+    def multi(self) -> Transaction[Coroutine[Any, Any, list[str]]]:
+        """A transaction to fill; await its ``commit``."""
+        return Transaction(self.apply)
+
+    async def apply(self, operations: list[Operation]) -> list[str]:
+        """As ``Store.apply``, and Fenced.
+
+        A sequential create may take effect twice. Whoever sets or deletes whatever the version may
+        undo what somebody else wrote in between.
+        """
+        fenced = self._fence + operations
+        was_lost = False
+        while True:
+            self._check_open()
+            try:
+                made = await self._store.apply(fenced)
+                return made[len(self._fence) :]
+            except ConnectionLoss:
+                was_lost = True
+            except (BadVersion, NodeExists, NoNode) as error:
+                self._check_fence(error)
+                if was_lost and await self._took_effect(operations):
+                    return [operation.path for operation in operations]
+                raise
+            await self._connected()
+
+    def stop(self) -> None:
+        """Do nothing more: whatever waits or is asked from now on ends as Fenced."""
+        self._is_stopped = True
+        self._wake()
+
+    def _check_fence(self, error: StoreError) -> None:
+        if self._fence and error.path == self._fence[0].path:
+            self.stop()
+            raise Fenced(error.path) from error
+
+    def _check_open(self) -> None:
+        if self._is_stopped:
+            raise Fenced
+
+    async def _took_effect(self, operations: list[Operation]) -> bool:
+        """Whether the nodes are as these operations leave them."""
+        last: dict[str, Operation] = {}
+        for operation in operations:
+            if operation.kind != "check":
+                last[operation.path] = operation
+        return all([await self._is_done(operation) for operation in last.values()])
+
+    async def _is_done(self, operation: Operation) -> bool:
+        try:
+            node = await self.get(operation.path)
+        except NoNode:
+            return operation.kind == "delete"
+        if operation.kind == "delete" or node.data != operation.data:
+            return False
+        if operation.kind == "create":
+            owner = self._store.session_id if operation.ephemeral else 0
+            return node.stat.owner_session == owner
+        return operation.version in (ANY_VERSION, node.stat.version - 1)
+
+    # -- the connection --
+
+    async def _repeated(self, read: Callable[[], Pending[T]]) -> T:
+        while True:
+            self._check_open()
+            try:
+                return await read()
+            except ConnectionLoss:
+                await self._connected()
+
+    async def _connected(self) -> None:
+        while not (self._is_connected or self._is_stopped):
+            waiting: Pending[None] = Pending()
+            self._waiting.append(waiting)
+            await waiting
+
+    def _on_session(self, state: SessionState) -> None:
+        self._is_connected = state == SessionState.CONNECTED
+        if self._is_connected:
+            self._wake()
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for pending in waiting:
+            pending.resolve()

@@ -1,0 +1,294 @@
+"""A metadata store for tests: an ensemble with its own clock, and stores connected to it.
+
+One seed is one run. Requests of a store arrive, and are answered, in their order and after delays;
+between stores they overtake each other. A connection may be lost: the store reports SUSPENDED, and
+of the requests under way some of the first took effect and the rest did not, which nobody can tell
+from their ConnectionLoss. A session that is away for longer than its timeout ends, whether its
+owner knows or not.
+
+Nothing happens by itself: ``step`` lets the next thing happen.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Callable
+from functools import partial
+from itertools import count
+from typing import Any, NamedTuple, TypeVar
+
+from kbroker.ipc.pending import Pending
+from kbroker.metastore.node_tree import NodeTree
+from kbroker.metastore.store import (
+    ConnectionLoss,
+    Node,
+    NodeStat,
+    Operation,
+    SessionCallback,
+    SessionState,
+    Store,
+    StoreError,
+    WatchCallback,
+    WatchEvent,
+)
+from kbroker.metastore.watches import Watches
+
+T = TypeVar("T")
+
+SESSION_TIMEOUT_MS = 6_000
+
+
+class Faults(NamedTuple):
+    """How a run treats its stores."""
+
+    delay_max_ms: int = 20
+    loss_per_request: float = 0.0  # how probably a request has its connection lost
+    outage_max_ms: int = 9_000
+
+
+class SimulatedEnsemble:
+    """The servers: the tree, the sessions, and everything that is under way."""
+
+    def __init__(self, seed: int, faults: Faults = Faults()) -> None:
+        self.now_ms = 0
+        self.tree = NodeTree()
+        self.faults = faults
+        self.random = random.Random(seed)
+        self.stores: list[SimulatedStore] = []
+        self._sessions: set[int] = set()
+        self._numbers = count(1)
+        self._due: list[tuple[int, int, Callable[[], None]]] = []
+
+    def connect(self) -> SimulatedStore:
+        """A new client, which will have a session in a moment."""
+        store = SimulatedStore(self)
+        self.stores.append(store)
+        return store
+
+    def after(self, delay_ms: int, callback: Callable[[], None]) -> None:
+        """Have something happen later."""
+        heapq.heappush(self._due, (self.now_ms + delay_ms, next(self._numbers), callback))
+
+    def sleep(self, delay_ms: int) -> Pending[None]:
+        """A Pending that resolves by itself."""
+        pending: Pending[None] = Pending()
+        self.after(delay_ms, pending.resolve)
+        return pending
+
+    def delay_ms(self) -> int:
+        """How long the next message takes."""
+        return self.random.randint(0, self.faults.delay_max_ms)
+
+    def step(self) -> bool:
+        """Let the next thing happen; whether there was one."""
+        if not self._due:
+            return False
+        self.now_ms, _, callback = heapq.heappop(self._due)
+        callback()
+        return True
+
+    def run_until(self, condition: Callable[[], bool], within_ms: int = 600_000) -> None:
+        """Let time pass until the condition holds; AssertionError if it does not in time."""
+        until_ms = self.now_ms + within_ms
+        while not condition():
+            if self.now_ms > until_ms or not self.step():
+                raise AssertionError(f"it did not come about by {self.now_ms} ms")
+
+    # -- what stores ask of the servers --
+
+    def begin_session(self) -> int:
+        session_id = next(self._numbers)
+        self._sessions.add(session_id)
+        return session_id
+
+    def is_alive(self, session_id: int) -> bool:
+        return session_id in self._sessions
+
+    def end_session(self, session_id: int) -> None:
+        if session_id in self._sessions:
+            self._sessions.remove(session_id)
+            self.report(self.tree.end_session(session_id, self.now_ms))
+
+    def apply(self, operations: list[Operation], session_id: int) -> list[str]:
+        made, events = self.tree.apply(operations, session_id, self.now_ms)
+        self.report(events)
+        return made
+
+    def report(self, events: list[WatchEvent]) -> None:
+        for store in self.stores:
+            for event in events:
+                store.notify(event)
+
+
+class Request(NamedTuple):
+    """One that is under way."""
+
+    serve: Callable[[], Any]
+    pending: Pending[Any]
+    connection: int
+
+
+class SimulatedStore(Store):
+    """A client of the ensemble."""
+
+    def __init__(self, ensemble: SimulatedEnsemble) -> None:
+        self._ensemble = ensemble
+        self._session_id = 0
+        self._state = SessionState.SUSPENDED
+        self._callbacks: list[SessionCallback] = []
+        self._watches = Watches()
+        self._connection = 0  # counts them; what a former one brings is not looked at
+        self._arriving: list[Request] = []
+        self._answering: list[Request] = []
+        self._last_arrival_ms = self._last_answer_ms = 0
+        self._is_dead = False
+        ensemble.after(ensemble.delay_ms(), self._reconnect)
+
+    @property
+    def session_id(self) -> int:
+        return self._session_id
+
+    # -- requests --
+
+    def get(self, path: str) -> Pending[Node]:
+        return self._ask(lambda: self._ensemble.tree.get(path))
+
+    def exists(self, path: str) -> Pending[NodeStat | None]:
+        return self._ask(lambda: self._ensemble.tree.exists(path))
+
+    def children(self, path: str) -> Pending[list[str]]:
+        return self._ask(lambda: self._ensemble.tree.children(path))
+
+    def subtree(self, path: str) -> Pending[list[Node]]:
+        return self._ask(lambda: self._ensemble.tree.subtree(path))
+
+    def apply(self, operations: list[Operation]) -> Pending[list[str]]:
+        asked = list(operations)
+        return self._ask(lambda: self._ensemble.apply(asked, self._session_id))
+
+    def watch(self, path: str, callback: WatchCallback) -> Pending[Callable[[], None]]:
+        return self._ask(lambda: self._watches.add(path, callback))
+
+    def watch_session(self, callback: SessionCallback) -> None:
+        self._callbacks.append(callback)
+        callback(self._state)
+
+    def close(self) -> Pending[None]:
+        closed = self._ask(lambda: self._ensemble.end_session(self._session_id))
+        self._callbacks.clear()
+        return closed
+
+    def _ask(self, serve: Callable[[], T]) -> Pending[T]:
+        ensemble, pending = self._ensemble, Pending[T]()
+        if self._is_dead:
+            return pending
+        if self._state != SessionState.CONNECTED:
+            # Later: who asks again at once must not stop the time.
+            ensemble.after(1, partial(pending.resolve, None, ConnectionLoss()))
+            return pending
+        request = Request(serve, pending, self._connection)
+        self._arriving.append(request)
+        arrival_ms = max(self._last_arrival_ms, ensemble.now_ms + ensemble.delay_ms())
+        self._last_arrival_ms = arrival_ms
+        ensemble.after(arrival_ms - ensemble.now_ms, lambda: self._arrive(request))
+        if ensemble.random.random() < ensemble.faults.loss_per_request:
+            outage_ms = ensemble.random.randint(1, ensemble.faults.outage_max_ms)
+            ensemble.after(ensemble.delay_ms(), lambda: self.lose(outage_ms))
+        return pending
+
+    def _arrive(self, request: Request) -> None:
+        """A server has the request."""
+        if request not in self._arriving:
+            return  # lost with its connection
+        self._arriving.remove(request)
+        if not self._ensemble.is_alive(self._session_id):
+            return  # the connection ends, too
+        value, error = None, None
+        try:
+            value = request.serve()
+        except (StoreError, ValueError) as refused:
+            error = refused
+        if request.connection != self._connection or self._state != SessionState.CONNECTED:
+            return
+        self._answering.append(request)
+
+        def answer() -> None:
+            if request in self._answering:
+                self._answering.remove(request)
+                request.pending.resolve(value, error)
+
+        self._send(answer)
+
+    def _send(self, callback: Callable[[], None]) -> None:
+        """To this client, behind what was sent to it before."""
+        ensemble = self._ensemble
+        answer_ms = max(self._last_answer_ms, ensemble.now_ms + ensemble.delay_ms())
+        self._last_answer_ms = answer_ms
+        ensemble.after(answer_ms - ensemble.now_ms, callback)
+
+    def notify(self, event: WatchEvent) -> None:
+        """A server reports a change to this client, if it is connected."""
+        connection = self._connection
+
+        def report() -> None:
+            if connection == self._connection and self._state == SessionState.CONNECTED:
+                self._watches.report(event)
+
+        if self._state == SessionState.CONNECTED:
+            self._send(report)
+
+    # -- what befalls it --
+
+    def lose(self, outage_ms: int) -> None:
+        """Lose the connection, and be without one for a time."""
+        if self._state != SessionState.CONNECTED:
+            return
+        ensemble, session_id = self._ensemble, self._session_id
+        lost = self._answering + self._arriving
+        self._answering = []
+        del self._arriving[ensemble.random.randint(0, len(self._arriving)) :]
+        ensemble.after(SESSION_TIMEOUT_MS, partial(self._time_out, session_id, self._connection))
+        # Whatever arrives still has arrived by then.
+        wait_ms = max(outage_ms, self._last_arrival_ms - ensemble.now_ms + 1)
+        ensemble.after(wait_ms, self._reconnect)
+        self._become(SessionState.SUSPENDED)
+        for request in lost:
+            request.pending.resolve(error=ConnectionLoss())
+
+    def expire(self) -> None:
+        """Have the servers end the session; the client learns it when it is connected again."""
+        self._ensemble.end_session(self._session_id)
+        self.lose(self._ensemble.delay_ms())
+
+    def crash(self) -> None:
+        """The process is gone: it is told nothing more, and its session ends after its timeout."""
+        ensemble = self._ensemble
+        self._is_dead = True
+        self._state = SessionState.SUSPENDED
+        self._callbacks.clear()
+        self._answering = []
+        del self._arriving[ensemble.random.randint(0, len(self._arriving)) :]
+        ensemble.after(SESSION_TIMEOUT_MS, partial(ensemble.end_session, self._session_id))
+
+    def _time_out(self, session_id: int, connection: int) -> None:
+        """It lost that connection a session's timeout ago."""
+        is_back = self._connection > connection or self._state == SessionState.CONNECTED
+        if session_id == self._session_id and not is_back:
+            self._ensemble.end_session(session_id)
+
+    def _reconnect(self) -> None:
+        if self._is_dead:
+            return
+        ensemble = self._ensemble
+        if not ensemble.is_alive(self._session_id):
+            if self._session_id:
+                self._become(SessionState.EXPIRED)
+            self._session_id = ensemble.begin_session()
+        self._connection += 1
+        self._become(SessionState.CONNECTED)
+
+    def _become(self, state: SessionState) -> None:
+        self._state = state
+        for callback in list(self._callbacks):
+            callback(state)
