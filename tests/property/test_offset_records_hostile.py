@@ -166,4 +166,4 @@ def test_damaged_record_costs_one_line_and_nothing_behind_it(
     lines = [(record.levelname, record.getMessage()) for record in caplog.records]
     assert [level for level, _ in lines] == ["ERROR", "ERROR", "WARNING"]
     for offset, (_, text) in zip((4, 5, 6), lines, strict=True):
-        assert "__consumer_offsets-0" in text and f"offset {offset} " in text
+        assert "__consumer_offsets-0" in text and f"at offset {offset}" in text
