@@ -41,23 +41,26 @@ def test_network_processes_fit_the_wait_mask() -> None:
     assert counts(num_network_threads=100)[ProcessKind.NETWORK] == NETWORK_PROCESSES_MAX
 
 
-def test_whoever_depends_on_a_process_starts_after_it_and_stops_before_it() -> None:
-    assert list(WORKERS) == [
-        ProcessKind.CONTROLLER,
-        ProcessKind.IO_WORKER,
-        ProcessKind.NETWORK,
-        ProcessKind.ACCEPTOR,
-        ProcessKind.CLEANER,
-        ProcessKind.EXPORTER,
-    ]
-    assert STOP_ORDER == (
-        ProcessKind.ACCEPTOR,
-        ProcessKind.NETWORK,
-        ProcessKind.CLEANER,
-        ProcessKind.IO_WORKER,
-        ProcessKind.CONTROLLER,
-        ProcessKind.EXPORTER,
-    )
+@pytest.mark.parametrize(
+    ("kind", "needed"),
+    [
+        (ProcessKind.IO_WORKER, ProcessKind.CONTROLLER),
+        (ProcessKind.NETWORK, ProcessKind.IO_WORKER),
+        (ProcessKind.ACCEPTOR, ProcessKind.NETWORK),
+        (ProcessKind.CLEANER, ProcessKind.IO_WORKER),
+    ],
+)
+def test_whoever_depends_on_a_process_starts_after_it_and_stops_before_it(
+    kind: ProcessKind, needed: ProcessKind
+) -> None:
+    started = list(WORKERS)
+    assert started.index(kind) > started.index(needed)
+    assert STOP_ORDER.index(kind) < STOP_ORDER.index(needed)
+
+
+def test_exporter_stops_last() -> None:
+    """It says how far the others are."""
+    assert STOP_ORDER[-1] == ProcessKind.EXPORTER
 
 
 def test_kinds_have_steps_titles_and_numbers_of_their_own() -> None:
