@@ -57,6 +57,13 @@ cdef class ConnectionLoop:
     cdef int forget_express(self, Request* request) except -1
     cdef int on_readable(self, object reader) except -1
 
+    # The one way to Python code of the process. What it asks for (a call, a sleep) has to be looked at before the loop
+    # waits again: the turns end.
+    cdef inline int call_out(self, object function, tuple args) except -1:
+        self._called_out = True
+        function(*args)
+        return 0
+
     cdef int let_others_run(self) except -1
     cdef int serve(self, Connection c) except -1
     cdef int parse(self, Connection c) except -1

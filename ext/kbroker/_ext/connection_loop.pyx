@@ -162,9 +162,7 @@ cdef class ConnectionLoop:
 
     cdef int on_readable(self, object reader) except -1:
         """A descriptor that is not a connection is readable."""
-        self._called_out = True
-        reader()
-        return 0
+        return self.call_out(reader, ())
 
     # -- descriptors ---
 
@@ -718,9 +716,7 @@ cdef class ConnectionLoop:
             self.heavy_over(c)
         if reason is not None:
             self.refused_total += 1
-        self._called_out = True
-        self._on_close(c, reason)
-        return 0
+        return self.call_out(self._on_close, (c, reason))
 
     def close(self, Connection c, reason):
         """Close a connection from a handler."""

@@ -184,16 +184,14 @@ cdef class NetLoop(ConnectionLoop):
                         (<const char*>text)[: part - PART_SIZE_BYTES - sizeof(AnswerHead)] if head.error else b"")
             at += part
         if others:
-            self._called_out = True
-            self.on_answer(worker, (<const char*>body)[:size])
+            self.call_out(self.on_answer, (worker, (<const char*>body)[:size]))
         return 0
 
     cdef int refuse_express(self, Request* request, int error_code, object text) except -1:
         """How an error is put depends on the request: its handler does it."""
         frame = self.express.forget(request)
-        self._called_out = True
-        self.on_refused(<Connection>request.connection, token_of(request), frame, error_code, text)
-        return 0
+        return self.call_out(
+            self.on_refused, (<Connection>request.connection, token_of(request), frame, error_code, text))
 
     cdef int forget_express(self, Request* request) except -1:
         self.express.forget(request)
@@ -224,9 +222,7 @@ cdef class NetLoop(ConnectionLoop):
         # A coordinator is handed what was found to be allowed: who may not do everything is asked for in Python.
         if c.access.everything and self.express.takes(api_key, version) and self.express.start(c, request, frame, size, self._lanes):
             return 0
-        self._called_out = True
-        self._dispatch(c, token_of(request), (<const char*>frame)[:size])
-        return 0
+        return self.call_out(self._dispatch, (c, token_of(request), (<const char*>frame)[:size]))
 
     cdef int check_phase(self, Connection c, const uint8_t* frame, int32_t size) except -1:
         """Whether a connection may send this before it is authenticated; as in Kafka, anything else closes it."""
