@@ -157,9 +157,7 @@ def _resolve(
         if what is Outcome.OPEN:
             end_transaction(cluster, identity, commit=False)
     intents.withdraw(write)
-    how = (
-        "nothing of the batch is visible" if nothing_visible else "a part of it is there twice then"
-    )
+    how = "nothing of the batch is visible" if nothing_visible else "part of it then appears twice"
     raise RejectedError(
         ErrorCode.INVALID_TXN_STATE,
         f"commit of batch {batch} of write {write}",

@@ -234,10 +234,13 @@ def java_writer(
     )
 
 
-def go_writer(broker: Broker, name: str, *, transactional: bool = False) -> ProcessWriter:
+def go_writer(
+    broker: Broker, name: str, *, transactional: bool = False, group: str = ""
+) -> ProcessWriter:
     """franz-go."""
-    command = [str(program("pipeline_writer")), *arguments_of(broker, name, transactional)]
-    return ProcessWriter(name, command, broker.directory / f"{name}.err", epoch_each=transactional)
+    command = [str(program("pipeline_writer")), *arguments_of(broker, name, transactional), group]
+    path = broker.directory / f"{name}.err"
+    return ProcessWriter(name, command, path, epoch_each=transactional, group=group)
 
 
 def group_metadata(bootstrap: str, group: str) -> Any:

@@ -60,7 +60,10 @@ def writers_of(client: str, broker: Broker, transactional: bool) -> Sequence[Wri
             java_writer(broker, name, JAVA, transactional=transactional, group=group)
             for name, group in zip(names, groups, strict=True)
         ]
-    return [go_writer(broker, name, transactional=transactional) for name in names]
+    return [
+        go_writer(broker, name, transactional=transactional, group=group)
+        for name, group in zip(names, groups, strict=True)
+    ]
 
 
 def run(
@@ -101,9 +104,10 @@ def test_io_workers_killed_for_long_are_invisible_to_idempotent_producers(
 
 
 @pytest.mark.slow
+@DISKS
 @SIZES
 @CLIENTS
 def test_io_workers_killed_for_long_are_invisible_to_transactional_producers(
-    client: str, io_workers: int, seed: int, scale: int
+    client: str, io_workers: int, flush: str, seed: int, scale: int
 ) -> None:
-    run(client, io_workers, "page-cache", KILLS_LONG * scale, seed, transactional=True)
+    run(client, io_workers, flush, KILLS_LONG * scale, seed, transactional=True)

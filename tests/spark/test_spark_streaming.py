@@ -191,7 +191,7 @@ def test_records_deleted_before_they_are_read_fail_or_are_left_out(stream, loses
     delete_records(stream.bootstrap, stream.topic, 0, 12)
 
     if loses == "true":
-        with pytest.raises(Exception, match=rf"{stream.topic}-0: wanted \[9, 15\), the log holds"):
+        with pytest.raises(Exception, match=rf"{stream.topic}-0: requested \[9, 15\), but the log"):
             stream.run(**options)
     else:
         stream.run(**options)
@@ -243,7 +243,7 @@ def test_topic_made_anew_between_runs_fails_or_is_read_from_its_start(stream, lo
     fill(stream.bootstrap, stream.topic, numbered(count))
 
     if loses == "true":
-        says = rf"wanted \[9, ...\), but the log holds \[..., {count}\)"
+        says = rf"requested \[9, ...\), but the log holds \[..., {count}\)"
         with pytest.raises(Exception, match=says):
             stream.run(**options)
     else:

@@ -1,8 +1,8 @@
 // Numbered values to every partition, several batches in flight, until standard input ends.
 //
 // Arguments: bootstrap, topic, name, partitions, records a second, records without an answer at
-// most, records of a transaction or 0. Prints a JSON object now and then, and when everything is
-// answered.
+// most, records of a transaction or 0, and the group that each transaction commits an offset of,
+// or "". Prints a JSON object now and then, and when everything is answered.
 package main
 
 import (
@@ -16,7 +16,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 type report struct {
@@ -29,6 +31,7 @@ type report struct {
 type writer struct {
 	client         *kgo.Client
 	topic, name    string
+	group          string
 	partitions     int
 	perTransaction int
 	room           chan struct{}
@@ -52,6 +55,7 @@ func main() {
 		partitions:     number(os.Args[4]),
 		room:           make(chan struct{}, number(os.Args[6])),
 		perTransaction: number(os.Args[7]),
+		group:          os.Args[8],
 		report:         report{Errors: []string{}},
 	}
 	options := []kgo.Opt{
@@ -102,6 +106,9 @@ func (w *writer) run(rate float64) {
 		}
 		if w.perTransaction > 0 {
 			w.note(w.client.Flush(context.Background()))
+			if w.group != "" {
+				w.note(w.commitOffset(int64(next)))
+			}
 			w.note(w.client.EndTransaction(context.Background(), kgo.TryCommit))
 			w.report.Transactions++
 		}
@@ -128,6 +135,35 @@ func (w *writer) send(partition, number int) {
 			w.fail(err.Error())
 		}
 	})
+}
+
+// As somebody who commits for a group without being in it. In Kafka 4 the offset needs no
+// AddOffsetsToTxn before it (KIP-890).
+func (w *writer) commitOffset(offset int64) error {
+	id, epoch, err := w.client.ProducerID(context.Background())
+	if err != nil {
+		return err
+	}
+	request := kmsg.NewPtrTxnOffsetCommitRequest()
+	request.TransactionalID, request.Group = w.name, w.group
+	request.ProducerID, request.ProducerEpoch, request.Generation = id, epoch, -1
+	partition := kmsg.NewTxnOffsetCommitRequestTopicPartition()
+	partition.Offset = offset
+	topic := kmsg.NewTxnOffsetCommitRequestTopic()
+	topic.Topic = w.topic
+	topic.Partitions = append(topic.Partitions, partition)
+	request.Topics = append(request.Topics, topic)
+	for {
+		response, err := request.RequestWith(context.Background(), w.client)
+		if err != nil {
+			return err
+		}
+		err = kerr.ErrorForCode(response.Topics[0].Partitions[0].ErrorCode)
+		if !kerr.IsRetriable(err) {
+			return err
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
 }
 
 func (w *writer) note(err error) {
