@@ -96,7 +96,7 @@ def test_verify_counts_rows_and_a_lost_commit_stops_a_run(
     ask(url, 'DELETE FROM counted WHERE "partition" = 1 AND "offset" = 3')
     assert main(["verify", *destination(url, "counted")]) == 3
     said = capsys.readouterr().out
-    assert "partition 1: 39 rows in counted, the log says 40" in said
+    assert "partition 1: 39 rows in counted, but the log says 40" in said
     ask(url, "DELETE FROM kbroker_commits WHERE load = 'load-counted' AND number = 2")
     assert run(kbroker_broker, "load-pg-verify", url, "counted") == 1
 
@@ -114,7 +114,7 @@ def test_table_of_other_columns_is_refused_in_one_line(
 
     first, second = capsys.readouterr().err.splitlines()
     assert "the table other cannot take the rows of a load" in first
-    assert 'refuses: syntax error at or near "order"' in second
+    assert 'reports an error: syntax error at or near "order"' in second
 
 
 def test_rewind_by_offsets_loads_again_and_replaces(
