@@ -52,7 +52,7 @@ from kbroker.metastore.store import StoreError, StoreFailed
 from kbroker.properties import read_properties
 from kbroker.security.principal import by
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 KEYS: dict[int, Mapping[str, Key]] = {TOPIC: TOPIC_KEYS, BROKER: BROKER_KEYS, GROUP: GROUP_KEYS}
 FILE_LAYER_NAME = "file-settings.json"
@@ -228,11 +228,11 @@ class ConfigAdmin:
                 self._state.set_broker_config(name, config)
                 with_configs = True
             names = ", ".join(sorted(config)) or "none"
-            log.info("settings of %s %s: %s%s", NAMES[kind], name, names, by(asked_by))
+            logger.info("settings of %s %s: %s%s", NAMES[kind], name, names, by(asked_by))
             for key, text in changed_keys(KEYS[kind], config, before):
                 told = without_effect(key, key.parse(text))
                 if told is not None:
-                    log.warning("%s %s: %s", NAMES[kind], name, told)
+                    logger.warning("%s %s: %s", NAMES[kind], name, told)
         if with_configs:
             self._refresh()
         return self._publisher.publish(topics, with_configs, groups)
@@ -254,17 +254,19 @@ class ConfigAdmin:
             fresh, warnings = load_properties(pairs, overrides)
             config, applied, waiting = dynamic.reload(self.config, fresh)
         except (OSError, PropertiesError, ConfigError) as error:
-            log.error("%s was reloaded but is not used: %s", path, error)
+            logger.error("%s was reloaded but is not used: %s", path, error)
             return False
         for warning in warnings:
-            log.warning("%s", Whole(warning))
+            logger.warning("%s", Whole(warning))
         if waiting:
             names = Whole(", ".join(waiting))
-            log.warning("changed, but takes effect only after a restart of the broker: %s", names)
-        log.info("%s was reloaded; changed: %s", path, Whole(", ".join(applied) or "nothing"))
+            logger.warning(
+                "changed, but takes effect only after a restart of the broker: %s", names
+            )
+        logger.info("%s was reloaded; changed: %s", path, Whole(", ".join(applied) or "nothing"))
         unset = [name for name in applied if not config.is_set(name)]
         if unset:
-            log.warning(
+            logger.warning(
                 "no longer in the file and back at their defaults: %s", Whole(", ".join(unset))
             )
         if not applied:
@@ -273,7 +275,7 @@ class ConfigAdmin:
         try:
             self._keep_file_layer(layer)
         except OSError as error:
-            log.error("%s was reloaded but is not used: %s", path, error)
+            logger.error("%s was reloaded but is not used: %s", path, error)
             return False
         self.config = config
         self._state.set_broker_config(FILE, layer)

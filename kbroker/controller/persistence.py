@@ -20,7 +20,7 @@ from kbroker.metastore.settled import SettledStore
 from kbroker.metastore.store import BadVersion, Node, NoNode, Transaction
 from kbroker.uuids import new_uuid
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 PRODUCER_ID_BLOCK_SIZE = 1000
 # Others write to a store that is shared: what they changed in between is looked at again.

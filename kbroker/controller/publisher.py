@@ -18,7 +18,7 @@ from kbroker.ipc.pending import Pending, run
 from kbroker.ipc.process_table import Address, ProcessKind, ProcessTable
 from kbroker.ipc.rpc import Rpc
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # How long a process may take over an image that has no logs to open for it.
 OTHER_TIMEOUT_MS = 10_000
@@ -126,7 +126,7 @@ class Publisher:
             try:
                 await order
             except WireError as error:
-                log.warning("%s did not delete logs: %s", address.title, error)
+                logger.warning("%s did not delete logs: %s", address.title, error)
             else:
                 done.add(address)
         return done
@@ -168,11 +168,13 @@ class Publisher:
                 taken = await call
             except WireError as error:
                 # It restarts and says hello, or it is stuck and the supervisor restarts it.
-                log.warning("%s did not apply image %d: %s", address.title, delta["version"], error)
+                logger.warning(
+                    "%s did not apply image %d: %s", address.title, delta["version"], error
+                )
                 continue
             took.add(address)
             for partition, code in taken.errors.items():
-                log.error("%s: %s is not available, error %d", address.title, partition, code)
+                logger.error("%s: %s is not available, error %d", address.title, partition, code)
         return took
 
 

@@ -14,7 +14,7 @@ import logging
 import os
 from collections import deque
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 Slot = tuple[int, int]  # number, incarnation
 JOURNAL_NAME = "slots.journal"
@@ -182,7 +182,7 @@ class SlotBook:
             self._release(topic)
         except OSError as error:
             self._to_release.add(topic)
-            log.error("%s: cannot free the slots of a deleted topic: %s", self._path, error)
+            logger.error("%s: cannot free the slots of a deleted topic: %s", self._path, error)
 
     def _release(self, topic: str) -> None:
         self._write(topic, None)

@@ -18,7 +18,7 @@ from kbroker.metastore import paths
 from kbroker.metastore.settled import SettledStore
 from kbroker.metastore.store import BadVersion, NodeExists, NoNode, StoreFailed, parent_of
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # BOUND: what fits a topic's name fits here; node paths in ZooKeeper are no place for novels.
 GROUP_ID_MAX = 249
@@ -68,7 +68,7 @@ class StoredOffsets:
         except NoNode:
             return None
         except ValueError:  # not written by a broker
-            log.warning("%s does not contain an offset", path)
+            logger.warning("%s does not contain an offset", path)
             return None
 
     async def _write(self, group: str, offsets: Sequence[StoredOffset]) -> None:
@@ -109,5 +109,5 @@ def check_group_id(group: str) -> None:
 
 
 def _failed(error: StoreFailed) -> WireError:
-    log.error("the metadata store failed: %s", error)
+    logger.error("the metadata store failed: %s", error)
     return WireError(ErrorCode.UNKNOWN_SERVER_ERROR, f"The metadata store failed: {error}")

@@ -47,7 +47,7 @@ from kbroker.security.principal import by
 from kbroker.uuids import new_uuid
 from kbroker.wording import counted
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # What the settings of an internal topic start with.
 INTERNAL_PREFIXES = {
@@ -157,7 +157,7 @@ class TopicAdmin:
         for new, partitions in created:
             self._state.add_topic(TopicState(new.name, new.topic_id, partitions, new.config))
             size = counted(len(partitions), "partition")
-            log.info("created topic %s with %s%s", new.name, size, by(asked.asked_by))
+            logger.info("created topic %s with %s%s", new.name, size, by(asked.asked_by))
         return results, [new.name for new, _ in created]
 
     def _say_not_created(self, name: str, error: WireError) -> None:
@@ -165,7 +165,7 @@ class TopicAdmin:
         count = self._not_created.due(name)
         if count:
             times = f" ({count} times)" if count > 1 else ""
-            log.warning("cannot create topic %s%s: %s", name, times, error)
+            logger.warning("cannot create topic %s%s: %s", name, times, error)
 
     def _automatic(self, name: str) -> TopicToCreate:
         """The request for a topic that somebody merely mentioned, or that a coordinator needs."""
@@ -233,7 +233,7 @@ class TopicAdmin:
             raise no_room(name, hosted, error) from error
         except OSError as error:
             text = f"cannot write the runtime directory: {error.strerror}"
-            log.error("topic %s: %s", name, text)
+            logger.error("topic %s: %s", name, text)
             raise WireError(ErrorCode.KAFKA_STORAGE_ERROR, f"Topic '{name}': {text}") from error
 
     async def _write_topics(
@@ -314,7 +314,7 @@ class TopicAdmin:
             raise store_failure(error) from error
         topic.document_version += 1
         self._state.add_partitions(name, partitions)
-        log.info("topic %s now has %d partitions%s", name, len(topic.partitions), by(asked_by))
+        logger.info("topic %s now has %d partitions%s", name, len(topic.partitions), by(asked_by))
 
     # -- deletion ----------------------------------------------------------------------------
 
@@ -372,7 +372,7 @@ class TopicAdmin:
         """Finish what an earlier controller process began. Called once, at the start."""
         names = [topic.name for topic in self._state.topics() if topic.deleting]
         if names:
-            log.info("finishing the deletion of %s", Whole(", ".join(names)))
+            logger.info("finishing the deletion of %s", Whole(", ".join(names)))
             run(self._finish_deletion(names)).then(_raise_error)
 
     async def _finish_deletion(self, names: list[str], asked_by: str = NOBODY) -> None:
@@ -388,7 +388,7 @@ class TopicAdmin:
             except Fenced as error:
                 raise store_failure(error) from error  # another controller goes on
             except (StoreFailed, StoreError, WireError) as error:
-                log.error(
+                logger.error(
                     "topics %s are deleted but could not be removed from the store: %s",
                     names,
                     error,
@@ -405,7 +405,7 @@ class TopicAdmin:
         for name in names:
             self._state.remove_topic(name)
             self._slots.release(name)
-            log.info("deleted topic %s%s", name, by(asked_by))
+            logger.info("deleted topic %s%s", name, by(asked_by))
 
     async def _wait(self, done: Pending[None], within_ms: int) -> bool:
         """Whether ``done`` came about in time; it goes on by itself if not."""
@@ -452,10 +452,10 @@ def store_failure(error: StoreFailed | StoreError | Fenced) -> WireError:
     if isinstance(error, Fenced):
         return WireError(ErrorCode.NOT_CONTROLLER, "This broker is no longer the controller.")
     if isinstance(error, StoreError):
-        log.error("another client changed the metadata store: %r", error)
+        logger.error("another client changed the metadata store: %r", error)
         text = f"{error.path} of the metadata store was changed by another client; try again."
         return WireError(ErrorCode.UNKNOWN_SERVER_ERROR, text)
-    log.error("the metadata store failed: %s", error)
+    logger.error("the metadata store failed: %s", error)
     return WireError(ErrorCode.KAFKA_STORAGE_ERROR, f"The metadata store failed: {error}")
 
 

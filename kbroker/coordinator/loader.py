@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kbroker.protocol.message import Message
     from kbroker.storage.partition_log import PartitionLog
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # Read at a time whatever the setting is: below this, system calls would be most of a load.
 CHUNK_BYTES_MIN = 4096
@@ -118,8 +118,8 @@ class Loader:
             records = batch.records()
         except ValueError as error:
             self.skipped += 1
-            log.error("%s: skipping the batch at %s, after offset %d: %s",
-                      self._log.name, where, self._next_offset - 1, error)  # fmt: skip
+            logger.error("%s: skipping the batch at %s, after offset %d: %s",
+                         self._log.name, where, self._next_offset - 1, error)  # fmt: skip
             return
         self._next_offset = max(self._next_offset, batch.next_offset)
         header = batch.header
@@ -150,12 +150,12 @@ class Loader:
             try:
                 key, value = self._machine.records.decode(record.key, record.value)
             except UnknownRecordError as error:
-                log.warning("%s: skipping the record at offset %d, which a newer broker wrote: %s",
-                            self._log.name, record.offset, error)  # fmt: skip
+                logger.warning("%s: skipping the record at offset %d, from a newer broker: %s",
+                               self._log.name, record.offset, error)  # fmt: skip
             except (DecodeError, ValueError) as error:
                 self.skipped += 1
-                log.error("%s: skipping the damaged record at offset %d: %s",
-                          self._log.name, record.offset, error)  # fmt: skip
+                logger.error("%s: skipping the damaged record at offset %d: %s",
+                             self._log.name, record.offset, error)  # fmt: skip
             else:
                 self._replay_one(record.offset, producer_id, key, value)
 
@@ -167,8 +167,8 @@ class Loader:
         except Exception:
             # What fails here fails in every load: it must not cost what the rest of the log holds.
             self.skipped += 1
-            log.exception("%s: skipping the record at offset %d, which cannot be replayed",
-                          self._log.name, offset)  # fmt: skip
+            logger.exception("%s: skipping the record at offset %d, which cannot be replayed",
+                             self._log.name, offset)  # fmt: skip
 
     def _replay_marker(self, record: Record, producer_id: int, epoch: int) -> None:
         if record.key is None or len(record.key) < _CONTROL.size:
@@ -179,5 +179,5 @@ class Loader:
 
     def _report(self, name: str, position: int, reason: str) -> None:
         self.skipped += 1
-        log.error("%s: skipping damage at %s:%d, after offset %d: %s",
-                  self._log.name, name, position, self._next_offset - 1, reason)  # fmt: skip
+        logger.error("%s: skipping damage at %s:%d, after offset %d: %s",
+                     self._log.name, name, position, self._next_offset - 1, reason)  # fmt: skip

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kbroker._ext.connection import Connection
     from kbroker.workers.network import NetworkWorker
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # A module that answers APIs registers its functions when it is imported; all are found here.
 for _module in pkgutil.iter_modules(handlers.__path__, "kbroker.handlers."):
@@ -124,7 +124,7 @@ async def answer(ctx: RequestContext, handler: Handler, request: Message) -> byt
     except WireError as raised:
         error = raised.bare()
     except Exception:
-        log.exception("%s of %s failed", title(handler.key), peer(ctx.connection))
+        logger.exception("%s of %s failed", title(handler.key), peer(ctx.connection))
         error = WireError(ErrorCode.UNKNOWN_SERVER_ERROR)
     try:
         return await encode(ctx, handler.fail(ctx, request, error))
@@ -133,7 +133,7 @@ async def answer(ctx: RequestContext, handler: Handler, request: Message) -> byt
         reason = f"{title(handler.key)} version {ctx.api_version} failed: {error}"
         ctx.connection.close_reason = reason
     except Exception:
-        log.exception("closing the connection of %s: cannot respond", peer(ctx.connection))
+        logger.exception("closing the connection of %s: cannot respond", peer(ctx.connection))
     return None
 
 

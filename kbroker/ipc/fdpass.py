@@ -22,7 +22,7 @@ from kbroker.descriptors import first_kept
 from kbroker.errors import SHORTAGES
 from kbroker.logcontext import RateLimit
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _dropped = RateLimit()
 
 _HEADER = struct.Struct("=I")
@@ -91,8 +91,8 @@ def receive_connections(sock: socket.socket, reserved: int = 0) -> list[tuple[in
         if fd is None:
             dropped = _dropped.due()
             if dropped:
-                log.error("out of file descriptors; dropped %d connections; %s",
-                          dropped, SHORTAGES[errno.EMFILE])  # fmt: skip
+                logger.error("out of file descriptors; dropped %d connections; %s",
+                             dropped, SHORTAGES[errno.EMFILE])  # fmt: skip
             send_closed(sock, [peer_host])
             continue
         found.append((fd, _HEADER.unpack_from(body)[0], peer_host))

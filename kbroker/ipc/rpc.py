@@ -26,7 +26,7 @@ from kbroker.ipc.pending import run as run
 from kbroker.ipc.process_table import Address, ProcessTable
 from kbroker.logcontext import RateLimit
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 Q = TypeVar("Q")
 A = TypeVar("A")
@@ -103,7 +103,7 @@ class Rpc:
             document = json.loads(memoryview(message.data)[ENVELOPE.size :].tobytes())
             number = int(document["id"])
         except (ValueError, TypeError, KeyError):
-            log.error("%s sent neither a call nor a reply", message.sender.title)
+            logger.error("%s sent neither a call nor a reply", message.sender.title)
             return
         if message.kind == MSG_REPLY:
             self._take_reply(number, document)
@@ -123,7 +123,7 @@ class Rpc:
                 failure = WireError(ErrorCode(error), document.get("message") or "")
         except ValueError as unread:
             text = f"the reply of {call.to.title} to {call.operation.name}: {unread}"
-            log.error("%s", text)
+            logger.error("%s", text)
             failure = WireError(ErrorCode.UNKNOWN_SERVER_ERROR, text)
         call.pending.resolve(answer, failure)
 
@@ -139,7 +139,7 @@ class Rpc:
             result = function(sender, operation.read_request(document.get("args")))
         except DocumentError as error:
             text = f"{name}: {error}"
-            log.error("rejected a call of %s: %s", sender.title, text)
+            logger.error("rejected a call of %s: %s", sender.title, text)
             self._reply_error(sender, number, WireError(ErrorCode.INVALID_REQUEST, text))
         except Exception as error:
             self._reply_error(sender, number, error)
@@ -166,9 +166,9 @@ class Rpc:
         if isinstance(error, ShortageError):
             times = self._shortages.due(error.errno)
             if times:
-                log.error("rejected a call of %s (%d times): %s", sender.title, times, error)
+                logger.error("rejected a call of %s (%d times): %s", sender.title, times, error)
             return ErrorCode.KAFKA_STORAGE_ERROR, str(error)
-        log.error("call from %s failed", sender.title, exc_info=error)
+        logger.error("call from %s failed", sender.title, exc_info=error)
         return ErrorCode.UNKNOWN_SERVER_ERROR, str(error)
 
     def _reply(self, sender: Address, document: dict[str, Any]) -> None:

@@ -29,7 +29,7 @@ from kbroker.metrics.slots import Counters
 from kbroker.workers.base import ProcessContext, Worker, now_ms
 from kbroker.workers.connection_limits import ConnectionLimits
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 ACCEPTS_PER_TURN = 64  # BOUND: so that reports of closed connections are read in between
 NO_DESCRIPTORS_PAUSE_MS = 100
@@ -197,9 +197,9 @@ class AcceptorWorker(Worker):
     def _warn(self, key: str, text: str) -> None:
         count = self._warnings.due(key)
         if count > 1:
-            log.warning("%s (%d times)", text, count)
+            logger.warning("%s (%d times)", text, count)
         elif count:
-            log.warning("%s", text)
+            logger.warning("%s", text)
 
     # -- network processes
 
@@ -212,7 +212,7 @@ class AcceptorWorker(Worker):
             try:
                 found = await self.rpc.call(address, calls.CONNECTIONS, calls.Nothing())
             except WireError as error:
-                log.warning("cannot get the connections of %s: %s", address.title, error)
+                logger.warning("cannot get the connections of %s: %s", address.title, error)
                 break
             hosts = found.hosts
             reported = fdpass.receive_closed(self.context.handoffs[index][0])
@@ -291,7 +291,9 @@ class AcceptorWorker(Worker):
             try:
                 answers = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
             except (OSError, UnicodeError) as error:
-                log.warning("max.connections.per.ip.overrides: no address of %s: %s", name, error)
+                logger.warning(
+                    "max.connections.per.ip.overrides: no address of %s: %s", name, error
+                )
                 continue
             found[name] = [fdpass.host_of((str(answer[4][0]), 0)) for answer in answers]
         self._limits.resolved(found)

@@ -31,7 +31,7 @@ from kbroker.types import BrokerId
 if TYPE_CHECKING:
     from kbroker.config.loader import BrokerConfig, Listener
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 A = TypeVar("A")
 
@@ -157,7 +157,7 @@ class Worker:
         self._signals = signal_socket()
         if not os.path.isdir(self.context.runtime_dir):
             # No process could be reached any more; only a new start of all of them mends that.
-            log.critical(
+            logger.critical(
                 "the runtime directory %s was removed while the broker was running; set "
                 "runtime.dir to a place that no cleanup job touches",
                 self.context.runtime_dir,
@@ -182,7 +182,7 @@ class Worker:
                 self._next_tick_ms = now + self.tick_ms()
                 self.processes.heartbeat(self.address)
                 if os.getppid() != self.context.parent_pid:
-                    log.error("the supervisor is gone; exiting")
+                    logger.error("the supervisor is gone; exiting")
                     break
                 self.tick(now)
                 collector.maybe_collect(self.is_quiet(), now)
@@ -229,7 +229,7 @@ class Worker:
         try:
             self.config = effective_config(self.context.config, layers, self.context.broker_id)
         except ConfigError as error:
-            log.error("keeping the present settings: %s", error)
+            logger.error("keeping the present settings: %s", error)
 
     async def ask_until_answered(self, to: Address, operation: Operation[Nothing, A]) -> A:
         """Call a process that may still be starting."""

@@ -36,7 +36,7 @@ from kbroker.workers.cleaner_pass import CleanerPass, PassFailed, PassPostponed
 from kbroker.workers.cleaner_threads import CleanerThreads
 from kbroker.workers.cleaner_views import LogViews
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # A log that was busy or changed under the cleaner is looked at again after this long.
 POSTPONED_MS = 1000
@@ -139,7 +139,7 @@ class CleanerWorker(Worker):
         try:
             self.checkpoints.remove(keys)
         except OSError as error:
-            log.error("cannot write the cleaner checkpoint: %s", error)
+            logger.error("cannot write the cleaner checkpoint: %s", error)
 
     def compacted_logs(self) -> list[CompactedLog]:
         """Every log to be compacted; made anew after a change of the image."""
@@ -186,7 +186,7 @@ class CleanerWorker(Worker):
         try:
             stats = await work.run()
         except PassPostponed as error:
-            log.info("%s: compaction postponed: %s", partition_dir_name(*entry.key), error)
+            logger.info("%s: compaction postponed: %s", partition_dir_name(*entry.key), error)
             self._postponed[entry.key] = now_ms() + POSTPONED_MS
             return False
         except PassFailed as error:
@@ -211,7 +211,7 @@ class CleanerWorker(Worker):
         """Whether tombstones and min.compaction.lag.ms may be judged by the wall clock."""
         trusted = self._clock_guard.is_trusted(CONFIRMED_MS)
         if not trusted and not self._waits_for_clock:
-            log.warning(
+            logger.warning(
                 "compaction is suspended until the wall clock has been stable for %d s",
                 CONFIRMED_MS // 1000,
             )
@@ -227,7 +227,7 @@ class CleanerWorker(Worker):
 
     def _set_aside(self, entry: CompactedLog, section: DirtyRange, error: PassFailed) -> None:
         self._uncleanable[entry.key] = section.dirty_bytes
-        log.error(
+        logger.error(
             "%s cannot be compacted; not retrying until its settings or the broker's change, or "
             "a restart: %s",
             partition_dir_name(*entry.key),

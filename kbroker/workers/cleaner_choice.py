@@ -22,7 +22,7 @@ from kbroker.storage.cleaner_checkpoints import CleanerCheckpoints
 from kbroker.storage.cleaner_policy import CompactionRules, DirtyRange
 from kbroker.workers.cleaner_views import LogView, LogViews
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # An order holds for so many times as long as the look that found it took: looking costs a tenth of
 # the time, however many logs there are. With a few hundred logs every choice looks at all.
@@ -195,4 +195,4 @@ class LogChooser:
                 self._checkpoints.put_all(log_dir, offsets)
             except OSError as error:
                 # Each compaction there tries by itself, and fails by itself.
-                log.warning("cannot write the cleaner checkpoint of %s: %s", log_dir, error)
+                logger.warning("cannot write the cleaner checkpoint of %s: %s", log_dir, error)

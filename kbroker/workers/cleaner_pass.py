@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kbroker.workers.cleaner import CleanerWorker
     from kbroker.workers.cleaner_choice import CompactedLog
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # A coordinator that reads the log is waited for this often, and so many times.
 BUSY_PAUSE_MS = 500
@@ -79,19 +79,19 @@ class CleanerPass:
                 raise PassPostponed(str(error)) from error
             raise PassFailed(str(error)) from error
         except Exception as error:  # a mistake of ours must not end the compaction of other logs
-            log.exception("%s: compaction failed", self._name)
+            logger.exception("%s: compaction failed", self._name)
             raise PassFailed(repr(error)) from error
 
     async def _run(self) -> CleaningStats:
         worker, entry, view, section = self._worker, self._entry, self._view, self._section
         if section.is_reset:
-            log.warning(
+            logger.warning(
                 "%s: the cleaner checkpoint is outside the log; treating the whole log as dirty",
                 self._name,
             )
         # The line is there before an offset goes: recovery has to know that gaps are no damage.
         worker.checkpoints.put(view.log_dir, entry.key, section.first_dirty)
-        log.info(
+        logger.info(
             "%s: compacting up to %d, dirty from %d", self._name, section.end, section.first_dirty
         )
         job, end = await worker.in_thread(self._thread, self._begin)
@@ -183,7 +183,7 @@ class CleanerPass:
 
     def _report(self, stats: CleaningStats, end: int) -> None:
         megabyte = 1 << 20
-        log.info(
+        logger.info(
             "%s: compacted offsets %d to %d in %.1f s (%.1f s for the keys, offset map %.1f %% "
             "full): %.1f MB to %.1f MB, %d records to %d",
             self._name,
@@ -198,4 +198,4 @@ class CleanerPass:
             stats.messages_kept,
         )
         if stats.keyless:
-            log.warning("%s: dropped %d records without a key", self._name, stats.keyless)
+            logger.warning("%s: dropped %d records without a key", self._name, stats.keyless)

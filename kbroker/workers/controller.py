@@ -34,7 +34,7 @@ from kbroker.metastore.store_files import COPY_NAME, FILE_NAME
 from kbroker.workers.base import Worker, raise_failure
 from kbroker.workers.store_start import has_all_directories, open_store, take_office
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 START_FAILURES = (
     StoreFailed, WrongCluster, AlreadyRegistered, NotElected, NoFreeSlot, Refusal, OSError,
@@ -61,11 +61,11 @@ class ControllerWorker(Worker):
                 raise started.error
             store = started.value
         except START_FAILURES as error:
-            log.error("the controller cannot start: %s", error)
+            logger.error("the controller cannot start: %s", error)
             raise SystemExit(EXIT_CANNOT_START) from error
         except (ValueError, KeyError, TypeError) as error:
             # What the store holds is not what was written: its pages have no checksum.
-            log.error(
+            logger.error(
                 "the controller cannot start: the metadata store %s is damaged (%s); restore it, "
                 "or move it and %s away to adopt the topics on disk without their settings",
                 FILE_NAME,
@@ -98,8 +98,8 @@ class ControllerWorker(Worker):
         self.topic_admin.resume_deletions()
         self.ready()
         took_ms = (time.monotonic_ns() - started_ns) / 1e6
-        log.info("controller epoch %d: %d topics loaded in %.1f ms",
-                 state.controller_epoch, len(state.topics()), took_ms)  # fmt: skip
+        logger.info("controller epoch %d: %d topics loaded in %.1f ms",
+                    state.controller_epoch, len(state.topics()), took_ms)  # fmt: skip
 
     def _serve(self) -> None:
         serve, topics, configs = self.rpc.serve, self.topic_admin, self.config_admin
@@ -141,7 +141,7 @@ class ControllerWorker(Worker):
     def on_reload(self) -> None:
         """SIGHUP: read the file again and publish what has changed."""
         if self.context.config_path is None:
-            log.warning(
+            logger.warning(
                 "the broker was started without a configuration file, so there is nothing to reload"
             )
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import resource
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # An open log keeps its active segment open. More are needed for links to other processes, and now
 # and then: for what is synced, looked up, or a transaction's.
@@ -31,4 +31,4 @@ class DescriptorLimit:
         )
         text += " get none stay offline; raise it to %d or more (ulimit -n, or LimitNOFILE= in a"
         text += " systemd unit), or use more io workers (num.io.threads)"
-        log.error(text, log_count, limit, log_count * PER_LOG + SPARE)
+        logger.error(text, log_count, limit, log_count * PER_LOG + SPARE)

@@ -30,7 +30,7 @@ from kbroker.metrics.export import CONTENT_TYPE, prometheus_text
 from kbroker.metrics.slots import Counters
 from kbroker.workers.base import ProcessContext, Worker, now_ms
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 CONNECTIONS_MAX = 64  # BOUND: beyond it new connections are closed at once
 REQUEST_BYTES_MAX = 8192

@@ -24,7 +24,7 @@ from kbroker.workers.base import now_ms
 if TYPE_CHECKING:
     from kbroker.workers.io_worker import IoWorker
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # While files are made ready, the loop turns at least this often.
 PREPARING_TURN_MS = 5
@@ -150,7 +150,7 @@ class LogCleaningService:
             request.abandon()
         except OSError as error:
             # A restart takes them for a swap to be finished, which is right but for a truncation.
-            log.error("%s: cannot remove the files of a refused swap: %s", entry.name, error)
+            logger.error("%s: cannot remove the files of a refused swap: %s", entry.name, error)
 
 
 def _describe(entry: PartitionLog, timestamps: bool) -> calls.CleanableLog:

@@ -54,7 +54,7 @@ from kbroker.security.principal import ANONYMOUS
 from kbroker.workers.base import Worker, now_ms, raise_failure
 from kbroker.workers.coordinator_link import CoordinatorLink
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 SWEEP_MS = 1000
 # How long a stopping process waits for io workers to answer what they were given: this part of
@@ -146,7 +146,7 @@ class NetworkWorker(Worker):
         self.context.arenas[self.address.index].madvise(mmap.MADV_REMOVE)
         self.loop.add_reader(self.handoff.fileno(), self.take_connections)
         self.ready()
-        log.info("serving clients")
+        logger.info("serving clients")
 
     # -- the cluster image --
 
@@ -252,14 +252,14 @@ class NetworkWorker(Worker):
             connection.turn.is_gone = True
         times = 0 if reason is None else self.closing_lines.due((host, kind_of(reason)))
         if times > 1:
-            log.warning(
+            logger.warning(
                 "closed the connection of %s: %s (%d times from that address)",
                 peer(connection),
                 reason,
                 times,
             )
         elif times:
-            log.warning("closed the connection of %s: %s", peer(connection), reason)
+            logger.warning("closed the connection of %s: %s", peer(connection), reason)
         self.closed_peers.append(host)
 
     def publish_count(self) -> None:
@@ -285,13 +285,13 @@ class NetworkWorker(Worker):
     ) -> None:
         def done(outcome: Pending[bytes | None]) -> None:
             if outcome.error is not None:
-                log.error("a request got no response", exc_info=outcome.error)
+                logger.error("a request got no response", exc_info=outcome.error)
             self.loop.answer(token, outcome.value)
 
         try:
             serve().then(done)
         except Exception:
-            log.exception("a request of %s failed", peer(connection))
+            logger.exception("a request of %s failed", peer(connection))
             self.loop.answer(token, None)
 
     # -- the turn --

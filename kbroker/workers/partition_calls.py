@@ -24,7 +24,7 @@ from kbroker.workers.base import now_ms
 if TYPE_CHECKING:
     from kbroker.workers.io_worker import IoWorker
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # BOUND: a call goes on in another turn after about as long.
 SLICE_MS = 5
@@ -81,7 +81,7 @@ class PartitionCalls:
         except ValueError as error:  # the log is damaged where it was looked into
             times = self._lines.due(asked.slot)
             if times:
-                log.error(
+                logger.error(
                     "%s: an offset lookup by timestamp failed (%d times): %s",
                     found.name,
                     times,

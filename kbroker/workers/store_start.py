@@ -21,7 +21,7 @@ from kbroker.metastore.store import Store, StoreFailed
 from kbroker.metastore.store_files import FILE_NAME, holds_store, places_of_store
 from kbroker.workers.base import ProcessContext
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 Endpoints = list[list[Any]]
 
@@ -111,5 +111,5 @@ def _look_at_unknown(context: ProcessContext, file: NodeFile) -> UnknownLogs | N
         if context.incarnation == 1:
             raise
         # The others serve what they have; this is no moment to stop them.
-        log.error("left as it is: %s", refusal)
+        logger.error("left as it is: %s", refusal)
         return None

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kbroker.coordinator.group.machine import GroupMachine
     from kbroker.coordinator.machine import Call, Operation
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # The first version of DescribeGroups that reports an unknown group as an error.
 NOT_FOUND_VERSION = 6
@@ -121,7 +121,7 @@ class GroupAdministration:
         self._machine.offsets.delete_group(op, group_id)
         if group is not None:
             group.delete(op)
-        log.info("group %s: deleted on request", group_id)
+        logger.info("group %s: deleted on request", group_id)
 
 
 def described_group(group: ClassicGroup) -> Any:

@@ -22,7 +22,7 @@ from kbroker.ipc.rpc import Pending
 if TYPE_CHECKING:
     from kbroker.coordinator.machine import Operation
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 EMPTY, PREPARING, COMPLETING = "Empty", "PreparingRebalance", "CompletingRebalance"
 STABLE, DEAD = "Stable", "Dead"
@@ -184,8 +184,8 @@ class ClassicGroup(Group):
             if present is None:
                 raise WireError(ErrorCode.UNKNOWN_MEMBER_ID)
             if present != member_id:
-                log.info("group %s: %s of static member %s as %s is fenced, it is %s now",
-                         self.group_id, what, instance_id, member_id, present)  # fmt: skip
+                logger.info("group %s: %s of static member %s as %s is fenced, it is %s now",
+                            self.group_id, what, instance_id, member_id, present)  # fmt: skip
                 raise WireError(ErrorCode.FENCED_INSTANCE_ID)
         member = self.members.get(member_id)
         if member is None:

@@ -47,7 +47,7 @@ from kbroker.protocol.messages.sync_group import SyncGroupResponse
 if TYPE_CHECKING:
     from kbroker.coordinator.machine import Call, Operation
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # The first version of JoinGroup in which a client joins with an id that it was given (KIP-394), and
 # the first in which a leader is told that it need not assign anything (KIP-814).
@@ -233,8 +233,8 @@ class ClassicProtocol(Part):
             else:
                 self.rebalances.remove_pending(group, request.member_id)
             self.rebalances.maybe_complete(op, group)
-        log.info("group %s: rejected %s, group.max.size is reached",
-                 group.group_id, request.member_id or "another member")  # fmt: skip
+        logger.info("group %s: rejected %s, group.max.size is reached",
+                    group.group_id, request.member_id or "another member")  # fmt: skip
         return refused_join(ErrorCode.GROUP_MAX_SIZE_REACHED)
 
     def _join_new(
@@ -246,8 +246,8 @@ class ClassicProtocol(Part):
         if call.version >= MEMBER_ID_REQUIRED_VERSION:
             group.pending_joins.add(member_id)
             self.sessions.start(group, member_id, call.request.session_timeout_ms)
-            log.debug("group %s: %s is asked to join as %s",
-                      group.group_id, call.client_id, member_id)  # fmt: skip
+            logger.debug("group %s: %s is asked to join as %s",
+                         group.group_id, call.client_id, member_id)  # fmt: skip
             return refused_join(ErrorCode.MEMBER_ID_REQUIRED, member_id)
         return self._add(op, call, group, member_id)
 
@@ -274,8 +274,8 @@ class ClassicProtocol(Part):
         old_leader = group.leader or ""
         old_topics = _topics(group, member)
         op.touch()
-        log.info("group %s: static member %s is %s now, %s is fenced",
-                 group.group_id, request.group_instance_id, member_id, present)  # fmt: skip
+        logger.info("group %s: static member %s is %s now, %s is fenced",
+                    group.group_id, request.group_instance_id, member_id, present)  # fmt: skip
         self._replace(op, call, group, member, member_id, protocols)
         if group.state == PREPARING:
             pending = self._wait(op, group, member)
@@ -477,7 +477,7 @@ class ClassicProtocol(Part):
             member_id = group.static_members.get(instance_id, "")
         member = group.check_member(member_id, instance_id, "a leave")
         op.touch()
-        log.info("group %s: %s leaves%s", group.group_id, member_id, _given(identity))
+        logger.info("group %s: %s leaves%s", group.group_id, member_id, _given(identity))
         self.rebalances.remove_member(op, group, member)
 
 

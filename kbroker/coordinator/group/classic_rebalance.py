@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from kbroker.coordinator.machine import Operation
     from kbroker.ipc.rpc import Pending
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 GROUPS_IN_STATE = {
     EMPTY: CLASSIC_GROUPS_EMPTY,
@@ -115,7 +115,7 @@ class Rebalances:
             return
         op.touch()
         if member_id in group.pending_joins:
-            log.info("group %s: %s has not joined in time", group.group_id, member_id)
+            logger.info("group %s: %s has not joined in time", group.group_id, member_id)
             self.remove_pending(group, member_id)
             self.maybe_complete(op, group)
             self.maybe_forget(group)
@@ -125,8 +125,8 @@ class Rebalances:
             return
         if not member.is_new and (member.join is not None or member.sync is not None):
             return  # it waits for the group, not the group for it; its session goes on then
-        log.info("group %s: the session of %s has expired, generation %d",
-                 group.group_id, member_id, group.generation)  # fmt: skip
+        logger.info("group %s: the session of %s has expired, generation %d",
+                    group.group_id, member_id, group.generation)  # fmt: skip
         self.remove_member(op, group, member)
         self.after_removal(op, group, f"the session of {member_id} has expired")
 
@@ -191,8 +191,8 @@ class Rebalances:
 
     def prepare(self, op: Operation, group: ClassicGroup, reason: str) -> None:
         """Start a rebalance of a group that is in none, or whose members wait for the leader."""
-        log.info("group %s: rebalance after generation %d (%s), %d members: %s", group.group_id,
-                 group.generation, group.state, len(group.members), reason)  # fmt: skip
+        logger.info("group %s: rebalance after generation %d (%s), %d members: %s", group.group_id,
+                    group.generation, group.state, len(group.members), reason)  # fmt: skip
         if group.state == COMPLETING:
             error = SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
             for member in group.members.values():
@@ -248,8 +248,8 @@ class Rebalances:
         self._host.cancel_timer(("classic join", group.group_id))
         gone = [m for m in group.members.values() if m.join is None and m.instance_id is None]
         if gone:
-            log.info("group %s: removed because they have not rejoined: %s",
-                     group.group_id, names(m.member_id for m in gone))  # fmt: skip
+            logger.info("group %s: removed because they have not rejoined: %s",
+                        group.group_id, names(m.member_id for m in gone))  # fmt: skip
             for member in gone:
                 self.remove_member(op, group, member)
         if not group.members:
@@ -257,12 +257,14 @@ class Rebalances:
             return
         before = group.leader
         if not group.ensure_leader():
-            log.info("group %s: no member has joined the rebalance; still waiting", group.group_id)
+            logger.info(
+                "group %s: no member has joined the rebalance; still waiting", group.group_id
+            )
             self._wait(group, max(group.rebalance_timeout_ms, RETRY_DELAY_MS_MIN), self._end_wait)
             return
         if group.leader != before:
-            log.info("group %s: %s leads instead of %s, which has not joined",
-                     group.group_id, group.leader, before)  # fmt: skip
+            logger.info("group %s: %s leads instead of %s, which has not joined",
+                        group.group_id, group.leader, before)  # fmt: skip
         self._start_generation(op, group)
 
     def _start_generation(self, op: Operation, group: ClassicGroup) -> None:
@@ -271,9 +273,9 @@ class Rebalances:
         group.state = COMPLETING
         group.state_timestamp_ms = self._host.wall_ms()
         group.pending_syncs = set(group.members)
-        log.info("group %s: generation %d has %d members and protocol %s, its leader is %s",
-                 group.group_id, group.generation, len(group.members), group.protocol,
-                 group.leader)  # fmt: skip
+        logger.info("group %s: generation %d has %d members and protocol %s, its leader is %s",
+                    group.group_id, group.generation, len(group.members), group.protocol,
+                    group.leader)  # fmt: skip
         for member in group.members.values():
             self.answer_join(op, group, member, self.present_generation(group, member))
             self.keep_session(group, member)
@@ -286,7 +288,7 @@ class Rebalances:
         """Write a generation without members; the replay makes the group empty."""
         generation = group.next_generation()
         group.protocol = None
-        log.info("group %s: empty in generation %d", group.group_id, generation)
+        logger.info("group %s: empty in generation %d", group.group_id, generation)
         record = group.record(generation, {}, self._host.wall_ms())
         op.append(GroupMetadataKey(group=group.group_id), record)
 
@@ -319,8 +321,8 @@ class Rebalances:
         """Write the assignment that the leader gave; the replay makes the group stable."""
         record = group.record(group.generation, assignments, self._host.wall_ms())
         if not self.fits(record):
-            log.warning("group %s: its record does not fit into a batch; generation %d gets no "
-                        "assignment", group.group_id, group.generation)  # fmt: skip
+            logger.warning("group %s: its record does not fit into a batch; generation %d gets no "
+                           "assignment", group.group_id, group.generation)  # fmt: skip
             for member in group.members.values():
                 if member.sync is not None:
                     self.keep_session(group, member)
@@ -331,10 +333,10 @@ class Rebalances:
         op.append(GroupMetadataKey(group=group.group_id), record)
         missing = [i for i in group.members if i not in assignments]
         if missing:
-            log.warning("group %s: the leader has left out %s in generation %d",
-                        group.group_id, names(missing), group.generation)  # fmt: skip
-        log.info("group %s: generation %d has its assignment from %s",
-                 group.group_id, group.generation, group.leader)  # fmt: skip
+            logger.warning("group %s: the leader has left out %s in generation %d",
+                           group.group_id, names(missing), group.generation)  # fmt: skip
+        logger.info("group %s: generation %d has its assignment from %s",
+                    group.group_id, group.generation, group.leader)  # fmt: skip
         for member in group.members.values():
             if member.sync is not None:
                 self.keep_session(group, member)

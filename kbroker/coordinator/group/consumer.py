@@ -49,7 +49,7 @@ from kbroker.uuids import new_uuid, uuid_text
 if TYPE_CHECKING:
     from kbroker.cluster.changes import ImageChanges
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # First parts of timers' names; the group and the member follow.
 SESSION, REBALANCE = "consumer session", "consumer rebalance"
@@ -82,7 +82,7 @@ class ConsumerProtocol(Part):
         self.hashes.look_at_racks()
         for group in self._groups():
             self._gauges.count(group.group_id)
-            log.info("group %s: loaded with %d members", group.group_id, len(group.members))
+            logger.info("group %s: loaded with %d members", group.group_id, len(group.members))
             for member in group.members.values():
                 self.start_session(group.group_id, member)
                 if member.state == UNREVOKED_PARTITIONS and not member.is_classic:
@@ -207,7 +207,7 @@ class ConsumerProtocol(Part):
         encode = self.machine.records.encode
         if not fits_batch(self.host, [encode(key, value) for key, value in records]):
             text = f"{len(records)} records are more than a batch of {self.host.topic} takes"
-            log.warning("group %s: unchanged, because %s", group_id, text)
+            logger.warning("group %s: unchanged, because %s", group_id, text)
             raise WireError(ErrorCode.UNKNOWN_SERVER_ERROR, text)
 
     def _known_member(self, group: ConsumerGroup, request: Any) -> tuple[Member, Member | None]:
@@ -226,7 +226,7 @@ class ConsumerProtocol(Part):
             return known, None
         if not joins:
             group.member(member_id)  # raises
-        log.info("group %s: member %s joins", group.group_id, member_id)
+        logger.info("group %s: member %s joins", group.group_id, member_id)
         return Member(member_id), None
 
     def _known_static_member(
@@ -241,7 +241,7 @@ class ConsumerProtocol(Part):
             return found, None
         known = group.static_member(instance_id)
         if known is None:
-            log.info("group %s: member %s joins as %s", group.group_id, member_id, instance_id)
+            logger.info("group %s: member %s joins as %s", group.group_id, member_id, instance_id)
             return group.members.get(member_id) or Member(member_id), None
         if known.member_id == member_id:
             return known, None
@@ -304,7 +304,7 @@ class ConsumerProtocol(Part):
             member = group.static_member_or_raise(request.instance_id, request.member_id)
             if request.member_epoch == STATIC_LEAVE_EPOCH:
                 # It keeps its place, and its partitions, until its session ends.
-                log.info(
+                logger.info(
                     "group %s: static member %s (%s) leaves temporarily",
                     group.group_id,
                     member.member_id,
@@ -313,7 +313,7 @@ class ConsumerProtocol(Part):
                 left = member.with_(epoch=STATIC_LEAVE_EPOCH, revoking={})
                 self.write(op, group, [consumer_records.assignment(group.group_id, left)])
                 return response
-        log.info("group %s: member %s leaves", group.group_id, member.member_id)
+        logger.info("group %s: member %s leaves", group.group_id, member.member_id)
         self.fence(op, group, [member])
         return response
 
@@ -353,7 +353,7 @@ class ConsumerProtocol(Part):
             )
         if not consumer_records.surely_fit(records):
             self.refuse_too_large(group.group_id, records)
-        log.info(
+        logger.info(
             "group %s: new epoch %d because %d members are gone",
             group.group_id,
             epoch,
@@ -385,7 +385,7 @@ class ConsumerProtocol(Part):
         for member_id in group.members:
             self.cancel_timers(group.group_id, member_id)
         self.write(op, group, records)
-        log.info(
+        logger.info(
             "group %s: migrates to the classic protocol with %d members",
             group.group_id,
             len(members),
@@ -443,7 +443,7 @@ class ConsumerProtocol(Part):
         """Take out a member, if it is still there."""
         found = self.find(group_id, member_id)
         if found is not None:
-            log.info("group %s: member %s is fenced, %s", group_id, member_id, reason)
+            logger.info("group %s: member %s is fenced, %s", group_id, member_id, reason)
             self.fence(op, found[0], [found[1]])
 
     # -- ConsumerGroupDescribe -------------------------------------------------------------------

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from kbroker.coordinator.machine import Call, Operation
     from kbroker.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # First parts of timers' names: a member was told to join, or was answered and has to sync.
 JOIN, SYNC = "consumer join", "consumer sync"
@@ -76,7 +76,7 @@ class ClassicMembers:
         # Every protocol of a consumer holds the same subscription.
         subscribed = subscription.subscription(next(iter(protocols.values())))
         if subscribed is None:
-            log.warning(
+            logger.warning(
                 "group %s: the subscription of %s cannot be read", group.group_id, member_id
             )
             raise WireError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
@@ -94,8 +94,8 @@ class ClassicMembers:
             self._part.refuse_too_large(group.group_id, records)
         self._part.write(op, group, records)
         self._part.settle(op, update, member)
-        log.info("group %s: member %s joins with the classic protocol, epoch %d",
-                 group.group_id, member_id, member.epoch)  # fmt: skip
+        logger.info("group %s: member %s joins with the classic protocol, epoch %d",
+                    group.group_id, member_id, member.epoch)  # fmt: skip
         self._host.cancel_timer((JOIN, group.group_id, member_id))
         self._part.start_session(group.group_id, member)
         self._start(SYNC, group, member, "it has not requested its assignment in time")
@@ -209,8 +209,8 @@ class ClassicMembers:
                     raise WireError(ErrorCode.UNKNOWN_MEMBER_ID)
                 gone.append(member)
                 codes.append(ErrorCode.NONE)
-                log.info("group %s: member %s leaves (%s)", group.group_id, member.member_id,
-                         (identity.reason or "no reason given")[:255])  # fmt: skip
+                logger.info("group %s: member %s leaves (%s)", group.group_id, member.member_id,
+                            (identity.reason or "no reason given")[:255])  # fmt: skip
             except WireError as error:
                 codes.append(error.code)
         if gone:

@@ -15,7 +15,7 @@ from kbroker.errors import ErrorCode, WireError
 if TYPE_CHECKING:
     from kbroker.coordinator.machine import Operation
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 EMPTY, ASSIGNING, RECONCILING, STABLE = "Empty", "Assigning", "Reconciling", "Stable"
 
@@ -201,13 +201,13 @@ class ConsumerGroup(Group):
             raise WireError(ErrorCode.UNKNOWN_MEMBER_ID, text)
         if known.member_id != member_id:
             text = f"{known.member_id} is the member of {instance_id} now, not {member_id}"
-            log.info("group %s: %s", self.group_id, text)
+            logger.info("group %s: %s", self.group_id, text)
             raise WireError(ErrorCode.FENCED_INSTANCE_ID, text)
         return known
 
     def successor(self, known: Member, member_id: str) -> Member:
         """A new member that has everything of one of the same instance, but starts anew."""
-        log.info(
+        logger.info(
             "group %s: member %s replaces %s as %s",
             self.group_id,
             member_id,

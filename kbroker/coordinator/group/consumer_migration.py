@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kbroker.cluster.image import ClusterImage
     from kbroker.coordinator.machine import Host
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 UPGRADE, DOWNGRADE = ("upgrade", "bidirectional"), ("downgrade", "bidirectional")
 
@@ -48,7 +48,7 @@ def check_upgrade(host: Host, group: ClassicGroup) -> None:
         reason = f"{len(group.members)} members are more than group.consumer.max.size"
     if reason:
         text = f"group {group.group_id} does not migrate to the consumer protocol: {reason}"
-        log.info("%s", text)
+        logger.info("%s", text)
         raise WireError(ErrorCode.GROUP_ID_NOT_FOUND, text)
 
 
@@ -69,7 +69,7 @@ def upgraded(host: Host, group: ClassicGroup) -> ConsumerGroup:
         if subscribed is None or assigned is None:
             text = f"group {group.group_id} does not migrate to the consumer protocol: the data of "
             text += f"member {old.member_id} is not that of a consumer"
-            log.warning("%s", text)
+            logger.warning("%s", text)
             raise WireError(ErrorCode.GROUP_ID_NOT_FOUND, text)
         owned = _owned(host.image, assigned.assigned_partitions, group.generation, taken)
         member = Member(old.member_id).with_(
@@ -86,7 +86,7 @@ def upgraded(host: Host, group: ClassicGroup) -> ConsumerGroup:
         )
         made.put(member)
         made.targets[member.member_id] = {t: frozenset(p) for t, p in owned.items()}
-    log.info(
+    logger.info(
         "group %s: migrates to the consumer protocol with %d classic members",
         group.group_id,
         len(made.members),
@@ -152,7 +152,9 @@ def may_downgrade(host: Host, group: ConsumerGroup, gone: list[Member], count: i
     elif count > host.config["group.max.size"]:
         reason = f"{count} members are more than group.max.size"
     if reason:
-        log.info("group %s: does not migrate to the classic protocol: %s", group.group_id, reason)
+        logger.info(
+            "group %s: does not migrate to the classic protocol: %s", group.group_id, reason
+        )
     return not reason
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kbroker.cluster.image import TopicImage
     from kbroker.coordinator.group.consumer_group import ConsumerGroup
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # From this version on members choose their own id (KIP-1082).
 FIRST_OWN_ID = 1
@@ -85,7 +85,7 @@ def check_epoch(group_id: str, member: Member, epoch: int, reported: list[Any] |
             return
     text = f"epoch {epoch} is not the member's ({member.epoch}); it must revoke all its partitions "
     text += "and join again"
-    log.info("group %s: member %s is fenced, %s", group_id, member.member_id, text)
+    logger.info("group %s: member %s is fenced, %s", group_id, member.member_id, text)
     raise WireError(ErrorCode.FENCED_MEMBER_EPOCH, text)
 
 

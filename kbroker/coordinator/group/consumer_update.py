@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kbroker.coordinator.group.consumer_topics import TopicHashes
     from kbroker.coordinator.machine import Host
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # Patterns are matched against new topics at the next heartbeat, but not more often than this.
 MATCH_INTERVAL_MS = 1_000
@@ -127,7 +127,7 @@ class Update:
             return self._match(pattern, changed)
         except WireError as error:
             # It was valid where it was accepted. Its members keep what it stood for.
-            log.warning("group %s: %s", self.group.group_id, error.message)
+            logger.warning("group %s: %s", self.group.group_id, error.message)
             return False
 
     def _match(self, pattern: str, changed: set[str] | None) -> bool:
@@ -176,7 +176,9 @@ class Update:
         self.records.append(consumer_records.group_epoch(group.group_id, self.epoch, metadata_hash))
         if group.has_partition_metadata:
             self.records.append(consumer_records.without_partition_metadata(group.group_id))
-        log.info("group %s: new epoch %d because %s", group.group_id, self.epoch, self._reasons[0])
+        logger.info(
+            "group %s: new epoch %d because %s", group.group_id, self.epoch, self._reasons[0]
+        )
 
     def _assign(self) -> Assignment:
         """Compute the target of the new epoch, and write what changes of it."""
@@ -207,7 +209,7 @@ class Update:
         try:
             result = assign(specs, counts)
         except Exception as error:
-            log.exception("group %s: assignor %s failed", group.group_id, name)
+            logger.exception("group %s: assignor %s failed", group.group_id, name)
             text = f"the assignor {name} failed"
             raise WireError(ErrorCode.UNKNOWN_SERVER_ERROR, text) from error
         for member_id, assignment in result.items():

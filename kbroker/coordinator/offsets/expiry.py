@@ -27,7 +27,7 @@ from kbroker.metrics.catalog import OFFSETS_EXPIRED
 if TYPE_CHECKING:
     from kbroker.coordinator.offsets.offsets import Offsets
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 TIMER = "offsets.expiry"
 # BOUND: groups looked at in one operation, which takes a millisecond or two.
@@ -61,7 +61,7 @@ class Expiry:
     def _begin(self, op: Operation) -> None:
         interval_ms = self._host.config["offsets.retention.check.interval.ms"]
         if self._guard is None or not self._guard.is_trusted(interval_ms):
-            log.warning("the wall clock jumped; no committed offset expires until it is stable")
+            logger.warning("the wall clock jumped; no committed offset expires until it is stable")
             self.start()
             return
         self._left = list({*self._store.group_ids(), *self._machine.groups})
@@ -85,7 +85,7 @@ class Expiry:
             op.then(lambda: self._host.set_timer(TIMER, STEP_DELAY_MS, self._step))
             return
         if self._expired:
-            log.info(
+            logger.info(
                 "%s-%d: %d committed offsets have expired",
                 self._host.topic,
                 self._host.partition,
@@ -111,7 +111,7 @@ class Expiry:
                 group.check_deletion()
             except WireError:
                 return True
-            log.info("group %s is empty and has no offsets: deleted", group_id)
+            logger.info("group %s is empty and has no offsets: deleted", group_id)
             group.delete(op)
         return True
 

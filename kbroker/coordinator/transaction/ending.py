@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kbroker.coordinator.machine import Operation
     from kbroker.coordinator.transaction.machine import TransactionMachine
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 RETRY_MS, RETRY_MS_MAX = 20, 1_000
 # A transaction that waits this long for its markers is reported, and again after each such time.
@@ -93,7 +93,7 @@ class Endings:
                 if problem is None:
                     break
             if problem == ErrorCode.TRANSACTION_COORDINATOR_FENCED:
-                log.info("transactional id %s: a newer coordinator ends its transaction", name)
+                logger.info("transactional id %s: a newer coordinator ends its transaction", name)
                 break
             waited_ms = self._host.now_ms() - began_ms
             if waited_ms - reported_ms >= HANGING_MS:
@@ -122,11 +122,11 @@ class Endings:
                     again.append(partition)
                     problem = code
                 else:
-                    log.info("transactional id %s: its transaction ends without %s-%d, deleted",
-                             name, *partition)  # fmt: skip
+                    logger.info("transactional id %s: its transaction ends without %s-%d, deleted",
+                                name, *partition)  # fmt: skip
             elif code == _SUPERSEDED:
-                log.warning("transactional id %s: %s-%d has an epoch of producer %d above %d",
-                            name, *partition, *marker[:2])  # fmt: skip
+                logger.warning("transactional id %s: %s-%d has an epoch of producer %d above %d",
+                               name, *partition, *marker[:2])  # fmt: skip
         return again, problem
 
     async def _complete(self, name: str, marker: Marker) -> ErrorCode | None:
@@ -153,7 +153,7 @@ class Endings:
         what = "commit" if marker.commit else "abort"
         where = left[0] if left else (self._host.topic, self._host.partition)
         why = problem.name if problem is not None else "gone"
-        log.warning(
+        logger.warning(
             "transactional id %s: the %s by producer %d has waited %d s for %d partitions, such "
             "as %s-%d (%s); retrying",
                     name, what, marker.producer_id, ms // 1000, len(left), *where, why)  # fmt: skip

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kbroker.coordinator.machine import Operation
     from kbroker.coordinator.transaction.machine import TransactionMachine
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 ABORT_INTERVAL = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
 EXPIRE_INTERVAL = "transaction.remove.expired.transaction.cleanup.interval.ms"
@@ -57,7 +57,7 @@ class Expiry:
         try:
             await self._machine.with_producer_id(self._abort_one, transactional_id, who)
         except WireError as error:  # the timer comes again
-            log.info("transactional id %s: not aborted yet: %s", transactional_id, error)
+            logger.info("transactional id %s: not aborted yet: %s", transactional_id, error)
 
     def _abort_one(
         self, op: Operation, transactional_id: str, who: tuple[int, int], new_id: int | None
@@ -79,7 +79,7 @@ class Expiry:
         op.touch()
         config = self._host.config
         if self._guard is None or not self._guard.is_trusted(config[EXPIRE_INTERVAL]):
-            log.warning("the wall clock jumped; no transactional id expires until it is stable")
+            logger.warning("the wall clock jumped; no transactional id expires until it is stable")
             self._host.set_timer("expire", config[EXPIRE_INTERVAL], self._expire)
             return
         unused_since_ms = self._host.wall_ms() - config["transactional.id.expiration.ms"]
@@ -97,7 +97,7 @@ class Expiry:
             names.append(txn.transactional_id)
             self._machine.append(op, txn, None)
         if expired:
-            op.then(lambda: log.info("%d transactional ids expired unused: %s%s",
+            op.then(lambda: logger.info("%d transactional ids expired unused: %s%s",
                                      len(names), ", ".join(names[:10]),
                                      ", ..." if len(names) > 10 else ""))  # fmt: skip
         delay_ms = 0 if len(expired) > len(names) else config[EXPIRE_INTERVAL]

@@ -45,7 +45,7 @@ from kbroker.protocol.messages.init_producer_id import InitProducerIdResponse
 if TYPE_CHECKING:
     from kbroker.cluster.changes import ImageChanges
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # As many of the last records of an id as it takes to know the epoch before a raised one: the
 # transaction, its end decided, and complete.
@@ -251,11 +251,13 @@ class TransactionMachine:
                 # Who says what it had may ask again if it does not hear of this.
                 new.last_epoch = before[2] if is_same else before[1] if is_recovery else -1
             if before[0] == state.NO_PRODUCER_ID:
-                log.info("transactional id %s: new, producer %d", txn.transactional_id, producer_id)
+                logger.info(
+                    "transactional id %s: new, producer %d", txn.transactional_id, producer_id
+                )
             elif not is_same:
-                log.info("transactional id %s: producer %d starts with epoch %d and fences "
-                         "producer %d with epoch %d",
-                         txn.transactional_id, producer_id, epoch, *before[:2])  # fmt: skip
+                logger.info("transactional id %s: producer %d starts with epoch %d and fences "
+                            "producer %d with epoch %d",
+                            txn.transactional_id, producer_id, epoch, *before[:2])  # fmt: skip
 
         op.then(written)
         return InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch)
@@ -267,8 +269,8 @@ class TransactionMachine:
         """
         if txn.is_exhausted and new_id is None:
             return False
-        log.info("transactional id %s: transaction of producer %d with epoch %d is aborted: %s",
-                 txn.transactional_id, txn.producer_id, txn.epoch, why)  # fmt: skip
+        logger.info("transactional id %s: transaction of producer %d with epoch %d is aborted: %s",
+                    txn.transactional_id, txn.producer_id, txn.epoch, why)  # fmt: skip
         self.endings.prepare(op, txn, False, state.VERSION_2, new_id)
         return True
 
@@ -456,5 +458,5 @@ class TransactionMachine:
 def log_fenced(txn: Transaction | None, producer_id: int, epoch: int, code: ErrorCode) -> None:
     """Say so if that is what the producer is told."""
     if code == ErrorCode.PRODUCER_FENCED and txn is not None:
-        log.info("transactional id %s: producer %d with epoch %d is fenced by %d with epoch %d",
+        logger.info("transactional id %s: producer %d with epoch %d is fenced by %d with epoch %d",
                  txn.transactional_id, producer_id, epoch, txn.producer_id, txn.epoch)  # fmt: skip
