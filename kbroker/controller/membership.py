@@ -24,6 +24,13 @@ class Registration(NamedTuple):
     rack: str | None
 
 
+class Registered(NamedTuple):
+    """A registration in the store. ``epoch``: the broker epoch."""
+
+    epoch: int
+    session_id: int
+
+
 class AlreadyRegistered(Exception):
     """Another session holds a broker id."""
 
@@ -39,18 +46,22 @@ class Elected(NamedTuple):
     fence: Operation
 
 
-async def register(store: SettledStore, me: Registration, now_ms: int) -> int:
-    """Enter the broker for as long as the session lasts; its broker epoch. AlreadyRegistered."""
+async def register(store: SettledStore, me: Registration, now_ms: int) -> Registered:
+    """Enter the broker for as long as the session lasts. AlreadyRegistered."""
     path = paths.broker(me.broker_id)
     document = paths.encode_broker(me.endpoints, me.rack, now_ms)
-    try:
-        await store.multi().create(path, document, ephemeral=True).commit()
-    except NodeExists as error:
-        raise AlreadyRegistered(
-            f"broker {me.broker_id} is registered by another session"
-        ) from error
-    node = await store.get(path)
-    return node.stat.created_id
+    while True:
+        try:
+            await store.multi().create(path, document, ephemeral=True).commit()
+            node = await store.get(path)
+        except NodeExists as error:
+            text = f"broker {me.broker_id} is registered by another session"
+            raise AlreadyRegistered(text) from error
+        except NoNode as error:
+            if error.path != path:
+                raise
+            continue  # the session, and its node, ended in between
+        return Registered(node.stat.created_id, node.stat.owner_session)
 
 
 async def elect(store: SettledStore, broker_id: BrokerId, now_ms: int) -> Elected | None:

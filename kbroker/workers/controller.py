@@ -18,7 +18,7 @@ from kbroker.controller import persistence
 from kbroker.controller.completion import WrongCluster
 from kbroker.controller.config_admin import ConfigAdmin
 from kbroker.controller.events import EventQueue
-from kbroker.controller.membership import AlreadyRegistered, NotElected
+from kbroker.controller.membership import NotElected, Registration
 from kbroker.controller.publisher import Publisher
 from kbroker.controller.slots import JOURNAL_NAME, NoFreeSlot, SlotBook
 from kbroker.controller.state import ClusterState
@@ -26,19 +26,16 @@ from kbroker.controller.stored_offsets import StoredOffsets
 from kbroker.controller.topic_admin import TopicAdmin
 from kbroker.errors import EXIT_CANNOT_START
 from kbroker.ipc import calls
-from kbroker.ipc.pending import run
 from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.metastore.settled import SettledStore
 from kbroker.metastore.store import StoreFailed
 from kbroker.metastore.store_files import COPY_NAME, FILE_NAME
 from kbroker.workers.base import Worker, raise_failure
-from kbroker.workers.store_start import has_all_directories, open_store, take_office
+from kbroker.workers.store_start import Office, has_all_directories, open_store
 
 logger = logging.getLogger(__name__)
 
-START_FAILURES = (
-    StoreFailed, WrongCluster, AlreadyRegistered, NotElected, NoFreeSlot, Refusal, OSError,
-)  # fmt: skip
+START_FAILURES = (StoreFailed, WrongCluster, NotElected, NoFreeSlot, Refusal, OSError)
 
 
 class ControllerWorker(Worker):
@@ -54,12 +51,8 @@ class ControllerWorker(Worker):
             slots = self._slot_book()
             endpoints = advertised_endpoints(self.config, self._bound_ports())
             self.store = open_store(context)
-            rack = self.config["broker.rack"]
-            started = run(take_office(self.store, state, slots, endpoints, rack))
-            assert started.done, "the embedded store answers at once"
-            if started.error is not None:
-                raise started.error
-            store = started.value
+            me = Registration(context.broker_id, endpoints, self.config["broker.rack"])
+            store = Office(state, slots, me, self.rpc.sleep).enter(self.store)
         except START_FAILURES as error:
             logger.error("the controller cannot start: %s", error)
             raise SystemExit(EXIT_CANNOT_START) from error

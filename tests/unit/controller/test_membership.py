@@ -43,11 +43,12 @@ def me(number: int) -> Registration:
 def test_broker_epoch_grows_with_each_registration() -> None:
     ensemble = cluster()
     first = ensemble.connect()
-    epoch = finish(ensemble, register(SettledStore(first), me(0), 5))
+    epoch, session_id = finish(ensemble, register(SettledStore(first), me(0), 5))
+    assert session_id == first.session_id
     other = finish(ensemble, register(SettledStore(ensemble.connect()), me(1), 5))
     finish(ensemble, until_closed(first))
     again = finish(ensemble, register(SettledStore(ensemble.connect()), me(0), 5))
-    assert 0 < epoch < other < again
+    assert 0 < epoch < other.epoch < again.epoch
 
 
 async def until_closed(store: Any) -> None:

@@ -1,0 +1,136 @@
+"""Keeps a broker registered and standing for the controller, whatever befalls the store's session.
+
+It works in turns, one after the other. A turn goes by what it reads, never by what an event said,
+and there is one after each CONNECTED and each change of ``/controller``. A controller that may have
+been replaced resigns at once: when its session has expired, before a new one registers.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Protocol
+
+from kbroker.controller.events import EventQueue
+from kbroker.controller.membership import AlreadyRegistered, Elected, Registration, elect, register
+from kbroker.ipc.pending import Pending
+from kbroker.metastore import paths
+from kbroker.metastore.settled import Fenced, SettledStore
+from kbroker.metastore.store import ConnectionLoss, NoNode, SessionState, Store, WatchEvent
+
+logger = logging.getLogger(__name__)
+
+# How long until a registration that another session holds is looked at again.
+RETRY_MS = 500
+
+
+class Host(Protocol):
+    """What the session is a part of."""
+
+    def now_ms(self) -> int:
+        """The wall clock, for what the store's documents say."""
+
+    def sleep(self, delay_ms: int) -> Pending[None]:
+        """A Pending that resolves by itself."""
+
+    async def take_office(self, elected: Elected, store: SettledStore) -> None:
+        """Be the controller, which writes through ``store`` alone. It ends as Fenced."""
+
+    def resign(self) -> None:
+        """Be the controller no longer."""
+
+    def failed(self, error: BaseException) -> None:
+        """A turn ended with what nobody expects."""
+
+
+class Session:
+    """Of one broker and one store. ``broker_epoch``: of the registration, -1 before the first."""
+
+    def __init__(self, store: Store, me: Registration, host: Host) -> None:
+        self._store = store
+        self._plain = SettledStore(store)
+        self._me = me
+        self._host = host
+        self._turns = EventQueue()
+        self._registered_in = 0  # the session that holds the registration
+        self._is_watching = False
+        self._office: SettledStore | None = None
+        self._fence_version = 0
+        self.broker_epoch = -1
+
+    def start(self) -> None:
+        """Register and stand, now and whenever it is needed again."""
+        self._store.watch_session(self._on_state)
+
+    def _on_state(self, state: SessionState) -> None:
+        if state == SessionState.EXPIRED:
+            self._resign()
+        elif state == SessionState.CONNECTED:
+            self._take_turn()
+
+    def _on_change(self, _: WatchEvent) -> None:
+        self._take_turn()
+
+    def _take_turn(self) -> None:
+        self._turns.put(self._turn).then(self._ended)
+
+    def _ended(self, outcome: Pending[None]) -> None:
+        # After a lost connection or session there is another turn.
+        if outcome.error is not None and not isinstance(outcome.error, (Fenced, ConnectionLoss)):
+            self._host.failed(outcome.error)
+
+    async def _turn(self) -> None:
+        if self._registered_in != self._store.session_id:
+            self._resign()
+            await self._register()
+        if not self._is_watching:
+            await self._store.watch(paths.CONTROLLER, self._on_change)
+            self._is_watching = True
+        if self._office is not None:
+            if await self._is_in_office(self._office):
+                return
+            self._resign()
+        await self._withdraw()
+        await self._stand()
+
+    async def _register(self) -> None:
+        while True:
+            try:
+                registered = await register(self._plain, self._me, self._host.now_ms())
+            except AlreadyRegistered as error:
+                logger.warning("%s; waiting for its end", error)
+                await self._host.sleep(RETRY_MS)
+            else:
+                self.broker_epoch, self._registered_in = registered.epoch, registered.session_id
+                return
+
+    async def _withdraw(self) -> None:
+        """Give up an election of this session whose office was not taken, or not kept."""
+        try:
+            node = await self._plain.get(paths.CONTROLLER)
+            if node.stat.owner_session == self._store.session_id:
+                await self._plain.multi().delete(paths.CONTROLLER, node.stat.version).commit()
+        except NoNode:
+            pass
+
+    async def _stand(self) -> None:
+        elected = await elect(self._plain, self._me.broker_id, self._host.now_ms())
+        if elected is None or self._registered_in != self._store.session_id:
+            return  # there is another turn once that is over
+        office = SettledStore(self._store, elected.fence)
+        self._office, self._fence_version = office, elected.fence.version
+        await self._host.take_office(elected, office)
+
+    async def _is_in_office(self, office: SettledStore) -> bool:
+        try:
+            controller = await office.get(paths.CONTROLLER)
+            epoch = await office.get(paths.CONTROLLER_EPOCH)
+        except NoNode:
+            return False
+        is_ours = controller.stat.owner_session == self._store.session_id
+        return is_ours and epoch.stat.version == self._fence_version
+
+    def _resign(self) -> None:
+        if self._office is not None:
+            office, self._office = self._office, None
+            office.stop()
+            self._host.resign()

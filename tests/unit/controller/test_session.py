@@ -1,0 +1,174 @@
+"""Several brokers on one store, with seeds: connections and sessions are lost, processes die.
+
+Whatever befalls them, an epoch has one controller, and a controller changes nothing once the store
+knows a later epoch. When the faults end, every broker is registered, and one is the controller.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from kbroker.controller.membership import Elected, Registration
+from kbroker.controller.session import Session
+from kbroker.ipc.pending import Pending, run
+from kbroker.metastore import paths
+from kbroker.metastore.settled import Fenced, SettledStore
+from kbroker.metastore.simulated import Faults, SimulatedEnsemble
+from kbroker.metastore.store import Operation
+from kbroker.types import BrokerId
+
+pytestmark = pytest.mark.unit
+
+PLAIN = [["PLAINTEXT", "host", 9092, "PLAINTEXT"]]
+WRITES = "/writes"
+
+
+class Ensemble(SimulatedEnsemble):
+    """Notes what controllers write, with the epoch that the store knew then."""
+
+    def __init__(self, seed: int, faults: Faults) -> None:
+        super().__init__(seed, faults)
+        self.written: list[tuple[int, int, int]] = []  # epoch of the writer, broker, epoch known
+        session_id = self.begin_session()
+        for path in (*paths.PERSISTENT_PATHS, WRITES):
+            self.apply([Operation("create", path)], session_id)
+
+    def apply(self, operations: list[Operation], session_id: int) -> list[str]:
+        made = super().apply(operations, session_id)
+        for operation in operations:
+            if operation.path.startswith(WRITES + "/"):
+                epoch, broker, _ = map(int, operation.path.rpartition("/")[2].split("-"))
+                known = int(self.tree.get(paths.CONTROLLER_EPOCH).data)
+                self.written.append((epoch, broker, known))
+        return made
+
+
+class Broker:
+    """A process: what it has of the store, and a controller that writes for as long as it may."""
+
+    def __init__(self, ensemble: Ensemble, number: int) -> None:
+        self.number = number
+        self.ensemble = ensemble
+        self.store = ensemble.connect()
+        self.epoch: int | None = None  # of its office
+        self.failures: list[BaseException] = []
+        self.session = Session(self.store, Registration(BrokerId(number), PLAIN, None), self)
+        self.session.start()
+
+    def now_ms(self) -> int:
+        return self.ensemble.now_ms
+
+    def sleep(self, delay_ms: int) -> Pending[None]:
+        return self.ensemble.sleep(delay_ms)
+
+    async def take_office(self, elected: Elected, store: SettledStore) -> None:
+        self.epoch = elected.epoch
+        run(self._write(elected.epoch, store)).then(self._wrote)
+
+    def resign(self) -> None:
+        self.epoch = None
+
+    def failed(self, error: BaseException) -> None:
+        self.failures.append(error)
+
+    async def _write(self, epoch: int, store: SettledStore) -> None:
+        number = 0
+        while True:
+            number += 1
+            path = f"{WRITES}/{epoch}-{self.number}-{number}"
+            await store.multi().create(path, b"").commit()
+            await self.ensemble.sleep(self.ensemble.random.randint(1, 300))
+
+    def _wrote(self, outcome: Pending[None]) -> None:
+        if not isinstance(outcome.error, Fenced):
+            self.failures.append(outcome.error or AssertionError("it ended"))
+
+
+def befall(ensemble: Ensemble, brokers: list[Broker]) -> None:
+    """One thing that happens to one broker."""
+    at = ensemble.random.randrange(len(brokers))
+    kind = ensemble.random.choice(("crash", "expire", "lose", "lose long"))
+    store = brokers[at].store
+    if kind == "crash":
+        store.crash()
+        brokers[at] = Broker(ensemble, at)
+    elif kind == "expire":
+        store.expire()
+    else:
+        store.lose(ensemble.random.randint(1, 4_000 if kind == "lose" else 20_000))
+
+
+def is_settled(ensemble: Ensemble, brokers: list[Broker]) -> bool:
+    """Whether every broker is registered by its session, and one of them is the controller."""
+    if ensemble.tree.exists(paths.CONTROLLER) is None:
+        return False
+    for broker in brokers:
+        stat = ensemble.tree.exists(paths.broker(broker.number))
+        if stat is None or stat.owner_session != broker.store.session_id:
+            return False
+        if stat.created_id != broker.session.broker_epoch:
+            return False
+    elected = json.loads(ensemble.tree.get(paths.CONTROLLER).data)["brokerid"]
+    epoch = int(ensemble.tree.get(paths.CONTROLLER_EPOCH).data)
+    return [broker.epoch for broker in brokers] == [
+        epoch if broker.number == elected else None for broker in brokers
+    ]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_one_controller_acts_in_an_epoch_and_all_settle(seed: int) -> None:
+    ensemble = Ensemble(seed, Faults(loss_per_request=0.02))
+    brokers = [Broker(ensemble, number) for number in range(3)]
+    for _ in range(15):
+        until_ms = ensemble.now_ms + ensemble.random.randint(0, 5_000)
+        ensemble.run_until(lambda until_ms=until_ms: ensemble.now_ms >= until_ms)
+        befall(ensemble, brokers)
+    ensemble.faults = Faults()
+    ensemble.run_until(lambda: is_settled(ensemble, brokers), within_ms=120_000)
+
+    assert [broker.failures for broker in brokers] == [[], [], []]
+    writers: dict[int, set[int]] = {}
+    for epoch, broker, known in ensemble.written:
+        writers.setdefault(epoch, set()).add(broker)
+        assert epoch == known, "a controller wrote after another was elected"
+    assert all(len(brokers_of) == 1 for brokers_of in writers.values())
+    assert list(writers) == sorted(writers)
+    assert writers
+
+
+def test_id_of_a_living_broker_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    """Kafka exits; here the second one says why it does not serve, and takes over in the end."""
+    ensemble = Ensemble(1, Faults())
+    first = Broker(ensemble, 0)
+    ensemble.run_until(lambda: is_settled(ensemble, [first]))
+    second = Broker(ensemble, 0)
+    ensemble.run_until(lambda: "broker 0 is registered by another session" in caplog.text)
+    first.store.crash()
+    ensemble.run_until(lambda: is_settled(ensemble, [second]))
+    assert second.session.broker_epoch > first.session.broker_epoch
+
+
+def test_short_loss_keeps_the_office() -> None:
+    ensemble = Ensemble(1, Faults())
+    broker = Broker(ensemble, 0)
+    ensemble.run_until(lambda: is_settled(ensemble, [broker]))
+    count = len(ensemble.written)
+    broker.store.lose(3_000)
+    ensemble.run_until(lambda: len(ensemble.written) > count + 3)
+    assert broker.epoch == 1
+    assert {epoch for epoch, _, _ in ensemble.written} == {1}
+
+
+def test_failure_of_a_turn_is_told() -> None:
+    ensemble = Ensemble(1, Faults())
+    broker = Broker(ensemble, 0)
+
+    async def broken(*_: Any) -> None:
+        raise ValueError("the topics cannot be read")
+
+    broker.take_office = broken  # type: ignore[method-assign]
+    ensemble.run_until(lambda: bool(broker.failures))
+    assert isinstance(broker.failures[0], ValueError)
