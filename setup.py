@@ -56,9 +56,19 @@ DIRECTIVES = {
 }
 
 
+# Where every `inline` is meant: each copy of a walk over records has the tests that it needs, and
+# no others. How much the compiler inlines by itself depends on what else is in the file.
+INLINED = {"record_batch"}
+
+
 def optimization(module: str) -> list[str]:
     """Options of one extension behind those of all."""
-    return ["-O3"] if module in BYTE_LOOPS and not DEBUG else []
+    if DEBUG:
+        return []
+    options = ["-O3"] if module in BYTE_LOOPS else []
+    if module in INLINED:
+        options.append("-DCYTHON_INLINE=inline __attribute__((always_inline))")
+    return options
 
 
 def extensions() -> list[Extension]:

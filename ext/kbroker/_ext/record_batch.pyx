@@ -280,7 +280,7 @@ cdef inline Fields quick_fields(const uint8_t* p, const uint8_t* end) noexcept n
 
 
 # The walk itself. `stored` is a constant at both calls, so each gets its own copy without the
-# other's tests.
+# other's tests; setup.py sees to it (INLINED).
 cdef inline BatchStatus walk(
     const uint8_t* p, Py_ssize_t size, BatchInfo* info, int32_t* bad_index, bint stored
 ) noexcept nogil:
