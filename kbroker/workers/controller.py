@@ -144,7 +144,7 @@ class ControllerWorker(Worker):
 
     def shutdown(self) -> None:
         self.slots.close()
-        self.store.close()
+        self.store.close().then(raise_failure)
 
     def _slot_book(self) -> SlotBook:
         region, context = self.context.partition_table, self.context
