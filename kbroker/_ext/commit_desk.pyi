@@ -1,17 +1,12 @@
 from typing import Any
 
+from kbroker._ext.committed_queue import Sink
 from kbroker._ext.lane import Lane
 from kbroker._ext.log_append import LogAppender
 
-class CommitBook:
+class CommitBook(Sink):
     @property
     def shard(self) -> Any: ...
-    @property
-    def count(self) -> int: ...
-    @property
-    def end(self) -> int: ...
-    def fail(self, error: Exception) -> None: ...
-    def expire(self, latest_ms: int, error: Exception) -> int | None: ...
 
 class CommitDesk:
     timer_set: bool

@@ -5,7 +5,6 @@ from kbroker._ext.log_tail import LogTail
 class LogAppender(LogTail):
     error_text: str | None
     more_bad_records: list[int] | None
-    is_under_min_isr: bool
     def configure(
         self,
         *,
@@ -23,7 +22,6 @@ class LogAppender(LogTail):
         level: int | None = None,
         stored_magic: int = 2,
     ) -> None: ...
-    def set_under_min_isr(self, is_under: bool) -> None: ...
     def append_batch(
         self, batch: ReadableBuffer, now_ms: int, verification: int = -1
     ) -> tuple[int, int, int, int, int]: ...

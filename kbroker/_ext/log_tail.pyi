@@ -1,5 +1,6 @@
 from typing import NoReturn
 
+from kbroker._ext.committed_queue import CommittedQueue
 from kbroker._ext.offset_index import OffsetIndex, TimeIndex
 from kbroker._ext.partition_table import PartitionTable
 from kbroker._ext.producer_state import ProducerState
@@ -8,6 +9,7 @@ class LogTail:
     slot: int
     needs_sync: bool
     dirty: bool
+    committed: CommittedQueue
     base_offset: int
     position: int
     next_offset: int

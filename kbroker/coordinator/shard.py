@@ -1,9 +1,8 @@
 """Runs one coordinator machine on one partition of an internal topic.
 
-The records of an operation become one batch, which is appended to the log at once. The answers are
-held until the slot is published (``release``, called after the io worker's end of turn). The life
-of a shard: loading, active, closed. ``docs/decisions/0005-coordinators.md`` says why there is no
-undo.
+The records of an operation become one batch, which is appended to the log at once. The answers
+wait in the log's queue until that is committed (``_ext.committed_queue``). The life of a shard:
+loading, active, closed. ``docs/decisions/0005-coordinators.md`` says why there is no undo.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from collections.abc import Callable, Coroutine
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, Protocol
 
+from kbroker._ext.committed_queue import CallSink
 from kbroker._ext.plain_batch import build_batch
 from kbroker.cluster.changes import ImageChanges
 from kbroker.coordinator.loader import Loader
@@ -129,11 +129,9 @@ class Shard:
         self._codec = codec
         self._load_bytes = load_bytes
         self._make_machine = make_machine
-        self._published = source.high_watermark
-        # Operations whose records are appended but not published yet: the offset they need, and
-        # since when they wait.
-        self._waiting: deque[tuple[int, int, Operation]] = deque()
-        self._wait_deadline_ms = NEVER_MS
+        # Operations wait there until what they have written or seen is committed.
+        self._committed = source.appender.committed
+        self._sink = CallSink(finish, self._fail, self._expire, lambda: self.wait_max_ms)
         # Operations asked for while another runs; each is whole before the next one starts.
         self._queue: deque[tuple[Pending, Callable[..., Any], tuple[Any, ...]]] = deque()
         self._is_running = False
@@ -232,7 +230,6 @@ class Shard:
                     return  # closed, or loaded anew, meanwhile
                 step_ms = self.now_ms()
         self.state = ACTIVE
-        self._published = self._log.high_watermark
         self._run(Pending(), lambda op: machine.loaded(op), ())
         changes, self._changed_at_load = self._changed_at_load, ImageChanges()
         if changes.topics:
@@ -251,11 +248,9 @@ class Shard:
         self._drop(error)
 
     def _drop(self, error: WireError) -> None:
-        waiting, self._waiting = self._waiting, deque()
-        for _, _, op in waiting:
-            fail(op, error)
+        self._committed.fail(error, self._sink)
         if self.commits is not None:
-            self.commits.fail(error)
+            self._committed.fail(error, self.commits)
         self.machine.close(error)
         self.timers = Timers()
 
@@ -314,12 +309,10 @@ class Shard:
     @property
     def next_deadline_ms(self) -> int:
         """When ``run_timers`` has something to do."""
-        return min(self.timers.next_deadline_ms() or NEVER_MS, self._wait_deadline_ms)
+        return self.timers.next_deadline_ms() or NEVER_MS
 
     def run_timers(self) -> None:
         """Run what is due."""
-        if self.now_ms() >= self._wait_deadline_ms:
-            self._end_waits()
         for function, args in self.timers.due(self.now_ms()):
             if self.state == ACTIVE:
                 self._run(Pending(), function, args)
@@ -358,12 +351,9 @@ class Shard:
             result.then(lambda done: outcome.resolve(done.value, done.error))
         else:
             op.answers.append((outcome, result))
-        if not op.records:
-            self._settle(op, self._seen_end())
-            return
-        failure = self._append(op)
+        failure = self._append(op) if op.records else None
         if failure is None:
-            self._settle(op, self._log.log_end_offset)
+            self._settle(op)
             return
         fail(op, failure)
         outcome.resolve(error=failure)
@@ -423,76 +413,42 @@ class Shard:
         log.error("%s: a record could not be replayed", self._log.name, exc_info=error)
         self._reload(WireError(ErrorCode.UNKNOWN_SERVER_ERROR))
 
-    def _seen_end(self) -> int:
-        """The end of the records that an operation has seen the effect of."""
-        end = self._waiting[-1][0] if self._waiting else self._published
-        if self.commits is not None and self.commits.end > end:
-            self._process.touched(self._log)  # so that ``release`` is called
-            end = self.commits.end
-        return end
-
-    def _settle(self, op: Operation, offset: int) -> None:
-        """Give the answers once everything below ``offset`` is published."""
+    def _settle(self, op: Operation) -> None:
+        """Give the answers once everything that the operation has written or seen is committed."""
         if not op.answers and not op.callbacks:
             return
-        if offset <= self._published:
+        end = self._log.log_end_offset
+        if end <= self._committed.offset:
             finish(op)
         else:
-            self._waiting.append((offset, self.now_ms(), op))
+            self._committed.wait(end, self._sink, op, self.now_ms())
 
-    def release(self) -> bool:
-        """Give the answers that wait for what is published now; whether there were any."""
-        self._published = self._log.high_watermark
-        found = False
-        while self._waiting and self._waiting[0][0] <= self._published:
-            finish(self._waiting.popleft()[2])
-            found = True
-        if self._waiting:
-            self.limit_wait()
-        return found
-
-    # -- records that wait for replicas ----------------------------------------------------------
-
-    def limit_wait(self) -> None:
-        """Called when a turn has left records unpublished."""
-        if self._wait_deadline_ms == NEVER_MS:
-            self._wake_at(self.now_ms() + self._wait_max_ms)
-
-    def _wake_at(self, deadline_ms: int) -> None:
-        self._wait_deadline_ms = deadline_ms
-        self._process.timer_set(deadline_ms)
+    # -- records that are not committed ----------------------------------------------------------
 
     @property
-    def _wait_max_ms(self) -> int:
+    def wait_max_ms(self) -> int:
+        """How long records may wait for the replicas."""
         limit_ms: int = self.config[COMMIT_TIMEOUTS[self.topic]]
         return limit_ms
 
-    def _end_waits(self) -> None:
+    def failure(self, error: WireError) -> WireError:
+        """What a client is told when the log will not commit its records."""
+        return WireError(APPEND_ERRORS.get(error.code, error.code), error.message)
+
+    def expiry_error(self) -> WireError:
+        """What a client is told whose records were not committed in time."""
+        text = f"no commit within {self.wait_max_ms} ms"
+        return WireError(ErrorCode.COORDINATOR_NOT_AVAILABLE, text)
+
+    def _fail(self, op: Operation, error: WireError) -> None:
+        fail(op, self.failure(error))
+
+    def _expire(self, op: Operation) -> None:
         """Answer what has waited too long. The records stay, and what follows from them when they
         are committed after all still happens.
         """
-        self._wait_deadline_ms = NEVER_MS
-        limit_ms = self._wait_max_ms
-        error = WireError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"no commit within {limit_ms} ms")
-        latest_ms = self.now_ms() - limit_ms
-        waiting = [(since_ms, op) for _, since_ms, op in self._waiting if op.answers]
-        late_ops = [op for since_ms, op in waiting if since_ms <= latest_ms]
-        late = len(late_ops)
-        oldest_ms = waiting[late][0] if late < len(waiting) else None
-        if self.commits is not None:
-            count = self.commits.count
-            its_oldest_ms = self.commits.expire(latest_ms, error)
-            late += count - self.commits.count
-            if its_oldest_ms is not None:
-                oldest_ms = its_oldest_ms if oldest_ms is None else min(oldest_ms, its_oldest_ms)
-        for op in late_ops:
-            fail(op, error)
-            op.answers.clear()
-        if late:
-            text = "%s: %d operations were not replicated within %d ms"
-            log.warning(text, self._log.name, late, limit_ms)
-        if oldest_ms is not None:
-            self._wake_at(oldest_ms + limit_ms)
+        fail(op, self.expiry_error())
+        op.answers.clear()
 
 
 def finish(op: Operation) -> None:

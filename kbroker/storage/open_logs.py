@@ -51,6 +51,7 @@ class OpenLogs:
         self._slots[log.key] = log.slot
         self._reasons.pop(log.slot, None)
         log.publish()
+        log.appender.committed.advance(log.high_watermark)
         self.table.set_state(log.slot, ONLINE)
 
     def mark_offline(self, request: OpenRequest, reason: str) -> None:

@@ -51,8 +51,6 @@ log = logging.getLogger(__name__)
 
 COMMITS = (ApiKey.OFFSET_COMMIT, ApiKey.TXN_OFFSET_COMMIT)
 LISTS = (ApiKey.LIST_GROUPS, ApiKey.LIST_TRANSACTIONS)
-# BOUND: rounds of publish and answer in one turn; answers may lead to further records.
-ROUNDS_MAX = 8
 LOAD_BUFFERS = {
     OFFSETS_TOPIC: "offsets.load.buffer.size",
     TRANSACTIONS_TOPIC: "transaction.state.log.load.buffer.size",
@@ -80,7 +78,6 @@ class Coordinators:
         self._outboxes: list[deque[bytes]] = [deque() for _ in lanes]
         self._peers = [lane.peer for lane in lanes]
         self._shards: dict[int, Shard] = {}
-        self._dirty: set[Shard] = set()
         self._to_load: deque[Shard] = deque()
         self._is_loading = False
         self._first_loads: set[Shard] = set()
@@ -124,7 +121,6 @@ class Coordinators:
 
     def touched(self, source: PartitionLog) -> None:
         self._worker.loop.touch(source.appender)
-        self._dirty.add(self._shards[source.slot])
 
     def storage_failed(self, slot: int) -> None:
         self._worker.on_storage_failure(slot)
@@ -203,7 +199,6 @@ class Coordinators:
         shard = self._shards.pop(slot, None)
         if shard is not None:
             shard.close()
-            self._dirty.discard(shard)
             self.desk.close(slot)
             self._first_loads.discard(shard)
             self._admit(slot)
@@ -385,24 +380,13 @@ class Coordinators:
 
     # -- the turn --
 
-    def end_turn(self) -> bool:
-        """Answer what is published now; True when a lane is full or more is to be published."""
-        rounds = 0
+    def run_timers(self) -> None:
+        """Run what is due; called before the logs of the turn are published."""
         if self.clock.monotonic_ms() >= self._next_timer_ms:
             self._run_timers()
-        while self._dirty:
-            dirty, self._dirty = self._dirty, set()
-            for shard in dirty:
-                shard.release()
-            if not self._dirty:
-                break
-            self._worker.loop.end_turn()
-            rounds += 1
-            if rounds == ROUNDS_MAX:
-                return True
-        return self._flush()
 
-    def _flush(self) -> bool:
+    def end_turn(self) -> bool:
+        """Send the answers; called when what they wait for is published. True: a lane is full."""
         held_back = False
         for index, lane in enumerate(self._lanes):
             outbox = self._outboxes[index]
@@ -431,7 +415,7 @@ class Coordinators:
     @property
     def next_deadline_ms(self) -> int:
         """When ``end_turn`` has something to do: at once for what came up behind the last one."""
-        if self._dirty or self.desk.has_errors or any(self._outboxes):
+        if self.desk.has_errors or any(self._outboxes):
             return 0
         return self._next_timer_ms
 

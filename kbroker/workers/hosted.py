@@ -171,6 +171,7 @@ class HostedPartitions:
         self._change_log(slot, partition)
         if change.lost:
             self._process.lead_lost(slot)
+            self._loop.fail_waiting(slot, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def _change_log(self, slot: int, partition: Partition) -> None:
         found = self._logs.log(slot)
@@ -194,7 +195,7 @@ class HostedPartitions:
             found.hold_high_watermark()
         elif found.appender.high_watermark_held:
             found.appender.follow_log_end()
-        found.appender.set_under_min_isr(partition.is_under_min_isr)
+        found.appender.committed.is_under_min_isr = partition.is_under_min_isr
 
     # -- orders --
 
@@ -207,7 +208,7 @@ class HostedPartitions:
             if replica is None or replica.slot_incarnation != order.slot_incarnation:
                 continue
             self._process.lead_lost(order.slot)
-            self._loop.remove(order.slot)
+            self._loop.remove(order.slot, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             del self._replicas[order.slot]
             stopped.append(order)
         self._logs.remove_partitions([order.slot for order in stopped])
@@ -230,7 +231,7 @@ class HostedPartitions:
                 if config is not None and replica is not None and found is not None:
                     self._logs.update_config(slot, config)
                     replica.partition.min_in_sync = config["min.insync.replicas"]
-                    found.appender.set_under_min_isr(replica.partition.is_under_min_isr)
+                    found.appender.committed.is_under_min_isr = replica.partition.is_under_min_isr
 
     # -- opening --
 

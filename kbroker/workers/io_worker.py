@@ -224,16 +224,14 @@ class IoWorker(Worker):
         if due is not None and now_ms() >= due:
             self.loop.ask_again()
         self.cleaning.end_turn()
+        self.coordinators.run_timers()
+        # All that was appended is published here, and whoever waits for a commit is told. What the
+        # coordinators answer because of that is sent behind it.
         self.lane_is_full = self.loop.end_turn()
-        self.lane_is_full |= self.transaction_log.end_turn()
         self.lane_is_full |= self.coordinators.end_turn()
         self.moving.end_turn()
         for slot in self.logs.turn():
             self.loop.wake(slot)
-        if self.loop.has_news and not self.lane_is_full:
-            # What a coordinator said has let held batches in, or ended transactions.
-            self.lane_is_full = self.loop.end_turn()
-            self.lane_is_full |= self.transaction_log.end_turn()
 
     def metric_rows(self, lanes: list[Lane]) -> list[tuple[Metric, Callable[[], int]]]:
         loop, coordinators = self.loop, self.coordinators
@@ -256,13 +254,13 @@ class IoWorker(Worker):
         ]
 
     def tick_ms(self) -> int:
-        timed = self.logs.has_unflushed
+        timed = self.logs.has_unflushed or self.loop.is_waiting
         return TIMERS_TICK_MS if timed else super().tick_ms()
 
     def next_deadline_ms(self) -> int | None:
         deadline = self.coordinators.next_deadline_ms
         if self.loop.has_news and not self.lane_is_full:
-            return 0  # a log was opened, and what waited for it was appended
+            return 0  # something was appended, or somebody is to be woken, behind the last turn
         for other in (
             self.loop.verification.next_ask_ms,
             self.cleaning.next_deadline_ms(),
@@ -281,13 +279,16 @@ class IoWorker(Worker):
         """Their log directory is offline."""
         for gone in slots:
             self.coordinators.close(gone)
-            self.loop.remove(gone)
+            self.loop.remove(gone, ErrorCode.KAFKA_STORAGE_ERROR)
             self.loop.wake(gone)
 
     def tick(self, now: int) -> None:
         self.totals.publish()
         for slot in self.logs.tick():
             self.loop.wake(slot)
+        for slot, count in self.loop.expire_waiting(self.clock.monotonic_ms()):
+            text = "%s: %d operations were not committed in time"
+            log.warning(text, self.log_of(slot).name, count)
         due = self.logs.shortages.due()
         if due:
             run(self.open_again(due)).then(raise_failure)

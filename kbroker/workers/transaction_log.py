@@ -1,8 +1,8 @@
 """The log side of transactions in an io worker: markers, and transactions that nobody ends.
 
 Coordinators of any io worker have their markers appended here, by the owner of the partition. The
-answer is given after the slot is published: when a coordinator calls a transaction complete,
-readers see it so.
+answer is given when they are committed: when a coordinator calls a transaction complete, readers
+see it so, and it stays so.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from kbroker.errors import ErrorCode, StorageError
+from kbroker._ext.committed_queue import CallSink
+from kbroker.errors import ErrorCode, StorageError, WireError
 from kbroker.ipc.calls import WRITE_MARKERS, Marker, WriteMarkers
 from kbroker.ipc.process_table import Address
 from kbroker.ipc.rpc import Pending
@@ -33,26 +34,32 @@ Verify = Callable[[int, int, int, str, int, int], None]
 
 
 class MarkerCall:
-    """Markers of one call, appended; their codes are given out when they are published."""
+    """Markers of one call, appended; their codes are given out when all are committed, or never
+    will be.
+    """
 
-    __slots__ = ("codes", "logs", "outcome")
+    __slots__ = ("codes", "left", "outcome")
 
     def __init__(self) -> None:
         self.codes: list[int] = []
-        self.logs: list[PartitionLog | None] = []
+        self.left = 0  # logs that wait for a commit
         self.outcome: Pending[list[int]] = Pending()
 
-    @property
-    def is_dirty(self) -> bool:
-        return any(log is not None and log.appender.dirty for log in self.logs)
+    def settle(self, numbers: Iterable[int] = (), code: int = ErrorCode.NONE) -> None:
+        """One log waits no longer. numbers: of its markers, if they have an error."""
+        for number in numbers:
+            self.codes[number] = int(code)
+        self.left -= 1
+        if not self.left:
+            self.outcome.resolve(self.codes)
 
 
 class TransactionLog:
-    """Made by the io worker, which calls ``end_turn`` when slots are published, and ``tick``."""
+    """Made by the io worker, which calls ``tick``."""
 
     def __init__(self, worker: IoWorker) -> None:
         self._worker = worker
-        self._calls: list[MarkerCall] = []
+        self._sink = CallSink(self._on_committed, self._on_failed)
         self._verify: Verify | None = None
         # Slot, producer id, epoch and first offset of transactions that are open for too long.
         self._late: set[tuple[int, int, int, int]] = set()
@@ -67,13 +74,29 @@ class TransactionLog:
         """As the operation of that name, for a coordinator of this process."""
         call = MarkerCall()
         now_ms = self._worker.clock.now_ms()
-        for marker in markers:
+        appended: dict[PartitionLog, list[int]] = {}
+        for number, marker in enumerate(markers):
             log = self._worker.hosted.led_log(marker.slot)
             code = self._append(log, marker, now_ms)
             call.codes.append(int(code))
-            call.logs.append(log if code == ErrorCode.NONE else None)
-        self._calls.append(call)
+            if log is not None and code == ErrorCode.NONE:
+                appended.setdefault(log, []).append(number)
+        call.left = 1 + len(appended)
+        for log, numbers in appended.items():
+            if log.appender.closed:  # its directory has failed with a later marker
+                call.settle(numbers, ErrorCode.KAFKA_STORAGE_ERROR)
+            else:
+                log.appender.committed.wait(log.log_end_offset, self._sink, (call, numbers))
+        call.settle()
         return call.outcome
+
+    @staticmethod
+    def _on_committed(item: tuple[MarkerCall, list[int]]) -> None:
+        item[0].settle()
+
+    @staticmethod
+    def _on_failed(item: tuple[MarkerCall, list[int]], error: WireError) -> None:
+        item[0].settle(item[1], error.code)
 
     def _append(self, log: PartitionLog | None, marker: Marker, now_ms: int) -> int:
         slot = marker.slot
@@ -98,20 +121,6 @@ class TransactionLog:
                 slot, offset, marker.producer_id, marker.producer_epoch, marker.commit
             )
         return int(code)
-
-    def end_turn(self) -> bool:
-        """Answer the calls whose markers are all published, or whose log directory has failed.
-
-        True when there are others: slots are to be published once more.
-        """
-        published = [call for call in self._calls if not call.is_dirty]
-        self._calls = [call for call in self._calls if call not in published]
-        for call in published:
-            for number, log in enumerate(call.logs):
-                if log is not None and log.appender.closed:
-                    call.codes[number] = int(ErrorCode.KAFKA_STORAGE_ERROR)
-            call.outcome.resolve(call.codes)
-        return bool(self._calls)
 
     def verify_with(self, verify: Verify) -> None:
         """Have batches that begin a transaction in a log wait until ``verify`` was asked and

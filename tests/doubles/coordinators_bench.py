@@ -36,19 +36,28 @@ class Loop:
     def __init__(self) -> None:
         self.on_request: Any = None
         self.touched: list[Any] = []
+        self.known: dict[int, Any] = {}  # appenders that were touched, by slot
         self.verdicts: list[tuple[int, int]] = []
         self.turns = 0
         self.desk: Any = None
 
     def touch(self, appender: Any) -> None:
         self.touched.append(appender)
+        self.known[appender.slot] = appender
 
     def end_turn(self) -> bool:
         self.turns += 1
-        touched, self.touched = self.touched, []
-        for appender in touched:
-            appender.publish_now()
+        while self.touched:
+            touched, self.touched = self.touched, []
+            for appender in touched:
+                appender.publish_now()
+            for appender in touched:
+                appender.committed.advance(appender.high_watermark_offset)
         return bool(self.desk.end_turn())
+
+    def expire_waiting(self, now_ms: int) -> None:
+        for appender in self.known.values():
+            appender.committed.expire(now_ms)
 
     def verified(self, token: int, code: int) -> None:
         self.verdicts.append((token, code))
@@ -145,8 +154,10 @@ class Bench:
         self.loop.on_request(0, message)
 
     def end_turn(self) -> None:
+        self.coordinators.run_timers()
         self.loop.end_turn()
         self.coordinators.end_turn()
+        self.loop.expire_waiting(self.clock.monotonic_ms())
 
     def answers(self) -> list[Any]:
         found = []

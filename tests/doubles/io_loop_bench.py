@@ -50,6 +50,7 @@ class Bench:
         timeout_ms: int = 1000,
         transactional_id: bytes = b"tx",
         incarnation: int = 1,
+        acks: int = -1,
     ) -> None:
         """Send one descriptor and have it taken."""
         at = self.used[network]
@@ -57,7 +58,7 @@ class Bench:
         self.arenas[network][at : at + len(text) + len(data)] = text + data
         self.used[network] += len(text) + len(data)
         row = DESCRIPTOR.pack(
-            number, 0, 0, incarnation, timeout_ms, at + len(text), len(data), -1, version,
+            number, 0, 0, incarnation, timeout_ms, at + len(text), len(data), acks, version,
             len(text) if transactional_id else 0, len(transactional_id),
         )  # fmt: skip
         header = ENVELOPE.pack(MSG_PRODUCE, NETWORK, network, self.cells[network], 5, 1)

@@ -190,11 +190,17 @@ def checkpoint(store: LogStore, name: str = "recovery-point-offset-checkpoint") 
 
 
 def append(log: PartitionLog, data: bytes, now_ms: int = NOW_MS) -> int:
-    """Append and publish; the base offset. Fails on an error code."""
+    """Append, publish and commit; the base offset. Fails on an error code."""
     code, base_offset, *_ = log.appender.append_batch(data, now_ms)
     assert code == 0, (code, log.appender.error_text)
-    log.publish()
+    end_turn(log)
     return base_offset
+
+
+def end_turn(log: PartitionLog) -> None:
+    """Publish, and tell who waits what is committed, as the end of a turn does."""
+    log.publish()
+    log.appender.committed.advance(log.high_watermark)
 
 
 def produce(
@@ -223,12 +229,12 @@ def end_transaction(
     coordinator_epoch: int = 0,
     version: int = 0,
 ) -> int:
-    """Append a marker and publish; its offset. Fails on an error code."""
+    """Append a marker, publish and commit; its offset. Fails on an error code."""
     code, offset = log.appender.append_marker(
         producer_id, epoch, commit, coordinator_epoch, NOW_MS, version
     )
     assert code == 0, (code, log.appender.error_text)
-    log.publish()
+    end_turn(log)
     return offset
 
 

@@ -1,6 +1,8 @@
 # The short way of offset commits through an io worker: from the bytes of a lane message to those of its answer.
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
+from kbroker._ext.committed_queue cimport Sink
+from kbroker._ext.growing cimport Bytes
 from kbroker._ext.lane cimport Lane
 from kbroker._ext.log_append cimport LogAppender
 from kbroker._ext.offset_requests cimport Partition
@@ -32,25 +34,15 @@ cdef struct Request:
     Partition partitions[PARTITIONS_MAX]
 
 
-# An answer whose records are not published yet.
-cdef struct Held:
-    int64_t end                  # of its records
+# In front of an answer whose records are not committed yet.
+cdef struct WaitingAnswer:
     int64_t started_ns
     uint32_t peer                # incarnation of the network process that asked
     int32_t network
-    Py_ssize_t start             # of its part in the book's bytes
-    Py_ssize_t size
 
 
-# Bytes that grow at their end.
-cdef struct Bytes:
-    uint8_t* data
-    Py_ssize_t size
-    Py_ssize_t capacity
-
-
-# The commits of one shard whose answers wait.
-cdef class CommitBook:
+# The commits of one shard. Their answers wait in the queue of its log.
+cdef class CommitBook(Sink):
     cdef readonly object shard
     cdef object machine          # that the next three are of
     cdef object offsets
@@ -60,11 +52,6 @@ cdef class CommitBook:
     cdef CommitDesk desk
     cdef str topic
     cdef int partition
-    cdef bint listed             # in the desk's list of books with answers
-    cdef Held* held
-    cdef readonly uint32_t count
-    cdef uint32_t capacity
-    cdef Bytes answers
     cdef bint serves(self, uint32_t incarnation) except *
     cdef bint admits(self, const Request* request) except *
     cdef int commit(
@@ -72,19 +59,18 @@ cdef class CommitBook:
     ) except -1
     cdef int write_answer(self, uint64_t token, const Request* request) except -1
     cdef int take_records(self, const Request* request, int64_t base_offset, int64_t now_ms) except -1
-    cdef int release(self, int64_t now_ns) except -1
-    cdef int fail_first(self, uint32_t failed, error) except -1
-    cdef void drop_first(self, uint32_t gone) noexcept
+    cdef int put_answer(self, const WaitingAnswer* head, const uint8_t* answer, Py_ssize_t size) except -1
+    cdef int put_error(self, const WaitingAnswer* head, const uint8_t* answer, object error) except -1
 
 
 cdef class CommitDesk:
     cdef object worker
     cdef list lanes
     cdef dict books              # slot -> CommitBook
-    cdef list waiting            # books with answers that wait
     cdef Bytes* outboxes         # packed parts for each network process
     cdef int network_count
     cdef uint8_t* batch          # BATCH_BYTES_MAX
+    cdef Bytes answer            # the part that is being made
     # Set when a timer was set on the way that is due earlier than any before.
     cdef public bint timer_set
     # Errors were put into outboxes since the last turn ended, perhaps outside of one.
@@ -94,9 +80,7 @@ cdef class CommitDesk:
     cdef readonly int64_t offsets_committed
     # The appender that the first part of a message was written with, whole; None: it is for the long way.
     cdef LogAppender take(self, Lane lane, const uint8_t* part, Py_ssize_t size, int64_t now_ms)
-    # Hand over the answers of what is published now.
-    cdef int release(self) except -1
-    # Send them; False when the lane is full.
+    # Send what is answered; False when the lane is full.
     cdef bint send(self, Lane lane) except -1
     # The network process was restarted.
     cdef void forget(self, int network) noexcept

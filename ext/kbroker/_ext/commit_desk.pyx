@@ -1,19 +1,22 @@
 """The short way of OffsetCommit through an io worker.
 
 A commit of few partitions, which is what members of groups send every few seconds, goes from the lane message to the log
-and the store in one function, and its answer is kept as the bytes that go back over the lane. What it does is what
-``workers.coordinators``, ``coordinator.shard`` and ``coordinator.offsets.commits`` do (docs/decisions/0005-coordinators.md):
-records first, then the replay, the answer once they are published. Everything else takes that long way, and nothing is
-written before it is known which one: other requests, versions with a retention time that is set, text that is not ASCII,
-anything that gets an error, and shards that do not serve. Oracle of the tests: the long way.
+and the store in one function, and its answer waits in the log's ``committed_queue`` as the bytes that go back over the
+lane. What it does is what ``workers.coordinators``, ``coordinator.shard`` and ``coordinator.offsets.commits`` do
+(docs/decisions/0005-coordinators.md): records first, then the replay, the answer once they are committed. Everything else
+takes that long way, and nothing is written before it is known which one: other requests, versions with a retention time
+that is set, text that is not ASCII, anything that gets an error, and shards that do not serve. Oracle of the tests: the
+long way.
 """
 
-from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.unicode cimport PyUnicode_DecodeASCII
 from libc.string cimport memcpy, memmove, memset
 
 from kbroker._ext.api_keys cimport API_OFFSET_COMMIT
+from kbroker._ext.committed_queue cimport CommittedQueue, Waiter
 from kbroker._ext.descriptors cimport AnswerHead, LANE_MESSAGE_BYTES, MSG_ANSWER, RequestHead
+from kbroker._ext.growing cimport reserve
 from kbroker._ext.log_append cimport AppendResult
 from kbroker._ext.log_transactions cimport NO_QUESTION
 from kbroker._ext.offset_requests cimport (
@@ -75,20 +78,6 @@ cdef Py_ssize_t part_size(const uint8_t* message, Py_ssize_t size) noexcept:
     if <Py_ssize_t>wanted > size - <Py_ssize_t>sizeof(uint32_t):
         return size
     return <Py_ssize_t>sizeof(uint32_t) + wanted
-
-
-cdef int reserve(Bytes* bytes, Py_ssize_t more) except -1:
-    cdef Py_ssize_t capacity = bytes.capacity
-    cdef void* grown
-    if bytes.size + more <= capacity:
-        return 0
-    capacity = max(2 * capacity, bytes.size + more, <Py_ssize_t>4096)
-    grown = PyMem_Realloc(bytes.data, <size_t>capacity)
-    if grown == NULL:
-        raise MemoryError
-    bytes.data = <uint8_t*>grown
-    bytes.capacity = capacity
-    return 0
 
 
 # ---- the request -------------------------------------------------------------------------------------------------
@@ -216,15 +205,6 @@ cdef Py_ssize_t write_batch(uint8_t* start, const Request* request, int64_t now_
 cdef class CommitBook:
     """The commits of one shard; made by ``CommitDesk.open``."""
 
-    def __dealloc__(self):
-        PyMem_Free(self.held)
-        PyMem_Free(self.answers.data)
-
-    @property
-    def end(self) -> int:
-        """The end of the last records whose answer waits; 0 when none does."""
-        return self.held[self.count - 1].end if self.count else 0
-
     cdef bint serves(self, uint32_t incarnation) except *:
         shard = self.shard
         if shard.state is not IS_ACTIVE:
@@ -279,42 +259,30 @@ cdef class CommitBook:
     cdef int commit(
         self, int network, uint32_t peer, uint64_t token, const Request* request, int64_t now_ms
     ) except -1:
-        """Write, replay and hold the answer; 0, and nothing is done, when it cannot be written."""
+        """Write, replay and have the answer wait; 0, and nothing is done, when it cannot be written."""
         cdef:
             AppendResult result
-            Held* held
-            uint32_t capacity
-            Py_ssize_t size, start = self.answers.size
+            WaitingAnswer* waiting
+            uint8_t* payload
+            Py_ssize_t size
             int64_t started_ns = monotonic_ns()
-        if self.count == self.capacity:
-            capacity = max(2 * self.capacity, <uint32_t>16)
-            held = <Held*>PyMem_Realloc(self.held, capacity * sizeof(Held))
-            if held == NULL:
-                raise MemoryError
-            self.held = held
-            self.capacity = capacity
         self.write_answer(token, request)
         size = write_batch(self.desk.batch, request, now_ms)
         try:
             self.appender.append(self.desk.batch, size, now_ms, &result, NO_QUESTION)
         except StorageError:
-            self.answers.size = start
             self.desk.worker.on_storage_failure(self.appender.slot)
             return 0
         if result.error_code:
-            self.answers.size = start
             return 0
-        held = &self.held[self.count]
-        held.end = result.base_offset + request.partition_count
-        held.started_ns = started_ns
-        held.peer = peer
-        held.network = network
-        held.start = start
-        held.size = self.answers.size - start
-        self.count += 1
-        if not self.listed:
-            self.listed = True
-            self.desk.waiting.append(self)
+        size = self.desk.answer.size
+        payload = self.appender.committed.add(
+            result.end_offset, self, started_ns // 1_000_000, <Py_ssize_t>sizeof(WaitingAnswer) + size)
+        waiting = <WaitingAnswer*>payload
+        waiting.started_ns = started_ns
+        waiting.peer = peer
+        waiting.network = network
+        memcpy(payload + sizeof(WaitingAnswer), self.desk.answer.data, <size_t>size)
         self.desk.offsets_committed += request.partition_count
         try:
             self.take_records(request, result.base_offset, now_ms)
@@ -346,7 +314,7 @@ cdef class CommitBook:
         return 0
 
     cdef int write_answer(self, uint64_t token, const Request* request) except -1:
-        """Append the part of the answer, as it is packed into a message."""
+        """Make the part of the answer, as it is packed into a message."""
         cdef:
             bint flexible = request.version >= FLEXIBLE_FIRST
             Py_ssize_t bound = sizeof(uint32_t) + sizeof(AnswerHead) + ANSWER_MAX
@@ -357,8 +325,9 @@ cdef class CommitBook:
             int i, j
         for i in range(request.topic_count):
             bound += TOPIC_ANSWER_MAX + request.topics[i].name.size
-        reserve(&self.answers, bound + request.partition_count * PARTITION_ANSWER_MAX)
-        start = self.answers.data + self.answers.size
+        self.desk.answer.size = 0
+        reserve(&self.desk.answer, bound + request.partition_count * PARTITION_ANSWER_MAX)
+        start = self.desk.answer.data
         p = start + sizeof(uint32_t) + sizeof(AnswerHead)
         if request.version >= THROTTLE_FIRST:
             store_i32(p, 0)  # of the network process (express_path.take_answer)
@@ -377,94 +346,55 @@ cdef class CommitBook:
         head.token = token
         head.total = <uint32_t>(size - sizeof(AnswerHead))
         memcpy(start + sizeof(uint32_t), &head, sizeof(AnswerHead))
-        self.answers.size = p - self.answers.data
+        self.desk.answer.size = p - start
         return 0
 
-    cdef int release(self, int64_t now_ns) except -1:
-        """Hand the answers of what is published to their outboxes."""
-        cdef:
-            CommitDesk desk = self.desk
-            LogAppender appender = self.appender
-            uint32_t done = 0
-            Held* held
-            Lane lane
-            Bytes* outbox
-            int64_t published
-        if appender.dirty:
-            return 0
-        published = appender.high_watermark.offset
-        while done < self.count and self.held[done].end <= published:
-            held = &self.held[done]
-            desk.commits += 1
-            desk.commit_ns += now_ns - held.started_ns
-            lane = <Lane>desk.lanes[held.network]
-            if lane.peer_incarnation == held.peer:  # else the one who asked is gone
-                outbox = &desk.outboxes[held.network]
-                reserve(outbox, held.size)
-                memcpy(outbox.data + outbox.size, self.answers.data + held.start, <size_t>held.size)
-                outbox.size += held.size
-            done += 1
-        self.drop_first(done)
+    cdef int64_t limit_ms(self) except? -2:
+        return self.shard.wait_max_ms
+
+    cdef int settle(
+        self, CommittedQueue queue, const Waiter* waiter, const uint8_t* payload, object error, list ready
+    ) except -1:
+        cdef const WaitingAnswer* head = <const WaitingAnswer*>payload
+        cdef const uint8_t* answer = payload + sizeof(WaitingAnswer)
+        self.desk.commits += 1
+        if error is not None:
+            return self.put_error(head, answer, self.shard.failure(error))
+        self.desk.commit_ns += monotonic_ns() - head.started_ns
+        return self.put_answer(head, answer, waiter.size - <Py_ssize_t>sizeof(WaitingAnswer))
+
+    cdef bint expire(self, const Waiter* waiter, const uint8_t* payload, list ready) except *:
+        self.desk.commits += 1
+        self.put_error(
+            <const WaitingAnswer*>payload, payload + sizeof(WaitingAnswer), self.shard.expiry_error())
+        return True
+
+    cdef int put_answer(self, const WaitingAnswer* head, const uint8_t* answer, Py_ssize_t size) except -1:
+        cdef Bytes* outbox = &self.desk.outboxes[head.network]
+        if (<Lane>self.desk.lanes[head.network]).peer_incarnation != head.peer:
+            return 0  # the one who asked is gone
+        reserve(outbox, size)
+        memcpy(outbox.data + outbox.size, answer, <size_t>size)
+        outbox.size += size
         return 0
 
-    cdef void drop_first(self, uint32_t gone) noexcept:
-        cdef uint32_t i
-        cdef Py_ssize_t start
-        self.count -= gone
-        if self.count == 0:
-            self.answers.size = 0
-            return
-        memmove(self.held, self.held + gone, self.count * sizeof(Held))
-        start = self.held[0].start
-        self.answers.size -= start
-        memmove(self.answers.data, self.answers.data + start, <size_t>self.answers.size)
-        for i in range(self.count):
-            self.held[i].start -= start
-
-    def fail(self, error) -> None:
-        """Give every answer that waits a WireError instead: its records may not be committed."""
-        self.fail_first(self.count, error)
-
-    def expire(self, int64_t latest_ms, error) -> int | None:
-        """Fail the commits that wait since ``latest_ms`` (monotonic) or longer; since when the
-        oldest of the others waits, None if there is none.
-        """
-        cdef uint32_t late = 0
-        while late < self.count and self.held[late].started_ns // 1_000_000 <= latest_ms:
-            late += 1
-        if late:
-            self.fail_first(late, error)
-        return self.held[0].started_ns // 1_000_000 if self.count else None
-
-    cdef int fail_first(self, uint32_t failed, error) except -1:
+    cdef int put_error(self, const WaitingAnswer* head, const uint8_t* answer, object error) except -1:
+        """The answer with an error in place of its body."""
         cdef:
-            uint32_t i
-            Held* held
-            AnswerHead head
+            AnswerHead made
             bytes text = error_text(error.message)
             uint32_t size = <uint32_t>(sizeof(AnswerHead) + len(text))
-            Bytes* outbox
-            Lane lane
-        for i in range(failed):
-            held = &self.held[i]
-            lane = <Lane>self.desk.lanes[held.network]
-            if lane.peer_incarnation != held.peer:
-                continue
-            memcpy(&head, self.answers.data + held.start + sizeof(uint32_t), sizeof(AnswerHead))
-            head.total = <uint32_t>len(text)
-            head.error = int(error.code)
-            outbox = &self.desk.outboxes[held.network]
-            reserve(outbox, sizeof(uint32_t) + size)
-            memcpy(outbox.data + outbox.size, &size, sizeof(uint32_t))
-            memcpy(outbox.data + outbox.size + sizeof(uint32_t), &head, sizeof(AnswerHead))
-            memcpy(
-                outbox.data + outbox.size + sizeof(uint32_t) + sizeof(AnswerHead), <const char*>text, <size_t>len(text)
-            )
-            outbox.size += sizeof(uint32_t) + size
-            self.desk.has_errors = True
-        self.desk.commits += failed
-        self.drop_first(failed)
-        return 0
+            Bytes* part = &self.desk.answer
+        memcpy(&made, answer + sizeof(uint32_t), sizeof(AnswerHead))
+        made.total = <uint32_t>len(text)
+        made.error = int(error.code)
+        part.size = 0
+        reserve(part, <Py_ssize_t>sizeof(uint32_t) + size)
+        memcpy(part.data, &size, sizeof(uint32_t))
+        memcpy(part.data + sizeof(uint32_t), &made, sizeof(AnswerHead))
+        memcpy(part.data + sizeof(uint32_t) + sizeof(AnswerHead), <const char*>text, <size_t>len(text))
+        self.desk.has_errors = True
+        return self.put_answer(head, part.data, <Py_ssize_t>sizeof(uint32_t) + size)
 
 
 # ---- the io worker -----------------------------------------------------------------------------------------------
@@ -480,7 +410,6 @@ cdef class CommitDesk:
         self.lanes = lanes
         self.network_count = <int>len(lanes)
         self.books = {}
-        self.waiting = []
         self.outboxes = <Bytes*>PyMem_Malloc(max(1, len(lanes)) * sizeof(Bytes))
         self.batch = <uint8_t*>PyMem_Malloc(BATCH_BYTES_MAX)
         if self.outboxes == NULL or self.batch == NULL:
@@ -494,6 +423,7 @@ cdef class CommitDesk:
                 PyMem_Free(self.outboxes[i].data)
         PyMem_Free(self.outboxes)
         PyMem_Free(self.batch)
+        PyMem_Free(self.answer.data)
 
     def open(self, shard, LogAppender appender not None) -> CommitBook:
         """Take the commits of a shard of group machines that does not compress its batches."""
@@ -534,24 +464,6 @@ cdef class CommitDesk:
         if not book.commit(lane.peer_index, lane.peer_incarnation, head.token, &request, now_ms):
             return None
         return book.appender
-
-    cdef int release(self) except -1:
-        cdef CommitBook book
-        cdef int64_t now_ns
-        cdef list waiting
-        self.has_errors = False  # what is there is sent now
-        if not self.waiting:
-            return 0
-        now_ns = monotonic_ns()
-        waiting, self.waiting = self.waiting, []
-        for book in waiting:
-            book.release(now_ns)
-            if book.count:
-                self.waiting.append(book)
-                book.shard.limit_wait()
-            else:
-                book.listed = False
-        return 0
 
     cdef bint send(self, Lane lane) except -1:
         cdef:
@@ -595,10 +507,10 @@ cdef class CommitDesk:
         return rest
 
     def end_turn(self) -> bool:
-        """Release and send; True when a lane is full."""
+        """Send what is answered; True when a lane is full."""
         cdef bint held_back = False
         cdef Lane lane
-        self.release()
+        self.has_errors = False
         for lane in self.lanes:
             if not self.send(lane):
                 held_back = True

@@ -2,16 +2,19 @@
 
 ``read_lane`` takes PRODUCE messages, whose batches ``produce_intake`` appends, and requests to coordinators. Nothing is
 answered before ``end_turn``, which syncs the logs whose flush.messages is reached once for all that wait (group commit),
-publishes the slots, and sends answers and wake-ups. It is the twin of ``net_loop``.
+publishes the slots, settles what is committed by that (``committed_queue``), and sends answers and wake-ups. It is the
+twin of ``net_loop``.
 
 The bytes of a batch stay in the arena of its network process until there is a result. What waits for one that is gone is
 dropped before those bytes are looked at again.
 """
 from libc.errno cimport EINTR, errno
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int16_t, int64_t, uint8_t, uint32_t
 
 from kbroker._ext.commit_desk cimport CommitDesk, part_size
+from kbroker._ext.committed_queue cimport run_ready
 from kbroker._ext.descriptors cimport MSG_PRODUCE, MSG_REQUEST, Envelope, ProduceDescriptor
+from kbroker._ext.error_codes cimport KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER
 from kbroker._ext.held_batches cimport monotonic_ms
 from kbroker._ext.lane cimport Lane
 from kbroker._ext.log_append cimport LogAppender
@@ -21,11 +24,13 @@ from kbroker._ext.produce_results cimport TurnResults
 from kbroker._ext.socket_api cimport epoll_event, epoll_wait, monotonic_ns, wall_clock_ms
 from kbroker._ext.txn_verification cimport TxnVerification
 
-from kbroker.errors import StorageError
+from kbroker.errors import ErrorCode, StorageError, WireError
 
 cdef enum:
     # BOUND: batches appended before the loop publishes and answers, so that one lane does not delay the others.
     TURN_BATCHES = 1024
+    # BOUND: how often a turn publishes; what is committed may lead to further appends. The rest is for the next turn.
+    PASSES_MAX = 8
     EVENTS_MAX = 64
 
 
@@ -43,6 +48,8 @@ cdef class IoLoop:
     cdef ProduceIntake _produce
     cdef readonly TxnVerification verification
     cdef object _on_failure
+    cdef list _ready                  # (function, arguments) of those who were told that something is committed
+    cdef list _waiting                # logs of which something was not committed with the turn that appended it
     # on_request(network index, message): takes what else comes over the lanes, a MSG_REQUEST.
     cdef public object on_request
     # Takes what it can of them before; None: nothing.
@@ -52,10 +59,12 @@ cdef class IoLoop:
         assert len(lanes) == len(arenas), (len(lanes), len(arenas))
         self._table = table
         self._lanes = lanes
-        self._results = TurnResults.__new__(TurnResults, len(lanes))
+        self._results = TurnResults.__new__(TurnResults, lanes)
         self._produce = ProduceIntake.__new__(ProduceIntake, table, arenas, self._results, on_failure)
         self.verification = self._produce.verification
         self._on_failure = on_failure
+        self._ready = []
+        self._waiting = []
 
     # ---- partitions ----------------------------------------------------------------------------------------------
 
@@ -66,9 +75,24 @@ cdef class IoLoop:
             self.note_restarts()
             self._produce.admit(appender.slot)
 
-    def remove(self, int slot):
-        """Stop serving a partition."""
+    def remove(self, int slot, int error_code=NOT_LEADER_OR_FOLLOWER):
+        """Stop serving a partition; whoever waits for a commit gets the error."""
+        self.fail_waiting(slot, error_code)
         self._produce.appenders.pop(slot, None)
+
+    def fail_waiting(self, int slot, int error_code):
+        """What was appended to a log will not be committed for those who wait for it."""
+        cdef LogAppender appender = self._produce.appenders.get(slot)
+        if appender is not None:
+            self.fail_log(appender, error_code)
+
+    cdef int fail_log(self, LogAppender appender, int error_code) except -1:
+        if error_code == KAFKA_STORAGE_ERROR:
+            self._results.fail(appender.slot, <int16_t>error_code)
+        if appender.committed.count:
+            self._results.called_out = True
+            appender.committed.fail(WireError(ErrorCode(error_code)))
+        return 0
 
     def set_opening(self, bint opening):
         """While logs are being opened, what is sent to one that is not waits for it; ``put`` lets it in.
@@ -123,7 +147,7 @@ cdef class IoLoop:
                 self._results.called_out = True
                 self.on_request(lane.peer_index, (<const char*>message)[:part])
             else:
-                self._results.touched.append(appender)
+                self._results.touch(appender)
                 if self.desk.timer_set:
                     self.desk.timer_set = False
                     self._results.called_out = True
@@ -213,30 +237,57 @@ cdef class IoLoop:
                 return others
 
     def end_turn(self):
-        """Sync, publish, then send the answers and the wake-ups.
+        """Sync, publish, then send the answers and the wake-ups, and tell the process what is committed.
 
         True when something could not be sent yet because a lane is full: come back soon.
         """
-        cdef LogAppender appender
-        cdef Lane lane
-        cdef int concerned
+        cdef int number
         cdef bint held_back = False
-        for appender in self._results.touched:
-            if not appender.dirty:
-                continue  # named twice in this turn
+        cdef list ready
+        for number in range(PASSES_MAX):
+            self.publish_touched()
+            held_back = self.send_all()
+            if not self._ready:
+                break
+            ready = self._ready
+            self._ready = []
+            self._results.called_out = True
+            run_ready(ready)
+        return held_back
+
+    cdef int publish_touched(self) except -1:
+        cdef LogAppender appender
+        cdef int concerned
+        cdef list touched
+        if not self._results.touched:
+            return 0
+        touched = self._results.touched
+        self._results.touched = []
+        for appender in touched:
+            appender.touched = False
+            if appender.fd < 0:  # a write has failed in this turn
+                self.fail_log(appender, KAFKA_STORAGE_ERROR)
+                continue
             try:
                 if appender.needs_sync:
                     appender.sync()
-                concerned = appender.publish()
+                concerned = appender.publish() if appender.dirty else 0
             except StorageError:
-                self._results.fail(appender.slot)
                 self._results.called_out = True
                 self._on_failure(appender.slot)
+                self.fail_log(appender, KAFKA_STORAGE_ERROR)
                 continue
             self._results.wake(appender.slot, self._table.take_waiters(appender.slot, concerned))
-        self._results.touched.clear()
+            appender.committed.reach(appender.high_watermark.offset, self._ready)
+            if appender.committed.count and appender not in self._waiting:
+                self._waiting.append(appender)
+        return 0
+
+    cdef bint send_all(self) except *:
+        cdef Lane lane
+        cdef bint held_back = False
         if self.desk is not None:
-            self.desk.release()
+            self.desk.has_errors = False
         for lane in self._lanes:
             self.note_restart(lane)
             if not self._results.send(lane):
@@ -246,13 +297,31 @@ cdef class IoLoop:
         return held_back
 
     @property
+    def is_waiting(self) -> bool:
+        """Whether somebody waits for a commit beyond the turn: ``expire_waiting`` has to be called now and then."""
+        return bool(self._waiting)
+
+    def expire_waiting(self, int64_t now_ms) -> list:
+        """End the waits for a commit that have lasted too long: (slot, how many)."""
+        cdef LogAppender appender
+        cdef list found = [], left = []
+        for appender in self._waiting:
+            late = appender.committed.expire(now_ms)
+            if late:
+                found.append((appender.slot, late))
+            if appender.committed.count:
+                left.append(appender)
+        self._waiting = left
+        return found
+
+    @property
     def has_news(self) -> bool:
         """Whether something was appended or answered since ``end_turn``."""
         return bool(self._results.touched) or not self._results.is_empty()
 
     def touch(self, LogAppender appender):
         """See to it that ``end_turn`` syncs and publishes what was appended outside of a produce."""
-        self._results.touched.append(appender)
+        self._results.touch(appender)
 
     def wake(self, int slot):
         """Wake all fetches that wait on a slot which changed outside of a produce; sent by ``end_turn``."""

@@ -15,6 +15,7 @@ cdef struct AppendResult:
     int16_t error_code           # 0, or the Kafka error code of this batch alone
     int32_t bad_record_index     # -1, or the record at fault
     int64_t base_offset          # -1 on error; the original offset for a duplicate batch
+    int64_t end_offset           # behind the batch, once there is a base offset
     int64_t log_append_time_ms   # -1 unless the topic stamps log append time
     int64_t log_start_offset
 
@@ -26,7 +27,6 @@ cdef bint is_plain(const uint8_t* batch) noexcept nogil
 cdef class LogAppender(LogTail):
     cdef readonly object error_text  # str of the last failed append, else None
     cdef readonly list more_bad_records  # indexes after its bad_record_index, or None
-    cdef readonly bint is_under_min_isr  # a produce with acks=all gets NOT_ENOUGH_REPLICAS
 
     # Limits, from the topic's configuration, beside those of the tail.
     cdef int64_t message_bytes_max

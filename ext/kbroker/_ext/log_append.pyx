@@ -137,10 +137,6 @@ cdef class LogAppender(LogTail):
         self.level = level
         self.stored_magic = <int8_t>stored_magic
 
-    def set_under_min_isr(self, bint is_under) -> None:
-        """Whether fewer replicas are in sync than a produce with acks=all needs."""
-        self.is_under_min_isr = is_under
-
     # ---- what clients send -------------------------------------------------------------------------------------
 
     cdef int append(
@@ -210,6 +206,7 @@ cdef class LogAppender(LogTail):
             if self.log_append_time:
                 results[i].log_append_time_ms = timestamp = now_ms
             self.note_appended(&infos[i], d[i].size, timestamp)
+            results[i].end_offset = self.next_offset
         return taken
 
     cdef int append_message_set(
@@ -289,6 +286,7 @@ cdef class LogAppender(LogTail):
                 code = self.transactions.check_batch(info, verification, &earlier)
             if code == DUPLICATE_SEQUENCE_NUMBER:
                 result.base_offset = earlier.last_offset - earlier.offset_delta
+                result.end_offset = earlier.last_offset + 1
                 if earlier.last_offset >= self.flushed_offset:
                     self.sync_if_due()
                 if self.log_append_time:
@@ -315,7 +313,9 @@ cdef class LogAppender(LogTail):
         if text is not None:
             return self.refuse(result, KAFKA_STORAGE_ERROR, -1, text)
         result.base_offset = self.next_offset
-        return self.note_appended(info, size, timestamp)
+        self.note_appended(info, size, timestamp)
+        result.end_offset = self.next_offset
+        return 0
 
     cdef int append_older(
         self, const uint8_t* batch, Py_ssize_t size, const BatchInfo* info, int64_t timestamp, int64_t now_ms,
@@ -352,7 +352,9 @@ cdef class LogAppender(LogTail):
         if self.log_append_time:
             result.log_append_time_ms = now_ms
         result.base_offset = self.next_offset
-        return self.note_appended(info, made, timestamp if self.stored_magic > 0 else -1)
+        self.note_appended(info, made, timestamp if self.stored_magic > 0 else -1)
+        result.end_offset = self.next_offset
+        return 0
 
     cdef void stamp(
         self, uint8_t* header, const uint8_t* batch, Py_ssize_t size, const BatchInfo* info, int64_t now_ms

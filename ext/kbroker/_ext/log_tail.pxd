@@ -1,6 +1,7 @@
 # The tail of one partition's log: the active segment and the ends of the log. log_append adds what may be appended.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
+from kbroker._ext.committed_queue cimport CommittedQueue
 from kbroker._ext.log_transactions cimport LogTransactions
 from kbroker._ext.offset_index cimport OffsetIndex, TimeIndex
 from kbroker._ext.partition_table cimport LogEnd, PartitionTable
@@ -12,6 +13,8 @@ cdef class LogTail:
     cdef readonly int32_t slot
     cdef readonly bint needs_sync    # flush.messages reached: sync() before answering
     cdef readonly bint dirty         # appended since the last publish()
+    cdef bint touched                # in the loop's list of logs with something to publish
+    cdef readonly CommittedQueue committed   # who waits for what is in the log
 
     cdef PartitionTable table
     cdef object log                  # the PartitionLog: rolls, is told of the first unflushed append and of failures

@@ -44,6 +44,7 @@ cdef class LogTail:
         self.slot = -1
         self.max_timestamp = -1
         self.first_timestamp = -1
+        self.committed = CommittedQueue.__new__(CommittedQueue)
 
     def __init__(self, PartitionTable table not None, int32_t slot, log, ProducerState producers not None):
         table.check_slot(slot)

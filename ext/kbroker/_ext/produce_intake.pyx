@@ -1,7 +1,8 @@
 """The produce of an io worker: each descriptor names a record batch in a network process's arena.
 
 The batch is checked where it lies and appended by the LogAppender of its slot; the result waits in ``TurnResults`` for
-the end of the turn. Per batch in the steady state: no Python object, one pwrite for it and its neighbours of one log.
+the end of the turn, or with acks=all until the batch is committed (``committed_queue``). Per batch in the steady state:
+no Python object, one pwrite for it and its neighbours of one log.
 
 ``txn_verification`` holds transactional batches that have to be verified first. When this process has just been started,
 everything for a log waits until that is open (``EarlyBatches``).
@@ -16,7 +17,7 @@ from kbroker._ext.held_batches cimport Question
 from kbroker._ext.log_append cimport RUN_MAX, is_plain
 from kbroker._ext.log_transactions cimport NO_QUESTION, Verification
 from kbroker._ext.partition_table cimport ROLE_LEADER, SLOT_FREE, SLOT_OFFLINE, SLOT_ONLINE, SlotData
-from kbroker._ext.produce_results cimport ResultBundle, add_indexes, add_text, new_result
+from kbroker._ext.produce_results cimport add_indexes, add_text
 from kbroker._ext.producer_state cimport ProducerEntry
 from kbroker._ext.record_batch cimport (
     ATTRIBUTE_CODEC_MASK,
@@ -169,8 +170,11 @@ cdef class ProduceIntake:
         self, int network_index, const ProduceDescriptor* d, const AppendResult* result, LogAppender appender,
         object text
     ) except -1:
-        cdef ResultBundle* bundle = &self.results.bundles[network_index]
-        cdef ProduceResult* out = new_result(bundle, d.slot)
+        cdef ProduceResult* out
+        if result.error_code == 0 and d.acks == -1 and result.end_offset > appender.committed.offset:
+            out = self.results.add_waiting(network_index, appender, result.end_offset)
+        else:
+            out = self.results.add(network_index, d.slot)
         out.request = d.request
         out.ordinal = d.ordinal
         out.error_code = result.error_code
@@ -183,16 +187,16 @@ cdef class ProduceIntake:
         if result.error_code == 0:
             self.batches_total += 1
             self.bytes_total += d.size
-            if appender.dirty:
-                self.results.touched.append(appender)
+            if appender.dirty and not appender.touched:
+                self.results.touch(appender)
         else:
             self.failed_total += 1
             if appender is not None:
                 text = appender.error_text
             if text is not None:
-                add_text(bundle, out, text)
+                add_text(&self.results.bundles[network_index], out, text)
             if appender is not None and appender.more_bad_records:
-                add_indexes(bundle, out, appender.more_bad_records)
+                add_indexes(&self.results.bundles[network_index], out, appender.more_bad_records)
         return 0
 
     cdef int16_t descriptor_error(self, int network_index, const ProduceDescriptor* d) except -1:
@@ -217,7 +221,7 @@ cdef class ProduceIntake:
         appender = self.appenders.get(d.slot)
         if slot.state != SLOT_ONLINE or slot.role != ROLE_LEADER or appender is None:
             return ERROR_NOT_LEADER_OR_FOLLOWER
-        if d.acks == -1 and appender.is_under_min_isr:
+        if d.acks == -1 and appender.committed.is_under_min_isr:
             return ERROR_NOT_ENOUGH_REPLICAS
         return 0
 

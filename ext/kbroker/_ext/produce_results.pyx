@@ -4,23 +4,27 @@
 """
 import struct
 
-from libc.stdint cimport uint8_t, uint16_t
+from libc.stdint cimport int16_t, int64_t, uint8_t, uint16_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memmove
 
+from kbroker._ext.committed_queue cimport CommittedQueue, Waiter
 from kbroker._ext.descriptors cimport MSG_PRODUCE_RESULT, MSG_WAKE
+from kbroker._ext.error_codes cimport NOT_ENOUGH_REPLICAS_AFTER_APPEND
 from kbroker._ext.lane cimport LANE_ITEMS_MAX, LANE_TEXTS_MAX
 
 cdef enum:
-    ERROR_KAFKA_STORAGE_ERROR = 56
+    NO_SLOT = -1                 # of a result that is committed: no failure changes it any more
     ERROR_TEXT_MAX = 1000
     WAKES_MAX = 8192             # BOUND: slots of one message
 
 
 cdef class TurnResults:
-    """The results, wake-ups and touched logs of a turn. network_count: of network processes."""
+    """The results, wake-ups and touched logs of a turn. lanes: to the network processes, by index."""
 
-    def __cinit__(self, int network_count):
+    def __cinit__(self, list lanes not None):
+        cdef int network_count = <int>len(lanes)
+        self.lanes = lanes
         self.network_count = network_count
         self.touched = []
         self.bundles = <ResultBundle*>calloc(max(1, network_count), sizeof(ResultBundle))
@@ -40,6 +44,38 @@ cdef class TurnResults:
                 free(self.wakes[i].slots)
         free(self.wakes)
         free(self.bundles)
+
+    cdef ProduceResult* add(self, int network_index, int32_t slot) except NULL:
+        return new_result(&self.bundles[network_index], slot)
+
+    cdef ProduceResult* add_waiting(self, int network_index, LogTail log, int64_t end) except NULL:
+        cdef WaitingResult* waiting = <WaitingResult*>log.committed.add(end, self, 0, sizeof(WaitingResult))
+        waiting.network = network_index
+        waiting.peer = (<Lane>self.lanes[network_index]).peer_incarnation
+        return &waiting.result
+
+    cdef int settle(
+        self, CommittedQueue queue, const Waiter* waiter, const uint8_t* payload, object error, list ready
+    ) except -1:
+        cdef WaitingResult waiting
+        cdef ProduceResult* out
+        memcpy(&waiting, payload, sizeof(WaitingResult))
+        if (<Lane>self.lanes[waiting.network]).peer_incarnation != waiting.peer:
+            return 0  # the one who asked is gone
+        out = new_result(&self.bundles[waiting.network], NO_SLOT)
+        out[0] = waiting.result
+        if error is not None:
+            out.error_code = <int16_t>int(error.code)
+            out.base_offset = -1
+        elif queue.is_under_min_isr:
+            out.error_code = NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        return 0
+
+    cdef int touch(self, LogTail log) except -1:
+        if not log.touched:
+            log.touched = True
+            self.touched.append(log)
+        return 0
 
     cdef int wake(self, int32_t slot, uint64_t mask) except -1:
         cdef int i = 0
@@ -93,7 +129,7 @@ cdef class TurnResults:
         self.bundles[network_index].count = 0
         self.bundles[network_index].texts_size = 0
 
-    cdef void fail(self, int32_t slot) noexcept:
+    cdef void fail(self, int32_t slot, int16_t error_code) noexcept:
         cdef int i
         cdef uint32_t j
         cdef ResultBundle* bundle
@@ -101,7 +137,7 @@ cdef class TurnResults:
             bundle = &self.bundles[i]
             for j in range(bundle.count):
                 if bundle.slots[j] == slot and bundle.items[j].error_code == 0:
-                    bundle.items[j].error_code = ERROR_KAFKA_STORAGE_ERROR
+                    bundle.items[j].error_code = error_code
                     bundle.items[j].base_offset = -1
 
     cdef bint is_empty(self) noexcept:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doubles.log_store import LogStore, break_file
+from doubles.log_store import LogStore, break_file, end_turn
 
 from kbroker.cluster.changes import ImageChanges, TopicChange
 from kbroker.cluster.image import ClusterImage
@@ -167,8 +167,7 @@ class Process:
     def end_turn(self) -> None:
         published, self.published = self.published, []
         for source in published:
-            source.publish()
-        self.shard.release()
+            end_turn(source)
 
     def reload(self) -> Register:
         """A new shard on the same log, as after a restart of the process."""

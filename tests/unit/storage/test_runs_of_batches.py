@@ -90,7 +90,7 @@ def test_batches_together_are_answered_and_stored_as_one_by_one(tmp_path, seed, 
         for number, data in enumerate(batches):
             alone.produce_together([data])
             answers += [(number, code, offset) for _, code, offset in alone.results()]
-        assert together.results() == answers
+        assert sorted(together.results()) == answers  # errors do not wait for a commit
         together.used[0] = alone.used[0] = 0
 
     assert segment_bytes(together) == segment_bytes(alone)
@@ -108,7 +108,7 @@ def test_batches_for_which_the_disk_is_too_full_are_refused_and_the_others_stay(
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, kept)
 
-    assert bench.results() == [
+    assert sorted(bench.results()) == [
         (0, 0, 1),
         (1, 0, 6),
         (2, KAFKA_STORAGE_ERROR, -1),

@@ -146,10 +146,10 @@ def test_second_replica_in_sync_holds_the_high_watermark_until_it_leaves(worker:
 def test_partition_under_min_isr_says_so_and_follows_the_setting(worker: Worker) -> None:
     worker.document["config"] = {"min.insync.replicas": "2"}
     worker.publish()
-    assert worker.log().appender.is_under_min_isr
+    assert worker.log().appender.committed.is_under_min_isr
 
     worker.tell(isr=[ME, OTHER], replicas=[ME, OTHER], partition_epoch=1)
-    assert not worker.log().appender.is_under_min_isr
+    assert not worker.log().appender.committed.is_under_min_isr
 
 
 def test_replica_that_follows_from_the_start_is_opened_as_such(worker: Worker) -> None:

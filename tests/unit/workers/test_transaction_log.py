@@ -74,12 +74,37 @@ def test_markers_are_answered_when_they_are_published(worker):
     assert not call.done
     assert worker.store.slot(0)["last_stable"][0] == 2
     assert worker.markers == [(0, 3, 7, 0, True), (1, 0, 7, 0, True)]
-    assert transactions.end_turn(), "not published yet"
-    assert not call.done
     worker.loop.end_turn()
-    assert not transactions.end_turn()
     assert (call.done, call.value) == (True, [0, 0])
     assert worker.store.slot(0)["last_stable"][0] == worker.store.slot(0)["log_end"][0] == 4
+
+
+def test_markers_wait_for_the_replicas_of_every_log(worker):
+    """A transaction that is called complete must stay so when another replica leads."""
+    worker.log_of(1).set_high_watermark(0)
+    call = TransactionLog(worker).write_markers(
+        [Marker(0, 7, 0, True, 3, 1), Marker(1, 7, 0, True, 3, 1)]
+    )
+    worker.loop.end_turn()
+    assert not call.done
+
+    worker.log_of(1).set_high_watermark(1)
+    worker.loop.touch(worker.log_of(1).appender)
+    worker.loop.end_turn()
+
+    assert call.value == [0, 0]
+
+
+def test_marker_of_a_log_whose_lead_is_lost_is_to_be_written_elsewhere(worker):
+    worker.log_of(0).set_high_watermark(0)
+    call = TransactionLog(worker).write_markers(
+        [Marker(0, 7, 0, True, 3, 1), Marker(1, 7, 0, True, 3, 1)]
+    )
+    worker.loop.end_turn()
+
+    worker.loop.fail_waiting(0, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    assert call.value == [ErrorCode.NOT_LEADER_OR_FOLLOWER, 0]
 
 
 def test_markers_fail_one_by_one(worker):
@@ -90,7 +115,6 @@ def test_markers_fail_one_by_one(worker):
         [Marker(0, 7, 4, True, 0, 1), Marker(9, 7, 5, True, 0, 1), Marker(1, 7, 5, False, 0, 1)]
     )
     worker.loop.end_turn()
-    transactions.end_turn()
 
     assert call.value == [
         ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -108,9 +132,7 @@ def test_marker_whose_disk_fails_before_it_is_published_is_not_acknowledged(work
 
     worker.logs.fail_log_dir(log.log_dir, OSError(5, "broken"))
     worker.loop.end_turn()
-    transactions.end_turn()
     again = transactions.write_markers([Marker(0, 7, 0, True, 0, 1)])
-    transactions.end_turn()
 
     assert call.value == [ErrorCode.KAFKA_STORAGE_ERROR]
     assert again.value == [ErrorCode.KAFKA_STORAGE_ERROR]
@@ -125,7 +147,6 @@ def test_abort_whose_index_cannot_be_written_takes_the_directory_offline(worker,
     stable = worker.store.slot(0)["last_stable"]
     monkeypatch.setattr(os, "pwrite", broken)
     call = transactions.write_markers([Marker(0, 7, 0, False, 0, 1)])
-    transactions.end_turn()
 
     assert call.value == [ErrorCode.KAFKA_STORAGE_ERROR]
     assert worker.failed == [0, 1]
@@ -138,7 +159,7 @@ def test_marker_for_a_log_that_is_not_led_is_not_written(worker):
     worker.loop.end_turn()
 
     assert worker.logs.log(1).log_end_offset == 0
-    assert not call.done or call.value == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    assert call.value == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
 
 def test_verifier_follows_the_setting(worker):
