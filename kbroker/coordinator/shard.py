@@ -90,7 +90,7 @@ class Process(Protocol):
         producer_id: int,
         epoch: int,
         add: bool,
-    ) -> Pending:
+    ) -> Pending[Any]:
         """Ask a transaction coordinator; resolves to an error code."""
 
     def timer_set(self, deadline_ms: int) -> None:
@@ -133,7 +133,7 @@ class Shard:
         self._committed = source.appender.committed
         self._sink = CallSink(finish, self._fail, self._expire, lambda: self.wait_max_ms)
         # Operations asked for while another runs; each is whole before the next one starts.
-        self._queue: deque[tuple[Pending, Callable[..., Any], tuple[Any, ...]]] = deque()
+        self._queue: deque[tuple[Pending[Any], Callable[..., Any], tuple[Any, ...]]] = deque()
         self._is_running = False
         # Offset commits that went the short way; their answers wait there.
         self.commits: CommitBook | None = None
@@ -167,7 +167,9 @@ class Shard:
             and entry.current_txn_first_offset >= 0
         )
 
-    def verify(self, transactional_id: str, producer_id: int, epoch: int, add: bool) -> Pending:
+    def verify(
+        self, transactional_id: str, producer_id: int, epoch: int, add: bool
+    ) -> Pending[Any]:
         return self._process.verify_partition(
             self.topic, self.partition, transactional_id, producer_id, epoch, add
         )
@@ -178,7 +180,7 @@ class Shard:
     def count(self, metric: Metric, amount: int = 1) -> None:
         self._process.count(metric, amount)
 
-    def execute(self, function: Callable[..., Any], *args: Any) -> Pending:
+    def execute(self, function: Callable[..., Any], *args: Any) -> Pending[Any]:
         outcome: Pending[Any] = Pending()
         error = self.refusal()
         if error is not None:
@@ -195,10 +197,10 @@ class Shard:
     def cancel_timer(self, name: Any) -> None:
         self.timers.cancel(name)
 
-    def start(self, task: Coroutine[Pending, None, Any]) -> None:
+    def start(self, task: Coroutine[Pending[Any], None, Any]) -> None:
         run(task).then(self._log_failure)
 
-    def _log_failure(self, outcome: Pending) -> None:
+    def _log_failure(self, outcome: Pending[Any]) -> None:
         if isinstance(outcome.error, WireError):
             log.info("%s: giving up: %s", self._log.name, outcome.error)
         elif outcome.error is not None:
@@ -267,7 +269,7 @@ class Shard:
         self.machine = self._make_machine(self)
         run(self.load(RELOAD_DELAY_MS)).then(self.on_loaded)
 
-    def on_loaded(self, outcome: Pending) -> None:
+    def on_loaded(self, outcome: Pending[Any]) -> None:
         """What ``load`` came to; a partition that cannot be read has no coordinator."""
         if isinstance(outcome.error, ShortageError):
             self._reload(WireError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, str(outcome.error)))
@@ -277,7 +279,7 @@ class Shard:
 
     # -- operations ------------------------------------------------------------------------------
 
-    def handle(self, call: Call) -> Pending:
+    def handle(self, call: Call) -> Pending[Any]:
         """Serve a request; resolves to the response, or to a WireError."""
         error = self.refusal()
         if error is None:
@@ -317,7 +319,9 @@ class Shard:
             if self.state == ACTIVE:
                 self._run(Pending(), function, args)
 
-    def _run(self, outcome: Pending, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    def _run(
+        self, outcome: Pending[Any], function: Callable[..., Any], args: tuple[Any, ...]
+    ) -> None:
         self._queue.append((outcome, function, args))
         if self._is_running:
             return
@@ -329,7 +333,7 @@ class Shard:
             self._is_running = False
 
     def _operate(
-        self, outcome: Pending, function: Callable[..., Any], args: tuple[Any, ...]
+        self, outcome: Pending[Any], function: Callable[..., Any], args: tuple[Any, ...]
     ) -> None:
         refused = self.refusal()  # a shard that was dropped by the operation before
         if refused is not None:
@@ -361,7 +365,7 @@ class Shard:
             # The others have done nothing wrong: they are told to come again.
             self._reload(failure, WireError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
 
-    def _broken(self, op: Operation, outcome: Pending, error: Exception) -> None:
+    def _broken(self, op: Operation, outcome: Pending[Any], error: Exception) -> None:
         """An operation failed in the middle: what it did to soft state cannot be trusted."""
         log.error("%s: an operation failed", self._log.name, exc_info=error)
         failure = WireError(ErrorCode.UNKNOWN_SERVER_ERROR)

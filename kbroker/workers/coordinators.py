@@ -84,7 +84,7 @@ class Coordinators:
         self._next_timer_ms = NEVER_MS
         # Requests of a kind that does not mind being late, until their coordinator is loaded:
         # slot -> (deadline, request, outcome) in order.
-        self._early: dict[int, deque[tuple[int, Request, Pending]]] = {}
+        self._early: dict[int, deque[tuple[int, Request, Pending[Any]]]] = {}
         self._early_count = 0
         self.commits = 0
         self.commit_ns = 0
@@ -232,7 +232,7 @@ class Coordinators:
             return
         add = api_version >= FIRST_PRODUCE_THAT_ADDS
 
-        def done(outcome: Pending) -> None:
+        def done(outcome: Pending[Any]) -> None:
             self._worker.loop.verified(token, verification_code(outcome))
 
         self.verify_partition(
@@ -247,7 +247,7 @@ class Coordinators:
         producer_id: int,
         epoch: int,
         add: bool,
-    ) -> Pending:
+    ) -> Pending[Any]:
         """Ask the coordinator of a transaction, wherever it is; resolves to an error code."""
         known = self.image.topics.get(TRANSACTIONS_TOPIC)
         if known is None:
@@ -263,7 +263,7 @@ class Coordinators:
             return self._verify_here(request)
         return self.rpc.call(owner, calls.VERIFY_TRANSACTION, request)
 
-    def _verify_here(self, asked: calls.VerifyTransaction) -> Pending:
+    def _verify_here(self, asked: calls.VerifyTransaction) -> Pending[Any]:
         shard = self._shards.get(asked.slot)
         if shard is None:
             return refused(ErrorCode.NOT_COORDINATOR)
@@ -300,17 +300,17 @@ class Coordinators:
             self._handle(request).then(answer)
 
     def _on_commit(
-        self, started_ns: int, answer: Callable[[Pending], None], outcome: Pending
+        self, started_ns: int, answer: Callable[[Pending[Any]], None], outcome: Pending[Any]
     ) -> None:
         self.commits += 1
         self.commit_ns += monotonic_ns() - started_ns
         answer(outcome)
 
-    def _on_answer(self, network: int, peer: int, request: Request, outcome: Pending) -> None:
+    def _on_answer(self, network: int, peer: int, request: Request, outcome: Pending[Any]) -> None:
         if self._lanes[network].peer == peer:  # else the one who asked is gone
             self._answer(network, request, outcome)
 
-    def _handle(self, request: Request) -> Pending:
+    def _handle(self, request: Request) -> Pending[Any]:
         shard = self._shards.get(request.slot)
         key = ApiKey(request.api_key)
         if key in LISTS and self._worker.logs.offline_reason(request.slot) is not None:
@@ -324,7 +324,7 @@ class Coordinators:
         """Whether a coordinator is about to be there: this process has just been started."""
         return not self._worker.has_joined if shard is None else shard in self._first_loads
 
-    def _wait_for_load(self, request: Request) -> Pending:
+    def _wait_for_load(self, request: Request) -> Pending[Any]:
         pending: Pending[Any] = Pending()
         deadline_ms = self.clock.monotonic_ms() + EARLY_WAIT_MS
         waiting = self._early.setdefault(request.slot, deque())
@@ -344,7 +344,7 @@ class Coordinators:
         if not waiting:
             self._early.pop(slot, None)
 
-    def _serve(self, shard: Shard | None, key: ApiKey, request: Request) -> Pending:
+    def _serve(self, shard: Shard | None, key: ApiKey, request: Request) -> Pending[Any]:
         if shard is None or self._incarnation(shard) != request.slot_incarnation:
             return refused(ErrorCode.NOT_COORDINATOR)
         try:
@@ -359,9 +359,10 @@ class Coordinators:
         topic = self.image.topics.get(shard.topic)
         if topic is None or shard.partition >= len(topic.partitions):
             return None
-        return topic.partitions[shard.partition].slot_incarnation
+        incarnation: int = topic.partitions[shard.partition].slot_incarnation
+        return incarnation
 
-    def _answer(self, network: int, request: Request, outcome: Pending) -> None:
+    def _answer(self, network: int, request: Request, outcome: Pending[Any]) -> None:
         error = outcome.error
         body = b""
         if error is None:
@@ -447,25 +448,25 @@ def make_group_machine(shard: Shard) -> Machine:
     return machine
 
 
-def refused(code: ErrorCode, text: str = "") -> Pending:
+def refused(code: ErrorCode, text: str = "") -> Pending[Any]:
     """An error that is known at once."""
     pending: Pending[Any] = Pending()
     pending.resolve(error=WireError(code, text))
     return pending
 
 
-def answered(response: Any) -> Pending:
+def answered(response: Any) -> Pending[Any]:
     """A response that takes no coordinator."""
     pending: Pending[Any] = Pending()
     pending.resolve(response)
     return pending
 
 
-def _pass_on(pending: Pending, outcome: Pending) -> None:
+def _pass_on(pending: Pending[Any], outcome: Pending[Any]) -> None:
     pending.resolve(outcome.value, outcome.error)
 
 
-def verification_code(outcome: Pending) -> int:
+def verification_code(outcome: Pending[Any]) -> int:
     """The error code of a verification, 0 if the batch may be written."""
     if outcome.error is None:
         return int(outcome.value)
