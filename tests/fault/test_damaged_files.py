@@ -398,7 +398,7 @@ def test_first_directory_dead_leaves_the_others_in_service(tmp_path: Path) -> No
     settings = {"log.dirs": f"{dead},{good}"}
     for _ in range(2):
         with Broker(settings, directory=tmp_path / "b", start_timeout=60) as broker:
-            assert f"data directory {dead} is left out" in broker.log_text
+            assert f"data directory {dead} cannot be used and is left out" in broker.log_text
             with WireClient((broker.host, broker.port)) as client:
                 if not client.metadata(TOPIC).topics[0].partitions:
                     client.create_topic(TOPIC)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -78,7 +79,8 @@ def test_record_behind_an_abort_is_written_or_refused(seed: int) -> None:
         proxy.lose_next = 0
         _write_one(producer, b"dropped")
         wait_until(lambda: proxy.done["lost Produce"] == 1, 30, "the answer is lost")
-        producer.abort_transaction(30)
+        with _polled(producer):
+            producer.abort_transaction(30)
         told: list[object] = []
         _write_one(producer, b"behind", told)
         try:
@@ -89,6 +91,24 @@ def test_record_behind_an_abort_is_written_or_refused(seed: int) -> None:
 
     committed = [entry.value for entry in entries if entry.fate == "committed"]
     assert committed == ([b"before", b"behind"] if told == [None] else [b"before"]), told
+
+
+@contextmanager
+def _polled(producer: Any) -> Iterator[None]:
+    """An abort waits until the application has taken the news of what it drops."""
+    over = threading.Event()
+
+    def poll() -> None:
+        while not over.is_set():
+            producer.poll(0.01)
+
+    thread = threading.Thread(target=poll)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def _write_one(producer: Any, value: bytes, told: list[object] | None = None) -> None:

@@ -50,6 +50,7 @@ def test_connection_that_waits_for_data_is_not_idle(client: WireClient) -> None:
     end = client.offset("t", 0, -1)
 
     assert client.fetch("t", 0, end, max_wait_ms=2 * IDLE_MS).error_code == 0
+    assert not client.is_closed(IDLE_MS / 2000), "it is idle from the answer on"
     assert client.metadata("t").topics[0].error_code == 0
 
 

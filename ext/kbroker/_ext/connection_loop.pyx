@@ -384,7 +384,6 @@ cdef class ConnectionLoop:
     cdef int unmute(self) except -1:
         """Go on with the connections whose time is over."""
         cdef Connection c
-        cdef int64_t number
         while self._muted and self._muted[0][0] <= self.now_ms:
             _, number, found = heappop(self._muted)
             c = <Connection>found
@@ -564,6 +563,7 @@ cdef class ConnectionLoop:
                 self.send_some(c)
         if c.first == NULL:
             c.exclusive = False
+            c.last_active_ms = self.now_ms  # idle from here on
             if c.heavy_bytes:
                 self.heavy_over(c)
         return 0
