@@ -254,7 +254,7 @@ def test_produce_cut_anywhere_closes_only_that_connection(harness, version):
     for size in range(8, len(whole)):
         client = harness.connect()
         client.send(framed(whole[:size]))
-        harness.turn(1)
+        harness.turn()
         assert harness.descriptors() == [], size
         assert harness.closed and "malformed" in harness.closed.pop(), size
         client.close()
@@ -270,7 +270,7 @@ def test_large_request_in_small_pieces_arrives_whole(harness):
 
     for start in range(0, len(frame), 10_000):
         client.send(frame[start : start + 10_000])
-        harness.turn(1)
+        harness.turn()
     [descriptor] = harness.descriptors()
 
     assert harness.batch_of(descriptor) == payload
