@@ -8,6 +8,7 @@ been replaced resigns at once: when its session has expired, before a new one re
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import Protocol
 
 from kbroker.controller.events import EventQueue
@@ -105,12 +106,10 @@ class Session:
 
     async def _withdraw(self) -> None:
         """Give up an election of this session whose office was not taken, or not kept."""
-        try:
+        with suppress(NoNode):  # nobody is elected: there is nothing to give up
             node = await self._plain.get(paths.CONTROLLER)
             if node.stat.owner_session == self._store.session_id:
                 await self._plain.multi().delete(paths.CONTROLLER, node.stat.version).commit()
-        except NoNode:
-            pass
 
     async def _stand(self) -> None:
         elected = await elect(self._plain, self._me.broker_id, self._host.now_ms())
