@@ -16,7 +16,7 @@ FUNCTION_LINES_MAX = 70
 # what is needed, or move it down.
 IMPORTS_UPWARD = {
     "codecs": {"kbroker.record"},
-    "commit_desk": {"kbroker.coordinator.shard", "kbroker.ipc.lane_calls"},
+    "commit_path": {"kbroker.coordinator.shard", "kbroker.ipc.lane_calls"},
     "log_append": {"kbroker.record.control", "kbroker.storage.record_faults"},
     "offset_index": {"kbroker.storage.files"},
     "record_batch": {"kbroker.record.errors", "kbroker.record.summary"},

@@ -1,7 +1,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from kbroker._ext.commit_desk import CommitDesk
+from kbroker._ext.commit_path import CommitPath
 from kbroker._ext.lane import Lane
 from kbroker._ext.log_append import LogAppender
 from kbroker._ext.partition_table import PartitionTable
@@ -10,7 +10,7 @@ from kbroker._ext.txn_verification import TxnVerification
 class IoLoop:
     # index of the network process, message
     on_request: Callable[[int, bytes], None] | None
-    desk: CommitDesk | None
+    commit_path: CommitPath | None
     @property
     def verification(self) -> TxnVerification: ...
     @property

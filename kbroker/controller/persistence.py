@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from kbroker.cluster.image import NO_SLOT
-from kbroker.controller.slots import SlotBook
+from kbroker.controller.slots import SlotAssignments
 from kbroker.controller.state import ClusterState, PartitionState, TopicState
 from kbroker.controller.topics import Assignment, NewTopic
 from kbroker.errors import InvariantError
@@ -36,7 +36,7 @@ class StoredState(NamedTuple):
     partition_epoch: int
 
 
-async def load(store: SettledStore, state: ClusterState, slots: SlotBook) -> None:
+async def load(store: SettledStore, state: ClusterState, slots: SlotAssignments) -> None:
     """Read topics and configs into ``state`` and give every replica hosted here its slot."""
     topic_configs = {
         node.path.rpartition("/")[2]: paths.decode_config(node.data)
@@ -85,7 +85,7 @@ def partition_list(
     broker_id: int,
     topic: str,
     assignment: Assignment,
-    slots: SlotBook,
+    slots: SlotAssignments,
     leaders: Mapping[int, StoredState] | None = None,
 ) -> list[PartitionState]:
     """The partitions of an assignment, in order of number, with slots for replicas hosted here.

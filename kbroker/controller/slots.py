@@ -105,7 +105,7 @@ class SlotAllocator:
                     self._free_one(worker, number)
 
 
-class SlotBook:
+class SlotAssignments:
     """Allocator and journal together: the slots of every topic's partitions by its name.
 
     A slot is freed when its log has been deleted, whatever the topic's id: metadata that is wrong

@@ -14,7 +14,7 @@ from typing import Any
 from kbroker.controller import persistence
 from kbroker.controller.events import EventQueue
 from kbroker.controller.publisher import Publisher
-from kbroker.controller.slots import NoFreeSlot, SlotBook
+from kbroker.controller.slots import NoFreeSlot, SlotAssignments
 from kbroker.controller.state import ClusterState, PartitionState, TopicState
 from kbroker.controller.topics import (
     Assignment,
@@ -63,7 +63,7 @@ class Room:
     the request was meant, and a bound for what is planned.
     """
 
-    def __init__(self, slots: SlotBook, validate_only: bool) -> None:
+    def __init__(self, slots: SlotAssignments, validate_only: bool) -> None:
         self.validate_only = validate_only
         self._slots = slots
         self._planned = 0
@@ -89,7 +89,7 @@ class TopicAdmin:
         events: EventQueue,
         store: SettledStore,
         state: ClusterState,
-        slots: SlotBook,
+        slots: SlotAssignments,
         publisher: Publisher,
         setting: Callable[[str], Any],
         validate_config: ValidateConfig,

@@ -27,7 +27,7 @@ from kbroker.record.builder import BatchBuilder
 from kbroker.record.compression import NONE
 
 if TYPE_CHECKING:
-    from kbroker._ext.commit_desk import CommitBook
+    from kbroker._ext.commit_path import ShardCommits
     from kbroker.clock import Clock
     from kbroker.cluster.image import ClusterImage
     from kbroker.config.loader import BrokerConfig
@@ -135,8 +135,8 @@ class Shard:
         # Operations asked for while another runs; each is whole before the next one starts.
         self._queue: deque[tuple[Pending[Any], Callable[..., Any], tuple[Any, ...]]] = deque()
         self._is_running = False
-        # Offset commits that went the short way; their answers wait there.
-        self.commits: CommitBook | None = None
+        # Offset commits on the fast path; their responses wait there.
+        self.commits: ShardCommits | None = None
         self._changed_at_load = ImageChanges()  # what images have changed while this was loading
 
     # -- Host ------------------------------------------------------------------------------------
@@ -413,7 +413,7 @@ class Shard:
         return None
 
     def replay_failed(self, error: Exception) -> None:
-        """What was written of a commit of the short way could not be replayed."""
+        """The records of a commit on the fast path could not be replayed."""
         log.error("%s: a record could not be replayed", self._log.name, exc_info=error)
         self._reload(WireError(ErrorCode.UNKNOWN_SERVER_ERROR))
 

@@ -20,7 +20,7 @@ from kbroker.controller.config_admin import ConfigAdmin
 from kbroker.controller.events import EventQueue
 from kbroker.controller.membership import NotElected, Registration
 from kbroker.controller.publisher import Publisher
-from kbroker.controller.slots import JOURNAL_NAME, NoFreeSlot, SlotBook
+from kbroker.controller.slots import JOURNAL_NAME, NoFreeSlot, SlotAssignments
 from kbroker.controller.state import ClusterState
 from kbroker.controller.stored_offsets import StoredOffsets
 from kbroker.controller.topic_admin import TopicAdmin
@@ -48,7 +48,7 @@ class ControllerWorker(Worker):
         context = self.context
         state = ClusterState(context.broker_id, context.cluster_id)
         try:
-            slots = self._slot_book()
+            slots = self._slot_assignments()
             endpoints = advertised_endpoints(self.config, self._bound_ports())
             self.store = open_store(context)
             me = Registration(context.broker_id, endpoints, self.config["broker.rack"])
@@ -146,7 +146,7 @@ class ControllerWorker(Worker):
         self.slots.close()
         self.store.close().then(raise_failure)
 
-    def _slot_book(self) -> SlotBook:
+    def _slot_assignments(self) -> SlotAssignments:
         region, context = self.context.partition_table, self.context
         slot_bytes = region_size(1) - region_size(0)
         capacity = (len(region) - region_size(0)) // slot_bytes
@@ -156,7 +156,7 @@ class ControllerWorker(Worker):
             if any(table.count_by_log_dir(len(self.config.log_dirs))):
                 # Slots given anew would have two io workers write to one log.
                 raise FileNotFoundError(f"{journal} was removed while the broker was running")
-        return SlotBook(context.runtime_dir, capacity, self.config["num.io.threads"])
+        return SlotAssignments(context.runtime_dir, capacity, self.config["num.io.threads"])
 
     def _bound_ports(self) -> dict[str, int]:
         return {

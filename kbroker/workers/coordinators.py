@@ -10,7 +10,7 @@ from functools import partial
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
 
-from kbroker._ext.commit_desk import CommitDesk
+from kbroker._ext.commit_path import CommitPath
 from kbroker._ext.lane import Lane
 from kbroker.cluster.changes import ImageChanges
 from kbroker.cluster.image import TopicImage
@@ -67,8 +67,9 @@ FIRST_PRODUCE_THAT_ADDS = 12
 class Coordinators:
     """Made by the io worker, which calls in at each step of its turn.
 
-    commits, commit_ns: commits answered, and the time from taking them to their answers. desk: the
-    short way of most commits, with numbers of its own; only what it leaves comes to ``on_request``.
+    commits, commit_ns: commits completed, and the time from taking them to their responses.
+    commit_path: the fast path of most commits, with counters of its own; only requests that it
+    cannot handle come to ``on_request``.
     """
 
     def __init__(self, worker: IoWorker, lanes: list[Lane]) -> None:
@@ -95,8 +96,8 @@ class Coordinators:
             TRANSACTIONS_TOPIC: self._make_transaction_machine,
         }
         self._producer_ids = ProducerIds(worker.rpc)
-        self.desk = CommitDesk(worker, lanes)
-        worker.loop.desk = self.desk
+        self.commit_path = CommitPath(worker, lanes)
+        worker.loop.commit_path = self.commit_path
         worker.loop.on_request = self.on_request
         worker.rpc.serve(calls.VERIFY_TRANSACTION, self.serve_verify_transaction)
 
@@ -131,7 +132,7 @@ class Coordinators:
     def timer_set(self, deadline_ms: int) -> None:
         if deadline_ms < self._next_timer_ms:
             self._next_timer_ms = deadline_ms
-            self.desk.timer_set = True
+            self.commit_path.timer_set = True
 
     def count(self, metric: Metric, amount: int) -> None:
         self._worker.counters.add(metric, amount)
@@ -164,7 +165,7 @@ class Coordinators:
             )
             self._shards[partition.slot] = shard
             if topic.name == OFFSETS_TOPIC and self._codec(topic.name) == NONE:
-                shard.commits = self.desk.open(shard, source.appender)
+                shard.commits = self.commit_path.open(shard, source.appender)
             self._to_load.append(shard)
             self._first_loads.add(shard)
         if not self._is_loading:
@@ -199,7 +200,7 @@ class Coordinators:
         shard = self._shards.pop(slot, None)
         if shard is not None:
             shard.close()
-            self.desk.close(slot)
+            self.commit_path.close(slot)
             self._first_loads.discard(shard)
             self._admit(slot)
 
@@ -416,7 +417,7 @@ class Coordinators:
     @property
     def next_deadline_ms(self) -> int:
         """When ``end_turn`` has something to do: at once for what came up behind the last one."""
-        if self.desk.has_errors or any(self._outboxes):
+        if self.commit_path.has_errors or any(self._outboxes):
             return 0
         return self._next_timer_ms
 

@@ -235,12 +235,12 @@ class IoWorker(Worker):
 
     def metric_rows(self, lanes: list[Lane]) -> list[tuple[Metric, Callable[[], int]]]:
         loop, coordinators = self.loop, self.coordinators
-        desk = coordinators.desk
+        commit_path = coordinators.commit_path
         return [
             (COORDINATORS_LOADING, lambda: coordinators.loading),
-            (OFFSET_COMMIT_REQUESTS, lambda: coordinators.commits + desk.commits),
-            (OFFSET_COMMIT_TIME, lambda: (coordinators.commit_ns + desk.commit_ns) // 1000),
-            (OFFSET_COMMITS, lambda: desk.offsets_committed),
+            (OFFSET_COMMIT_REQUESTS, lambda: coordinators.commits + commit_path.commits),
+            (OFFSET_COMMIT_TIME, lambda: (coordinators.commit_ns + commit_path.commit_ns) // 1000),
+            (OFFSET_COMMITS, lambda: commit_path.offsets_committed),
             (PRODUCE_BYTES, lambda: loop.bytes_total),
             (PRODUCE_BATCHES, lambda: loop.batches_total),
             (PRODUCE_FAILURES, lambda: loop.failed_total),

@@ -13,7 +13,7 @@ from kbroker.adopt.unknown_logs import UnknownLogs, look_at_unknown
 from kbroker.controller import completion, persistence
 from kbroker.controller.membership import Elected, NotElected, Registration
 from kbroker.controller.session import Session
-from kbroker.controller.slots import SlotBook
+from kbroker.controller.slots import SlotAssignments
 from kbroker.controller.state import ClusterState
 from kbroker.errors import InvariantError
 from kbroker.ipc.pending import Pending
@@ -67,7 +67,7 @@ class Office:
     def __init__(
         self,
         state: ClusterState,
-        slots: SlotBook,
+        slots: SlotAssignments,
         me: Registration,
         sleep: Callable[[int], Pending[None]],
     ) -> None:

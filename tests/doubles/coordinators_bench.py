@@ -39,7 +39,7 @@ class Loop:
         self.known: dict[int, Any] = {}  # appenders that were touched, by slot
         self.verdicts: list[tuple[int, int]] = []
         self.turns = 0
-        self.desk: Any = None
+        self.commit_path: Any = None
 
     def touch(self, appender: Any) -> None:
         self.touched.append(appender)
@@ -53,7 +53,7 @@ class Loop:
                 appender.publish_now()
             for appender in touched:
                 appender.committed.advance(appender.high_watermark_offset)
-        return bool(self.desk.end_turn())
+        return bool(self.commit_path.end_turn())
 
     def expire_waiting(self, now_ms: int) -> None:
         for appender in self.known.values():
@@ -173,12 +173,12 @@ class Bench:
 
 
 class ShortBench(Bench):
-    """Requests go the short way if they can. left: how many could not."""
+    """Requests take the fast path if they can. left: how many could not."""
 
     left = 0
 
     def send(self, message: bytes) -> None:
-        for rest in self.coordinators.desk.take_message(0, message, self.clock.now_ms()):
+        for rest in self.coordinators.commit_path.take_message(0, message, self.clock.now_ms()):
             self.left += 1
             self.loop.on_request(0, rest)
         for slot in (0, 1):

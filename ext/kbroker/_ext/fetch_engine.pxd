@@ -1,9 +1,9 @@
-# Serves Fetch requests in a network process: sessions, reading positions, parking. See fetch_engine.pyx.
+# Serves Fetch requests in a network process: sessions, reading positions, purgatory. See fetch_engine.pyx.
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 
 from kbroker._ext.fetch_decode cimport FetchRequest
 from kbroker._ext.fetch_files cimport FileCache
-from kbroker._ext.fetch_parking cimport FetchTerms, ParkedFetch, ParkingLot, WaitNode
+from kbroker._ext.fetch_purgatory cimport FetchTerms, ParkedFetch, FetchPurgatory, WaitNode
 from kbroker._ext.fetch_reader cimport PartitionReader
 from kbroker._ext.fetch_reply cimport FetchReply, ReplyPool
 from kbroker._ext.fetch_sessions cimport FetchSession, SessionCache
@@ -20,7 +20,7 @@ cdef class FetchEngine:
     cdef readonly TopicRegistry registry
     cdef SessionCache sessions
     cdef PartitionReader reader
-    cdef ParkingLot lot
+    cdef FetchPurgatory purgatory
     cdef ReplyPool replies
     cdef OldReplies old_replies
     cdef FetchRequest request

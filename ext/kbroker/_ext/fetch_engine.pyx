@@ -17,7 +17,7 @@ from kbroker._ext.error_codes cimport (
     INVALID_FETCH_SESSION_EPOCH,
     INVALID_REQUEST,
 )
-from kbroker._ext.fetch_parking cimport FETCH_FULL, FETCH_INCREMENTAL, FETCH_SESSIONLESS, WaitNode
+from kbroker._ext.fetch_purgatory cimport FETCH_FULL, FETCH_INCREMENTAL, FETCH_SESSIONLESS, WaitNode
 from kbroker._ext.fetch_reader cimport clear_answer
 from kbroker._ext.fetch_reply cimport PartitionAnswer, ReplyChunk
 from kbroker._ext.fetch_segments cimport FoundRange, LogFiles
@@ -54,7 +54,7 @@ cdef class FetchEngine:
         self.access = unrestricted()
         self.idle_sessions = []
         self.bytes_max = <int32_t>min(max_bytes, <int64_t>RESPONSE_BYTES_MAX)
-        self.lot = ParkingLot(table.capacity)
+        self.purgatory = FetchPurgatory(table.capacity)
         self.reader = PartitionReader(table, self.registry, self.files, log_dirs)
         self.old_replies = OldReplies(self.reader, self.replies)
 
@@ -291,24 +291,24 @@ cdef class FetchEngine:
         reply.end()
         return reply
 
-    # ---- parking -----------------------------------------------------------------------------------------------------
+    # ---- purgatory ---------------------------------------------------------------------------------------------------
 
     cdef bint park(self, FetchSession session, FetchTerms* terms, int64_t deadline_ms) except *:
         """Wait for the slots of the session. False when one of them has advanced meanwhile: answer now."""
         cdef:
-            ParkedFetch waiting = self.lot.enter(session, terms, deadline_ms)
+            ParkedFetch waiting = self.purgatory.enter(session, terms, deadline_ms)
             WaitNode* node
             int32_t entry = session.first
             bint ready = False
         self.parked_total += 1
         while entry != NONE and not ready:
-            node = self.lot.wait_for(waiting, entry, session.partitions[entry].slot)
+            node = self.purgatory.wait_for(waiting, entry, session.partitions[entry].slot)
             # The bit first, then the slot: a writer publishes first and takes the bits then, so one sees the other.
             self.table.add_waiter(node.slot, self.network_index, WAIT_COMMITTED)
             ready = self.recheck(node, waiting)
             entry = session.partitions[entry].next
         if ready:
-            self.lot.leave(waiting)
+            self.purgatory.leave(waiting)
         return not ready
 
     cdef bint recheck(self, WaitNode* node, ParkedFetch waiting) except *:
@@ -336,26 +336,26 @@ cdef class FetchEngine:
     cdef int recheck_slot(self, int32_t slot, bint always) except -1:
         """Look at every request parked on the slot; complete those that are ready, or all of them."""
         cdef:
-            int32_t number = self.lot.slot_heads[slot]
+            int32_t number = self.purgatory.slot_heads[slot]
             ParkedFetch waiting
             list ready = []
         while number != NONE:
-            waiting = <ParkedFetch>self.lot.nodes[number].request
-            if always or self.recheck(&self.lot.nodes[number], waiting):
+            waiting = <ParkedFetch>self.purgatory.nodes[number].request
+            if always or self.recheck(&self.purgatory.nodes[number], waiting):
                 ready.append(waiting)
-            number = self.lot.nodes[number].next_of_slot
+            number = self.purgatory.nodes[number].next_of_slot
         for waiting in ready:
             if waiting.first_node != NONE:  # not completed by another of its partitions meanwhile
                 self.complete(waiting, 0)
         return 0
 
     cdef int wake(self, int32_t slot, int64_t now_ms) except -1:
-        if slot < 0 or slot >= self.table.capacity or self.lot.slot_heads[slot] == NONE:
+        if slot < 0 or slot >= self.table.capacity or self.purgatory.slot_heads[slot] == NONE:
             return 0
         self.now_ms = now_ms
         self.files.now_ms = now_ms
         self.recheck_slot(slot, False)
-        if self.lot.slot_heads[slot] != NONE:
+        if self.purgatory.slot_heads[slot] != NONE:
             # The writer took our bit when it sent the message. Set it again, then look again.
             self.table.add_waiter(slot, self.network_index, WAIT_COMMITTED)
             self.recheck_slot(slot, False)
@@ -372,20 +372,20 @@ cdef class FetchEngine:
         cdef ParkedFetch waiting
         self.now_ms = now_ms
         self.files.now_ms = now_ms
-        waiting = self.lot.first_due(now_ms)
+        waiting = self.purgatory.first_due(now_ms)
         while waiting is not None:
             self.complete(waiting, 0)
-            waiting = self.lot.first_due(now_ms)
+            waiting = self.purgatory.first_due(now_ms)
         return 0
 
     cdef int64_t next_deadline_ms(self) noexcept:
-        return self.lot.next_deadline_ms()
+        return self.purgatory.next_deadline_ms()
 
     cdef int complete(self, ParkedFetch waiting, int16_t session_error) except -1:
         """Answer a parked request with what is there now, or with an error of its session."""
         cdef FetchReply reply
         cdef bint failed = False
-        self.lot.leave(waiting)
+        self.purgatory.leave(waiting)
         if waiting.terms.kind == FETCH_INCREMENTAL and waiting.session.epoch != waiting.terms.session_epoch:
             session_error = INVALID_FETCH_SESSION_EPOCH
         if session_error != 0:
@@ -410,9 +410,9 @@ cdef class FetchEngine:
         return reply
 
     cdef int cancel(self, uint64_t token) except -1:
-        cdef ParkedFetch waiting = self.lot.find(token)
+        cdef ParkedFetch waiting = self.purgatory.find(token)
         if waiting is not None:
-            self.lot.leave(waiting)
+            self.purgatory.leave(waiting)
             self.put_session(waiting.session)
         return 0
 
@@ -480,7 +480,7 @@ cdef class FetchEngine:
     def counts(self) -> dict:
         """Sizes of what the engine holds."""
         return {
-            "parked": len(self.lot),
+            "parked": len(self.purgatory),
             "parked_total": self.parked_total,
             "sessions": len(self.sessions),
             "session_evictions": self.sessions.evictions,

@@ -4,7 +4,7 @@ from libc.string cimport memset
 
 from kbroker._ext.fetch_aborted cimport AbortedList
 from kbroker._ext.fetch_files cimport FileCache
-from kbroker._ext.fetch_parking cimport FetchTerms
+from kbroker._ext.fetch_purgatory cimport FetchTerms
 from kbroker._ext.fetch_reply cimport PartitionAnswer
 from kbroker._ext.fetch_segments cimport FoundRange
 from kbroker._ext.fetch_sessions cimport FetchPartition, FetchSession

@@ -11,7 +11,7 @@ dropped before those bytes are looked at again.
 from libc.errno cimport EINTR, errno
 from libc.stdint cimport int16_t, int64_t, uint8_t, uint32_t
 
-from kbroker._ext.commit_desk cimport CommitDesk, part_size
+from kbroker._ext.commit_path cimport CommitPath, part_size
 from kbroker._ext.committed_queue cimport run_ready
 from kbroker._ext.descriptors cimport MSG_PRODUCE, MSG_REQUEST, Envelope, ProduceDescriptor
 from kbroker._ext.error_codes cimport KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER
@@ -53,7 +53,7 @@ cdef class IoLoop:
     # on_request(network index, message): takes what else comes over the lanes, a MSG_REQUEST.
     cdef public object on_request
     # Takes what it can of them before; None: nothing.
-    cdef public CommitDesk desk
+    cdef public CommitPath commit_path
 
     def __cinit__(self, PartitionTable table, list arenas, list lanes, on_failure):
         assert len(lanes) == len(arenas), (len(lanes), len(arenas))
@@ -142,14 +142,14 @@ cdef class IoLoop:
         cdef LogAppender appender
         while size > 0:
             part = part_size(message, size)
-            appender = None if self.desk is None else self.desk.take(lane, message, part, now_ms)
+            appender = None if self.commit_path is None else self.commit_path.take(lane, message, part, now_ms)
             if appender is None:
                 self._results.called_out = True
                 self.on_request(lane.peer_index, (<const char*>message)[:part])
             else:
                 self._results.touch(appender)
-                if self.desk.timer_set:
-                    self.desk.timer_set = False
+                if self.commit_path.timer_set:
+                    self.commit_path.timer_set = False
                     self._results.called_out = True
             message += part
             size -= part
@@ -167,8 +167,8 @@ cdef class IoLoop:
         """Forget the answers to a network process that is gone: its tokens mean other requests to the next one."""
         if lane.peer_renewed():
             self._results.forget(lane.peer_index)
-            if self.desk is not None:
-                self.desk.forget(lane.peer_index)
+            if self.commit_path is not None:
+                self.commit_path.forget(lane.peer_index)
             self._produce.drop(lane.peer_index)
         return 0
 
@@ -286,13 +286,13 @@ cdef class IoLoop:
     cdef bint send_all(self) except *:
         cdef Lane lane
         cdef bint held_back = False
-        if self.desk is not None:
-            self.desk.has_errors = False
+        if self.commit_path is not None:
+            self.commit_path.has_errors = False
         for lane in self._lanes:
             self.note_restart(lane)
             if not self._results.send(lane):
                 held_back = True
-            if self.desk is not None and not self.desk.send(lane):
+            if self.commit_path is not None and not self.commit_path.send(lane):
                 held_back = True
         return held_back
 

@@ -2,7 +2,7 @@
 from libc.stdint cimport int16_t, int32_t, int64_t
 
 from kbroker._ext.down_convert cimport DownConverter, Wish
-from kbroker._ext.fetch_parking cimport FetchTerms
+from kbroker._ext.fetch_purgatory cimport FetchTerms
 from kbroker._ext.fetch_reader cimport PartitionReader
 from kbroker._ext.fetch_reply cimport PartitionAnswer, ReplyPool
 from kbroker._ext.fetch_sessions cimport FetchPartition, FetchSession

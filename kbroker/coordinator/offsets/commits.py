@@ -46,7 +46,7 @@ class Commits:
         self._partition = OffsetCommitResponse.OffsetCommitResponsePartition
 
     def handle(self, op: Operation, call: Call) -> OffsetCommitResponse:
-        """OffsetCommit. Most go the short way instead (``_ext/commit_desk``)."""
+        """OffsetCommit. Most take the fast path instead (``_ext/commit_path``)."""
         request: OffsetCommitRequest = call.request
         version = call.version
         try:

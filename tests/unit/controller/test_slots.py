@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from kbroker.controller.slots import JOURNAL_NAME, NoFreeSlot, SlotAllocator, SlotBook
+from kbroker.controller.slots import JOURNAL_NAME, NoFreeSlot, SlotAllocator, SlotAssignments
 
 pytestmark = pytest.mark.unit
 
@@ -58,16 +58,16 @@ def test_taking_too_many_takes_none():
 
 @pytest.mark.parametrize("seed", range(4))
 def test_random_use_keeps_slots_apart_and_balanced(tmp_path, seed):
-    """Against a plain dict; the book is reopened at random, as by a controller that was killed."""
+    """Compared with a plain dict; reopened at random, as by a controller that was killed."""
     choose = random.Random(seed)
     capacity, workers = 40, choose.randint(1, 4)
-    book = SlotBook(str(tmp_path), capacity, workers)
+    assignments = SlotAssignments(str(tmp_path), capacity, workers)
     model, highest = {}, {}
     for step in range(300):
         action = choose.random()
         if action < 0.1:
-            book.close()
-            book = SlotBook(str(tmp_path), capacity, workers)
+            assignments.close()
+            assignments = SlotAssignments(str(tmp_path), capacity, workers)
         elif action < 0.65:
             topic = f"t{choose.randrange(12)}"
             wanted = list(range(choose.randint(1, 6)))
@@ -75,9 +75,9 @@ def test_random_use_keeps_slots_apart_and_balanced(tmp_path, seed):
             missing = [p for p in wanted if p not in known]
             if len(missing) > capacity - sum(map(len, model.values())):
                 with pytest.raises(NoFreeSlot):
-                    book.assign(topic, wanted)
+                    assignments.assign(topic, wanted)
                 continue
-            given = book.assign(topic, wanted)
+            given = assignments.assign(topic, wanted)
             assert {p: given[p] for p in wanted if p in known} == {
                 p: known[p] for p in wanted if p in known
             }
@@ -88,40 +88,40 @@ def test_random_use_keeps_slots_apart_and_balanced(tmp_path, seed):
                 model.setdefault(topic, {})[partition] = given[partition]
         elif model:
             topic = choose.choice(sorted(model))
-            book.release(topic)
+            assignments.release(topic)
             del model[topic]
         taken = [number for slots in model.values() for number, _ in slots.values()]
         assert len(set(taken)) == len(taken)
         assert all(0 <= number < capacity for number in taken)
-        assert book.free_count == capacity - len(taken)
-        assert sorted(book.topics()) == sorted(model)
-    book.close()
+        assert assignments.free_count == capacity - len(taken)
+        assert sorted(assignments.topics()) == sorted(model)
+    assignments.close()
 
 
 def test_fresh_assignment_is_balanced_after_reopening(tmp_path):
-    book = SlotBook(str(tmp_path), 100, 2)
-    book.assign("a", list(range(7)))
-    book.close()
-    book = SlotBook(str(tmp_path), 100, 2)
-    slots = book.assign("a", list(range(10)))
+    assignments = SlotAssignments(str(tmp_path), 100, 2)
+    assignments.assign("a", list(range(7)))
+    assignments.close()
+    assignments = SlotAssignments(str(tmp_path), 100, 2)
+    slots = assignments.assign("a", list(range(10)))
     owners = [number % 2 for number, _ in slots.values()]
     assert owners.count(0) == owners.count(1) == 5
-    book.close()
+    assignments.close()
 
 
 def test_torn_last_line_is_cut(tmp_path):
-    book = SlotBook(str(tmp_path), 10, 1)
-    kept = book.assign("a", [0])
-    book.assign("b", [0])
-    book.close()
+    assignments = SlotAssignments(str(tmp_path), 10, 1)
+    kept = assignments.assign("a", [0])
+    assignments.assign("b", [0])
+    assignments.close()
     path = tmp_path / JOURNAL_NAME
     path.write_bytes(path.read_bytes()[:-5])
-    book = SlotBook(str(tmp_path), 10, 1)
-    assert book.topics() == ["a"]
-    assert book.assign("a", [0]) == kept
-    assert book.assign("c", [0]) == {0: (1, 1)}
-    book.close()
-    assert SlotBook(str(tmp_path), 10, 1).assign("c", [0]) == {0: (1, 1)}
+    assignments = SlotAssignments(str(tmp_path), 10, 1)
+    assert assignments.topics() == ["a"]
+    assert assignments.assign("a", [0]) == kept
+    assert assignments.assign("c", [0]) == {0: (1, 1)}
+    assignments.close()
+    assert SlotAssignments(str(tmp_path), 10, 1).assign("c", [0]) == {0: (1, 1)}
 
 
 class FullFile:
@@ -145,20 +145,20 @@ class FullFile:
 @pytest.mark.parametrize("room", [0, 10])
 def test_full_disk_changes_nothing_and_leaves_no_half_line(tmp_path, room):
     """The end of half a line had the next controller say that its metadata store is damaged."""
-    book = SlotBook(str(tmp_path), 10, 1)
-    kept = book.assign("a", [0, 1])
-    file = book._file
-    book._file = FullFile(file, room)
+    assignments = SlotAssignments(str(tmp_path), 10, 1)
+    kept = assignments.assign("a", [0, 1])
+    file = assignments._file
+    assignments._file = FullFile(file, room)
 
     with pytest.raises(OSError, match="No space"):
-        book.assign("b", [0])
-    free_while_full = book.free_count
-    book._file = file
-    given = book.assign("c", [0])
-    book.close()
+        assignments.assign("b", [0])
+    free_while_full = assignments.free_count
+    assignments._file = file
+    given = assignments.assign("c", [0])
+    assignments.close()
 
     assert free_while_full == 8
-    again = SlotBook(str(tmp_path), 10, 1)
+    again = SlotAssignments(str(tmp_path), 10, 1)
     assert sorted(again.topics()) == ["a", "c"]
     assert again.assign("a", [0, 1]) == kept
     assert again.assign("c", [0]) == given
@@ -167,17 +167,17 @@ def test_full_disk_changes_nothing_and_leaves_no_half_line(tmp_path, room):
 
 def test_slots_that_cannot_be_released_are_given_to_nobody_else(tmp_path):
     """Else the next controller would take them from whoever has them by then."""
-    book = SlotBook(str(tmp_path), 10, 1)
-    book.assign("a", [0, 1])
-    file = book._file
-    book._file = FullFile(file, 0)
+    assignments = SlotAssignments(str(tmp_path), 10, 1)
+    assignments.assign("a", [0, 1])
+    file = assignments._file
+    assignments._file = FullFile(file, 0)
 
-    book.release("a")
-    book._file = file
-    book.assign("b", [0])
-    book.close()
+    assignments.release("a")
+    assignments._file = file
+    assignments.assign("b", [0])
+    assignments.close()
 
-    again = SlotBook(str(tmp_path), 10, 1)
+    again = SlotAssignments(str(tmp_path), 10, 1)
     again.release("a")  # as the start of a controller does
     assert again.free_count == 9
     assert again.assign("b", [0]) == {0: (2, 1)}
@@ -186,17 +186,17 @@ def test_slots_that_cannot_be_released_are_given_to_nobody_else(tmp_path):
 
 def test_topic_made_again_has_none_of_the_slots_that_could_not_be_released(tmp_path):
     """They would have the incarnations that messages for the deleted replicas are meant for."""
-    book = SlotBook(str(tmp_path), 10, 1)
-    before = book.assign("a", [0, 1])
-    file = book._file
-    book._file = FullFile(file, 0)
-    book.release("a")
+    assignments = SlotAssignments(str(tmp_path), 10, 1)
+    before = assignments.assign("a", [0, 1])
+    file = assignments._file
+    assignments._file = FullFile(file, 0)
+    assignments.release("a")
     with pytest.raises(OSError, match="No space"):
-        book.assign("a", [0])
-    book._file = file
+        assignments.assign("a", [0])
+    assignments._file = file
 
-    again = book.assign("a", [0, 1])
+    again = assignments.assign("a", [0, 1])
 
     assert not set(again.values()) & set(before.values())
-    assert book.free_count == 8
-    book.close()
+    assert assignments.free_count == 8
+    assignments.close()

@@ -8,7 +8,7 @@ import pytest
 
 from kbroker.controller import topics
 from kbroker.controller.events import EventQueue
-from kbroker.controller.slots import SlotBook
+from kbroker.controller.slots import SlotAssignments
 from kbroker.controller.state import ClusterState, PartitionState, TopicState
 from kbroker.controller.topic_admin import TopicAdmin
 from kbroker.errors import ErrorCode
@@ -56,7 +56,7 @@ def admin(tmp_path: Any) -> TopicAdmin:
     state.add_topic(TopicState("t", b"t" * 16, [PartitionState(0, 0, [0], [0], 0, 1)], {}))
     nobody: Any = None
     return TopicAdmin(
-        nobody, EventQueue(), nobody, state, SlotBook(str(tmp_path), SLOTS, 2), nobody,
+        nobody, EventQueue(), nobody, state, SlotAssignments(str(tmp_path), SLOTS, 2), nobody,
         DEFAULTS.__getitem__, lambda config: None, lambda: False, lambda: True,
     )  # fmt: skip
 
@@ -145,7 +145,7 @@ def test_changes_of_topics_say_in_the_log_who_asked(
     publisher: Any = Publisher()
     settings = {**DEFAULTS, "delete.topic.enable": True}
     admin = TopicAdmin(
-        nobody, EventQueue(), store, state, SlotBook(str(tmp_path), SLOTS, 2), publisher,
+        nobody, EventQueue(), store, state, SlotAssignments(str(tmp_path), SLOTS, 2), publisher,
         settings.__getitem__, lambda config: None, lambda: False, lambda: True,
     )  # fmt: skip
 

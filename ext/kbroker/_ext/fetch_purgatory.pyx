@@ -1,7 +1,7 @@
-"""Requests that wait, in one network process: by slot and by deadline.
+"""The fetch purgatory of a network process: parked requests by slot and by deadline.
 
-INVARIANT: a parked request is found by its token, in the heap, and in the list of each of its slots; it enters and
-leaves all of them through ParkingLot alone.
+INVARIANT: a parked request is found by its token, in the heap, and in the list of each of its slots. Only FetchPurgatory
+adds it to them and removes it from them.
 """
 
 from libc.stdlib cimport free, malloc, realloc
@@ -12,11 +12,11 @@ cdef enum:
 
 
 cdef class ParkedFetch:
-    """A request that waits for bytes or its deadline. Made and ended by FetchEngine."""
+    """A request that waits for bytes or its deadline. Created and completed by FetchEngine."""
 
 
-cdef class ParkingLot:
-    """Holds parked requests. The engine decides when one has waited enough."""
+cdef class FetchPurgatory:
+    """Holds the parked requests. FetchEngine decides when one is complete."""
 
     def __cinit__(self, int32_t slot_count):
         cdef int32_t slot

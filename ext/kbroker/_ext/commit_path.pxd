@@ -1,4 +1,4 @@
-# The short way of offset commits through an io worker: from the bytes of a lane message to those of its answer.
+# The fast path of offset commits through an io worker: from the bytes of a lane message to those of the response.
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from kbroker._ext.committed_queue cimport Sink
@@ -10,7 +10,7 @@ from kbroker._ext.offset_store cimport OffsetStore, Text
 
 
 cdef enum:
-    # BOUND: what a request of the short way names at most; few clients commit more at once.
+    # BOUND: limits of a request on the fast path; few clients commit more at once.
     TOPICS_MAX = 16
     PARTITIONS_MAX = 192
     BATCH_BYTES_MAX = 16384      # coordinator.offsets.batches.SURELY_FITS_BYTES
@@ -34,22 +34,22 @@ cdef struct Request:
     Partition partitions[PARTITIONS_MAX]
 
 
-# In front of an answer whose records are not committed yet.
+# Precedes a response whose records are not committed yet.
 cdef struct WaitingAnswer:
     int64_t started_ns
     uint32_t peer                # incarnation of the network process that asked
     int32_t network
 
 
-# The commits of one shard. Their answers wait in the queue of its log.
-cdef class CommitBook(Sink):
+# The commits of one shard. Their responses wait in the queue of its log.
+cdef class ShardCommits(Sink):
     cdef readonly object shard
-    cdef object machine          # that the next three are of
+    cdef object machine          # the owner of the next three
     cdef object offsets
     cdef dict groups
     cdef OffsetStore store
     cdef LogAppender appender
-    cdef CommitDesk desk
+    cdef CommitPath path
     cdef str topic
     cdef int partition
     cdef bint serves(self, uint32_t incarnation) except *
@@ -63,28 +63,28 @@ cdef class CommitBook(Sink):
     cdef int put_error(self, const WaitingAnswer* head, const uint8_t* answer, object error) except -1
 
 
-cdef class CommitDesk:
+cdef class CommitPath:
     cdef object worker
     cdef list lanes
-    cdef dict books              # slot -> CommitBook
+    cdef dict shards              # slot -> ShardCommits
     cdef Bytes* outboxes         # packed parts for each network process
     cdef int network_count
     cdef uint8_t* batch          # BATCH_BYTES_MAX
-    cdef Bytes answer            # the part that is being made
-    # Set when a timer was set on the way that is due earlier than any before.
+    cdef Bytes answer            # the part that is being built
+    # Set when a commit has set a timer that is due earlier than any before.
     cdef public bint timer_set
-    # Errors were put into outboxes since the last turn ended, perhaps outside of one.
+    # Errors have been put into outboxes since the last turn ended, perhaps outside a turn.
     cdef readonly bint has_errors
     cdef readonly int64_t commits
     cdef readonly int64_t commit_ns
     cdef readonly int64_t offsets_committed
-    # The appender that the first part of a message was written with, whole; None: it is for the long way.
+    # Write the first part of a message, all of it, and return the appender; None: it must take the slow path.
     cdef LogAppender take(self, Lane lane, const uint8_t* part, Py_ssize_t size, int64_t now_ms)
-    # Send what is answered; False when the lane is full.
+    # Send the responses that are ready; False when the lane is full.
     cdef bint send(self, Lane lane) except -1
     # The network process was restarted.
     cdef void forget(self, int network) noexcept
 
 
-# Bytes of the first part of a message with its size in front; all of it when it is damaged.
+# Bytes of the first part of a message including its size field; all of the message when it is damaged.
 cdef Py_ssize_t part_size(const uint8_t* message, Py_ssize_t size) noexcept

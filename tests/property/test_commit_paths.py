@@ -1,4 +1,4 @@
-"""Commits that take the short way through an io worker must do what they do on the long one.
+"""Commits on the fast path through an io worker must have the same effect as on the slow path.
 
 Two io workers with the same clock are sent the same random requests, some of them damaged: the same
 answers, the same bytes in the log, the same offsets in memory. A failure prints its seed.
@@ -101,7 +101,7 @@ def same_logs(short: Bench, long: Bench) -> None:
 
 
 @pytest.mark.parametrize("version", range(1, 10))
-def test_both_ways_answer_and_write_the_same(
+def test_both_paths_answer_and_write_the_same(
     benches: tuple[ShortBench, Bench], version: int
 ) -> None:
     random, (short, long) = seeded(version), benches
@@ -116,7 +116,7 @@ def test_both_ways_answer_and_write_the_same(
             for bench in (short, long):
                 bench.clock.advance(10)
         same(short, long)
-    # Whatever else chance has asked for, this one goes the short way where there is one.
+    # Whatever the random requests were, this one takes the fast path where there is one.
     partition = OffsetCommitRequest.OffsetCommitRequestPartition(
         partition_index=0, committed_offset=5, committed_metadata=""
     )
@@ -127,12 +127,12 @@ def test_both_ways_answer_and_write_the_same(
         bench.ask_body(ApiKey.OFFSET_COMMIT, version, codec.encode(plain, version))
     same(short, long)
     same_logs(short, long)
-    assert short.coordinators.desk.commits == asked + 1 - short.left
+    assert short.coordinators.commit_path.commits == asked + 1 - short.left
     assert (short.left == left) == (version >= 2)
 
 
 @pytest.mark.parametrize("version", range(2, 10))
-def test_damaged_request_does_on_both_ways_the_same(
+def test_damaged_request_has_the_same_effect_on_both_paths(
     benches: tuple[ShortBench, Bench], version: int
 ) -> None:
     random, (short, long) = seeded(version), benches
@@ -153,7 +153,9 @@ def test_damaged_request_does_on_both_ways_the_same(
     assert short.left > 0
 
 
-def test_damaged_message_does_on_both_ways_the_same(benches: tuple[ShortBench, Bench]) -> None:
+def test_damaged_message_has_the_same_effect_on_both_paths(
+    benches: tuple[ShortBench, Bench],
+) -> None:
     random, (short, long) = seeded(), benches
     messages: list[bytes] = []
     long.send = messages.append  # type: ignore[method-assign]

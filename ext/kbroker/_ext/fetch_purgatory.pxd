@@ -21,9 +21,9 @@ cdef struct FetchTerms:
     FetchKind kind
 
 
-# One parked request's wish on one slot; nodes of a slot and nodes of a request are chained.
+# One slot that a parked request waits for; the nodes of a slot and those of a request are chained.
 cdef struct WaitNode:
-    void* request            # ParkedFetch, kept alive by ParkingLot.by_token
+    void* request            # ParkedFetch, kept alive by FetchPurgatory.by_token
     int32_t entry            # of the request's session
     int32_t slot
     int64_t counted          # bytes this partition adds to the request's available bytes
@@ -41,7 +41,7 @@ cdef class ParkedFetch:
     cdef int64_t available            # sum of its nodes' counted bytes
 
 
-cdef class ParkingLot:
+cdef class FetchPurgatory:
     cdef dict by_token
     cdef int32_t slot_count
     cdef int32_t* slot_heads          # first WaitNode of each slot, -1: none

@@ -1,12 +1,11 @@
-"""The short way of OffsetCommit through an io worker.
+"""The fast path of OffsetCommit through an io worker.
 
-A commit of few partitions, which is what members of groups send every few seconds, goes from the lane message to the log
-and the store in one function, and its answer waits in the log's ``committed_queue`` as the bytes that go back over the
-lane. What it does is what ``workers.coordinators``, ``coordinator.shard`` and ``coordinator.offsets.commits`` do
-(docs/decisions/0005-coordinators.md): records first, then the replay, the answer once they are committed. Everything else
-takes that long way, and nothing is written before it is known which one: other requests, versions with a retention time
-that is set, text that is not ASCII, anything that gets an error, and shards that do not serve. Oracle of the tests: the
-long way.
+A commit of few partitions, which is what group members send every few seconds, goes from the lane message to the log and
+the store in one function. Its response waits in the log's ``committed_queue`` as the bytes that go back over the lane.
+This does the same as ``workers.coordinators``, ``coordinator.shard`` and ``coordinator.offsets.commits``
+(docs/decisions/0005-coordinators.md): write records, replay them, respond once they are committed. Everything else takes
+that slow path: other requests, versions with an explicit retention time, text that is not ASCII, anything that gets an
+error, and shards that are not active. The path is chosen before anything is written. The slow path is the tests' oracle.
 """
 
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
@@ -110,7 +109,7 @@ cdef bint read_topics(Reader* r, Request* request) noexcept:
             return False
         if not read_count(r, &partition_count, PARTITION_BYTES_MIN, flexible):
             return False
-        # BOUND: a topic without partitions would take room of the answer, but none of the batch.
+        # BOUND: a topic without partitions would take space in the response, but none in the batch.
         if partition_count == 0 or partition_count > PARTITIONS_MAX - request.partition_count:
             return False
         topic.first = request.partition_count
@@ -127,7 +126,7 @@ cdef bint read_topics(Reader* r, Request* request) noexcept:
 
 
 cdef bint read_request(const uint8_t* body, Py_ssize_t size, int version, Request* request) noexcept:
-    """False: the long way has to look at it."""
+    """False: the slow path must handle the request."""
     cdef Reader r = make_reader(body, size)
     cdef bint flexible = version >= FLEXIBLE_FIRST
     cdef int64_t retention = -1
@@ -173,7 +172,7 @@ cdef inline Py_ssize_t size_size(Py_ssize_t size) noexcept:
 
 
 cdef Py_ssize_t write_batch(uint8_t* start, const Request* request, int64_t now_ms) noexcept:
-    """The batch, at most ``batch_bound`` bytes; its size."""
+    """Write the batch, at most ``batch_bound`` bytes; its size."""
     cdef:
         uint8_t* p = start + BATCH_HEADER_BYTES
         Py_ssize_t key, value
@@ -202,14 +201,14 @@ cdef Py_ssize_t write_batch(uint8_t* start, const Request* request, int64_t now_
 
 # ---- a shard -----------------------------------------------------------------------------------------------------
 
-cdef class CommitBook:
-    """The commits of one shard; made by ``CommitDesk.open``."""
+cdef class ShardCommits:
+    """The commits of one shard; created by ``CommitPath.open``."""
 
     cdef bint serves(self, uint32_t incarnation) except *:
         shard = self.shard
         if shard.state is not IS_ACTIVE:
             return False
-        topic = (<dict>self.desk.worker.image.topics).get(self.topic)
+        topic = (<dict>self.path.worker.image.topics).get(self.topic)
         if topic is None or self.partition >= len(topic.partitions):
             return False
         if topic.partitions[self.partition].slot_incarnation != incarnation:
@@ -223,8 +222,8 @@ cdef class CommitBook:
         return True
 
     cdef bint admits(self, const Request* request) except *:
-        """Whether every partition of the request may be committed. An error is worded by the long way."""
-        cdef dict topics = self.desk.worker.image.topics
+        """Whether every partition of the request may be committed. Errors are left to the slow path."""
+        cdef dict topics = self.path.worker.image.topics
         cdef Py_ssize_t known_count, metadata_max = -1
         cdef int i, j
         cdef const Partition* partition
@@ -239,7 +238,7 @@ cdef class CommitBook:
                     return False
                 if partition.metadata.size > 0:
                     if metadata_max < 0:
-                        metadata_max = self.desk.worker.config["offset.metadata.max.bytes"]
+                        metadata_max = self.path.worker.config["offset.metadata.max.bytes"]
                     if partition.metadata.size > metadata_max:
                         return False
         group = self.groups.get(str_of(request.group)) if self.groups else None
@@ -253,13 +252,13 @@ cdef class CommitBook:
                 version=request.version,
             )
         except Exception:
-            return False  # the long way asks again
+            return False  # the slow path checks again and returns the error
         return True
 
     cdef int commit(
         self, int network, uint32_t peer, uint64_t token, const Request* request, int64_t now_ms
     ) except -1:
-        """Write, replay and have the answer wait; 0, and nothing is done, when it cannot be written."""
+        """Write, replay and queue the response. 0 if the batch could not be written; nothing is changed then."""
         cdef:
             AppendResult result
             WaitingAnswer* waiting
@@ -267,23 +266,23 @@ cdef class CommitBook:
             Py_ssize_t size
             int64_t started_ns = monotonic_ns()
         self.write_answer(token, request)
-        size = write_batch(self.desk.batch, request, now_ms)
+        size = write_batch(self.path.batch, request, now_ms)
         try:
-            self.appender.append(self.desk.batch, size, now_ms, &result, NO_QUESTION)
+            self.appender.append(self.path.batch, size, now_ms, &result, NO_QUESTION)
         except StorageError:
-            self.desk.worker.on_storage_failure(self.appender.slot)
+            self.path.worker.on_storage_failure(self.appender.slot)
             return 0
         if result.error_code:
             return 0
-        size = self.desk.answer.size
+        size = self.path.answer.size
         payload = self.appender.committed.add(
             result.end_offset, self, started_ns // 1_000_000, <Py_ssize_t>sizeof(WaitingAnswer) + size)
         waiting = <WaitingAnswer*>payload
         waiting.started_ns = started_ns
         waiting.peer = peer
         waiting.network = network
-        memcpy(payload + sizeof(WaitingAnswer), self.desk.answer.data, <size_t>size)
-        self.desk.offsets_committed += request.partition_count
+        memcpy(payload + sizeof(WaitingAnswer), self.path.answer.data, <size_t>size)
+        self.path.offsets_committed += request.partition_count
         try:
             self.take_records(request, result.base_offset, now_ms)
         except Exception as error:
@@ -314,7 +313,7 @@ cdef class CommitBook:
         return 0
 
     cdef int write_answer(self, uint64_t token, const Request* request) except -1:
-        """Make the part of the answer, as it is packed into a message."""
+        """Build the response as the part of a lane message."""
         cdef:
             bint flexible = request.version >= FLEXIBLE_FIRST
             Py_ssize_t bound = sizeof(uint32_t) + sizeof(AnswerHead) + ANSWER_MAX
@@ -325,9 +324,9 @@ cdef class CommitBook:
             int i, j
         for i in range(request.topic_count):
             bound += TOPIC_ANSWER_MAX + request.topics[i].name.size
-        self.desk.answer.size = 0
-        reserve(&self.desk.answer, bound + request.partition_count * PARTITION_ANSWER_MAX)
-        start = self.desk.answer.data
+        self.path.answer.size = 0
+        reserve(&self.path.answer, bound + request.partition_count * PARTITION_ANSWER_MAX)
+        start = self.path.answer.data
         p = start + sizeof(uint32_t) + sizeof(AnswerHead)
         if request.version >= THROTTLE_FIRST:
             store_i32(p, 0)  # of the network process (express_path.take_answer)
@@ -346,7 +345,7 @@ cdef class CommitBook:
         head.token = token
         head.total = <uint32_t>(size - sizeof(AnswerHead))
         memcpy(start + sizeof(uint32_t), &head, sizeof(AnswerHead))
-        self.desk.answer.size = p - start
+        self.path.answer.size = p - start
         return 0
 
     cdef int64_t limit_ms(self) except? -2:
@@ -357,34 +356,34 @@ cdef class CommitBook:
     ) except -1:
         cdef const WaitingAnswer* head = <const WaitingAnswer*>payload
         cdef const uint8_t* answer = payload + sizeof(WaitingAnswer)
-        self.desk.commits += 1
+        self.path.commits += 1
         if error is not None:
             return self.put_error(head, answer, self.shard.failure(error))
-        self.desk.commit_ns += monotonic_ns() - head.started_ns
+        self.path.commit_ns += monotonic_ns() - head.started_ns
         return self.put_answer(head, answer, waiter.size - <Py_ssize_t>sizeof(WaitingAnswer))
 
     cdef bint expire(self, const Waiter* waiter, const uint8_t* payload, list ready) except *:
-        self.desk.commits += 1
+        self.path.commits += 1
         self.put_error(
             <const WaitingAnswer*>payload, payload + sizeof(WaitingAnswer), self.shard.expiry_error())
         return True
 
     cdef int put_answer(self, const WaitingAnswer* head, const uint8_t* answer, Py_ssize_t size) except -1:
-        cdef Bytes* outbox = &self.desk.outboxes[head.network]
-        if (<Lane>self.desk.lanes[head.network]).peer_incarnation != head.peer:
-            return 0  # the one who asked is gone
+        cdef Bytes* outbox = &self.path.outboxes[head.network]
+        if (<Lane>self.path.lanes[head.network]).peer_incarnation != head.peer:
+            return 0  # the network process that asked is gone
         reserve(outbox, size)
         memcpy(outbox.data + outbox.size, answer, <size_t>size)
         outbox.size += size
         return 0
 
     cdef int put_error(self, const WaitingAnswer* head, const uint8_t* answer, object error) except -1:
-        """The answer with an error in place of its body."""
+        """Queue the response with an error in place of its body."""
         cdef:
             AnswerHead made
             bytes text = error_text(error.message)
             uint32_t size = <uint32_t>(sizeof(AnswerHead) + len(text))
-            Bytes* part = &self.desk.answer
+            Bytes* part = &self.path.answer
         memcpy(&made, answer + sizeof(uint32_t), sizeof(AnswerHead))
         made.total = <uint32_t>len(text)
         made.error = int(error.code)
@@ -393,14 +392,14 @@ cdef class CommitBook:
         memcpy(part.data, &size, sizeof(uint32_t))
         memcpy(part.data + sizeof(uint32_t), &made, sizeof(AnswerHead))
         memcpy(part.data + sizeof(uint32_t) + sizeof(AnswerHead), <const char*>text, <size_t>len(text))
-        self.desk.has_errors = True
+        self.path.has_errors = True
         return self.put_answer(head, part.data, <Py_ssize_t>sizeof(uint32_t) + size)
 
 
 # ---- the io worker -----------------------------------------------------------------------------------------------
 
-cdef class CommitDesk:
-    """What the short way needs of an io worker, and the answers that are on their way out.
+cdef class CommitPath:
+    """What the fast path needs from an io worker, and the responses to be sent.
 
     worker: has ``image``, ``config`` and ``on_storage_failure``. lanes: to the network processes, by index.
     """
@@ -409,7 +408,7 @@ cdef class CommitDesk:
         self.worker = worker
         self.lanes = lanes
         self.network_count = <int>len(lanes)
-        self.books = {}
+        self.shards = {}
         self.outboxes = <Bytes*>PyMem_Malloc(max(1, len(lanes)) * sizeof(Bytes))
         self.batch = <uint8_t*>PyMem_Malloc(BATCH_BYTES_MAX)
         if self.outboxes == NULL or self.batch == NULL:
@@ -425,26 +424,26 @@ cdef class CommitDesk:
         PyMem_Free(self.batch)
         PyMem_Free(self.answer.data)
 
-    def open(self, shard, LogAppender appender not None) -> CommitBook:
-        """Take the commits of a shard of group machines that does not compress its batches."""
-        cdef CommitBook book = CommitBook.__new__(CommitBook)
-        book.shard = shard
-        book.appender = appender
-        book.desk = self
-        book.topic = shard.topic
-        book.partition = shard.partition
-        self.books[shard.slot] = book
-        return book
+    def open(self, shard, LogAppender appender not None) -> ShardCommits:
+        """Serve the commits of a group coordinator's shard, which must not compress its batches."""
+        cdef ShardCommits commits = ShardCommits.__new__(ShardCommits)
+        commits.shard = shard
+        commits.appender = appender
+        commits.path = self
+        commits.topic = shard.topic
+        commits.partition = shard.partition
+        self.shards[shard.slot] = commits
+        return commits
 
     def close(self, int slot) -> None:
-        """The shard is gone; it has failed its book."""
-        self.books.pop(slot, None)
+        """The shard is gone; its waiting commits have been completed with an error."""
+        self.shards.pop(slot, None)
 
     cdef LogAppender take(self, Lane lane, const uint8_t* part, Py_ssize_t size, int64_t now_ms):
         cdef:
             RequestHead head
             Request request
-            CommitBook book
+            ShardCommits commits
             Py_ssize_t start = sizeof(uint32_t) + sizeof(RequestHead)
         if size < start:
             return None
@@ -454,16 +453,16 @@ cdef class CommitDesk:
         start += head.client_id_size + head.host_size + head.principal_size
         if head.offset != 0 or <Py_ssize_t>head.total != size - start:
             return None
-        book = self.books.get(head.slot)
-        if book is None or not read_request(part + start, size - start, head.version, &request):
+        commits = self.shards.get(head.slot)
+        if commits is None or not read_request(part + start, size - start, head.version, &request):
             return None
-        if batch_bound(&request) > BATCH_BYTES_MAX or not book.serves(head.slot_incarnation):
+        if batch_bound(&request) > BATCH_BYTES_MAX or not commits.serves(head.slot_incarnation):
             return None
-        if not book.admits(&request):
+        if not commits.admits(&request):
             return None
-        if not book.commit(lane.peer_index, lane.peer_incarnation, head.token, &request, now_ms):
+        if not commits.commit(lane.peer_index, lane.peer_incarnation, head.token, &request, now_ms):
             return None
-        return book.appender
+        return commits.appender
 
     cdef bint send(self, Lane lane) except -1:
         cdef:
@@ -490,10 +489,10 @@ cdef class CommitDesk:
     cdef void forget(self, int network) noexcept:
         self.outboxes[network].size = 0
 
-    # ---- Python faces, for tests ---------------------------------------------------------------------------------
+    # ---- called from Python, by tests only -----------------------------------------------------------------------
 
     def take_message(self, int network, bytes message not None, int64_t now_ms) -> list:
-        """Take what may go the short way; the parts for the long way, each as a message."""
+        """Handle what can take the fast path; return the other parts, each as a message."""
         cdef:
             const uint8_t* p = <const uint8_t*><const char*>message
             Py_ssize_t done = 0, size
@@ -507,7 +506,7 @@ cdef class CommitDesk:
         return rest
 
     def end_turn(self) -> bool:
-        """Send what is answered; True when a lane is full."""
+        """Send the responses that are ready; True when a lane is full."""
         cdef bint held_back = False
         cdef Lane lane
         self.has_errors = False

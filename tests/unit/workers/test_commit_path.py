@@ -1,4 +1,4 @@
-"""The short way of offset commits: when it is taken, what waits for what, and what goes wrong."""
+"""The fast path of offset commits: when it is taken, what waits for what, and what goes wrong."""
 
 from __future__ import annotations
 
@@ -82,8 +82,9 @@ def test_loop_serves_commits_without_the_long_way(real: LoopBench) -> None:
     answers = [real.assembler.answer(part) for part in parts]
     assert [a.token for a in answers if a] == list(range(1, 21))
     assert all(codes(a.body, 8) == [0] for a in answers if a)
-    desk = real.coordinators.desk
-    assert (desk.commits, desk.offsets_committed) == (20, 20) and desk.commit_ns > 0
+    commit_path = real.coordinators.commit_path
+    assert (commit_path.commits, commit_path.offsets_committed) == (20, 20)
+    assert commit_path.commit_ns > 0
 
 
 def test_loop_hands_what_is_left_to_the_long_way_in_order(real: LoopBench) -> None:
@@ -100,7 +101,7 @@ def test_loop_hands_what_is_left_to_the_long_way_in_order(real: LoopBench) -> No
     assert [(a.token, a.error) for a in found] == [
         (1, 0), (2, ErrorCode.UNKNOWN_MEMBER_ID), (3, 0), (4, 0),
     ]  # fmt: skip
-    assert real.coordinators.desk.commits == 2 and real.coordinators.commits == 1
+    assert real.coordinators.commit_path.commits == 2 and real.coordinators.commits == 1
     store = real.shard.machine.offsets.store  # type: ignore[attr-defined]
     assert store.get("g", "t", 0)[0] == 2 and store.get("größe", "t", 0)[0] == 5
 
@@ -178,13 +179,13 @@ def test_commit_of_a_member_is_checked_and_starts_its_session(bench: ShortBench)
 
 
 def test_timer_that_is_due_earlier_ends_the_turns_of_the_loop(bench: ShortBench) -> None:
-    desk = bench.coordinators.desk
-    desk.timer_set = False
+    commit_path = bench.coordinators.commit_path
+    commit_path.timer_set = False
     bench.shard.set_timer("far", 1000, lambda op: None)
-    assert desk.timer_set
-    desk.timer_set = False
+    assert commit_path.timer_set
+    commit_path.timer_set = False
     bench.shard.set_timer("farther", 2000, lambda op: None)
-    assert not desk.timer_set
+    assert not commit_path.timer_set
 
 
 def test_shard_that_loads_or_is_closed_leaves_commits_to_the_long_way(bench: ShortBench) -> None:
@@ -294,7 +295,7 @@ def test_commit_of_a_network_process_that_is_gone_is_not_answered(real: LoopBenc
 
 
 def test_answers_wait_for_the_high_watermark(bench: ShortBench) -> None:
-    """Some of a book's answers go, the others stay."""
+    """Some of a shard's responses are sent, the others wait."""
     log = bench.logs.log(0)
     assert log is not None
     for n in range(4):
