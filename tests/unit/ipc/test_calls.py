@@ -90,10 +90,35 @@ def test_process_serves_what_the_table_says_and_nothing_else(kind: ProcessKind) 
 def test_row_is_called_by_somebody(row: calls.Operation[Any, Any]) -> None:
     constant = CONSTANTS[row]
     mentions = sum(
-        named(tree).count(constant) for name, tree in TREES.items() if name != "kbroker.ipc.calls"
+        named(tree).count(constant)
+        for name, tree in TREES.items()
+        if not name.startswith("kbroker.ipc.calls")
     )
     serving = sum(list(served(tree)).count(constant) for tree in TREES.values())
     assert mentions > serving
+
+
+def test_areas_of_the_table_give_each_name_once() -> None:
+    """The table takes all that its areas define; of two equal names it would have the last."""
+    defined = [
+        name
+        for module, tree in TREES.items()
+        if module.startswith("kbroker.ipc.calls.")
+        for node in tree.body
+        for name in defined_by(node)
+    ]
+    assert len(defined) > len(calls.OPERATIONS)
+    assert sorted(defined) == sorted(set(defined))
+    assert [name for name in defined if not hasattr(calls, name)] == []
+
+
+def defined_by(node: ast.stmt) -> list[str]:
+    """What a statement of a module gives a name to, but by import."""
+    if isinstance(node, ast.ClassDef):
+        return [node.name]
+    if isinstance(node, ast.Assign):
+        return [target.id for target in node.targets if isinstance(target, ast.Name)]
+    return []
 
 
 def test_no_call_names_its_operation_by_a_string() -> None:

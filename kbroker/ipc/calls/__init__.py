@@ -1,0 +1,29 @@
+"""Every operation between the processes of a broker: what is asked, what is answered, by whom.
+
+``Rpc.call`` takes a row of this table and its request, ``Rpc.serve`` a row and the function that
+answers it in the processes that the row names. The rows and their classes are in one module for
+each area, and everybody takes them from here. To add an operation, add its row to its area, and the
+classes of its request and answer if there are none like them. ``kbroker.ipc.documents`` says what a
+class may be made of; of what there are many in one document there are NamedTuples. Frozen classes
+would cost a start 8 ms more.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kbroker.ipc.calls.base import *  # noqa: F403
+from kbroker.ipc.calls.compaction import *  # noqa: F403
+from kbroker.ipc.calls.configs import *  # noqa: F403
+from kbroker.ipc.calls.connections import *  # noqa: F403
+from kbroker.ipc.calls.image import *  # noqa: F403
+from kbroker.ipc.calls.log_dirs import *  # noqa: F403
+from kbroker.ipc.calls.partitions import *  # noqa: F403
+from kbroker.ipc.calls.stored import *  # noqa: F403
+from kbroker.ipc.calls.topics import *  # noqa: F403
+from kbroker.ipc.calls.transactions import *  # noqa: F403
+from kbroker.ipc.operation import Operation as Operation
+
+OPERATIONS: dict[str, Operation[Any, Any]] = {
+    row.name: row for row in list(globals().values()) if isinstance(row, Operation)
+}

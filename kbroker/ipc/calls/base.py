@@ -1,0 +1,29 @@
+"""What several areas of the table of operations use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from kbroker.ipc.process_table import ProcessKind
+from kbroker.security.principal import ANONYMOUS
+
+ACCEPTOR = ProcessKind.ACCEPTOR
+CLEANER = ProcessKind.CLEANER
+CONTROLLER = ProcessKind.CONTROLLER
+IO_WORKER = ProcessKind.IO_WORKER
+NETWORK = ProcessKind.NETWORK
+
+# A change of topics that nobody waits for longer.
+CHANGE_MS = 30_000
+NOBODY = str(ANONYMOUS)
+
+
+@dataclass(slots=True)
+class Nothing:
+    """Of operations that are told no more than their name."""
+
+
+class Setting(NamedTuple):
+    name: str
+    value: str | None

@@ -1,0 +1,90 @@
+"""What the cleaner asks the owners of logs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from kbroker.ipc.calls.base import IO_WORKER
+from kbroker.ipc.operation import Operation
+from kbroker.types import SlotId
+
+# The owner answers after its disk has synced a directory.
+SWAP_DEADLINE_MS = 60_000
+
+
+@dataclass(slots=True)
+class CleanableSegments:
+    """timestamps: whether the newest timestamp of each segment is asked for, which costs more."""
+
+    slots: list[SlotId]
+    timestamps: bool
+
+
+class SealedSegment(NamedTuple):
+    """largest_timestamp: -1 unless it was asked for."""
+
+    base_offset: int
+    next_offset: int
+    size: int
+    largest_timestamp: int
+
+
+@dataclass(slots=True)
+class CleanableLog:
+    """active: base offset of the active segment. cuts: to be handed back with a swap."""
+
+    slot: SlotId
+    log_dir: str
+    path: str
+    cuts: int
+    active: int
+    segments: list[SealedSegment]
+
+
+@dataclass(slots=True)
+class OfSlot:
+    slot: SlotId
+
+
+class ActiveProducer(NamedTuple):
+    """last_offset: of its data, -1 if there is none."""
+
+    producer_id: int
+    last_offset: int
+    producer_epoch: int
+
+
+class ReplacedSegment(NamedTuple):
+    base_offset: int
+    size: int
+
+
+@dataclass(slots=True)
+class SwapSegments:
+    """A cleaned segment takes the place of the ones it was made from."""
+
+    slot: SlotId
+    base_offset: int
+    size: int
+    largest_timestamp: int
+    replaced: list[ReplacedSegment]
+    cuts: int
+
+
+@dataclass(slots=True)
+class SwapOutcome:
+    """refused: why not. busy: why not now."""
+
+    refused: str | None = None
+    busy: str | None = None
+
+
+# Leaves out the logs that are not open.
+CLEANABLE_SEGMENTS = Operation(
+    "cleanable_segments", CleanableSegments, list[CleanableLog], (IO_WORKER,)
+)
+ACTIVE_PRODUCERS = Operation("active_producers", OfSlot, list[ActiveProducer], (IO_WORKER,))
+SWAP_SEGMENTS = Operation(
+    "swap_segments", SwapSegments, SwapOutcome, (IO_WORKER,), SWAP_DEADLINE_MS
+)

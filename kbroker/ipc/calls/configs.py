@@ -1,0 +1,59 @@
+"""Settings that clients change, in the controller."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kbroker.config.dynamic import AlterOp
+from kbroker.ipc.calls.base import CONTROLLER, NOBODY, Setting
+from kbroker.ipc.calls.topics import CreatePartitions, CreateTopics, DeleteTopics
+from kbroker.ipc.operation import Operation
+
+
+@dataclass(slots=True)
+class ResourceSettings:
+    """type: as in ``config.resource_types``. name: of a broker its id, or "" for all brokers."""
+
+    type: int
+    name: str
+    configs: list[Setting]
+
+
+@dataclass(slots=True)
+class AlterConfigs:
+    resources: list[ResourceSettings]
+    validate_only: bool = False
+    asked_by: str = NOBODY
+
+
+@dataclass(slots=True)
+class ResourceChanges:
+    """As ``ResourceSettings``, with only what changes."""
+
+    type: int
+    name: str
+    configs: list[AlterOp]
+
+
+@dataclass(slots=True)
+class IncrementalAlterConfigs:
+    resources: list[ResourceChanges]
+    validate_only: bool = False
+    asked_by: str = NOBODY
+
+
+# Changes that clients ask for, and were found to be allowed to; ``asked_by`` is the principal.
+OfClient = CreateTopics | CreatePartitions | DeleteTopics | AlterConfigs | IncrementalAlterConfigs
+
+
+@dataclass(slots=True)
+class ConfigResult:
+    error: int = 0
+    message: str | None = None
+
+
+# The answers have a result for each resource, in order.
+ALTER_CONFIGS = Operation("alter_configs", AlterConfigs, list[ConfigResult], (CONTROLLER,))
+INCREMENTAL_ALTER_CONFIGS = Operation(
+    "incremental_alter_configs", IncrementalAlterConfigs, list[ConfigResult], (CONTROLLER,)
+)

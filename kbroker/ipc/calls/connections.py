@@ -1,0 +1,21 @@
+"""Connections of the network processes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kbroker.ipc.calls.base import NETWORK, Nothing
+from kbroker.ipc.operation import Operation
+
+COUNT_DEADLINE_MS = 1_000
+
+
+@dataclass(slots=True)
+class OpenConnections:
+    """How many there are from each address; None: ask again."""
+
+    hosts: dict[str, int] | None
+
+
+# A new acceptor asks for what it finds.
+CONNECTIONS = Operation("connections", Nothing, OpenConnections, (NETWORK,), COUNT_DEADLINE_MS)

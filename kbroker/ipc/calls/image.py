@@ -1,0 +1,69 @@
+"""The cluster image, and the orders that go with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import NoneType
+from typing import Any, NamedTuple, NotRequired, TypedDict
+
+from kbroker.ipc.calls.base import ACCEPTOR, CLEANER, CONTROLLER, IO_WORKER, NETWORK, Nothing
+from kbroker.ipc.operation import Operation
+
+# Of a process that may still be starting; it is asked again.
+HELLO_DEADLINE_MS = 1_000
+# io workers create directories and open logs meanwhile.
+IMAGE_DEADLINE_MS = 60_000
+
+
+class ImageDocument(TypedDict):
+    """A snapshot of the image, or what changed in it (docs/architecture.md, "The cluster image").
+
+    ``cluster.image`` reads what is below the names.
+    """
+
+    version: int
+    snapshot: NotRequired[bool]
+    cluster_id: NotRequired[str]
+    controller_id: NotRequired[int]
+    brokers: NotRequired[dict[str, Any]]
+    topics: NotRequired[dict[str, Any]]
+    broker_config: NotRequired[dict[str, dict[str, str]]]
+    group_config: NotRequired[dict[str, Any]]
+
+
+@dataclass(slots=True)
+class ImageChange:
+    delta: ImageDocument
+
+
+@dataclass(slots=True)
+class ImageTaken:
+    """errors: of partitions that cannot be served, by ``topic-partition``."""
+
+    errors: dict[str, int]
+
+
+class StoppedReplica(NamedTuple):
+    """Its log is to be deleted. An order that comes late means no later replica of the slot."""
+
+    topic: str
+    partition: int
+    slot: int
+    slot_incarnation: int
+
+
+@dataclass(slots=True)
+class StopReplicas:
+    replicas: list[StoppedReplica]
+
+
+# A process asks for the image, and for all changes from now on.
+HELLO = Operation("hello", Nothing, ImageDocument, (CONTROLLER,), HELLO_DEADLINE_MS)
+# The processes that have an image. One that is not named here is not told of changes.
+IMAGE = Operation(
+    "image", ImageChange, ImageTaken, (IO_WORKER, NETWORK, ACCEPTOR, CLEANER), IMAGE_DEADLINE_MS
+)
+# Answered when the logs are deleted. Nothing else has a log deleted.
+STOP_REPLICAS = Operation("stop_replicas", StopReplicas, NoneType, (IO_WORKER,), IMAGE_DEADLINE_MS)
+# A network process starts: when it is answered, nothing of its predecessor is looked at any more.
+NETWORK_STARTS = Operation("network_starts", Nothing, NoneType, (IO_WORKER,), HELLO_DEADLINE_MS)

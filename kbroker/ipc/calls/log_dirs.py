@@ -1,0 +1,65 @@
+"""Log directories: what is in them, moves between them, damage in them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import NoneType
+from typing import NamedTuple
+
+from kbroker.ipc.calls.base import IO_WORKER, Nothing
+from kbroker.ipc.operation import Operation
+from kbroker.types import SlotId
+
+
+@dataclass(slots=True)
+class ReplicaSize:
+    """future: it is being moved there. lag: offsets that are still to be copied."""
+
+    topic: str
+    partition: int
+    size: int
+    lag: int = 0
+    future: bool = False
+
+
+@dataclass(slots=True)
+class LogDirDescription:
+    """error: why it is offline."""
+
+    path: str
+    error: str | None
+    total_bytes: int
+    usable_bytes: int
+    cordoned: bool
+    logs: list[ReplicaSize]
+
+
+class ReplicaToMove(NamedTuple):
+    """slot: -1 for a partition that is not there yet. path: of the log directory."""
+
+    topic: str
+    partition: int
+    slot: SlotId
+    path: str
+
+
+@dataclass(slots=True)
+class MoveReplicas:
+    replicas: list[ReplicaToMove]
+
+
+@dataclass(slots=True)
+class Damage:
+    """A reader met it. incarnation: of the slot."""
+
+    slot: SlotId
+    incarnation: int
+    segment: int
+    position: int
+    what: str
+
+
+DESCRIBE_LOG_DIRS = Operation("describe_log_dirs", Nothing, list[LogDirDescription], (IO_WORKER,))
+# Answers with an error code for each replica.
+ALTER_REPLICA_LOG_DIRS = Operation("alter_replica_log_dirs", MoveReplicas, list[int], (IO_WORKER,))
+REPORT_DAMAGE = Operation("report_damage", Damage, NoneType, (IO_WORKER,))

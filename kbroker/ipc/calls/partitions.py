@@ -1,0 +1,128 @@
+"""Questions about many partitions at a time, to the io worker that owns them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeVar
+
+from kbroker.ipc.calls.base import IO_WORKER
+from kbroker.ipc.operation import Operation
+from kbroker.types import SlotId
+
+Q = TypeVar("Q")
+A = TypeVar("A")
+
+
+@dataclass(slots=True)
+class Questions(Generic[Q]):
+    """Each begins with the slot of its partition."""
+
+    asked: list[Q]
+
+
+class Failure(NamedTuple):
+    """number: of the question, from 0 on."""
+
+    number: int
+    error: int
+    message: str | None
+
+
+@dataclass(slots=True)
+class Answers(Generic[A]):
+    """One for each question, in order; None where it has failed."""
+
+    answers: list[A | None]
+    failures: list[Failure]
+
+
+class OffsetQuestion(NamedTuple):
+    """timestamp: or one of the special ones of ListOffsets. isolation: READ_COMMITTED or not."""
+
+    slot: SlotId
+    timestamp: int
+    isolation: int
+
+
+@dataclass(slots=True)
+class FoundOffset:
+    """-1 where there is nothing to say."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+class SegmentsQuestion(NamedTuple):
+    """bound: offsets from there on are left out."""
+
+    slot: SlotId
+    timestamp: int
+    bound: int
+
+
+@dataclass(slots=True)
+class FoundOffsets:
+    offsets: list[int]
+
+
+class EpochQuestion(NamedTuple):
+    slot: SlotId
+    leader_epoch: int
+
+
+@dataclass(slots=True)
+class EpochEnd:
+    leader_epoch: int
+    end_offset: int
+
+
+class Deletion(NamedTuple):
+    """Of records below an offset."""
+
+    slot: SlotId
+    offset: int
+
+
+@dataclass(slots=True)
+class LowWatermark:
+    low_watermark: int
+
+
+class ProducersQuestion(NamedTuple):
+    slot: SlotId
+
+
+@dataclass(slots=True)
+class KnownProducer:
+    """The fields of a DescribeProducers answer."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp: int
+    coordinator_epoch: int
+    current_txn_start_offset: int
+
+
+@dataclass(slots=True)
+class KnownProducers:
+    producers: list[KnownProducer]
+
+
+LIST_OFFSETS = Operation(
+    "list_offsets", Questions[OffsetQuestion], Answers[FoundOffset], (IO_WORKER,)
+)
+# As version 0 of ListOffsets asks.
+OFFSETS_BEFORE = Operation(
+    "offsets_before", Questions[SegmentsQuestion], Answers[FoundOffsets], (IO_WORKER,)
+)
+OFFSET_FOR_LEADER_EPOCH = Operation(
+    "offset_for_leader_epoch", Questions[EpochQuestion], Answers[EpochEnd], (IO_WORKER,)
+)
+DELETE_RECORDS = Operation(
+    "delete_records", Questions[Deletion], Answers[LowWatermark], (IO_WORKER,)
+)
+DESCRIBE_PRODUCERS = Operation(
+    "describe_producers", Questions[ProducersQuestion], Answers[KnownProducers], (IO_WORKER,)
+)

@@ -1,0 +1,49 @@
+"""Producer ids and stored offsets: what else the metadata store has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import NoneType
+from typing import NamedTuple
+
+from kbroker.ipc.calls.base import CONTROLLER, Nothing
+from kbroker.ipc.operation import Operation
+
+
+@dataclass(slots=True)
+class ProducerIdBlock:
+    first: int
+    count: int
+
+
+class StoredOffset(NamedTuple):
+    topic: str
+    partition: int
+    offset: int
+
+
+@dataclass(slots=True)
+class CommitStoredOffsets:
+    group: str
+    offsets: list[StoredOffset]
+
+
+class StoredPartition(NamedTuple):
+    topic: str
+    partition: int
+
+
+@dataclass(slots=True)
+class FetchStoredOffsets:
+    group: str
+    partitions: list[StoredPartition]
+
+
+ALLOCATE_PRODUCER_IDS = Operation("allocate_producer_ids", Nothing, ProducerIdBlock, (CONTROLLER,))
+COMMIT_STORED_OFFSETS = Operation(
+    "commit_stored_offsets", CommitStoredOffsets, NoneType, (CONTROLLER,)
+)
+# Answers with the offset of each partition, None where there is none.
+FETCH_STORED_OFFSETS = Operation(
+    "fetch_stored_offsets", FetchStoredOffsets, list[int | None], (CONTROLLER,)
+)

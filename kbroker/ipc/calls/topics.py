@@ -1,0 +1,94 @@
+"""Topics that are created, enlarged and deleted by the controller."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kbroker.ipc.calls.base import CHANGE_MS, CONTROLLER, NOBODY, Setting
+from kbroker.ipc.operation import Operation
+
+
+class Assigned(NamedTuple):
+    """Brokers that a client wants a partition on, the preferred leader first."""
+
+    partition: int
+    replicas: list[int]
+
+
+@dataclass(slots=True)
+class TopicToCreate:
+    """num_partitions, replication_factor: -1 to have the broker's default."""
+
+    name: str
+    num_partitions: int = -1
+    replication_factor: int = -1
+    assignments: list[Assigned] = field(default_factory=list)
+    configs: list[Setting] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class CreateTopics:
+    """within_ms: answered after so long at the latest; the change goes on. auto: only the names
+    count, and a topic that exists is a success.
+    """
+
+    topics: list[TopicToCreate]
+    validate_only: bool = False
+    within_ms: int = CHANGE_MS
+    auto: bool = False
+    asked_by: str = NOBODY
+
+
+@dataclass(slots=True)
+class TopicToEnlarge:
+    """count: partitions that it is to have. assignments: replicas of each new one, in order; None
+    to have them chosen.
+    """
+
+    name: str
+    count: int
+    assignments: list[list[int]] | None = None
+
+
+@dataclass(slots=True)
+class CreatePartitions:
+    topics: list[TopicToEnlarge]
+    validate_only: bool = False
+    within_ms: int = CHANGE_MS
+    asked_by: str = NOBODY
+
+
+@dataclass(slots=True)
+class TopicToDelete:
+    """By its name or its id."""
+
+    name: str | None = None
+    topic_id: bytes | None = None
+
+
+@dataclass(slots=True)
+class DeleteTopics:
+    topics: list[TopicToDelete]
+    within_ms: int = CHANGE_MS
+    asked_by: str = NOBODY
+
+
+@dataclass(slots=True)
+class TopicResult:
+    """What became of one topic; ``topic_id`` and what follows are known of some successes only."""
+
+    name: str | None
+    error: int = 0
+    message: str | None = None
+    topic_id: bytes | None = None
+    partitions: int = -1
+    replication_factor: int = -1
+
+
+# The answers have a result for each topic, in order.
+CREATE_TOPICS = Operation("create_topics", CreateTopics, list[TopicResult], (CONTROLLER,))
+CREATE_PARTITIONS = Operation(
+    "create_partitions", CreatePartitions, list[TopicResult], (CONTROLLER,)
+)
+DELETE_TOPICS = Operation("delete_topics", DeleteTopics, list[TopicResult], (CONTROLLER,))

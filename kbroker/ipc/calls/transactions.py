@@ -1,0 +1,45 @@
+"""Markers, and partitions that become a part of a transaction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from kbroker.ipc.calls.base import IO_WORKER
+from kbroker.ipc.operation import Operation
+from kbroker.types import SlotId
+
+
+class Marker(NamedTuple):
+    """What the log in a slot is told about the end of a producer's transaction."""
+
+    slot: SlotId
+    producer_id: int
+    producer_epoch: int
+    commit: bool
+    coordinator_epoch: int
+    transaction_version: int
+
+
+@dataclass(slots=True)
+class WriteMarkers:
+    markers: list[Marker]
+
+
+@dataclass(slots=True)
+class VerifyTransaction:
+    """slot: of the coordinator. add: the partition becomes a part of the transaction (KIP-890)."""
+
+    slot: SlotId
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    topic: str
+    partition: int
+    add: bool
+
+
+# Answers with an error code for each marker, when they are committed.
+WRITE_MARKERS = Operation("write_markers", WriteMarkers, list[int], (IO_WORKER,))
+# Answers with an error code.
+VERIFY_TRANSACTION = Operation("verify_transaction", VerifyTransaction, int, (IO_WORKER,))
