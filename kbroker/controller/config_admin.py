@@ -32,11 +32,11 @@ from kbroker.config.topic_config import validate_topic
 from kbroker.config.topic_keys import TOPIC_KEYS
 from kbroker.controller import persistence
 from kbroker.controller.events import EventQueue
-from kbroker.controller.publisher import Publisher
 from kbroker.controller.state import ClusterState
 from kbroker.controller.topic_admin import store_failure
 from kbroker.controller.topics import existing_topic
 from kbroker.errors import ConfigError, ErrorCode, WireError
+from kbroker.hosting.publisher import Publisher
 from kbroker.ipc.calls import (
     AlterConfigs,
     ConfigResult,

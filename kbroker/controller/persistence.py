@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from kbroker.cluster.image import NO_SLOT
-from kbroker.controller.slots import SlotAssignments
 from kbroker.controller.state import ClusterState, PartitionState, TopicState
 from kbroker.controller.topics import Assignment, NewTopic
 from kbroker.errors import InvariantError
+from kbroker.hosting.slots import SlotAssignments
 from kbroker.metastore import paths
 from kbroker.metastore.settled import SettledStore
 from kbroker.metastore.store import BadVersion, Node, NoNode, Transaction

@@ -13,8 +13,6 @@ from typing import Any
 
 from kbroker.controller import persistence
 from kbroker.controller.events import EventQueue
-from kbroker.controller.publisher import Publisher
-from kbroker.controller.slots import NoFreeSlot, SlotAssignments
 from kbroker.controller.state import ClusterState, PartitionState, TopicState
 from kbroker.controller.topics import (
     Assignment,
@@ -25,6 +23,8 @@ from kbroker.controller.topics import (
     plan_topic,
 )
 from kbroker.errors import ErrorCode, WireError
+from kbroker.hosting.publisher import Publisher
+from kbroker.hosting.slots import NoFreeSlot, SlotAssignments
 from kbroker.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from kbroker.ipc.calls import (
     NOBODY,

@@ -19,12 +19,12 @@ from kbroker.controller.completion import WrongCluster
 from kbroker.controller.config_admin import ConfigAdmin
 from kbroker.controller.events import EventQueue
 from kbroker.controller.membership import NotElected, Registration
-from kbroker.controller.publisher import Publisher
-from kbroker.controller.slots import JOURNAL_NAME, NoFreeSlot, SlotAssignments
 from kbroker.controller.state import ClusterState
 from kbroker.controller.stored_offsets import StoredOffsets
 from kbroker.controller.topic_admin import TopicAdmin
 from kbroker.errors import EXIT_CANNOT_START
+from kbroker.hosting.publisher import Publisher
+from kbroker.hosting.slots import JOURNAL_NAME, NoFreeSlot, SlotAssignments
 from kbroker.ipc import calls
 from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.metastore.settled import SettledStore

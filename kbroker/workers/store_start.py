@@ -13,9 +13,9 @@ from kbroker.adopt.unknown_logs import UnknownLogs, look_at_unknown
 from kbroker.controller import completion, persistence
 from kbroker.controller.membership import Elected, NotElected, Registration
 from kbroker.controller.session import Session
-from kbroker.controller.slots import SlotAssignments
 from kbroker.controller.state import ClusterState
 from kbroker.errors import InvariantError
+from kbroker.hosting.slots import SlotAssignments
 from kbroker.ipc.pending import Pending
 from kbroker.metastore.embedded import EmbeddedStore
 from kbroker.metastore.node_file import NodeFile

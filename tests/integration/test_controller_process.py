@@ -7,8 +7,8 @@ import pytest
 from controller_harness import IO_0, IO_1, NETWORK, ControllerHarness, topic
 from fault.wire_client import WireClient
 
-from kbroker.controller.slots import JOURNAL_NAME
 from kbroker.errors import ErrorCode
+from kbroker.hosting.slots import JOURNAL_NAME
 from kbroker.ipc import calls
 from kbroker.ipc.process_table import CONTROLLER
 from kbroker.testing import Broker, wait_until

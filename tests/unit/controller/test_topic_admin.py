@@ -8,10 +8,10 @@ import pytest
 
 from kbroker.controller import topics
 from kbroker.controller.events import EventQueue
-from kbroker.controller.slots import SlotAssignments
 from kbroker.controller.state import ClusterState, PartitionState, TopicState
 from kbroker.controller.topic_admin import TopicAdmin
 from kbroker.errors import ErrorCode
+from kbroker.hosting.slots import SlotAssignments
 from kbroker.ipc.calls import (
     CreatePartitions,
     CreateTopics,

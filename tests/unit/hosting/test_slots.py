@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from kbroker.controller.slots import JOURNAL_NAME, NoFreeSlot, SlotAllocator, SlotAssignments
+from kbroker.hosting.slots import JOURNAL_NAME, NoFreeSlot, SlotAllocator, SlotAssignments
 
 pytestmark = pytest.mark.unit
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from kbroker.controller.publisher import Publisher
 from kbroker.controller.state import ClusterState, PartitionState, TopicState
 from kbroker.errors import ErrorCode, WireError
+from kbroker.hosting.publisher import Publisher
 from kbroker.ipc import calls
 from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.ipc.rpc import Pending, run

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kbroker.controller.state import ClusterState
 from kbroker.errors import WireError
 from kbroker.ipc import calls
 from kbroker.ipc.pending import Pending, run
 from kbroker.ipc.process_table import Address, ProcessKind, ProcessTable
 from kbroker.ipc.rpc import Rpc
+
+if TYPE_CHECKING:
+    from kbroker.controller.state import ClusterState
 
 logger = logging.getLogger(__name__)
 

@@ -1,0 +1,1 @@
+"""What this broker hosts: its replicas and their slots, and what its processes are told of them."""
