@@ -71,6 +71,8 @@ class CleanerPass:
         except PassPostponed:
             raise
         except (UncleanableError, CorruptTxnIndexError) as error:
+            if not await self._is_as_viewed():
+                raise PassPostponed(f"the log has changed: {error}") from error
             raise PassFailed(str(error)) from error
         except (CleaningStopped, WireError) as error:
             raise PassPostponed(str(error) or "stopped") from error
@@ -81,6 +83,17 @@ class CleanerPass:
         except Exception as error:  # a mistake of ours must not end the compaction of other logs
             logger.exception("%s: compaction failed", self._name)
             raise PassFailed(repr(error)) from error
+
+    async def _is_as_viewed(self) -> bool:
+        """Whether the log still has the files of the view, so that what was read in them counts."""
+        slot, view = self._entry.slot, self._view
+        request = calls.CleanableSegments([slot], timestamps=False)
+        owner = self._worker.io_worker(slot)
+        try:
+            found = await self._worker.rpc.call(owner, calls.CLEANABLE_SEGMENTS, request)
+        except WireError:
+            return False  # it restarts
+        return any(view.shows(described) for described in found)
 
     async def _run(self) -> CleaningStats:
         worker, entry, view, section = self._worker, self._entry, self._view, self._section

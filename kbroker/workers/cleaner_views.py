@@ -79,6 +79,13 @@ class LogView:
             and self._known_times == _wanted_times(entry.rules)
         )
 
+    def shows(self, described: CleanableLog) -> bool:
+        """Whether the log has still the files that it had; it may have more by now."""
+        present = {(segment.base_offset, segment.size) for segment in described.segments}
+        return (self.path, self.cuts) == (described.path, described.cuts) and all(
+            (segment.base_offset, segment.size) in present for segment in self.segments
+        )
+
     def _first_timestamp(self, base: int, size: int) -> int:
         """Of a segment's first batch, -1 when it cannot be read."""
         try:

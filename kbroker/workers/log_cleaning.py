@@ -35,7 +35,8 @@ class LogCleaningService:
 
     def __init__(self, worker: IoWorker) -> None:
         self._worker = worker
-        self._preparing = 0
+        # Logs with a swap whose files are being made ready; the cleaner that asked may be gone.
+        self._preparing: set[SlotId] = set()
         worker.rpc.serve(calls.CLEANABLE_SEGMENTS, self.serve_cleanable_segments)
         worker.rpc.serve(calls.ACTIVE_PRODUCERS, self.serve_active_producers)
         worker.rpc.serve(calls.SWAP_SEGMENTS, self.serve_swap_segments)
@@ -43,8 +44,11 @@ class LogCleaningService:
     def serve_cleanable_segments(
         self, sender: Address, asked: calls.CleanableSegments
     ) -> list[calls.CleanableLog]:
-        """The logs of these slots as they are now; one that is not open here is left out."""
-        found = (self._worker.logs.log(slot) for slot in asked.slots)
+        """The logs of these slots as they are now. One that is not open here is left out, and so is
+        one that is about to change: a cleaner killed after asking for a swap may be back already.
+        """
+        settled = (slot for slot in asked.slots if slot not in self._preparing)
+        found = map(self._worker.logs.log, settled)
         return [_describe(entry, asked.timestamps) for entry in found if entry is not None]
 
     def serve_active_producers(
@@ -67,6 +71,8 @@ class LogCleaningService:
         """Put a cleaned segment in the place of its group."""
         slot = asked.slot
         entry = self._worker.log_of(slot)
+        if slot in self._preparing:
+            return calls.SwapOutcome(busy="an earlier swap is not finished")
         if self._worker.coordinators.is_loading(slot):
             return calls.SwapOutcome(busy="a coordinator is reading the log")
         if not self._is_roll_published(entry):
@@ -82,7 +88,7 @@ class LogCleaningService:
         )
         try:
             request.check()
-            await self._prepared(request)
+            await self._prepared(slot, request)
             self._commit(entry, request)
         except SwapRefused as refused:
             self._abandon(entry, request)
@@ -119,9 +125,9 @@ class LogCleaningService:
         slot = self._worker.table.read(entry.slot)
         return slot is not None and slot["log_end"][1] == entry.segments.active.base_offset
 
-    def _prepared(self, request: SegmentSwap) -> Pending[None]:
+    def _prepared(self, slot: SlotId, request: SegmentSwap) -> Pending[None]:
         done: Pending[None] = Pending()
-        self._preparing += 1
+        self._preparing.add(slot)
 
         def job() -> SwapRefused | None:
             try:
@@ -131,7 +137,7 @@ class LogCleaningService:
             return None
 
         def on_done(result: object, error: OSError | None) -> None:
-            self._preparing -= 1
+            self._preparing.discard(slot)
             refused = result if isinstance(result, SwapRefused) else None
             done.resolve(error=error or refused)
 

@@ -8,12 +8,18 @@ from types import SimpleNamespace
 import pytest
 
 from kbroker.errors import ErrorCode, WireError
+from kbroker.ipc.calls import CLEANABLE_SEGMENTS, CleanableLog, SealedSegment
 from kbroker.ipc.rpc import run
 from kbroker.storage.cleaner import CleaningStopped, Limits, UncleanableError
+from kbroker.storage.topic_settings import NO_LIMIT
 from kbroker.storage.txn_index import CorruptTxnIndexError
+from kbroker.types import SlotId
 from kbroker.workers.cleaner_pass import CleanerPass, PassFailed, PassPostponed
+from kbroker.workers.cleaner_views import LogView
 
 pytestmark = pytest.mark.unit
+
+SLOT = SlotId(3)
 
 
 @pytest.mark.parametrize(
@@ -31,17 +37,63 @@ pytestmark = pytest.mark.unit
     ],
 )
 def test_pass_that_fails_is_postponed_or_given_up(error, outcome):
-    entry = SimpleNamespace(key=("t", 0))
-    work = CleanerPass(SimpleNamespace(), entry, SimpleNamespace(), SimpleNamespace(), 0)
+    ended = failed_pass(error, lambda: described())
+
+    assert type(ended.error) is outcome
+    assert str(error.args[-1]) in str(ended.error)
+
+
+def described(*, cuts=0, size=90, more=()):
+    segments = [SealedSegment(0, 5, size, -1), *more]
+    return [CleanableLog(SLOT, "/d", "/d/t-0", cuts, 100, segments)]
+
+
+def failed_pass(error, answer):
+    """A pass over the log as ``described`` that ends with ``error``; ``answer``: what its owner
+    then says of the log.
+    """
+    rules = SimpleNamespace(lag_ms_min=0, lag_ms_max=NO_LIMIT)
+    entry = SimpleNamespace(key=("t", 0), slot=SLOT, slot_incarnation=1, rules=rules)
+
+    async def call(to, operation, request):
+        assert (to, operation, request.slots) == ("owner", CLEANABLE_SEGMENTS, [SLOT])
+        return answer()
+
+    worker = SimpleNamespace(io_worker=lambda _slot: "owner", rpc=SimpleNamespace(call=call))
+    view = LogView(described()[0], 1, entry)
+    work = CleanerPass(worker, entry, view, SimpleNamespace(), 0)
 
     async def fail() -> None:
         raise error
 
     work._run = fail
-    ended = run(work.run())
+    return run(work.run())
+
+
+def restarting():
+    raise WireError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "restarting")
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome"),
+    [
+        (lambda: described(more=[SealedSegment(5, 9, 50, -1)]), PassFailed),
+        (lambda: described(size=80), PassPostponed),
+        (lambda: described(cuts=1), PassPostponed),
+        (list, PassPostponed),
+        (restarting, PassPostponed),
+    ],
+    ids=["rolled", "swapped", "truncated", "closed or being swapped", "restarting"],
+)
+@pytest.mark.parametrize("error", [UncleanableError("damaged"), CorruptTxnIndexError("index")])
+def test_damage_counts_only_in_files_that_are_still_those_of_the_log(error, answer, outcome):
+    """A swap of the cleaner before this one, or a truncation, shortens a file that is being read;
+    the log was then left alone until the next restart.
+    """
+    ended = failed_pass(error, answer)
 
     assert type(ended.error) is outcome
-    assert str(error.args[-1]) in str(ended.error)
+    assert str(error) in str(ended.error)
 
 
 def test_threads_share_the_buffers():

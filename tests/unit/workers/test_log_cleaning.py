@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from doubles.log_store import NOW_MS, LogStore, append, batch
 
-from kbroker.ipc.calls import ReplacedSegment, SwapOutcome, SwapSegments
+from kbroker.ipc.calls import CleanableSegments, ReplacedSegment, SwapOutcome, SwapSegments
 from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.ipc.rpc import run
 from kbroker.workers.log_cleaning import LogCleaningService
@@ -39,10 +39,10 @@ class FakeWorker:
         self.touched.clear()
 
 
-def asked_for_a_swap(worker, log):
-    """The answer for the first segment; nobody has cleaned it, so that a refusal is the best."""
+def swap_of_first(log):
+    """Nobody has cleaned it, so that a refusal is the best answer."""
     first = log.segments[0]
-    request = SwapSegments(
+    return SwapSegments(
         log.slot,
         base_offset=0,
         size=first.size,
@@ -50,7 +50,11 @@ def asked_for_a_swap(worker, log):
         replaced=[ReplacedSegment(0, first.size)],
         cuts=log.cuts,
     )
-    return run(LogCleaningService(worker).serve_swap_segments(CLEANER, request)).value
+
+
+def asked_for_a_swap(worker, log):
+    service = LogCleaningService(worker)
+    return run(service.serve_swap_segments(CLEANER, swap_of_first(log))).value
 
 
 def test_swap_waits_until_readers_know_that_the_segment_has_ended(store):
@@ -72,3 +76,30 @@ def test_swap_waits_until_readers_know_that_the_segment_has_ended(store):
         refused="the cleaned segment has -1 bytes instead of 79"
     )
     assert not worker.touched
+
+
+def test_log_is_not_described_while_an_earlier_swap_is_under_way(store, monkeypatch):
+    """A cleaner that was killed after asking for it is back within the time it takes, and would
+    read files of other sizes than it was told.
+    """
+    log = store.open()
+    append(log, batch())
+    log.roll(NOW_MS)
+    worker = FakeWorker(store)
+    log.appender.publish_now()
+    service = LogCleaningService(worker)
+    asked = CleanableSegments([log.slot], timestamps=False)
+    background = []
+    monkeypatch.setattr(store.manager, "in_background", lambda *job: background.append(job))
+    assert [one.slot for one in service.serve_cleanable_segments(CLEANER, asked)] == [log.slot]
+
+    first = run(service.serve_swap_segments(CLEANER, swap_of_first(log)))
+
+    assert not first.done
+    assert service.serve_cleanable_segments(CLEANER, asked) == []
+    second = run(service.serve_swap_segments(CLEANER, swap_of_first(log)))
+    assert second.value == SwapOutcome(busy="an earlier swap is not finished")
+    ((job, on_done),) = background
+    on_done(job(), None)
+    assert first.value == SwapOutcome(refused="the cleaned segment has -1 bytes instead of 79")
+    assert [one.slot for one in service.serve_cleanable_segments(CLEANER, asked)] == [log.slot]

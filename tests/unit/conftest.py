@@ -1,0 +1,20 @@
+"""What the unit tests share."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture
+def caplog(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
+    """pytest's, without what other libraries say meanwhile: their threads outlive a test."""
+
+    def is_ours(record: logging.LogRecord) -> bool:
+        return record.name.partition(".")[0] == "kbroker"
+
+    caplog.handler.addFilter(is_ours)
+    yield caplog
+    caplog.handler.removeFilter(is_ours)
