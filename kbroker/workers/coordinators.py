@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kbroker._ext.commit_path import CommitPath
 from kbroker._ext.lane import Lane
@@ -36,16 +36,23 @@ from kbroker.ipc.lane_calls import (
     send_all,
     unpack,
 )
-from kbroker.ipc.process_table import Address
+from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.ipc.rpc import Pending, run
 from kbroker.protocol import codec
 from kbroker.protocol.api import ApiKey, request_class, response_class
 from kbroker.record.compression import NONE
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kbroker._ext.io_loop import IoLoop
+    from kbroker.clock import Clock
+    from kbroker.cluster.image import ClusterImage
+    from kbroker.config.loader import BrokerConfig
+    from kbroker.ipc.rpc import Rpc
     from kbroker.metrics.catalog import Metric
+    from kbroker.storage.log_manager import LogManager
     from kbroker.storage.partition_log import PartitionLog
-    from kbroker.workers.io_worker import IoWorker
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +71,37 @@ EARLY_MAX = 10_000
 FIRST_PRODUCE_THAT_ADDS = 12
 
 
+class Process(Protocol):
+    """What coordinators need of the io worker they live in, beside its logs, loop and lanes.
+
+    has_joined: its logs are open, as far as they can be. worker_count: num.io.threads.
+    """
+
+    rpc: Rpc
+    clock: Clock
+    address: Address
+    worker_count: int
+    has_joined: bool
+
+    @property
+    def config(self) -> BrokerConfig: ...
+
+    @property
+    def image(self) -> ClusterImage: ...
+
+    def led_log(self, slot: int) -> PartitionLog | None:
+        """The log of a partition, if it is open and led here."""
+
+    def write_markers(self, markers: Iterable[calls.Marker]) -> Pending[list[int]]:
+        """Append markers to logs of this io worker; resolves to their error codes."""
+
+    def on_storage_failure(self, slot: int) -> None:
+        """A write failed: the log directory goes offline, and every shard in it is closed."""
+
+    def count(self, metric: Metric, amount: int) -> None:
+        """Add to a counter."""
+
+
 class Coordinators:
     """Made by the io worker, which calls in at each step of its turn.
 
@@ -72,8 +110,10 @@ class Coordinators:
     cannot handle come to ``on_request``.
     """
 
-    def __init__(self, worker: IoWorker, lanes: list[Lane]) -> None:
-        self._worker = worker
+    def __init__(self, process: Process, logs: LogManager, loop: IoLoop, lanes: list[Lane]) -> None:
+        self._process = process
+        self._logs = logs
+        self._loop = loop
         self._lanes = lanes
         self._assemblers = [Assembler() for _ in lanes]
         self._outboxes: list[deque[bytes]] = [deque() for _ in lanes]
@@ -89,45 +129,45 @@ class Coordinators:
         self._early_count = 0
         self.commits = 0
         self.commit_ns = 0
-        self.rpc = worker.rpc
-        self.clock = worker.clock
+        self.rpc = process.rpc
+        self.clock = process.clock
         self._machines = {
             OFFSETS_TOPIC: make_group_machine,
             TRANSACTIONS_TOPIC: self._make_transaction_machine,
         }
-        self._producer_ids = ProducerIds(worker.rpc)
-        self.commit_path = CommitPath(worker, lanes)
-        worker.loop.commit_path = self.commit_path
-        worker.loop.on_request = self.on_request
-        worker.rpc.serve(calls.VERIFY_TRANSACTION, self.serve_verify_transaction)
+        self._producer_ids = ProducerIds(process.rpc)
+        self.commit_path = CommitPath(process, lanes)
+        loop.commit_path = self.commit_path
+        loop.on_request = self.on_request
+        process.rpc.serve(calls.VERIFY_TRANSACTION, self.serve_verify_transaction)
 
     def _make_transaction_machine(self, shard: Shard) -> Machine:
         from kbroker.coordinator.transaction.machine import TransactionMachine
         from kbroker.coordinator.transaction.markers import MarkerWriter
 
         writer = MarkerWriter(
-            MarkerCalls(self._worker).write, lambda: self._worker.image, self.io_worker
+            MarkerCalls(self._process).write, lambda: self._process.image, self.io_worker
         )
         return TransactionMachine(shard, self._producer_ids, writer)
 
     # -- what shards need (shard.Process) --
 
     @property
-    def config(self) -> Any:
-        return self._worker.config
+    def config(self) -> BrokerConfig:
+        return self._process.config
 
     @property
-    def image(self) -> Any:
-        return self._worker.image
+    def image(self) -> ClusterImage:
+        return self._process.image
 
     def touched(self, source: PartitionLog) -> None:
-        self._worker.loop.touch(source.appender)
+        self._loop.touch(source.appender)
 
     def storage_failed(self, slot: int) -> None:
-        self._worker.on_storage_failure(slot)
+        self._process.on_storage_failure(slot)
 
     def io_worker(self, slot: int) -> Address:
-        return Address(self._worker.kind, slot % self._worker.worker_count)
+        return Address(ProcessKind.IO_WORKER, slot % self._process.worker_count)
 
     def timer_set(self, deadline_ms: int) -> None:
         if deadline_ms < self._next_timer_ms:
@@ -135,7 +175,7 @@ class Coordinators:
             self.commit_path.timer_set = True
 
     def count(self, metric: Metric, amount: int) -> None:
-        self._worker.counters.add(metric, amount)
+        self._process.count(metric, amount)
 
     # -- shards come and go --
 
@@ -147,13 +187,13 @@ class Coordinators:
                 self._open(topic)
         for shard in list(self._shards.values()):
             shard.on_image(changes)
-        if self._worker.has_joined:
+        if self._process.has_joined:
             for slot in [slot for slot in self._early if slot not in self._shards]:
                 self._admit(slot)  # its log could not be opened, or there is none
 
     def _open(self, topic: TopicImage) -> None:
         for partition in topic.partitions:
-            source = self._worker.hosted.led_log(partition.slot)
+            source = self._process.led_log(partition.slot)
             if source is None or partition.slot in self._shards:
                 continue
             shard = Shard(
@@ -227,14 +267,14 @@ class Coordinators:
         token: int,
     ) -> None:
         """The io loop asks whether a batch belongs to a transaction (KIP-890)."""
-        source = self._worker.logs.log(slot)
+        source = self._logs.log(slot)
         if source is None or not transactional_id:
-            self._worker.loop.verified(token, int(ErrorCode.INVALID_TXN_STATE))
+            self._loop.verified(token, int(ErrorCode.INVALID_TXN_STATE))
             return
         add = api_version >= FIRST_PRODUCE_THAT_ADDS
 
         def done(outcome: Pending[Any]) -> None:
-            self._worker.loop.verified(token, verification_code(outcome))
+            self._loop.verified(token, verification_code(outcome))
 
         self.verify_partition(
             source.topic, source.partition, transactional_id, producer_id, epoch, add
@@ -260,7 +300,7 @@ class Coordinators:
             slot, transactional_id, producer_id, epoch, topic, partition, add
         )
         owner = self.io_worker(slot)
-        if owner == self._worker.address:
+        if owner == self._process.address:
             return self._verify_here(request)
         return self.rpc.call(owner, calls.VERIFY_TRANSACTION, request)
 
@@ -314,7 +354,7 @@ class Coordinators:
     def _handle(self, request: Request) -> Pending[Any]:
         shard = self._shards.get(request.slot)
         key = ApiKey(request.api_key)
-        if key in LISTS and self._worker.logs.offline_reason(request.slot) is not None:
+        if key in LISTS and self._logs.offline_reason(request.slot) is not None:
             # COMPAT: lists leave out what is gone with its log directory, until the restart.
             return answered(response_class(key)())
         if request.api_key in REPEATED and self._is_early(shard) and self._early_count < EARLY_MAX:
@@ -323,7 +363,7 @@ class Coordinators:
 
     def _is_early(self, shard: Shard | None) -> bool:
         """Whether a coordinator is about to be there: this process has just been started."""
-        return not self._worker.has_joined if shard is None else shard in self._first_loads
+        return not self._process.has_joined if shard is None else shard in self._first_loads
 
     def _wait_for_load(self, request: Request) -> Pending[Any]:
         pending: Pending[Any] = Pending()
@@ -425,14 +465,14 @@ class Coordinators:
 class MarkerCalls:
     """Has io workers write markers; those of this process take no detour."""
 
-    def __init__(self, worker: IoWorker) -> None:
-        self._worker = worker
+    def __init__(self, process: Process) -> None:
+        self._process = process
 
     def write(self, to: Address, markers: list[calls.Marker]) -> Pending[list[int]]:
         """Resolves to their error codes."""
-        if to == self._worker.address:
-            return self._worker.transaction_log.write_markers(markers)
-        return self._worker.rpc.call(to, calls.WRITE_MARKERS, calls.WriteMarkers(markers))
+        if to == self._process.address:
+            return self._process.write_markers(markers)
+        return self._process.rpc.call(to, calls.WRITE_MARKERS, calls.WriteMarkers(markers))
 
 
 def make_group_machine(shard: Shard) -> Machine:

@@ -8,20 +8,20 @@ turn is answered before the slots that it changed are published.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 
 from kbroker._ext.arena import forbid_writes
 from kbroker._ext.io_loop import IoLoop
 from kbroker._ext.lane import Lane
 from kbroker._ext.partition_table import PartitionTable
-from kbroker.clock import SystemClock
+from kbroker.clock import Clock, SystemClock
 from kbroker.cluster.image import ClusterImage
-from kbroker.errors import EXIT_CRASH, ErrorCode, WireError
+from kbroker.errors import EXIT_CRASH, ErrorCode
 from kbroker.heap import keep_freed_memory
 from kbroker.ipc import calls
 from kbroker.ipc.process_table import CONTROLLER, Address, ProcessKind
-from kbroker.ipc.rpc import run
+from kbroker.ipc.rpc import Pending, run
 from kbroker.metrics.catalog import (
     COORDINATORS_LOADING,
     LOG_DIRS_OFFLINE,
@@ -44,11 +44,12 @@ from kbroker.workers.base import Worker, now_ms, raise_failure
 from kbroker.workers.coordinators import Coordinators
 from kbroker.workers.hosted import HostedPartitions
 from kbroker.workers.log_cleaning import LogCleaningService
+from kbroker.workers.log_dir_calls import LogDirCalls
 from kbroker.workers.log_moving import LogMovingService, placement_lock
 from kbroker.workers.partition_calls import PartitionCalls
 from kbroker.workers.transaction_log import TransactionLog
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # The tick while log.flush.interval.ms or the timers of a coordinator run: they are late by no more.
 TIMERS_TICK_MS = 100
@@ -78,12 +79,20 @@ class IoWorker(Worker):
         self.counters.reset_gauges()
         for lane in lanes:
             self.add_reader(lane.fd, partial(self.loop.read_lane, lane))
-        self.clock = SystemClock()
-        self.coordinators = Coordinators(self, lanes)
+        self.clock: Clock = SystemClock()
+        self.has_joined = False
+        self.make_services(lanes)
         self.totals = Totals(self.counters, self.metric_rows(lanes))
-        self.transaction_log = TransactionLog(self)
-        self.transaction_log.verify_with(self.coordinators.verify)
-        self.cleaning = LogCleaningService(self)
+        self.rpc.serve(calls.NETWORK_STARTS, self.serve_network_starts)
+        self.rpc.serve(calls.IMAGE, self.serve_image)
+        self.rpc.serve(calls.STOP_REPLICAS, self.serve_stop_replicas)
+        run(self.join()).then(raise_failure)
+
+    def make_services(self, lanes: list[Lane]) -> None:
+        """Each is made after what it is given. What they need of one another goes through this
+        process, once all are there.
+        """
+        context = self.context
         self.logs = LogManager(
             self.config,
             self.config.log_dirs,
@@ -104,15 +113,14 @@ class IoWorker(Worker):
             worker_index=self.address.index,
             worker_count=self.worker_count,
         )
-        self.moving = LogMovingService(self)
+        self.coordinators = Coordinators(self, self.logs, self.loop, lanes)
+        self.transaction_log = TransactionLog(
+            self, self.logs, self.loop, verify=self.coordinators.verify
+        )
+        self.cleaning = LogCleaningService(self, self.logs, self.loop)
+        self.moving = LogMovingService(self, self.logs, self.loop)
         self.partition_calls = PartitionCalls(self)
-        self.rpc.serve(calls.NETWORK_STARTS, self.serve_network_starts)
-        self.rpc.serve(calls.IMAGE, self.serve_image)
-        self.rpc.serve(calls.STOP_REPLICAS, self.serve_stop_replicas)
-        self.rpc.serve(calls.DESCRIBE_LOG_DIRS, self.serve_describe_log_dirs)
-        self.rpc.serve(calls.REPORT_DAMAGE, self.serve_report_damage)
-        self.has_joined = False
-        run(self.join()).then(raise_failure)
+        self.log_dir_calls = LogDirCalls(self, self.logs)
 
     async def join(self) -> None:
         """Open the logs of the partitions this worker owns."""
@@ -126,7 +134,7 @@ class IoWorker(Worker):
         if self.address.index == 0:
             self.logs.moves.remove_orphans(self.image_has)
         self.ready()
-        log.info("owns %d partitions", len(self.logs.logs()))
+        logger.info("owns %d partitions", len(self.logs.logs()))
 
     def on_recovery_progress(self, *_: object) -> None:
         """A long recovery is not a stall."""
@@ -171,39 +179,31 @@ class IoWorker(Worker):
         self.moving.take_settings()
         self.transaction_log.take_settings()
 
-    # -- calls of handlers --
+    # -- what its services need of each other --
 
-    def log_of(self, slot: int) -> PartitionLog:
-        found = self.logs.log(slot)
-        if found is None:
-            raise WireError(
-                ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition is not open in this io worker"
-            )
-        return found
+    def led_log(self, slot: int) -> PartitionLog | None:
+        """The log of a partition, if it is open and led here."""
+        return self.hosted.led_log(slot)
 
-    def led_log(self, slot: int) -> PartitionLog:
-        """As ``log_of``, of a partition that this broker leads."""
-        found = self.hosted.led_log(slot)
-        if found is None:
-            raise WireError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition is not led here")
-        return found
+    def is_loading(self, slot: int) -> bool:
+        """Whether a coordinator is reading this log, and its files must stay what they are."""
+        return self.coordinators.is_loading(slot)
 
-    def serve_describe_log_dirs(
-        self, sender: Address, _: calls.Nothing
-    ) -> list[calls.LogDirDescription]:
-        return [
-            calls.LogDirDescription(
-                **{**log_dir, "logs": [calls.ReplicaSize(**entry) for entry in log_dir["logs"]]}
-            )
-            for log_dir in self.logs.describe()
-        ]
+    def on_marker(self, slot: int, offset: int, producer_id: int, epoch: int, commit: bool) -> None:
+        """A marker was appended: the partition's coordinator, if it has one, is told."""
+        self.coordinators.on_marker(slot, offset, producer_id, epoch, commit)
 
-    def serve_report_damage(self, sender: Address, damage: calls.Damage) -> None:
-        """A network process found damage where a reader wanted to read."""
-        found = self.logs.log(damage.slot)
-        present = self.table.read(damage.slot)
-        if found is not None and present and present["slot_incarnation"] == damage.incarnation:
-            self.logs.check.damage_found(found, damage.segment, damage.position, damage.what)
+    def write_markers(self, markers: Iterable[calls.Marker]) -> Pending[list[int]]:
+        """Append markers to logs of this io worker; resolves to their error codes."""
+        return self.transaction_log.write_markers(markers)
+
+    def wake(self, slot: int) -> None:
+        """Have readers that wait for the partition look at its slot again."""
+        self.loop.wake(slot)
+
+    def count(self, metric: Metric, amount: int) -> None:
+        """Add to a counter."""
+        self.counters.add(metric, amount)
 
     # -- produce --
 
@@ -223,12 +223,14 @@ class IoWorker(Worker):
         due = self.loop.verification.next_ask_ms
         if due is not None and now_ms() >= due:
             self.loop.ask_again()
+        # Both may append, so they come before the logs are published.
         self.cleaning.end_turn()
         self.coordinators.run_timers()
         # All that was appended is published here, and whoever waits for a commit is told. What the
         # coordinators answer because of that is sent behind it.
         self.lane_is_full = self.loop.end_turn()
         self.lane_is_full |= self.coordinators.end_turn()
+        # Moves copy what is published; what they and the logs did is for readers to see.
         self.moving.end_turn()
         for slot in self.logs.turn():
             self.loop.wake(slot)
@@ -287,8 +289,9 @@ class IoWorker(Worker):
         for slot in self.logs.tick():
             self.loop.wake(slot)
         for slot, count in self.loop.expire_waiting(self.clock.monotonic_ms()):
-            text = "%s: %d operations were not committed in time"
-            log.warning(text, self.log_of(slot).name, count)
+            waited = self.logs.log(slot)
+            name = f"slot {slot}" if waited is None else waited.name
+            logger.warning("%s: %d operations were not committed in time", name, count)
         due = self.logs.shortages.due()
         if due:
             run(self.open_again(due)).then(raise_failure)

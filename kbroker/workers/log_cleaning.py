@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from errno import ENOENT
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from kbroker.errors import ErrorCode, StorageError, WireError
 from kbroker.ipc import calls
@@ -22,7 +22,10 @@ from kbroker.types import SlotId
 from kbroker.workers.base import now_ms
 
 if TYPE_CHECKING:
-    from kbroker.workers.io_worker import IoWorker
+    from kbroker._ext.io_loop import IoLoop
+    from kbroker._ext.partition_table import PartitionTable
+    from kbroker.ipc.rpc import Rpc
+    from kbroker.storage.log_manager import LogManager
 
 logger = logging.getLogger(__name__)
 
@@ -30,16 +33,31 @@ logger = logging.getLogger(__name__)
 PREPARING_TURN_MS = 5
 
 
-class LogCleaningService:
-    """Made by the io worker."""
+class Process(Protocol):
+    """What the service needs of the io worker it lives in, beside its logs and its loop."""
 
-    def __init__(self, worker: IoWorker) -> None:
-        self._worker = worker
+    rpc: Rpc
+    table: PartitionTable
+
+    def is_loading(self, slot: int) -> bool:
+        """Whether a coordinator is reading this log, and its files must stay what they are."""
+
+    def on_storage_failure(self, slot: int) -> None:
+        """A write or sync failed: the log directory goes offline."""
+
+
+class LogCleaningService:
+    """Made by the io worker, after its loop and its LogManager."""
+
+    def __init__(self, process: Process, logs: LogManager, loop: IoLoop) -> None:
+        self._process = process
+        self._logs = logs
+        self._loop = loop
         # Logs with a swap whose files are being made ready; the cleaner that asked may be gone.
         self._preparing: set[SlotId] = set()
-        worker.rpc.serve(calls.CLEANABLE_SEGMENTS, self.serve_cleanable_segments)
-        worker.rpc.serve(calls.ACTIVE_PRODUCERS, self.serve_active_producers)
-        worker.rpc.serve(calls.SWAP_SEGMENTS, self.serve_swap_segments)
+        process.rpc.serve(calls.CLEANABLE_SEGMENTS, self.serve_cleanable_segments)
+        process.rpc.serve(calls.ACTIVE_PRODUCERS, self.serve_active_producers)
+        process.rpc.serve(calls.SWAP_SEGMENTS, self.serve_swap_segments)
 
     def serve_cleanable_segments(
         self, sender: Address, asked: calls.CleanableSegments
@@ -48,14 +66,14 @@ class LogCleaningService:
         one that is about to change: a cleaner killed after asking for a swap may be back already.
         """
         settled = (slot for slot in asked.slots if slot not in self._preparing)
-        found = map(self._worker.logs.log, settled)
+        found = map(self._logs.log, settled)
         return [_describe(entry, asked.timestamps) for entry in found if entry is not None]
 
     def serve_active_producers(
         self, sender: Address, asked: calls.OfSlot
     ) -> list[calls.ActiveProducer]:
         """Each producer the log remembers."""
-        producers = self._worker.log_of(asked.slot).producers()
+        producers = self._open_log(asked.slot).producers()
         return [
             calls.ActiveProducer(
                 entry.producer_id,
@@ -70,13 +88,13 @@ class LogCleaningService:
     ) -> calls.SwapOutcome:
         """Put a cleaned segment in the place of its group."""
         slot = asked.slot
-        entry = self._worker.log_of(slot)
+        entry = self._open_log(slot)
         if slot in self._preparing:
             return calls.SwapOutcome(busy="an earlier swap is not finished")
-        if self._worker.coordinators.is_loading(slot):
+        if self._process.is_loading(slot):
             return calls.SwapOutcome(busy="a coordinator is reading the log")
         if not self._is_roll_published(entry):
-            self._worker.loop.touch(entry.appender)
+            self._loop.touch(entry.appender)
             return calls.SwapOutcome(busy="its active segment is not published yet")
         request = SegmentSwap(
             entry,
@@ -99,22 +117,30 @@ class LogCleaningService:
                 return calls.SwapOutcome(refused=str(error))
             # A sync has failed: what was written since may be lost.
             entry.fail(error)
-            self._worker.on_storage_failure(slot)
+            self._process.on_storage_failure(slot)
             raise WireError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         except StorageError as error:
-            self._worker.on_storage_failure(slot)
+            self._process.on_storage_failure(slot)
             raise WireError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-        self._worker.loop.wake(slot)
+        self._loop.wake(slot)
         return calls.SwapOutcome()
 
     def end_turn(self) -> None:
         """Go on with swaps whose files are ready; between ticks, because the cleaner waits."""
         if self._preparing:
-            self._worker.logs.collect_background()
+            self._logs.collect_background()
 
     def next_deadline_ms(self) -> int | None:
         """When to look again, on the clock of ``now_ms``."""
         return now_ms() + PREPARING_TURN_MS if self._preparing else None
+
+    def _open_log(self, slot: int) -> PartitionLog:
+        log = self._logs.log(slot)
+        if log is None:
+            raise WireError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition is not open in this io worker"
+            )
+        return log
 
     def _is_roll_published(self, entry: PartitionLog) -> bool:
         """Whether readers know the active segment.
@@ -122,7 +148,7 @@ class LogCleaningService:
         They do not after a roll whose append found no room. The published end is then that of a
         sealed segment, which they would read up to its old size: it must not be exchanged.
         """
-        slot = self._worker.table.read(entry.slot)
+        slot = self._process.table.read(entry.slot)
         return slot is not None and slot["log_end"][1] == entry.segments.active.base_offset
 
     def _prepared(self, slot: SlotId, request: SegmentSwap) -> Pending[None]:
@@ -141,13 +167,13 @@ class LogCleaningService:
             refused = result if isinstance(result, SwapRefused) else None
             done.resolve(error=error or refused)
 
-        self._worker.logs.in_background(job, on_done)
+        self._logs.in_background(job, on_done)
         return done
 
     def _commit(self, entry: PartitionLog, request: SegmentSwap) -> None:
-        if self._worker.logs.log(entry.slot) is not entry:
+        if self._logs.log(entry.slot) is not entry:
             raise SwapRefused("the log is no longer open")
-        if self._worker.coordinators.is_loading(entry.slot):
+        if self._process.is_loading(entry.slot):
             raise SwapRefused("a coordinator is reading the log")
         request.commit()
 

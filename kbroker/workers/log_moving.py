@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from kbroker.ipc.calls import ALTER_REPLICA_LOG_DIRS, MoveReplicas
 from kbroker.ipc.process_table import Address
@@ -11,7 +12,10 @@ from kbroker.storage.log_dir import LogDir
 from kbroker.workers.base import now_ms
 
 if TYPE_CHECKING:
-    from kbroker.workers.io_worker import IoWorker
+    from kbroker._ext.io_loop import IoLoop
+    from kbroker.config.loader import BrokerConfig
+    from kbroker.ipc.rpc import Rpc
+    from kbroker.storage.log_manager import LogManager
 
 LOCK_NAME = "placement.lock"
 
@@ -21,15 +25,32 @@ def placement_lock(runtime_dir: str) -> str:
     return os.path.join(runtime_dir, LOCK_NAME)
 
 
-class LogMovingService:
-    """Made by the io worker, after its LogManager."""
+class Process(Protocol):
+    """What the service needs of the io worker it lives in, beside its logs and its loop."""
 
-    def __init__(self, worker: IoWorker) -> None:
-        self._worker = worker
-        self._moves = worker.logs.moves
-        self._moves.is_held = worker.coordinators.is_loading
+    rpc: Rpc
+
+    @property
+    def config(self) -> BrokerConfig: ...
+
+    def is_loading(self, slot: int) -> bool:
+        """Whether a coordinator is reading this log, and its files must stay what they are."""
+
+    def on_failed_slots(self, slots: Sequence[int]) -> None:
+        """The log directory of these slots is offline."""
+
+
+class LogMovingService:
+    """Made by the io worker, after its loop and its LogManager."""
+
+    def __init__(self, process: Process, logs: LogManager, loop: IoLoop) -> None:
+        self._process = process
+        self._logs = logs
+        self._loop = loop
+        self._moves = logs.moves
+        self._moves.is_held = process.is_loading
         self._moves.on_failed_dir = self._on_failed_dir
-        worker.rpc.serve(ALTER_REPLICA_LOG_DIRS, self.serve_alter_replica_log_dirs)
+        process.rpc.serve(ALTER_REPLICA_LOG_DIRS, self.serve_alter_replica_log_dirs)
 
     def serve_alter_replica_log_dirs(self, sender: Address, asked: MoveReplicas) -> list[int]:
         """The error code of each replica."""
@@ -42,7 +63,7 @@ class LogMovingService:
         """Copy on; whoever waits at a log that was moved looks again."""
         if self._moves.is_active:
             for slot in self._moves.turn(now_ms()):
-                self._worker.loop.wake(slot)
+                self._loop.wake(slot)
 
     def next_deadline_ms(self) -> int | None:
         """When to look again, on the clock of ``now_ms``."""
@@ -50,7 +71,7 @@ class LogMovingService:
 
     def take_settings(self) -> None:
         """Follow the broker's dynamic settings."""
-        self._worker.logs.placement.cordoned = self._worker.config["cordoned.log.dirs"]
+        self._logs.placement.cordoned = self._process.config["cordoned.log.dirs"]
 
     def _on_failed_dir(self, log_dir: LogDir, cause: object) -> None:
-        self._worker.on_failed_slots(self._worker.logs.fail_log_dir(log_dir.path, cause))
+        self._process.on_failed_slots(self._logs.fail_log_dir(log_dir.path, cause))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from kbroker._ext.producer_state import ProducerEntry
 from kbroker.errors import ErrorCode, StorageError, WireError
@@ -22,7 +22,9 @@ from kbroker.storage import log_lookup
 from kbroker.workers.base import now_ms
 
 if TYPE_CHECKING:
-    from kbroker.workers.io_worker import IoWorker
+    from kbroker.clock import Clock
+    from kbroker.ipc.rpc import Rpc
+    from kbroker.storage.partition_log import PartitionLog
 
 logger = logging.getLogger(__name__)
 
@@ -33,13 +35,29 @@ Q = TypeVar("Q")
 A = TypeVar("A")
 
 
-class PartitionCalls:
-    """Made by the io worker, after its LogManager."""
+class Process(Protocol):
+    """What these calls need of the io worker they are made to."""
 
-    def __init__(self, worker: IoWorker) -> None:
-        self._worker = worker
+    rpc: Rpc
+    clock: Clock
+
+    def led_log(self, slot: int) -> PartitionLog | None:
+        """The log of a partition, if it is open and led here."""
+
+    def on_storage_failure(self, slot: int) -> None:
+        """A write failed: the log directory goes offline."""
+
+    def wake(self, slot: int) -> None:
+        """Have readers that wait for the partition look at its slot again."""
+
+
+class PartitionCalls:
+    """Made by the io worker."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
         self._lines = RateLimit()
-        serve = worker.rpc.serve
+        serve = process.rpc.serve
         serve(calls.LIST_OFFSETS, partial(self._answer_all, self.list_offsets))
         serve(calls.OFFSETS_BEFORE, partial(self._answer_all, self.offsets_before))
         serve(
@@ -52,7 +70,7 @@ class PartitionCalls:
         self, function: Callable[[Q], A], sender: Address, questions: Questions[Q]
     ) -> Answers[A]:
         """What ``function`` answers, one after the other."""
-        rpc = self._worker.rpc
+        rpc = self._process.rpc
         answers: list[A | None] = []
         failures = []
         began_ms = now_ms()
@@ -68,11 +86,17 @@ class PartitionCalls:
                 failures.append(calls.Failure(index, int(code), text))
         return Answers(answers, failures)
 
+    def _led(self, slot: int) -> PartitionLog:
+        log = self._process.led_log(slot)
+        if log is None:
+            raise WireError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition is not led here")
+        return log
+
     # -- of one partition --
 
     def list_offsets(self, asked: calls.OffsetQuestion) -> calls.FoundOffset:
         """An offset by timestamp, or one of the special ones."""
-        found = self._worker.led_log(asked.slot)
+        found = self._led(asked.slot)
         committed = asked.isolation == READ_COMMITTED
         try:
             return calls.FoundOffset(
@@ -91,30 +115,28 @@ class PartitionCalls:
 
     def offsets_before(self, asked: calls.SegmentsQuestion) -> calls.FoundOffsets:
         """As version 0 of ListOffsets asks."""
-        log, now = self._worker.led_log(asked.slot), self._worker.clock.now_ms()
+        log, now = self._led(asked.slot), self._process.clock.now_ms()
         return calls.FoundOffsets(log_lookup.offsets_before(log, asked.timestamp, asked.bound, now))
 
     def offset_for_leader_epoch(self, asked: calls.EpochQuestion) -> calls.EpochEnd:
         """The end of an epoch."""
-        log = self._worker.led_log(asked.slot)
+        log = self._led(asked.slot)
         return calls.EpochEnd(*log_lookup.end_offset_for_epoch(log, asked.leader_epoch))
 
     def delete_records(self, asked: calls.Deletion) -> calls.LowWatermark:
         """Raise the log start; where it is now."""
         slot = asked.slot
         try:
-            low_watermark = self._worker.led_log(slot).delete_records(asked.offset)
+            low_watermark = self._led(slot).delete_records(asked.offset)
         except StorageError as error:
-            self._worker.on_storage_failure(slot)
+            self._process.on_storage_failure(slot)
             raise WireError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-        self._worker.loop.wake(slot)
+        self._process.wake(slot)
         return calls.LowWatermark(low_watermark)
 
     def describe_producers(self, asked: calls.ProducersQuestion) -> calls.KnownProducers:
         """Every producer the log remembers."""
-        return calls.KnownProducers(
-            list(map(describe, self._worker.led_log(asked.slot).producers()))
-        )
+        return calls.KnownProducers(list(map(describe, self._led(asked.slot).producers())))
 
 
 def describe(entry: ProducerEntry) -> calls.KnownProducer:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from kbroker._ext.committed_queue import CallSink
 from kbroker.errors import ErrorCode, StorageError, WireError
@@ -20,7 +20,12 @@ from kbroker.metrics.catalog import TRANSACTIONS_HANGING
 from kbroker.storage.partition_log import PartitionLog
 
 if TYPE_CHECKING:
-    from kbroker.workers.io_worker import IoWorker
+    from kbroker._ext.io_loop import IoLoop
+    from kbroker.clock import Clock
+    from kbroker.config.loader import BrokerConfig
+    from kbroker.ipc.rpc import Rpc
+    from kbroker.metrics.catalog import Metric
+    from kbroker.storage.log_manager import LogManager
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +36,28 @@ LATE_CHECK_MS = 60_000
 
 # slot, producer id, producer epoch, transactional id, Produce version, token
 Verify = Callable[[int, int, int, str, int, int], None]
+
+
+class Process(Protocol):
+    """What a TransactionLog needs of the io worker it lives in, beside its logs and its loop."""
+
+    rpc: Rpc
+    clock: Clock
+
+    @property
+    def config(self) -> BrokerConfig: ...
+
+    def led_log(self, slot: int) -> PartitionLog | None:
+        """The log of a partition, if it is open and led here."""
+
+    def on_marker(self, slot: int, offset: int, producer_id: int, epoch: int, commit: bool) -> None:
+        """A marker was appended: the partition's coordinator, if it has one, is told."""
+
+    def on_storage_failure(self, slot: int) -> None:
+        """A write failed: the log directory goes offline."""
+
+    def count(self, metric: Metric, amount: int) -> None:
+        """Add to a counter."""
 
 
 class MarkerCall:
@@ -55,16 +82,23 @@ class MarkerCall:
 
 
 class TransactionLog:
-    """Made by the io worker, which calls ``tick``."""
+    """Made by the io worker, after its loop and its LogManager; it calls ``tick``.
 
-    def __init__(self, worker: IoWorker) -> None:
-        self._worker = worker
+    verify: is asked about each batch that begins a transaction in a log. The batch waits until
+    ``loop.verified(token, error_code)`` says whether the partition is part of the transaction.
+    """
+
+    def __init__(self, process: Process, logs: LogManager, loop: IoLoop, verify: Verify) -> None:
+        self._process = process
+        self._logs = logs
+        self._loop = loop
+        self._verify = verify
         self._sink = CallSink(self._on_committed, self._on_failed)
-        self._verify: Verify | None = None
         # Slot, producer id, epoch and first offset of transactions that are open for too long.
         self._late: set[tuple[int, int, int, int]] = set()
         self._late_check_ms = 0
-        worker.rpc.serve(WRITE_MARKERS, self.serve_write_markers)
+        process.rpc.serve(WRITE_MARKERS, self.serve_write_markers)
+        self.take_settings()
 
     async def serve_write_markers(self, sender: Address, asked: WriteMarkers) -> list[int]:
         """Append the markers; an error code for each, in order."""
@@ -73,10 +107,10 @@ class TransactionLog:
     def write_markers(self, markers: Iterable[Marker]) -> Pending[list[int]]:
         """As the operation of that name, for a coordinator of this process."""
         call = MarkerCall()
-        now_ms = self._worker.clock.now_ms()
+        now_ms = self._process.clock.now_ms()
         appended: dict[PartitionLog, list[int]] = {}
         for number, marker in enumerate(markers):
-            log = self._worker.hosted.led_log(marker.slot)
+            log = self._process.led_log(marker.slot)
             code = self._append(log, marker, now_ms)
             call.codes.append(int(code))
             if log is not None and code == ErrorCode.NONE:
@@ -101,7 +135,7 @@ class TransactionLog:
     def _append(self, log: PartitionLog | None, marker: Marker, now_ms: int) -> int:
         slot = marker.slot
         if log is None:
-            offline = self._worker.logs.offline_reason(slot) is not None
+            offline = self._logs.offline_reason(slot) is not None
             return ErrorCode.KAFKA_STORAGE_ERROR if offline else ErrorCode.NOT_LEADER_OR_FOLLOWER
         try:
             code, offset = log.appender.append_marker(
@@ -113,42 +147,35 @@ class TransactionLog:
                 marker.transaction_version,
             )
         except StorageError:
-            self._worker.on_storage_failure(slot)
+            self._process.on_storage_failure(slot)
             return ErrorCode.KAFKA_STORAGE_ERROR
         if code == ErrorCode.NONE:
-            self._worker.loop.touch(log.appender)
-            self._worker.coordinators.on_marker(
+            self._loop.touch(log.appender)
+            self._process.on_marker(
                 slot, offset, marker.producer_id, marker.producer_epoch, marker.commit
             )
         return int(code)
 
-    def verify_with(self, verify: Verify) -> None:
-        """Have batches that begin a transaction in a log wait until ``verify`` was asked and
-        ``loop.verified(token, error_code)`` said that the partition is part of it.
-        """
-        self._verify = verify
-        self.take_settings()
-
     def take_settings(self) -> None:
         """Follow ``transaction.partition.verification.enable``."""
-        enabled = self._worker.config["transaction.partition.verification.enable"]
-        self._worker.loop.verification.set_verifier(self._verify, enabled)
+        enabled = self._process.config["transaction.partition.verification.enable"]
+        self._loop.verification.set_verifier(self._verify, enabled)
 
     def tick(self) -> None:
         """Refuse batches that have waited too long for a transaction coordinator; now and then
         look for transactions that nobody will end.
         """
-        self._worker.loop.expire_held()
-        now_ms = self._worker.clock.monotonic_ms()
+        self._loop.expire_held()
+        now_ms = self._process.clock.monotonic_ms()
         if now_ms >= self._late_check_ms:
             self._late_check_ms = now_ms + LATE_CHECK_MS
             self._look_for_late()
 
     def _look_for_late(self) -> None:
-        limit_ms = self._worker.config["transaction.max.timeout.ms"] + LATE_MS
-        before_ms = self._worker.clock.now_ms() - limit_ms
+        limit_ms = self._process.config["transaction.max.timeout.ms"] + LATE_MS
+        before_ms = self._process.clock.now_ms() - limit_ms
         late = set()
-        for source in self._worker.logs.logs():
+        for source in self._logs.logs():
             for entry in source.appender.producers.late_transactions(before_ms):
                 first = entry.current_txn_first_offset
                 one = (source.slot, entry.producer_id, entry.producer_epoch, first)
@@ -158,5 +185,5 @@ class TransactionLog:
                     text += " hangs: no batch of it and no marker for %d s"
                     log.warning(text, source.name, *one[1:], limit_ms // 1000)
         if late != self._late:
-            self._worker.counters.add(TRANSACTIONS_HANGING, len(late) - len(self._late))
+            self._process.count(TRANSACTIONS_HANGING, len(late) - len(self._late))
             self._late = late

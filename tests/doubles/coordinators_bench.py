@@ -6,7 +6,6 @@ import mmap
 import socket
 from collections import deque
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from doubles.log_store import LogStore
@@ -68,7 +67,6 @@ class Bench:
 
     worker_count = 1
     has_joined = True
-    kind = ProcessKind.IO_WORKER
     address = ME
 
     def __init__(self, path: Path) -> None:
@@ -86,9 +84,8 @@ class Bench:
         self.loop: Any = self.make_loop()
         self.rpc: Any = FakeRpc()
         self.rpc.serve = lambda *_: None
-        self.counters = SimpleNamespace(add=lambda *_: None, set=lambda *_: None)
         self.image = ClusterImage()
-        self.coordinators = Coordinators(self, [self.lane])  # type: ignore[arg-type]
+        self.coordinators = self.make_coordinators()
         self.assembler = Assembler()
         self.tokens = 0
         self.principal = ANONYMOUS
@@ -112,6 +109,9 @@ class Bench:
     def make_loop(self) -> Any:
         return Loop()
 
+    def make_coordinators(self) -> Coordinators:
+        return Coordinators(self, self.logs, self.loop, [self.lane])
+
     def log(self, opened: PartitionLog) -> None:
         """A log is there."""
 
@@ -124,9 +124,14 @@ class Bench:
         for gone in self.logs.fail_directory_of(slot):
             self.coordinators.close(gone)
 
-    @property
-    def hosted(self) -> Any:
-        return SimpleNamespace(led_log=self.logs.log)
+    def led_log(self, slot: int) -> PartitionLog | None:
+        return self.logs.log(slot)
+
+    def write_markers(self, markers: Any) -> Any:
+        raise AssertionError(markers)
+
+    def count(self, metric: Any, amount: int) -> None:
+        """Nobody looks at it."""
 
     def apply(self, topics: dict[str, Any]) -> None:
         delta = {"version": self.image.version + 1, "topics": topics}
@@ -196,6 +201,9 @@ class LoopBench(Bench):
         self.its_lane = Lane(self.network.fileno(), (2, 0, 5), 0, self.its_cells, 0)
         arenas = [mmap.mmap(-1, 4096)]
         return IoLoop(self.store.table, arenas, [self.lane], self.on_storage_failure)
+
+    def make_coordinators(self) -> Coordinators:
+        return Coordinators(self, self.logs, self.loop, [self.lane])
 
     def log(self, opened: PartitionLog) -> None:
         self.loop.put(opened.appender)

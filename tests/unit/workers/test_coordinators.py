@@ -25,7 +25,6 @@ from kbroker.protocol.messages.list_groups import ListGroupsRequest
 from kbroker.protocol.messages.list_transactions import ListTransactionsRequest
 from kbroker.protocol.messages.offset_commit import OffsetCommitResponse
 from kbroker.security.principal import Principal
-from kbroker.workers.coordinators import Coordinators
 
 pytestmark = pytest.mark.unit
 
@@ -146,7 +145,7 @@ def test_shards_are_loaded_one_after_the_other(
     for n in range(10):
         bench.ask(commit(offset=n), 6)
         bench.end_turn()
-    bench.coordinators = Coordinators(bench, [bench.lane])  # type: ignore[arg-type]
+    bench.coordinators = bench.make_coordinators()
     topics = {name: TopicChange(None, topic) for name, topic in bench.image.topics.items()}
     bench.coordinators.on_image(ImageChanges(topics))
 
@@ -166,7 +165,7 @@ def starting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     """An io worker that has just been started; its logs are not open yet."""
     bench = Bench(tmp_path)
     bench.has_joined = False
-    bench.coordinators = Coordinators(bench, [bench.lane])  # type: ignore[arg-type]
+    bench.coordinators = bench.make_coordinators()
     return bench
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from doubles.log_store import NOW_MS, LogStore, append, batch
 
+from kbroker._ext.io_loop import IoLoop
 from kbroker.ipc.calls import CleanableSegments, ReplacedSegment, SwapOutcome, SwapSegments
 from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.ipc.rpc import run
@@ -21,22 +22,24 @@ def store(tmp_path):
     return LogStore(tmp_path)
 
 
-class FakeWorker:
-    """An io worker as far as the service looks at it; publishes at the end of a turn."""
+class Process:
+    """What the service needs of an io worker, with the slots that a coordinator is reading."""
 
     def __init__(self, store: LogStore) -> None:
-        self.logs = store.manager
         self.table = store.table
-        self.touched: list[Any] = []
-        self.loop = SimpleNamespace(touch=self.touched.append, wake=lambda _slot: None)
-        self.coordinators = SimpleNamespace(is_loading=lambda _slot: False)
-        self.rpc = SimpleNamespace(serve=lambda _name, _function: None)
-        self.log_of = store.manager.log
+        self.loading: set[int] = set()
+        self.rpc: Any = SimpleNamespace(serve=lambda _operation, _function: None)
 
-    def end_turn(self) -> None:
-        for appender in self.touched:
-            appender.publish_now()
-        self.touched.clear()
+    def is_loading(self, slot: int) -> bool:
+        return slot in self.loading
+
+    def on_storage_failure(self, slot: int) -> None:
+        raise AssertionError(slot)
+
+
+@pytest.fixture
+def loop(store):
+    return IoLoop(store.table, [], [], pytest.fail)
 
 
 def swap_of_first(log):
@@ -52,12 +55,11 @@ def swap_of_first(log):
     )
 
 
-def asked_for_a_swap(worker, log):
-    service = LogCleaningService(worker)
+def asked_for_a_swap(service, log):
     return run(service.serve_swap_segments(CLEANER, swap_of_first(log))).value
 
 
-def test_swap_waits_until_readers_know_that_the_segment_has_ended(store):
+def test_swap_waits_until_readers_know_that_the_segment_has_ended(store, loop):
     """After a roll whose append found no room, the published end is in the segment that was sealed:
     they would read a cleaned one up to the size of the old, and break the connection off.
     """
@@ -65,29 +67,41 @@ def test_swap_waits_until_readers_know_that_the_segment_has_ended(store):
     append(log, batch())
     assert log.roll(NOW_MS) is None
     assert store.slot(0)["log_end"][1] == 0, "nothing has published the roll"
-    worker = FakeWorker(store)
+    service = LogCleaningService(Process(store), store.manager, loop)
 
     busy = SwapOutcome(busy="its active segment is not published yet")
-    assert asked_for_a_swap(worker, log) == busy
-    worker.end_turn()
+    assert asked_for_a_swap(service, log) == busy
+    loop.end_turn()
 
     assert store.slot(0)["log_end"][1] == 1
-    assert asked_for_a_swap(worker, log) == SwapOutcome(
+    assert asked_for_a_swap(service, log) == SwapOutcome(
         refused="the cleaned segment has -1 bytes instead of 79"
     )
-    assert not worker.touched
+    assert not loop.has_news
 
 
-def test_log_is_not_described_while_an_earlier_swap_is_under_way(store, monkeypatch):
+def test_swap_waits_for_a_coordinator_that_reads_the_log(store, loop):
+    log = store.open()
+    append(log, batch())
+    log.roll(NOW_MS)
+    append(log, batch())
+    process = Process(store)
+    process.loading.add(log.slot)
+    service = LogCleaningService(process, store.manager, loop)
+
+    busy = SwapOutcome(busy="a coordinator is reading the log")
+    assert asked_for_a_swap(service, log) == busy
+
+
+def test_log_is_not_described_while_an_earlier_swap_is_under_way(store, loop, monkeypatch):
     """A cleaner that was killed after asking for it is back within the time it takes, and would
     read files of other sizes than it was told.
     """
     log = store.open()
     append(log, batch())
     log.roll(NOW_MS)
-    worker = FakeWorker(store)
     log.appender.publish_now()
-    service = LogCleaningService(worker)
+    service = LogCleaningService(Process(store), store.manager, loop)
     asked = CleanableSegments([log.slot], timestamps=False)
     background = []
     monkeypatch.setattr(store.manager, "in_background", lambda *job: background.append(job))

@@ -1,4 +1,4 @@
-"""Questions about many partitions in one call: each answered by itself, none holds the worker."""
+"""Questions about many partitions in one call: each answered by itself, none holds the process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from doubles.call_documents import request
 from doubles.descriptors import no_descriptors
 from doubles.log_store import NOW_MS, LogStore, append, batch, sent
 
-from kbroker.errors import ErrorCode, WireError
+from kbroker.errors import ErrorCode
 from kbroker.ipc import calls
 from kbroker.ipc.calls import Answers, Operation
 from kbroker.ipc.process_table import Address, ProcessKind
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.unit
 CALLER = Address(ProcessKind.NETWORK, 0)
 
 
-class Worker:
+class Process:
     """What PartitionCalls needs of an io worker, over real logs: 0 and 2 in one directory."""
 
     def __init__(self, path: Path) -> None:
@@ -40,18 +40,18 @@ class Worker:
         me: Any = SimpleNamespace(me=Address(ProcessKind.IO_WORKER, 0))
         nobody: Any = None
         self.rpc = Rpc(me, nobody, self.clock.monotonic_ms)
-        self.loop = SimpleNamespace(wake=lambda slot: None)
+        self.woken: list[int] = []
         for slot in range(3):
             log = self.store.open(partition=slot, slot=slot, **{"segment.bytes": len(batch())})
             for _ in range(slot + 2):
                 append(log, batch())
-        PartitionCalls(self)  # type: ignore[arg-type]
+        PartitionCalls(self)
 
     def led_log(self, slot: int) -> Any:
-        found = self.logs.log(slot)
-        if found is None:
-            raise WireError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        return found
+        return self.logs.log(slot)
+
+    def wake(self, slot: int) -> None:
+        self.woken.append(slot)
 
     def on_storage_failure(self, slot: int) -> None:
         self.logs.fail_directory_of(slot)
@@ -63,8 +63,8 @@ class Worker:
 
 
 @pytest.fixture
-def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
-    made = Worker(tmp_path)
+def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Process]:
+    made = Process(tmp_path)
     monkeypatch.setattr(partition_calls, "now_ms", made.clock.monotonic_ms)
     yield made
     made.store.stop(clean=False)
@@ -76,20 +76,20 @@ def codes(outcome: Pending[Answers[Any]]) -> list[int]:
     return [failed.get(number, 0) for number in range(len(outcome.value.answers))]
 
 
-def test_partitions_are_answered_in_the_order_asked(worker: Worker) -> None:
-    found = worker.call(calls.LIST_OFFSETS, (2, -1, 1), (0, -1, 1), (1, NOW_MS, 1)).value.answers
+def test_partitions_are_answered_in_the_order_asked(process: Process) -> None:
+    found = process.call(calls.LIST_OFFSETS, (2, -1, 1), (0, -1, 1), (1, NOW_MS, 1)).value.answers
 
     assert [answer.offset for answer in found] == [4, 2, 0]
-    before = worker.call(calls.OFFSETS_BEFORE, (1, -1, 3), (0, -2, 2)).value.answers
+    before = process.call(calls.OFFSETS_BEFORE, (1, -1, 3), (0, -2, 2)).value.answers
     assert [answer.offsets for answer in before] == [[3, 2, 1, 0], []]
-    epochs = worker.call(calls.OFFSET_FOR_LEADER_EPOCH, (0, 0), (1, 5)).value.answers
+    epochs = process.call(calls.OFFSET_FOR_LEADER_EPOCH, (0, 0), (1, 5)).value.answers
     assert [answer.end_offset for answer in epochs] == [2, -1]
 
 
 def test_error_of_a_partition_stays_with_it(
-    worker: Worker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    process: Process, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    damaged = worker.led_log(1)
+    damaged = process.led_log(1)
     list_offsets = log_lookup.list_offsets
 
     def fails(log: Any, timestamp: int, *, committed: bool) -> Any:
@@ -99,7 +99,7 @@ def test_error_of_a_partition_stays_with_it(
 
     monkeypatch.setattr(log_lookup, "list_offsets", fails)
 
-    outcome = worker.call(calls.LIST_OFFSETS, (9, -1, 0), (1, -1, 0), (0, -1, 0))
+    outcome = process.call(calls.LIST_OFFSETS, (9, -1, 0), (1, -1, 0), (0, -1, 0))
 
     assert codes(outcome) == [
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -110,27 +110,27 @@ def test_error_of_a_partition_stays_with_it(
     assert not damaged.appender.closed
 
 
-def test_long_call_lets_others_be_served(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_call_lets_others_be_served(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
     def slow() -> int:
-        worker.clock.advance(SLICE_MS)
-        return worker.clock.monotonic_ms()
+        process.clock.advance(SLICE_MS)
+        return process.clock.monotonic_ms()
 
     monkeypatch.setattr(partition_calls, "now_ms", slow)
 
-    outcome = worker.call(calls.DELETE_RECORDS, (0, 1), (1, 1), (2, 1))
+    outcome = process.call(calls.DELETE_RECORDS, (0, 1), (1, 1), (2, 1))
 
     for done in range(4):
-        assert [worker.led_log(slot).log_start_offset for slot in range(3)].count(1) == done
+        assert [process.led_log(slot).log_start_offset for slot in range(3)].count(1) == done
         assert outcome.done == (done == 3)
-        worker.rpc.tick(worker.clock.monotonic_ms())
+        process.rpc.tick(process.clock.monotonic_ms())
     assert [answer.low_watermark for answer in outcome.value.answers] == [1] * 3
 
 
 def test_failed_deletion_takes_the_directory_offline_and_the_others_are_done(
-    worker: Worker, monkeypatch: pytest.MonkeyPatch
+    process: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would have refused produces only, and said that nobody expected it."""
-    failing = worker.led_log(0)
+    failing = process.led_log(0)
     truncate = LeaderEpochs.truncate_from_start
 
     def fails(epochs: LeaderEpochs, offset: int) -> None:
@@ -140,34 +140,34 @@ def test_failed_deletion_takes_the_directory_offline_and_the_others_are_done(
 
     monkeypatch.setattr(LeaderEpochs, "truncate_from_start", fails)
 
-    outcome = worker.call(calls.DELETE_RECORDS, (0, 1), (1, 1), (2, 1))
+    outcome = process.call(calls.DELETE_RECORDS, (0, 1), (1, 1), (2, 1))
 
     assert codes(outcome) == [
         ErrorCode.KAFKA_STORAGE_ERROR,
         0,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,  # it was in the same directory
     ]
-    assert list(worker.logs.dirs.failures()) == [failing.log_dir]
+    assert list(process.logs.dirs.failures()) == [failing.log_dir]
 
 
 def test_lookup_without_descriptors_is_refused_and_the_directory_stays_online(
-    worker: Worker, caplog: pytest.LogCaptureFixture
+    process: Process, caplog: pytest.LogCaptureFixture
 ) -> None:
     with no_descriptors():
-        outcome = worker.call(calls.LIST_OFFSETS, (0, NOW_MS, 0), (1, -1, 0))
+        outcome = process.call(calls.LIST_OFFSETS, (0, NOW_MS, 0), (1, -1, 0))
 
     assert codes(outcome) == [ErrorCode.KAFKA_STORAGE_ERROR, 0]
     assert "raise the limit on open files" in outcome.value.failures[0].message
     assert caplog.text.count("raise the limit on open files") == 1
-    assert worker.logs.dirs.failures() == {}
+    assert process.logs.dirs.failures() == {}
 
 
-def test_producers_of_logs_are_described_in_one_call(worker: Worker) -> None:
-    append(worker.led_log(0), sent(7, 0, epoch=1))
-    append(worker.led_log(0), batch(producer_id=8, producer_epoch=0, base_sequence=4))
-    worker.led_log(0).appender.append_marker(9, 3, True, 6, NOW_MS)
+def test_producers_of_logs_are_described_in_one_call(process: Process) -> None:
+    append(process.led_log(0), sent(7, 0, epoch=1))
+    append(process.led_log(0), batch(producer_id=8, producer_epoch=0, base_sequence=4))
+    process.led_log(0).appender.append_marker(9, 3, True, 6, NOW_MS)
 
-    outcome = worker.call(calls.DESCRIBE_PRODUCERS, (0,), (9,), (1,))
+    outcome = process.call(calls.DESCRIBE_PRODUCERS, (0,), (9,), (1,))
 
     assert codes(outcome) == [0, ErrorCode.NOT_LEADER_OR_FOLLOWER, 0]
     first, _, last = outcome.value.answers

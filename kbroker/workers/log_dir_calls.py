@@ -1,0 +1,49 @@
+"""Answers an io worker's questions about log directories: what is in them, and what a reader found
+damaged.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from kbroker.ipc import calls
+from kbroker.ipc.process_table import Address
+
+if TYPE_CHECKING:
+    from kbroker._ext.partition_table import PartitionTable
+    from kbroker.ipc.rpc import Rpc
+    from kbroker.storage.log_manager import LogManager
+
+
+class Process(Protocol):
+    """What these calls need of the io worker they are made to, beside its logs."""
+
+    rpc: Rpc
+    table: PartitionTable
+
+
+class LogDirCalls:
+    """Made by the io worker, after its LogManager."""
+
+    def __init__(self, process: Process, logs: LogManager) -> None:
+        self._table = process.table
+        self._logs = logs
+        process.rpc.serve(calls.DESCRIBE_LOG_DIRS, self.serve_describe_log_dirs)
+        process.rpc.serve(calls.REPORT_DAMAGE, self.serve_report_damage)
+
+    def serve_describe_log_dirs(
+        self, sender: Address, _: calls.Nothing
+    ) -> list[calls.LogDirDescription]:
+        return [
+            calls.LogDirDescription(
+                **{**log_dir, "logs": [calls.ReplicaSize(**entry) for entry in log_dir["logs"]]}
+            )
+            for log_dir in self._logs.describe()
+        ]
+
+    def serve_report_damage(self, sender: Address, damage: calls.Damage) -> None:
+        """A network process found damage where a reader wanted to read."""
+        log = self._logs.log(damage.slot)
+        present = self._table.read(damage.slot)
+        if log is not None and present and present["slot_incarnation"] == damage.incarnation:
+            self._logs.check.damage_found(log, damage.segment, damage.position, damage.what)
