@@ -1,7 +1,7 @@
 """What ``check_style`` finds in the Cython sources, which no other linter reads.
 
 Functions that are too long; imports of what is above ``_ext``; modules that nobody uses; numbers of
-errors and APIs that are spelled again.
+errors and APIs that are spelled again; arrays that are grown by hand.
 """
 
 from __future__ import annotations
@@ -27,8 +27,6 @@ GROUND = {"kbroker.errors", "kbroker.logcontext", "kbroker.clock"}
 IMPORT = re.compile(r"^ *(?:from (\S+) (?:c?import)|c?import (\S+))")
 DEFINITION = re.compile(r"^( *)(?:cdef|cpdef|def) (?!class |enum|struct|extern)[^=]*?(\w+)\(")
 CONSTANT = re.compile(r"^\s+([A-Z][A-Z_]+) = -?\d+\b")
-# Where error codes are still spelled. This list may only become shorter.
-CODES_REPEATED = {"produce_intake", "produce_results", "txn_verification"}
 GENERATED = ("/error_codes.pxd", "/api_keys.pxd")
 
 
@@ -79,9 +77,7 @@ def upward_imports(name: str, stem: str, lines: list[str]) -> Iterator[str]:
             yield f"{name}:1: no longer imports {module}: take it off IMPORTS_UPWARD"
 
 
-def repeated_numbers(
-    name: str, stem: str, lines: list[str], codes: dict[str, int]
-) -> Iterator[str]:
+def repeated_numbers(name: str, lines: list[str], codes: dict[str, int]) -> Iterator[str]:
     """Constants with the name of an error code or an API key, which have modules of their own."""
     if name.endswith(GENERATED):
         return
@@ -90,10 +86,17 @@ def repeated_numbers(
         if found is None:
             continue
         spelled = found.group(1)
-        if spelled.removeprefix("ERROR_") in codes and stem not in CODES_REPEATED:
+        if spelled.removeprefix("ERROR_") in codes:
             yield f"{name}:{number}: {spelled} is repeated: cimport it from error_codes"
         elif spelled.startswith("API_"):
             yield f"{name}:{number}: {spelled} is repeated: cimport it from api_keys"
+
+
+def grown_by_hand(name: str, stem: str, lines: list[str]) -> Iterator[str]:
+    """Calls of ``realloc``, which ``growing`` has for all."""
+    for number, line in enumerate(lines, 1):
+        if stem != "growing" and re.search(r"\b(?:PyMem_R|r)ealloc\(", line):
+            yield f"{name}:{number}: grows an array by hand: use growing.grow or growing.resize"
 
 
 def unused(sources: dict[str, list[str]], python: list[str]) -> Iterator[str]:
@@ -132,7 +135,8 @@ def findings(root: Path, codes: dict[str, int]) -> Iterator[str]:
         stem = source.partition(".")[0]
         yield from sizes(name, lines)
         yield from upward_imports(name, stem, lines)
-        yield from repeated_numbers(name, stem, lines, codes)
+        yield from repeated_numbers(name, lines, codes)
+        yield from grown_by_hand(name, stem, lines)
     python = [
         path.read_text(encoding="utf-8")
         for package in ("kbroker", "perf", "tools")

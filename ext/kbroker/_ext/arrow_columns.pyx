@@ -1,10 +1,11 @@
 """Columns of bytes and of headers, appended to row by row and handed over as Arrow arrays."""
 
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
-from libc.stdlib cimport free, malloc, realloc
+from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
 from kbroker._ext.arrow_abi cimport free_array, new_array, own_buffer
+from kbroker._ext.growing cimport resize
 from kbroker._ext.record_cursor cimport next_header
 
 cdef enum:
@@ -43,10 +44,8 @@ cdef void free_bytes(BytesColumn* column) noexcept nogil:
 
 cdef int grow_data(BytesColumn* column, int64_t size) noexcept nogil:
     cdef int64_t wanted = max(2 * column.capacity, column.size + size)
-    cdef void* data = realloc(column.data, <size_t>(wanted + 8))
-    if data == NULL:
+    if not resize(&column.data, <size_t>(wanted + 8)):
         return -1
-    column.data = <uint8_t*>data
     column.capacity = wanted
     return 0
 
@@ -54,15 +53,10 @@ cdef int grow_data(BytesColumn* column, int64_t size) noexcept nogil:
 cdef int grow_rows(BytesColumn* column) noexcept nogil:
     cdef int64_t wanted = 2 * column.rows_max + 16
     cdef int64_t had = bitmap_bytes(column.rows_max)
-    cdef void* offsets = realloc(column.offsets, <size_t>(wanted + 1) * sizeof(int32_t))
-    cdef void* valid
-    if offsets == NULL:
+    if not resize(&column.offsets, <size_t>(wanted + 1) * sizeof(int32_t)):
         return -1
-    column.offsets = <int32_t*>offsets
-    valid = realloc(column.valid, <size_t>bitmap_bytes(wanted))
-    if valid == NULL:
+    if not resize(&column.valid, <size_t>bitmap_bytes(wanted)):
         return -1
-    column.valid = <uint8_t*>valid
     memset(column.valid + had, 0xFF, <size_t>(bitmap_bytes(wanted) - had))
     column.rows_max = wanted
     return 0
@@ -131,7 +125,6 @@ cdef int append_text(BytesColumn* column, const uint8_t* p, int32_t size) noexce
 
 cdef ArrowArray* bytes_array(BytesColumn* column) noexcept nogil:
     cdef ArrowArray* array = new_array(column.rows, column.nulls, 3, 0)
-    cdef void* data
     if array == NULL:
         return NULL
     if column.nulls:
@@ -140,9 +133,7 @@ cdef ArrowArray* bytes_array(BytesColumn* column) noexcept nogil:
         free(column.valid)
     own_buffer(array, 1, column.offsets)
     if column.capacity > SPARE_BYTES_MIN and column.size < column.capacity // SPARE_SHARE:
-        data = realloc(column.data, <size_t>(column.size + 8))
-        if data != NULL:
-            column.data = <uint8_t*>data
+        resize(&column.data, <size_t>(column.size + 8))
     own_buffer(array, 2, column.data)
     memset(column, 0, sizeof(BytesColumn))
     return array

@@ -8,7 +8,7 @@ from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndS
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.stdint cimport INT32_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy, memmove, memset
 
 from kbroker._ext.arrow_abi cimport ArrowArray, ArrowSchema
@@ -21,6 +21,7 @@ from kbroker._ext.arrow_input cimport (
     read_input,
 )
 from kbroker._ext.codecs cimport pack
+from kbroker._ext.growing cimport grow, resize
 from kbroker._ext.record_batch cimport (
     BATCH_ATTRIBUTES_AT,
     BATCH_BASE_SEQUENCE_AT,
@@ -179,18 +180,12 @@ cdef class ArrowWriter:
     cdef int32_t _add_topic(self, bytes name) except -1:
         cdef int32_t partitions, i
         cdef Topic* topic
-        cdef void* topics
         if not 0 < len(name) <= TOPIC_BYTES_MAX:
             raise ValueError(f"a topic name of {len(name)} bytes")
         partitions = self._partitions_of(name.decode())
         if partitions <= 0:
             raise ValueError(f"topic {name.decode()} has no partitions")
-        if self._topic_count == self._topic_room:
-            topics = realloc(self._topics, <size_t>(2 * self._topic_room + 16) * sizeof(void*))
-            if topics == NULL:
-                raise MemoryError
-            self._topics = <Topic**>topics
-            self._topic_room = 2 * self._topic_room + 16
+        self._topic_room = grow(&self._topics, self._topic_room, self._topic_count + 1, sizeof(Topic*), 16)
         topic = <Topic*>calloc(1, sizeof(Topic))
         if topic != NULL:
             topic.builders = <Builder*>calloc(<size_t>partitions, sizeof(Builder))
@@ -342,17 +337,14 @@ cdef class ArrowWriter:
 
     cdef int _reserve(self, Builder* builder, int64_t size) noexcept nogil:
         cdef int64_t wanted = builder.size + size
-        cdef void* data
         if builder.data != NULL and wanted <= builder.capacity:
             return 0
         if builder.size == 0:
             builder.size = BATCH_HEADER_BYTES
             wanted += BATCH_HEADER_BYTES
         wanted = max(wanted, min(4 * builder.capacity + 4096, self._batch_bytes + 64))
-        data = realloc(builder.data, <size_t>wanted)
-        if data == NULL:
+        if not resize(&builder.data, <size_t>wanted):
             return -1
-        builder.data = <uint8_t*>data
         builder.capacity = wanted
         return 0
 
@@ -392,12 +384,9 @@ cdef class ArrowWriter:
 
     # Move a builder's batch to the full ones.
     cdef int _close(self, Builder* builder) noexcept nogil:
-        cdef void* full
         if self._full_count == self._full_room:
-            full = realloc(self._full, <size_t>(2 * self._full_room + 16) * sizeof(Builder))
-            if full == NULL:
+            if not resize(&self._full, <size_t>(2 * self._full_room + 16) * sizeof(Builder)):
                 return -1
-            self._full = <Builder*>full
             self._full_room = 2 * self._full_room + 16
         self._full[self._full_count] = builder[0]
         self._full_count += 1

@@ -17,11 +17,12 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.errno cimport EINTR, errno
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free
 from libc.string cimport memcpy
 
 from kbroker._ext.codecs cimport pack, unpack
 from kbroker._ext.crc32c cimport crc32c
+from kbroker._ext.growing cimport Bytes, reserve
 from kbroker._ext.legacy_records cimport (
     ENTRY_HEADER_BYTES,
     MESSAGE_0_BYTES_MIN,
@@ -100,27 +101,6 @@ cdef enum:
     BATCH_BYTES_MAX = 0x7FFFFFFF
 
 
-# A growing buffer; freed by its owner.
-cdef struct Buffer:
-    uint8_t* data
-    Py_ssize_t size
-    Py_ssize_t capacity
-
-
-cdef int reserve(Buffer* buffer, Py_ssize_t more) except -1:
-    cdef Py_ssize_t wanted = buffer.size + more
-    cdef uint8_t* moved
-    if wanted <= buffer.capacity:
-        return 0
-    wanted = max(wanted, buffer.capacity * 2)
-    moved = <uint8_t*>realloc(buffer.data, <size_t>wanted)
-    if moved == NULL:
-        raise MemoryError(wanted)
-    buffer.data = moved
-    buffer.capacity = wanted
-    return 0
-
-
 # Whether the entry at p is of format 0 or 1; False, too, where too little is there to say.
 cdef inline bint is_message(const uint8_t* p, Py_ssize_t left) noexcept nogil:
     return left >= MESSAGE_0_BYTES_MIN and p[BATCH_MAGIC_AT] < 2
@@ -142,9 +122,9 @@ cdef class BatchCleaner:
     cdef int64_t delete_retention_ms
     cdef Py_ssize_t decompressed_max
     cdef object codec_lock
-    cdef Buffer out
-    cdef Buffer work                     # kept records on their way to a codec
-    cdef Buffer keep
+    cdef Bytes out
+    cdef Bytes work                      # kept records on their way to a codec
+    cdef Bytes keep
     cdef readonly bint full              # the map took no more keys
     cdef readonly int64_t needed         # bytes of the batch that did not fit what was given
     cdef readonly bint changed           # something was dropped or rewritten since `changed` was last cleared
@@ -503,7 +483,7 @@ cdef class BatchCleaner:
             uint64_t shift = <uint64_t>info.first_timestamp - <uint64_t>horizon
             Py_ssize_t room = found.size + (HORIZON_GROWTH_MAX * found.kept if set_horizon else 0)
             Py_ssize_t size
-            Buffer* target = &self.out if codec == CODEC_NONE else &self.work
+            Bytes* target = &self.out if codec == CODEC_NONE else &self.work
             uint8_t* header
             uint8_t* end
             bytes packed

@@ -8,8 +8,8 @@ that slow path: other requests, versions with an explicit retention time, text t
 error, and shards that are not active. The path is chosen before anything is written. The slow path is the tests' oracle.
 """
 
-from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.unicode cimport PyUnicode_DecodeASCII
+from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memmove, memset
 
 from kbroker._ext.api_keys cimport API_OFFSET_COMMIT
@@ -409,20 +409,19 @@ cdef class CommitPath:
         self.lanes = lanes
         self.network_count = <int>len(lanes)
         self.shards = {}
-        self.outboxes = <Bytes*>PyMem_Malloc(max(1, len(lanes)) * sizeof(Bytes))
-        self.batch = <uint8_t*>PyMem_Malloc(BATCH_BYTES_MAX)
+        self.outboxes = <Bytes*>calloc(max(1, len(lanes)), sizeof(Bytes))
+        self.batch = <uint8_t*>malloc(BATCH_BYTES_MAX)
         if self.outboxes == NULL or self.batch == NULL:
             raise MemoryError
-        memset(self.outboxes, 0, len(lanes) * sizeof(Bytes))
 
     def __dealloc__(self):
         cdef int i
         if self.outboxes != NULL:
             for i in range(self.network_count):
-                PyMem_Free(self.outboxes[i].data)
-        PyMem_Free(self.outboxes)
-        PyMem_Free(self.batch)
-        PyMem_Free(self.answer.data)
+                free(self.outboxes[i].data)
+        free(self.outboxes)
+        free(self.batch)
+        free(self.answer.data)
 
     def open(self, shard, LogAppender appender not None) -> ShardCommits:
         """Serve the commits of a group coordinator's shard, which must not compress its batches."""

@@ -17,11 +17,11 @@ E. It has waited too long (``expire``). An operation stays for what is to follow
 Who sends an answer where, a ``Sink`` knows. Per waiter: no Python object; in a log with one replica the queue is empty
 between turns. INVARIANT: ends do not fall from one waiter to the next, so that only the first has to be looked at.
 """
-from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from cpython.ref cimport Py_DECREF, Py_INCREF, Py_XDECREF, PyObject
+from libc.stdlib cimport free
 from libc.string cimport memmove
 
-from kbroker._ext.growing cimport reserve
+from kbroker._ext.growing cimport grow, reserve
 
 cdef enum:
     # There is a queue for each log, and most hold a few waiters for a moment.
@@ -81,8 +81,8 @@ cdef class CommittedQueue:
         cdef Py_ssize_t i
         for i in range(self.head, self.tail):
             self.release(&self.waiters[i])
-        PyMem_Free(self.waiters)
-        PyMem_Free(self.payloads.data)
+        free(self.waiters)
+        free(self.payloads.data)
 
     cdef uint8_t* add(self, int64_t end, Sink sink, int64_t since_ms, Py_ssize_t size) except NULL:
         cdef Waiter* waiter
@@ -134,9 +134,8 @@ cdef class CommittedQueue:
         waiter.sink = waiter.item = NULL
 
     cdef int make_room(self) except -1:
-        cdef Py_ssize_t capacity = self.capacity, i, start
-        cdef void* grown
-        if self.head > capacity // 2:
+        cdef Py_ssize_t i, start
+        if self.head > self.capacity // 2:
             start = self.waiters[self.head].start
             memmove(self.waiters, self.waiters + self.head, <size_t>(self.tail - self.head) * sizeof(Waiter))
             self.tail -= self.head
@@ -146,12 +145,7 @@ cdef class CommittedQueue:
             for i in range(self.tail):
                 self.waiters[i].start -= start
             return 0
-        capacity = max(2 * capacity, <Py_ssize_t>WAITERS_MIN)
-        grown = PyMem_Realloc(self.waiters, <size_t>capacity * sizeof(Waiter))
-        if grown == NULL:
-            raise MemoryError
-        self.waiters = <Waiter*>grown
-        self.capacity = capacity
+        self.capacity = grow(&self.waiters, self.capacity, self.capacity + 1, sizeof(Waiter), WAITERS_MIN)
         return 0
 
     cdef void tidy(self) noexcept:
@@ -159,8 +153,8 @@ cdef class CommittedQueue:
             self.head = self.tail = 0
             self.payloads.size = 0
             if self.payloads.capacity > PAYLOADS_KEPT:
-                PyMem_Free(self.payloads.data)
-                PyMem_Free(self.waiters)
+                free(self.payloads.data)
+                free(self.waiters)
                 self.payloads.data = NULL
                 self.waiters = NULL
                 self.payloads.capacity = self.capacity = 0

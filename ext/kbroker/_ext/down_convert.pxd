@@ -1,14 +1,9 @@
 # Batches of format 2 as message sets of format 0 or 1, for Fetch versions 0 to 3.
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
 
+from kbroker._ext.growing cimport Bytes
 from kbroker._ext.legacy_records cimport Message
 from kbroker._ext.record_batch cimport BatchInfo
-
-
-cdef struct Bytes:
-    uint8_t* data
-    Py_ssize_t size
-    Py_ssize_t capacity
 
 
 # Which messages, in which form.

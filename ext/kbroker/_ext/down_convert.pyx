@@ -11,7 +11,7 @@ Oracle: ``tests/doubles/message_sets.py``. Source: protocol guide, "Message sets
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.errno cimport EINTR, errno
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free
 from libc.string cimport memcpy
 from posix.unistd cimport pread
 
@@ -22,6 +22,7 @@ from kbroker._ext.error_codes cimport (
     UNSUPPORTED_COMPRESSION_TYPE,
     UNSUPPORTED_FOR_MESSAGE_FORMAT,
 )
+from kbroker._ext.growing cimport Bytes, reserve
 from kbroker._ext.legacy_records cimport (
     ENTRY_HEADER_BYTES,
     MESSAGE_0_BYTES_MIN,
@@ -86,20 +87,6 @@ cdef enum:
     GZIP_LEVEL = 1
 
 from kbroker._ext.legacy_records import MessageSetRefused
-
-
-cdef int reserve(Bytes* bytes, Py_ssize_t more) except -1:
-    cdef Py_ssize_t capacity = bytes.capacity
-    cdef void* grown
-    if more <= capacity - bytes.size:
-        return 0
-    capacity = max(2 * capacity, bytes.size + more, <Py_ssize_t>4096)
-    grown = realloc(bytes.data, <size_t>capacity)
-    if grown == NULL:
-        raise MemoryError
-    bytes.data = <uint8_t*>grown
-    bytes.capacity = capacity
-    return 0
 
 
 cdef void give_back(Bytes* bytes) noexcept:

@@ -12,7 +12,7 @@ import os
 
 from libc.errno cimport EINTR, EMFILE, ENFILE, ENOENT, ENOTDIR, errno
 from libc.stdint cimport uint8_t
-from libc.stdlib cimport free, malloc, realloc
+from libc.stdlib cimport free, malloc
 from posix.stat cimport fstat, struct_stat
 from posix.unistd cimport close as close_file, pread
 
@@ -26,6 +26,7 @@ from kbroker._ext.fetch_segments cimport (
     BatchHeader,
     Segment,
 )
+from kbroker._ext.growing cimport grow
 from kbroker._ext.wire cimport load_i16, load_i32, load_i64
 
 from kbroker._ext.fetch_segments import report_shortage
@@ -60,14 +61,7 @@ cdef class AbortedIndex:
         free(self.entries)
 
     cdef int reserve(self, int64_t more) except -1:
-        cdef int64_t capacity = self.count + more
-        cdef void* grown
-        if capacity > self.capacity:
-            grown = realloc(self.entries, <size_t>capacity * sizeof(AbortedEntry))
-            if grown == NULL:
-                raise MemoryError
-            self.entries = <AbortedEntry*>grown
-            self.capacity = <int32_t>capacity
+        self.capacity = grow(&self.entries, self.capacity, self.count + more, sizeof(AbortedEntry))
         return 0
 
     cdef FindStatus read(self, str directory, int64_t base_offset, FileCache cache) except *:
@@ -154,15 +148,7 @@ cdef class AbortedList:
         free(self.items)
 
     cdef int add(self, const AbortedEntry* entry) except -1:
-        cdef int32_t capacity
-        cdef void* grown
-        if self.count == self.capacity:
-            capacity = max(2 * self.capacity, 64)
-            grown = realloc(self.items, <size_t>capacity * sizeof(AbortedTransaction))
-            if grown == NULL:
-                raise MemoryError
-            self.items = <AbortedTransaction*>grown
-            self.capacity = capacity
+        self.capacity = grow(&self.items, self.capacity, self.count + 1, sizeof(AbortedTransaction), 64)
         self.items[self.count].producer_id = entry.producer_id
         self.items[self.count].first_offset = entry.first_offset
         self.count += 1

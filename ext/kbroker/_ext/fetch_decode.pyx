@@ -5,8 +5,9 @@ Oracle: ``kbroker.protocol.codec``. Source: protocol guide, Fetch API (key 1); K
 """
 
 from libc.stdint cimport INT32_MAX, uint32_t
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free
 
+from kbroker._ext.growing cimport grow
 from kbroker._ext.wire cimport (
     READ_OK,
     Reader,
@@ -169,35 +170,12 @@ cdef class FetchRequest:
 
     cdef int make_room(self, int32_t topics, int32_t partitions, int32_t forgotten, int32_t indexes) except -1:
         """Grow the arrays to hold at least this many; what they hold stays."""
-        cdef void* grown
-        if topics > self.topic_capacity:
-            topics = max(topics, 2 * self.topic_capacity)
-            grown = realloc(self.topics, <size_t>topics * sizeof(RequestTopic))
-            if grown == NULL:
-                raise MemoryError
-            self.topics = <RequestTopic*>grown
-            self.topic_capacity = topics
-        if partitions > self.partition_capacity:
-            partitions = max(partitions, 2 * self.partition_capacity)
-            grown = realloc(self.partitions, <size_t>partitions * sizeof(RequestPartition))
-            if grown == NULL:
-                raise MemoryError
-            self.partitions = <RequestPartition*>grown
-            self.partition_capacity = partitions
-        if forgotten > self.forgotten_capacity:
-            forgotten = max(forgotten, 2 * self.forgotten_capacity)
-            grown = realloc(self.forgotten, <size_t>forgotten * sizeof(RequestTopic))
-            if grown == NULL:
-                raise MemoryError
-            self.forgotten = <RequestTopic*>grown
-            self.forgotten_capacity = forgotten
-        if indexes > self.forgotten_partition_capacity:
-            indexes = max(indexes, 2 * self.forgotten_partition_capacity)
-            grown = realloc(self.forgotten_partitions, <size_t>indexes * sizeof(int32_t))
-            if grown == NULL:
-                raise MemoryError
-            self.forgotten_partitions = <int32_t*>grown
-            self.forgotten_partition_capacity = indexes
+        self.topic_capacity = grow(&self.topics, self.topic_capacity, topics, sizeof(RequestTopic))
+        self.partition_capacity = grow(
+            &self.partitions, self.partition_capacity, partitions, sizeof(RequestPartition))
+        self.forgotten_capacity = grow(&self.forgotten, self.forgotten_capacity, forgotten, sizeof(RequestTopic))
+        self.forgotten_partition_capacity = grow(
+            &self.forgotten_partitions, self.forgotten_partition_capacity, indexes, sizeof(int32_t))
         return 0
 
 

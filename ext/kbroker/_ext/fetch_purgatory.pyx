@@ -4,7 +4,9 @@ INVARIANT: a parked request is found by its token, in the heap, and in the list 
 adds it to them and removes it from them.
 """
 
-from libc.stdlib cimport free, malloc, realloc
+from libc.stdlib cimport free, malloc
+
+from kbroker._ext.growing cimport grow
 
 cdef enum:
     NONE = -1
@@ -103,14 +105,9 @@ cdef class FetchPurgatory:
     cdef int32_t take_node(self) except -1:
         cdef int32_t number = self.free_node
         cdef int32_t capacity
-        cdef void* grown
         if number == NONE:
             # BOUND: one node per partition of a parked request, at most one parked request per connection.
-            capacity = max(2 * self.node_capacity, FIRST_CAPACITY)
-            grown = realloc(self.nodes, <size_t>capacity * sizeof(WaitNode))
-            if grown == NULL:
-                raise MemoryError
-            self.nodes = <WaitNode*>grown
+            capacity = grow(&self.nodes, self.node_capacity, self.node_capacity + 1, sizeof(WaitNode), FIRST_CAPACITY)
             for number in range(self.node_capacity, capacity):
                 self.nodes[number].next_of_request = number + 1
             self.nodes[capacity - 1].next_of_request = NONE
@@ -122,15 +119,8 @@ cdef class FetchPurgatory:
     # Deadlines: a binary heap, smallest first.
 
     cdef int heap_push(self, ParkedFetch waiting) except -1:
-        cdef int32_t capacity
-        cdef void* grown
-        if self.heap_count == self.heap_capacity:
-            capacity = max(2 * self.heap_capacity, FIRST_CAPACITY)
-            grown = realloc(self.heap, <size_t>capacity * sizeof(void*))
-            if grown == NULL:
-                raise MemoryError
-            self.heap = <void**>grown
-            self.heap_capacity = capacity
+        self.heap_capacity = grow(
+            &self.heap, self.heap_capacity, self.heap_count + 1, sizeof(void*), FIRST_CAPACITY)
         self.heap[self.heap_count] = <void*>waiting
         waiting.heap_index = self.heap_count
         self.heap_count += 1

@@ -5,7 +5,7 @@ is used again for the next request.
 """
 
 from libc.stdint cimport uint64_t
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free
 
 from kbroker._ext.error_codes cimport (
     CORRUPT_MESSAGE,
@@ -28,6 +28,7 @@ from kbroker._ext.fetch_segments cimport (
     FindStatus,
     LogFiles,
 )
+from kbroker._ext.growing cimport grow
 from kbroker._ext.partition_table cimport ROLE_LEADER, SLOT_FREE, SLOT_OFFLINE, SLOT_ONLINE, SLOT_SWAPPING
 from kbroker._ext.topic_registry cimport Topic
 
@@ -91,15 +92,8 @@ cdef class PartitionReader:
         )
 
     cdef int make_results(self, int32_t count) except -1:
-        cdef void* grown
         self.result_count = 0
-        if count > self.result_capacity:
-            count = max(count, 2 * self.result_capacity)
-            grown = realloc(self.results, <size_t>count * sizeof(PartitionResult))
-            if grown == NULL:
-                raise MemoryError
-            self.results = <PartitionResult*>grown
-            self.result_capacity = count
+        self.result_capacity = grow(&self.results, self.result_capacity, count, sizeof(PartitionResult))
         return 0
 
     cdef int64_t evaluate(self, FetchSession session, FetchTerms* terms, bint* failed) except -1:

@@ -6,9 +6,10 @@ Oracle: ``kbroker.protocol.codec``. Source: protocol guide, Fetch API (key 1).
 
 cimport cython
 from libc.stdint cimport uint32_t
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free
 from libc.string cimport memcpy
 
+from kbroker._ext.growing cimport grow
 from kbroker._ext.wire cimport store_i16, store_i32, store_i64, store_uvarlong
 
 cdef enum:
@@ -84,30 +85,14 @@ cdef class FetchReply:
 
     cdef int reserve(self, int64_t size) except -1:
         """Make room for ``size`` more bytes."""
-        cdef int64_t capacity = self.bytes_capacity
-        cdef void* grown
-        if self.bytes_size + size <= capacity:
-            return 0
-        capacity = max(2 * capacity, self.bytes_size + size, <int64_t>FIRST_CAPACITY)
-        grown = realloc(self.bytes, <size_t>capacity)
-        if grown == NULL:
-            raise MemoryError
-        self.bytes = <uint8_t*>grown
-        self.bytes_capacity = capacity
+        self.bytes_capacity = grow(&self.bytes, self.bytes_capacity, self.bytes_size + size, 1, FIRST_CAPACITY)
         return 0
 
     cdef int add_chunk(self, int32_t file, int64_t position, int64_t size) except -1:
         """End a chunk here: the bytes since the last one, then a file range (file -1: none)."""
         cdef ReplyChunk* chunk
-        cdef void* grown
-        cdef int32_t capacity
-        if self.chunk_count == self.chunk_capacity:
-            capacity = max(2 * self.chunk_capacity, FIRST_CHUNKS)
-            grown = realloc(self.chunks, <size_t>capacity * sizeof(ReplyChunk))
-            if grown == NULL:
-                raise MemoryError
-            self.chunks = <ReplyChunk*>grown
-            self.chunk_capacity = capacity
+        self.chunk_capacity = grow(
+            &self.chunks, self.chunk_capacity, self.chunk_count + 1, sizeof(ReplyChunk), FIRST_CHUNKS)
         chunk = &self.chunks[self.chunk_count]
         chunk.bytes_offset = self.chunk_start
         chunk.bytes_size = self.bytes_size - self.chunk_start

@@ -3,6 +3,7 @@ from cpython.ref cimport PyObject
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t
 
 from kbroker._ext.fetch_decode cimport FetchRequest, RequestPartition, RequestTopic
+from kbroker._ext.index_table cimport IndexTable
 from kbroker._ext.topic_registry cimport Topic, TopicRegistry
 from kbroker._ext.verdicts cimport Verdicts
 
@@ -43,8 +44,7 @@ cdef class FetchSession:
     cdef Verdicts access              # of the client of its last request
     cdef uint64_t access_version      # the slots were looked up for these topics and these rights
     cdef dict placeholders            # key -> Topic of topics nobody knows, else None
-    cdef int32_t* buckets             # (topic, partition) -> entry, open addressing; NULL until it is a session
-    cdef uint32_t bucket_mask
+    cdef IndexTable index             # (topic, partition) -> entry + 1; empty until it is a session
     cdef int fill(self, FetchRequest request, TopicRegistry registry, Verdicts access) except -1
     cdef int update(self, FetchRequest request, TopicRegistry registry, Verdicts access) except -1
     cdef int resolve(self, TopicRegistry registry) except -1
@@ -56,8 +56,9 @@ cdef class FetchSession:
     cdef void clear(self) noexcept
     cdef int index_all(self) except -1
     cdef int32_t lookup(self, PyObject* topic, int32_t index) noexcept
-    cdef void bucket_insert(self, int32_t entry) noexcept
-    cdef void bucket_delete(self, int32_t entry) noexcept
+    cdef int enter(self, int32_t entry) except -1
+    cdef void forget(self, int32_t entry) noexcept
+    cdef void drop_index(self) noexcept
 
 
 cdef class SessionCache:

@@ -9,8 +9,7 @@ import os
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.ref cimport Py_DECREF, Py_INCREF
-from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memset
+from libc.stdlib cimport free
 
 from kbroker._ext.fetch_decode import FetchDecodeError
 
@@ -22,6 +21,8 @@ from kbroker._ext.error_codes cimport (
     UNKNOWN_TOPIC_OR_PARTITION,
 )
 from kbroker._ext.fetch_decode cimport FETCH_PARTITIONS_MAX
+from kbroker._ext.growing cimport grow
+from kbroker._ext.index_table cimport IndexTable, drop_row, next_row, put_row, reserve_row
 from kbroker._ext.topic_registry cimport Topic, TopicRegistry
 from kbroker._ext.verdicts cimport MAY_READ_TOPIC, Verdicts
 
@@ -83,18 +84,14 @@ cdef class FetchSession:
                     continue
                 entry = self.add(topic, &request.partitions[number])
                 self.resolve_entry(&self.partitions[entry], registry)
-                if 2 * <uint32_t>self.count > self.bucket_mask:
-                    self.index_all()
-                else:
-                    self.bucket_insert(entry)
+                self.enter(entry)
         for position in range(request.forgotten_count):
             wanted = &request.forgotten[position]
             topic = self.topic_for(wanted, registry)
             for number in range(wanted.first, wanted.first + wanted.count):
                 entry = self.lookup(<PyObject*>topic, request.forgotten_partitions[number])
                 if entry != NO_ENTRY:
-                    self.bucket_delete(entry)
-                    self.remove(entry)
+                    self.forget(entry)
         return 0
 
     cdef int resolve(self, TopicRegistry registry) except -1:
@@ -107,7 +104,7 @@ cdef class FetchSession:
         while entry != NO_ENTRY:
             self.resolve_entry(&self.partitions[entry], registry)
             entry = self.partitions[entry].next
-        if self.buckets != NULL:
+        if self.index.slots != NULL:
             self.index_all()  # a topic that was deleted and created again is another object
         return 0
 
@@ -163,21 +160,15 @@ cdef class FetchSession:
     cdef int32_t add(self, Topic topic, const RequestPartition* wanted) except -1:
         """Append an entry; it must not be there yet (a full request may name one twice: both are answered)."""
         cdef int32_t number = self.free_head
-        cdef int32_t capacity
         cdef FetchPartition* entry
-        cdef void* grown
         if number != NO_ENTRY:
             self.free_head = self.partitions[number].next
         else:
             if self.used_end == self.capacity:
                 if self.capacity >= FETCH_PARTITIONS_MAX:
                     raise FetchDecodeError(f"more than {FETCH_PARTITIONS_MAX} partitions in a fetch session")
-                capacity = max(2 * self.capacity, FIRST_CAPACITY)
-                grown = realloc(self.partitions, <size_t>capacity * sizeof(FetchPartition))
-                if grown == NULL:
-                    raise MemoryError
-                self.partitions = <FetchPartition*>grown
-                self.capacity = capacity
+                self.capacity = grow(
+                    &self.partitions, self.capacity, self.capacity + 1, sizeof(FetchPartition), FIRST_CAPACITY)
             number = self.used_end
             self.used_end += 1
         entry = &self.partitions[number]
@@ -232,9 +223,7 @@ cdef class FetchSession:
             free(self.partitions)
             self.partitions = NULL
             self.capacity = 0
-        free(self.buckets)
-        self.buckets = NULL
-        self.bucket_mask = 0
+        self.drop_index()
         self.placeholders = None
         self.access = None
         self.count = 0
@@ -246,71 +235,45 @@ cdef class FetchSession:
         self.free_head = NO_ENTRY
 
     cdef int index_all(self) except -1:
-        """Build the index of (topic, partition), with room for as many again."""
-        cdef:
-            uint32_t size = 16
-            int32_t entry = self.first
-            int32_t following, twin
-            int32_t* fresh
-        while size < 4 * <uint32_t>self.count + 4:
-            size *= 2
-        fresh = <int32_t*>malloc(size * sizeof(int32_t))
-        if fresh == NULL:
-            raise MemoryError
-        memset(fresh, 0xFF, size * sizeof(int32_t))
-        free(self.buckets)
-        self.buckets = fresh
-        self.bucket_mask = size - 1
+        """Build the index of (topic, partition)."""
+        cdef int32_t entry = self.first
+        cdef int32_t following, twin
+        self.drop_index()
+        reserve_row(&self.index)
         while entry != NO_ENTRY:
             following = self.partitions[entry].next
             twin = self.lookup(self.partitions[entry].topic, self.partitions[entry].index)
             if twin != NO_ENTRY:  # named twice in the full request: the later one counts
-                self.bucket_delete(twin)
-                self.remove(twin)
-            self.bucket_insert(entry)
+                self.forget(twin)
+            self.enter(entry)
             entry = following
         return 0
 
+    cdef void drop_index(self) noexcept:
+        free(self.index.slots)
+        self.index = IndexTable(NULL, 0, 0)
+
     cdef int32_t lookup(self, PyObject* topic, int32_t index) noexcept:
-        cdef uint32_t bucket
+        cdef uint32_t wanted = hash_of(topic, index)
+        cdef uint32_t at = wanted
         cdef int32_t entry
-        if self.buckets == NULL:
-            return NO_ENTRY
-        bucket = hash_of(topic, index) & self.bucket_mask
-        # BOUND: at most half of the buckets are used, so an empty one ends the loop.
         while True:
-            entry = self.buckets[bucket]
+            entry = <int32_t>next_row(&self.index, wanted, &at) - 1
             if entry == NO_ENTRY:
                 return NO_ENTRY
             if self.partitions[entry].topic == topic and self.partitions[entry].index == index:
                 return entry
-            bucket = (bucket + 1) & self.bucket_mask
 
-    cdef void bucket_insert(self, int32_t entry) noexcept:
-        cdef uint32_t bucket = hash_of(self.partitions[entry].topic, self.partitions[entry].index) & self.bucket_mask
-        while self.buckets[bucket] != NO_ENTRY:
-            bucket = (bucket + 1) & self.bucket_mask
-        self.buckets[bucket] = entry
+    cdef int enter(self, int32_t entry) except -1:
+        """Have ``lookup`` find it."""
+        reserve_row(&self.index)
+        put_row(&self.index, hash_of(self.partitions[entry].topic, self.partitions[entry].index), <uint32_t>entry + 1)
+        return 0
 
-    cdef void bucket_delete(self, int32_t entry) noexcept:
-        """Take an entry out and close the gap, so that no search stops short of what lies behind it."""
-        cdef:
-            uint32_t gap = hash_of(self.partitions[entry].topic, self.partitions[entry].index) & self.bucket_mask
-            uint32_t bucket, home
-            int32_t moved
-        while self.buckets[gap] != entry:
-            gap = (gap + 1) & self.bucket_mask
-        bucket = gap
-        while True:
-            bucket = (bucket + 1) & self.bucket_mask
-            moved = self.buckets[bucket]
-            if moved == NO_ENTRY:
-                break
-            home = hash_of(self.partitions[moved].topic, self.partitions[moved].index) & self.bucket_mask
-            if ((bucket - home) & self.bucket_mask) >= ((bucket - gap) & self.bucket_mask):
-                self.buckets[gap] = moved
-                gap = bucket
-        self.buckets[gap] = NO_ENTRY
+    cdef void forget(self, int32_t entry) noexcept:
+        """Remove an entry that ``lookup`` finds."""
+        drop_row(&self.index, hash_of(self.partitions[entry].topic, self.partitions[entry].index), <uint32_t>entry + 1)
+        self.remove(entry)
 
 
 cdef inline void set_wanted(FetchPartition* entry, const RequestPartition* wanted) noexcept:

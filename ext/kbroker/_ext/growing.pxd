@@ -1,24 +1,40 @@
-# Bytes that grow at their end.
-from cpython.mem cimport PyMem_Realloc
-from libc.stdint cimport uint8_t
+# Arrays that grow at their end. Nothing else calls realloc; whoever has an array frees it with `free`.
+from libc.stddef cimport size_t
+from libc.stdint cimport int64_t, uint8_t
+from libc.stdlib cimport realloc
+from libc.string cimport memcpy
 
 
 cdef struct Bytes:
-    uint8_t* data                # of PyMem; whoever has it frees it
+    uint8_t* data
     Py_ssize_t size
     Py_ssize_t capacity
 
 
-# Have room for so many more, and for `least` in all; what `data` points to may move.
-cdef inline int reserve(Bytes* bytes, Py_ssize_t more, Py_ssize_t least=4096) except -1:
-    cdef Py_ssize_t capacity = bytes.capacity
-    cdef void* grown
-    if bytes.size + more <= capacity:
-        return 0
-    capacity = max(2 * capacity, bytes.size + more, least)
-    grown = PyMem_Realloc(bytes.data, <size_t>capacity)
-    if grown == NULL:
+# Make an array as many bytes long. place: where the pointer to it is kept, whatever its type. False: there is no memory,
+# and the array is as it was.
+cdef inline bint resize(void* place, size_t size) noexcept nogil:
+    cdef void* array
+    memcpy(&array, place, sizeof(void*))
+    array = realloc(array, size)
+    if array == NULL:
+        return False
+    memcpy(place, &array, sizeof(void*))
+    return True
+
+
+# See that an array of `capacity` items has room for `wanted`; returns its capacity, which at least doubles if it has to
+# grow, and is never below `least`. What it holds stays, at another address.
+cdef inline int64_t grow(void* place, int64_t capacity, int64_t wanted, size_t item_size, int64_t least=0) except -1:
+    if wanted <= capacity:
+        return capacity
+    capacity = max(2 * capacity, wanted, least)
+    if not resize(place, <size_t>capacity * item_size):
         raise MemoryError
-    bytes.data = <uint8_t*>grown
-    bytes.capacity = capacity
+    return capacity
+
+
+# See that there is room for so many bytes more; what `data` points to may move.
+cdef inline int reserve(Bytes* bytes, Py_ssize_t more, Py_ssize_t least=4096) except -1:
+    bytes.capacity = <Py_ssize_t>grow(&bytes.data, bytes.capacity, bytes.size + more, 1, least)
     return 0

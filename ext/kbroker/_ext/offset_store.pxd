@@ -1,12 +1,13 @@
 # The committed offsets of one partition of `__consumer_offsets`, and those that open transactions
 # hold back.
 #
-# An offset is an Entry of 72 bytes in one array, found by a hash table of indices; what few offsets
+# An offset is an Entry of 72 bytes in one array, found by an index; what few offsets
 # have (metadata, an expiry of their own, a topic id) lies in a block of its own. Names of groups and
 # topics are kept once. Index 0 of every array means "none". One thread; nothing is shared.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
+from kbroker._ext.index_table cimport IndexTable
 from kbroker._ext.name_table cimport Names, Text
 
 
@@ -57,11 +58,10 @@ cdef class OffsetStore:
         Names groups
         Names topics
         Entry* entries
-        uint32_t* slots
+        IndexTable index           # counts those that are committed and those held back
         uint32_t capacity
         uint32_t end
         uint32_t free_entry
-        uint32_t mask
         Transaction* transactions
         uint32_t transaction_capacity
         uint32_t transaction_end
@@ -84,7 +84,7 @@ cdef class OffsetStore:
         self, const Commit* commit, uint32_t group, uint32_t topic, uint32_t transaction
     ) except 0
     cdef void remove(self, uint32_t index) noexcept
-    cdef int grow(self) except -1
+    cdef int reserve(self) except -1
     cdef void link(self, uint32_t index) noexcept
     cdef void unlink(self, uint32_t index) noexcept
     cdef void place(self, uint32_t index) noexcept

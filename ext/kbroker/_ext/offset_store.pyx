@@ -8,19 +8,11 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stddef cimport size_t
 from libc.stdint cimport INT32_MAX
-from libc.stdlib cimport calloc, free, malloc
+from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
-from kbroker._ext.name_table cimport (
-    SMALLEST,
-    Name,
-    find_name,
-    free_names,
-    hash_seed,
-    intern_name,
-    release_name,
-    widen,
-)
+from kbroker._ext.index_table cimport drop_row, next_row, put_row, reserve_row, widen
+from kbroker._ext.name_table cimport Name, find_name, free_names, hash_seed, intern_name, release_name
 
 cdef extern from "keyed_hash.h" nogil:
     uint64_t keyed_mix(uint64_t a, uint64_t b) noexcept
@@ -74,6 +66,10 @@ cdef inline uint32_t entry_hash(
     return <uint32_t>keyed_mix(names ^ SEED, keyed_mix(rest ^ 0x9E3779B97F4A7C15u, SEED | 1) | 1)
 
 
+cdef inline uint32_t hash_of(const Entry* entry) noexcept:
+    return entry_hash(entry.group, entry.topic, entry.partition, entry.transaction)
+
+
 cdef class OffsetStore:
     """All offsets of one partition of ``__consumer_offsets``."""
 
@@ -85,7 +81,7 @@ cdef class OffsetStore:
         for index in range(1, self.end):
             free(self.entries[index].extra)  # NULL in free entries
         free(self.entries)
-        free(self.slots)
+        free(self.index.slots)
         free(self.transactions)
         free_names(&self.groups)
         free_names(&self.topics)
@@ -95,13 +91,12 @@ cdef class OffsetStore:
     cdef uint32_t find_entry(
         self, uint32_t group, uint32_t topic, int32_t partition, uint32_t transaction
     ) noexcept:
-        cdef uint32_t at, index
+        cdef uint32_t wanted = entry_hash(group, topic, partition, transaction)
+        cdef uint32_t at = wanted
+        cdef uint32_t index
         cdef Entry* entry
-        if self.slots == NULL:
-            return 0
-        at = entry_hash(group, topic, partition, transaction) & self.mask
         while True:
-            index = self.slots[at]
+            index = next_row(&self.index, wanted, &at)
             if index == 0:
                 return 0
             entry = &self.entries[index]
@@ -112,7 +107,6 @@ cdef class OffsetStore:
                 and entry.transaction == transaction
             ):
                 return index
-            at = (at + 1) & self.mask
 
     cdef uint32_t find(self, Text group, Text topic, int32_t partition) noexcept:
         cdef uint32_t group_row = find_name(&self.groups, group)
@@ -125,60 +119,19 @@ cdef class OffsetStore:
         return self.find_entry(group_row, topic_row, partition, 0)
 
     cdef void place(self, uint32_t index) noexcept:
-        cdef Entry* entry = &self.entries[index]
-        cdef uint32_t at = self.mask & entry_hash(
-            entry.group, entry.topic, entry.partition, entry.transaction
-        )
-        while self.slots[at]:
-            at = (at + 1) & self.mask
-        self.slots[at] = index
+        put_row(&self.index, hash_of(&self.entries[index]), index)
 
     cdef void displace(self, uint32_t index) noexcept:
-        cdef Entry* entry = &self.entries[index]
-        cdef uint32_t mask = self.mask
-        cdef uint32_t at, home
-        cdef uint32_t gap = mask & entry_hash(
-            entry.group, entry.topic, entry.partition, entry.transaction
-        )
-        while self.slots[gap] != index:
-            gap = (gap + 1) & mask
-        at = gap
-        while True:
-            at = (at + 1) & mask
-            if self.slots[at] == 0:
-                break
-            entry = &self.entries[self.slots[at]]
-            home = mask & entry_hash(
-                entry.group, entry.topic, entry.partition, entry.transaction
-            )
-            if ((at - home) & mask) >= ((at - gap) & mask):
-                self.slots[gap] = self.slots[at]
-                gap = at
-        self.slots[gap] = 0
+        drop_row(&self.index, hash_of(&self.entries[index]), index)
 
-    cdef int grow(self) except -1:
-        # Room for one more entry, and slots that are at most three quarters full with it.
-        cdef uint64_t count = <uint64_t>(self.committed_count + self.pending_count + 1)
-        cdef uint32_t size = self.mask + 1 if self.slots != NULL else 0
-        cdef uint32_t index
-        cdef uint32_t* slots
+    cdef int reserve(self) except -1:
+        # Room for one more entry.
+        reserve_row(&self.index)
         if self.free_entry == 0 and self.end >= self.capacity:
-            widen(<void**>&self.entries, &self.capacity, sizeof(Entry))
+            widen(&self.entries, &self.capacity, sizeof(Entry))
             if self.end == 0:
                 memset(self.entries, 0, sizeof(Entry))
                 self.end = 1
-        if count * 4 <= <uint64_t>size * 3:
-            return 0
-        size = size * 2 if size else SMALLEST
-        slots = <uint32_t*>calloc(size, sizeof(uint32_t))
-        if slots == NULL:
-            raise MemoryError
-        free(self.slots)
-        self.slots = slots
-        self.mask = size - 1
-        for index in range(1, self.end):
-            if self.entries[index].group:
-                self.place(index)
         return 0
 
     cdef void link(self, uint32_t index) noexcept:
@@ -235,7 +188,7 @@ cdef class OffsetStore:
         # A new entry; group and topic are 0 when they are not known yet.
         cdef uint32_t index
         cdef Entry* entry
-        self.grow()
+        self.reserve()
         if group == 0:
             group = intern_name(&self.groups, commit.group)
         self.groups.rows[group].uses += 1
@@ -286,9 +239,7 @@ cdef class OffsetStore:
             self.free_transaction = self.transactions[row].first
         else:
             if self.transaction_end >= self.transaction_capacity:
-                widen(
-                    <void**>&self.transactions, &self.transaction_capacity, sizeof(Transaction)
-                )
+                widen(&self.transactions, &self.transaction_capacity, sizeof(Transaction))
                 if self.transaction_end == 0:
                     self.transaction_end = 1
             row = self.transaction_end

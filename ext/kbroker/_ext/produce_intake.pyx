@@ -13,6 +13,16 @@ from libc.stdlib cimport calloc, free
 from kbroker._ext.buffers cimport region_bytes
 from kbroker._ext.crc32c cimport crc32c
 from kbroker._ext.descriptors cimport ProduceResult
+from kbroker._ext.error_codes cimport (
+    KAFKA_STORAGE_ERROR,
+    NOT_ENOUGH_REPLICAS,
+    NOT_LEADER_OR_FOLLOWER,
+    REQUEST_TIMED_OUT,
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    UNKNOWN_SERVER_ERROR,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    UNSUPPORTED_COMPRESSION_TYPE,
+)
 from kbroker._ext.held_batches cimport Question
 from kbroker._ext.log_append cimport RUN_MAX, is_plain
 from kbroker._ext.log_transactions cimport NO_QUESTION, Verification
@@ -36,14 +46,6 @@ from kbroker._ext.wire cimport load_i16, load_i64, load_u32
 from kbroker.errors import StorageError
 
 cdef enum:
-    ERROR_UNKNOWN_SERVER_ERROR = -1
-    ERROR_UNKNOWN_TOPIC_OR_PARTITION = 3
-    ERROR_NOT_LEADER_OR_FOLLOWER = 6
-    ERROR_REQUEST_TIMED_OUT = 7
-    ERROR_NOT_ENOUGH_REPLICAS = 19
-    ERROR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
-    ERROR_KAFKA_STORAGE_ERROR = 56
-    ERROR_UNSUPPORTED_COMPRESSION_TYPE = 76
     FIRST_OF_BATCHES = 3     # Produce versions that carry format 2 and nothing else
     FIRST_WITH_ZSTD = 7
 
@@ -108,7 +110,7 @@ cdef class ProduceIntake:
     cdef int take_one(self, int network_index, const ProduceDescriptor* d, int64_t now_ms) except -1:
         cdef int16_t error = self.descriptor_error(network_index, d)
         cdef const uint8_t* batch
-        if error == ERROR_NOT_LEADER_OR_FOLLOWER and self.opening and self.early.keep(
+        if error == NOT_LEADER_OR_FOLLOWER and self.opening and self.early.keep(
             network_index, d, self.bases[network_index] + d.arena_offset
         ):
             return 0
@@ -121,7 +123,7 @@ cdef class ProduceIntake:
                 and self.is_intact(d, batch)
             ):
                 if d.transactional_id_size == 0:
-                    error = ERROR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+                    error = TRANSACTIONAL_ID_AUTHORIZATION_FAILED
                 elif self.hold(network_index, d, batch, now_ms, &error):
                     return 0
         return self.append_one(network_index, d, now_ms, NO_QUESTION, error, None)
@@ -149,7 +151,7 @@ cdef class ProduceIntake:
         result.log_start_offset = -1
         if error == 0 and FIRST_OF_BATCHES <= d.api_version < FIRST_WITH_ZSTD and is_zstd(batch, d.size):
             # COMPAT: consumers of that age know no zstd either (KIP-110).
-            result.error_code = ERROR_UNSUPPORTED_COMPRESSION_TYPE
+            result.error_code = UNSUPPORTED_COMPRESSION_TYPE
             text = "zstd needs version 7 of Produce"
         elif error == 0:
             appender = <LogAppender>self.appenders[d.slot]
@@ -160,7 +162,7 @@ cdef class ProduceIntake:
                 else:
                     appender.append(batch, d.size, now_ms, &result, verification)
             except StorageError:
-                result.error_code = ERROR_KAFKA_STORAGE_ERROR
+                result.error_code = KAFKA_STORAGE_ERROR
                 result.base_offset = -1
                 self.results.called_out = True
                 self.on_failure(d.slot)
@@ -203,7 +205,7 @@ cdef class ProduceIntake:
         cdef SlotData slot
         cdef LogAppender appender
         if d.slot < 0 or d.slot >= self.table.capacity:
-            return ERROR_UNKNOWN_TOPIC_OR_PARTITION
+            return UNKNOWN_TOPIC_OR_PARTITION
         if d.arena_offset > <uint64_t>self.sizes[network_index] or (
             d.size > <uint64_t>self.sizes[network_index] - d.arena_offset
         ):
@@ -211,18 +213,18 @@ cdef class ProduceIntake:
         if d.transactional_id_back > d.arena_offset or d.transactional_id_size > d.transactional_id_back:
             raise ValueError(f"a transactional id {d.transactional_id_back} bytes before {d.arena_offset} is not")
         if not self.table.read_slot(d.slot, &slot):
-            return ERROR_NOT_LEADER_OR_FOLLOWER
+            return NOT_LEADER_OR_FOLLOWER
         if slot.slot_incarnation < d.slot_incarnation:
-            return ERROR_NOT_LEADER_OR_FOLLOWER  # the broker has just been started, and its log is not opened yet
+            return NOT_LEADER_OR_FOLLOWER  # the broker has just been started, and its log is not opened yet
         if slot.slot_incarnation > d.slot_incarnation or slot.state == SLOT_FREE:
-            return ERROR_UNKNOWN_TOPIC_OR_PARTITION  # its topic was deleted
+            return UNKNOWN_TOPIC_OR_PARTITION  # its topic was deleted
         if slot.state == SLOT_OFFLINE:
-            return ERROR_KAFKA_STORAGE_ERROR
+            return KAFKA_STORAGE_ERROR
         appender = self.appenders.get(d.slot)
         if slot.state != SLOT_ONLINE or slot.role != ROLE_LEADER or appender is None:
-            return ERROR_NOT_LEADER_OR_FOLLOWER
+            return NOT_LEADER_OR_FOLLOWER
         if d.acks == -1 and appender.committed.is_under_min_isr:
-            return ERROR_NOT_ENOUGH_REPLICAS
+            return NOT_ENOUGH_REPLICAS
         return 0
 
     # ---- verification ------------------------------------------------------------------------------------------
@@ -240,7 +242,7 @@ cdef class ProduceIntake:
     cdef int ask(self, int64_t token) except -1:
         self.results.called_out = True
         if not self.verification.ask(token):
-            self.verified(token, ERROR_UNKNOWN_SERVER_ERROR)
+            self.verified(token, UNKNOWN_SERVER_ERROR)
         return 0
 
     cdef int ask_again(self, int64_t now) except -1:
@@ -248,7 +250,7 @@ cdef class ProduceIntake:
             if is_awaited:
                 self.ask(token)
             else:
-                self.verified(token, ERROR_REQUEST_TIMED_OUT)
+                self.verified(token, REQUEST_TIMED_OUT)
         return 0
 
     cdef int verified(self, int64_t token, int error_code) except -1:
@@ -301,12 +303,12 @@ cdef class ProduceIntake:
         if self.early.count:
             for held in self.early.expired(now):
                 self.append_one(
-                    held.network_index, &held.descriptor, 0, NO_QUESTION, ERROR_REQUEST_TIMED_OUT,
+                    held.network_index, &held.descriptor, 0, NO_QUESTION, REQUEST_TIMED_OUT,
                     "the log was not opened in time")
         if self.verification.held_count:
             for held in self.verification.expired(now):
                 self.append_one(
-                    held.network_index, &held.descriptor, 0, NO_QUESTION, ERROR_NOT_ENOUGH_REPLICAS,
+                    held.network_index, &held.descriptor, 0, NO_QUESTION, NOT_ENOUGH_REPLICAS,
                     "the transaction coordinator did not answer in time")
         return 0
 

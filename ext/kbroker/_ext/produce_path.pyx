@@ -6,7 +6,7 @@ are copied or looked at here. They stay as they came until all partitions have a
 more to the next incarnation of an io worker. Python per request: one dict lookup per topic. Runs in a network process.
 """
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memmove
 
 from kbroker._ext.descriptors cimport MSG_PRODUCE
@@ -20,6 +20,7 @@ from kbroker._ext.error_codes cimport (
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
+from kbroker._ext.growing cimport grow
 from kbroker._ext.lane cimport LANE_ITEMS_MAX, Lane
 from kbroker._ext.record_batch cimport (
     BATCH_BASE_SEQUENCE_AT,
@@ -285,15 +286,7 @@ cdef class ProducePath:
 
     cdef int add_descriptor(self, int worker, const ProduceDescriptor* descriptor) except -1:
         cdef Bundle* bundle = &self.bundles[worker]
-        cdef ProduceDescriptor* grown
-        cdef uint32_t capacity
-        if bundle.count == bundle.capacity:
-            capacity = max(<uint32_t>64, bundle.capacity * 2)
-            grown = <ProduceDescriptor*>realloc(bundle.items, capacity * sizeof(ProduceDescriptor))
-            if grown == NULL:
-                raise MemoryError()
-            bundle.items = grown
-            bundle.capacity = capacity
+        bundle.capacity = grow(&bundle.items, bundle.capacity, bundle.count + 1, sizeof(ProduceDescriptor), 64)
         bundle.items[bundle.count] = descriptor[0]
         bundle.count += 1
         self.queued += 1

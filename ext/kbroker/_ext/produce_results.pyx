@@ -5,12 +5,13 @@
 import struct
 
 from libc.stdint cimport int16_t, int64_t, uint8_t, uint16_t
-from libc.stdlib cimport calloc, free, realloc
+from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memmove
 
 from kbroker._ext.committed_queue cimport CommittedQueue, Waiter
 from kbroker._ext.descriptors cimport MSG_PRODUCE_RESULT, MSG_WAKE
 from kbroker._ext.error_codes cimport NOT_ENOUGH_REPLICAS_AFTER_APPEND
+from kbroker._ext.growing cimport grow
 from kbroker._ext.lane cimport LANE_ITEMS_MAX, LANE_TEXTS_MAX
 
 cdef enum:
@@ -149,20 +150,9 @@ cdef class TurnResults:
 
 
 cdef ProduceResult* new_result(ResultBundle* bundle, int32_t slot) except NULL:
-    cdef uint32_t capacity
-    cdef ProduceResult* items
-    cdef int32_t* slots
     if bundle.count == bundle.capacity:
-        capacity = max(<uint32_t>64, bundle.capacity * 2)
-        items = <ProduceResult*>realloc(bundle.items, capacity * sizeof(ProduceResult))
-        if items == NULL:
-            raise MemoryError()
-        bundle.items = items
-        slots = <int32_t*>realloc(bundle.slots, capacity * sizeof(int32_t))
-        if slots == NULL:
-            raise MemoryError()
-        bundle.slots = slots
-        bundle.capacity = capacity
+        grow(&bundle.items, bundle.capacity, bundle.count + 1, sizeof(ProduceResult), 64)
+        bundle.capacity = grow(&bundle.slots, bundle.capacity, bundle.count + 1, sizeof(int32_t), 64)
     bundle.slots[bundle.count] = slot
     bundle.count += 1
     return &bundle.items[bundle.count - 1]
@@ -183,30 +173,14 @@ cdef int add_indexes(ResultBundle* bundle, ProduceResult* result, list indexes) 
 
 cdef int add_bytes(ResultBundle* bundle, bytes data) except -1:
     cdef uint32_t size = <uint32_t>len(data)
-    cdef uint32_t capacity
-    cdef uint8_t* grown
-    if bundle.texts_size + size > bundle.texts_capacity:
-        capacity = 2 * (bundle.texts_size + size)
-        grown = <uint8_t*>realloc(bundle.texts, capacity)
-        if grown == NULL:
-            raise MemoryError()
-        bundle.texts = grown
-        bundle.texts_capacity = capacity
+    bundle.texts_capacity = grow(&bundle.texts, bundle.texts_capacity, bundle.texts_size + size, 1, 2 * ERROR_TEXT_MAX)
     memcpy(bundle.texts + bundle.texts_size, <const char*>data, size)
     bundle.texts_size += size
     return 0
 
 
 cdef int add_wake(WakeBundle* wakes, int32_t slot) except -1:
-    cdef uint32_t capacity
-    cdef int32_t* grown
-    if wakes.count == wakes.capacity:
-        capacity = max(<uint32_t>16, wakes.capacity * 2)
-        grown = <int32_t*>realloc(wakes.slots, capacity * sizeof(int32_t))
-        if grown == NULL:
-            raise MemoryError()
-        wakes.slots = grown
-        wakes.capacity = capacity
+    wakes.capacity = grow(&wakes.slots, wakes.capacity, wakes.count + 1, sizeof(int32_t), 16)
     wakes.slots[wakes.count] = slot
     wakes.count += 1
     return 0

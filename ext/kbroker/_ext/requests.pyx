@@ -3,8 +3,10 @@
 Entries are reused with their buffers, so that a steady load allocates nothing. A token names an entry and its
 generation: an answer that comes after the entry was given up finds nothing.
 """
-from libc.stdlib cimport calloc, free, realloc
+from libc.stdlib cimport calloc, free
 from libc.string cimport memset
+
+from kbroker._ext.growing cimport grow
 
 cdef enum:
     # BOUND: buffers above this are given back when a request ends, so one large request does not pin memory.
@@ -17,31 +19,14 @@ cdef inline uint64_t token_of(const Request* request) noexcept nogil:
 
 cdef int reserve_response(Request* request, Py_ssize_t size) except -1:
     """Make room for ``size`` response bytes in all."""
-    cdef uint8_t* grown
-    cdef Py_ssize_t capacity
-    if size <= request.response_capacity:
-        return 0
-    capacity = max(256, size + size // 2)
-    grown = <uint8_t*>realloc(request.response, capacity)
-    if grown == NULL:
-        raise MemoryError()
-    request.response = grown
-    request.response_capacity = capacity
+    request.response_capacity = grow(&request.response, request.response_capacity, size, 1, 256)
     return 0
 
 
 cdef ProducePart* add_part(Request* request) except NULL:
     """A new partition of a Produce request, answered with nothing yet."""
-    cdef ProducePart* grown
     cdef ProducePart* part
-    cdef int32_t capacity
-    if request.part_count == request.part_capacity:
-        capacity = max(4, request.part_capacity * 2)
-        grown = <ProducePart*>realloc(request.parts, capacity * sizeof(ProducePart))
-        if grown == NULL:
-            raise MemoryError()
-        request.parts = grown
-        request.part_capacity = capacity
+    request.part_capacity = grow(&request.parts, request.part_capacity, request.part_count + 1, sizeof(ProducePart), 4)
     part = &request.parts[request.part_count]
     request.part_count += 1
     memset(part, 0, sizeof(ProducePart))
@@ -55,15 +40,8 @@ cdef ProducePart* add_part(Request* request) except NULL:
 
 cdef ProduceTopic* add_topic(Request* request) except NULL:
     """A new topic of a Produce request."""
-    cdef ProduceTopic* grown
-    cdef int32_t capacity
-    if request.topic_count == request.topic_capacity:
-        capacity = max(2, request.topic_capacity * 2)
-        grown = <ProduceTopic*>realloc(request.topics, capacity * sizeof(ProduceTopic))
-        if grown == NULL:
-            raise MemoryError()
-        request.topics = grown
-        request.topic_capacity = capacity
+    request.topic_capacity = grow(
+        &request.topics, request.topic_capacity, request.topic_count + 1, sizeof(ProduceTopic), 2)
     request.topic_count += 1
     memset(&request.topics[request.topic_count - 1], 0, sizeof(ProduceTopic))
     return &request.topics[request.topic_count - 1]
@@ -84,18 +62,10 @@ cdef class RequestTable:
     cdef Request* acquire(self) except NULL:
         """An entry in state WAITING, everything else cleared."""
         cdef Request* request = self._free
-        cdef Request** grown
-        cdef uint32_t capacity
         if request != NULL:
             self._free = request.next
         else:
-            if self._count == self._capacity:
-                capacity = max(<uint32_t>64, self._capacity * 2)
-                grown = <Request**>realloc(self._entries, capacity * sizeof(Request*))
-                if grown == NULL:
-                    raise MemoryError()
-                self._entries = grown
-                self._capacity = capacity
+            self._capacity = grow(&self._entries, self._capacity, <int64_t>self._count + 1, sizeof(Request*), 64)
             request = <Request*>calloc(1, sizeof(Request))
             if request == NULL:
                 raise MemoryError()

@@ -7,6 +7,21 @@ transaction that is open in a log costs a look-up of its producer and no questio
 """
 import logging
 
+from kbroker._ext.error_codes cimport (
+    CLUSTER_AUTHORIZATION_FAILED,
+    CONCURRENT_TRANSACTIONS,
+    COORDINATOR_LOAD_IN_PROGRESS,
+    COORDINATOR_NOT_AVAILABLE,
+    INVALID_PRODUCER_EPOCH,
+    INVALID_REQUEST,
+    INVALID_TXN_STATE,
+    NETWORK_EXCEPTION,
+    NOT_COORDINATOR,
+    NOT_ENOUGH_REPLICAS,
+    PRODUCER_FENCED,
+    REQUEST_TIMED_OUT,
+    TRANSACTION_ABORTABLE,
+)
 from kbroker._ext.held_batches cimport HeldBatch, held_batch, monotonic_ms
 from kbroker._ext.log_transactions cimport NO_QUESTION, NOT_ASKED
 from kbroker._ext.record_batch cimport BATCH_BASE_SEQUENCE_AT, BATCH_PRODUCER_EPOCH_AT, BATCH_PRODUCER_ID_AT
@@ -15,19 +30,6 @@ from kbroker._ext.wire cimport load_i16, load_i32, load_i64
 log = logging.getLogger(__name__)
 
 cdef enum:
-    ERROR_REQUEST_TIMED_OUT = 7
-    ERROR_NETWORK_EXCEPTION = 13
-    ERROR_COORDINATOR_LOAD_IN_PROGRESS = 14
-    ERROR_COORDINATOR_NOT_AVAILABLE = 15
-    ERROR_NOT_COORDINATOR = 16
-    ERROR_NOT_ENOUGH_REPLICAS = 19
-    ERROR_CLUSTER_AUTHORIZATION_FAILED = 31
-    ERROR_INVALID_REQUEST = 42
-    ERROR_INVALID_PRODUCER_EPOCH = 47
-    ERROR_INVALID_TXN_STATE = 48
-    ERROR_CONCURRENT_TRANSACTIONS = 51
-    ERROR_PRODUCER_FENCED = 90
-    ERROR_TRANSACTION_ABORTABLE = 120
     # BOUND: batches that wait for a transaction coordinator; more get a retriable error.
     HELD_MAX = 10000
     # How long a coordinator that cannot be reached is asked again, and how often.
@@ -81,7 +83,7 @@ cdef class TxnVerification:
         if verification == NO_QUESTION and question is None:
             return NOT_HELD
         if self.held_count >= HELD_MAX:
-            error[0] = ERROR_NOT_ENOUGH_REPLICAS
+            error[0] = NOT_ENOUGH_REPLICAS
             return NOT_HELD
         held = held_batch(network_index, d, batch)
         held.producer_epoch = epoch
@@ -94,7 +96,7 @@ cdef class TxnVerification:
         try:
             transactional_id = (<const char*>batch - d.transactional_id_back)[:d.transactional_id_size].decode()
         except UnicodeDecodeError:
-            error[0] = ERROR_INVALID_REQUEST
+            error[0] = INVALID_REQUEST
             return NOT_HELD
         question = Question.__new__(Question)
         question.key = key
@@ -175,23 +177,23 @@ cdef class TxnVerification:
 cdef bint is_unreachable(int error_code) noexcept nogil:
     """Whether a coordinator could not be asked, or not yet."""
     return (
-        error_code == ERROR_NETWORK_EXCEPTION
-        or error_code == ERROR_REQUEST_TIMED_OUT
-        or error_code == ERROR_COORDINATOR_LOAD_IN_PROGRESS
-        or error_code == ERROR_COORDINATOR_NOT_AVAILABLE
-        or error_code == ERROR_NOT_COORDINATOR
+        error_code == NETWORK_EXCEPTION
+        or error_code == REQUEST_TIMED_OUT
+        or error_code == COORDINATOR_LOAD_IN_PROGRESS
+        or error_code == COORDINATOR_NOT_AVAILABLE
+        or error_code == NOT_COORDINATOR
     )
 
 
 cdef int16_t produce_error(int error_code, int16_t version) noexcept nogil:
     """COMPAT: as Kafka 4 maps it."""
-    if error_code == ERROR_PRODUCER_FENCED:
-        return ERROR_INVALID_PRODUCER_EPOCH
-    if error_code == ERROR_CLUSTER_AUTHORIZATION_FAILED or (
-        error_code == ERROR_TRANSACTION_ABORTABLE and version < FIRST_ABORTABLE
+    if error_code == PRODUCER_FENCED:
+        return INVALID_PRODUCER_EPOCH
+    if error_code == CLUSTER_AUTHORIZATION_FAILED or (
+        error_code == TRANSACTION_ABORTABLE and version < FIRST_ABORTABLE
     ):
-        return ERROR_INVALID_TXN_STATE
-    if is_unreachable(error_code) or (error_code == ERROR_CONCURRENT_TRANSACTIONS and version < FIRST_ADDING):
+        return INVALID_TXN_STATE
+    if is_unreachable(error_code) or (error_code == CONCURRENT_TRANSACTIONS and version < FIRST_ADDING):
         # Retriable, and older clients do not look for the partition's leader anew because of it.
-        return ERROR_NOT_ENOUGH_REPLICAS
+        return NOT_ENOUGH_REPLICAS
     return <int16_t>error_code

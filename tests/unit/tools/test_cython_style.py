@@ -77,3 +77,11 @@ def test_number_that_has_a_place_of_its_own_is_found(
     (found,) = lint(tmp_path / "bad", good_pyx=text)
     assert found == f"good.pyx:2: {spelled} is repeated: cimport it from {source}"
     assert lint(tmp_path / "right", **{f"{source}_pxd": text}) == []
+
+
+def test_array_that_is_grown_by_hand_is_found(tmp_path: Path) -> None:
+    """Each one had its own factor, its own first size, and its own way to fail."""
+    text = "cdef int more() except -1:\n    grown = realloc(items, 8)\n"
+    (found,) = lint(tmp_path / "bad", good_pyx=text)
+    assert found == "good.pyx:2: grows an array by hand: use growing.grow or growing.resize"
+    assert lint(tmp_path / "right", growing_pxd=text) == []
