@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from doubles.left_out import left_out
 from hypothesis import HealthCheck, settings
+from support.left_out import left_out
 
 from kbroker.testing import plugin, waiting
 

@@ -28,8 +28,8 @@ from kbroker.metastore.store import StoreError, StoreFailed
 from kbroker.metastore.store_files import COPY_NAME, places_of_store
 from kbroker.metastore.store_files import FILE_NAME as STORE_NAME
 from kbroker.storage.checkpoint import CorruptCheckpointError, OffsetCheckpoint
+from kbroker.storage.dirs.log_dir import holds_segments, scan_partitions
 from kbroker.storage.formats import RECOVERY_POINT_CHECKPOINT
-from kbroker.storage.log_dir import holds_segments, scan_partitions
 from kbroker.wording import counted
 
 logger = logging.getLogger(__name__)

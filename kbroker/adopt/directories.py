@@ -17,6 +17,7 @@ from kbroker.controller.topics import PARTITIONS_MAX, check_name
 from kbroker.errors import WireError
 from kbroker.properties import PropertiesError, read_properties
 from kbroker.storage.checkpoint import CorruptCheckpointError, OffsetCheckpoint, TopicPartition
+from kbroker.storage.dirs.log_dir import holds_segments
 from kbroker.storage.formats import (
     CLEAN_SHUTDOWN_NAME,
     CLEANER_CHECKPOINT,
@@ -29,7 +30,6 @@ from kbroker.storage.formats import (
     STRAY_DIR_SUFFIX,
     parse_partition_dir,
 )
-from kbroker.storage.log_dir import holds_segments
 from kbroker.uuids import parse_uuid
 
 # Directories of partitions that mean nothing to a broker.

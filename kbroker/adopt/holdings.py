@@ -13,13 +13,13 @@ from kbroker.metastore import paths
 from kbroker.metastore.node_file import NodeFile
 from kbroker.metastore.store_files import FILE_NAME
 from kbroker.storage.checkpoint import TopicPartition
+from kbroker.storage.dirs.log_dir import scan_partitions
 from kbroker.storage.formats import (
     CLEAN_SHUTDOWN_NAME,
     QUARANTINE_MARKER,
     STRAY_DIR_SUFFIX,
     partition_dir_name,
 )
-from kbroker.storage.log_dir import scan_partitions
 
 _OWN_SETTINGS = frozenset(key.name for _, keys in own.SECTIONS for key in keys)
 METADATA_TOPIC = "__cluster_metadata"

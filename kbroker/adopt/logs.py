@@ -27,7 +27,7 @@ from kbroker.storage.formats import (
     base_offset_of,
     segment_name,
 )
-from kbroker.storage.producer_snapshots import list_snapshots, snapshot_path
+from kbroker.storage.segments.producer_snapshots import list_snapshots, snapshot_path
 
 _SUFFIXES: dict[type, str] = {OffsetIndex: INDEX_SUFFIX, TimeIndex: TIME_INDEX_SUFFIX}
 Index = TypeVar("Index", OffsetIndex, TimeIndex)

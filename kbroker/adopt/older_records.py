@@ -31,7 +31,7 @@ from kbroker.storage.formats import (
     segment_name,
 )
 from kbroker.storage.owner import give_to_owner
-from kbroker.storage.segment import Segment
+from kbroker.storage.segments.segment import Segment
 
 _NUMBER = struct.Struct(">h")
 # Key types and value versions of 2.7.

@@ -21,7 +21,7 @@ from kbroker.adopt.settings import (
 )
 from kbroker.cluster.found_topics import settings_when_found
 from kbroker.internal_topics import INTERNAL_TOPICS, TRANSACTIONS_TOPIC
-from kbroker.storage.partition_metadata import (
+from kbroker.storage.dirs.partition_metadata import (
     CorruptMetadataError,
     read_partition_metadata,
 )

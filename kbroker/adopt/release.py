@@ -13,8 +13,8 @@ from kbroker.adopt.holdings import Holdings
 from kbroker.adopt.register import store_place
 from kbroker.metastore.node_file import NodeFile
 from kbroker.metastore.store_files import FILE_NAME, remove_copy
+from kbroker.storage.dirs.log_dir import scan_futures
 from kbroker.storage.files import sync_directory
-from kbroker.storage.log_dir import scan_futures
 from kbroker.wording import counted
 
 KRAFT, ZOOKEEPER = "kafka-3.9", "kafka-2.7"

@@ -22,9 +22,9 @@ from kbroker.controller.completion import Adopted
 from kbroker.metastore import paths
 from kbroker.metastore.node_file import NodeFile
 from kbroker.storage.checkpoint import TopicPartition
+from kbroker.storage.dirs.log_dir import holds_segments, scan_partitions
+from kbroker.storage.dirs.partition_metadata import CorruptMetadataError, read_partition_metadata
 from kbroker.storage.formats import partition_dir_name
-from kbroker.storage.log_dir import holds_segments, scan_partitions
-from kbroker.storage.partition_metadata import CorruptMetadataError, read_partition_metadata
 from kbroker.wording import counted
 
 logger = logging.getLogger(__name__)

@@ -25,7 +25,7 @@ from kbroker.storage.formats import LOG_SUFFIX, segment_name
 
 if TYPE_CHECKING:
     from kbroker.protocol.message import Message
-    from kbroker.storage.partition_log import PartitionLog
+    from kbroker.storage.log.partition_log import PartitionLog
 
 logger = logging.getLogger(__name__)
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from kbroker.ipc.process_table import Address
     from kbroker.ipc.rpc import Rpc
     from kbroker.metrics.catalog import Metric
-    from kbroker.storage.partition_log import PartitionLog
+    from kbroker.storage.log.partition_log import PartitionLog
 
 log = logging.getLogger(__name__)
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from kbroker.config.loader import BrokerConfig
     from kbroker.coordinator.producer_ids import ProducerIds
     from kbroker.security.access import Access
-    from kbroker.workers.network import NetworkWorker
+    from kbroker.workers.network.network import NetworkWorker
 
 T = TypeVar("T")
 Q = TypeVar("Q")

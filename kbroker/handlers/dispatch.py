@@ -24,7 +24,7 @@ from kbroker.protocol.message import Message
 
 if TYPE_CHECKING:
     from kbroker._ext.connection import Connection
-    from kbroker.workers.network import NetworkWorker
+    from kbroker.workers.network.network import NetworkWorker
 
 logger = logging.getLogger(__name__)
 

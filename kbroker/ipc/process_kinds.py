@@ -59,13 +59,13 @@ class ProcessKind(IntEnum):
     CONTROLLER = 4, KindRow("controller", "kbroker.workers.controller:ControllerWorker", 5)
     IO_WORKER = (
         3,
-        KindRow("io", "kbroker.workers.io_worker:IoWorker", 4, lambda c: c["num.io.threads"]),
+        KindRow("io", "kbroker.workers.io.io_worker:IoWorker", 4, lambda c: c["num.io.threads"]),
     )
     NETWORK = (
         2,
         KindRow(
             "network",
-            "kbroker.workers.network:NetworkWorker",
+            "kbroker.workers.network.network:NetworkWorker",
             2,
             lambda c: min(c["num.network.threads"], NETWORK_PROCESSES_MAX),
             feeds=True,
@@ -76,7 +76,7 @@ class ProcessKind(IntEnum):
         6,
         KindRow(
             "cleaner",
-            "kbroker.workers.cleaner:CleanerWorker",
+            "kbroker.workers.cleaner.cleaner:CleanerWorker",
             3,
             lambda c: int(c["log.cleaner.enable"]),
         ),

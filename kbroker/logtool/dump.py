@@ -14,13 +14,13 @@ from kbroker.logtool.dump_log import DumpOptions, dump_log
 from kbroker.logtool.output import DAMAGE, Output
 from kbroker.logtool.targets import all_files, kind_of_file
 from kbroker.storage.checkpoint import CorruptCheckpointError, parse_checkpoint, parse_epochs
-from kbroker.storage.formats import LARGEST, base_offset_of
-from kbroker.storage.partition_metadata import (
+from kbroker.storage.dirs.partition_metadata import (
     CorruptMetadataError,
     read_partition_metadata,
 )
-from kbroker.storage.txn_index import ENTRY_BYTES, raw_entries
-from kbroker.storage.txn_recovery import parse_sums
+from kbroker.storage.formats import LARGEST, base_offset_of
+from kbroker.storage.repair.txn_recovery import parse_sums
+from kbroker.storage.segments.txn_index import ENTRY_BYTES, raw_entries
 from kbroker.uuids import uuid_text
 
 

@@ -31,8 +31,8 @@ from kbroker.storage.formats import (
     segment_name,
 )
 from kbroker.storage.owner import give_to_owner
-from kbroker.storage.segment import INDEX_BYTES_ANY
-from kbroker.storage.txn_index import (
+from kbroker.storage.segments.segment import INDEX_BYTES_ANY
+from kbroker.storage.segments.txn_index import (
     AbortedTransaction,
     CorruptTxnIndexError,
     read_entries,

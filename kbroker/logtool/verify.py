@@ -21,7 +21,11 @@ from kbroker.storage.formats import (
     TXN_INDEX_SUFFIX,
     segment_name,
 )
-from kbroker.storage.txn_index import AbortedTransaction, CorruptTxnIndexError, read_entries
+from kbroker.storage.segments.txn_index import (
+    AbortedTransaction,
+    CorruptTxnIndexError,
+    read_entries,
+)
 
 
 class SegmentCheck:

@@ -16,6 +16,7 @@ from kbroker.storage.checkpoint import (
     TopicPartition,
     parse_epochs,
 )
+from kbroker.storage.dirs.partition_metadata import CorruptMetadataError, read_partition_metadata
 from kbroker.storage.files import read_if_present
 from kbroker.storage.formats import (
     CLEANED_SUFFIX,
@@ -34,9 +35,8 @@ from kbroker.storage.formats import (
     parse_partition_dir,
     segment_name,
 )
-from kbroker.storage.partition_metadata import CorruptMetadataError, read_partition_metadata
-from kbroker.storage.producer_snapshots import list_snapshots, snapshot_path
-from kbroker.storage.txn_recovery import parse_sums
+from kbroker.storage.repair.txn_recovery import parse_sums
+from kbroker.storage.segments.producer_snapshots import list_snapshots, snapshot_path
 from kbroker.wording import counted
 
 Epochs = list[tuple[int, int]]

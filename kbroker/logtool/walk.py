@@ -19,8 +19,8 @@ from kbroker.storage.formats import (
     parse_partition_dir,
     segment_name,
 )
-from kbroker.storage.producer_snapshots import list_snapshots, snapshot_path
-from kbroker.storage.txn_index import AbortedTransaction
+from kbroker.storage.segments.producer_snapshots import list_snapshots, snapshot_path
+from kbroker.storage.segments.txn_index import AbortedTransaction
 
 
 def read_snapshot(directory: str, offset: int) -> ProducerState | None:

@@ -1,7 +1,7 @@
 """What this broker is to one partition: its role, the epochs it has it in, and who is in sync.
 
 Pure: ``take`` is given what the controller says and returns what follows from it; the io worker
-that owns the log (``workers/hosted``) does it. Nothing here knows of files, slots or clocks.
+that owns the log (``workers/io/hosted``) does it. Nothing here knows of files, slots or clocks.
 
 INVARIANT: a role is only ever replaced by one of the same or a later leader epoch, and within one
 leader epoch by a later partition epoch. What comes late changes nothing.

@@ -8,7 +8,7 @@ from kbroker.client import offsets as client
 from kbroker.client.cluster import NO_TOPIC_ID, Cluster, Topic
 from kbroker.client.errors import RejectedError
 from kbroker.errors import ErrorCode
-from kbroker.spark.option_values import TopicPartition
+from kbroker.spark.options.option_values import TopicPartition
 
 
 class BrokerView:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
 
-from kbroker.spark.option_values import OptionError
+from kbroker.spark.options.option_values import OptionError
 
 logger = logging.getLogger(__name__)
 

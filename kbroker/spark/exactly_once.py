@@ -27,7 +27,7 @@ from kbroker.client.transactions import (
 )
 from kbroker.errors import ErrorCode
 from kbroker.spark.intents import Intents, Recorded
-from kbroker.spark.options import WriteOptions
+from kbroker.spark.options.options import WriteOptions
 
 logger = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from kbroker.spark.checkpoint import checkpoint_files, has_planned
 from kbroker.spark.offsets import LogView, assigned_partitions, resolve
-from kbroker.spark.option_values import (
+from kbroker.spark.options.option_values import (
     EARLIEST,
     LimitKind,
     OptionError,
@@ -26,7 +26,7 @@ from kbroker.spark.option_values import (
     offsets_from_json,
     offsets_to_json,
 )
-from kbroker.spark.options import ReadOptions
+from kbroker.spark.options.options import ReadOptions
 from kbroker.uuids import parse_uuid, uuid_text
 
 logger = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from kbroker.spark.option_values import (
+from kbroker.spark.options.option_values import (
     EARLIEST,
     LATEST,
     Limit,
@@ -26,7 +26,7 @@ from kbroker.spark.option_values import (
     Subscription,
     TopicPartition,
 )
-from kbroker.spark.options import ReadOptions
+from kbroker.spark.options.options import ReadOptions
 from kbroker.spark.plan import OffsetRange
 
 logger = logging.getLogger(__name__)

@@ -23,7 +23,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kbroker.client.errors import ClientError
-from kbroker.spark.options import ReadOptions
+from kbroker.spark.options.options import ReadOptions
 from kbroker.spark.plan import RECORD_BYTES_GUESS, OffsetRange
 from kbroker.spark.reading import read_ranges
 

@@ -24,7 +24,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from kbroker.spark.offsets import NO_MATCH, LogView
-from kbroker.spark.options import ReadOptions
+from kbroker.spark.options.options import ReadOptions
 from kbroker.spark.plan import OffsetRange
 from kbroker.spark.source import BatchReader
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from kbroker.client.errors import OffsetOutOfRange, RejectedError, TopicChanged
 from kbroker.errors import ErrorCode
-from kbroker.spark.kafka_settings import fetch_bytes_max
 from kbroker.spark.offsets import Lost, report_loss
-from kbroker.spark.options import ReadOptions
+from kbroker.spark.options.kafka_settings import fetch_bytes_max
+from kbroker.spark.options.options import ReadOptions
 from kbroker.spark.plain_errors import told_plainly
 from kbroker.spark.plan import OffsetRange, fetch_bytes
 from kbroker.spark.pool import borrowed

@@ -39,8 +39,8 @@ from kbroker.spark.exactly_once import (
     intents_of,
     transactional_id,
 )
-from kbroker.spark.option_values import OptionError
-from kbroker.spark.options import WriteOptions, parse_write
+from kbroker.spark.options.option_values import OptionError
+from kbroker.spark.options.options import WriteOptions, parse_write
 from kbroker.spark.pool import borrowed
 from kbroker.spark.worker_process import prepare_worker
 

@@ -32,8 +32,8 @@ from pyspark.sql.types import (
 
 from kbroker.spark.broker_view import BrokerView
 from kbroker.spark.offsets import LogView, batch_ranges, with_attempts
-from kbroker.spark.option_values import EARLIEST, LATEST, OptionError
-from kbroker.spark.options import ReadOptions, parse_read
+from kbroker.spark.options.option_values import EARLIEST, LATEST, OptionError
+from kbroker.spark.options.options import ReadOptions, parse_read
 from kbroker.spark.plain_errors import told_plainly
 from kbroker.spark.plan import OffsetRange, pack_ranges, plan_ranges, with_sizes
 from kbroker.spark.pool import borrowed

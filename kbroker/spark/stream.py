@@ -38,7 +38,7 @@ from kbroker.spark.offsets import (
     stream_ranges,
     with_attempts,
 )
-from kbroker.spark.option_values import (
+from kbroker.spark.options.option_values import (
     EARLIEST,
     LATEST,
     OptionError,
@@ -46,7 +46,7 @@ from kbroker.spark.option_values import (
     offsets_from_json,
     offsets_to_json,
 )
-from kbroker.spark.options import ReadOptions
+from kbroker.spark.options.options import ReadOptions
 from kbroker.spark.plain_errors import told_plainly
 from kbroker.spark.plan import RECORD_BYTES_GUESS, TASK_BYTES_MIN, OffsetRange
 from kbroker.spark.prefetch import Prefetch, holding

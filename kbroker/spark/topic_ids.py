@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping
 
 from kbroker.spark.checkpoint import checkpoint_files
 from kbroker.spark.first_offsets import FORMAT, first_offsets_name, kept_topics
-from kbroker.spark.option_values import OptionError, TopicPartition
-from kbroker.spark.options import ReadOptions
+from kbroker.spark.options.option_values import OptionError, TopicPartition
+from kbroker.spark.options.options import ReadOptions
 from kbroker.uuids import parse_uuid, uuid_text
 
 

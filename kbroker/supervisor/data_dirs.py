@@ -19,6 +19,7 @@ from kbroker.clock import CLOCK_JUMP_MS, CONFIRMED_MS, ClockGuard, SystemClock
 from kbroker.config.loader import BrokerConfig
 from kbroker.errors import ConfigError
 from kbroker.properties import PropertiesError, read_properties
+from kbroker.storage.dirs.log_dir import CHECKPOINTS, scan_partitions
 from kbroker.storage.files import make_directories, replace_file, sync_directory
 from kbroker.storage.formats import (
     CLEAN_SHUTDOWN_NAME,
@@ -26,7 +27,6 @@ from kbroker.storage.formats import (
     LOCK_NAME,
     META_NAME,
 )
-from kbroker.storage.log_dir import CHECKPOINTS, scan_partitions
 from kbroker.supervisor.lost_dirs import find_lost, remember
 from kbroker.uuids import new_uuid, uuid_text
 

@@ -16,9 +16,9 @@ from contextlib import suppress
 from kbroker.errors import ConfigError
 from kbroker.logcontext import Whole
 from kbroker.storage.checkpoint import TopicPartition
+from kbroker.storage.dirs.log_dir import scan_partitions
 from kbroker.storage.files import replace_file
 from kbroker.storage.formats import LOG_DIRS_NAME, partition_dir_name
-from kbroker.storage.log_dir import scan_partitions
 from kbroker.wording import counted
 
 logger = logging.getLogger(__name__)

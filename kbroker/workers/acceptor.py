@@ -27,7 +27,7 @@ from kbroker.metrics.catalog import (
 )
 from kbroker.metrics.slots import Counters
 from kbroker.workers.base import ProcessContext, Worker, now_ms
-from kbroker.workers.connection_limits import ConnectionLimits
+from kbroker.workers.network.connection_limits import ConnectionLimits
 
 logger = logging.getLogger(__name__)
 

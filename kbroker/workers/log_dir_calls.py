@@ -12,7 +12,7 @@ from kbroker.ipc.process_table import Address
 if TYPE_CHECKING:
     from kbroker._ext.partition_table import PartitionTable
     from kbroker.ipc.rpc import Rpc
-    from kbroker.storage.log_manager import LogManager
+    from kbroker.storage.manager.log_manager import LogManager
 
 
 class Process(Protocol):

@@ -15,15 +15,15 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from doubles.compaction import cleanable_end, compact
-from doubles.log_store import NOW_MS, LogStore, batch, sent, stored_values
 from fault.shim import CHANGES, READS, FailingCall
+from support.compaction import cleanable_end, compact
+from support.log_store import NOW_MS, LogStore, batch, sent, stored_values
 
 from kbroker._ext.partition_table import ONLINE
 from kbroker.errors import StorageError
 from kbroker.storage.background import BackgroundDisk, Job, OnDone
-from kbroker.storage.cleaner_checkpoints import CleanerCheckpoints
-from kbroker.storage.partition_log import PartitionLog
+from kbroker.storage.cleaning.cleaner_checkpoints import CleanerCheckpoints
+from kbroker.storage.log.partition_log import PartitionLog
 
 CONFIG = {
     "segment.bytes": 400,

@@ -13,16 +13,16 @@ import random
 import sys
 from pathlib import Path
 
-from doubles.compaction import DAY_MS, cleanable_end, compact
-from doubles.log_store import NOW_MS, LogStore, append, end_transaction
 from fault.write_log import Marker
+from support.compaction import DAY_MS, cleanable_end, compact
+from support.log_store import NOW_MS, LogStore, append, end_transaction
 
 from kbroker.errors import ErrorCode, StorageError
 from kbroker.record.builder import BatchBuilder
-from kbroker.storage.cleaner_checkpoints import CleanerCheckpoints
+from kbroker.storage.cleaning.cleaner_checkpoints import CleanerCheckpoints
 from kbroker.storage.files import sync_directory
-from kbroker.storage.partition_log import PartitionLog
-from kbroker.storage.replica_moves import RATE_KEY
+from kbroker.storage.log.partition_log import PartitionLog
+from kbroker.storage.moves.replica_moves import RATE_KEY
 from kbroker.storage.retention import RetentionPolicy
 
 CONFIG = {

@@ -13,7 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from doubles.log_store import (
+from fault.damage import ALL_DAMAGES
+from support.log_store import (
     NOW_MS,
     LogStore,
     append,
@@ -22,12 +23,11 @@ from doubles.log_store import (
     sent,
     stored_values,
 )
-from fault.damage import ALL_DAMAGES
 
 from kbroker._ext.partition_table import OFFLINE, ONLINE
 from kbroker.errors import StorageError
 from kbroker.storage.files import is_of_partition
-from kbroker.storage.log_lookup import list_offsets
+from kbroker.storage.log.log_lookup import list_offsets
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(600)]
 

@@ -8,7 +8,7 @@ import random
 from typing import Any
 
 import pytest
-from doubles.fake_broker import FakeBroker
+from support.fake_broker import FakeBroker
 
 from kbroker.client.cluster import Cluster
 from kbroker.client.errors import RejectedError, Timeout

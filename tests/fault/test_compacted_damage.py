@@ -17,11 +17,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from doubles.committed_reader import committed_offsets
-from doubles.compaction import Compaction, cleanable_end, stored_batches
-from doubles.log_store import NOW_MS, LogStore, append, batch, end_transaction, sent
+from support.committed_reader import committed_offsets
+from support.compaction import Compaction, cleanable_end, stored_batches
+from support.log_store import NOW_MS, LogStore, append, batch, end_transaction, sent
 
-from kbroker.storage.cleaner_checkpoints import CleanerCheckpoints
+from kbroker.storage.cleaning.cleaner_checkpoints import CleanerCheckpoints
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(300)]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from doubles.all_processes import all_pids
-from doubles.coordinator_client import AWAY, Client, Writer, answer_to_join, code_in
 from fault.disks import MIB, failing_disk, fill_up, small_disk
+from support.all_processes import all_pids
+from support.coordinator_client import AWAY, Client, Writer, answer_to_join, code_in
 
 from kbroker.coordinator.partitioner import coordinator_partition
 from kbroker.protocol.messages.end_txn import EndTxnRequest

@@ -7,10 +7,10 @@ import threading
 import time
 
 import pytest
-from doubles.pace import hold
 from fault.history import parse_value, value_of
 from fault.load import read_log
 from fault.wire_client import WireClient, batch_of, produce_request, request_frame
+from support.pace import hold
 
 from kbroker.record.batch import iterate_batches
 from kbroker.testing import Broker, wait_until

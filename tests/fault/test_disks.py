@@ -7,12 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from doubles.all_processes import all_pids
-from doubles.pace import hold
 from fault.disks import MIB, failing_disk, fill_up, small_disk
 from fault.history import History
 from fault.load import TOPIC, Load, assert_consistent
 from fault.wire_client import WireClient, batch_of
+from support.all_processes import all_pids
+from support.pace import hold
 
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.create_topics import CreateTopicsRequest

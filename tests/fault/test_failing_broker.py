@@ -12,9 +12,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from doubles.all_processes import all_pids
 from fault.shim import SYNCS, FailingCall, broker_command, shimmed
 from fault.wire_client import WireClient
+from support.all_processes import all_pids
 
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.delete_records import DeleteRecordsRequest

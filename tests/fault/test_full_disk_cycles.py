@@ -11,10 +11,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from doubles.all_processes import all_pids
-from doubles.pace import hold
 from fault.disks import MIB, fill_up, small_disk
 from fault.wire_client import WireClient
+from support.all_processes import all_pids
+from support.pace import hold
 
 from kbroker.errors import ErrorCode
 from kbroker.record.builder import BatchBuilder

@@ -9,10 +9,10 @@ import time
 from contextlib import suppress
 
 import pytest
-from doubles.pace import hold
 from fault.history import History
 from fault.leftovers import Leftovers
 from fault.load import Load, assert_consistent
+from support.pace import hold
 
 from kbroker.testing import Broker, wait_until
 

@@ -14,11 +14,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from doubles.pace import hold
 from fault.history import History
 from fault.leftovers import Leftovers
 from fault.load import TOPIC, Load, assert_consistent
 from fault.wire_client import WireClient, batch_of, produce_request
+from support.pace import hold
 
 from kbroker.protocol import codec
 from kbroker.protocol.messages.produce import ProduceResponse

@@ -14,8 +14,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from doubles.load_source import MadeUp, expected, rows_in, rows_in_table
-from doubles.postgresql import postgresql
+from support.load_source import MadeUp, expected, rows_in, rows_in_table
+from support.postgresql import postgresql
 
 from kbroker.spark.load import points
 from kbroker.spark.load.dialects import dialect_of
@@ -36,7 +36,7 @@ SOME = [
 
 def crash(root: Path, point: str, kind: str = "dir", does: str = "load") -> int:
     """A load in a process group of its own that dies at ``point``; its exit code."""
-    command = [sys.executable, "-m", "doubles.load_source", str(root), ENDS, kind, does]
+    command = [sys.executable, "-m", "support.load_source", str(root), ENDS, kind, does]
     tests = Path(__file__).resolve().parents[1]
     environment = os.environ | {
         points.VARIABLE: point,

@@ -6,12 +6,12 @@ import random
 from pathlib import Path
 
 import pytest
-from doubles.log_dir_moves import alter, move_all, replicas, set_rate
-from doubles.pace import hold
 from fault.disks import MIB, failing_disk
 from fault.history import History
 from fault.load import TOPIC, Load, assert_consistent
 from fault.wire_client import WireClient
+from support.log_dir_moves import alter, move_all, replicas, set_rate
+from support.pace import hold
 
 from kbroker.errors import ErrorCode
 from kbroker.testing import Broker, wait_until

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doubles.log_dir_moves import alter, replicas
 from fault.history import COMMITTED, entries_of
 from fault.shim import broker_command, shimmed
 from fault.wire_client import LATEST, WireClient, batch_of, produce_request
 from fault.write_log import JOURNAL, STRICT, Change, Disk, Marker, marks, read_log
+from support.log_dir_moves import alter, replicas
 
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest

@@ -21,11 +21,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from doubles.log_store import LogStore, batch, stored_values
 from fault.disks import FailingDisk, failing_disk
 from fault.wire_client import WireClient, batch_of
+from support.log_store import LogStore, batch, stored_values
 
-from kbroker.storage.partition_log import PartitionLog
+from kbroker.storage.log.partition_log import PartitionLog
 from kbroker.testing import Broker, wait_until
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(900)]

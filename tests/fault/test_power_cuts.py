@@ -19,8 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doubles.compaction import stored_batches
-from doubles.log_store import LogStore, append, batch
 from fault.shim import shimmed
 from fault.storage_workload import (
     COMPACTED,
@@ -32,9 +30,11 @@ from fault.storage_workload import (
     value_of,
 )
 from fault.write_log import JOURNAL, STRICT, Change, Disk, marks, read_log
+from support.compaction import stored_batches
+from support.log_store import LogStore, append, batch
 
 from kbroker.record.batch import Record
-from kbroker.storage.partition_log import PartitionLog
+from kbroker.storage.log.partition_log import PartitionLog
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(300)]
 

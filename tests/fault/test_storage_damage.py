@@ -11,10 +11,10 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from doubles.log_store import NOW_MS, LogStore, append, batch, stored_values
+from support.log_store import NOW_MS, LogStore, append, batch, stored_values
 
 from kbroker._ext.partition_table import OFFLINE, ONLINE
-from kbroker.storage.log_lookup import list_offsets
+from kbroker.storage.log.log_lookup import list_offsets
 
 pytestmark = pytest.mark.fault
 

@@ -4,7 +4,8 @@ import os
 from pathlib import Path
 
 import pytest
-from doubles.log_store import (
+from fault import disks
+from support.log_store import (
     NOW_MS,
     LogStore,
     append,
@@ -13,11 +14,10 @@ from doubles.log_store import (
     break_file,
     stored_values,
 )
-from fault import disks
 
 from kbroker._ext.partition_table import OFFLINE, ONLINE
 from kbroker.errors import StorageError
-from kbroker.storage.log_lookup import list_offsets
+from kbroker.storage.log.log_lookup import list_offsets
 
 pytestmark = pytest.mark.fault
 

@@ -6,10 +6,10 @@ import random
 import time
 
 import pytest
-from doubles.pace import hold
 from fault.chain import SETTINGS, Chain
 from fault.history import History
 from fault.leftovers import Leftovers
+from support.pace import hold
 
 from kbroker.testing import Broker
 

@@ -12,9 +12,9 @@ import signal
 from pathlib import Path
 
 import pytest
-from doubles.log_store import LogStore, append, end_transaction, sent
+from support.log_store import LogStore, append, end_transaction, sent
 
-from kbroker.storage.txn_index import AbortedTransaction, read_entries
+from kbroker.storage.segments.txn_index import AbortedTransaction, read_entries
 
 pytestmark = pytest.mark.fault
 

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from doubles.pace import hold
 from fault.chain import PARTITIONS, SETTINGS, Chain, read_entries
 from fault.history import ABORTED, COMMITTED, Attempt, History
 from fault.load import TOPIC
@@ -19,6 +18,7 @@ from fault.wire_client import WireClient
 from interop.drivers import ClientError
 from interop.drivers.java import FIRST_TEST_TIMEOUT_S, Java, java_missing
 from interop.drivers.transactions import JavaTransactions
+from support.pace import hold
 
 from kbroker.testing import Broker, wait_until
 

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from doubles.call_documents import completed
+from support.call_documents import completed
 
 from kbroker._ext import partition_table
 from kbroker.cluster.image import ClusterImage

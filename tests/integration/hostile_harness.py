@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import TracebackType
 
-from doubles.all_processes import all_pids
 from fault.wire_client import WireClient, batch_of
+from support.all_processes import all_pids
 
 from kbroker.testing import Broker, wait_until
 

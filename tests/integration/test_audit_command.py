@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from doubles.load_records import FIRST_MS, STEP_MS, produce
-from doubles.postgresql import postgresql
-from doubles.topics import create_topic, read_topic
+from support.load_records import FIRST_MS, STEP_MS, produce
+from support.postgresql import postgresql
+from support.topics import create_topic, read_topic
 
 from kbroker.spark.audit.cli import main
 from kbroker.spark.audit.counter import AuditCounter

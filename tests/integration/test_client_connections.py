@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from doubles.fake_broker import Answer, FakeBroker, sasl_answers
+from support.fake_broker import Answer, FakeBroker, sasl_answers
 
 from kbroker.client import cluster as cluster_module
 from kbroker.client import transactions

@@ -12,7 +12,7 @@ import pytest
 
 pa = pytest.importorskip("pyarrow")
 
-from doubles import client_topics as topics  # noqa: E402
+from support import client_topics as topics  # noqa: E402
 
 from kbroker.client.arrow import read_arrow, schema_of  # noqa: E402
 from kbroker.client.cluster import Cluster  # noqa: E402

@@ -13,9 +13,9 @@ import pytest
 
 pa = pytest.importorskip("pyarrow")
 
-from doubles import certificates  # noqa: E402
-from doubles import client_topics as topics  # noqa: E402
-from doubles.certificates import Certificate  # noqa: E402
+from support import certificates  # noqa: E402
+from support import client_topics as topics  # noqa: E402
+from support.certificates import Certificate  # noqa: E402
 
 from kbroker.client.cluster import Cluster  # noqa: E402
 from kbroker.client.errors import (  # noqa: E402

@@ -15,7 +15,7 @@ import pytest
 
 pa = pytest.importorskip("pyarrow")
 
-from doubles import client_topics as topics  # noqa: E402
+from support import client_topics as topics  # noqa: E402
 
 from kbroker.client import transactions  # noqa: E402
 from kbroker.client.arrow import ArrowProducer  # noqa: E402

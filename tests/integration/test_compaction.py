@@ -18,7 +18,7 @@ from confluent_kafka.admin import (
     NewTopic,
     ResourceType,
 )
-from doubles.message_sets import OldMessage, set_bytes, wrapper_bytes
+from support.message_sets import OldMessage, set_bytes, wrapper_bytes
 
 from kbroker.record.compression import GZIP
 from kbroker.testing import Broker

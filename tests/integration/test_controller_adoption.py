@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 from controller_harness import NETWORK, ControllerHarness, topic
-from doubles.kraft_dirs import drop_records, zookeeper_dir
+from support.kraft_dirs import drop_records, zookeeper_dir
 
 from kbroker._ext.producer_state import ProducerState
 from kbroker.adopt.at_start import look_at_topics
@@ -14,8 +14,8 @@ from kbroker.errors import EXIT_CANNOT_START
 from kbroker.ipc.process_table import CONTROLLER
 from kbroker.metastore.paths import TOPIC_CONFIGS
 from kbroker.metastore.store_files import COPY_NAME, FILE_NAME, WAL_NAME, read_copy
-from kbroker.storage.partition_metadata import write_partition_metadata
-from kbroker.storage.producer_snapshots import write_snapshot
+from kbroker.storage.dirs.partition_metadata import write_partition_metadata
+from kbroker.storage.segments.producer_snapshots import write_snapshot
 from kbroker.supervisor import launch
 from kbroker.testing import Broker, wait_until
 

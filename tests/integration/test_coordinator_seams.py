@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from doubles.coordinator_client import AWAY, NOTHING, Client, Writer, answer_to_join, code_in
-from doubles.pace import hold
+from support.coordinator_client import AWAY, NOTHING, Client, Writer, answer_to_join, code_in
+from support.pace import hold
 
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.delete_groups import DeleteGroupsRequest

@@ -7,7 +7,7 @@ import select
 import signal
 
 import pytest
-from doubles.fetch_log import FetchBench, OwnedLog, Place
+from support.fetch_log import FetchBench, OwnedLog, Place
 
 from kbroker._ext import fetch_engine, partition_table
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
-from doubles.pace import hold
 from fault.wire_client import WireClient, batch_of
 from hostile_harness import MIB, GoodClient, nothing_dies
+from support.pace import hold
 
 from kbroker._ext.crc32c import crc32c
 from kbroker.errors import ErrorCode

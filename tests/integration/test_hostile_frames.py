@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doubles.pace import hold
 from fault.wire_client import WireClient, batch_of, request_frame
 from hostile_harness import MIB, GoodClient, nothing_dies, refused_count
+from support.pace import hold
 
 from kbroker.protocol.api import ApiKey, find, request_class
 from kbroker.protocol.header import encode_request_header

@@ -27,7 +27,7 @@ from kbroker.protocol.messages.leave_group import LeaveGroupRequest
 from kbroker.protocol.messages.metadata import MetadataRequest
 from kbroker.protocol.messages.offset_commit import OffsetCommitRequest
 from kbroker.protocol.messages.offset_fetch import OffsetFetchRequest
-from kbroker.storage.producer_snapshots import SPARE
+from kbroker.storage.segments.producer_snapshots import SPARE
 from kbroker.testing import Broker, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]

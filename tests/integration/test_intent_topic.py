@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from doubles.fake_broker import Answer, FakeBroker
+from support.fake_broker import Answer, FakeBroker
 
 from kbroker.client.cluster import Cluster
 from kbroker.client.errors import RejectedError

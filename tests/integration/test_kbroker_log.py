@@ -2,7 +2,7 @@
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from doubles.log_files import run, run_json
+from support.log_files import run, run_json
 
 from kbroker.testing import Broker
 

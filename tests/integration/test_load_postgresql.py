@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from doubles.load_records import FIRST_MS, STEP_MS, all_places, produce, value_of
-from doubles.postgresql import postgresql
-from doubles.topics import create_topic
+from support.load_records import FIRST_MS, STEP_MS, all_places, produce, value_of
+from support.postgresql import postgresql
+from support.topics import create_topic
 
 from kbroker.spark.load.cli import main
 from kbroker.testing import Broker

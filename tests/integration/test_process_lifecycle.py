@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from doubles.pace import hold
 from fault.wire_client import WireClient, batch_of, produce_request, request_frame
 from process_harness import (
     DOUBLES,
@@ -24,6 +23,7 @@ from process_harness import (
     shared_memory_names,
     tell,
 )
+from support.pace import hold
 
 from kbroker.testing import Broker, BrokerFailed, processes, wait_until
 

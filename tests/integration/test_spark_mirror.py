@@ -13,9 +13,9 @@ from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from doubles.load_records import produce, value_of
-from doubles.markers import await_markers
-from doubles.topics import add_partitions, create_topic, delete_topic
+from support.load_records import produce, value_of
+from support.markers import await_markers
+from support.topics import add_partitions, create_topic, delete_topic
 
 from kbroker.client import transactions
 from kbroker.client.cluster import Cluster
@@ -450,7 +450,7 @@ def test_mirror_into_another_count_of_partitions_keeps_keys_together(
 def test_mirror_whose_place_was_deleted_says_which_offsets(
     kbroker_broker: Broker, target: Broker, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from doubles.topics import delete_records
+    from support.topics import delete_records
 
     for broker in (kbroker_broker, target):
         create_topic(broker.bootstrap, "overtaken", 1)

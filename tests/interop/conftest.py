@@ -10,7 +10,6 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from doubles.all_processes import all_pids
 from interop.drivers import ClientError, Driver
 from interop.drivers.groups import (
     AioGroups,
@@ -29,6 +28,7 @@ from interop.drivers.transactions import (
     KafkaPythonTransactions,
     Transactional,
 )
+from support.all_processes import all_pids
 
 from kbroker.testing import Broker, wait_until
 

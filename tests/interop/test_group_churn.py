@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from doubles.pace import hold
 from interop.drivers import Driver
 from interop.drivers.java import FIRST_TEST_TIMEOUT_S, java_missing
 from interop.drivers.members import Member, Partition, overlaps, while_owned
+from support.pace import hold
 
 from kbroker.testing import Broker, wait_until
 

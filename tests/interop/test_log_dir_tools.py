@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from doubles.log_dir_moves import replicas
 from fault.wire_client import WireClient, batch_of
 from interop.drivers.java import FIRST_TEST_TIMEOUT_S, JVM_OPTIONS, java_missing, libraries
+from support.log_dir_moves import replicas
 
 from kbroker.testing import Broker, wait_until
 

@@ -4,11 +4,11 @@ import re
 import subprocess
 
 import pytest
-from doubles.compaction import compact, stored_batches
-from doubles.log_files import legacy_message, make_partition, run
-from doubles.log_store import NOW_MS, LogStore, append, batch, end_transaction, sent
-from doubles.message_sets import CODECS, OldMessage, set_bytes, wrapper_bytes
-from doubles.old_logs import adopted, stored_entries, stored_messages
+from support.compaction import compact, stored_batches
+from support.log_files import legacy_message, make_partition, run
+from support.log_store import NOW_MS, LogStore, append, batch, end_transaction, sent
+from support.message_sets import CODECS, OldMessage, set_bytes, wrapper_bytes
+from support.old_logs import adopted, stored_entries, stored_messages
 
 from kbroker.record.builder import BatchBuilder
 from kbroker.record.compression import GZIP, compress

@@ -15,10 +15,10 @@ import random
 from typing import Any
 
 import pytest
-from doubles.coordinator_host import CoordinatorHost
-from doubles.group_clients import DELAY_MS, Client, classic_host, code_of, subscription
+from support.coordinator_host import CoordinatorHost
+from support.group_clients import DELAY_MS, Client, classic_host, code_of, subscription
 
-from kbroker.coordinator.group.classic_group import ClassicGroup
+from kbroker.coordinator.group.classic.classic_group import ClassicGroup
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.rpc import Pending
 

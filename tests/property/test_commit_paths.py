@@ -11,10 +11,10 @@ from random import Random
 from typing import Any
 
 import pytest
-from doubles.coordinators_bench import Bench, ShortBench
-from doubles.network_process import topic_document
-from doubles.offsets_host import FakeGroup
-from doubles.seeds import seeded
+from support.coordinators_bench import Bench, ShortBench
+from support.network_process import topic_document
+from support.offsets_host import FakeGroup
+from support.seeds import seeded
 
 from kbroker.config.loader import BrokerConfig
 from kbroker.errors import ErrorCode

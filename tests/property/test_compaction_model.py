@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from doubles.compaction import CONFIG as COMPACTED
-from doubles.compaction import Compaction, cleanable_end, stored_batches
-from doubles.fetch_log import visible
-from doubles.log_store import NOW_MS, LogStore, append, end_transaction
+from support.compaction import CONFIG as COMPACTED
+from support.compaction import Compaction, cleanable_end, stored_batches
+from support.fetch_log import visible
+from support.log_store import NOW_MS, LogStore, append, end_transaction
 
 from kbroker._ext.fetch_engine import FetchEngine
 from kbroker.protocol import codec
 from kbroker.protocol.header import decode_response_header
 from kbroker.protocol.messages.fetch import FetchRequest, FetchResponse
 from kbroker.record.builder import BatchBuilder
-from kbroker.storage.cleaner_policy import GROUP_SEGMENTS_MAX
+from kbroker.storage.cleaning.cleaner_policy import GROUP_SEGMENTS_MAX
 
 pytestmark = pytest.mark.property
 

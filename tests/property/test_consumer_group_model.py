@@ -15,9 +15,9 @@ import random
 from collections.abc import Callable
 
 import pytest
-from doubles.consumer_member import FakeConsumer, describe, make_host, settle
+from support.consumer_member import FakeConsumer, describe, make_host, settle
 
-from kbroker.coordinator.group.consumer_group import subscribed_names
+from kbroker.coordinator.group.consumer.consumer_group import subscribed_names
 from kbroker.errors import ErrorCode, WireError
 
 pytestmark = pytest.mark.property

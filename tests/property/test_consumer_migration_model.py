@@ -11,11 +11,11 @@ import random
 from collections.abc import Callable
 
 import pytest
-from doubles.classic_consumer import ClassicConsumer, both_host
-from doubles.consumer_member import FakeConsumer
+from support.classic_consumer import ClassicConsumer, both_host
+from support.consumer_member import FakeConsumer
 
-from kbroker.coordinator.group.classic_group import ClassicGroup
-from kbroker.coordinator.group.consumer_group import ConsumerGroup
+from kbroker.coordinator.group.classic.classic_group import ClassicGroup
+from kbroker.coordinator.group.consumer.consumer_group import ConsumerGroup
 from kbroker.errors import ErrorCode, WireError
 
 pytestmark = pytest.mark.property

@@ -4,9 +4,9 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from doubles.fetch_log import FetchBench
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.fetch_log import FetchBench
 
 pytestmark = pytest.mark.property
 

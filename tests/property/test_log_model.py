@@ -9,9 +9,9 @@ import random
 from pathlib import Path
 
 import pytest
-from doubles.log_store import NOW_MS, LogStore, append, batch, stored_values
+from support.log_store import NOW_MS, LogStore, append, batch, stored_values
 
-from kbroker.storage.log_lookup import list_offsets
+from kbroker.storage.log.log_lookup import list_offsets
 
 pytestmark = pytest.mark.property
 

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from doubles.net_loop_harness import Harness, framed, produce, result
+from support.net_loop_harness import Harness, framed, produce, result
 
 from kbroker._ext.partition_table import LEADER, ONLINE
 from kbroker.protocol import codec, header

@@ -12,9 +12,9 @@ from random import Random
 from typing import Any
 
 import pytest
-from doubles.coordinator_host import Entry
-from doubles.offsets_host import OffsetsHost, make_machine, write_segment
-from doubles.seeds import seeded
+from support.coordinator_host import Entry
+from support.offsets_host import OffsetsHost, make_machine, write_segment
+from support.seeds import seeded
 
 from kbroker._ext import offset_records
 from kbroker._ext.offset_store import OffsetStore

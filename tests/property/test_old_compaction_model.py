@@ -16,19 +16,19 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from doubles.compaction import CONFIG as COMPACTED
-from doubles.compaction import Compaction, cleanable_end
-from doubles.log_store import NOW_MS, LogStore, append
-from doubles.message_sets import CODECS, OldMessage, message_bytes, set_bytes, wrapper_bytes
-from doubles.old_logs import adopted, entries, stored_entries
+from support.compaction import CONFIG as COMPACTED
+from support.compaction import Compaction, cleanable_end
+from support.log_store import NOW_MS, LogStore, append
+from support.message_sets import CODECS, OldMessage, message_bytes, set_bytes, wrapper_bytes
+from support.old_logs import adopted, entries, stored_entries
 
 from kbroker._ext.batch_cleaner import BatchCleaner
 from kbroker._ext.offset_map import OffsetMap
 from kbroker.record.builder import BatchBuilder
 from kbroker.record.compression import GZIP, compress
-from kbroker.storage.cleaned_transactions import CleanedTransactions
-from kbroker.storage.cleaner_policy import RELATIVE_OFFSET_MAX
-from kbroker.storage.log_lookup import list_offsets
+from kbroker.storage.cleaning.cleaned_transactions import CleanedTransactions
+from kbroker.storage.cleaning.cleaner_policy import RELATIVE_OFFSET_MAX
+from kbroker.storage.log.log_lookup import list_offsets
 
 pytestmark = pytest.mark.property
 

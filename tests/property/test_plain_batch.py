@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from doubles.seeds import seeded
+from support.seeds import seeded
 
 from kbroker._ext.plain_batch import build_batch
 from kbroker.record.builder import BatchBuilder

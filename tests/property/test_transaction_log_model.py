@@ -10,14 +10,14 @@ import random
 from pathlib import Path
 
 import pytest
-from doubles.fetch_log import visible
-from doubles.log_store import NOW_MS, LogStore, append, batch, end_transaction, sent
+from support.fetch_log import visible
+from support.log_store import NOW_MS, LogStore, append, batch, end_transaction, sent
 
 from kbroker._ext.fetch_engine import FetchEngine
 from kbroker.protocol import codec
 from kbroker.protocol.header import decode_response_header
 from kbroker.protocol.messages.fetch import FetchRequest, FetchResponse
-from kbroker.storage.txn_index import read_entries
+from kbroker.storage.segments.txn_index import read_entries
 
 pytestmark = pytest.mark.property
 

@@ -3,8 +3,8 @@
 from datetime import UTC, datetime
 
 import pytest
-from doubles.markers import await_markers
-from doubles.topics import (
+from support.markers import await_markers
+from support.topics import (
     WAIT_S,
     Record,
     create_topic,

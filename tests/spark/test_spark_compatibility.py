@@ -5,9 +5,9 @@ import uuid
 from pathlib import Path
 
 import pytest
-from doubles.markers import await_markers
-from doubles.message_sets import OldMessage, set_bytes, wrapper_bytes
-from doubles.topics import WAIT_S, Record, create_topic, fill, producer, send
+from support.markers import await_markers
+from support.message_sets import OldMessage, set_bytes, wrapper_bytes
+from support.topics import WAIT_S, Record, create_topic, fill, producer, send
 
 from kbroker.client.cluster import Cluster
 from kbroker.client.offsets import commit

@@ -5,8 +5,8 @@ import json
 from pathlib import Path
 
 import pytest
-from doubles.markers import await_markers
-from doubles.topics import Record, create_topic, fill, read_topic
+from support.markers import await_markers
+from support.topics import Record, create_topic, fill, read_topic
 
 from kbroker.client.cluster import Cluster
 

@@ -19,9 +19,9 @@ from typing import Any
 
 import psutil
 import pytest
-from doubles.load_faults import Unreadable
-from doubles.load_records import all_places, places_in, produce
-from doubles.topics import create_topic
+from support.load_faults import Unreadable
+from support.load_records import all_places, places_in, produce
+from support.topics import create_topic
 
 from kbroker.spark.direct import SparkRunner, TaskError
 from kbroker.spark.load import points
@@ -124,7 +124,7 @@ def test_mirror_from_apache_kafka_and_back_keeps_every_record(
 def run_faulty(kind: str, broker: Broker, topic: str, root: Path) -> None:
     """In a session of its own: the shared one neither repeats nor speculates."""
     subprocess.run(
-        [sys.executable, "-m", "doubles.load_faults", kind, broker.bootstrap, topic, str(root)],
+        [sys.executable, "-m", "support.load_faults", kind, broker.bootstrap, topic, str(root)],
         env=environment(),
         check=True,
     )

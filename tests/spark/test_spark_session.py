@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from doubles.load_records import produce
-from doubles.topics import create_topic
+from support.load_records import produce
+from support.topics import create_topic
 
 from kbroker.testing import Broker
 

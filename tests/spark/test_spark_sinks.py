@@ -5,12 +5,12 @@ import uuid
 
 import pyarrow as pa
 import pytest
-from doubles.markers import await_markers
-from doubles.stream_kills import LosingSource
-from doubles.topics import Record, create_topic, fill, read_topic
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.readwriter import DataFrameReader, DataFrameWriter
 from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
+from support.markers import await_markers
+from support.stream_kills import LosingSource
+from support.topics import Record, create_topic, fill, read_topic
 
 from kbroker.client.arrow import ArrowProducer
 from kbroker.client.cluster import Cluster
@@ -22,7 +22,7 @@ from kbroker.spark import install_kafka_alias
 from kbroker.spark.checkpoint import query_id
 from kbroker.spark.exactly_once import Attempt, intents_of
 from kbroker.spark.intents import Intents, Recorded
-from kbroker.spark.options import parse_write
+from kbroker.spark.options.options import parse_write
 from kbroker.spark.sink import BatchWriter, StreamWriter, Written
 from kbroker.testing import wait_until
 

@@ -5,8 +5,8 @@ import uuid
 from threading import Event
 
 import pytest
-from doubles.markers import await_markers
-from doubles.topics import (
+from support.markers import await_markers
+from support.topics import (
     WAIT_S,
     Record,
     add_partitions,

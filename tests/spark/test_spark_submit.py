@@ -19,8 +19,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from doubles.load_records import all_places, places_in, produce
-from doubles.topics import create_topic
+from support.load_records import all_places, places_in, produce
+from support.topics import create_topic
 
 from kbroker.testing import Broker, wait_until
 from perf.brokers import free_ports

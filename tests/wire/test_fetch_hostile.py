@@ -4,7 +4,7 @@ import random
 import struct
 
 import pytest
-from doubles.fetch_log import FetchBench
+from support.fetch_log import FetchBench
 
 from kbroker._ext.fetch_decode import FetchDecodeError
 from kbroker.protocol import codec

@@ -1,7 +1,7 @@
 """Every version of a Fetch reply, compared with what the general codec reads out of it."""
 
 import pytest
-from doubles.fetch_log import FetchBench
+from support.fetch_log import FetchBench
 
 pytestmark = pytest.mark.wire
 

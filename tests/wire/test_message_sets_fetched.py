@@ -5,9 +5,9 @@ import random
 import tempfile
 
 import pytest
-from doubles.message_sets import CODECS, LOG_APPEND_TIME, messages_in
 from hypothesis import given
 from hypothesis import strategies as st
+from support.message_sets import CODECS, LOG_APPEND_TIME, messages_in
 
 from kbroker._ext.down_convert import to_message_set
 from kbroker.record.builder import BatchBuilder

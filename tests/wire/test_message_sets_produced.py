@@ -6,7 +6,9 @@ import struct
 import zlib
 
 import pytest
-from doubles.message_sets import (
+from hypothesis import given
+from hypothesis import strategies as st
+from support.message_sets import (
     CODECS,
     LOG_APPEND_TIME,
     OldMessage,
@@ -15,8 +17,6 @@ from doubles.message_sets import (
     with_lz4_checksum,
     wrapper_bytes,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
 from kbroker._ext.legacy_records import MessageSetRefused, crc32_of, to_batch
 from kbroker.record.batch import RecordBatch

@@ -5,7 +5,7 @@ a wrapper is decompressed into at most ``decompressed_max`` bytes and its record
 codec. No Python object a message. The offsets that a client sends are ignored, because the broker assigns them: clients
 of format 0 mostly send zeros. In a wrapper of format 1 they must rise.
 
-Oracle: ``tests/doubles/message_sets.py``. Source: protocol guide, "Message sets"; KIP-31, KIP-32; KIP-57 for the header
+Oracle: ``tests/support/message_sets.py``. Source: protocol guide, "Message sets"; KIP-31, KIP-32; KIP-57 for the header
 checksum of LZ4 frames.
 """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from kbroker.coordinator.group.classic_group import EMPTY, STABLE, ClassicGroup
+from kbroker.coordinator.group.classic.classic_group import EMPTY, STABLE, ClassicGroup
 from kbroker.coordinator.group.group import CLASSIC
 from kbroker.coordinator.list_filters import group_filter
 from kbroker.errors import ErrorCode, WireError

@@ -17,8 +17,8 @@ from kbroker.protocol.message import Message
 
 if TYPE_CHECKING:
     from kbroker.cluster.changes import ImageChanges
-    from kbroker.coordinator.group.classic_protocol import ClassicProtocol
-    from kbroker.coordinator.group.consumer import ConsumerProtocol
+    from kbroker.coordinator.group.classic.classic_protocol import ClassicProtocol
+    from kbroker.coordinator.group.consumer.consumer import ConsumerProtocol
     from kbroker.coordinator.offsets.offsets import Offsets
 
 # (offset, producer id, key, value)

@@ -36,7 +36,7 @@ CALLS_MAX = 4
 class OwnerCalls(Generic[Q, A]):
     """Collects what one request asks with one operation; nothing is sent before ``send``.
 
-    The other end is ``workers/partition_calls``. call_partitions_max: less than usual where one
+    The other end is ``workers/io/partition_calls``. call_partitions_max: less than usual where one
     answer may be long.
     """
 

@@ -51,13 +51,13 @@ def published_number(name: str) -> int:
 
 
 def ahead_of(root: Path, state: State, newest: Commit) -> Iterator[str]:
-    """Paths of published files with records that no commit lists.
+    """Paths of published files with records that no commit lists, in order.
 
     state: after ``newest``, whose own files may be anywhere. Files that others have put there are
     not meant, nor those of a topic that was deleted since. Looks at every name below ``data``.
     """
     listed = {one.path for one in newest.added} | set(newest.removed) | state.files.keys()
-    for path in (root / layout.DATA).rglob("*.parquet"):
+    for path in sorted((root / layout.DATA).rglob("*.parquet")):
         relative = path.relative_to(root).as_posix()
         numbers = layout.numbers_in(path.name)
         if numbers is None or relative in listed:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from kbroker.properties import PropertiesError, read_properties
-from kbroker.spark.kafka_settings import doubt, wrong_value
+from kbroker.spark.options.kafka_settings import doubt, wrong_value
 
 _ABOUT = """\
 Load topics of a Kafka cluster (kbroker or Apache Kafka) into Parquet files, a table (Delta,

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from kbroker.client.cluster import NO_TOPIC_ID, Topic
 from kbroker.client.errors import RejectedError
 from kbroker.client.offsets import EARLIEST, LATEST, NO_OFFSET, commit, list_offsets, log_dir_sizes
-from kbroker.spark.kafka_settings import fetch_bytes_max
 from kbroker.spark.load.commits import Ends, LoadError, TopicPartition
 from kbroker.spark.load.positions import Bounds
+from kbroker.spark.options.kafka_settings import fetch_bytes_max
 from kbroker.spark.plan import FETCH_BYTES_MAX, OffsetRange
 from kbroker.spark.pool import borrowed
 from kbroker.uuids import parse_uuid, uuid_text

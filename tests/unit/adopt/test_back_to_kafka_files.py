@@ -9,7 +9,7 @@ import tarfile
 import threading
 
 import pytest
-from doubles.kraft_dirs import (
+from support.kraft_dirs import (
     CLUSTER_ID,
     DIRECTORY_ID,
     ORDERS,
@@ -17,7 +17,7 @@ from doubles.kraft_dirs import (
     all_files,
     kraft_dir,
 )
-from doubles.owners import as_root, hand_over, not_handed_over
+from support.owners import as_root, hand_over, not_handed_over
 
 from kbroker.adopt import metadata_records as records
 from kbroker.adopt import older_records, release, to_kraft, to_zookeeper, zookeeper

@@ -3,7 +3,7 @@
 import struct
 
 import pytest
-from doubles.kraft_dirs import all_files, drop_records, zookeeper_dir
+from support.kraft_dirs import all_files, drop_records, zookeeper_dir
 
 from kbroker.cli.adopt import EXIT_OK, EXIT_REFUSED, main
 

@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from doubles.kraft_dirs import (
+from support.kraft_dirs import (
     CLUSTER_ID,
     ORDERS,
     TOPIC_ID,

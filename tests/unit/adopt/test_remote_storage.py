@@ -1,7 +1,7 @@
 """Topics with tiered storage: what is only in remote storage is not lost without a word."""
 
 import pytest
-from doubles.kraft_dirs import ORDERS, all_files, kraft_dir, zookeeper_dir
+from support.kraft_dirs import ORDERS, all_files, kraft_dir, zookeeper_dir
 
 from kbroker.adopt import metadata_records as records
 from kbroker.adopt.at_start import look_at_topics

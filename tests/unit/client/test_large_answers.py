@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from doubles.fake_broker import FakeBroker
+from support.fake_broker import FakeBroker
 
 from kbroker.client.connection import Connection
 from kbroker.client.errors import ConnectionLost, Timeout

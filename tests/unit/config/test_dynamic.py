@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from doubles.counting_text import CountingText
+from support.counting_text import CountingText
 
 from kbroker.config import dynamic
 from kbroker.config.dynamic import (

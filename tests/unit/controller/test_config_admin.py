@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from doubles.counting_text import CountingText
+from support.counting_text import CountingText
 
 from kbroker.config.dynamic import SET, AlterOp
 from kbroker.config.loader import BrokerConfig

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from doubles.coordinator_host import CoordinatorHost, value_of
-from doubles.group_clients import (
+from support.coordinator_host import CoordinatorHost, value_of
+from support.group_clients import (
     DELAY_MS,
     SESSION_MS,
     Client,
@@ -18,8 +18,8 @@ from doubles.group_clients import (
     subscription,
 )
 
-from kbroker.coordinator.group.classic_group import ClassicGroup
-from kbroker.coordinator.group.classic_member import Member
+from kbroker.coordinator.group.classic.classic_group import ClassicGroup
+from kbroker.coordinator.group.classic.classic_member import Member
 from kbroker.coordinator.group.group import CONSUMER
 from kbroker.coordinator.records.offsets_topic import GroupMetadataKey, GroupMetadataValue
 from kbroker.errors import ErrorCode, WireError

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from doubles.coordinator_host import CoordinatorHost, value_of
-from doubles.group_clients import (
+from support.coordinator_host import CoordinatorHost, value_of
+from support.group_clients import (
     DELAY_MS,
     REBALANCE_MS,
     SESSION_MS,
@@ -15,7 +15,7 @@ from doubles.group_clients import (
     rejoin,
 )
 
-from kbroker.coordinator.group.classic_group import ClassicGroup
+from kbroker.coordinator.group.classic.classic_group import ClassicGroup
 from kbroker.coordinator.records.offsets_topic import GroupMetadataKey
 from kbroker.errors import ErrorCode, WireError
 from kbroker.metrics.catalog import CLASSIC_REBALANCES

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from doubles.consumer_member import FakeConsumer, describe, make_host, settle, topic_id
-from doubles.coordinator_host import CoordinatorHost
+from support.consumer_member import FakeConsumer, describe, make_host, settle, topic_id
+from support.coordinator_host import CoordinatorHost
 
-from kbroker.coordinator.group.consumer import ConsumerProtocol
+from kbroker.coordinator.group.consumer.consumer import ConsumerProtocol
 from kbroker.coordinator.group.machine import GroupMachine
 from kbroker.coordinator.machine import Operation
 from kbroker.coordinator.offsets.offsets import Offsets

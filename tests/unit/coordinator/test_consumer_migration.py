@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from doubles.classic_consumer import ClassicConsumer, both_host
-from doubles.consumer_member import FakeConsumer, describe, make_host, topic_id
-from doubles.coordinator_host import CoordinatorHost, value_of
-from doubles.group_clients import Client, code_of, subscription
+from support.classic_consumer import ClassicConsumer, both_host
+from support.consumer_member import FakeConsumer, describe, make_host, topic_id
+from support.coordinator_host import CoordinatorHost, value_of
+from support.group_clients import Client, code_of, subscription
 
-from kbroker.coordinator.group.classic_group import ClassicGroup
-from kbroker.coordinator.group.consumer_group import ConsumerGroup
+from kbroker.coordinator.group.classic.classic_group import ClassicGroup
+from kbroker.coordinator.group.consumer.consumer_group import ConsumerGroup
 from kbroker.errors import ErrorCode, WireError
 
 pytestmark = pytest.mark.unit

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from doubles.consumer_member import FakeConsumer, describe, make_host, settle, topic_id
-from doubles.coordinator_host import CoordinatorHost
+from support.consumer_member import FakeConsumer, describe, make_host, settle, topic_id
+from support.coordinator_host import CoordinatorHost
 
-from kbroker.coordinator.group import consumer_regex
+from kbroker.coordinator.group.consumer import consumer_regex
 from kbroker.coordinator.patterns import PATTERN_CHARS_MAX
 from kbroker.coordinator.records import offsets_topic as records
 from kbroker.errors import ErrorCode, WireError

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from doubles.consumer_member import FakeConsumer, describe, make_host, settle
-from doubles.coordinator_host import CoordinatorHost
+from support.consumer_member import FakeConsumer, describe, make_host, settle
+from support.coordinator_host import CoordinatorHost
 
 from kbroker.errors import ErrorCode, WireError
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from doubles.coordinator_host import WALL_MS
-from doubles.offsets_host import NOTHING, FakeGroup, OffsetsHost
+from support.coordinator_host import WALL_MS
+from support.offsets_host import NOTHING, FakeGroup, OffsetsHost
 
 from kbroker.coordinator.offsets.failures import (
     commit_failure,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from doubles.coordinator_host import WALL_MS
-from doubles.network_process import topic_document
-from doubles.offsets_host import FakeGroup, OffsetsHost
+from support.coordinator_host import WALL_MS
+from support.network_process import topic_document
+from support.offsets_host import FakeGroup, OffsetsHost
 
 from kbroker.coordinator.group.group import CONSUMER
 from kbroker.coordinator.offsets import batches

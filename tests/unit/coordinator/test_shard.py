@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doubles.log_store import LogStore, break_file, end_turn
+from support.log_store import LogStore, break_file, end_turn
 
 from kbroker.cluster.changes import ImageChanges, TopicChange
 from kbroker.cluster.image import ClusterImage
@@ -22,7 +22,7 @@ from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.rpc import Pending, run
 from kbroker.protocol.api import ApiKey
 from kbroker.record.builder import BatchBuilder
-from kbroker.storage.partition_log import PartitionLog
+from kbroker.storage.log.partition_log import PartitionLog
 
 pytestmark = pytest.mark.unit
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from doubles.authorizers import Rules, deny_all, deny_kind, deny_names
-from doubles.network_process import NetworkProcess, decode, encoded_request
-from doubles.requests_by_api import GROUP, TOPIC_ID, TOPIC_NAME, TRANSACTION, request_of
+from support.authorizers import Rules, deny_all, deny_kind, deny_names
+from support.network_process import NetworkProcess, decode, encoded_request
+from support.requests_by_api import GROUP, TOPIC_ID, TOPIC_NAME, TRANSACTION, request_of
 
 from kbroker.coordinator.partitioner import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from kbroker.errors import ErrorCode, WireError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from doubles.network_process import NetworkProcess
+from support.network_process import NetworkProcess
 
 from kbroker.config.broker_keys import BROKER_KEYS
 from kbroker.config.describe import describe_group, describe_topic

@@ -7,7 +7,7 @@ import struct
 from typing import Any
 
 import pytest
-from doubles.network_process import CORRELATION_ID, NetworkProcess, decode
+from support.network_process import CORRELATION_ID, NetworkProcess, decode
 
 from kbroker import handlers
 from kbroker.coordinator.partitioner import OFFSETS_TOPIC

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from doubles.network_process import IO_WORKERS, NetworkProcess
+from support.network_process import IO_WORKERS, NetworkProcess
 
 from kbroker._ext.partition_table import CLOSED, LOADING, OFFLINE
 from kbroker.errors import ErrorCode, WireError

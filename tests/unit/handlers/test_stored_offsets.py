@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doubles.call_documents import request
-from doubles.network_process import NetworkProcess
+from support.call_documents import request
+from support.network_process import NetworkProcess
 
 from kbroker.controller.events import EventQueue
 from kbroker.controller.stored_offsets import StoredOffsets

@@ -6,9 +6,9 @@ import subprocess
 import sys
 
 import pytest
-from doubles.log_files import TRANSACTIONS, flip, legacy_message, make_partition, run, run_json
-from doubles.log_store import NOW_MS, LogStore, append, batch
-from doubles.message_sets import OldMessage, wrapper_bytes
+from support.log_files import TRANSACTIONS, flip, legacy_message, make_partition, run, run_json
+from support.log_store import NOW_MS, LogStore, append, batch
+from support.message_sets import OldMessage, wrapper_bytes
 
 from kbroker.cli.log import main
 from kbroker.coordinator.records import offsets_topic, transaction_topic

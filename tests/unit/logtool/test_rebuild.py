@@ -5,8 +5,8 @@ import os
 import shutil
 
 import pytest
-from doubles.log_files import SETTINGS, damaged_files, flip, make_partition, run
-from doubles.owners import as_root, hand_over, not_handed_over
+from support.log_files import SETTINGS, damaged_files, flip, make_partition, run
+from support.owners import as_root, hand_over, not_handed_over
 
 from kbroker.logtool import rebuild as rebuild_module
 

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from doubles.log_files import damaged_files, flip, make_partition, run, run_json
-from doubles.log_store import LogStore, append, batch
+from support.log_files import damaged_files, flip, make_partition, run, run_json
+from support.log_store import LogStore, append, batch
 
 from kbroker._ext.record_batch import stamp_for_append
 from kbroker.storage.checkpoint import format_checkpoint, parse_checkpoint

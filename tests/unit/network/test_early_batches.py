@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from doubles.io_loop_bench import Bench
-from doubles.log_store import append, batch, sent
+from support.io_loop_bench import Bench
+from support.log_store import append, batch, sent
 
 from kbroker._ext.arena import forbid_writes
 from kbroker._ext.partition_table import FREE

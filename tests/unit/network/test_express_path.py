@@ -9,7 +9,7 @@ from collections import deque
 from typing import Any
 
 import pytest
-from doubles.net_loop_harness import ENVELOPE, IO_WORKER, Harness, received
+from support.net_loop_harness import ENVELOPE, IO_WORKER, Harness, received
 
 from kbroker._ext import express_path
 from kbroker.coordinator.partitioner import coordinator_partition

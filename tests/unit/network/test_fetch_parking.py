@@ -1,7 +1,7 @@
 """Fetches that wait: for bytes, for a deadline, and for what may happen to them meanwhile."""
 
 import pytest
-from doubles.fetch_log import FetchBench
+from support.fetch_log import FetchBench
 
 from kbroker._ext import partition_table
 

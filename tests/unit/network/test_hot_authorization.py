@@ -6,8 +6,8 @@ import struct
 from typing import Any
 
 import pytest
-from doubles.authorizers import Rules, deny_all, deny_kind, deny_names
-from doubles.net_loop_harness import (
+from support.authorizers import Rules, deny_all, deny_kind, deny_names
+from support.net_loop_harness import (
     TOPIC_ID,
     Harness,
     answers,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
-from doubles.net_loop_harness import (
+from support.net_loop_harness import (
     NOT_LEADER,
     SMALLEST_BATCH,
     Harness,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
-from doubles.net_loop_harness import Harness, framed, produce, received, serving
+from support.net_loop_harness import Harness, framed, produce, received, serving
 
 from kbroker._ext.connection import AUTHENTICATING, HANDSHAKE, SERVING
 from kbroker.protocol.api import ApiKey

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from doubles.fetch_log import FetchBench
-from doubles.io_loop_bench import NETWORKS, Bench
-from doubles.log_store import LogStore, append, batch, sent
+from support.fetch_log import FetchBench
+from support.io_loop_bench import NETWORKS, Bench
+from support.log_store import LogStore, append, batch, sent
 
 from kbroker._ext.partition_table import FOLLOWER, LEADER, NO_ROLE
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from doubles.io_loop_bench import MSG_PRODUCE, Bench
-from doubles.log_store import batch, end_transaction, sent
-from doubles.net_loop_harness import DESCRIPTOR, ENVELOPE, NETWORK
+from support.io_loop_bench import MSG_PRODUCE, Bench
+from support.log_store import batch, end_transaction, sent
+from support.net_loop_harness import DESCRIPTOR, ENVELOPE, NETWORK
 
 pytestmark = pytest.mark.unit
 

@@ -6,8 +6,8 @@ import socket
 import time
 
 import pytest
-from doubles.log_store import batch
-from doubles.net_loop_harness import (
+from support.log_store import batch
+from support.net_loop_harness import (
     METADATA,
     NOT_LEADER,
     Harness,

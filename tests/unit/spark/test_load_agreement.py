@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from doubles.load_source import (
+from support.load_source import (
     BATCH_ROWS,
     MadeUp,
     destination_of,
@@ -125,7 +125,7 @@ def test_files_tell_of_a_lost_commit_where_nothing_else_does(tmp_path: Path) -> 
     (tmp_path / "_kbroker/published").unlink()
     before = rows_in(tmp_path)
 
-    with pytest.raises(LoadError, match=r"a-0-.*\.parquet holds records that no commit lists"):
+    with pytest.raises(LoadError, match=r"a-1-.*\.parquet holds records that no commit lists"):
         load(MORE, Directory(tmp_path))
 
     assert rows_in(tmp_path) == before

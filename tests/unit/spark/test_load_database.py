@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from doubles.load_source import MadeUp, batch, load, row
+from support.load_source import MadeUp, batch, load, row
 
 from kbroker.spark.direct import InlineRunner
 from kbroker.spark.load.cli import main

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from doubles.load_source import MadeUp, expected, load, rows_in
 from pyarrow.dataset import dataset
+from support.load_source import MadeUp, expected, load, rows_in
 
 from kbroker.client.errors import RejectedError
 from kbroker.spark.direct import InlineRunner

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from doubles.load_source import MadeUp, expected, load, rows_in_table
+from support.load_source import MadeUp, expected, load, rows_in_table
 
 from kbroker.spark.direct import InlineRunner
 from kbroker.spark.load import decode, fields

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.spark.option_table import OPTIONS
+from kbroker.spark.options.option_table import OPTIONS
 
 pytestmark = pytest.mark.unit
 

@@ -3,12 +3,12 @@
 import json
 
 import pytest
-from doubles.fake_logs import FakeLogs as Logs
+from support.fake_logs import FakeLogs as Logs
 
 from kbroker.spark import first_offsets as f
 from kbroker.spark import offsets as o
-from kbroker.spark.option_values import OptionError
-from kbroker.spark.options import parse_read
+from kbroker.spark.options.option_values import OptionError
+from kbroker.spark.options.options import parse_read
 
 pytestmark = pytest.mark.unit
 

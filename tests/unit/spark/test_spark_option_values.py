@@ -2,7 +2,7 @@
 
 import pytest
 
-from kbroker.spark import option_values as v
+from kbroker.spark.options import option_values as v
 
 pytestmark = pytest.mark.unit
 

@@ -4,10 +4,10 @@ import logging
 
 import pytest
 
-from kbroker.spark import option_values as v
-from kbroker.spark import options as o
-from kbroker.spark.kafka_settings import JAVA_CLIENT, KNOWN_SETTINGS, fetch_bytes_max
-from kbroker.spark.option_table import OPTIONS
+from kbroker.spark.options import option_values as v
+from kbroker.spark.options import options as o
+from kbroker.spark.options.kafka_settings import JAVA_CLIENT, KNOWN_SETTINGS, fetch_bytes_max
+from kbroker.spark.options.option_table import OPTIONS
 
 pytestmark = pytest.mark.unit
 

@@ -9,8 +9,8 @@ pytest.importorskip("pyspark")
 from kbroker.spark import install_kafka_alias, reading, sink, source
 from kbroker.spark import pool as pool_module
 from kbroker.spark.exactly_once import Attempt
-from kbroker.spark.option_values import OptionError
-from kbroker.spark.options import parse_read, parse_write
+from kbroker.spark.options.option_values import OptionError
+from kbroker.spark.options.options import parse_read, parse_write
 from kbroker.spark.pool import ClusterPool, PoolLimits, borrowed
 from kbroker.spark.source import ROW
 

@@ -10,17 +10,17 @@ import pytest
 pytest.importorskip("pyspark")
 
 import pyarrow as pa
-from doubles.fake_logs import FakeLogs
 from pyspark.serializers import read_int, write_with_length
 from pyspark.sql.streaming import python_streaming_source_runner as runner
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import LongType, StructField, StructType
+from support.fake_logs import FakeLogs
 
 from kbroker.client.errors import Timeout
 from kbroker.spark import prefetch as prefetch_module
 from kbroker.spark import stream as stream_module
 from kbroker.spark.offsets import DataLossError
-from kbroker.spark.options import parse_read
+from kbroker.spark.options.options import parse_read
 from kbroker.spark.plan import FETCH_BYTES_MAX, FETCH_BYTES_MIN, OffsetRange, fetch_bytes
 from kbroker.spark.prefetch import PREFETCH_BYTES_MAX, PREFETCH_RANGES_MAX, Prefetch, holding
 from kbroker.spark.source import RangePartition

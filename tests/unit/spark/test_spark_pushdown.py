@@ -6,13 +6,13 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from doubles.fake_logs import FakeLogs
 from pyspark.sql import datasource as ds
 from pyspark.sql.types import StructType
+from support.fake_logs import FakeLogs
 
 from kbroker.spark.offsets import batch_ranges
-from kbroker.spark.option_values import OptionError
-from kbroker.spark.options import parse_read
+from kbroker.spark.options.option_values import OptionError
+from kbroker.spark.options.options import parse_read
 from kbroker.spark.pushdown import FilteringReader
 from kbroker.spark.source import ROW, check_projection
 

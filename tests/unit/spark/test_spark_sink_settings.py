@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kbroker.spark.option_values import OptionError
+from kbroker.spark.options.option_values import OptionError
 
 types = pytest.importorskip("pyspark.sql.types")
 
@@ -50,7 +50,7 @@ def test_usual_settings_make_a_writer() -> None:
 
 
 def test_settings_of_kafkas_producer_are_arguments_of_ours() -> None:
-    from kbroker.spark.options import parse_write
+    from kbroker.spark.options.options import parse_write
     from kbroker.spark.sink import producer_settings
 
     kafka = {

@@ -6,14 +6,14 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from doubles.fake_logs import FakeLogs
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from support.fake_logs import FakeLogs
 
 from kbroker.spark import stream as stream_module
 from kbroker.spark.checkpoint import checkpoint_files
 from kbroker.spark.offsets import DataLossError
-from kbroker.spark.option_values import OptionError
-from kbroker.spark.options import parse_read
+from kbroker.spark.options.option_values import OptionError
+from kbroker.spark.options.options import parse_read
 from kbroker.spark.source import ROW
 from kbroker.spark.stream import Progress, StreamReader
 from kbroker.uuids import uuid_text

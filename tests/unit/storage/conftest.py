@@ -1,7 +1,7 @@
 """What most tests of storage begin with."""
 
 import pytest
-from doubles.log_store import LogStore
+from support.log_store import LogStore
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ import struct
 from pathlib import Path
 
 import pytest
-from doubles.compaction import DAY_MS, compact
-from doubles.log_store import NOW_MS, LogStore, append, batch
-from doubles.message_sets import (
+from support.compaction import DAY_MS, compact
+from support.log_store import NOW_MS, LogStore, append, batch
+from support.message_sets import (
     CODECS,
     LOG_APPEND_TIME,
     OldMessage,
@@ -17,13 +17,13 @@ from doubles.message_sets import (
     set_bytes,
     wrapper_bytes,
 )
-from doubles.old_logs import adopted, stored_entries, stored_messages
+from support.old_logs import adopted, stored_entries, stored_messages
 
 from kbroker._ext.down_convert import to_message_set
 from kbroker.record.compression import GZIP, compress
-from kbroker.storage.cleaner import UncleanableError
-from kbroker.storage.log_lookup import list_offsets
-from kbroker.storage.partition_log import PartitionLog
+from kbroker.storage.cleaning.cleaner import UncleanableError
+from kbroker.storage.log.log_lookup import list_offsets
+from kbroker.storage.log.partition_log import PartitionLog
 
 pytestmark = pytest.mark.unit
 

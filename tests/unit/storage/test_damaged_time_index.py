@@ -3,9 +3,9 @@
 import os
 
 import pytest
-from doubles.log_store import NOW_MS, LogStore, append, batch
+from support.log_store import NOW_MS, LogStore, append, batch
 
-from kbroker.storage.log_lookup import list_offsets
+from kbroker.storage.log.log_lookup import list_offsets
 
 pytestmark = pytest.mark.unit
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from doubles.log_store import NOW_MS, append, append_error, batch, end_transaction, sent
-from doubles.message_sets import CODECS, LOG_APPEND_TIME, OldMessage, messages_in, set_bytes
+from support.log_store import NOW_MS, append, append_error, batch, end_transaction, sent
+from support.message_sets import CODECS, LOG_APPEND_TIME, OldMessage, messages_in, set_bytes
 
 from kbroker.record.builder import BatchBuilder
 from kbroker.record.compression import ZSTD
-from kbroker.storage.log_lookup import list_offsets
+from kbroker.storage.log.log_lookup import list_offsets
 from kbroker.storage.topic_settings import magic_of
 
 pytestmark = pytest.mark.unit

@@ -5,7 +5,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from doubles.log_store import (
+from support.log_store import (
     NOW_MS,
     append,
     append_error,
@@ -15,8 +15,8 @@ from doubles.log_store import (
 )
 
 from kbroker._ext.producer_state import ProducerState
-from kbroker.storage.log_lookup import list_offsets
-from kbroker.storage.txn_index import AbortedTransaction, read_entries
+from kbroker.storage.log.log_lookup import list_offsets
+from kbroker.storage.segments.txn_index import AbortedTransaction, read_entries
 
 pytestmark = pytest.mark.unit
 
@@ -404,7 +404,7 @@ def test_restart_walks_no_segment_whose_index_is_as_it_was_left(store, monkeypat
         append(log, sent(1, sequence))
         end_transaction(log, 1, commit=False)
     before = entries(log)
-    monkeypatch.setattr("kbroker.storage.txn_recovery._scan", None)
+    monkeypatch.setattr("kbroker.storage.repair.txn_recovery._scan", None)
 
     log = store.restart(clean=True, **{"segment.bytes": 400})
 

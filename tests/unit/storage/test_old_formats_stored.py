@@ -6,11 +6,11 @@ import logging
 import struct
 
 import pytest
-from doubles.log_store import NOW_MS, LogStore, append, batch
-from doubles.message_sets import CODECS, OldMessage, set_bytes, wrapper_bytes
+from support.log_store import NOW_MS, LogStore, append, batch
+from support.message_sets import CODECS, OldMessage, set_bytes, wrapper_bytes
 
-from kbroker.storage.log_lookup import list_offsets
-from kbroker.storage.partition_metadata import write_partition_metadata
+from kbroker.storage.dirs.partition_metadata import write_partition_metadata
+from kbroker.storage.log.log_lookup import list_offsets
 
 pytestmark = pytest.mark.unit
 

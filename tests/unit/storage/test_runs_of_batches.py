@@ -7,8 +7,8 @@ import resource
 from pathlib import Path
 
 import pytest
-from doubles.io_loop_bench import Bench
-from doubles.log_store import NOW_MS, batch, break_file
+from support.io_loop_bench import Bench
+from support.log_store import NOW_MS, batch, break_file
 
 pytestmark = pytest.mark.unit
 

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
-from doubles.descriptors import no_descriptors
-from doubles.log_store import (
+from support.descriptors import no_descriptors
+from support.log_store import (
     NOW_MS,
     append,
     append_error,
@@ -17,12 +17,12 @@ from doubles.log_store import (
     stored_values,
 )
 
-import kbroker.storage.unsynced
+import kbroker.storage.log.unsynced
 from kbroker._ext.partition_table import OFFLINE, ONLINE
 from kbroker.errors import ErrorCode, ShortageError
 from kbroker.storage import files, shortages
 from kbroker.storage.checkpoint import OffsetCheckpoint
-from kbroker.storage.log_lookup import list_offsets
+from kbroker.storage.log.log_lookup import list_offsets
 from kbroker.storage.shortages import RETRY_MS
 
 pytestmark = pytest.mark.unit
@@ -130,7 +130,7 @@ def test_flush_without_descriptors_syncs_the_file_system(store, monkeypatch):
     synced = []
     sync = files.sync_file_system
     monkeypatch.setattr(
-        "kbroker.storage.log_dir.sync_file_system", lambda fd: (synced.append(fd), sync(fd))[1]
+        "kbroker.storage.dirs.log_dir.sync_file_system", lambda fd: (synced.append(fd), sync(fd))[1]
     )
     append(log, batch())
     store.clock.advance(500)
@@ -144,7 +144,7 @@ def test_flush_without_descriptors_syncs_the_file_system(store, monkeypatch):
 
 
 def test_flush_waits_where_a_sync_of_the_file_system_tells_nothing(store, monkeypatch):
-    monkeypatch.setattr(kbroker.storage.unsynced, "syncfs_tells_failures", lambda: False)
+    monkeypatch.setattr(kbroker.storage.log.unsynced, "syncfs_tells_failures", lambda: False)
     log = store.open(**{"flush.ms": 500})
     append(log, sent(7, 0))
     end_transaction(log, 7, commit=False)
@@ -197,7 +197,7 @@ def test_failed_sync_of_the_file_system_without_descriptors_takes_it_offline(sto
     def fails(_fd):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    monkeypatch.setattr("kbroker.storage.log_dir.sync_file_system", fails)
+    monkeypatch.setattr("kbroker.storage.dirs.log_dir.sync_file_system", fails)
     with no_descriptors():
         store.manager.tick()
 

@@ -21,13 +21,13 @@ from kbroker.storage.checkpoint import (
     parse_checkpoint,
     parse_epochs,
 )
-from kbroker.storage.formats import base_offset_of, parse_partition_dir, segment_name
-from kbroker.storage.leader_epochs import LeaderEpochs
-from kbroker.storage.partition_metadata import (
+from kbroker.storage.dirs.partition_metadata import (
     CorruptMetadataError,
     read_partition_metadata,
     write_partition_metadata,
 )
+from kbroker.storage.formats import base_offset_of, parse_partition_dir, segment_name
+from kbroker.storage.segments.leader_epochs import LeaderEpochs
 
 pytestmark = pytest.mark.unit
 

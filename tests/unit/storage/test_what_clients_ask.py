@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from doubles.log_store import LogStore, append, append_error, batch, small, stored_values
+from support.log_store import LogStore, append, append_error, batch, small, stored_values
 
 from kbroker._ext.partition_table import OFFLINE
 from kbroker.controller.topics import NAME_LENGTH_MAX, PARTITIONS_MAX

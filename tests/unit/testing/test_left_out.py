@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from doubles.left_out import PACKAGES, left_out
+from support.left_out import PACKAGES, left_out
 
 pytestmark = pytest.mark.unit
 

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doubles.coordinators_bench import (
+from support.coordinators_bench import (
     ENVELOPE_BYTES,
     Bench,
     LoopBench,
     ShortBench,
     commit,
 )
-from doubles.log_store import break_file, stored_values
-from doubles.offsets_host import FakeGroup
+from support.log_store import break_file, stored_values
+from support.offsets_host import FakeGroup
 
 from kbroker.coordinator.shard import ACTIVE, LOADING
 from kbroker.errors import ErrorCode
@@ -314,7 +314,7 @@ def test_answers_wait_for_the_high_watermark(bench: ShortBench) -> None:
 def test_compressed_offsets_take_the_long_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kbroker.workers.coordinators.Coordinators._codec", lambda *_: 4)
+    monkeypatch.setattr("kbroker.workers.io.coordinators.Coordinators._codec", lambda *_: 4)
     bench = ShortBench(tmp_path)
     bench.ask(commit(), 6)
     bench.end_turn()

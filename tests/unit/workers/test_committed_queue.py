@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doubles.io_loop_bench import Bench
-from doubles.log_store import batch, break_file
-from doubles.seeds import seeded
+from support.io_loop_bench import Bench
+from support.log_store import batch, break_file
+from support.seeds import seeded
 
 from kbroker._ext.committed_queue import CallSink, CommittedQueue
 from kbroker._ext.partition_table import FOLLOWER

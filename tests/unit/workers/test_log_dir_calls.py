@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from doubles.log_store import LogStore, append, batch
+from support.log_store import LogStore, append, batch
 
 from kbroker.ipc.calls import Damage, Nothing, ReplicaSize
 from kbroker.ipc.process_table import Address, ProcessKind

@@ -6,8 +6,8 @@ import logging
 from typing import Any
 
 import pytest
-from doubles.network_process import topic_document
-from doubles.transaction_host import FIRST_ID, ID, TransactionHost, host_with_topics
+from support.network_process import topic_document
+from support.transaction_host import FIRST_ID, ID, TransactionHost, host_with_topics
 
 from kbroker.coordinator.records.transaction_topic import TransactionLogKey
 from kbroker.coordinator.transaction import state

@@ -8,7 +8,7 @@ import struct
 from typing import Any
 
 import pytest
-from doubles.transaction_host import TransactionHost, host_with_topics
+from support.transaction_host import TransactionHost, host_with_topics
 
 from kbroker._ext.keyed_records import latest_records
 from kbroker._ext.plain_batch import build_batch

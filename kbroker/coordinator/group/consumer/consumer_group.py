@@ -1,0 +1,318 @@
+"""A group of the consumer protocol (KIP-848), as the records say it is."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Set
+from typing import TYPE_CHECKING, NamedTuple
+
+from kbroker.coordinator.group.assignors import NOTHING, Assignment
+from kbroker.coordinator.group.consumer import consumer_records as records
+from kbroker.coordinator.group.consumer.consumer_member import Member
+from kbroker.coordinator.group.group import CONSUMER, Group
+from kbroker.errors import ErrorCode, WireError
+
+if TYPE_CHECKING:
+    from kbroker.coordinator.machine import Operation
+
+logger = logging.getLogger(__name__)
+
+EMPTY, ASSIGNING, RECONCILING, STABLE = "Empty", "Assigning", "Reconciling", "Stable"
+
+# BOUND: topics that a group notes down for its patterns; beyond it matches all there are.
+CHANGED_TOPICS_MAX = 1_000
+
+# The first OffsetCommit that carries a member epoch.
+FIRST_EPOCH_COMMIT = 9
+
+
+class ResolvedRegex(NamedTuple):
+    """The topics a pattern stands for.
+
+    version: of the image it was matched against, which means nothing to another process.
+    wall_ms: when that was.
+    """
+
+    topics: frozenset[str]
+    version: int
+    wall_ms: int
+
+
+def subscribed_names(member: Member, resolved: Mapping[str, ResolvedRegex]) -> frozenset[str]:
+    """Names of the topics a member subscribes to, by name or by pattern."""
+    matched = resolved.get(member.regex) if member.regex else None
+    if matched is None:
+        return member.topics
+    return member.topics | matched.topics if member.topics else matched.topics
+
+
+class ConsumerGroup(Group):
+    """Changed by replay alone, but for what is marked as soft.
+
+    epoch: of the group, raised whenever the target has to be computed anew. target_epoch: the group
+        epoch that ``targets`` was computed for.
+    owners: topic id -> partition -> who has it, to consume or to revoke.
+    name_counts, regex_counts: how many members subscribe to a topic by name, to a pattern.
+    is_stale: soft. Topics may have changed since the metadata hash was computed; true after a load.
+    changed_topics: soft. What may have changed for patterns since they were matched last; None for
+        any topic, as after a load. matched_ms: soft, when that was, on the monotonic clock.
+    """
+
+    __slots__ = (
+        "changed_topics",
+        "classic_count",
+        "epoch",
+        "has_partition_metadata",
+        "is_stale",
+        "matched_ms",
+        "members",
+        "metadata_hash",
+        "name_counts",
+        "owners",
+        "regex_counts",
+        "resolved",
+        "server_assignors",
+        "static_members",
+        "target_epoch",
+        "target_ms",
+        "targets",
+    )
+
+    kind = CONSUMER
+
+    def __init__(self, group_id: str) -> None:
+        super().__init__(group_id)
+        self.epoch = 0
+        self.target_epoch = 0
+        self.target_ms = 0  # when the target was computed, wall clock; 0 where that is not known
+        self.metadata_hash = 0
+        self.members: dict[str, Member] = {}
+        self.targets: dict[str, Assignment] = {}
+        self.static_members: dict[str, str] = {}
+        self.owners: dict[bytes, dict[int, str]] = {}
+        self.name_counts: dict[str, int] = {}
+        self.regex_counts: dict[str, int] = {}
+        self.resolved: dict[str, ResolvedRegex] = {}
+        self.server_assignors: dict[str, int] = {}
+        self.classic_count = 0
+        self.has_partition_metadata = False
+        self.is_stale = True
+        self.changed_topics: set[str] | None = None
+        self.matched_ms: int | None = None
+
+    # -- Group -----------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> str:
+        if not self.members:
+            return EMPTY
+        if self.epoch > self.target_epoch:
+            return ASSIGNING
+        if all(member.is_reconciled(self.target_epoch) for member in self.members.values()):
+            return STABLE
+        return RECONCILING
+
+    protocol_type = "consumer"
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.members
+
+    @property
+    def empty_since_ms(self) -> int | None:
+        return None if self.members else -1
+
+    def subscribes_to(self, topic: str) -> bool:
+        if topic in self.name_counts:
+            return True
+        return any(topic in regex.topics for regex in self.resolved.values())
+
+    def note_changed(self, topics: Set[str]) -> None:
+        """These were made, deleted, or have other partitions now. Soft."""
+        if not topics.isdisjoint(self.name_counts):
+            self.is_stale = True
+        if self.resolved:
+            self.is_stale = self.is_stale or any(
+                not topics.isdisjoint(resolved.topics) for resolved in self.resolved.values()
+            )
+            if self.changed_topics is not None:
+                self.changed_topics |= topics
+                if len(self.changed_topics) > CHANGED_TOPICS_MAX:
+                    self.changed_topics = None
+
+    def check_commit(
+        self,
+        member_id: str,
+        instance_id: str | None,
+        epoch: int,
+        *,
+        version: int,
+        transactional: bool = False,
+        partitions: Iterable[tuple[bytes | None, int]] | None = None,
+    ) -> None:
+        if epoch < 0 and not self.members:
+            return
+        if transactional and epoch == -1 and not member_id and instance_id is None:
+            return
+        member = self.member(member_id)
+        if not transactional and not member.is_classic and version < FIRST_EPOCH_COMMIT:
+            text = f"a member of the consumer protocol needs OffsetCommit {FIRST_EPOCH_COMMIT}"
+            raise WireError(ErrorCode.UNSUPPORTED_VERSION, text)
+        if epoch < member.epoch and partitions is not None:
+            # What it has had since before its epoch is still its own (KIP-1251).
+            if all(member.has_since(epoch, *partition) for partition in partitions):
+                return
+        _check_epoch(member, epoch)
+
+    def check_fetch(self, member_id: str | None, epoch: int) -> None:
+        if not member_id and epoch < 0:
+            return
+        _check_epoch(self.member(member_id or ""), epoch)
+
+    def check_deletion(self) -> None:
+        if self.members:
+            raise WireError(ErrorCode.NON_EMPTY_GROUP)
+
+    def delete(self, op: Operation) -> None:
+        for key, value in records.without_group(self, sorted(self.members)):
+            op.append(key, value)
+
+    # -- what it is asked ------------------------------------------------------------------------
+
+    def member(self, member_id: str) -> Member:
+        """Raises UNKNOWN_MEMBER_ID."""
+        member = self.members.get(member_id)
+        if member is None:
+            text = f"{member_id!r} is not a member of group {self.group_id}"
+            raise WireError(ErrorCode.UNKNOWN_MEMBER_ID, text)
+        return member
+
+    def static_member(self, instance_id: str | None) -> Member | None:
+        """The member of that instance."""
+        if instance_id is None:
+            return None
+        return self.members.get(self.static_members.get(instance_id, ""))
+
+    def static_member_or_raise(self, instance_id: str, member_id: str) -> Member:
+        """The member of that instance. Raises UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
+        known = self.static_member(instance_id)
+        if known is None:
+            text = f"there is no member of {instance_id}"
+            raise WireError(ErrorCode.UNKNOWN_MEMBER_ID, text)
+        if known.member_id != member_id:
+            text = f"{known.member_id} is the member of {instance_id} now, not {member_id}"
+            logger.info("group %s: %s", self.group_id, text)
+            raise WireError(ErrorCode.FENCED_INSTANCE_ID, text)
+        return known
+
+    def successor(self, known: Member, member_id: str) -> Member:
+        """A new member that has everything of one of the same instance, but starts anew."""
+        logger.info(
+            "group %s: member %s replaces %s as %s",
+            self.group_id,
+            member_id,
+            known.member_id,
+            known.instance_id,
+        )
+        return known.with_(member_id=member_id, epoch=0, previous_epoch=0)
+
+    def target_of(self, member: Member) -> Assignment:
+        """What the target gives a member, or the member of the same instance that it replaces."""
+        found = self.targets.get(member.member_id)
+        if found is None and member.instance_id is not None:
+            found = self.targets.get(self.static_members.get(member.instance_id, ""))
+        return NOTHING if found is None else found
+
+    def is_free_for(self, topic_id: bytes, partition: int, member_ids: Iterable[str]) -> bool:
+        """Whether nobody but these has the partition."""
+        owner = self.owners.get(topic_id, {}).get(partition)
+        return owner is None or owner in member_ids
+
+    def waits_for_others(self, member: Member) -> bool:
+        """Whether a partition that the member is to get is still another's."""
+        own = (member.member_id,)
+        return any(
+            partition not in member.assigned.get(topic_id, {})
+            and not self.is_free_for(topic_id, partition, own)
+            for topic_id, partitions in self.target_of(member).items()
+            for partition in partitions
+        )
+
+    # -- replay ----------------------------------------------------------------------------------
+
+    def put(self, member: Member) -> None:
+        """A member is new or has changed."""
+        old = self.members.get(member.member_id)
+        self.members[member.member_id] = member
+        if old is not None:
+            self._count_out(old)
+            self._release(old)
+        self._count_in(member)
+        for topic_id, partitions in _both(member):
+            owners = self.owners.setdefault(topic_id, {})
+            for partition in partitions:
+                owners[partition] = member.member_id
+        if member.instance_id is not None:
+            self.static_members[member.instance_id] = member.member_id
+
+    def remove(self, member_id: str) -> None:
+        """A member is no more."""
+        old = self.members.pop(member_id, None)
+        if old is None:
+            return
+        self._count_out(old)
+        self._release(old)
+
+    def _release(self, member: Member) -> None:
+        # Of what a compacted log still says of an old owner, the newer owner's record wins.
+        for topic_id, partitions in _both(member):
+            owners = self.owners.get(topic_id)
+            if owners is None:
+                continue
+            for partition in partitions:
+                if owners.get(partition) == member.member_id:
+                    del owners[partition]
+            if not owners:
+                del self.owners[topic_id]
+        instance = member.instance_id
+        if instance is not None and self.static_members.get(instance) == member.member_id:
+            del self.static_members[instance]
+
+    def _count_in(self, member: Member) -> None:
+        for name in member.topics:
+            self.name_counts[name] = self.name_counts.get(name, 0) + 1
+        if member.regex:
+            self.regex_counts[member.regex] = self.regex_counts.get(member.regex, 0) + 1
+        if member.server_assignor is not None:
+            known = self.server_assignors.get(member.server_assignor, 0)
+            self.server_assignors[member.server_assignor] = known + 1
+        self.classic_count += member.is_classic
+
+    def _count_out(self, member: Member) -> None:
+        for name in member.topics:
+            _decrement(self.name_counts, name)
+        if member.regex:
+            _decrement(self.regex_counts, member.regex)
+        if member.server_assignor is not None:
+            _decrement(self.server_assignors, member.server_assignor)
+        self.classic_count -= member.is_classic
+
+
+def _check_epoch(member: Member, epoch: int) -> None:
+    if epoch == member.epoch:
+        return
+    text = f"epoch {epoch} is not the member's ({member.epoch})"
+    code = ErrorCode.ILLEGAL_GENERATION if member.is_classic else ErrorCode.STALE_MEMBER_EPOCH
+    raise WireError(code, text)
+
+
+def _both(member: Member) -> Iterator[tuple[bytes, Iterable[int]]]:
+    yield from member.assigned.items()
+    yield from member.revoking.items()
+
+
+def _decrement(counts: dict[str, int], name: str) -> None:
+    if counts[name] == 1:
+        del counts[name]
+    else:
+        counts[name] -= 1

@@ -1,0 +1,403 @@
+"""One log directory as one io worker sees it: its content, its checkpoints, whether it has failed.
+
+The supervisor owns locks, ``meta.properties`` and the clean-shutdown marker
+(``supervisor/data_dirs.py``).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Collection, Mapping
+
+from kbroker.errors import ShortageError
+from kbroker.storage.checkpoint import CorruptCheckpointError, OffsetCheckpoint, TopicPartition
+from kbroker.storage.damage import DamagedLogError
+from kbroker.storage.dirs.partition_metadata import (
+    CorruptMetadataError,
+    is_torn_metadata,
+    read_partition_metadata,
+    write_partition_metadata,
+)
+from kbroker.storage.files import (
+    blames_disk,
+    is_full_disk,
+    list_directory,
+    open_directory,
+    opening,
+    remove_if_present,
+    remove_tree,
+    replace_file,
+    sync_directory,
+    sync_file_system,
+)
+from kbroker.storage.formats import (
+    CLEANER_CHECKPOINT,
+    DELETE_DIR_SUFFIX,
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_CHECKPOINT,
+    LOG_SUFFIX,
+    MOVED_MARKER,
+    PARTITION_METADATA,
+    QUARANTINE_MARKER,
+    RECOVERY_POINT_CHECKPOINT,
+    STRAY_DIR_SUFFIX,
+    aside_dir_name,
+    base_offset_of,
+    parse_future_dir,
+    parse_partition_dir,
+    partition_dir_name,
+    segment_name,
+)
+from kbroker.uuids import uuid_text
+
+logger = logging.getLogger(__name__)
+
+# What an operator can do about a partition's directory whose topic id is wrong.
+WAY_OUT = (
+    f"If the records belong to this topic, remove {PARTITION_METADATA} and restart; it will be "
+    "rewritten. If not, move the directory away, and the partition begins empty"
+)
+CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT)
+
+
+def scan_partitions(directory: str) -> list[TopicPartition]:
+    """(topic, partition) of every partition directory, not those that wait for deletion.
+
+    Raises OSError.
+    """
+    found = []
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            parsed = parse_partition_dir(entry.name)
+            if parsed is not None and entry.is_dir(follow_symlinks=False):
+                found.append(parsed)
+    return sorted(found)
+
+
+def scan_deleted(directory: str) -> list[str]:
+    """Paths of partition directories that wait for deletion. Raises OSError."""
+    with os.scandir(directory) as entries:
+        return [entry.path for entry in entries if entry.name.endswith(DELETE_DIR_SUFFIX)]
+
+
+def scan_futures(directory: str) -> dict[TopicPartition, list[str]]:
+    """Paths of future replicas, by partition. Raises OSError."""
+    found: dict[TopicPartition, list[str]] = {}
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            parsed = parse_future_dir(entry.name)
+            if parsed is not None and entry.is_dir(follow_symlinks=False):
+                found.setdefault(parsed, []).append(entry.path)
+    return found
+
+
+def holds_segments(directory: str) -> bool:
+    """Whether a partition's directory has a log file. Raises OSError."""
+    return any(
+        (base := base_offset_of(name)) is not None and name == segment_name(base, LOG_SUFFIX)
+        for name in list_directory(directory)
+    )
+
+
+def _holds_records(directory: str) -> bool:
+    """Whether a partition's directory has a log file that is not empty. Raises OSError."""
+    with opening(directory):
+        entries = os.scandir(directory)
+    with entries:
+        return any(
+            entry.name.endswith(LOG_SUFFIX) and entry.stat().st_size > 0 for entry in entries
+        )
+
+
+class LogDir:
+    """Made at start from the checkpoints on disk. ``error`` is set when the directory fails."""
+
+    __slots__ = (
+        "_dead",
+        "_gaps_known",
+        "_lines_left",
+        "_recovery_points",
+        "_start_offsets",
+        "_sync_fd",
+        "arriving",
+        "error",
+        "futures",
+        "index",
+        "path",
+    )
+
+    def __init__(self, index: int, path: str) -> None:
+        """Raises nothing: a directory that cannot be read has failed."""
+        self.index = index
+        self.path = path
+        self.error: object = None
+        # Replicas of this worker that are on their way here.
+        self.arriving = 0
+        # Future replicas that an earlier run left, until their partition is opened.
+        self.futures: dict[TopicPartition, list[str]] = {}
+        # What the checkpoints said at start. None: the recovery points cannot be read.
+        self._recovery_points: dict[TopicPartition, int] | None = None
+        self._start_offsets: dict[TopicPartition, int] = {}
+        self._gaps_known: frozenset[TopicPartition] = frozenset()
+        # Partitions that were here and are gone: no checkpoint of this worker under way may bring
+        # their lines back. They may be here again, as another worker's.
+        self._dead: set[TopicPartition] = set()
+        # Those of them whose lines may still be there.
+        self._lines_left: set[TopicPartition] = set()
+        # Open for as long as the directory is in use: syncfs tells of what has failed since.
+        self._sync_fd = -1
+        try:
+            self._sync_fd = open_directory(path)
+            self.futures = scan_futures(path)
+            self._recovery_points = self._read(RECOVERY_POINT_CHECKPOINT)
+            self._start_offsets = self._read(LOG_START_CHECKPOINT) or {}
+            self._gaps_known = frozenset(self._read(CLEANER_CHECKPOINT) or ())
+        except OSError as error:
+            self.error = error
+
+    def sync_everything(self) -> bool:
+        """Sync the file system the directory is on; see ``sync_file_system``. Raises OSError."""
+        return sync_file_system(self._sync_fd)
+
+    def close(self) -> None:
+        """Safe to call twice."""
+        if self._sync_fd >= 0:
+            os.close(self._sync_fd)
+            self._sync_fd = -1
+
+    def __del__(self) -> None:
+        # Of a directory that was opened, but whose manager was never closed.
+        self.close()
+
+    def _read(self, name: str) -> dict[TopicPartition, int] | None:
+        try:
+            return self._checkpoint(name).read() or {}
+        except CorruptCheckpointError as error:
+            logger.error("%s; continuing without it", error)
+            return None
+
+    def _checkpoint(self, name: str) -> OffsetCheckpoint:
+        return OffsetCheckpoint(self.path, name)
+
+    # ---- what is known of a partition ----
+
+    def partition_path(self, key: TopicPartition) -> str:
+        return os.path.join(self.path, partition_dir_name(*key))
+
+    def holds(self, key: TopicPartition) -> bool:
+        return os.path.isdir(self.partition_path(key))
+
+    def recovery_point(self, key: TopicPartition) -> int | None:
+        """The value at the start; None when the checkpoint was unreadable."""
+        return None if self._recovery_points is None else self._recovery_points.get(key, 0)
+
+    def start_offset(self, key: TopicPartition) -> int:
+        return self._start_offsets.get(key, 0)
+
+    def start_is_known(self, key: TopicPartition) -> bool:
+        """Whether a checkpoint had a line for it; Kafka writes none for a log that is whole."""
+        return key in self._start_offsets
+
+    def was_compacted(self, key: TopicPartition) -> bool:
+        """Whether a cleaner worked on the partition: its offsets may have gaps."""
+        return key in self._gaps_known
+
+    # ---- making and removing partitions ----
+
+    def belongs(self, key: TopicPartition, topic_id: bytes, *, is_new: bool) -> bool:
+        """Whether the partition's directory belongs to this topic id; adopts a directory without
+        one.
+
+        is_new: the partition was never opened; then no log can be its own. Raises OSError, and
+        DamagedLogError when the directory of a partition that was opened says something else.
+        """
+        path = self.partition_path(key)
+        try:
+            found = read_partition_metadata(path)
+            if found is None and is_new and _holds_records(path):
+                return False  # of brokers before 2.8, which wrote no topic ids
+        except CorruptMetadataError as error:
+            if not is_torn_metadata(path, topic_id):
+                raise DamagedLogError(f"{error}. {WAY_OUT}") from error
+            # It is not synced: after a power cut it may be torn beside records that are.
+            logger.warning("%s; rewriting it", error)
+            found = None
+        if found is None:
+            write_partition_metadata(path, topic_id)
+            return True
+        if found != topic_id and not is_new:
+            raise DamagedLogError(
+                f"{path}/{PARTITION_METADATA} has topic id {uuid_text(found)}, but the topic has "
+                f"{uuid_text(topic_id)}. {WAY_OUT}"
+            )
+        return found == topic_id
+
+    def set_stray_aside(self, key: TopicPartition) -> None:
+        """Keep a directory that belongs to another topic of the same name, out of the way.
+
+        Raises OSError.
+        """
+        path = self.partition_path(key)
+        stray = os.path.join(self.path, aside_dir_name(*key, STRAY_DIR_SUFFIX))
+        logger.warning(
+            "%s belongs to another topic of the same name; keeping it as %s", path, stray
+        )
+        os.rename(path, stray)
+
+    def create(self, key: TopicPartition, topic_id: bytes) -> None:
+        """Make an empty directory for a new partition. Raises OSError.
+
+        A new log must not inherit the recovery point of a deleted one: it would count as damaged.
+        """
+        known = self._recovery_points
+        if key in self._dead or known is None or key in known or key in self._start_offsets:
+            self._drop_lines([key])
+        self.arrived(key)
+        self._start_offsets.pop(key, None)
+        if known is not None:
+            known.pop(key, None)
+        os.mkdir(self.partition_path(key), 0o755)
+        write_partition_metadata(self.partition_path(key), topic_id)
+
+    def died(self, key: TopicPartition) -> bool:
+        """Whether a checkpoint under way may speak of an earlier log of this name."""
+        return key in self._dead
+
+    def set_deleted_aside(self, keys: Collection[TopicPartition]) -> list[str]:
+        """Rename deleted partitions' directories so that they mean nothing; the new paths.
+
+        Raises OSError.
+        """
+        doomed = []
+        for key in keys:
+            self._dead.add(key)
+            doomed.append(self._doomed_path(key))
+            self._rename_or_remove(self.partition_path(key), doomed[-1])
+        try:
+            sync_directory(self.path)
+        except ShortageError as error:
+            self._lines_left.update(keys)
+            logger.error(
+                "%s: deleted partitions may come back after a power cut: %s", self.path, error
+            )
+            return doomed
+        try:
+            self._drop_lines(keys)
+        except OSError as error:
+            if blames_disk(error):
+                raise
+            # Before a partition of that name is made again, its lines are dropped.
+            self._lines_left.update(keys)
+            logger.warning(
+                "%s: cannot remove the lines of deleted partitions: %s", self.path, error
+            )
+        return doomed
+
+    def _rename_or_remove(self, path: str, doomed: str) -> None:
+        """On a disk too full for a rename, files are removed at once. Raises OSError."""
+        try:
+            os.rename(path, doomed)
+        except OSError as error:
+            if not is_full_disk(error):
+                raise
+            remove_tree(path)
+
+    def _doomed_path(self, key: TopicPartition) -> str:
+        return os.path.join(self.path, aside_dir_name(*key, DELETE_DIR_SUFFIX))
+
+    # ---- moves from one log directory to another ----
+
+    def write_lines(self, key: TopicPartition, offsets: Mapping[str, int]) -> None:
+        """Write one partition's line in all checkpoints, including the cleaner's, durably. Raises
+        OSError.
+
+        offsets: by the file's name.
+        """
+        for name, offset in offsets.items():
+            self._checkpoint(name).merge({key: offset})
+
+    def line(self, name: str, key: TopicPartition) -> int | None:
+        """The partition's line in a checkpoint, as the file is now. Raises OSError."""
+        try:
+            return self._checkpoint(name).line(key)
+        except CorruptCheckpointError as error:
+            logger.error("%s; continuing without it", error)
+            return None
+
+    def arrived(self, key: TopicPartition) -> None:
+        """The partition is in this directory, or on its way: its lines in checkpoints count."""
+        self._dead.discard(key)
+        self._lines_left.discard(key)
+
+    def given_up(self, key: TopicPartition) -> None:
+        """The partition will not arrive. Call ``forget`` once its files are removed."""
+        self._dead.add(key)
+        self._lines_left.add(key)
+
+    def leave(self, key: TopicPartition) -> str:
+        """The partition is in another directory from now on: set this one's aside; its new path.
+
+        ``forget`` is due then. Raises OSError.
+        """
+        self.given_up(key)
+        doomed = self._doomed_path(key)
+        self._rename_or_remove(self.partition_path(key), doomed)
+        return doomed
+
+    def forget(self, key: TopicPartition) -> None:
+        """The partition is gone, durably, unless it is here again by now. Touches files only, may
+        run in another thread.
+
+        Raises OSError.
+        """
+        sync_directory(self.path)
+        if not self.holds(key):
+            self._drop_lines([key])
+
+    def has_moved_here(self, key: TopicPartition) -> bool:
+        """Whether the partition's directory takes precedence over one in another log directory."""
+        return os.path.exists(os.path.join(self.partition_path(key), MOVED_MARKER))
+
+    def end_move(self, key: TopicPartition) -> None:
+        """Remove the marker of a finished move. Raises OSError."""
+        remove_if_present(os.path.join(self.partition_path(key), MOVED_MARKER))
+
+    def _drop_lines(self, keys: Collection[TopicPartition]) -> None:
+        """Each file is read and written as a whole, so many keys are dropped at once."""
+        for name in (*CHECKPOINTS, CLEANER_CHECKPOINT):
+            if name != CLEANER_CHECKPOINT or os.path.exists(self._checkpoint(name).path):
+                self._checkpoint(name).merge({}, keys)
+
+    # ---- quarantine ----
+
+    def is_quarantined(self, key: TopicPartition) -> bool:
+        return os.path.exists(os.path.join(self.partition_path(key), QUARANTINE_MARKER))
+
+    def quarantine(self, key: TopicPartition, error: Exception) -> None:
+        """Leave a note in the partition's directory, which also makes the next start look again."""
+        path = os.path.join(self.partition_path(key), QUARANTINE_MARKER)
+        try:
+            replace_file(path, f"{error}\n".encode())
+        except OSError as failure:
+            logger.error("cannot write %s: %s", path, failure)
+
+    def end_quarantine(self, key: TopicPartition) -> None:
+        """The log was loaded in full. Raises OSError."""
+        os.unlink(os.path.join(self.partition_path(key), QUARANTINE_MARKER))
+
+    # ---- checkpoints ----
+
+    def lower_recovery_point(self, key: TopicPartition, offset: int) -> None:
+        """Write one recovery point, durably. Raises OSError."""
+        self._checkpoint(RECOVERY_POINT_CHECKPOINT).merge({key: offset})
+
+    def write_checkpoint(self, name: str, values: Mapping[TopicPartition, int]) -> None:
+        """Merge this worker's lines into a file. May run in another thread; touches files only.
+        Raises OSError.
+        """
+        self._checkpoint(name).merge(values, skipped=self._dead)
+
+    def no_checkpoint_is_under_way(self) -> None:
+        """What was deleted until now is in no lines that are still to be written."""
+        self._dead &= self._lines_left

@@ -1,0 +1,101 @@
+"""The log directories of one io worker, and which of them have failed.
+
+A directory whose write or sync failed is offline until the broker is started again: a sync after a
+failed one reports success for data that is gone. A byte for each directory, shared by all io
+workers of this run, tells the others of it and those that are started in their places, and all of
+them what the supervisor has left out. What has to follow for the logs in it is the log manager's.
+"""
+
+from __future__ import annotations
+
+import logging
+import mmap
+from collections.abc import Collection, Iterator, Sequence
+
+from kbroker.storage.dirs.log_dir import LogDir
+
+logger = logging.getLogger(__name__)
+
+# In the shared flags: a directory has failed; a sync has failed, of which the loop of the worker
+# does not know yet.
+FAILED = 1
+FAILING = 2
+# Why a directory is offline that failed in another io worker, or in an earlier life of this one.
+FAILED_ELSEWHERE = "it could not be used at the start, or a write or sync failed later"
+
+
+class LogDirs(Collection[LogDir]):
+    """In the order of the setting ``log.dirs``."""
+
+    __slots__ = ("_dirs", "_flags")
+
+    def __init__(
+        self, paths: Sequence[str], failed_flags: mmap.mmap | bytearray | None = None
+    ) -> None:
+        """failed_flags: None for those of a worker that is alone."""
+        self._dirs = [LogDir(index, path) for index, path in enumerate(paths)]
+        self._flags = failed_flags or bytearray(len(self._dirs))
+        for log_dir in self._dirs:
+            if log_dir.error is None and self._flags[log_dir.index]:
+                log_dir.error = FAILED_ELSEWHERE
+            if log_dir.error is not None:
+                logger.error("log directory %s is offline: %s", log_dir.path, log_dir.error)
+
+    def __iter__(self) -> Iterator[LogDir]:
+        return iter(self._dirs)
+
+    def __len__(self) -> int:
+        return len(self._dirs)
+
+    def __contains__(self, log_dir: object) -> bool:
+        return log_dir in self._dirs
+
+    def at(self, path: str) -> LogDir:
+        return next(log_dir for log_dir in self._dirs if log_dir.path == path)
+
+    @property
+    def all_online(self) -> bool:
+        return all(log_dir.error is None for log_dir in self._dirs)
+
+    def failures(self) -> dict[str, str]:
+        """Why directories are offline, by path."""
+        return {found.path: str(found.error) for found in self._dirs if found.error is not None}
+
+    def fail(self, path: str, cause: object) -> LogDir:
+        """A write or sync in it failed. The directory; nothing changes if it is offline already."""
+        log_dir = self.at(path)
+        if log_dir.error is None:
+            known = self._flags[log_dir.index] == FAILED
+            self._flags[log_dir.index] = FAILED
+            log_dir.error = cause
+            if known:
+                logger.error("log directory %s is offline: %s", path, cause)
+            else:
+                logger.error(
+                    "log directory %s failed and stays offline until a restart: %s", path, cause
+                )
+        return log_dir
+
+    def note_failing(self, log_dir: LogDir) -> None:
+        """A sync in it failed; ``fail`` follows in the worker's loop. May run in another thread.
+
+        Should this process die before, the next one must know.
+        """
+        self._flags[log_dir.index] = self._flags[log_dir.index] or FAILING
+
+    def failed_elsewhere(self) -> list[LogDir]:
+        """Those that have failed in another io worker; ``fail`` is due for each."""
+        return [
+            log_dir
+            for log_dir in self._dirs
+            if log_dir.error is None and self._flags[log_dir.index] == FAILED
+        ]
+
+    def close(self) -> None:
+        """Read from the shared flags which directories have failed, even while the worker was down.
+        Safe to call twice.
+        """
+        for log_dir in self._dirs:
+            if log_dir.error is not None:
+                self._flags[log_dir.index] = FAILED
+            log_dir.close()

@@ -1,0 +1,171 @@
+"""Finds offsets in a log by timestamp (ListOffsets) or leader epoch (OffsetForLeaderEpoch).
+
+Runs in the io worker that owns the log, as a slow path. Indexes narrow a search down to a few
+batches; at most one batch is read in full and decompressed.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from kbroker._ext.log_scan import find_batch
+from kbroker._ext.record_batch import read_header
+from kbroker._ext.record_codec import decode_records
+from kbroker.protocol.messages.list_offsets import (
+    EARLIEST,
+    EARLIEST_LOCAL,
+    LATEST,
+    LATEST_TIERED,
+    MAX_TIMESTAMP,
+)
+from kbroker.record.summary import CODEC_MASK, HEADER_BYTES, LOG_APPEND_TIME, MAGIC, MAGIC_AT
+from kbroker.storage.formats import NO_TIMESTAMP
+from kbroker.storage.log.partition_log import PartitionLog
+from kbroker.storage.segments.segment import Segment
+
+NO_OFFSET = -1
+NO_EPOCH = -1
+
+
+class Found(NamedTuple):
+    """A record found by time. timestamp: its own, in ms."""
+
+    offset: int
+    timestamp: int
+
+
+def list_offsets(log: PartitionLog, timestamp: int, *, committed: bool = False) -> dict[str, int]:
+    """ListOffsets for one timestamp, or a special one such as LATEST.
+
+    ``offset``, ``timestamp`` and ``leader_epoch``, -1 each where there is nothing to say.
+
+    Only records below the high watermark count, or with ``committed`` below the last stable offset.
+    Raises OSError, ValueError on a damaged log.
+    """
+    bound = log.last_stable_offset if committed else log.high_watermark
+    if timestamp == LATEST:
+        return _answer(log, bound, NO_TIMESTAMP, log.epochs.latest)
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        start = log.log_start_offset
+        return _answer(log, start, NO_TIMESTAMP, log.epochs.epoch_for(start))
+    if timestamp == LATEST_TIERED:
+        return _answer(log, NO_OFFSET, NO_TIMESTAMP, None)
+    found = find_newest(log) if timestamp == MAX_TIMESTAMP else find_by_timestamp(log, timestamp)
+    if found is None or found.offset >= bound:
+        return _answer(log, NO_OFFSET, NO_TIMESTAMP, None)
+    return _answer(log, found.offset, found.timestamp, log.epochs.epoch_for(found.offset))
+
+
+def end_offset_for_epoch(log: PartitionLog, leader_epoch: int) -> tuple[int, int]:
+    """(epoch, end offset), -1 and -1 when the epoch is not known."""
+    found = log.epochs.end_offset_for(leader_epoch, log.log_end_offset)
+    return found or (NO_EPOCH, NO_OFFSET)
+
+
+def _answer(
+    _log: PartitionLog, offset: int, timestamp: int, leader_epoch: int | None
+) -> dict[str, int]:
+    return {
+        "offset": offset,
+        "timestamp": timestamp,
+        "leader_epoch": NO_EPOCH if leader_epoch is None else leader_epoch,
+    }
+
+
+def offsets_before(log: PartitionLog, timestamp: int, bound: int, now_ms: int) -> list[int]:
+    """ListOffsets 0: first offsets of the segments that were last written by ``timestamp``, the
+    newest segment first. The end of the log comes before them if ``timestamp`` is ``now_ms`` or
+    later.
+
+    bound: larger offsets are left out. Raises OSError.
+    """
+    # COMPAT: Kafka goes by the time of a segment's file, not by those of its records.
+    found: list[int] = []
+    if timestamp == LATEST or timestamp >= now_ms:
+        found.append(log.log_end_offset)
+    for segment in reversed(log.segments):
+        if found or segment.modified_ms() <= timestamp:
+            found.append(segment.base_offset)
+    return list(dict.fromkeys(min(max(at, log.log_start_offset), bound) for at in found))
+
+
+def find_by_timestamp(log: PartitionLog, timestamp: int) -> Found | None:
+    """The first record by offset that is at least as new as ``timestamp``. Raises OSError."""
+    for segment in log.segments:
+        if segment.next_offset <= log.log_start_offset or segment.size == 0:
+            continue
+        if log.segments.newest_timestamp(segment) < timestamp:
+            continue
+        found = _find_in(log, segment, timestamp)
+        if found is not None:
+            return found
+    return None
+
+
+def find_newest(log: PartitionLog) -> Found | None:
+    """The first record with the largest timestamp of the log (KIP-734). Raises OSError."""
+    newest: tuple[int, Segment] | None = None
+    for segment in log.segments:
+        if segment.next_offset <= log.log_start_offset or segment.size == 0:
+            continue
+        timestamp = log.segments.newest_timestamp(segment)
+        if newest is None or timestamp > newest[0]:
+            newest = timestamp, segment
+    return None if newest is None else _find_in(log, newest[1], newest[0])
+
+
+def _find_in(log: PartitionLog, segment: Segment, timestamp: int) -> Found | None:
+    from_offset = log.segments.time_floor(segment, timestamp - 1)
+    position = log.segments.start_position(segment, max(from_offset, log.log_start_offset))
+    fd = segment.open_log()
+    try:
+        while (found := _next_batch(fd, position, segment.size, timestamp)) is not None:
+            at, size, _base, last, _newest = found
+            if last >= log.log_start_offset:
+                record = _find_record(log, os.pread(fd, size, at), timestamp)
+                if record is not None:
+                    return record if record.offset < log.high_watermark else None
+            position = at + size
+    finally:
+        os.close(fd)
+    return None
+
+
+def _next_batch(
+    fd: int, position: int, end: int, timestamp: int
+) -> tuple[int, int, int, int, int] | None:
+    return find_batch(fd, position, end, timestamp=timestamp)
+
+
+def _find_record(log: PartitionLog, batch: bytes, timestamp: int) -> Found | None:
+    """The first record of ``batch`` at or after ``timestamp`` and the log start."""
+    if batch[MAGIC_AT] != MAGIC:
+        return _find_message(log, batch, timestamp)
+    header = read_header(batch)
+    if header.attributes & LOG_APPEND_TIME:
+        return Found(max(header.base_offset, log.log_start_offset), header.max_timestamp)
+    records: bytes = batch[HEADER_BYTES:]
+    codec = header.attributes & CODEC_MASK
+    if codec:
+        from kbroker.record.compression import decompress
+
+        records = decompress(codec, records, log.settings.decompressed_bytes_max)
+    decoded = decode_records(
+        records, header.record_count, header.last_offset_delta, header.first_timestamp
+    )
+    for delta, record_timestamp, _key, _value, _headers in decoded:
+        offset = header.base_offset + delta
+        if record_timestamp >= timestamp and offset >= log.log_start_offset:
+            return Found(offset, record_timestamp)
+    return None
+
+
+def _find_message(log: PartitionLog, entry: bytes, timestamp: int) -> Found | None:
+    """The same in a message of format 0 or 1, or in a wrapper around several."""
+    from kbroker.record.legacy import read_message
+
+    for message in read_message(entry).messages(log.settings.decompressed_bytes_max):
+        if message.timestamp >= timestamp and message.offset >= log.log_start_offset:
+            return Found(message.offset, message.timestamp)
+    return None

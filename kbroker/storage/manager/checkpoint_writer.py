@@ -1,0 +1,128 @@
+"""Writes an io worker's lines in the checkpoints of all log directories.
+
+Runs in the worker's loop; the background thread writes the files, one run at a time. A file is
+written only when this worker has something new to say in it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+
+from kbroker.storage.background import BackgroundDisk
+from kbroker.storage.checkpoint import TopicPartition
+from kbroker.storage.dirs.log_dir import CHECKPOINTS, LogDir
+from kbroker.storage.files import may_do_without
+from kbroker.storage.formats import (
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+)
+from kbroker.storage.log.partition_log import PartitionLog
+
+logger = logging.getLogger(__name__)
+
+# One checkpoint's lines, by directory.
+Lines = list[tuple[LogDir, dict[TopicPartition, int]]]
+
+_VALUES: dict[str, Callable[[PartitionLog], int]] = {
+    RECOVERY_POINT_CHECKPOINT: lambda log: log.recovery_point,
+    LOG_START_CHECKPOINT: lambda log: log.log_start_offset,
+    HIGH_WATERMARK_CHECKPOINT: lambda log: log.high_watermark,
+}
+
+
+class CheckpointWriter:
+    """start_was_raised: set by the owner when a log start offset has moved and must be written
+    soon.
+    """
+
+    def __init__(
+        self,
+        dirs: Collection[LogDir],
+        logs: Mapping[int, PartitionLog],
+        background: BackgroundDisk,
+        on_failure: Callable[[str, OSError], object],
+    ) -> None:
+        """logs: returns the open logs. on_failure: called with a directory that failed."""
+        self._dirs = dirs
+        self._logs = logs
+        self._background = background
+        self._on_failure = on_failure
+        self.is_running = False
+        self.start_was_raised = False
+        # What was last written, by file name; None when the file may say something else.
+        self._saved: dict[str, Lines | None] = {}
+
+    def write(self, names: Collection[str]) -> None:
+        """Write those files in the background, unless a run is under way."""
+        if self.is_running:
+            return
+        if LOG_START_CHECKPOINT in names:
+            self.start_was_raised = False
+        files = self._news(names)
+        if not files:
+            return
+        self.is_running = True
+        self._saved.update(dict.fromkeys(files))
+
+        def on_done(result: object, _error: OSError | None) -> None:
+            self._on_written(files, result)  # type: ignore[arg-type]
+
+        self._background.submit(lambda: _write(files), on_done)
+
+    def write_now(self) -> list[tuple[LogDir, OSError]]:
+        """Write all files here and now; the failures, by directory."""
+        return _write(self._news(CHECKPOINTS))
+
+    def wait(self) -> None:
+        """Wait until no run is in progress."""
+        self._background.wait()
+
+    def forget(self, name: str | None = None) -> None:
+        """The file, or any of them, may differ from what was last written."""
+        if name is None:
+            self._saved.clear()
+        else:
+            self._saved.pop(name, None)
+
+    def _news(self, names: Collection[str]) -> dict[str, Lines]:
+        # All lines of a file, or none: a file that was damaged is healed by the next write.
+        files = {name: self._lines(name) for name in names}
+        return {name: lines for name, lines in files.items() if lines != self._saved.get(name)}
+
+    def _lines(self, name: str) -> Lines:
+        """This worker's lines in each directory's checkpoint ``name``."""
+        value = _VALUES[name]
+        lines: dict[str, tuple[LogDir, dict[TopicPartition, int]]]
+        lines = {log_dir.path: (log_dir, {}) for log_dir in self._dirs if log_dir.error is None}
+        for log in self._logs.values():
+            if log.log_dir in lines:
+                lines[log.log_dir][1][log.key] = value(log)
+        return list(lines.values())
+
+    def _on_written(self, files: dict[str, Lines], failures: list[tuple[LogDir, OSError]]) -> None:
+        self.is_running = False
+        for log_dir in self._dirs:
+            log_dir.no_checkpoint_is_under_way()
+        if not failures:
+            self._saved.update(files)
+        for log_dir, error in failures:
+            if may_do_without(error):
+                logger.warning(
+                    "cannot write the checkpoints of %s for now: %s", log_dir.path, error
+                )
+            else:
+                self._on_failure(log_dir.path, error)
+
+
+def _write(files: Mapping[str, Lines]) -> list[tuple[LogDir, OSError]]:
+    """Runs in the background thread; touches files only. The failures, by directory."""
+    failures = []
+    for name, lines in files.items():
+        for log_dir, values in lines:
+            try:
+                log_dir.write_checkpoint(name, values)
+            except OSError as error:
+                failures.append((log_dir, error))
+    return failures

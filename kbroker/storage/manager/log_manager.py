@@ -1,0 +1,388 @@
+"""All logs of one io worker, over all log directories: what io workers and logs ask for, and when.
+
+Runs in the io worker's loop. ``tick`` does a small piece of work; syncs, removals and checkpoints
+go to a background thread. Each kind of work is a separate object, created here, and this module
+passes findings from one to the others. When a log directory fails, the slots of its partitions go
+offline and the others continue; if descriptors run out, only the requests that needed one are
+rejected (``shortages``).
+"""
+
+from __future__ import annotations
+
+import logging
+import mmap
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from kbroker._ext.log_append import LogAppender
+from kbroker._ext.partition_table import PartitionTable
+from kbroker.clock import Clock
+from kbroker.errors import ShortageError, StorageError
+from kbroker.storage.background import BackgroundDisk, OnDone
+from kbroker.storage.dirs.deletions import DelayedDeletions
+from kbroker.storage.dirs.log_dir import CHECKPOINTS, LogDir, scan_deleted
+from kbroker.storage.dirs.log_dirs import FAILED_ELSEWHERE, LogDirs
+from kbroker.storage.dirs.placement import Placement
+from kbroker.storage.files import blames_disk, disk_bytes, is_of_partition
+from kbroker.storage.formats import LOG_START_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
+from kbroker.storage.log.partition_log import PartitionLog
+from kbroker.storage.manager.checkpoint_writer import CheckpointWriter
+from kbroker.storage.manager.flusher import Flusher
+from kbroker.storage.manager.log_check import RATE_KEY, LogCheck
+from kbroker.storage.manager.log_closing import close_logs
+from kbroker.storage.manager.log_opening import LogOpening
+from kbroker.storage.manager.open_logs import OpenLogs
+from kbroker.storage.manager.recovery_threads import OpenRequest, threads_per_dir
+from kbroker.storage.manager.schedule import Schedule
+from kbroker.storage.manager.sweep import Sweep
+from kbroker.storage.moves.replica_moves import ReplicaMoves
+from kbroker.storage.shortages import Shortages
+from kbroker.storage.topic_settings import Settings, TopicConfig, TopicSettings
+
+logger = logging.getLogger(__name__)
+
+RECOVERY_THREADS = "num.recovery.threads.per.data.dir"
+
+
+class LogManager:
+    """Owns the logs of this worker's slots. Not thread-safe: called in the worker's loop.
+
+    config: broker settings by name. clean_start: the previous broker shut down cleanly, so logs
+    need no recovery (one flag for all, or one per directory).
+    """
+
+    def __init__(
+        self,
+        config: Settings,
+        log_dirs: Sequence[str],
+        table: PartitionTable,
+        worker_index: int,
+        worker_count: int,
+        clock: Clock,
+        *,
+        clean_start: bool | Mapping[str, bool] = False,
+        failed_flags: mmap.mmap | bytearray | None = None,
+        background: BackgroundDisk | None = None,
+        progress: Callable[[], None] | None = None,
+        placement_lock: str | None = None,
+    ) -> None:
+        """failed_flags: a byte for each directory, shared by all io workers of this run of the
+        broker, those that died too. progress: called now and then during a long recovery, to show
+        signs of life. placement_lock: a file that all io workers lock to choose a directory.
+        """
+        self.config = config
+        self.worker_count = worker_count
+        self.clock = clock
+        self._background = background or BackgroundDisk()
+        self.dirs = LogDirs(log_dirs, failed_flags)
+        self._open = OpenLogs(table)
+        self.shortages = Shortages(clock.monotonic_ms)
+        self.placement = Placement(
+            self.dirs, table, placement_lock, lambda path: self.delete_later([path], 0)
+        )
+        self.moves = ReplicaMoves(self, self.dirs, self._background.inline)
+        self._checkpoints = CheckpointWriter(
+            self.dirs, self._open.by_slot, self._background, self.fail_log_dir
+        )
+        self.opening = LogOpening(
+            self,
+            self._open,
+            self.placement,
+            self.shortages,
+            self._checkpoints,
+            clean_start=clean_start,
+            settings=self._settings,
+            threads_per_dir=lambda: threads_per_dir(self.config[RECOVERY_THREADS], worker_count),
+            now_ms=clock.now_ms,
+            progress=progress,
+            on_failure=self.fail_log_dir,
+        )
+        self._flusher = Flusher(
+            self._background,
+            self.dirs,
+            clock.monotonic_ms,
+            is_held=lambda log: self.moves.holds_flushes(log.slot),
+            is_open=lambda log: self.log(log.slot) is log,
+            on_failure=self.fail_log_dir,
+            on_shortage=self.on_shortage,
+        )
+        self._deletions = DelayedDeletions(self._background)
+        self._sweep = Sweep(clock, self._open.by_slot, self._not_swept)
+        self.check = LogCheck(
+            self._open.by_slot,
+            clock.monotonic_ms,
+            lambda: self.config[RATE_KEY] // worker_count,
+            inline=self._background.inline,
+        )
+        self._changed_slots: list[int] = []
+        self._schedule = Schedule(config, clock.monotonic_ms())
+        if worker_index == 0:
+            self._finish_deletions()
+
+    def _finish_deletions(self) -> None:
+        """The first worker finishes those of the last run. If it is only this worker that was
+        started again, they may be others', whose delay is not over.
+        """
+        for log_dir in self.dirs:
+            if log_dir.error is None:
+                for path in scan_deleted(log_dir.path):
+                    self.delete_later([path], self.config["log.segment.delete.delay.ms"])
+
+    # ---- partitions ----
+
+    def open_partition(self, request: OpenRequest) -> PartitionLog | None:
+        """Like ``LogOpening.open``; a slot that is already open only gets its role and
+        configuration.
+        """
+        existing = self.log(request.slot)
+        if existing is not None and existing.topic_id == request.topic_id:
+            existing.configure(self._settings(request.topic_config))
+            existing.take_role(request.role, request.leader_epoch, request.partition_epoch)
+            existing.publish()
+            return existing
+        log = self.opening.open(request)
+        if log is not None:
+            self.moves.resume(log)
+            self.check.opened(log)
+        return log
+
+    def appender(self, slot: int) -> LogAppender | None:
+        """None when the slot is not this worker's or not online."""
+        found = self.log(slot)
+        return None if found is None else found.appender
+
+    def log(self, slot: int) -> PartitionLog | None:
+        return self._open.by_slot.get(slot)
+
+    def logs(self) -> list[PartitionLog]:
+        """Every open log."""
+        return list(self._open.by_slot.values())
+
+    def offline_reason(self, slot: int) -> str | None:
+        """Why the slot is offline, None when it is not."""
+        return self._open.offline_reason(slot)
+
+    def update_config(self, slot: int, topic_config: TopicConfig) -> None:
+        """Follow a changed topic configuration; unknown slots are ignored."""
+        found = self.log(slot)
+        if found is not None:
+            found.configure(self._settings(topic_config))
+
+    def remove_partitions(self, slots: Iterable[int]) -> None:
+        """Their topics were deleted: free the slots and set the directories aside.
+
+        These are removed after file.delete.delay.ms. The directory of a partition that is offline
+        stays: nobody can tell what is still worth in it.
+        """
+        gone: dict[str, list[PartitionLog]] = {}
+        for slot in slots:
+            self.shortages.forget(slot)
+            found = self._open.free(slot)
+            if found is not None:
+                self.moves.cancel(slot)
+                gone.setdefault(found.log_dir, []).append(found)
+        for path, logs in gone.items():
+            for log in logs:
+                try:
+                    log.close()
+                except OSError as error:
+                    self.fail_log_dir(path, error)
+            self._set_deleted_aside(self.dirs.at(path), logs)
+
+    def _set_deleted_aside(self, log_dir: LogDir, logs: list[PartitionLog]) -> None:
+        if log_dir.error is not None:
+            return
+        try:
+            doomed = log_dir.set_deleted_aside([log.key for log in logs])
+        except OSError as error:
+            self.fail_log_dir(log_dir.path, error)
+            return
+        for path, log in zip(doomed, logs, strict=True):
+            self.delete_later([path], log.settings.file_delete_delay_ms)
+
+    def describe(self) -> list[dict[str, Any]]:
+        """This worker's part of DescribeLogDirs: one entry per directory, sizes in bytes."""
+        described = []
+        for log_dir in self.dirs:
+            logs: list[dict[str, Any]] = [
+                {"topic": log.topic, "partition": log.partition, "size": log.segments.size}
+                for log in self._open.by_slot.values()
+                if log.log_dir == log_dir.path
+            ]
+            total, usable = disk_bytes(log_dir.path)
+            described.append(
+                {
+                    "path": log_dir.path,
+                    "error": None if log_dir.error is None else str(log_dir.error),
+                    "total_bytes": total,
+                    "usable_bytes": usable,
+                    "cordoned": self.placement.is_cordoned(log_dir.path),
+                    "logs": logs + self.moves.describe(log_dir.path),
+                }
+            )
+        return described
+
+    # ---- failures ----
+
+    def fail_directory_of(self, slot: int) -> list[int]:
+        """A write or sync of ``slot``'s log failed: the slots that go offline with it."""
+        found = self.log(slot)
+        if found is None:
+            return []
+        if is_of_partition(found.failure, found.path):
+            return self._fail_alone(found, found.failure)
+        return self.fail_log_dir(found.log_dir, found.failure or "a write or sync failed")
+
+    def _fail_alone(self, log: PartitionLog, damage: Exception) -> list[int]:
+        """A log was found damaged while it was served: nothing is wrong with its directory."""
+        logger.error("partition %s is offline: damaged: %s", log.name, damage)
+        self.dirs.at(log.log_dir).quarantine(log.key, damage)
+        self._open.close_alone(log.slot, f"damaged: {damage}")
+        self.moves.drop([log.slot])
+        self._changed_slots.append(log.slot)
+        return [log.slot]
+
+    def fail_log_dir(self, path: str, cause: object) -> list[int]:
+        """A write or sync in the directory failed: take it offline until the next start.
+
+        Returns the slots that went with it. Nothing in it is written or synced again: a sync after
+        a failed one reports success for data that is gone.
+        """
+        log_dir = self.dirs.fail(path, cause)
+        slots = self._open.close_in(path, f"log directory {path} failed: {cause}")
+        self.moves.drop(slots)
+        self.moves.drop_target(log_dir)
+        self._changed_slots += slots
+        return slots
+
+    def _follow_failures(self) -> None:
+        """Take directories offline that have failed in another io worker."""
+        for log_dir in self.dirs.failed_elsewhere():
+            self.fail_log_dir(log_dir.path, FAILED_ELSEWHERE)
+
+    # ---- what time brings ----
+
+    def tick(self) -> list[int]:
+        """Do what is due, a little at a time; returns the slots whose waiters must be woken.
+
+        Call it every 100 ms while ``has_unflushed``, less often otherwise. Never blocks on a sync.
+        """
+        monotonic = self.clock.monotonic_ms()
+        self._background.collect()
+        self._follow_failures()
+        self._flusher.start_due()
+        self._deletions.start_due(monotonic)
+        self.check.turn()
+        self._sweep.begin_if_due(self._schedule, self.config)
+        self._changed_slots += self._sweep.do_slice(self.config)
+        self._checkpoint_due(monotonic)
+        return self._take_changed()
+
+    def turn(self) -> list[int]:
+        """Continue retention between ticks, if it is time; returns the slots whose waiters must be
+        woken.
+        """
+        due_ms = self._sweep.next_slice_ms
+        if due_ms is None or self.clock.monotonic_ms() < due_ms:
+            return []
+        self._changed_slots += self._sweep.do_slice(self.config)
+        return self._take_changed()
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """When ``turn`` has something to do, on the monotonic clock."""
+        return self._sweep.next_slice_ms
+
+    def _take_changed(self) -> list[int]:
+        changed, self._changed_slots = self._changed_slots, []
+        return changed
+
+    def _not_swept(self, log: PartitionLog, error: StorageError | OSError | ValueError) -> None:
+        if isinstance(error, StorageError):
+            self.fail_directory_of(log.slot)
+        elif isinstance(error, ValueError) or is_of_partition(error, log.path):
+            logger.error("%s: not subject to retention: %s", log.name, error)
+        elif isinstance(error, ShortageError):
+            self.shortages.report(error)
+        elif blames_disk(error):
+            self.fail_log_dir(log.log_dir, error)
+
+    def _checkpoint_due(self, monotonic: int) -> None:
+        if not self._checkpoints.is_running:
+            due = [n for n in CHECKPOINTS if self._schedule.take(n, self.config, monotonic)]
+            if self._checkpoints.start_was_raised and LOG_START_CHECKPOINT not in due:
+                due.append(LOG_START_CHECKPOINT)
+            self.checkpoint(due)
+
+    @property
+    def has_unflushed(self) -> bool:
+        """Whether a flush by time is due within its interval."""
+        return self._flusher.has_unflushed
+
+    def checkpoint(self, names: Collection[str] = CHECKPOINTS) -> None:
+        """Write checkpoints that have something new in the background, one run at a time."""
+        self._checkpoints.write(names)
+
+    def close(self, clean: bool = True) -> bool:
+        """Close every log; True when all is on disk.
+
+        clean: sync, write snapshots and checkpoints. Without it only descriptors are closed. Where
+        that fails, or failed before, ``failed_flags`` say so: the clean-shutdown marker may be
+        written in the other directories.
+        """
+        self.moves.close()
+        self.check.close()
+        self._flusher.is_closing = clean
+        self._background.close()
+        close_logs(self._open, self.dirs, clean=clean)
+        if clean:
+            for log_dir, failure in self._checkpoints.write_now():
+                log_dir.error = failure
+                logger.error("cannot write the checkpoints of %s: %s", log_dir.path, failure)
+        self._open.forget_all()
+        self.dirs.close()
+        return clean and self.dirs.all_online
+
+    # ---- LogHost ----
+
+    def on_first_unflushed(self, log: PartitionLog) -> None:
+        self._flusher.on_first_unflushed(log)
+
+    def on_sealed(self, log: PartitionLog) -> None:
+        """A sealed segment is synced at once, so that the recovery point gets past it."""
+        self._flusher.start(log)
+
+    def on_shortage(self, error: ShortageError) -> None:
+        self.shortages.report(error)
+
+    def on_full_disk(self, log_dir: str, text: str) -> None:
+        self.shortages.report_full_disk(log_dir, text)
+
+    def sync_everything(self, log: PartitionLog) -> bool:
+        return self.dirs.at(log.log_dir).sync_everything()
+
+    def on_start_offset(self, log: PartitionLog) -> None:
+        self._checkpoints.start_was_raised = True
+
+    def before_cut(self, log: PartitionLog, end: int) -> None:
+        # A flush or a checkpoint under way may still speak of what is about to go.
+        self._background.wait()
+        if end < log.recovery_point:
+            self.dirs.at(log.log_dir).lower_recovery_point(log.key, end)
+            self._checkpoints.forget(RECOVERY_POINT_CHECKPOINT)
+
+    def delete_later(self, paths: list[str], delay_ms: int) -> None:
+        self._deletions.add(paths, self.clock.monotonic_ms() + delay_ms)
+
+    def in_background(self, job: Callable[[], object], on_done: OnDone) -> None:
+        """Run ``job``, which touches files only, beside the loop; ``on_done`` at a later tick."""
+        self._background.submit(job, on_done)
+
+    def collect_background(self) -> None:
+        """Do what follows from finished background work now, not at the next tick."""
+        self._background.collect()
+
+    def _settings(self, topic_config: TopicConfig) -> TopicSettings:
+        return TopicSettings(
+            topic_config, decompressed_bytes_max=self.config["max.decompressed.message.bytes"]
+        )

@@ -1,0 +1,1 @@
+"""A log moves to another log directory while it is served."""

@@ -1,0 +1,1 @@
+"""The files of one log: segments, their indexes, snapshots of producers and leader epochs."""

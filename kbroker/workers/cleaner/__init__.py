@@ -1,0 +1,1 @@
+"""The cleaner: which log it takes, and one compaction step by step."""

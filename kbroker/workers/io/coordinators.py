@@ -1,0 +1,517 @@
+"""The coordinators of one io worker: a shard for each partition of an internal topic it leads."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from time import monotonic_ns
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kbroker._ext.commit_path import CommitPath
+from kbroker._ext.lane import Lane
+from kbroker.cluster.changes import ImageChanges
+from kbroker.cluster.image import TopicImage
+from kbroker.coordinator.answers import in_version
+from kbroker.coordinator.machine import Call, Machine
+from kbroker.coordinator.partitioner import (
+    OFFSETS_TOPIC,
+    TRANSACTIONS_TOPIC,
+    coordinator_partition,
+)
+from kbroker.coordinator.producer_ids import ProducerIds
+from kbroker.coordinator.shard import LOAD_STEP_MS, LOADING, NEVER_MS, Shard
+from kbroker.errors import ErrorCode, WireError
+from kbroker.ipc import calls
+from kbroker.ipc.lane_calls import (
+    MSG_ANSWER,
+    REPEATED,
+    Answer,
+    Assembler,
+    Request,
+    answer_parts,
+    error_text,
+    send_all,
+    unpack,
+)
+from kbroker.ipc.process_table import Address, ProcessKind
+from kbroker.ipc.rpc import Pending, run
+from kbroker.protocol import codec
+from kbroker.protocol.api import ApiKey, request_class, response_class
+from kbroker.record.compression import NONE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kbroker._ext.io_loop import IoLoop
+    from kbroker.clock import Clock
+    from kbroker.cluster.image import ClusterImage
+    from kbroker.config.loader import BrokerConfig
+    from kbroker.ipc.rpc import Rpc
+    from kbroker.metrics.catalog import Metric
+    from kbroker.storage.log.partition_log import PartitionLog
+    from kbroker.storage.manager.log_manager import LogManager
+
+log = logging.getLogger(__name__)
+
+COMMITS = (ApiKey.OFFSET_COMMIT, ApiKey.TXN_OFFSET_COMMIT)
+LISTS = (ApiKey.LIST_GROUPS, ApiKey.LIST_TRANSACTIONS)
+LOAD_BUFFERS = {
+    OFFSETS_TOPIC: "offsets.load.buffer.size",
+    TRANSACTIONS_TOPIC: "transaction.state.log.load.buffer.size",
+}
+# How long a request waits for its coordinator to be loaded before the client is told to come again;
+# well below the time after which a network process gives it up.
+EARLY_WAIT_MS = 5_000
+# BOUND: requests that wait so.
+EARLY_MAX = 10_000
+# Version 12 of Produce adds its partitions to the transaction by itself (KIP-890).
+FIRST_PRODUCE_THAT_ADDS = 12
+
+
+class Process(Protocol):
+    """What coordinators need of the io worker they live in, beside its logs, loop and lanes.
+
+    has_joined: its logs are open, as far as they can be. worker_count: num.io.threads.
+    """
+
+    rpc: Rpc
+    clock: Clock
+    address: Address
+    worker_count: int
+    has_joined: bool
+
+    @property
+    def config(self) -> BrokerConfig: ...
+
+    @property
+    def image(self) -> ClusterImage: ...
+
+    def led_log(self, slot: int) -> PartitionLog | None:
+        """The log of a partition, if it is open and led here."""
+
+    def write_markers(self, markers: Iterable[calls.Marker]) -> Pending[list[int]]:
+        """Append markers to logs of this io worker; resolves to their error codes."""
+
+    def on_storage_failure(self, slot: int) -> None:
+        """A write failed: the log directory goes offline, and every shard in it is closed."""
+
+    def count(self, metric: Metric, amount: int) -> None:
+        """Add to a counter."""
+
+
+class Coordinators:
+    """Made by the io worker, which calls in at each step of its turn.
+
+    commits, commit_ns: commits completed, and the time from taking them to their responses.
+    commit_path: the fast path of most commits, with counters of its own; only requests that it
+    cannot handle come to ``on_request``.
+    """
+
+    def __init__(self, process: Process, logs: LogManager, loop: IoLoop, lanes: list[Lane]) -> None:
+        self._process = process
+        self._logs = logs
+        self._loop = loop
+        self._lanes = lanes
+        self._assemblers = [Assembler() for _ in lanes]
+        self._outboxes: list[deque[bytes]] = [deque() for _ in lanes]
+        self._peers = [lane.peer for lane in lanes]
+        self._shards: dict[int, Shard] = {}
+        self._to_load: deque[Shard] = deque()
+        self._is_loading = False
+        self._first_loads: set[Shard] = set()
+        self._next_timer_ms = NEVER_MS
+        # Requests of a kind that does not mind being late, until their coordinator is loaded:
+        # slot -> (deadline, request, outcome) in order.
+        self._early: dict[int, deque[tuple[int, Request, Pending[Any]]]] = {}
+        self._early_count = 0
+        self.commits = 0
+        self.commit_ns = 0
+        self.rpc = process.rpc
+        self.clock = process.clock
+        self._machines = {
+            OFFSETS_TOPIC: make_group_machine,
+            TRANSACTIONS_TOPIC: self._make_transaction_machine,
+        }
+        self._producer_ids = ProducerIds(process.rpc)
+        self.commit_path = CommitPath(process, lanes)
+        loop.commit_path = self.commit_path
+        loop.on_request = self.on_request
+        process.rpc.serve(calls.VERIFY_TRANSACTION, self.serve_verify_transaction)
+
+    def _make_transaction_machine(self, shard: Shard) -> Machine:
+        from kbroker.coordinator.transaction.machine import TransactionMachine
+        from kbroker.coordinator.transaction.markers import MarkerWriter
+
+        writer = MarkerWriter(
+            MarkerCalls(self._process).write, lambda: self._process.image, self.io_worker
+        )
+        return TransactionMachine(shard, self._producer_ids, writer)
+
+    # -- what shards need (shard.Process) --
+
+    @property
+    def config(self) -> BrokerConfig:
+        return self._process.config
+
+    @property
+    def image(self) -> ClusterImage:
+        return self._process.image
+
+    def touched(self, source: PartitionLog) -> None:
+        self._loop.touch(source.appender)
+
+    def storage_failed(self, slot: int) -> None:
+        self._process.on_storage_failure(slot)
+
+    def io_worker(self, slot: int) -> Address:
+        return Address(ProcessKind.IO_WORKER, slot % self._process.worker_count)
+
+    def timer_set(self, deadline_ms: int) -> None:
+        if deadline_ms < self._next_timer_ms:
+            self._next_timer_ms = deadline_ms
+            self.commit_path.timer_set = True
+
+    def count(self, metric: Metric, amount: int) -> None:
+        self._process.count(metric, amount)
+
+    # -- shards come and go --
+
+    def on_image(self, changes: ImageChanges) -> None:
+        """Called when the logs of an image are open: start, end and inform shards."""
+        for name in self._machines:
+            topic = self.image.topics.get(name)
+            if name in changes.topics and topic is not None:
+                self._open(topic)
+        for shard in list(self._shards.values()):
+            shard.on_image(changes)
+        if self._process.has_joined:
+            for slot in [slot for slot in self._early if slot not in self._shards]:
+                self._admit(slot)  # its log could not be opened, or there is none
+
+    def _open(self, topic: TopicImage) -> None:
+        for partition in topic.partitions:
+            source = self._process.led_log(partition.slot)
+            if source is None or partition.slot in self._shards:
+                continue
+            shard = Shard(
+                self,
+                source,
+                self._machines[topic.name],
+                self._codec(topic.name),
+                self.config[LOAD_BUFFERS[topic.name]],
+            )
+            self._shards[partition.slot] = shard
+            if topic.name == OFFSETS_TOPIC and self._codec(topic.name) == NONE:
+                shard.commits = self.commit_path.open(shard, source.appender)
+            self._to_load.append(shard)
+            self._first_loads.add(shard)
+        if not self._is_loading:
+            run(self._load_all())
+
+    def _codec(self, topic: str) -> int:
+        """Kafka numbers codecs alike in this setting and in a batch."""
+        number: int = self.config["offsets.topic.compression.codec"]
+        return number if topic == OFFSETS_TOPIC else 0
+
+    async def _load_all(self) -> None:
+        """Load one shard after the other: the process serves its clients in between, and the first
+        shards serve while the last are waiting.
+        """
+        self._is_loading = True
+        step_ms = self.clock.monotonic_ms()
+        while self._to_load:
+            shard = self._to_load.popleft()
+            outcome = run(shard.load())
+            with suppress(Exception):  # it is what on_loaded reports
+                await outcome
+            shard.on_loaded(outcome)
+            self._first_loads.discard(shard)
+            self._admit(shard.slot)
+            if self.clock.monotonic_ms() - step_ms >= LOAD_STEP_MS:
+                await self.rpc.sleep(0)
+                step_ms = self.clock.monotonic_ms()
+        self._is_loading = False
+
+    def close(self, slot: int) -> None:
+        """The log of a slot goes away, is offline, or is not led here any more."""
+        shard = self._shards.pop(slot, None)
+        if shard is not None:
+            shard.close()
+            self.commit_path.close(slot)
+            self._first_loads.discard(shard)
+            self._admit(slot)
+
+    def is_loading(self, slot: int) -> bool:
+        """Whether a shard is reading this log, and its files must stay what they are."""
+        shard = self._shards.get(slot)
+        return shard is not None and shard.state == LOADING
+
+    def on_marker(self, slot: int, offset: int, producer_id: int, epoch: int, commit: bool) -> None:
+        """A transaction marker was appended to a slot."""
+        shard = self._shards.get(slot)
+        if shard is not None:
+            shard.on_marker(offset, producer_id, epoch, commit)
+
+    # -- transactions of the logs of this process --
+
+    def verify(
+        self,
+        slot: int,
+        producer_id: int,
+        epoch: int,
+        transactional_id: str | None,
+        api_version: int,
+        token: int,
+    ) -> None:
+        """The io loop asks whether a batch belongs to a transaction (KIP-890)."""
+        source = self._logs.log(slot)
+        if source is None or not transactional_id:
+            self._loop.verified(token, int(ErrorCode.INVALID_TXN_STATE))
+            return
+        add = api_version >= FIRST_PRODUCE_THAT_ADDS
+
+        def done(outcome: Pending[Any]) -> None:
+            self._loop.verified(token, verification_code(outcome))
+
+        self.verify_partition(
+            source.topic, source.partition, transactional_id, producer_id, epoch, add
+        ).then(done)
+
+    def verify_partition(
+        self,
+        topic: str,
+        partition: int,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        add: bool,
+    ) -> Pending[Any]:
+        """Ask the coordinator of a transaction, wherever it is; resolves to an error code."""
+        known = self.image.topics.get(TRANSACTIONS_TOPIC)
+        if known is None:
+            return refused(ErrorCode.NOT_COORDINATOR)
+        slot = known.partitions[coordinator_partition(transactional_id, len(known.partitions))].slot
+        if slot < 0:
+            return refused(ErrorCode.NOT_COORDINATOR)
+        request = calls.VerifyTransaction(
+            slot, transactional_id, producer_id, epoch, topic, partition, add
+        )
+        owner = self.io_worker(slot)
+        if owner == self._process.address:
+            return self._verify_here(request)
+        return self.rpc.call(owner, calls.VERIFY_TRANSACTION, request)
+
+    def _verify_here(self, asked: calls.VerifyTransaction) -> Pending[Any]:
+        shard = self._shards.get(asked.slot)
+        if shard is None:
+            return refused(ErrorCode.NOT_COORDINATOR)
+        machine: Any = shard.machine
+        return shard.execute(
+            machine.verify,
+            asked.transactional_id,
+            asked.producer_id,
+            asked.producer_epoch,
+            asked.topic,
+            asked.partition,
+            asked.add,
+        )
+
+    async def serve_verify_transaction(
+        self, sender: Address, asked: calls.VerifyTransaction
+    ) -> int:
+        """As ``verify``, for a log of another io worker."""
+        code: int = await self._verify_here(asked)
+        return code
+
+    # -- requests --
+
+    def on_request(self, network: int, message: bytes) -> None:
+        """Take a MSG_REQUEST of a network process."""
+        assembler = self._assemblers[network]
+        for part in unpack(message):
+            request = assembler.request(part)
+            if request is None:
+                continue
+            answer = partial(self._on_answer, network, self._lanes[network].peer, request)
+            if request.api_key in COMMITS:
+                answer = partial(self._on_commit, monotonic_ns(), answer)
+            self._handle(request).then(answer)
+
+    def _on_commit(
+        self, started_ns: int, answer: Callable[[Pending[Any]], None], outcome: Pending[Any]
+    ) -> None:
+        self.commits += 1
+        self.commit_ns += monotonic_ns() - started_ns
+        answer(outcome)
+
+    def _on_answer(self, network: int, peer: int, request: Request, outcome: Pending[Any]) -> None:
+        if self._lanes[network].peer == peer:  # else the one who asked is gone
+            self._answer(network, request, outcome)
+
+    def _handle(self, request: Request) -> Pending[Any]:
+        shard = self._shards.get(request.slot)
+        key = ApiKey(request.api_key)
+        if key in LISTS and self._logs.offline_reason(request.slot) is not None:
+            # COMPAT: lists leave out what is gone with its log directory, until the restart.
+            return answered(response_class(key)())
+        if request.api_key in REPEATED and self._is_early(shard) and self._early_count < EARLY_MAX:
+            return self._wait_for_load(request)
+        return self._serve(shard, key, request)
+
+    def _is_early(self, shard: Shard | None) -> bool:
+        """Whether a coordinator is about to be there: this process has just been started."""
+        return not self._process.has_joined if shard is None else shard in self._first_loads
+
+    def _wait_for_load(self, request: Request) -> Pending[Any]:
+        pending: Pending[Any] = Pending()
+        deadline_ms = self.clock.monotonic_ms() + EARLY_WAIT_MS
+        waiting = self._early.setdefault(request.slot, deque())
+        waiting.append((deadline_ms, request, pending))
+        self._early_count += 1
+        self.timer_set(deadline_ms)
+        return pending
+
+    def _admit(self, slot: int, until_ms: int = NEVER_MS) -> None:
+        """Serve what has waited for a coordinator, as far as its deadline is not after that."""
+        waiting = self._early.get(slot, ())
+        while waiting and waiting[0][0] <= until_ms:
+            _, request, pending = waiting.popleft()
+            self._early_count -= 1
+            outcome = self._serve(self._shards.get(slot), ApiKey(request.api_key), request)
+            outcome.then(partial(_pass_on, pending))
+        if not waiting:
+            self._early.pop(slot, None)
+
+    def _serve(self, shard: Shard | None, key: ApiKey, request: Request) -> Pending[Any]:
+        if shard is None or self._incarnation(shard) != request.slot_incarnation:
+            return refused(ErrorCode.NOT_COORDINATOR)
+        try:
+            body, _ = codec.decode(request_class(key), request.version, request.body)
+        except codec.DecodeError as error:
+            return refused(ErrorCode.INVALID_REQUEST, str(error))
+        host = "/" + request.client_host
+        call = Call(key, request.version, body, request.client_id, host, request.principal)
+        return shard.handle(call)
+
+    def _incarnation(self, shard: Shard) -> int | None:
+        topic = self.image.topics.get(shard.topic)
+        if topic is None or shard.partition >= len(topic.partitions):
+            return None
+        incarnation: int = topic.partitions[shard.partition].slot_incarnation
+        return incarnation
+
+    def _answer(self, network: int, request: Request, outcome: Pending[Any]) -> None:
+        error = outcome.error
+        body = b""
+        if error is None:
+            try:
+                body = codec.encode(in_version(outcome.value, request.version), request.version)
+            except Exception as failure:
+                error = failure
+        if error is not None and not isinstance(error, WireError):
+            log.error("%s failed", ApiKey(request.api_key).name, exc_info=error)
+            error = WireError(ErrorCode.UNKNOWN_SERVER_ERROR)
+        if error is not None:
+            answer = Answer(request.token, int(error.code), error_text(error.message))
+        else:
+            answer = Answer(request.token, 0, body)
+        self._outboxes[network].extend(answer_parts(answer))
+
+    # -- the turn --
+
+    def run_timers(self) -> None:
+        """Run what is due; called before the logs of the turn are published."""
+        if self.clock.monotonic_ms() >= self._next_timer_ms:
+            self._run_timers()
+
+    def end_turn(self) -> bool:
+        """Send the answers; called when what they wait for is published. True: a lane is full."""
+        held_back = False
+        for index, lane in enumerate(self._lanes):
+            outbox = self._outboxes[index]
+            if lane.peer != self._peers[index]:
+                self._peers[index] = lane.peer
+                outbox.clear()  # the one who asked is gone
+            if not send_all(outbox, partial(lane.send_message, MSG_ANSWER)):
+                held_back = True
+        return held_back
+
+    def _run_timers(self) -> None:
+        self._next_timer_ms = NEVER_MS
+        for slot, waiting in list(self._early.items()):
+            self._admit(slot, self.clock.monotonic_ms())
+            if waiting:
+                self.timer_set(waiting[0][0])
+        for shard in list(self._shards.values()):
+            shard.run_timers()
+            self.timer_set(shard.next_deadline_ms)
+
+    @property
+    def loading(self) -> int:
+        """Shards that do not serve yet."""
+        return sum(shard.state == LOADING for shard in self._shards.values())
+
+    @property
+    def next_deadline_ms(self) -> int:
+        """When ``end_turn`` has something to do: at once for what came up behind the last one."""
+        if self.commit_path.has_errors or any(self._outboxes):
+            return 0
+        return self._next_timer_ms
+
+
+class MarkerCalls:
+    """Has io workers write markers; those of this process take no detour."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    def write(self, to: Address, markers: list[calls.Marker]) -> Pending[list[int]]:
+        """Resolves to their error codes."""
+        if to == self._process.address:
+            return self._process.write_markers(markers)
+        return self._process.rpc.call(to, calls.WRITE_MARKERS, calls.WriteMarkers(markers))
+
+
+def make_group_machine(shard: Shard) -> Machine:
+    """Groups and their offsets. Imported when a broker first has an offsets topic."""
+    from kbroker.coordinator.group.classic.classic_protocol import ClassicProtocol
+    from kbroker.coordinator.group.consumer.consumer import ConsumerProtocol
+    from kbroker.coordinator.group.machine import GroupMachine
+    from kbroker.coordinator.offsets.offsets import Offsets
+
+    machine = GroupMachine(shard)
+    machine.add(Offsets(machine))
+    machine.add(ClassicProtocol(machine))
+    machine.add(ConsumerProtocol(machine))
+    return machine
+
+
+def refused(code: ErrorCode, text: str = "") -> Pending[Any]:
+    """An error that is known at once."""
+    pending: Pending[Any] = Pending()
+    pending.resolve(error=WireError(code, text))
+    return pending
+
+
+def answered(response: Any) -> Pending[Any]:
+    """A response that takes no coordinator."""
+    pending: Pending[Any] = Pending()
+    pending.resolve(response)
+    return pending
+
+
+def _pass_on(pending: Pending[Any], outcome: Pending[Any]) -> None:
+    pending.resolve(outcome.value, outcome.error)
+
+
+def verification_code(outcome: Pending[Any]) -> int:
+    """The error code of a verification, 0 if the batch may be written."""
+    if outcome.error is None:
+        return int(outcome.value)
+    if isinstance(outcome.error, WireError):
+        return int(outcome.error.code)
+    log.error("cannot verify a transaction", exc_info=outcome.error)
+    return int(ErrorCode.UNKNOWN_SERVER_ERROR)

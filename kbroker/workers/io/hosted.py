@@ -1,0 +1,320 @@
+"""The partitions of one io worker: what this broker is to each, and its log.
+
+Follows the cluster image: opens logs, reconfigures them, changes roles. What a change of metadata
+means for a partition, ``replication.partition`` says; it takes effect here, in the slot first, so
+that clients and other processes see it before anything else happens.
+
+INVARIANT: a log is deleted by order of the controller (``stop``) and by nothing else. A partition
+that the image no longer names, or names with another topic id, keeps its log; it serves nobody
+until the controller says more.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from kbroker.cluster.changes import ImageChanges, TopicChange
+from kbroker.config.topic_config import TopicConfig
+from kbroker.errors import ErrorCode, StorageError
+from kbroker.replication.partition import Change, Partition
+from kbroker.storage.checkpoint import TopicPartition
+from kbroker.storage.manager.recovery_threads import OpenRequest
+from kbroker.workers.descriptor_limit import DescriptorLimit
+
+if TYPE_CHECKING:
+    from kbroker._ext.io_loop import IoLoop
+    from kbroker.cluster.image import ClusterImage, PartitionImage, TopicImage
+    from kbroker.config.loader import BrokerConfig
+    from kbroker.ipc.calls import StoppedReplica
+    from kbroker.ipc.rpc import Rpc
+    from kbroker.storage.log.partition_log import PartitionLog
+    from kbroker.storage.manager.log_manager import LogManager
+
+logger = logging.getLogger(__name__)
+
+# Partitions opened before the loop runs again, so that heartbeats and clients do not wait for all
+# of them.
+OPEN_STEP = 8
+
+
+class Replica(NamedTuple):
+    """What is in a slot."""
+
+    key: TopicPartition
+    slot_incarnation: int
+    partition: Partition
+
+
+class Process(Protocol):
+    """What hosted partitions need of the io worker they live in."""
+
+    rpc: Rpc
+    image: ClusterImage
+
+    @property
+    def config(self) -> BrokerConfig: ...
+
+    def lead_lost(self, slot: int) -> None:
+        """The partition is not led here any more: end what serves it."""
+
+    def on_storage_failure(self, slot: int) -> None:
+        """A write failed: the log directory goes offline."""
+
+
+class HostedPartitions:
+    """Made by the io worker, after its loop and its LogManager."""
+
+    def __init__(
+        self,
+        process: Process,
+        logs: LogManager,
+        loop: IoLoop,
+        *,
+        broker_id: int,
+        worker_index: int,
+        worker_count: int,
+    ) -> None:
+        self._process = process
+        self._logs = logs
+        self._loop = loop
+        self._broker_id = broker_id
+        self._worker_index = worker_index
+        self._worker_count = worker_count
+        self._replicas: dict[int, Replica] = {}
+        # Slots and incarnations whose logs were deleted, until the image does not name them either.
+        self._stopped: set[tuple[int, int]] = set()
+        # Partitions that were made while this process runs, until their logs are open.
+        self._new: set[tuple[bytes, int]] = set()
+        self._descriptors = DescriptorLimit()
+
+    # -- what is here --
+
+    def owns(self, topic: TopicImage, number: int) -> bool:
+        slot = topic.partitions[number].slot
+        return slot >= 0 and slot % self._worker_count == self._worker_index
+
+    def leads(self, slot: int) -> bool:
+        """Whether this broker leads the partition of a slot."""
+        replica = self._replicas.get(slot)
+        return replica is not None and replica.partition.leads
+
+    def led_log(self, slot: int) -> PartitionLog | None:
+        """The log of a partition, if it is open and led here."""
+        return self._logs.log(slot) if self.leads(slot) else None
+
+    def _owned(self, topic: TopicImage) -> list[PartitionImage]:
+        return [image for number, image in enumerate(topic.partitions) if self.owns(topic, number)]
+
+    # -- the image --
+
+    def take(self, changes: ImageChanges, *, is_snapshot: bool) -> None:
+        """Follow an image in everything but the opening of logs (``open``), at once."""
+        if not is_snapshot:
+            self._note_new(changes)
+        if changes.settings:
+            # A broker-wide default changed: every topic may inherit it.
+            self._reconfigure(self._process.image.topics.values())
+        self._reconfigure(changes.reconfigured())
+        for topic in changes.deleted():
+            self._forget(topic)
+        for change in changes.partitions():
+            if self.owns(change.topic, change.partition):
+                self._follow(change.new)
+
+    def _note_new(self, changes: ImageChanges) -> None:
+        """A partition that was not in the image before has no log in any directory."""
+        for topic in changes.deleted():
+            self._new -= {(topic.topic_id, n) for n in range(len(topic.partitions))}
+        self._new |= {
+            (change.topic.topic_id, change.partition)
+            for change in changes.partitions()
+            if change.is_created and self.owns(change.topic, change.partition)
+        }
+
+    def _follow(self, told: PartitionImage) -> None:
+        """Take up a new role. A log that is not open yet is opened in the role it has by then."""
+        replica = self._replicas.get(told.slot)
+        if replica is None or replica.slot_incarnation != told.slot_incarnation:
+            return
+        change = replica.partition.take(told)
+        if change is not None:
+            self._take_effect(told.slot, replica, change)
+
+    def _forget(self, topic: TopicImage) -> None:
+        """The image does not name a topic any more, or names another in its place."""
+        present = self._process.image.topics.get(topic.name)
+        named = {
+            (image.slot, image.slot_incarnation)
+            for image in (present.partitions if present else ())
+        }
+        for image in self._owned(topic):
+            if (image.slot, image.slot_incarnation) in named:
+                continue
+            self._stopped.discard((image.slot, image.slot_incarnation))
+            replica = self._replicas.get(image.slot)
+            change = None if replica is None else replica.partition.resign()
+            if replica is not None and change is not None:
+                text = (
+                    "%s-%d is in no metadata any more; its log is kept until that is ordered away"
+                )
+                logger.warning(text, *replica.key)
+                self._take_effect(image.slot, replica, change)
+
+    def _take_effect(self, slot: int, replica: Replica, change: Change) -> None:
+        """Have the log and the slot be what the partition is."""
+        partition = replica.partition
+        if change.lost:
+            logger.info("%s-%d: led by broker %d now", *replica.key, partition.leader)
+        self._change_log(slot, partition)
+        if change.lost:
+            self._process.lead_lost(slot)
+            self._loop.fail_waiting(slot, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def _change_log(self, slot: int, partition: Partition) -> None:
+        found = self._logs.log(slot)
+        if found is None:
+            return
+        try:
+            found.take_role(partition.role, partition.leader_epoch, partition.partition_epoch)
+            self._set_commit_rule(found, partition)
+        except (OSError, StorageError) as error:
+            if isinstance(error, OSError):
+                found.fail(error)
+            self._process.on_storage_failure(slot)
+            return
+        self._loop.touch(found.appender)
+        self._loop.wake(slot)
+
+    @staticmethod
+    def _set_commit_rule(found: PartitionLog, partition: Partition) -> None:
+        """When what is appended counts as committed, and whether acks=all is possible."""
+        if not partition.is_alone:
+            found.hold_high_watermark()
+        elif found.appender.high_watermark_held:
+            found.appender.follow_log_end()
+        found.appender.committed.is_under_min_isr = partition.is_under_min_isr
+
+    # -- orders --
+
+    async def stop(self, replicas: Iterable[StoppedReplica]) -> None:
+        """Delete the logs of these replicas; those that are not here are passed over."""
+        stopped = []
+        for order in replicas:
+            self._stopped.add((order.slot, order.slot_incarnation))
+            replica = self._replicas.get(order.slot)
+            if replica is None or replica.slot_incarnation != order.slot_incarnation:
+                continue
+            self._process.lead_lost(order.slot)
+            self._loop.remove(order.slot, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            del self._replicas[order.slot]
+            stopped.append(order)
+        self._logs.remove_partitions([order.slot for order in stopped])
+        # What was made anew under a name may have had to wait for these logs to go.
+        names = dict.fromkeys(order.topic for order in stopped)
+        topics = [self._process.image.topics.get(name) for name in names]
+        await self.open([topic for topic in topics if topic is not None])
+
+    # -- settings --
+
+    def topic_config(self, topic: TopicImage) -> TopicConfig:
+        return TopicConfig(topic.config, self._process.config)
+
+    def _reconfigure(self, topics: Iterable[TopicImage]) -> None:
+        for topic in topics:
+            owned = [image.slot for image in self._owned(topic)]
+            config = self.topic_config(topic) if owned else None
+            for slot in owned:
+                replica, found = self._replicas.get(slot), self._logs.log(slot)
+                if config is not None and replica is not None and found is not None:
+                    self._logs.update_config(slot, config)
+                    replica.partition.min_in_sync = config["min.insync.replicas"]
+                    found.appender.committed.is_under_min_isr = replica.partition.is_under_min_isr
+
+    # -- opening --
+
+    async def open(self, topics: Iterable[TopicImage]) -> dict[str, int]:
+        """Open the logs of these topics that are not open, a few at a time; the error codes by
+        ``topic-partition``.
+        """
+        waiting = deque(
+            (topic, number)
+            for topic in topics
+            for number in range(len(topic.partitions))
+            if self._is_to_be_opened(topic, number)
+        )
+        errors: dict[str, int] = {}
+        self._descriptors.check(len(self._logs.logs()) + len(waiting))
+        step = OPEN_STEP * self._logs.opening.recoveries_at_once
+        while waiting:
+            some = [waiting.popleft() for _ in range(min(step, len(waiting)))]
+            # A later image may have come in between; it sees to what is left of its topics.
+            requests = [self._request(*entry) for entry in some if self._is_to_be_opened(*entry)]
+            with self._logs.opening.recovering(requests):
+                for request in requests:
+                    code = self._open_one(request)
+                    if code:
+                        errors[f"{request.topic}-{request.partition}"] = code
+            if waiting:
+                await self._process.rpc.sleep(0)
+        return errors
+
+    async def open_again(self, slots: Collection[int]) -> ImageChanges:
+        """Open logs for which there were no descriptors before; their topics, as if changed."""
+        topics = {
+            name: TopicChange(topic, topic)
+            for name, topic in self._process.image.topics.items()
+            if any(partition.slot in slots for partition in topic.partitions)
+        }
+        changes = ImageChanges(topics)
+        await self.open(changes.present())
+        return changes
+
+    def _is_to_be_opened(self, topic: TopicImage, number: int) -> bool:
+        if self._process.image.topics.get(topic.name) is not topic or not self.owns(topic, number):
+            return False
+        image = topic.partitions[number]
+        if (image.slot, image.slot_incarnation) in self._stopped:
+            return False
+        return self._logs.log(image.slot) is None
+
+    def _request(self, topic: TopicImage, number: int) -> OpenRequest:
+        image, config = topic.partitions[number], self.topic_config(topic)
+        replica = self._replicas.get(image.slot)
+        if replica is None or replica.slot_incarnation != image.slot_incarnation:
+            key = topic.name, number
+            replica = Replica(key, image.slot_incarnation, Partition(self._broker_id))
+            self._replicas[image.slot] = replica
+        partition = replica.partition
+        partition.min_in_sync = config["min.insync.replicas"]
+        partition.take(image)
+        return OpenRequest(
+            topic.name,
+            topic.topic_id,
+            number,
+            image.slot,
+            image.slot_incarnation,
+            partition.leader_epoch,
+            config,
+            is_new=(topic.topic_id, number) in self._new,
+            role=partition.role,
+            partition_epoch=partition.partition_epoch,
+        )
+
+    def _open_one(self, request: OpenRequest) -> int:
+        """Open or create a log and serve it; returns the error code of a failure."""
+        try:
+            opened = self._logs.open_partition(request)
+            if opened is not None:
+                self._set_commit_rule(opened, self._replicas[request.slot].partition)
+        except StorageError as error:
+            logger.error("cannot open %s-%d: %s", *request.key, error)
+            return int(ErrorCode.KAFKA_STORAGE_ERROR)
+        if opened is not None:
+            self._new.discard((request.topic_id, request.partition))
+            self._loop.put(opened.appender)
+            self._loop.touch(opened.appender)
+            self._loop.wake(request.slot)  # recovery may have found more than was published
+        return 0

@@ -1,0 +1,306 @@
+"""The io worker: the one process that writes to its partitions' logs (``slot % num.io.threads``).
+
+Its loop is ``_ext.io_loop``, appends are in ``_ext.produce_intake`` and the storage package; this
+module connects them with the mailbox, the cluster image and the calls of the handlers. Nothing of a
+turn is answered before the slots that it changed are published.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
+
+from kbroker._ext.arena import forbid_writes
+from kbroker._ext.io_loop import IoLoop
+from kbroker._ext.lane import Lane
+from kbroker._ext.partition_table import PartitionTable
+from kbroker.clock import Clock, SystemClock
+from kbroker.cluster.image import ClusterImage
+from kbroker.errors import EXIT_CRASH, ErrorCode
+from kbroker.heap import keep_freed_memory
+from kbroker.ipc import calls
+from kbroker.ipc.process_table import CONTROLLER, Address, ProcessKind
+from kbroker.ipc.rpc import Pending, run
+from kbroker.metrics.catalog import (
+    COORDINATORS_LOADING,
+    LOG_DIRS_OFFLINE,
+    LOGS,
+    MESSAGES_DROPPED,
+    OFFSET_COMMIT_REQUESTS,
+    OFFSET_COMMIT_TIME,
+    OFFSET_COMMITS,
+    PRODUCE_BATCHES,
+    PRODUCE_BYTES,
+    PRODUCE_FAILURES,
+    SEGMENTS_DAMAGED,
+    Metric,
+)
+from kbroker.metrics.slots import Counters, Totals
+from kbroker.protocol import codec
+from kbroker.storage.log.partition_log import PartitionLog
+from kbroker.storage.manager.log_manager import LogManager
+from kbroker.workers.base import Worker, now_ms, raise_failure
+from kbroker.workers.io.coordinators import Coordinators
+from kbroker.workers.io.hosted import HostedPartitions
+from kbroker.workers.io.log_cleaning import LogCleaningService
+from kbroker.workers.io.log_moving import LogMovingService, placement_lock
+from kbroker.workers.io.partition_calls import PartitionCalls
+from kbroker.workers.io.transaction_log import TransactionLog
+from kbroker.workers.log_dir_calls import LogDirCalls
+
+logger = logging.getLogger(__name__)
+
+# The tick while log.flush.interval.ms or the timers of a coordinator run: they are late by no more.
+TIMERS_TICK_MS = 100
+
+
+class IoWorker(Worker):
+    """One io worker; see the module."""
+
+    kind = ProcessKind.IO_WORKER
+
+    def setup(self) -> None:
+        keep_freed_memory()
+        context = self.context
+        self.networks = self.processes.of_kind(ProcessKind.NETWORK)
+        self.worker_count = len(self.processes.of_kind(ProcessKind.IO_WORKER))
+        slots = self.config["partition.table.slots"]
+        self.table = PartitionTable(context.partition_table, slots)
+        codec.allow_elements(slots)
+        self.image = ClusterImage()
+        lanes = [self.open_lane(network) for network in self.networks]
+        for arena in context.arenas:
+            forbid_writes(arena)
+        self.loop = IoLoop(self.table, context.arenas, lanes, self.on_storage_failure)
+        self.loop.set_opening(True)
+        self.lane_is_full = False
+        self.counters = Counters(context.counters, self.processes.addresses.index(self.address))
+        self.counters.reset_gauges()
+        for lane in lanes:
+            self.add_reader(lane.fd, partial(self.loop.read_lane, lane))
+        self.clock: Clock = SystemClock()
+        self.has_joined = False
+        self.make_services(lanes)
+        self.totals = Totals(self.counters, self.metric_rows(lanes))
+        self.rpc.serve(calls.NETWORK_STARTS, self.serve_network_starts)
+        self.rpc.serve(calls.IMAGE, self.serve_image)
+        self.rpc.serve(calls.STOP_REPLICAS, self.serve_stop_replicas)
+        run(self.join()).then(raise_failure)
+
+    def make_services(self, lanes: list[Lane]) -> None:
+        """Each is made after what it is given. What they need of one another goes through this
+        process, once all are there.
+        """
+        context = self.context
+        self.logs = LogManager(
+            self.config,
+            self.config.log_dirs,
+            self.table,
+            self.address.index,
+            self.worker_count,
+            self.clock,
+            clean_start=context.clean_start,
+            failed_flags=context.failed_log_dirs,
+            progress=self.on_recovery_progress,
+            placement_lock=placement_lock(context.runtime_dir),
+        )
+        self.hosted = HostedPartitions(
+            self,
+            self.logs,
+            self.loop,
+            broker_id=context.broker_id,
+            worker_index=self.address.index,
+            worker_count=self.worker_count,
+        )
+        self.coordinators = Coordinators(self, self.logs, self.loop, lanes)
+        self.transaction_log = TransactionLog(
+            self, self.logs, self.loop, verify=self.coordinators.verify
+        )
+        self.cleaning = LogCleaningService(self, self.logs, self.loop)
+        self.moving = LogMovingService(self, self.logs, self.loop)
+        self.partition_calls = PartitionCalls(self)
+        self.log_dir_calls = LogDirCalls(self, self.logs)
+
+    async def join(self) -> None:
+        """Open the logs of the partitions this worker owns."""
+        snapshot = await self.ask_until_answered(CONTROLLER, calls.HELLO)
+        changes = self.image.apply(snapshot)
+        self.take_settings()
+        await self.hosted.open(changes.present())
+        self.has_joined = True
+        self.loop.set_opening(False)
+        self.coordinators.on_image(changes)
+        if self.address.index == 0:
+            self.logs.moves.remove_orphans(self.image_has)
+        self.ready()
+        logger.info("owns %d partitions", len(self.logs.logs()))
+
+    def on_recovery_progress(self, *_: object) -> None:
+        """A long recovery is not a stall."""
+        self.processes.heartbeat(self.address)
+
+    # -- the cluster image --
+
+    def image_has(self, key: tuple[str, int]) -> bool:
+        topic = self.image.topics.get(key[0])
+        return topic is not None and key[1] < len(topic.partitions)
+
+    def serve_network_starts(self, sender: Address, _: calls.Nothing) -> None:
+        """From here on nothing of its predecessor is looked at any more."""
+
+    async def serve_image(self, sender: Address, change: calls.ImageChange) -> calls.ImageTaken:
+        """Create and reconfigure logs, change roles."""
+        changes = self.image.apply(change.delta)
+        # All but the opening of logs is done before anything else of this process runs.
+        if changes.settings:
+            self.take_settings()
+        self.hosted.take(changes, is_snapshot=bool(change.delta.get("snapshot")))
+        errors = await self.hosted.open(changes.present())
+        self.coordinators.on_image(changes)
+        return calls.ImageTaken(errors)
+
+    async def serve_stop_replicas(self, sender: Address, order: calls.StopReplicas) -> None:
+        """Delete logs by order of the controller."""
+        await self.hosted.stop(order.replicas)
+
+    def lead_lost(self, slot: int) -> None:
+        """This broker does not lead the partition any more."""
+        self.coordinators.close(slot)
+
+    async def open_again(self, slots: Collection[int]) -> None:
+        """Open logs for which there were no descriptors before."""
+        self.coordinators.on_image(await self.hosted.open_again(slots))
+
+    def take_settings(self) -> None:
+        """Use the broker's dynamic settings as the image has them."""
+        self.follow_settings(self.image.broker_config)
+        self.logs.config = self.config
+        self.moving.take_settings()
+        self.transaction_log.take_settings()
+
+    # -- what its services need of each other --
+
+    def led_log(self, slot: int) -> PartitionLog | None:
+        """The log of a partition, if it is open and led here."""
+        return self.hosted.led_log(slot)
+
+    def is_loading(self, slot: int) -> bool:
+        """Whether a coordinator is reading this log, and its files must stay what they are."""
+        return self.coordinators.is_loading(slot)
+
+    def on_marker(self, slot: int, offset: int, producer_id: int, epoch: int, commit: bool) -> None:
+        """A marker was appended: the partition's coordinator, if it has one, is told."""
+        self.coordinators.on_marker(slot, offset, producer_id, epoch, commit)
+
+    def write_markers(self, markers: Iterable[calls.Marker]) -> Pending[list[int]]:
+        """Append markers to logs of this io worker; resolves to their error codes."""
+        return self.transaction_log.write_markers(markers)
+
+    def wake(self, slot: int) -> None:
+        """Have readers that wait for the partition look at its slot again."""
+        self.loop.wake(slot)
+
+    def count(self, metric: Metric, amount: int) -> None:
+        """Add to a counter."""
+        self.counters.add(metric, amount)
+
+    # -- produce --
+
+    def open_lane(self, network: Address) -> Lane:
+        end = self.context.lanes[network.index][self.address.index][1]
+        cells, cell = self.processes.incarnation_cell(network)
+        me = (self.address.kind, self.address.index, self.context.incarnation)
+        return Lane(end.fileno(), me, network.index, cells, cell)
+
+    def wait(self, timeout_ms: int) -> None:
+        for fd in self.loop.turns(self.epoll.fileno(), timeout_ms):
+            reader = self._readers.get(fd)
+            if reader is not None:
+                reader()
+
+    def end_turn(self) -> None:
+        due = self.loop.verification.next_ask_ms
+        if due is not None and now_ms() >= due:
+            self.loop.ask_again()
+        # Both may append, so they come before the logs are published.
+        self.cleaning.end_turn()
+        self.coordinators.run_timers()
+        # All that was appended is published here, and whoever waits for a commit is told. What the
+        # coordinators answer because of that is sent behind it.
+        self.lane_is_full = self.loop.end_turn()
+        self.lane_is_full |= self.coordinators.end_turn()
+        # Moves copy what is published; what they and the logs did is for readers to see.
+        self.moving.end_turn()
+        for slot in self.logs.turn():
+            self.loop.wake(slot)
+
+    def metric_rows(self, lanes: list[Lane]) -> list[tuple[Metric, Callable[[], int]]]:
+        loop, coordinators = self.loop, self.coordinators
+        commit_path = coordinators.commit_path
+        return [
+            (COORDINATORS_LOADING, lambda: coordinators.loading),
+            (OFFSET_COMMIT_REQUESTS, lambda: coordinators.commits + commit_path.commits),
+            (OFFSET_COMMIT_TIME, lambda: (coordinators.commit_ns + commit_path.commit_ns) // 1000),
+            (OFFSET_COMMITS, lambda: commit_path.offsets_committed),
+            (PRODUCE_BYTES, lambda: loop.bytes_total),
+            (PRODUCE_BATCHES, lambda: loop.batches_total),
+            (PRODUCE_FAILURES, lambda: loop.failed_total),
+            (LOGS, lambda: len(self.logs.logs())),
+            (SEGMENTS_DAMAGED, lambda: self.logs.check.damaged_count),
+            (LOG_DIRS_OFFLINE, lambda: len(self.logs.dirs.failures())),
+            (
+                MESSAGES_DROPPED,
+                lambda: self.mailbox.dropped + sum(lane.dropped for lane in lanes),
+            ),
+        ]
+
+    def tick_ms(self) -> int:
+        timed = self.logs.has_unflushed or self.loop.is_waiting
+        return TIMERS_TICK_MS if timed else super().tick_ms()
+
+    def next_deadline_ms(self) -> int | None:
+        deadline = self.coordinators.next_deadline_ms
+        if self.loop.has_news and not self.lane_is_full:
+            return 0  # something was appended, or somebody is to be woken, behind the last turn
+        for other in (
+            self.loop.verification.next_ask_ms,
+            self.cleaning.next_deadline_ms(),
+            self.moving.next_deadline_ms(),
+            self.logs.next_deadline_ms,
+        ):
+            if other is not None:
+                deadline = min(other, deadline)
+        return min(now_ms() + 1, deadline) if self.lane_is_full else deadline
+
+    def on_storage_failure(self, slot: int) -> None:
+        """A write or sync failed: the directory is offline for good, its partitions with it."""
+        self.on_failed_slots(self.logs.fail_directory_of(slot))
+
+    def on_failed_slots(self, slots: Sequence[int]) -> None:
+        """Their log directory is offline."""
+        for gone in slots:
+            self.coordinators.close(gone)
+            self.loop.remove(gone, ErrorCode.KAFKA_STORAGE_ERROR)
+            self.loop.wake(gone)
+
+    def tick(self, now: int) -> None:
+        self.totals.publish()
+        for slot in self.logs.tick():
+            self.loop.wake(slot)
+        for slot, count in self.loop.expire_waiting(self.clock.monotonic_ms()):
+            waited = self.logs.log(slot)
+            name = f"slot {slot}" if waited is None else waited.name
+            logger.warning("%s: %d operations were not committed in time", name, count)
+        due = self.logs.shortages.due()
+        if due:
+            run(self.open_again(due)).then(raise_failure)
+        self.transaction_log.tick()
+
+    def shutdown(self) -> None:
+        self.wait(0)
+        self.end_turn()
+        self.logs.close(clean=True)  # tells the supervisor of directories that failed
+        # Logs that were not opened yet are as the last stop left them.
+        if not self.has_joined and not all(self.context.clean_start.values()):
+            self.exit_code = EXIT_CRASH  # no clean-shutdown marker: the next start checks the logs

@@ -1,0 +1,150 @@
+"""Answers questions about many partitions of an io worker that come in one call.
+
+The other end is ``handlers/support/owner_calls``. Each partition is answered by itself: an error
+stays with it. A long call gives way to whatever else the worker serves.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from kbroker._ext.producer_state import ProducerEntry
+from kbroker.errors import ErrorCode, StorageError, WireError
+from kbroker.ipc import calls
+from kbroker.ipc.calls import Answers, Questions
+from kbroker.ipc.process_table import Address
+from kbroker.logcontext import RateLimit
+from kbroker.protocol.messages.list_offsets import READ_COMMITTED
+from kbroker.storage.log import log_lookup
+from kbroker.workers.base import now_ms
+
+if TYPE_CHECKING:
+    from kbroker.clock import Clock
+    from kbroker.ipc.rpc import Rpc
+    from kbroker.storage.log.partition_log import PartitionLog
+
+logger = logging.getLogger(__name__)
+
+# BOUND: a call goes on in another turn after about as long.
+SLICE_MS = 5
+
+Q = TypeVar("Q")
+A = TypeVar("A")
+
+
+class Process(Protocol):
+    """What these calls need of the io worker they are made to."""
+
+    rpc: Rpc
+    clock: Clock
+
+    def led_log(self, slot: int) -> PartitionLog | None:
+        """The log of a partition, if it is open and led here."""
+
+    def on_storage_failure(self, slot: int) -> None:
+        """A write failed: the log directory goes offline."""
+
+    def wake(self, slot: int) -> None:
+        """Have readers that wait for the partition look at its slot again."""
+
+
+class PartitionCalls:
+    """Made by the io worker."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._lines = RateLimit()
+        serve = process.rpc.serve
+        serve(calls.LIST_OFFSETS, partial(self._answer_all, self.list_offsets))
+        serve(calls.OFFSETS_BEFORE, partial(self._answer_all, self.offsets_before))
+        serve(
+            calls.OFFSET_FOR_LEADER_EPOCH, partial(self._answer_all, self.offset_for_leader_epoch)
+        )
+        serve(calls.DELETE_RECORDS, partial(self._answer_all, self.delete_records))
+        serve(calls.DESCRIBE_PRODUCERS, partial(self._answer_all, self.describe_producers))
+
+    async def _answer_all(
+        self, function: Callable[[Q], A], sender: Address, questions: Questions[Q]
+    ) -> Answers[A]:
+        """What ``function`` answers, one after the other."""
+        rpc = self._process.rpc
+        answers: list[A | None] = []
+        failures = []
+        began_ms = now_ms()
+        for index, question in enumerate(questions.asked):
+            if now_ms() - began_ms >= SLICE_MS:
+                await rpc.sleep(0)
+                began_ms = now_ms()
+            try:
+                answers.append(function(question))
+            except Exception as error:
+                code, text = rpc.refusal(sender, error)
+                answers.append(None)
+                failures.append(calls.Failure(index, int(code), text))
+        return Answers(answers, failures)
+
+    def _led(self, slot: int) -> PartitionLog:
+        log = self._process.led_log(slot)
+        if log is None:
+            raise WireError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition is not led here")
+        return log
+
+    # -- of one partition --
+
+    def list_offsets(self, asked: calls.OffsetQuestion) -> calls.FoundOffset:
+        """An offset by timestamp, or one of the special ones."""
+        found = self._led(asked.slot)
+        committed = asked.isolation == READ_COMMITTED
+        try:
+            return calls.FoundOffset(
+                **log_lookup.list_offsets(found, asked.timestamp, committed=committed)
+            )
+        except ValueError as error:  # the log is damaged where it was looked into
+            times = self._lines.due(asked.slot)
+            if times:
+                logger.error(
+                    "%s: an offset lookup by timestamp failed (%d times): %s",
+                    found.name,
+                    times,
+                    error,
+                )
+            raise WireError(ErrorCode.CORRUPT_MESSAGE, f"{found.name}: {error}") from error
+
+    def offsets_before(self, asked: calls.SegmentsQuestion) -> calls.FoundOffsets:
+        """As version 0 of ListOffsets asks."""
+        log, now = self._led(asked.slot), self._process.clock.now_ms()
+        return calls.FoundOffsets(log_lookup.offsets_before(log, asked.timestamp, asked.bound, now))
+
+    def offset_for_leader_epoch(self, asked: calls.EpochQuestion) -> calls.EpochEnd:
+        """The end of an epoch."""
+        log = self._led(asked.slot)
+        return calls.EpochEnd(*log_lookup.end_offset_for_epoch(log, asked.leader_epoch))
+
+    def delete_records(self, asked: calls.Deletion) -> calls.LowWatermark:
+        """Raise the log start; where it is now."""
+        slot = asked.slot
+        try:
+            low_watermark = self._led(slot).delete_records(asked.offset)
+        except StorageError as error:
+            self._process.on_storage_failure(slot)
+            raise WireError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        self._process.wake(slot)
+        return calls.LowWatermark(low_watermark)
+
+    def describe_producers(self, asked: calls.ProducersQuestion) -> calls.KnownProducers:
+        """Every producer the log remembers."""
+        return calls.KnownProducers(list(map(describe, self._led(asked.slot).producers())))
+
+
+def describe(entry: ProducerEntry) -> calls.KnownProducer:
+    return calls.KnownProducer(
+        producer_id=entry.producer_id,
+        producer_epoch=entry.producer_epoch,
+        last_sequence=entry.last_sequence_number,
+        last_timestamp=entry.last_timestamp,
+        coordinator_epoch=entry.coordinator_epoch,
+        current_txn_start_offset=entry.current_txn_first_offset,
+    )

@@ -1,0 +1,1 @@
+"""The network worker: connections, and the way to coordinators."""

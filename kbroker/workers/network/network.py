@@ -1,0 +1,364 @@
+"""The network process: clients' connections, every fetch, and the network side of every produce.
+
+The work on sockets is in ``_ext.net_loop``. This module connects it with the mailbox, the cluster
+image, the handlers of everything that is not hot, and the acceptor. It takes connections only once
+it has the image and every io worker has answered its hello (docs/architecture.md, "Mailboxes").
+"""
+
+from __future__ import annotations
+
+import logging
+import mmap
+import re
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from kbroker._ext.arena import Arena
+from kbroker._ext.connection import Connection
+from kbroker._ext.fetch_engine import FetchEngine
+from kbroker._ext.lane import Lane
+from kbroker._ext.net_loop import NetLoop
+from kbroker._ext.partition_table import PartitionTable
+from kbroker._ext.produce_path import ProducePath
+from kbroker._ext.requests import RequestTable
+from kbroker.cluster.image import ClusterImage, TopicImage
+from kbroker.config.topic_keys import TOPIC_KEYS
+from kbroker.errors import ErrorCode, WireError
+from kbroker.handlers.dispatch import Dispatcher, peer
+from kbroker.ipc import calls
+from kbroker.ipc.fdpass import host_of, receive_connections, send_closed, send_mark
+from kbroker.ipc.process_table import CONNECTIONS, CONTROLLER, Address, ProcessKind
+from kbroker.ipc.regions import small_part_bytes
+from kbroker.ipc.rpc import Pending, run
+from kbroker.ipc.slices import Slices
+from kbroker.logcontext import RateLimit
+from kbroker.metrics.catalog import (
+    ARENA_FULL,
+    ARENA_USED,
+    CONNECTIONS_CLOSED,
+    CONNECTIONS_OPEN,
+    FETCH_PARKED,
+    INVALID_REQUESTS,
+    MESSAGES_DROPPED,
+    REQUEST_BYTES,
+    REQUESTS,
+    RESPONSE_BYTES,
+    Metric,
+)
+from kbroker.metrics.slots import Counters, Totals
+from kbroker.protocol import codec
+from kbroker.security.access import AccessTable
+from kbroker.security.authorizer import AllowAll
+from kbroker.security.principal import ANONYMOUS
+from kbroker.workers.base import Worker, now_ms, raise_failure
+from kbroker.workers.network.coordinator_link import CoordinatorLink
+
+logger = logging.getLogger(__name__)
+
+SWEEP_MS = 1000
+# How long a stopping process waits for io workers to answer what they were given: this part of
+# shutdown.timeout.ms. What stays unanswered may be refused when it comes again, for a snapshot
+# knows the last batch of a producer only.
+DRAIN_SHARE = 3
+# Kept for log files while connections have taken all others: the clients that are connected go on.
+RESERVED_DESCRIPTORS = 64
+_NUMBERS = re.compile(r"\d+")
+
+
+class NetworkWorker(Worker):
+    """One network process; see the module."""
+
+    kind = ProcessKind.NETWORK
+
+    def make_poller(self) -> None:
+        config, context = self.config, self.context
+        index = self.address.index
+        self.io_workers = self.processes.of_kind(ProcessKind.IO_WORKER)
+        slots = self.config["partition.table.slots"]
+        self.table = PartitionTable(context.partition_table, slots)
+        codec.allow_elements(slots)
+        self.image = ClusterImage()
+        self.slices = Slices()
+        self.given_away_bytes = 0
+        self.accesses = AccessTable(AllowAll())
+        processes = len(self.processes.of_kind(ProcessKind.NETWORK))
+        frame_max = config["socket.request.max.bytes"]
+        region = context.arenas[index]
+        self.arena = arena = Arena(region, frame_max + 4, small_part_bytes(len(region)))
+        requests = RequestTable()
+        self.fetch = FetchEngine(
+            self.table,
+            index,
+            config.log_dirs,
+            max_sessions=-(-config["max.incremental.fetch.session.cache.slots"] // processes),
+            max_bytes=config["fetch.max.bytes"],
+        )
+        self.produce = ProducePath(arena, self.fetch.registry, requests, len(self.io_workers))
+        self.loop = NetLoop(
+            arena, requests, frame_max, self.on_close, self.produce, self.fetch, self.dispatch
+        )
+        self.configure_loop()
+        self._turns = self.loop.turns
+
+    def add_reader(self, fd: int, callback: Callable[[], None]) -> None:
+        self.loop.add_reader(fd, callback)
+
+    def wait(self, timeout_ms: int) -> None:
+        self.lane_is_full = self._turns(timeout_ms)
+        if self.slices.has_work:
+            self.slices.run()
+            self.lane_is_full = self.loop.end_turn()
+
+    def setup(self) -> None:
+        me = (self.address.kind, self.address.index, self.context.incarnation)
+        lanes = []
+        for worker in self.io_workers:
+            end = self.context.lanes[self.address.index][worker.index][0]
+            cells, cell = self.processes.incarnation_cell(worker)
+            lanes.append(Lane(end.fileno(), me, worker.index, cells, cell))
+            self.loop.add_lane(lanes[-1])
+        self.coordinators = CoordinatorLink(lanes)
+        self.loop.on_answer = self.coordinators.on_answer
+        self.loop.on_refused = self.refuse
+        self.lane_is_full = False
+        self.counters = Counters(
+            self.context.counters, self.processes.addresses.index(self.address)
+        )
+        self.counters.reset_gauges()
+        self.totals = Totals(self.counters, self.metric_rows())
+        self.handoff = self.context.handoffs[self.address.index][1]
+        self.closed_peers: list[str] = []
+        self.closing_lines = RateLimit()
+        self.next_sweep_ms = 0
+        self.dispatcher = Dispatcher(self)
+        self.rpc.serve(calls.IMAGE, self.serve_image)
+        self.rpc.serve(calls.CONNECTIONS, self.serve_connections)
+        run(self.join()).then(raise_failure)
+
+    async def join(self) -> None:
+        """Become a part of the running broker."""
+        self.take_image(await self.ask_until_answered(CONTROLLER, calls.HELLO))
+        for worker in self.io_workers:
+            await self.ask_until_answered(worker, calls.NETWORK_STARTS)
+        # What the process before this one was sent. Nobody looks at it any more, and as much may
+        # not be sent again for long.
+        self.context.arenas[self.address.index].madvise(mmap.MADV_REMOVE)
+        self.loop.add_reader(self.handoff.fileno(), self.take_connections)
+        self.ready()
+        logger.info("serving clients")
+
+    # -- the cluster image --
+
+    def serve_image(self, sender: Address, change: calls.ImageChange) -> calls.ImageTaken:
+        self.take_image(change.delta)
+        return calls.ImageTaken({})
+
+    def take_image(self, delta: calls.ImageDocument) -> None:
+        """Take a snapshot or a delta of the controller."""
+        changes = self.image.apply(delta)
+        for name, change in changes.topics.items():
+            if change.new is None:
+                self.fetch.remove_topic(name)
+            elif not changes.settings:
+                self.put_topic(name, change.new)
+        if changes.settings:
+            self.follow_settings(self.image.broker_config)
+            self.configure_loop()
+            for name, topic in self.image.topics.items():
+                self.put_topic(name, topic)  # each may inherit what has changed
+
+    def configure_loop(self) -> None:
+        config = self.config
+        self.loop.set_timeouts(
+            config["connections.max.idle.ms"],
+            config["connection.first.request.timeout.ms"],
+            config["connection.request.timeout.ms"],
+            config["connection.write.timeout.ms"],
+        )
+
+    def put_topic(self, name: str, topic: TopicImage) -> None:
+        slots = [partition.slot for partition in topic.partitions]
+        incarnations = [partition.slot_incarnation for partition in topic.partitions]
+        self.fetch.put_topic(
+            name,
+            topic.topic_id,
+            slots,
+            incarnations,
+            refuses_old=not self.topic_setting(topic, "message.downconversion.enable"),
+            stores_zstd=self.topic_setting(topic, "compression.type") == "zstd",
+            internal=topic.internal,
+        )
+
+    def topic_setting(self, topic: TopicImage, name: str) -> Any:
+        """One of a topic's settings, without the cost of parsing them all."""
+        own = topic.config.get(name)
+        return self.config.topic_defaults[name] if own is None else TOPIC_KEYS[name].parse(own)
+
+    # -- connections --
+
+    def take_connections(self) -> None:
+        """Accept what the acceptor has handed over."""
+        for fd, listener_index, peer_host in receive_connections(
+            self.handoff, RESERVED_DESCRIPTORS
+        ):
+            connection_socket = socket.socket(fileno=fd)
+            try:
+                connection_socket.setblocking(False)
+                self.set_options(connection_socket)
+                peer = connection_socket.getpeername()
+                local = connection_socket.getsockname()
+            except OSError:  # gone before it was looked at
+                self.closed_peers.append(peer_host)
+                connection_socket.close()
+                continue
+            connection = self.loop.add_connection(
+                connection_socket.detach(),
+                listener_index,
+                peer_host,
+                peer[1],
+                self.accesses.of(ANONYMOUS, peer_host),
+            )
+            connection.local_address = (host_of(local), local[1])
+        self.publish_count()
+
+    def serve_connections(self, sender: Address, _: calls.Nothing) -> calls.OpenConnections:
+        """A new acceptor asks for the connections that it finds here.
+
+        It must ask again when it has not read what was reported before.
+        """
+        self.take_connections()
+        if not send_closed(self.handoff, self.closed_peers) or not send_mark(self.handoff):
+            return calls.OpenConnections(None)
+        return calls.OpenConnections(self.loop.peer_hosts())
+
+    def set_options(self, connection: socket.socket) -> None:
+        """Buffer sizes only when configured: the system's own tuning serves large fetches
+        better.
+        """
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for key, option in (
+            ("socket.send.buffer.bytes", socket.SO_SNDBUF),
+            ("socket.receive.buffer.bytes", socket.SO_RCVBUF),
+        ):
+            if self.config.is_set(key) and self.config[key] > 0:
+                connection.setsockopt(socket.SOL_SOCKET, option, self.config[key])
+
+    def on_close(self, connection: Connection, reason: str | None) -> None:
+        """A connection is closed; a reason means that we refused to go on."""
+        host = connection.peer_host
+        if connection.turn is not None:
+            connection.turn.is_gone = True
+        times = 0 if reason is None else self.closing_lines.due((host, kind_of(reason)))
+        if times > 1:
+            logger.warning(
+                "closed the connection of %s: %s (%d times from that address)",
+                peer(connection),
+                reason,
+                times,
+            )
+        elif times:
+            logger.warning("closed the connection of %s: %s", peer(connection), reason)
+        self.closed_peers.append(host)
+
+    def publish_count(self) -> None:
+        self.processes.set(self.address, CONNECTIONS, self.loop.connection_count)
+
+    # -- requests that are not hot --
+
+    def dispatch(self, connection: Connection, token: int, frame: bytes) -> None:
+        """Serve one request through its handler; called by the loop."""
+        self.answer_with(connection, token, lambda: self.dispatcher.handle(connection, frame))
+
+    def refuse(
+        self, connection: Connection, token: int, frame: bytes, code: int, text: bytes
+    ) -> None:
+        """A coordinator refused a request that was handed on undecoded; called by the loop."""
+        error = WireError(ErrorCode(code), text.decode("utf-8", "replace"))
+        self.answer_with(
+            connection, token, lambda: self.dispatcher.refuse(connection, frame, error)
+        )
+
+    def answer_with(
+        self, connection: Connection, token: int, serve: Callable[[], Pending[bytes | None]]
+    ) -> None:
+        def done(outcome: Pending[bytes | None]) -> None:
+            if outcome.error is not None:
+                logger.error("a request got no response", exc_info=outcome.error)
+            self.loop.answer(token, outcome.value)
+
+        try:
+            serve().then(done)
+        except Exception:
+            logger.exception("a request of %s failed", peer(connection))
+            self.loop.answer(token, None)
+
+    # -- the turn --
+
+    def end_turn(self) -> None:
+        self.lane_is_full |= self.coordinators.flush()
+        if self.closed_peers:
+            self.publish_count()
+            send_closed(self.handoff, self.closed_peers)
+
+    def metric_rows(self) -> list[tuple[Metric, Callable[[], int]]]:
+        loop, arena, fetch = self.loop, self.arena, self.fetch
+        return [
+            (REQUEST_BYTES, lambda: loop.bytes_received),
+            (RESPONSE_BYTES, lambda: loop.bytes_sent),
+            (INVALID_REQUESTS, lambda: loop.refused_total),
+            (CONNECTIONS_OPEN, lambda: loop.connection_count),
+            (CONNECTIONS_CLOSED, lambda: loop.closed_total),
+            (ARENA_USED, lambda: arena.allocated),
+            (FETCH_PARKED, lambda: fetch.parked_total),
+            (ARENA_FULL, lambda: loop.starved_total),
+            (MESSAGES_DROPPED, lambda: self.mailbox.dropped + loop.lane_drops),
+        ]
+
+    def next_deadline_ms(self) -> int | None:
+        if self.slices.has_work:
+            return 0
+        if self.lane_is_full:
+            return now_ms() + 1
+        deadline = self.loop.next_fetch_deadline_ms()
+        return deadline if deadline >= 0 else None
+
+    def is_quiet(self) -> bool:
+        return not self.slices.has_work and not self.loop.heavy_bytes
+
+    def tick(self, now: int) -> None:
+        self.dispatcher.tick(now)
+        self.coordinators.tick(now)
+        self.loop.relieve(now)
+        self.totals.publish()
+        self.report_damages()
+        for api_key, count in self.loop.take_request_counts():
+            self.counters.add(REQUESTS, count, api_key)
+        if now >= self.next_sweep_ms:
+            self.next_sweep_ms = now + SWEEP_MS
+            self.loop.sweep()
+            self.arena.trim()
+            self.fetch.tidy(now)
+
+    def report_damages(self) -> None:
+        """What readers met goes to the owners of the logs, who say it once."""
+        damages = {damage[:3]: damage for damage in self.fetch.take_damages()}
+        for slot, incarnation, segment, position, what in damages.values():
+            damage = calls.Damage(slot, incarnation, segment, position, what)
+            owner = self.io_workers[slot % len(self.io_workers)]
+            self.rpc.call(owner, calls.REPORT_DAMAGE, damage)
+
+    def shutdown(self) -> None:
+        self.loop.stop_reading()
+        give_up_at = now_ms() + self.config["shutdown.timeout.ms"] // DRAIN_SHARE
+        while self.loop.produces_in_flight() and now_ms() < give_up_at:
+            self.wait(10)
+        self.loop.close_all()
+
+
+def kind_of(reason: str) -> str:
+    """What reasons for closing have in common that a client could otherwise vary without end: its
+    numbers, and what follows a colon, are left out.
+    """
+    return _NUMBERS.sub("", reason.partition(":")[0])

@@ -1,0 +1,108 @@
+"""Sources that fail in ways of their own, for tasks of Spark: they must be importable there.
+
+As a program: a load in a session of its own, ``load_faults.py KIND BOOTSTRAP TOPIC DESTINATION``.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from kbroker.spark.load.commits import Ends
+from kbroker.spark.load.positions import Bounds
+from kbroker.spark.load.source import BrokerSource
+from kbroker.spark.plan import OffsetRange
+
+
+@dataclass(frozen=True)
+class Faulty:
+    """Passes on to ``inner``; kinds change ``read``."""
+
+    inner: BrokerSource
+    place: str = ""
+
+    def bounds(self) -> dict[tuple[str, int], Bounds]:
+        return self.inner.bounds()
+
+    def offsets_at(self, partitions: list[tuple[str, int]], time_ms: int) -> dict:  # type: ignore[type-arg]
+        return self.inner.offsets_at(partitions, time_ms)
+
+    def commit_group(self, group: str, ends: Ends) -> None:
+        self.inner.commit_group(group, ends)
+
+    def read(self, one: OffsetRange) -> Iterator[pa.RecordBatch]:
+        return self.inner.read(one)
+
+
+class Unreadable(Faulty):
+    """Every task fails."""
+
+    def read(self, one: OffsetRange) -> Iterator[pa.RecordBatch]:
+        raise ValueError("nothing to read")
+
+
+class KillsWorker(Faulty):
+    """The first reader of each partition dies as a whole process, after its first batch."""
+
+    def read(self, one: OffsetRange) -> Iterator[pa.RecordBatch]:
+        for batch in self.inner.read(one):
+            yield batch
+            try:
+                Path(self.place, str(one.partition)).touch(exist_ok=False)
+            except FileExistsError:
+                continue
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Slow(Faulty):
+    """Partition 0 takes so long that Spark tries it a second time."""
+
+    def read(self, one: OffsetRange) -> Iterator[pa.RecordBatch]:
+        for batch in self.inner.read(one):
+            if one.partition == 0:
+                Path(self.place, f"{os.getpid()}").touch()
+                threading.Event().wait(4)
+            yield batch
+
+
+SPECULATION = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "10ms",
+    "spark.speculation.multiplier": "1.01",
+    "spark.speculation.quantile": "0.1",
+    "spark.speculation.minTaskRuntime": "1ms",
+    "spark.executor.memory": "512m",
+}
+
+
+def main(arguments: list[str]) -> None:
+    from kbroker.spark.direct import SparkRunner, session
+    from kbroker.spark.load.directory import Directory
+    from kbroker.spark.load.engine import Load, Settings
+
+    kind, bootstrap, topic, root = arguments
+    marks = Path(root, "marks")
+    marks.mkdir(parents=True)
+    faulty, master, settings = {
+        "kills": (KillsWorker, "local[2,8]", {}),
+        "slow": (Slow, "local-cluster[2,1,512]", SPECULATION),
+    }[kind]
+    source = faulty(BrokerSource(bootstrap, {}, (topic,)), str(marks))
+    destination = Directory(Path(root, "lake"))
+    destination.prepare()
+    runner = SparkRunner(session("faults", master, settings))
+    Load(source, destination, runner, Settings(load="test", by_partition=True)).catch_up()
+
+
+if __name__ == "__main__":
+    # Under its own name, which is what tasks import.
+    from support import load_faults
+
+    load_faults.main(sys.argv[1:])

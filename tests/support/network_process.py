@@ -1,0 +1,327 @@
+"""A network process for handlers: a real image, settings and partition table, calls that a test
+answers, and requests and responses that go through the codec.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from support.call_documents import completed, sparse
+
+from kbroker._ext.partition_table import FOLLOWER, LEADER, ONLINE, PartitionTable, region_size
+from kbroker.cluster.image import ClusterImage
+from kbroker.cluster.settings import effective_config
+from kbroker.config.loader import BrokerConfig, Listener
+from kbroker.errors import ErrorCode, WireError
+from kbroker.handlers.dispatch import Dispatcher
+from kbroker.ipc import documents
+from kbroker.ipc.calls import Answers, Failure, Operation
+from kbroker.ipc.process_table import Address, ProcessKind
+from kbroker.ipc.rpc import Pending
+from kbroker.ipc.slices import Slices, Turn
+from kbroker.protocol import codec
+from kbroker.protocol.api import ApiKey, response_class
+from kbroker.protocol.header import decode_response_header, encode_request_header
+from kbroker.protocol.message import Message
+from kbroker.security.access import AccessTable
+from kbroker.security.authorizer import AllowAll, Authorizer
+from kbroker.security.principal import ANONYMOUS, Principal
+
+SLOTS = 16
+IO_WORKERS = 2
+CORRELATION_ID = 77
+Answer = Callable[..., Any]
+
+
+def topic_document(
+    topic_id: bytes,
+    slots: list[int],
+    *,
+    config: dict[str, str] | None = None,
+    internal: bool = False,
+    leader: int = 0,
+    leader_epoch: int = 0,
+) -> dict[str, Any]:
+    """A topic of the image's JSON, replicated on broker 0 alone."""
+    return {
+        "id": topic_id.hex(),
+        "internal": internal,
+        "config": config or {},
+        "partitions": [
+            {
+                "leader": leader,
+                "leader_epoch": leader_epoch,
+                "isr": [0],
+                "replicas": [0],
+                "slot": slot,
+                "slot_incarnation": 1,
+            }
+            for slot in slots
+        ],
+    }
+
+
+class FakeRpc:
+    """Calls end in what ``answers[name of the operation](address, **request)`` returns or raises,
+    at once unless ``held``. Requests and answers go through JSON, as between processes; what has
+    its default is left out of requests, and may be left out of answers.
+    """
+
+    def __init__(self) -> None:
+        self.answers: dict[str, Answer] = {}
+        self.calls: list[tuple[Address, str, int, dict[str, Any]]] = []
+        self.is_holding = False
+        self.held: list[Callable[[], None]] = []
+
+    def call(
+        self,
+        to: Address,
+        operation: Operation[Any, Any],
+        request: Any,
+        timeout_ms: int | None = None,
+    ) -> Pending[Any]:
+        assert operation.read_request(json.loads(documents.encode(request))) == request
+        args = sparse(request)
+        timeout_ms = operation.deadline_ms if timeout_ms is None else timeout_ms
+        self.calls.append((to, operation.name, timeout_ms, args))
+        pending: Pending[Any] = Pending()
+
+        def finish() -> None:
+            try:
+                value = self.answers[operation.name](to, **args)
+            except WireError as error:
+                pending.resolve(error=error)
+            else:
+                answer = completed(operation.answer, json.loads(documents.encode(value)))
+                pending.resolve(operation.read_answer(answer))
+
+        if self.is_holding:
+            self.held.append(finish)
+        else:
+            finish()
+        return pending
+
+    def release(self) -> None:
+        """Let the held calls end, in order."""
+        held, self.held = self.held, []
+        for finish in held:
+            finish()
+
+
+class FakeLink:
+    """A ``CoordinatorLink`` whose calls ``answer(slot, api key, version, body, **rest)`` serves."""
+
+    def __init__(self) -> None:
+        self.calls: list[dict[str, Any]] = []
+        self.answer: Answer | None = None
+
+    def call(
+        self,
+        slot: int,
+        slot_incarnation: int,
+        api_key: int,
+        version: int,
+        body: bytes,
+        client_id: str,
+        client_host: str,
+        principal: Principal,
+        timeout_ms: int,
+    ) -> Pending:
+        rest = {
+            "client_id": client_id,
+            "client_host": client_host,
+            "principal": principal,
+            "timeout_ms": timeout_ms,
+        }
+        self.calls.append({"slot": slot, "incarnation": slot_incarnation, "body": body, **rest})
+        pending = Pending()
+        try:
+            if self.answer is None:
+                raise WireError(ErrorCode.NOT_COORDINATOR)
+            pending.resolve(self.answer(slot, ApiKey(api_key), version, body))
+        except WireError as error:
+            pending.resolve(error=error)
+        return pending
+
+
+class PromptSlices(Slices):
+    """Goes on with a coroutine as soon as that can."""
+
+    def _put(self, turn: Turn, step: Callable[[], bool], takes_ns: int) -> None:
+        is_first = not self.has_work
+        super()._put(turn, step, takes_ns)
+        while is_first and self.has_work:
+            self.run()
+
+
+class NetworkProcess:
+    """What a ``Dispatcher`` needs of a network process."""
+
+    def __init__(self, **settings: str) -> None:
+        self.rpc = FakeRpc()
+        self.slices: Slices = PromptSlices()
+        self.given_away_bytes = 0
+        self.accesses = AccessTable(AllowAll())
+        self.lightened: list[Any] = []
+        self.loop = SimpleNamespace(lighten=self.lightened.append)
+        self.coordinators = FakeLink()
+        self._started_with = self.config = BrokerConfig(
+            {k.replace("_", "."): v for k, v in settings.items()}
+        )
+        self.table = PartitionTable(bytearray(region_size(SLOTS)), SLOTS)
+        self.address = Address(ProcessKind.NETWORK, 0)
+        self.io_workers = [Address(ProcessKind.IO_WORKER, index) for index in range(IO_WORKERS)]
+        self.context = SimpleNamespace(
+            broker_id=0,
+            cluster_id="cluster-1",
+            listeners=[
+                (Listener("PLAINTEXT", "PLAINTEXT", "", 9092), None),
+                (Listener("OUTSIDE", "PLAINTEXT", "", 9093), None),
+            ],
+        )
+        self.image = ClusterImage()
+        self.image.apply(
+            {
+                "snapshot": True,
+                "version": 1,
+                "cluster_id": "cluster-1",
+                "controller_id": 0,
+                "brokers": {
+                    "0": {
+                        "endpoints": [
+                            ["PLAINTEXT", "", 9092, "PLAINTEXT"],
+                            ["OUTSIDE", "broker.example.org", 19093, "PLAINTEXT"],
+                        ],
+                        "rack": "r1",
+                    }
+                },
+                "topics": {},
+                "broker_config": {"default": {}},
+            }
+        )
+        self.connection = SimpleNamespace(
+            listener=0,
+            local_address=("192.0.2.7", 9092),
+            peer_host="198.51.100.4",
+            peer_port=40123,
+            client_id=None,
+            turn=None,
+            throttle_time_ms=0,
+            access=self.accesses.of(ANONYMOUS, "198.51.100.4"),
+        )
+        self.dispatcher = Dispatcher(self)  # type: ignore[arg-type]
+
+    def follow(self, authorizer: Authorizer) -> None:
+        """Have it decide what the client may do from now on."""
+        self.accesses.follow(authorizer)
+
+    def add_topic(self, name: str, topic_id: bytes, slots: list[int], **options: Any) -> None:
+        self.apply(topics={name: topic_document(topic_id, slots, **options)})
+        for slot in slots:
+            found = self.table.read(slot) if 0 <= slot < SLOTS else None
+            if found is not None:  # its owner is told, too
+                self.table.set_role(slot, *self._role(slot))
+
+    def _role(self, slot: int) -> tuple[int, int, int]:
+        """Role, leader epoch and partition epoch of a slot, as the image has them."""
+        for topic in self.image.topics.values():
+            for partition in topic.partitions:
+                if partition.slot == slot:
+                    return (
+                        (LEADER if partition.leader == 0 else FOLLOWER),
+                        partition.leader_epoch,
+                        0,
+                    )
+        return LEADER, 0, 0
+
+    def apply(self, **delta: Any) -> None:
+        """A delta of the image; the settings follow it, as in a worker."""
+        self.image.apply({"version": self.image.version + 1, **delta})
+        self.config = effective_config(self._started_with, self.image.broker_config, 0)
+
+    def put_log(
+        self,
+        slot: int,
+        start: int,
+        end: int,
+        *,
+        stable: int | None = None,
+        state: int = ONLINE,
+        role: int | None = None,
+    ) -> None:
+        """A slot with these offsets."""
+        present, leader_epoch, partition_epoch = self._role(slot)
+        self.table.reset(slot, state=state, slot_incarnation=1)
+        self.table.set_role(slot, present if role is None else role, leader_epoch, partition_epoch)
+        self.table.publish(
+            slot,
+            log_start_offset=start,
+            log_end=(end, 0, 0),
+            high_watermark=(end, 0, 0),
+            last_stable=None if stable is None else (stable, 0, 0),
+        )
+
+    def answers(self, operation: str, answer: Answer) -> None:
+        """Have calls of the operation answered by ``answer(address, **args)``."""
+        self.rpc.answers[operation] = answer
+
+    def answers_each(self, operation: str, answer: Answer) -> None:
+        """Have each partition of ``OwnerCalls`` answered by ``answer(address, *question)``; a
+        WireError is that partition's.
+        """
+
+        def answer_all(to: Address, asked: list[Any]) -> Answers[Any]:
+            answered: Answers[Any] = Answers([], [])
+            for number, question in enumerate(asked):
+                try:
+                    answered.answers.append(answer(to, *question))
+                except WireError as error:
+                    answered.answers.append(None)
+                    answered.failures.append(Failure(number, int(error.code), error.message))
+            return answered
+
+        self.rpc.answers[operation] = answer_all
+
+    def asked(self, operation: str) -> list[Any]:
+        """What ``OwnerCalls`` asked about each partition, in the order of the calls."""
+        return [tuple(question) for call in self.calls(operation) for question in call["asked"]]
+
+    def calls(self, operation: str) -> list[dict[str, Any]]:
+        """The arguments of every call of the operation."""
+        return [args for _, name, _, args in self.rpc.calls if name == operation]
+
+    # -- requests ----------------------------------------------------------------------------
+
+    def send(self, request: Message, version: int) -> Pending:
+        """The response's bytes, perhaps later."""
+        return self.send_bytes(encoded_request(request, version))
+
+    def send_bytes(self, frame: bytes) -> Pending:
+        return self.dispatcher.handle(self.connection, frame)  # type: ignore[arg-type]
+
+    def ask(self, request: Message, version: int) -> Any:
+        """The response, decoded; None when the connection is to be closed."""
+        outcome = self.send(request, version)
+        assert outcome.done, "the request waits"
+        assert outcome.error is None, outcome.error
+        assert request.API_KEY is not None
+        return decode(request.API_KEY, version, outcome.value)
+
+
+def encoded_request(request: Message, version: int) -> bytes:
+    """A frame, without its length."""
+    assert request.API_KEY is not None
+    header = encode_request_header(request.API_KEY, version, CORRELATION_ID, "a-client")
+    return header + codec.encode(request, version)
+
+
+def decode(key: ApiKey, version: int, data: bytes | None) -> Any:
+    """A response, whose correlation id must be that of the request."""
+    if data is None:
+        return None
+    correlation_id, offset = decode_response_header(data, key, version)
+    assert correlation_id == CORRELATION_ID
+    return codec.decode_exact(response_class(key), version, data, offset)

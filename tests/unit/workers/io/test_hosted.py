@@ -1,0 +1,266 @@
+"""What an image comes to at the logs of an io worker: roles, epochs, who is in sync."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.log_store import NOW_MS, LogStore, append, batch
+from support.network_process import topic_document
+
+from kbroker._ext.io_loop import IoLoop
+from kbroker._ext.partition_table import FOLLOWER, FREE, LEADER, NO_ROLE, OFFLINE, ONLINE
+from kbroker.cluster.image import ClusterImage
+from kbroker.config.loader import BrokerConfig
+from kbroker.ipc.calls import StoppedReplica
+from kbroker.ipc.rpc import Pending, Rpc, run
+from kbroker.workers.io.hosted import HostedPartitions
+
+pytestmark = pytest.mark.unit
+
+ME, OTHER = 0, 9
+NOBODY: Any = None
+
+
+class Worker:
+    """An io worker with topic ``t``, whose partitions 0 and 1 are in slots 0 and 1."""
+
+    def __init__(self, path: Path) -> None:
+        self.store = LogStore(path)
+        self.image = ClusterImage()
+        self.config = BrokerConfig({})
+        self.rpc = Rpc(NOBODY, NOBODY, self.store.clock.monotonic_ms)
+        self.loop = IoLoop(self.store.table, [], [], self.on_storage_failure)
+        self.hosted = HostedPartitions(
+            self,  # type: ignore[arg-type]
+            self.store.manager,
+            self.loop,
+            broker_id=ME,
+            worker_index=0,
+            worker_count=1,
+        )
+        self.lost: list[int] = []
+        self.failed: list[int] = []
+        self.document: dict[str, Any] = topic_document(b"t" * 16, [0, 1])
+        self.publish()
+
+    def lead_lost(self, slot: int) -> None:
+        self.lost.append(slot)
+
+    def on_storage_failure(self, slot: int) -> None:
+        self.failed.append(slot)
+
+    def publish(self, **topics: Any) -> Pending:
+        """Have the image say what ``document`` does, or other topics."""
+        delta = {"version": self.image.version + 1, "topics": topics or {"t": self.document}}
+        changes = self.image.apply(delta)
+        self.hosted.take(changes, is_snapshot=False)
+        return run(self.hosted.open(changes.present()))
+
+    def forget(self, name: str) -> None:
+        """Have the image name a topic no more."""
+        self.publish(**{name: None})
+
+    def stop(self, *replicas: tuple[str, int, int, int]) -> None:
+        """An order of the controller."""
+        outcome = run(self.hosted.stop([StoppedReplica(*replica) for replica in replicas]))
+        assert outcome.done and outcome.error is None
+
+    def tell(self, partition: int = 0, **fields: Any) -> None:
+        """Change a partition in the image."""
+        self.document["partitions"][partition].update(fields)
+        self.publish()
+
+    def log(self, slot: int = 0) -> Any:
+        return self.store.manager.log(slot)
+
+    def slot(self, slot: int = 0) -> tuple[int, int, int]:
+        """Role, leader epoch, partition epoch."""
+        found = self.store.slot(slot)
+        return found["role"], found["leader_epoch"], found["partition_epoch"]
+
+
+@pytest.fixture
+def worker(tmp_path: Path) -> Iterator[Worker]:
+    made = Worker(tmp_path)
+    yield made
+    made.store.stop(clean=False)
+
+
+def test_partition_that_is_led_here_is_opened_as_leader(worker: Worker) -> None:
+    assert (worker.slot(0), worker.slot(1)) == ((LEADER, 0, 0), (LEADER, 0, 0))
+    assert worker.hosted.led_log(0) is worker.log(0)
+    assert not worker.log().appender.high_watermark_held
+
+
+def test_leader_elsewhere_takes_effect_in_the_slot_and_ends_what_serves_it(worker: Worker) -> None:
+    worker.tell(leader=OTHER, leader_epoch=1, replicas=[ME, OTHER], isr=[ME, OTHER])
+
+    assert worker.slot() == (FOLLOWER, 1, 0)
+    assert worker.lost == [0]
+    assert worker.hosted.led_log(0) is None
+    assert worker.log() is not None, "its log stays"
+    assert worker.slot(1) == (LEADER, 0, 0)
+
+
+def test_lead_that_comes_back_begins_its_epoch_at_the_log_end(worker: Worker) -> None:
+    append(worker.log(), batch(3))
+    worker.tell(leader=OTHER, leader_epoch=1, replicas=[ME, OTHER], isr=[ME, OTHER])
+    worker.tell(leader=ME, leader_epoch=2, isr=[ME])
+
+    assert worker.slot() == (LEADER, 2, 0)
+    assert worker.log().epochs.entries == [(0, 0), (2, 3)]
+    append(worker.log(), batch())
+    assert worker.log().high_watermark == 4
+
+
+def test_new_epoch_of_the_same_leader_stamps_what_is_appended(worker: Worker) -> None:
+    append(worker.log(), batch(2))
+    worker.tell(leader_epoch=6)
+
+    assert (worker.slot(), worker.lost) == ((LEADER, 6, 0), [])
+    assert worker.log().appender.leader_epoch == 6
+    assert worker.log().epochs.entries == [(0, 0), (6, 2)]
+
+
+def test_image_that_comes_late_changes_nothing(worker: Worker) -> None:
+    worker.tell(leader_epoch=6)
+    worker.tell(leader=OTHER, leader_epoch=5)
+
+    assert (worker.slot(), worker.lost) == ((LEADER, 6, 0), [])
+
+
+def test_second_replica_in_sync_holds_the_high_watermark_until_it_leaves(worker: Worker) -> None:
+    append(worker.log(), batch(2))
+    worker.tell(isr=[ME, OTHER], replicas=[ME, OTHER], partition_epoch=3)
+    append(worker.log(), batch(5))
+    assert (worker.slot(), worker.log().high_watermark) == ((LEADER, 0, 3), 2)
+
+    worker.tell(isr=[ME], partition_epoch=4)
+    worker.loop.end_turn()
+    assert worker.store.slot(0)["high_watermark"][0] == 7
+
+
+def test_partition_under_min_isr_says_so_and_follows_the_setting(worker: Worker) -> None:
+    worker.document["config"] = {"min.insync.replicas": "2"}
+    worker.publish()
+    assert worker.log().appender.committed.is_under_min_isr
+
+    worker.tell(isr=[ME, OTHER], replicas=[ME, OTHER], partition_epoch=1)
+    assert not worker.log().appender.committed.is_under_min_isr
+
+
+def test_replica_that_follows_from_the_start_is_opened_as_such(worker: Worker) -> None:
+    worker.publish(
+        u=topic_document(b"u" * 16, [2], leader=OTHER, leader_epoch=4),
+    )
+
+    assert worker.slot(2) == (FOLLOWER, 4, 0)
+    assert worker.store.slot(2)["state"] == ONLINE
+    assert worker.log(2).epochs.entries == []
+
+
+def test_disk_that_fails_at_a_change_of_epoch_takes_the_directory_offline(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise OSError(5, "gone")
+
+    monkeypatch.setattr(worker.log().epochs.__class__, "write", broken)
+    worker.tell(leader_epoch=6)
+
+    assert worker.failed == [0]
+    assert worker.slot()[1] == 0, "clients are not told of an epoch that did not begin"
+
+
+# ---- logs are deleted by order -----------------------------------------------------------------
+
+
+def test_topic_that_the_image_forgets_keeps_its_logs_and_is_not_served(worker: Worker) -> None:
+    append(worker.log(), batch(3))
+    path = worker.log().path
+    worker.forget("t")
+
+    assert worker.log().log_end_offset == 3
+    assert Path(path).is_dir()
+    assert worker.slot()[0] == NO_ROLE
+    assert worker.lost == [0, 1]
+
+
+def test_topic_that_comes_back_goes_on_with_its_logs(worker: Worker) -> None:
+    append(worker.log(), batch(3))
+    worker.forget("t")
+    worker.publish()
+
+    assert worker.slot() == (LEADER, 0, 0)
+    assert worker.hosted.led_log(0).log_end_offset == 3  # type: ignore[union-attr]
+
+
+def test_another_topic_id_in_the_image_costs_no_data(worker: Worker) -> None:
+    append(worker.log(), batch(3))
+    worker.publish(t={**worker.document, "id": (b"x" * 16).hex()})
+
+    assert worker.log().log_end_offset == 3
+    assert worker.slot() == (LEADER, 0, 0)
+
+
+def test_order_deletes_the_logs_it_names(worker: Worker) -> None:
+    path = Path(worker.log().path)
+    worker.stop(("t", 0, 0, 1))
+
+    assert (worker.log(0), worker.lost, path.is_dir()) == (None, [0], False)
+    assert worker.store.slot(0)["state"] == FREE
+    assert worker.log(1) is not None
+
+
+def test_order_for_an_earlier_replica_of_the_slot_deletes_nothing(worker: Worker) -> None:
+    worker.stop(("t", 0, 0, 0))
+
+    assert worker.log(0) is not None
+    assert worker.lost == []
+
+
+def test_log_that_was_ordered_away_is_not_made_again_by_an_image(worker: Worker) -> None:
+    """The image names a topic until all of its logs are gone everywhere."""
+    worker.stop(("t", 0, 0, 1), ("t", 1, 1, 1))
+    worker.publish()
+
+    assert (worker.log(0), worker.log(1)) == (None, None)
+
+
+def test_topic_made_again_begins_empty_in_its_own_slots(worker: Worker) -> None:
+    append(worker.log(), batch(3))
+    worker.stop(("t", 0, 0, 1), ("t", 1, 1, 1))
+    worker.forget("t")
+    document = topic_document(b"n" * 16, [0, 3])
+    document["partitions"][0]["slot_incarnation"] = 2
+    worker.publish(t=document)
+
+    assert worker.log(0).log_end_offset == 0
+    assert worker.store.slot(0)["slot_incarnation"] == 2
+    assert worker.slot(3) == (LEADER, 0, 0)
+
+
+def test_log_of_a_topic_made_again_waits_until_the_earlier_one_is_deleted(worker: Worker) -> None:
+    append(worker.log(0), batch(3))
+    failed = worker.publish(t=topic_document(b"n" * 16, [2]))
+
+    assert (failed.value, worker.log(2), worker.log(0).log_end_offset) == ({}, None, 3)
+    assert worker.store.slot(2)["state"] == OFFLINE
+
+    worker.stop(("t", 0, 0, 1))
+    assert worker.log(2).log_end_offset == 0
+    assert worker.slot(2) == (LEADER, 0, 0)
+
+
+# ---- settings ----------------------------------------------------------------------------------
+
+
+def test_log_follows_a_changed_setting_of_its_topic(worker: Worker) -> None:
+    worker.document["config"] = {"max.message.bytes": "100"}
+    worker.publish()
+
+    code, *_ = worker.log().appender.append_batch(batch(20), NOW_MS)
+    assert code == 10
