@@ -162,8 +162,6 @@ cdef bint checksum_matches(const uint8_t* p, const Entry* entry, const BatchInfo
     return <uint32_t>zlib.crc32(view) == load_u32(p + 12)
 
 
-# The coordinator epoch of a transaction marker, -1 when the batch holds none (it was cleaned, or is another record).
-# *is_abort says which of the two it is.
 cdef int32_t marker_epoch(const uint8_t* p, Py_ssize_t size, bint* is_abort) noexcept nogil:
     cdef Reader r = make_reader(p + BATCH_HEADER_BYTES, size - BATCH_HEADER_BYTES)
     cdef int32_t length = 0, key = 0, value = 0, delta = 0

@@ -203,6 +203,12 @@ class LogDir:
         """Whether a cleaner worked on the partition: its offsets may have gaps."""
         return key in self._gaps_known
 
+    def expect_gaps(self, key: TopicPartition) -> None:
+        """From the next start on, gaps in the partition's offsets are no damage. Raises OSError."""
+        if key not in self._gaps_known:
+            self.write_lines(key, {CLEANER_CHECKPOINT: 0})  # nothing of it is clean
+            self._gaps_known |= {key}
+
     # ---- making and removing partitions ----
 
     def belongs(self, key: TopicPartition, topic_id: bytes, *, is_new: bool) -> bool:

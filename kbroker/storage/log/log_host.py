@@ -37,6 +37,9 @@ class LogHost(Protocol):
         Raises OSError.
         """
 
+    def before_gap(self, log: PartitionLog) -> None:
+        """Write to disk that offsets of the log may be missing. Raises OSError."""
+
     def delete_later(self, paths: list[str], delay_ms: int) -> None:
         """Unlink files after ``delay_ms``."""
 

@@ -299,6 +299,22 @@ class PartitionLog:
         self.sync.aborted_added(is_first=is_first)
         return None
 
+    def expect_gaps(self) -> str | None:
+        """A follower gets a batch that does not begin where its log ends: the leader's was
+        compacted. Without a word on disk, the next recovery would take the gap for damage.
+
+        A text when there is no room for it, or no descriptor. Raises StorageError.
+        """
+        try:
+            self._host.before_gap(self)
+        except OSError as error:
+            if may_do_without(error):
+                return self._refusal_text(error)
+            raise self.fail(error) from error
+        self._may_be_gapless = False
+        self.appender.set_gapless(False)
+        return None
+
     def roll(self, now_ms: int, *, is_kept: bool = True) -> str | None:
         """Seal the active segment and continue in a new one; returns an error text when the disk is
         full or descriptors ran out.
@@ -481,6 +497,8 @@ class PartitionLog:
         OSError, StorageError.
         """
         if offset >= self.log_end_offset:
+            # An epoch in which this broker led and wrote nothing is not the leader's.
+            self.epochs.truncate_from_end(self.log_end_offset)
             return self.log_end_offset
         self.cuts += 1
         offset = max(offset, self.segments[0].base_offset)

@@ -371,6 +371,9 @@ class LogManager:
             self.dirs.at(log.log_dir).lower_recovery_point(log.key, end)
             self._checkpoints.forget(RECOVERY_POINT_CHECKPOINT)
 
+    def before_gap(self, log: PartitionLog) -> None:
+        self.dirs.at(log.log_dir).expect_gaps(log.key)
+
     def delete_later(self, paths: list[str], delay_ms: int) -> None:
         self._deletions.add(paths, self.clock.monotonic_ms() + delay_ms)
 

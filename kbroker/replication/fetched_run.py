@@ -1,0 +1,105 @@
+"""What a follower fetched, appended to its log as the leader has it.
+
+The checks and the write are ``_ext.replica_append``'s; here its outcome has names and words. The
+caller decides what a fault comes to: fetch again, truncate, or give the partition up for a while.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+from kbroker._ext import replica_append
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+    from kbroker.storage.partition_log import PartitionLog
+
+
+class Fault(IntEnum):
+    """Why the next batch was not taken. The numbers are those of the extension."""
+
+    NONE = replica_append.ALL
+    CLOSED = replica_append.CLOSED
+    NO_ROOM = replica_append.NO_ROOM
+    OLD_FORMAT = replica_append.OLD_FORMAT
+    BAD_LENGTH = replica_append.BAD_LENGTH
+    BAD_MAGIC = replica_append.BAD_MAGIC
+    BAD_CRC = replica_append.BAD_CRC
+    BAD_COUNT = replica_append.BAD_COUNT
+    OFFSET_BACK = replica_append.OFFSET_BACK
+    EPOCH_BACK = replica_append.EPOCH_BACK
+    EPOCH_AHEAD = replica_append.EPOCH_AHEAD
+
+    @property
+    def is_corrupt(self) -> bool:
+        """The bytes are not what a leader has written: its disk, or the network, is bad."""
+        return self in _CORRUPT
+
+    @property
+    def is_divergent(self) -> bool:
+        """Sound bytes that do not follow what is in this log: it has to be truncated first, or
+        whoever sent them is not the leader of this epoch.
+        """
+        return self in _DIVERGENT
+
+
+_CORRUPT = frozenset({Fault.BAD_LENGTH, Fault.BAD_MAGIC, Fault.BAD_CRC, Fault.BAD_COUNT})
+_DIVERGENT = frozenset({Fault.OFFSET_BACK, Fault.EPOCH_BACK, Fault.EPOCH_AHEAD})
+
+_WORDS = {
+    Fault.OLD_FORMAT: "is of message format 0 or 1",
+    Fault.BAD_LENGTH: "has a length or offsets that are impossible",
+    Fault.BAD_MAGIC: "has a message format that does not exist",
+    Fault.BAD_COUNT: "has a negative number of records",
+}
+
+
+class Appended(NamedTuple):
+    """What came of the bytes of one fetch.
+
+    taken: bytes that are in the log now. needed: bytes from there on that hold the next batch, if
+    there is no fault. The other fields are of the batch at fault.
+    """
+
+    fault: Fault
+    taken: int
+    needed: int
+    base_offset: int
+    leader_epoch: int
+    stored_crc: int
+    computed_crc: int
+
+
+def append_fetched(
+    log: PartitionLog, data: ReadableBuffer, leader_epoch: int, now_ms: int
+) -> Appended:
+    """Append the whole batches that ``data`` begins with; the log is published by the caller.
+
+    leader_epoch: in which the partition is followed. Raises StorageError.
+    """
+    fault, *more = replica_append.append_replica(log.appender, data, leader_epoch, now_ms)
+    return Appended(Fault(fault), *more)
+
+
+def fault_text(log: PartitionLog, outcome: Appended, leader: int, leader_epoch: int) -> str:
+    """Why the batch at fault was not appended, for the log of the broker."""
+    fault = outcome.fault
+    if fault is Fault.NO_ROOM:
+        return log.appender.error_text or "there is no room"
+    if fault is Fault.CLOSED:
+        return "the log is closed: its log directory failed"
+    what = _WORDS.get(fault, "")
+    if fault is Fault.BAD_CRC:
+        what = (
+            f"does not match its checksum (stored {outcome.stored_crc:#010x}, "
+            f"computed {outcome.computed_crc:#010x})"
+        )
+    elif fault is Fault.OFFSET_BACK:
+        what = f"begins below the end of this log, {log.log_end_offset}"
+    elif fault is Fault.EPOCH_BACK:
+        what = f"has leader epoch {outcome.leader_epoch}, this log is at {log.epochs.latest}"
+    elif fault is Fault.EPOCH_AHEAD:
+        what = f"has leader epoch {outcome.leader_epoch}, which is above {leader_epoch}"
+    return f"the batch at offset {outcome.base_offset} from leader {leader} {what}"
