@@ -14,7 +14,7 @@ from kbroker._ext import replica_append
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-    from kbroker.storage.partition_log import PartitionLog
+    from kbroker.storage.log.partition_log import PartitionLog
 
 
 class Fault(IntEnum):

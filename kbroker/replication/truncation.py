@@ -15,7 +15,7 @@ UNDEFINED = -1
 
 
 class EpochHistory(Protocol):
-    """``storage.leader_epochs.LeaderEpochs``, as far as it is asked here."""
+    """``storage.segments.leader_epochs.LeaderEpochs``, as far as it is asked here."""
 
     @property
     def latest(self) -> int | None:

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doubles.log_store import NOW_MS, LogStore, append, batch, end_transaction, sent
+from support.log_store import NOW_MS, LogStore, append, batch, end_transaction, sent
 
 from kbroker._ext.partition_table import FOLLOWER, LEADER
 from kbroker.replication.fetched_run import Fault, append_fetched
-from kbroker.storage.partition_log import PartitionLog
+from kbroker.storage.log.partition_log import PartitionLog
 
 pytestmark = pytest.mark.property
 

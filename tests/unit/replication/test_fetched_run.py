@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doubles.log_store import (
+from support.log_store import (
     NOW_MS,
     LogStore,
     append,
@@ -25,9 +25,9 @@ from kbroker._ext.partition_table import FOLLOWER
 from kbroker._ext.record_batch import stamp_for_append
 from kbroker.errors import StorageError
 from kbroker.replication.fetched_run import Appended, Fault, append_fetched, fault_text
-from kbroker.storage.log_dir import LogDir
-from kbroker.storage.log_lookup import list_offsets
-from kbroker.storage.partition_log import PartitionLog
+from kbroker.storage.dirs.log_dir import LogDir
+from kbroker.storage.log.log_lookup import list_offsets
+from kbroker.storage.log.partition_log import PartitionLog
 
 pytestmark = pytest.mark.unit
 

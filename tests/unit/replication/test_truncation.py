@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from doubles.log_store import LogStore, append, batch
+from support.log_store import LogStore, append, batch
 
 from kbroker._ext.partition_table import LEADER
 from kbroker.replication.truncation import (
@@ -16,7 +16,7 @@ from kbroker.replication.truncation import (
     cut_for,
     first_question,
 )
-from kbroker.storage.leader_epochs import LeaderEpochs
+from kbroker.storage.segments.leader_epochs import LeaderEpochs
 
 pytestmark = pytest.mark.unit
 
