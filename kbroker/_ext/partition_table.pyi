@@ -30,6 +30,10 @@ class Slot(TypedDict):
     gapless: bool
     role: int
     partition_epoch: int
+    # -1: there is none
+    latest_epoch: int
+    latest_epoch_start: int
+    previous_epoch: int
 
 class PartitionTable:
     @property
@@ -46,6 +50,9 @@ class PartitionTable:
         leader_epoch: int = 0,
         partition_epoch: int = 0,
         log_dir_index: int = 0,
+    ) -> None: ...
+    def set_epochs(
+        self, slot: int, latest_epoch: int, latest_epoch_start: int, previous_epoch: int
     ) -> None: ...
     def set_role(self, slot: int, role: int, leader_epoch: int, partition_epoch: int) -> None: ...
     def set_state(self, slot: int, state: int) -> None: ...

@@ -155,14 +155,22 @@ def look_up(
         outcome = found(NO_OFFSET, NO_EPOCH)
     elif timestamp == LATEST:
         outcome = found(bound, slot["leader_epoch"])
-    elif timestamp in (EARLIEST, EARLIEST_LOCAL) and slot["leader_epoch"] == 0:
-        outcome = found(log_start, 0)
+    elif timestamp in (EARLIEST, EARLIEST_LOCAL) and (epoch := epoch_of_start(slot)) is not None:
+        outcome = found(log_start, epoch)
     else:
         # A timestamp; or the start of a log with several epochs: its owner knows which it is of.
         asked = EARLIEST if timestamp == EARLIEST_LOCAL else timestamp
         question = OffsetQuestion(image.slot, asked, request.isolation_level)
         outcome = owners.new.ask(question)
     return Lookup(image, outcome, bound)
+
+
+def epoch_of_start(slot: Slot) -> int | None:
+    """The leader epoch of the first record, if the slot says it: there is no other in the log."""
+    if slot["leader_epoch"] == 0:
+        return 0
+    is_of_latest = 0 <= slot["latest_epoch_start"] <= slot["log_start_offset"]
+    return slot["latest_epoch"] if is_of_latest else None
 
 
 def look_up_old(

@@ -1,9 +1,11 @@
-"""OffsetForLeaderEpoch (23): versions 0 to 4. The partitions' owners know where epochs end."""
+"""OffsetForLeaderEpoch (23): versions 0 to 4. Where the latest epochs of a log end is in its slot,
+of all others its owner knows it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Container
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kbroker.errors import WireError
 from kbroker.handlers.context import RequestContext, partition_error
@@ -19,6 +21,11 @@ from kbroker.protocol.messages.offset_for_leader_epoch import (
 )
 from kbroker.security.access import EVERYTHING
 from kbroker.security.operations import AclOperation, Kind
+
+if TYPE_CHECKING:
+    from kbroker._ext.partition_table import Slot
+
+UNKNOWN = EpochEnd(-1, -1)
 
 
 def fail(ctx: RequestContext, request: OffsetForLeaderEpochRequest, error: WireError) -> Any:
@@ -46,7 +53,7 @@ def fail(ctx: RequestContext, request: OffsetForLeaderEpochRequest, error: WireE
 async def handle_offset_for_leader_epoch(
     ctx: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
-    """Ask every partition's owner; the calls run side by side."""
+    """Look into every partition's slot, or ask its owner; the calls run side by side."""
     owners = OwnerCalls(ctx, OFFSET_FOR_LEADER_EPOCH)
     describable: Container[str] = EVERYTHING
     if not ctx.allows(AclOperation.CLUSTER_ACTION, Kind.CLUSTER):
@@ -77,23 +84,41 @@ def ask(
     partition: Any,
     owners: OwnerCalls[EpochQuestion, EpochEnd],
     describable: Container[str],
-) -> Pending[EpochEnd] | WireError:
+) -> Pending[EpochEnd] | EpochEnd | WireError:
     """Start with one partition."""
     if topic not in describable:
         return WireError(Kind.TOPIC.error)
     try:
-        image, _ = ctx.led_partition(topic, partition.partition, partition.current_leader_epoch)
+        image, slot = ctx.led_partition(topic, partition.partition, partition.current_leader_epoch)
     except WireError as error:
         return error.bare()
-    return owners.ask(EpochQuestion(image.slot, partition.leader_epoch))
+    known = end_by_slot(slot, partition.leader_epoch)
+    return known or owners.ask(EpochQuestion(image.slot, partition.leader_epoch))
 
 
-async def answer(number: int, asked: Pending[EpochEnd] | WireError) -> Any:
+def end_by_slot(slot: Slot, leader_epoch: int) -> EpochEnd | None:
+    """The answer of ``LeaderEpochs.end_offset_for``, as far as the slot says it: for all but the
+    epochs before the last two.
+    """
+    latest, previous = slot["latest_epoch"], slot["previous_epoch"]
+    if leader_epoch < 0 or leader_epoch > latest:
+        return UNKNOWN
+    if leader_epoch == latest:
+        return EpochEnd(latest, slot["log_end"][0])
+    if previous < 0:
+        # Older than all that the log has: they begin where the oldest begins.
+        return EpochEnd(leader_epoch, slot["latest_epoch_start"])
+    if leader_epoch >= previous:
+        return EpochEnd(previous, slot["latest_epoch_start"])
+    return None
+
+
+async def answer(number: int, asked: Pending[EpochEnd] | EpochEnd | WireError) -> Any:
     """The response's entry of one partition."""
     if isinstance(asked, WireError):
         return failed(number, asked)
     try:
-        found = await asked
+        found = asked if isinstance(asked, EpochEnd) else await asked
     except WireError as error:
         return failed(number, error)
     return OffsetForLeaderEpochResponse.EpochEndOffset(

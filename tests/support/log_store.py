@@ -157,7 +157,7 @@ class LogStore:
         epoch = config.pop("leader_epoch", 0)
         more = {
             name: config.pop(name)
-            for name in ("is_new", "role", "partition_epoch")
+            for name in ("is_new", "role", "partition_epoch", "is_alone")
             if name in config
         }
         return self.manager.open_partition(

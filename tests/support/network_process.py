@@ -251,11 +251,15 @@ class NetworkProcess:
         stable: int | None = None,
         state: int = ONLINE,
         role: int | None = None,
+        epochs: tuple[int, int, int] | None = None,
     ) -> None:
-        """A slot with these offsets."""
+        """A slot with these offsets. epochs: the latest of the log, its first offset, and the one
+        before; by default it has one.
+        """
         present, leader_epoch, partition_epoch = self._role(slot)
         self.table.reset(slot, state=state, slot_incarnation=1)
         self.table.set_role(slot, present if role is None else role, leader_epoch, partition_epoch)
+        self.table.set_epochs(slot, *(epochs or (leader_epoch, start, -1)))
         self.table.publish(
             slot,
             log_start_offset=start,

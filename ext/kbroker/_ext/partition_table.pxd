@@ -50,6 +50,10 @@ cdef struct SlotData:
     uint32_t aborted_version    # changes when a .txnindex gets an entry; 0: no transaction was ever aborted here
     uint32_t role               # SlotRole
     int32_t partition_epoch     # version of the partition's leader, leader epoch and ISR in the metadata
+    # Of the epochs that the log has: the latest with its first offset, and the one before it; -1: there is none.
+    int32_t latest_epoch
+    int64_t latest_epoch_start
+    int32_t previous_epoch
     uint32_t unused
     # What lies in front of this place was not checked by the owner since it was started: a reader does it before it sends.
     int64_t checked_segment     # base offset
@@ -64,7 +68,7 @@ cdef struct Slot:               # 192 bytes
     uint64_t committed_waiters
     uint64_t written_waiters
     SlotData data
-    uint8_t padding[32]
+    uint8_t padding[16]
 
 
 cdef class PartitionTable:

@@ -20,7 +20,7 @@ from kbroker._ext.buffers cimport region_bytes
 from kbroker._ext.socket_api cimport sched_yield
 
 
-LAYOUT_VERSION = 2
+LAYOUT_VERSION = 3
 HEADER_SIZE = 64
 
 STATE_NAMES = {
@@ -133,6 +133,9 @@ cdef class PartitionTable:
             "gapless": data.flags & SLOT_GAPLESS != 0,
             "role": data.role,
             "partition_epoch": data.partition_epoch,
+            "latest_epoch": data.latest_epoch,
+            "latest_epoch_start": data.latest_epoch_start,
+            "previous_epoch": data.previous_epoch,
         }
 
     def reset(
@@ -156,6 +159,21 @@ cdef class PartitionTable:
         data.leader_epoch = leader_epoch
         data.partition_epoch = partition_epoch
         data.log_dir_index = log_dir_index
+        data.latest_epoch = data.previous_epoch = -1
+        data.latest_epoch_start = -1
+        self.end_write(slot)
+
+    def set_epochs(self, int slot, int latest_epoch, int64_t latest_epoch_start, int previous_epoch):
+        """The epochs that the log has now, -1 where there is none. Owner only.
+
+        A leader's own epoch is among them before it is in the role, so that no reader takes it for unknown.
+        """
+        cdef SlotData* data
+        self.check_slot(slot)
+        data = self.begin_write(slot)
+        data.latest_epoch = latest_epoch
+        data.latest_epoch_start = latest_epoch_start
+        data.previous_epoch = previous_epoch
         self.end_write(slot)
 
     def set_role(self, int slot, uint32_t role, int leader_epoch, int partition_epoch):

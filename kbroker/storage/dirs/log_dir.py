@@ -116,6 +116,7 @@ class LogDir:
     __slots__ = (
         "_dead",
         "_gaps_known",
+        "_high_watermarks",
         "_lines_left",
         "_recovery_points",
         "_start_offsets",
@@ -140,6 +141,8 @@ class LogDir:
         self._recovery_points: dict[TopicPartition, int] | None = None
         self._start_offsets: dict[TopicPartition, int] = {}
         self._gaps_known: frozenset[TopicPartition] = frozenset()
+        # None: nobody has asked yet. Where this broker has the only replica, nobody does.
+        self._high_watermarks: dict[TopicPartition, int] | None = None
         # Partitions that were here and are gone: no checkpoint of this worker under way may bring
         # their lines back. They may be here again, as another worker's.
         self._dead: set[TopicPartition] = set()
@@ -198,6 +201,14 @@ class LogDir:
     def start_is_known(self, key: TopicPartition) -> bool:
         """Whether a checkpoint had a line for it; Kafka writes none for a log that is whole."""
         return key in self._start_offsets
+
+    def high_watermark(self, key: TopicPartition) -> int:
+        """What was committed by the last run, as far as the checkpoint knows; 0 when it knows
+        nothing. Raises OSError.
+        """
+        if self._high_watermarks is None:
+            self._high_watermarks = self._read(HIGH_WATERMARK_CHECKPOINT) or {}
+        return self._high_watermarks.get(key, 0)
 
     def was_compacted(self, key: TopicPartition) -> bool:
         """Whether a cleaner worked on the partition: its offsets may have gaps."""

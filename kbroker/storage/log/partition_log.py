@@ -73,10 +73,12 @@ class PartitionLog:
         *,
         now_ms: int,
         leader_epoch: int | None,
+        high_watermark: int | None = None,
         created: bool = False,
     ) -> None:
-        """Open the active segment for appending. Raises OSError. The slot is not touched before
-        ``publish``. leader_epoch: in which this broker leads, None when it does not.
+        """Open the active segment for appending. Raises OSError. No reader looks at the slot before
+        it is online. leader_epoch: in which this broker leads, None when it does not.
+        high_watermark: what is known to be committed, None when all of the log is.
         """
         self.topic = identity.topic
         self.topic_id = identity.topic_id
@@ -98,6 +100,8 @@ class PartitionLog:
         self.segments = LogSegments(loaded.segments, self.appender, settings)
         try:
             self._take_up(loaded, now_ms, leader_epoch)
+            if high_watermark is not None:
+                self._begin_at(high_watermark)
             self.sync = LogSync(
                 self.path, self.log_dir, loaded, self.segments, self.appender, created=created
             )
@@ -126,6 +130,7 @@ class PartitionLog:
         self.configure(self.settings)
         if leader_epoch is not None:
             self._lead(leader_epoch)
+        self._show_epochs()
         log_producers.place_transactions(
             self.appender.producers, self.segments, self.log_start_offset
         )
@@ -185,11 +190,27 @@ class PartitionLog:
         """
         if role == LEADER:
             self._lead(leader_epoch)
+            self._show_epochs()
         self._table.set_role(self.slot, role, leader_epoch, partition_epoch)
 
     def _lead(self, leader_epoch: int) -> None:
         self.epochs.assign(leader_epoch, self.log_end_offset)
         self.appender.set_leader_epoch(leader_epoch)
+
+    def _show_epochs(self) -> None:
+        """Say in the slot what epochs the log has, whenever that has changed."""
+        self._table.set_epochs(self.slot, *self.epochs.newest)
+
+    def _begin_at(self, high_watermark: int) -> None:
+        """Hold the high watermark there, on a batch's border, within the log as it is now.
+
+        INVARIANT: this comes before the first ``publish``. What lies above may be cut off again, so
+        no reader may see it.
+        """
+        start = self.log_start_offset
+        offset = min(max(high_watermark, start), self.log_end_offset)
+        segment, position, border = self.segments.place_to_cut(offset)
+        self.appender.set_high_watermark(max(border, start), segment.base_offset, position)
 
     def set_high_watermark(self, offset: int) -> None:
         """Publish ``offset`` as the high watermark with the next publish, instead of the log end.
@@ -394,6 +415,7 @@ class PartitionLog:
             below = [s for s in self.segments[:-1] if s.next_offset <= start]
             try:
                 self.epochs.truncate_from_start(start)
+                self._show_epochs()
                 self._delete_oldest(len(below))
             except OSError as error:
                 raise self.fail(error) from error
@@ -431,6 +453,7 @@ class PartitionLog:
         # Published first: who reads the slot from now on does not look for these files.
         self.publish()
         self.epochs.truncate_from_start(self.log_start_offset)
+        self._show_epochs()
         self._discard(gone)
         logger.info(
             "%s: deleted %d segments; the log now starts at offset %d",
@@ -511,6 +534,9 @@ class PartitionLog:
         place = (segment.base_offset, position)
         self.appender.set_checked_from(*min(place, self.appender.checked_from))
         self.epochs.truncate_from_end(end)
+        self._show_epochs()
+        if self.appender.high_watermark_held and self.high_watermark > end:
+            self.appender.set_high_watermark(end, segment.base_offset, position)
         producers = log_producers.load_after_cut(self.path, self.segments, end)
         self.appender.set_producers(producers)
         log_producers.place_transactions(producers, self.segments, self.log_start_offset)

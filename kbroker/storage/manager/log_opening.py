@@ -218,6 +218,7 @@ class LogOpening:
             self._settings(request.topic_config),
             now_ms=self._now_ms(),
             leader_epoch=request.leads_in,
+            high_watermark=None if request.is_alone else log_dir.high_watermark(key),
             created=placed.created,
         )
         try:

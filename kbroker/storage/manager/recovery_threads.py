@@ -29,9 +29,9 @@ from kbroker.storage.topic_settings import TopicConfig
 class OpenRequest(NamedTuple):
     """A partition whose log will be opened.
 
-    role, leader_epoch, partition_epoch: what this broker is to it, as in its slot. is_new: it was
-    never opened before. Else it is not created while a directory is offline, for it may be in
-    there.
+    role, leader_epoch, partition_epoch: what this broker is to it, as in its slot. is_alone: nobody
+    else is in sync, so all that is in its log is committed. is_new: it was never opened before.
+    Else it is not created while a directory is offline, for it may be in there.
     """
 
     topic: str
@@ -44,6 +44,7 @@ class OpenRequest(NamedTuple):
     is_new: bool = True
     role: int = LEADER
     partition_epoch: int = 0
+    is_alone: bool = True
 
     @property
     def key(self) -> TopicPartition:

@@ -46,6 +46,14 @@ class LeaderEpochs:
     def latest(self) -> int | None:
         return self._entries[-1][0] if self._entries else None
 
+    @property
+    def newest(self) -> tuple[int, int, int]:
+        """The latest epoch, its first offset and the epoch before it; -1 where there is none."""
+        if not self._entries:
+            return -1, -1, -1
+        previous = self._entries[-2][0] if len(self._entries) > 1 else -1
+        return (*self._entries[-1], previous)
+
     def assign(self, epoch: int, start_offset: int, *, write: bool = True) -> bool:
         """``epoch`` begins at ``start_offset``, unless it or a later one is known; True when it was
         new.

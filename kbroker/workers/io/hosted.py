@@ -301,6 +301,7 @@ class HostedPartitions:
             is_new=(topic.topic_id, number) in self._new,
             role=partition.role,
             partition_epoch=partition.partition_epoch,
+            is_alone=partition.is_alone,
         )
 
     def _open_one(self, request: OpenRequest) -> int:

@@ -136,10 +136,21 @@ def test_list_offsets_earliest_of_a_log_with_epochs_asks_the_owner(
     process: NetworkProcess,
 ) -> None:
     process.add_topic("t", b"t" * 16, [3], leader_epoch=4)
+    process.put_log(3, 5, 20, epochs=(4, 6, 2))
     answer = {"offset": 5, "timestamp": -1, "leader_epoch": 2}
     process.answers_each("list_offsets", lambda to, *args: answer)
     assert ask(process, 8, (0, EARLIEST_LOCAL))[0].leader_epoch == 2
     assert process.asked("list_offsets") == [(3, EARLIEST, 0)]
+
+
+def test_list_offsets_earliest_of_a_log_with_one_epoch_needs_no_call(
+    process: NetworkProcess,
+) -> None:
+    process.add_topic("t", b"t" * 16, [3], leader_epoch=4)
+    process.put_log(3, 5, 20, epochs=(4, 5, -1))
+    found = ask(process, 8, (0, EARLIEST_LOCAL))[0]
+    assert (found.offset, found.leader_epoch) == (5, 4)
+    assert process.rpc.calls == []
 
 
 @pytest.mark.parametrize(

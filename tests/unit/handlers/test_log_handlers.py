@@ -22,8 +22,8 @@ pytestmark = pytest.mark.unit
 def process() -> NetworkProcess:
     process = NetworkProcess()
     process.add_topic("t", b"t" * 16, [2, 3], leader_epoch=4)
-    process.put_log(2, 5, 20)
-    process.put_log(3, 0, 10)
+    process.put_log(2, 5, 20, epochs=(4, 17, 3))
+    process.put_log(3, 0, 10, epochs=(4, 8, 3))
     return process
 
 
@@ -101,14 +101,22 @@ class TestDeleteRecords:
 
 class TestOffsetForLeaderEpoch:
     @staticmethod
-    def ask(process: NetworkProcess, version: int, number: int, current_epoch: int = -1) -> Any:
+    def ask(
+        process: NetworkProcess,
+        version: int,
+        number: int,
+        current_epoch: int = -1,
+        leader_epoch: int = 2,
+    ) -> Any:
         request = OffsetForLeaderEpochRequest(
             topics=[
                 OffsetForLeaderEpochRequest.OffsetForLeaderTopic(
                     topic="t",
                     partitions=[
                         OffsetForLeaderEpochRequest.OffsetForLeaderPartition(
-                            partition=number, current_leader_epoch=current_epoch, leader_epoch=3
+                            partition=number,
+                            current_leader_epoch=current_epoch,
+                            leader_epoch=leader_epoch,
                         )
                     ],
                 )
@@ -129,7 +137,18 @@ class TestOffsetForLeaderEpoch:
         found = self.ask(process, version, 1)
         assert (found.error_code, found.end_offset) == (0, 13)
         assert found.leader_epoch == (2 if version >= 1 else -1)
-        assert process.asked("offset_for_leader_epoch") == [(3, 3)]
+        assert process.asked("offset_for_leader_epoch") == [(3, 2)]
+
+    @pytest.mark.parametrize(
+        ("asked", "answered"), [(4, (4, 20)), (3, (3, 17)), (5, (-1, -1)), (-1, (-1, -1))]
+    )
+    def test_offset_for_leader_epoch_of_the_last_two_is_in_the_slot(
+        self, process: NetworkProcess, asked: int, answered: tuple[int, int]
+    ) -> None:
+        """What consumers ask that begin at a committed offset; their owner is spared the call."""
+        found = self.ask(process, 4, 0, leader_epoch=asked)
+        assert (found.error_code, found.leader_epoch, found.end_offset) == (0, *answered)
+        assert process.rpc.calls == []
 
     @pytest.mark.parametrize("version", [2, 3, 4])
     @pytest.mark.parametrize(

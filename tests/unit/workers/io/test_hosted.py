@@ -29,22 +29,32 @@ class Worker:
 
     def __init__(self, path: Path) -> None:
         self.store = LogStore(path)
-        self.image = ClusterImage()
         self.config = BrokerConfig({})
         self.rpc = Rpc(NOBODY, NOBODY, self.store.clock.monotonic_ms)
+        self.begin()
+        self.lost: list[int] = []
+        self.failed: list[int] = []
+        self.document: dict[str, Any] = topic_document(b"t" * 16, [0, 1])
+        self.publish()
+
+    def begin(self) -> None:
+        """As an io worker that has just been started."""
+        self.image = ClusterImage()
         self.loop = IoLoop(self.store.table, [], [], self.on_storage_failure)
         self.hosted = HostedPartitions(
-            self,  # type: ignore[arg-type]
+            self,
             self.store.manager,
             self.loop,
             broker_id=ME,
             worker_index=0,
             worker_count=1,
         )
-        self.lost: list[int] = []
-        self.failed: list[int] = []
-        self.document: dict[str, Any] = topic_document(b"t" * 16, [0, 1])
-        self.publish()
+
+    def restart(self) -> None:
+        """Stop cleanly; the next start waits for an image."""
+        self.store.stop(clean=True)
+        self.store.start(clean=True)
+        self.begin()
 
     def lead_lost(self, slot: int) -> None:
         self.lost.append(slot)
@@ -160,6 +170,26 @@ def test_replica_that_follows_from_the_start_is_opened_as_such(worker: Worker) -
     assert worker.slot(2) == (FOLLOWER, 4, 0)
     assert worker.store.slot(2)["state"] == ONLINE
     assert worker.log(2).epochs.entries == []
+
+
+@pytest.mark.parametrize(
+    ("leader", "isr", "begins"),
+    [(OTHER, [OTHER, ME], 2), (ME, [ME, OTHER], 2), (ME, [ME], 5)],
+    ids=["follows", "leads others", "leads alone"],
+)
+def test_log_is_opened_with_the_high_watermark_that_its_role_gives_it(
+    worker: Worker, leader: int, isr: list[int], begins: int
+) -> None:
+    """Where others are in sync, what lies above may not be with them."""
+    append(worker.log(), batch(2))
+    worker.log().set_high_watermark(2)
+    append(worker.log(), batch(3))
+
+    worker.restart()
+    worker.tell(leader=leader, isr=isr, replicas=[ME, OTHER], leader_epoch=1)
+
+    assert worker.store.slot(0)["high_watermark"][0] == begins
+    assert worker.store.slot(0)["log_end"][0] == 5
 
 
 def test_disk_that_fails_at_a_change_of_epoch_takes_the_directory_offline(
