@@ -35,10 +35,13 @@ class Bench:
             self.ends.append((ours, network))
             self.cells[index] = 3
             self.lanes.append(Lane(ours.fileno(), (IO_WORKER, 0, 5), index, self.cells, index))
-        self.loop = IoLoop(self.store.table, self.arenas, self.lanes, lambda slot: None)
+        self.loop = IoLoop(self.store.table, self.arenas, self.lanes, self.on_failure)
         self.loop.put(self.log.appender)
         self.asked: list[tuple[int, int, int, str, int, int]] = []
         self.loop.verification.set_verifier(lambda *question: self.asked.append(question))
+
+    def on_failure(self, slot: int) -> None:
+        """A write or sync of the log in this slot has failed."""
 
     def produce(
         self,
@@ -51,6 +54,7 @@ class Bench:
         transactional_id: bytes = b"tx",
         incarnation: int = 1,
         acks: int = -1,
+        slot: int = 0,
     ) -> None:
         """Send one descriptor and have it taken."""
         at = self.used[network]
@@ -58,7 +62,7 @@ class Bench:
         self.arenas[network][at : at + len(text) + len(data)] = text + data
         self.used[network] += len(text) + len(data)
         row = DESCRIPTOR.pack(
-            number, 0, 0, incarnation, timeout_ms, at + len(text), len(data), acks, version,
+            number, 0, slot, incarnation, timeout_ms, at + len(text), len(data), acks, version,
             len(text) if transactional_id else 0, len(transactional_id),
         )  # fmt: skip
         header = ENVELOPE.pack(MSG_PRODUCE, NETWORK, network, self.cells[network], 5, 1)

@@ -14,7 +14,7 @@ from support.log_store import batch, break_file
 from support.seeds import seeded
 
 from kbroker._ext.committed_queue import CallSink, CommittedQueue
-from kbroker._ext.partition_table import FOLLOWER
+from kbroker._ext.partition_table import FOLLOWER, OFFLINE
 from kbroker.errors import ErrorCode, WireError
 
 pytestmark = pytest.mark.unit
@@ -264,6 +264,40 @@ def test_c_produce_whose_log_cannot_be_synced_gets_a_storage_error(bench, acks):
     break_file(bench.log)
 
     assert bench.results() == [(1, ErrorCode.KAFKA_STORAGE_ERROR, -1)]
+
+
+class SharedDisk(Bench):
+    """Partition 1, in slot 1, is in the log directory of partition 0, and both fail with it."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.other = self.store.open(partition=1, slot=1)
+        self.loop.put(self.other.appender)
+
+    def on_failure(self, slot: int) -> None:
+        self.store.manager.fail_directory_of(slot)
+
+
+@pytest.mark.parametrize("acks", [-1, 1])
+@pytest.mark.parametrize("synced", [True, False])
+def test_c_produce_whose_directory_fails_with_another_partition_is_not_acknowledged(
+    tmp_path: Path, acks: int, synced: bool
+) -> None:
+    """Two partitions in one request. The sync of the first fails, and takes the log directory
+    offline with the second, whose batch is written and has nothing to wait for.
+    """
+    bench = SharedDisk(tmp_path)
+    for log in (bench.log, bench.other)[: 2 if synced else 1]:
+        log.appender.configure(**{**log.settings.append_limits(), "flush_messages": 1})
+    bench.produce(1, batch(), acks=acks)
+    bench.produce(2, batch(), acks=acks, slot=1)
+    break_file(bench.log)
+
+    failed = ErrorCode.KAFKA_STORAGE_ERROR
+    assert bench.results() == [(1, failed, -1), (2, failed, -1)]
+    published = bench.store.slot(1)
+    assert (published["state"], published["high_watermark"][0]) == (OFFLINE, 0)
+    bench.store.stop(clean=False)
 
 
 def test_produce_of_a_network_process_that_is_gone_is_not_answered(bench):
