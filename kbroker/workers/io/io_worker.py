@@ -44,10 +44,10 @@ from kbroker.workers.base import Worker, now_ms, raise_failure
 from kbroker.workers.io.coordinators import Coordinators
 from kbroker.workers.io.hosted import HostedPartitions
 from kbroker.workers.io.log_cleaning import LogCleaningService
+from kbroker.workers.io.log_dir_calls import LogDirCalls
 from kbroker.workers.io.log_moving import LogMovingService, placement_lock
 from kbroker.workers.io.partition_calls import PartitionCalls
 from kbroker.workers.io.transaction_log import TransactionLog
-from kbroker.workers.log_dir_calls import LogDirCalls
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from support.log_store import LogStore, append, batch
 
 from kbroker.ipc.calls import Damage, Nothing, ReplicaSize
 from kbroker.ipc.process_table import Address, ProcessKind
-from kbroker.workers.log_dir_calls import LogDirCalls
+from kbroker.workers.io.log_dir_calls import LogDirCalls
 
 pytestmark = pytest.mark.unit
 
