@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import json
+from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +27,14 @@ MAKES_CALLS = (
 CONSTANTS = {row: name for name, row in vars(calls).items() if isinstance(row, calls.Operation)}
 
 
+@cache
 def trees() -> dict[str, ast.Module]:
-    """Every module of the package, by its name."""
+    """Every module of the package, by its name. Parsed by the first test that asks."""
     found = {}
     for path in PACKAGE.rglob("*.py"):
         name = ".".join(("kbroker", *path.relative_to(PACKAGE).with_suffix("").parts))
         found[name.removesuffix(".__init__")] = ast.parse(path.read_text())
     return found
-
-
-TREES = trees()
 
 
 def row_of(node: ast.expr) -> str | None:
@@ -55,10 +55,24 @@ def served(tree: ast.Module) -> Iterator[str]:
                 yield row
 
 
-def named(tree: ast.Module) -> list[str]:
+def named(tree: ast.Module) -> Iterator[str]:
     """The rows that a module mentions, each as often as it does."""
-    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute | ast.Name)]
-    return [row for node in nodes if (row := row_of(node)) is not None]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute | ast.Name) and (row := row_of(node)) is not None:
+            yield row
+
+
+@cache
+def mention_counts() -> Counter[str]:
+    """How often modules mention each row, outside the table."""
+    others = (tree for name, tree in trees().items() if not name.startswith("kbroker.ipc.calls"))
+    return Counter(row for tree in others for row in named(tree))
+
+
+@cache
+def serving_counts() -> Counter[str]:
+    """How often modules serve each row."""
+    return Counter(row for tree in trees().values() for row in served(tree))
 
 
 def modules_of(start: str) -> set[str]:
@@ -69,17 +83,19 @@ def modules_of(start: str) -> set[str]:
         if name in found:
             continue
         found.add(name)
-        for node in ast.walk(TREES[name]):
+        for node in ast.walk(trees()[name]):
             if isinstance(node, ast.ImportFrom) and node.module:
                 imported = {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-                waiting += [m for m in imported if m.startswith("kbroker.workers.") and m in TREES]
+                waiting += [
+                    m for m in imported if m.startswith("kbroker.workers.") and m in trees()
+                ]
     return found
 
 
 @pytest.mark.parametrize("kind", WORKERS, ids=lambda kind: kind.name)
 def test_process_serves_what_the_table_says_and_nothing_else(kind: ProcessKind) -> None:
     module = kind.row.worker.partition(":")[0]
-    found = [row for name in modules_of(module) for row in served(TREES[name])]
+    found = [row for name in modules_of(module) for row in served(trees()[name])]
     assert len(set(found)) == len(found), "served twice"
     assert set(found) == {
         CONSTANTS[row] for row in calls.OPERATIONS.values() if kind in row.served_by
@@ -89,20 +105,14 @@ def test_process_serves_what_the_table_says_and_nothing_else(kind: ProcessKind) 
 @pytest.mark.parametrize("row", calls.OPERATIONS.values(), ids=lambda row: row.name)
 def test_row_is_called_by_somebody(row: calls.Operation[Any, Any]) -> None:
     constant = CONSTANTS[row]
-    mentions = sum(
-        named(tree).count(constant)
-        for name, tree in TREES.items()
-        if not name.startswith("kbroker.ipc.calls")
-    )
-    serving = sum(list(served(tree)).count(constant) for tree in TREES.values())
-    assert mentions > serving
+    assert mention_counts()[constant] > serving_counts()[constant]
 
 
 def test_areas_of_the_table_give_each_name_once() -> None:
     """The table takes all that its areas define; of two equal names it would have the last."""
     defined = [
         name
-        for module, tree in TREES.items()
+        for module, tree in trees().items()
         if module.startswith("kbroker.ipc.calls.")
         for node in tree.body
         for name in defined_by(node)
@@ -124,7 +134,7 @@ def defined_by(node: ast.stmt) -> list[str]:
 def test_no_call_names_its_operation_by_a_string() -> None:
     by_string = [
         f"{module}:{node.lineno}: {argument.value}"
-        for module, tree in TREES.items()
+        for module, tree in trees().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(MAKES_CALLS)
         for argument in node.args
