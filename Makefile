@@ -72,16 +72,18 @@ run: build
 
 # -- checks
 
-# The brokers and commands that tests start are compiled once, also where Python writes no .pyc of its own.
+# The brokers and commands that tests start are compiled once, and so are the tests in each test process: also where
+# Python is told to write no .pyc of its own.
 COMPILED := @$(BIN)/python -m compileall -q kbroker
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(TESTERS) --dist loadfile
 
 test: $(VENV)/.dev build
 	$(COMPILED)
-	$(BIN)/python -m pytest -n $(TESTERS) --dist loadfile -m "not slow" $(ARGS)
+	$(PYTEST) -m "not slow" $(ARGS)
 
 test-all: $(VENV)/.dev build
 	$(COMPILED)
-	$(BIN)/python -m pytest -n $(TESTERS) --dist loadfile $(ARGS)
+	$(PYTEST) $(ARGS)
 
 bare:
 	$(PYTHON) tools/bare.py $(ARGS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -41,9 +42,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Those that take longest first, so that at the end of a run no process is left alone with one
     of them. Folders keep their order otherwise, and files theirs."""
 
+    places = {str(TESTS / folder) + os.sep: place for place, folder in enumerate(LONGEST_FIRST)}
+
+    @cache
+    def place_of(path: str) -> int:
+        found = (place for folder, place in places.items() if path.startswith(folder))
+        return next(found, len(places))
+
     def place(item: pytest.Item) -> int:
-        folder = item.path.relative_to(TESTS).parts[0] if TESTS in item.path.parents else ""
-        return LONGEST_FIRST.index(folder) if folder in LONGEST_FIRST else len(LONGEST_FIRST)
+        return place_of(str(item.path))
 
     items.sort(key=place)
 

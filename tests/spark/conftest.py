@@ -23,9 +23,9 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Everything here needs Java and PySpark. The time is only against hanging."""
-    here = Path(__file__).parent
+    here = f"{Path(__file__).parent}{os.sep}"
     for item in items:
-        if here in item.path.parents:
+        if str(item.path).startswith(here):
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.timeout(600))
 
