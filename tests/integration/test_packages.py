@@ -47,10 +47,11 @@ def test_wheel_in_an_empty_environment_gives_a_working_broker(tmp_path: Path) ->
     setup = ("setup.py", "--quiet", "bdist_wheel", "-b", tmp_path / "tree", "-d", tmp_path)
     run(sys.executable, *setup, cwd=ROOT)
     (wheel,) = tmp_path.glob("kbroker-*.whl")
-    venv.create(tmp_path / "env", with_pip=True)
+    venv.create(tmp_path / "env")
     binaries = tmp_path / "env" / "bin"
 
-    run(binaries / "pip", "install", "--quiet", "--disable-pip-version-check", wheel)
+    pip = (sys.executable, "-m", "pip", "--python", binaries / "python")
+    run(*pip, "install", "--quiet", "--disable-pip-version-check", wheel)
 
     assert run(binaries / "kbroker-supervisor", "--version", cwd=tmp_path).startswith("kbroker ")
     assert "-c" in run(binaries / "kbroker-supervisor", "--help", cwd=tmp_path)
