@@ -6,8 +6,8 @@
         producer = KafkaProducer(bootstrap_servers=broker.bootstrap)
 
 With pytest the fixtures ``kbroker`` (one broker a test) and ``kbroker_broker`` (one a session) do
-the same; see ``kbroker.testing.plugin``. Nothing here imports broker code: it drives the installed
-``kbroker-supervisor``.
+the same; see ``kbroker.testing.plugin``. The process of the tests imports no broker code: brokers
+are forks of a process that did (``kbroker.testing.template``).
 """
 
 from kbroker.spark.java import java_home

@@ -22,11 +22,11 @@ from contextlib import suppress
 from glob import glob
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import IO, Any
 
 from kbroker.config.loader import check_name
 from kbroker.ipc.process_kinds import WORKERS
-from kbroker.testing import processes
+from kbroker.testing import processes, template
 from kbroker.testing.waiting import wait_until
 
 # Small, so that a start is fast, but two of each kind that there can be several of.
@@ -43,6 +43,7 @@ DEFAULTS = {
 # Kinds of its processes, as their titles begin.
 KINDS = sorted(row.title for row in WORKERS.values())
 
+COMMAND = (sys.executable, "-m", "kbroker.cli.start")
 POLL_S = 0.002
 # What a stop may take beyond shutdown.timeout.ms.
 STOP_SLACK_S = 30.0
@@ -74,7 +75,8 @@ class Broker:
 
         directory: where data and log go and stay; without one a temporary directory that
         ``close`` removes. start_timeout: seconds the broker has to answer. command: runs instead of
-        ``kbroker-supervisor``."""
+        ``kbroker-supervisor``, which otherwise is forked from a process that has imported it
+        already (``kbroker.testing.template``)."""
         self.config: dict[str, str] = dict(DEFAULTS)
         for name, value in (config or {}).items():
             self.config[name] = _text(value)
@@ -94,8 +96,8 @@ class Broker:
         self.config.setdefault("runtime.dir", self._runtime_dir)
         self.log_path = self.directory / "broker.log"
         self._start_timeout = start_timeout
-        self._command = command or [sys.executable, "-m", "kbroker.cli.start"]
-        self._process: subprocess.Popen[bytes] | None = None
+        self._command = command
+        self._process: subprocess.Popen[bytes] | template.ForkedProcess | None = None
         self._status: dict[str, Any] = {}
         self._port_holder: socket.socket | None = None
 
@@ -109,24 +111,32 @@ class Broker:
         if self.running:
             raise BrokerFailed("the broker is already running")
         self._hold_port()
-        arguments = [*self._command, "--exit-with-parent"]
+        arguments = ["--exit-with-parent"]
         for name, value in self.config.items():
             arguments += ["--override", f"{name}={value}"]
         path = os.pathsep.join(filter(None, [_PACKAGE_ROOT, os.environ.get("PYTHONPATH")]))
         with open(self.log_path, "ab") as log_file:
-            self._process = subprocess.Popen(
-                arguments,
-                stdin=subprocess.DEVNULL,
-                stdout=log_file,
-                stderr=log_file,
-                env={**os.environ, "PYTHONPATH": path},
-            )
+            self._process = self._run(arguments, {**os.environ, "PYTHONPATH": path}, log_file)
         try:
             self._await_answer(time.monotonic() + self._start_timeout)
         except BaseException:
             self.kill_all()
             raise
         return self
+
+    def _run(
+        self, arguments: list[str], environment: dict[str, str], log_file: IO[bytes]
+    ) -> subprocess.Popen[bytes] | template.ForkedProcess:
+        if self._command is None:
+            with suppress(template.NoTemplate):
+                return template.fork(arguments, environment, log_file.fileno())
+        return subprocess.Popen(
+            [*(self._command or COMMAND), *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=log_file,
+            stderr=log_file,
+            env=environment,
+        )
 
     def _await_answer(self, deadline: float) -> None:
         assert self._process is not None
@@ -179,7 +189,7 @@ class Broker:
                 raise BrokerFailed(
                     f"the broker did not stop within {timeout:g} s:\n{self.log_text}"
                 ) from None
-        return self._process.returncode
+        return self._process.wait()
 
     def kill_all(self) -> None:
         """SIGKILL to the supervisor; the kernel kills the other processes.
