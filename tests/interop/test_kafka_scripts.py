@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from interop.drivers import Driver, Message
-from interop.drivers.java import FIRST_TEST_TIMEOUT_S, JVM_OPTIONS, java_missing, libraries
+from interop.drivers.java import FIRST_TEST_TIMEOUT_S, java_missing, libraries
+from interop.drivers.kafka_tools import run_tool
 from interop.drivers.members import Member
 from interop.drivers.transactions import Transactional
 
@@ -24,7 +24,6 @@ pytestmark = [
 ]
 
 VERSION, NEWEST = "3.9.1", "4.3.0"
-TIMEOUT_S = 60
 TOPIC_COMMAND = "org.apache.kafka.tools.TopicCommand"
 CONFIG_COMMAND = "kafka.admin.ConfigCommand"
 OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
@@ -59,16 +58,10 @@ def scripts_of(version: str, broker: Broker) -> Script:
     jars = libraries(version, "kafka-tools")
 
     def run(main: str, *arguments: str, stdin: str = "", bootstrap: bool = True) -> str:
-        command = ["java", *JVM_OPTIONS, "-cp", f"{jars}/*", main, *arguments]
-        if bootstrap and main in SUBCOMMANDS:  # they want this before what is to be done
-            command[-len(arguments) :] = ["--bootstrap-server", broker.bootstrap, *arguments]
-        elif bootstrap:
-            command += ["--bootstrap-server", broker.bootstrap]
-        done = subprocess.run(
-            command, input=stdin, capture_output=True, text=True, timeout=TIMEOUT_S
-        )
-        assert done.returncode == 0, f"{main}:\n{done.stdout}{done.stderr}"
-        return done.stdout
+        where = ("--bootstrap-server", broker.bootstrap) if bootstrap else ()
+        if main in SUBCOMMANDS:  # they want this before what is to be done
+            return run_tool(jars, main, *where, *arguments, stdin=stdin)
+        return run_tool(jars, main, *arguments, *where, stdin=stdin)
 
     return run
 

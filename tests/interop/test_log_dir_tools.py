@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from fault.wire_client import WireClient, batch_of
-from interop.drivers.java import FIRST_TEST_TIMEOUT_S, JVM_OPTIONS, java_missing, libraries
+from interop.drivers.java import FIRST_TEST_TIMEOUT_S, java_missing, libraries
+from interop.drivers.kafka_tools import run_tool
 from support.log_dir_moves import replicas
 
 from kbroker.testing import Broker, wait_until
@@ -53,11 +53,7 @@ def script(request: pytest.FixtureRequest, broker: Broker) -> Callable[..., str]
     jars = libraries(request.param, "kafka-tools")
 
     def run(main: str, *arguments: str) -> str:
-        command = ["java", *JVM_OPTIONS, "-cp", f"{jars}/*", main, *arguments]
-        command += ["--bootstrap-server", broker.bootstrap]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-        assert done.returncode == 0, f"{main}:\n{done.stdout}{done.stderr}"
-        return done.stdout
+        return run_tool(jars, main, *arguments, "--bootstrap-server", broker.bootstrap)
 
     return run
 

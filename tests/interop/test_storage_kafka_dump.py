@@ -1,9 +1,9 @@
 """Apache Kafka's own dump tool reads what the log wrote, and finds nothing wrong with it."""
 
 import re
-import subprocess
 
 import pytest
+from interop.drivers.kafka_tools import run_tool
 from support.compaction import compact, stored_batches
 from support.log_files import legacy_message, make_partition, run
 from support.log_store import NOW_MS, LogStore, append, batch, end_transaction, sent
@@ -30,12 +30,8 @@ def libraries():
 def dump(libraries, directory) -> str:
     suffixes = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
     files = [str(path) for path in sorted(directory.iterdir()) if path.suffix in suffixes]
-    done = subprocess.run(
-        ["java", "-cp", f"{libraries}/*", "kafka.tools.DumpLogSegments", "--deep-iteration",
-         "--files", ",".join(files)],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    return done.stdout
+    main = "kafka.tools.DumpLogSegments"
+    return run_tool(libraries, main, "--deep-iteration", "--files", ",".join(files))
 
 
 @pytest.mark.parametrize("clean", [True, False])
