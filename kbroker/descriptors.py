@@ -1,8 +1,15 @@
-"""The last descriptors of a process, kept from what takes many for what needs one now and then."""
+"""Descriptors: files are opened so that running out of them is told apart from a failing disk, and
+the last ones of a process are kept from what takes many for what needs one now and then.
+"""
 
 from __future__ import annotations
 
+import os
 import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from kbroker.errors import SHORTAGES, ShortageError
 
 
 def first_kept(count: int) -> int:
@@ -13,3 +20,20 @@ def first_kept(count: int) -> int:
     """
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return limit - min(count, limit // 4)
+
+
+@contextmanager
+def opening(path: str) -> Iterator[None]:
+    """Around calls that open or map a file, and do nothing else: raises ShortageError."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in SHORTAGES and not isinstance(error, ShortageError):
+            raise ShortageError(error.errno, path) from error
+        raise
+
+
+def open_file(path: str, flags: int = os.O_RDONLY, mode: int = 0o644) -> int:
+    """A descriptor, which the caller closes. Raises ShortageError, OSError."""
+    with opening(path):
+        return os.open(path, flags | os.O_CLOEXEC, mode)

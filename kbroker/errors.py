@@ -320,6 +320,20 @@ class ShortageError(OSError):
         return type(self), (self.errno, self.filename)
 
 
+# No room: of the disk, of a quota, or of a limit on the size of files (``ulimit -f``).
+FULL_DISK_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def is_full_disk(error: OSError) -> bool:
+    """Whether ``error`` goes away by itself when someone makes room."""
+    return error.errno in FULL_DISK_ERRNOS
+
+
+def may_do_without(error: OSError) -> bool:
+    """Whether an optional file may stay unwritten, because room or descriptors ran out."""
+    return is_full_disk(error) or isinstance(error, ShortageError)
+
+
 class ConfigError(Exception):
     """A setting has a value that is not allowed; the start or the change is refused.
 

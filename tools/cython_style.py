@@ -16,13 +16,10 @@ FUNCTION_LINES_MAX = 70
 # what is needed, or move it down.
 IMPORTS_UPWARD = {
     "codecs": {"kbroker.record"},
-    "commit_path": {"kbroker.coordinator.shard", "kbroker.ipc.lane_calls"},
-    "log_append": {"kbroker.record.control", "kbroker.storage.record_faults"},
-    "offset_index": {"kbroker.storage.files"},
     "record_batch": {"kbroker.record.errors", "kbroker.record.summary"},
 }
 # The ground floor, which everybody may use.
-GROUND = {"kbroker.errors", "kbroker.logcontext", "kbroker.clock"}
+GROUND = {"kbroker.clock", "kbroker.descriptors", "kbroker.errors", "kbroker.logcontext"}
 
 IMPORT = re.compile(r"^ *(?:from (\S+) (?:c?import)|c?import (\S+))")
 DEFINITION = re.compile(r"^( *)(?:cdef|cpdef|def) (?!class |enum|struct|extern)[^=]*?(\w+)\(")

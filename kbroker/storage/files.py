@@ -6,11 +6,11 @@ import ctypes
 import errno
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import TypeGuard
 
-from kbroker.errors import SHORTAGES, ShortageError
+from kbroker.descriptors import open_file, opening
+from kbroker.errors import may_do_without
 from kbroker.storage.formats import TEMPORARY_SUFFIX
 
 # Above it one sync of the whole file system takes the place of one for each file: a disk may take
@@ -18,8 +18,6 @@ from kbroker.storage.formats import TEMPORARY_SUFFIX
 FILES_SYNCED_SINGLY = 8
 # From this version on syncfs tells of failed writes.
 SYNCFS_TELLS = (5, 8)
-# No room: of the disk, of a quota, or of a limit on the size of files (``ulimit -f``).
-FULL_DISK_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # A name that the file system does not take, one more in a directory than it takes, or a name that
 # something else has: what clients name and count leads there, not the disk.
 UNFIT_ERRNOS = (errno.ENAMETOOLONG, errno.EMLINK, errno.EEXIST)
@@ -34,21 +32,11 @@ MISFILED_ERRNOS = (
 )
 
 
-def is_full_disk(error: OSError) -> bool:
-    """Whether ``error`` goes away by itself when someone makes room."""
-    return error.errno in FULL_DISK_ERRNOS
-
-
 def blames_disk(error: OSError) -> bool:
     """Whether ``error`` takes the log directory offline. One that follows from what clients ask
     for, or from a limit, refuses what met it and nothing else.
     """
     return not may_do_without(error) and error.errno not in UNFIT_ERRNOS
-
-
-def may_do_without(error: OSError) -> bool:
-    """Whether an optional file may stay unwritten, because room or descriptors ran out."""
-    return is_full_disk(error) or isinstance(error, ShortageError)
 
 
 def is_of_partition(error: object, path: str) -> TypeGuard[Exception]:
@@ -58,23 +46,6 @@ def is_of_partition(error: object, path: str) -> TypeGuard[Exception]:
     if isinstance(error, OSError):
         return error.errno in MISFILED_ERRNOS and os.path.isdir(path)
     return isinstance(error, ValueError)
-
-
-@contextmanager
-def opening(path: str) -> Iterator[None]:
-    """Around calls that open or map a file, and do nothing else: raises ShortageError."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in SHORTAGES and not isinstance(error, ShortageError):
-            raise ShortageError(error.errno, path) from error
-        raise
-
-
-def open_file(path: str, flags: int = os.O_RDONLY, mode: int = 0o644) -> int:
-    """A descriptor, which the caller closes. Raises ShortageError, OSError."""
-    with opening(path):
-        return os.open(path, flags | os.O_CLOEXEC, mode)
 
 
 def open_directory(path: str) -> int:

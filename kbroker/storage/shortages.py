@@ -12,10 +12,9 @@ import logging
 import os
 from collections.abc import Callable
 
-from kbroker.descriptors import first_kept
+from kbroker.descriptors import first_kept, open_file
 from kbroker.errors import ShortageError
 from kbroker.logcontext import RateLimit
-from kbroker.storage.files import open_file
 from kbroker.wording import counted
 
 logger = logging.getLogger(__name__)

@@ -65,6 +65,8 @@ cdef class ShardCommits(Sink):
 
 cdef class CommitPath:
     cdef object worker
+    cdef object active
+    cdef object error_text
     cdef list lanes
     cdef dict shards              # slot -> ShardCommits
     cdef Bytes* outboxes         # packed parts for each network process

@@ -56,17 +56,13 @@ from kbroker._ext.wire cimport (
     zigzag32,
 )
 
-from kbroker.coordinator.shard import ACTIVE
 from kbroker.errors import StorageError
-from kbroker.ipc.lane_calls import error_text
 
 cdef enum:
     RECORD_OVERHEAD = 32         # at most, besides key and value
     TOPIC_ANSWER_MAX = 16        # at most, besides its name and partitions
     PARTITION_ANSWER_MAX = 7
     ANSWER_MAX = 16              # throttle time, count of topics, tagged fields
-
-cdef object IS_ACTIVE = ACTIVE
 
 
 cdef Py_ssize_t part_size(const uint8_t* message, Py_ssize_t size) noexcept:
@@ -206,7 +202,7 @@ cdef class ShardCommits:
 
     cdef bint serves(self, uint32_t incarnation) except *:
         shard = self.shard
-        if shard.state is not IS_ACTIVE:
+        if shard.state is not self.path.active:
             return False
         topic = (<dict>self.path.worker.image.topics).get(self.topic)
         if topic is None or self.partition >= len(topic.partitions):
@@ -381,7 +377,7 @@ cdef class ShardCommits:
         """Queue the response with an error in place of its body."""
         cdef:
             AnswerHead made
-            bytes text = error_text(error.message)
+            bytes text = self.path.error_text(error.message)
             uint32_t size = <uint32_t>(sizeof(AnswerHead) + len(text))
             Bytes* part = &self.path.answer
         memcpy(&made, answer + sizeof(uint32_t), sizeof(AnswerHead))
@@ -401,11 +397,14 @@ cdef class ShardCommits:
 cdef class CommitPath:
     """What the fast path needs from an io worker, and the responses to be sent.
 
-    worker: has ``image``, ``config`` and ``on_storage_failure``. lanes: to the network processes, by index.
+    worker: has ``image``, ``config`` and ``on_storage_failure``. lanes: to the network processes, by index. active: the
+    state of a shard that serves. error_text: the bytes of an error's message in a response.
     """
 
-    def __cinit__(self, worker, list lanes not None):
+    def __cinit__(self, worker, list lanes not None, active, error_text):
         self.worker = worker
+        self.active = active
+        self.error_text = error_text
         self.lanes = lanes
         self.network_count = <int>len(lanes)
         self.shards = {}

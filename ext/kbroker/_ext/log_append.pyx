@@ -62,8 +62,6 @@ from kbroker._ext.socket_api cimport iovec
 from kbroker._ext.wire cimport load_i32, load_i64
 
 from kbroker._ext.legacy_records import MessageSetRefused
-from kbroker.record.control import marker_batch
-from kbroker.storage.record_faults import keyless, outside
 
 
 
@@ -265,7 +263,7 @@ cdef class LogAppender(LogTail):
                 result, RECORD_LIST_TOO_LARGE, -1,
                 f"the record batch is {size} bytes, segment.bytes of the topic is {self.segment_bytes}")
         if self.compacted and info.keyless_count > 0:
-            found = keyless(PyBytes_FromStringAndSize(<const char*>batch, size), self.decompressed_bytes_max)
+            found = self.log.records_without_key(PyBytes_FromStringAndSize(<const char*>batch, size), self.decompressed_bytes_max)
             return self.refuse_records(
                 result, INVALID_RECORD, found, "a compacted topic needs a key on every record")
         if info.attributes & ATTRIBUTE_TRANSACTIONAL and info.producer_id < 0:
@@ -387,7 +385,7 @@ cdef class LogAppender(LogTail):
             latest = now_ms + self.timestamp_after_max_ms
         if self.is_in_time(info, now_ms):
             return 0
-        found = outside(
+        found = self.log.records_outside(
             PyBytes_FromStringAndSize(<const char*>batch, size), self.decompressed_bytes_max, earliest, latest)
         self.refuse_records(
             result, INVALID_TIMESTAMP, found,
@@ -453,7 +451,7 @@ cdef class LogAppender(LogTail):
         if code != 0:
             self.error_text = self.transactions.error_text
             return code, -1
-        marker = marker_batch(producer_id, producer_epoch, commit, coordinator_epoch, now_ms)
+        marker = self.log.marker(producer_id, producer_epoch, commit, coordinator_epoch, now_ms)
         size = len(marker)
         text = self.roll_if_due(size, self.next_offset, now_ms, now_ms)
         if text is not None:

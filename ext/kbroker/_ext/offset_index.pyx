@@ -13,8 +13,8 @@ from libc.string cimport memset
 
 from kbroker._ext.wire cimport load_i32, load_i64, store_i32, store_i64
 
-from kbroker.errors import ShortageError
-from kbroker.storage.files import may_do_without, open_file
+from kbroker.descriptors import open_file
+from kbroker.errors import ShortageError, may_do_without
 
 
 cdef extern from "<sys/mman.h>" nogil:

@@ -207,10 +207,7 @@ cdef int write_run(
             data += sizes[i]
             out.taken += sizes[i]
     if last_epoch[0] != before:
-        try:
-            log.log.epochs.write()
-        except OSError as error:
-            raise log.log.fail(error) from error
+        log.log.keep_epochs()
     if text is not None:
         log.error_text = text
         out.fault = FETCHED_NO_ROOM

@@ -19,11 +19,11 @@ from kbroker._ext.log_scan import END, scan_segment
 from kbroker._ext.offset_index import OffsetIndex, TimeIndex
 from kbroker._ext.offset_map import ENTRY_BYTES as MAP_ENTRY_BYTES
 from kbroker._ext.offset_map import OffsetMap
+from kbroker.descriptors import open_file
 from kbroker.storage.cleaning.cleaned_transactions import CleanedTransactions
 from kbroker.storage.cleaning.cleaner_policy import CleanableSegment
 from kbroker.storage.files import (
     list_directory,
-    open_file,
     read_if_present,
     remove_if_present,
     sync_directory,

@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Mapping
 
+from kbroker.errors import may_do_without
 from kbroker.storage.checkpoint import CorruptCheckpointError, OffsetCheckpoint, TopicPartition
-from kbroker.storage.files import may_do_without
 from kbroker.storage.formats import CLEANER_CHECKPOINT
 
 logger = logging.getLogger(__name__)

@@ -10,7 +10,8 @@ import logging
 import os
 from collections.abc import Collection, Mapping
 
-from kbroker.errors import ShortageError
+from kbroker.descriptors import opening
+from kbroker.errors import ShortageError, is_full_disk
 from kbroker.storage.checkpoint import CorruptCheckpointError, OffsetCheckpoint, TopicPartition
 from kbroker.storage.damage import DamagedLogError
 from kbroker.storage.dirs.partition_metadata import (
@@ -21,10 +22,8 @@ from kbroker.storage.dirs.partition_metadata import (
 )
 from kbroker.storage.files import (
     blames_disk,
-    is_full_disk,
     list_directory,
     open_directory,
-    opening,
     remove_if_present,
     remove_tree,
     replace_file,

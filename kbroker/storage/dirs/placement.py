@@ -18,11 +18,12 @@ from dataclasses import dataclass, field
 from kbroker._ext.log_scan import scan_segment
 from kbroker._ext.partition_table import PartitionTable
 from kbroker.config.checks import ALL_CORDONED
+from kbroker.descriptors import open_file
 from kbroker.storage.checkpoint import TopicPartition
 from kbroker.storage.dirs.log_dir import LogDir
 from kbroker.storage.dirs.log_dirs import LogDirs
 from kbroker.storage.dirs.partition_metadata import names_another_topic
-from kbroker.storage.files import list_directory, open_file
+from kbroker.storage.files import list_directory
 from kbroker.storage.formats import LOG_SUFFIX, base_offset_of, segment_name
 
 logger = logging.getLogger(__name__)

@@ -17,9 +17,11 @@ import logging
 from kbroker._ext.log_append import LogAppender
 from kbroker._ext.partition_table import LEADER, PartitionTable
 from kbroker._ext.producer_state import ProducerEntry, ProducerState
-from kbroker.errors import InvariantError, ShortageError, StorageError
+from kbroker.errors import InvariantError, ShortageError, StorageError, may_do_without
 from kbroker.internal_topics import INTERNAL_TOPICS
-from kbroker.storage.files import free_space, is_of_partition, may_do_without
+from kbroker.record.control import marker_batch
+from kbroker.storage import record_faults
+from kbroker.storage.files import free_space, is_of_partition
 from kbroker.storage.formats import partition_dir_name
 from kbroker.storage.log import log_producers
 from kbroker.storage.log.log_host import LogHost, LogIdentity
@@ -281,6 +283,11 @@ class PartitionLog:
             raise self.fail(error) from error
         return offset, segment.base_offset, position
 
+    # Indexes of the records that make a batch unacceptable, and the batch of a marker.
+    records_without_key = staticmethod(record_faults.keyless)
+    records_outside = staticmethod(record_faults.outside)
+    marker = staticmethod(marker_batch)
+
     def recall_batches(self) -> str | None:
         """Look up which batches the producers sent last: a snapshot has but one of each.
 
@@ -319,6 +326,14 @@ class PartitionLog:
             raise self.fail(error) from error
         self.sync.aborted_added(is_first=is_first)
         return None
+
+    def keep_epochs(self) -> None:
+        """A follower has got the first batch of an epoch, which is noted. Raises StorageError."""
+        try:
+            self.epochs.write()
+        except OSError as error:
+            raise self.fail(error) from error
+        self._show_epochs()
 
     def expect_gaps(self) -> str | None:
         """A follower gets a batch that does not begin where its log ends: the leader's was
@@ -522,6 +537,7 @@ class PartitionLog:
         if offset >= self.log_end_offset:
             # An epoch in which this broker led and wrote nothing is not the leader's.
             self.epochs.truncate_from_end(self.log_end_offset)
+            self._show_epochs()
             return self.log_end_offset
         self.cuts += 1
         offset = max(offset, self.segments[0].base_offset)

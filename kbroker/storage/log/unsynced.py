@@ -6,10 +6,10 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 
+from kbroker.descriptors import open_file
 from kbroker.errors import ShortageError
 from kbroker.storage.files import (
     FILES_SYNCED_SINGLY,
-    open_file,
     sync_directory,
     sync_file,
     syncfs_tells_failures,

@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping
 
+from kbroker.errors import may_do_without
 from kbroker.storage.background import BackgroundDisk
 from kbroker.storage.checkpoint import TopicPartition
 from kbroker.storage.dirs.log_dir import CHECKPOINTS, LogDir
-from kbroker.storage.files import may_do_without
 from kbroker.storage.formats import (
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_CHECKPOINT,

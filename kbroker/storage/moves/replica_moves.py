@@ -14,14 +14,14 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from kbroker.errors import ErrorCode
+from kbroker.errors import ErrorCode, may_do_without
 from kbroker.logcontext import Whole
 from kbroker.storage.background import BackgroundDisk
 from kbroker.storage.checkpoint import TopicPartition
 from kbroker.storage.dirs.log_dir import LogDir
 from kbroker.storage.dirs.log_dirs import LogDirs
 from kbroker.storage.dirs.partition_metadata import names_another_topic
-from kbroker.storage.files import blames_disk, may_do_without
+from kbroker.storage.files import blames_disk
 from kbroker.storage.moves.replica_move import SLICE_BYTES, ReplicaMove, future_name_is_too_long
 from kbroker.storage.moves.segment_copy import SourceError
 

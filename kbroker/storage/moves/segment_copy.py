@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from kbroker._ext.log_scan import END, scan_segment
+from kbroker.descriptors import open_file
 from kbroker.errors import ShortageError
 from kbroker.storage.files import (
     FILES_SYNCED_SINGLY,
-    open_file,
     read_if_present,
     remove_if_present,
     replace_file,

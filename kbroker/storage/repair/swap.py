@@ -12,8 +12,9 @@ import logging
 import os
 
 from kbroker._ext.log_scan import END, scan_segment
+from kbroker.descriptors import open_file
 from kbroker.storage.damage import DamagedLogError
-from kbroker.storage.files import list_directory, open_file, remove_if_present
+from kbroker.storage.files import list_directory, remove_if_present
 from kbroker.storage.formats import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,

@@ -16,14 +16,9 @@ from contextlib import contextmanager
 
 from kbroker._ext.crc32c import crc32c
 from kbroker._ext.log_scan import DAMAGED, Scan, scan_segment
+from kbroker.errors import may_do_without
 from kbroker.storage.damage import DamagedLogError
-from kbroker.storage.files import (
-    list_directory,
-    may_do_without,
-    read_if_present,
-    remove_if_present,
-    replace_file,
-)
+from kbroker.storage.files import list_directory, read_if_present, remove_if_present, replace_file
 from kbroker.storage.formats import (
     LOG_SUFFIX,
     TXN_INDEX_CHECKPOINT,

@@ -10,7 +10,7 @@ import os
 from kbroker._ext.log_append import LogAppender
 from kbroker._ext.log_scan import find_batch
 from kbroker._ext.offset_index import CorruptIndexError, OffsetIndex, TimeIndex
-from kbroker.storage.files import open_file
+from kbroker.descriptors import open_file
 from kbroker.storage.formats import (
     INDEX_SUFFIX,
     LOG_SUFFIX,

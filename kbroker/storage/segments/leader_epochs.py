@@ -10,8 +10,9 @@ import os
 from collections.abc import Collection
 from itertools import pairwise
 
+from kbroker.errors import may_do_without
 from kbroker.storage.checkpoint import CorruptCheckpointError, format_epochs, parse_epochs
-from kbroker.storage.files import may_do_without, read_if_present, replace_file
+from kbroker.storage.files import read_if_present, replace_file
 from kbroker.storage.formats import LEADER_EPOCH_CHECKPOINT
 
 logger = logging.getLogger(__name__)

@@ -11,13 +11,9 @@ import os
 from contextlib import suppress
 
 from kbroker._ext.producer_state import CorruptSnapshotError, ProducerState
-from kbroker.storage.files import (
-    list_directory,
-    may_do_without,
-    opening,
-    remove_if_present,
-    replace_file,
-)
+from kbroker.descriptors import opening
+from kbroker.errors import may_do_without
+from kbroker.storage.files import list_directory, remove_if_present, replace_file
 from kbroker.storage.formats import (
     SNAPSHOT_SUFFIX,
     TEMPORARY_SUFFIX,

@@ -14,8 +14,10 @@ from typing import TypeVar
 from kbroker._ext.log_scan import Scan, scan_segment
 from kbroker._ext.offset_index import CorruptIndexError, OffsetIndex, TimeIndex
 from kbroker._ext.producer_state import ProducerState
+from kbroker.descriptors import open_file
+from kbroker.errors import is_full_disk
 from kbroker.storage.damage import DamagedLogError
-from kbroker.storage.files import is_full_disk, open_file, remove_if_present
+from kbroker.storage.files import remove_if_present
 from kbroker.storage.formats import (
     DELETED_SUFFIX,
     INDEX_SUFFIX,

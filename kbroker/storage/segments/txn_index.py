@@ -12,13 +12,8 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from kbroker.storage.files import (
-    open_file,
-    opening,
-    read_if_present,
-    remove_if_present,
-    replace_file,
-)
+from kbroker.descriptors import open_file, opening
+from kbroker.storage.files import read_if_present, remove_if_present, replace_file
 from kbroker.storage.formats import LARGEST
 
 _ENTRY = struct.Struct(">hqqqq")

@@ -6,7 +6,7 @@ import logging
 from errno import ENOENT, ENOTDIR
 from typing import TYPE_CHECKING
 
-from kbroker.errors import WireError
+from kbroker.errors import WireError, may_do_without
 from kbroker.ipc import calls
 from kbroker.storage.cleaning.cleaner import (
     CleanedGroup,
@@ -19,7 +19,6 @@ from kbroker.storage.cleaning.cleaner import (
     remove_cleaned,
 )
 from kbroker.storage.cleaning.cleaner_policy import CleanableSegment, DirtyRange, group_segments
-from kbroker.storage.files import may_do_without
 from kbroker.storage.formats import partition_dir_name
 from kbroker.storage.segments.txn_index import CorruptTxnIndexError
 from kbroker.workers.cleaner.cleaner_views import LogView

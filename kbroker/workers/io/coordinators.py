@@ -22,7 +22,7 @@ from kbroker.coordinator.partitioner import (
     coordinator_partition,
 )
 from kbroker.coordinator.producer_ids import ProducerIds
-from kbroker.coordinator.shard import LOAD_STEP_MS, LOADING, NEVER_MS, Shard
+from kbroker.coordinator.shard import ACTIVE, LOAD_STEP_MS, LOADING, NEVER_MS, Shard
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc import calls
 from kbroker.ipc.lane_calls import (
@@ -136,7 +136,7 @@ class Coordinators:
             TRANSACTIONS_TOPIC: self._make_transaction_machine,
         }
         self._producer_ids = ProducerIds(process.rpc)
-        self.commit_path = CommitPath(process, lanes)
+        self.commit_path = CommitPath(process, lanes, ACTIVE, error_text)
         loop.commit_path = self.commit_path
         loop.on_request = self.on_request
         process.rpc.serve(calls.VERIFY_TRANSACTION, self.serve_verify_transaction)

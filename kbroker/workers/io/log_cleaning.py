@@ -11,12 +11,11 @@ import logging
 from errno import ENOENT
 from typing import TYPE_CHECKING, Protocol
 
-from kbroker.errors import ErrorCode, StorageError, WireError
+from kbroker.errors import ErrorCode, StorageError, WireError, may_do_without
 from kbroker.ipc import calls
 from kbroker.ipc.process_table import Address
 from kbroker.ipc.rpc import Pending
 from kbroker.storage.cleaning.segment_swap import SegmentSwap, SwapRefused
-from kbroker.storage.files import may_do_without
 from kbroker.storage.log.partition_log import PartitionLog
 from kbroker.types import SlotId
 from kbroker.workers.base import now_ms

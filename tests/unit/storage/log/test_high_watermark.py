@@ -11,6 +11,8 @@ import pytest
 from support.log_store import NOW_MS, LogStore, append, batch, checkpoint
 
 from kbroker._ext.partition_table import FOLLOWER, LEADER, ONLINE
+from kbroker._ext.record_batch import stamp_for_append
+from kbroker.replication.fetched_run import append_fetched
 from kbroker.storage.log.partition_log import PartitionLog
 
 pytestmark = pytest.mark.unit
@@ -157,6 +159,24 @@ def test_slot_forgets_epochs_that_are_cut_off(store: LogStore) -> None:
 
     log.truncate_to(2, NOW_MS)
     assert epochs(store) == (0, 0, -1)
+
+
+def test_slot_forgets_an_epoch_in_which_nothing_was_written(store: LogStore) -> None:
+    log = log_of_batches(store, 1)
+    log.take_role(LEADER, 2, 5)
+
+    log.truncate_to(2, NOW_MS)
+    assert epochs(store) == (0, 0, -1)
+
+
+def test_slot_follows_the_epochs_that_a_follower_gets(store: LogStore) -> None:
+    log = store.open(**SHARED)
+    for offset, epoch in ((0, 1), (2, 3)):
+        data = bytearray(batch(2))
+        stamp_for_append(data, offset, epoch)
+        append_fetched(log, data, 3, NOW_MS)
+
+    assert epochs(store) == (3, 2, 1)
 
 
 def test_follower_without_a_record_knows_no_epoch(store: LogStore) -> None:
