@@ -9,11 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from kbroker.controller.persistence import (
-    PRODUCER_ID_BLOCK_SIZE,
-    create_partitions,
-    create_topic,
-)
+from kbroker.controller.persistence import PRODUCER_ID_BLOCK_SIZE
+from kbroker.controller.topic_nodes import create_partitions, create_topic
 from kbroker.controller.topics import NewTopic
 from kbroker.metastore import paths
 from kbroker.metastore.node_file import NodeFile

@@ -30,13 +30,13 @@ from kbroker.config.loader import (
 from kbroker.config.resource_types import BROKER, GROUP, NAMES, TOPIC
 from kbroker.config.topic_config import validate_topic
 from kbroker.config.topic_keys import TOPIC_KEYS
-from kbroker.controller import persistence
-from kbroker.controller.events import EventQueue
-from kbroker.controller.state import ClusterState
-from kbroker.controller.topic_admin import store_failure
+from kbroker.controller import decisions, persistence
+from kbroker.controller.active_controller import ActiveController
+from kbroker.controller.decisions import Decision
+from kbroker.controller.state import Change, ConfigsChanged
+from kbroker.controller.store_failure import store_failure
 from kbroker.controller.topics import existing_topic
 from kbroker.errors import ConfigError, ErrorCode, WireError
-from kbroker.hosting.publisher import Publisher
 from kbroker.ipc.calls import (
     AlterConfigs,
     ConfigResult,
@@ -47,7 +47,7 @@ from kbroker.ipc.calls import (
 from kbroker.ipc.pending import Pending
 from kbroker.ipc.process_table import Address
 from kbroker.logcontext import Whole
-from kbroker.metastore.settled import Fenced, SettledStore
+from kbroker.metastore.settled import Fenced
 from kbroker.metastore.store import StoreError, StoreFailed
 from kbroker.properties import read_properties
 from kbroker.security.principal import by
@@ -67,24 +67,20 @@ class ConfigAdmin:
 
     def __init__(
         self,
-        events: EventQueue,
-        store: SettledStore,
-        state: ClusterState,
-        publisher: Publisher,
+        controller: ActiveController,
         started_with: BrokerConfig,
         runtime_dir: str,
     ) -> None:
         """Takes over the stored settings, and what was read from the file since the start."""
-        self._events = events
-        self._store = store
-        self._state = state
-        self._publisher = publisher
+        self._controller = controller
+        self._events = controller.events
+        self._state = controller.state
         self._started_with = started_with
         self._file_layer_path = os.path.join(runtime_dir, FILE_LAYER_NAME)
         self.config = started_with
         if os.path.exists(self._file_layer_path):
             with open(self._file_layer_path, encoding="utf-8") as file:
-                state.set_broker_config(FILE, json.load(file))
+                self._state.set_broker_config(FILE, json.load(file))
         self._refresh()
 
     def _refresh(self) -> None:
@@ -149,8 +145,38 @@ class ConfigAdmin:
         asked: AlterConfigs | IncrementalAlterConfigs,
         resources: Sequence[R],
         plan: Callable[[R, int, str], dict[str, str]],
-    ) -> tuple[list[ConfigResult], Pending[None]]:
+    ) -> tuple[list[ConfigResult], Pending[Any]]:
         """The results, and when every process has what was changed."""
+        results: list[ConfigResult] = []
+        changed = ConfigsChanged()
+
+        def decide() -> Decision:
+            nonlocal results, changed
+            results, changes = self._plan(resources, plan)
+            changed = by_kind(changes)
+            if asked.validate_only:
+                return Decision([], [])
+            return decisions.configure(self._state, changed)
+
+        async def reread() -> list[Change]:
+            controller = self._controller
+            return [await persistence.reread_configs(controller.store, self._state, changed)]
+
+        nothing: Pending[None] = Pending()
+        nothing.resolve()
+        try:
+            decision = await self._controller.write(decide, reread)
+        except (StoreFailed, StoreError, Fenced) as error:
+            failed = failure(store_failure(error))
+            return [result if result.error else failed for result in results], nothing
+        if not decision.writes:
+            return results, nothing
+        return results, self._enter(changed, asked.asked_by)
+
+    def _plan(
+        self, resources: Sequence[R], plan: Callable[[R, int, str], dict[str, str]]
+    ) -> tuple[list[ConfigResult], Changes]:
+        """The results, and what is to be written."""
         results: list[ConfigResult] = []
         changes: Changes = {}
         keys = [(resource.type, resource.name) for resource in resources]
@@ -168,16 +194,7 @@ class ConfigAdmin:
                 results.append(failure(WireError(code_of(error, key[0]), error.answer)))
             except WireError as error:
                 results.append(failure(error))
-        nothing: Pending[None] = Pending()
-        nothing.resolve()
-        if asked.validate_only or not changes:
-            return results, nothing
-        try:
-            await self._write(changes)
-        except (StoreFailed, StoreError, Fenced) as error:
-            failed = failure(store_failure(error))
-            return [result if result.error else failed for result in results], nothing
-        return results, self._enter(changes, asked.asked_by)
+        return results, changes
 
     def _target(self, kind: int, name: str) -> tuple[int, str]:
         if kind == TOPIC:
@@ -207,35 +224,21 @@ class ConfigAdmin:
         configs = self._state.group_config if kind == GROUP else self._state.broker_config
         return configs.get(name, {})
 
-    async def _write(self, changes: Changes) -> None:
-        topics = {name: config for (kind, name), config in changes.items() if kind == TOPIC}
-        brokers = {name: config for (kind, name), config in changes.items() if kind == BROKER}
-        groups = {name: config for (kind, name), config in changes.items() if kind == GROUP}
-        await persistence.write_configs(self._store, topics, brokers, groups)
-
-    def _enter(self, changes: Changes, asked_by: str) -> Pending[None]:
-        topics, groups = [], []
-        with_configs = False
-        for (kind, name), config in changes.items():
-            before = self._settings_of(kind, name)
-            if kind == TOPIC:
-                self._state.set_topic_config(name, config)
-                topics.append(name)
-            elif kind == GROUP:
-                self._state.set_group_config(name, config)
-                groups.append(name)
-            else:
-                self._state.set_broker_config(name, config)
-                with_configs = True
-            names = ", ".join(sorted(config)) or "none"
-            logger.info("settings of %s %s: %s%s", NAMES[kind], name, names, by(asked_by))
-            for key, text in changed_keys(KEYS[kind], config, before):
-                told = without_effect(key, key.parse(text))
-                if told is not None:
-                    logger.warning("%s %s: %s", NAMES[kind], name, told)
-        if with_configs:
+    def _enter(self, changed: ConfigsChanged, asked_by: str) -> Pending[Any]:
+        for kind, configs in ((TOPIC, changed.topics), (BROKER, changed.brokers),
+                              (GROUP, changed.groups)):  # fmt: skip
+            for name, config in configs.items():
+                names = ", ".join(sorted(config)) or "none"
+                logger.info("settings of %s %s: %s%s", NAMES[kind], name, names, by(asked_by))
+                before = self._settings_of(kind, name)
+                for key, text in changed_keys(KEYS[kind], config, before):
+                    told = without_effect(key, key.parse(text))
+                    if told is not None:
+                        logger.warning("%s %s: %s", NAMES[kind], name, told)
+        published = self._controller.use_settings(changed)
+        if changed.brokers:
             self._refresh()
-        return self._publisher.publish(topics, with_configs, groups)
+        return published
 
     # -- by file -----------------------------------------------------------------------------
 
@@ -278,8 +281,7 @@ class ConfigAdmin:
             logger.error("%s was reloaded but is not used: %s", path, error)
             return False
         self.config = config
-        self._state.set_broker_config(FILE, layer)
-        self._publisher.publish(with_configs=True)
+        self._controller.use_settings(ConfigsChanged(brokers={FILE: layer}))
         return True
 
     def _keep_file_layer(self, layer: dict[str, str]) -> None:
@@ -291,6 +293,16 @@ class ConfigAdmin:
         with open(written, "w", encoding="utf-8", opener=private) as file:
             json.dump(layer, file)
         os.replace(written, self._file_layer_path)
+
+
+def by_kind(changes: Changes) -> ConfigsChanged:
+    """The changes of topics, of brokers and of groups."""
+    return ConfigsChanged(
+        *(
+            {name: config for (kind, name), config in changes.items() if kind == wanted}
+            for wanted in (TOPIC, BROKER, GROUP)
+        )
+    )
 
 
 def private(path: str, flags: int) -> int:

@@ -35,10 +35,6 @@ class AlreadyRegistered(Exception):
     """Another session holds a broker id."""
 
 
-class NotElected(Exception):
-    """Another broker is the controller."""
-
-
 class Elected(NamedTuple):
     """A controllership. ``fence``: the condition of every write of this controller."""
 

@@ -1,23 +1,25 @@
-"""The controller's reads and writes of the metadata store.
-
-Every write is one transaction, and conditional: on the version that was read, or on the node's
-absence. BadVersion, NodeExists and NoNode say that somebody else wrote in between.
-"""
+"""What the controller reads of the metadata store, and what is written without a decision."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
 
-from kbroker.cluster.image import NO_SLOT
-from kbroker.controller.state import ClusterState, PartitionState, TopicState
-from kbroker.controller.topics import Assignment, NewTopic
+from kbroker.controller.state import (
+    Change,
+    ClusterState,
+    ConfigsChanged,
+    DeletionBegun,
+    PartitionsChanged,
+    TopicCreated,
+    TopicEnlarged,
+    TopicState,
+)
+from kbroker.controller.topic_nodes import StoredTopic, stored_topics
 from kbroker.errors import InvariantError
-from kbroker.hosting.slots import SlotAssignments
 from kbroker.metastore import paths
 from kbroker.metastore.settled import SettledStore
-from kbroker.metastore.store import BadVersion, Node, NoNode, Transaction
+from kbroker.metastore.store import BadVersion, Node, NoNode
 from kbroker.uuids import new_uuid
 
 logger = logging.getLogger(__name__)
@@ -27,53 +29,23 @@ PRODUCER_ID_BLOCK_SIZE = 1000
 ATTEMPTS = 3
 
 
-class StoredState(NamedTuple):
-    """A partition's state node. ``partition_epoch``: its version."""
-
-    leader: int
-    leader_epoch: int
-    isr: list[int]
-    partition_epoch: int
-
-
-async def load(store: SettledStore, state: ClusterState, slots: SlotAssignments) -> None:
-    """Read topics and configs into ``state`` and give every replica hosted here its slot."""
-    topic_configs = {
-        node.path.rpartition("/")[2]: paths.decode_config(node.data)
-        for node in await store.subtree(paths.TOPIC_CONFIGS)
-    }
+async def load(store: SettledStore, state: ClusterState) -> None:
+    """Read topics and settings into ``state``, and finish what was left of deletions."""
+    topic_configs = {}
+    for node in await store.subtree(paths.TOPIC_CONFIGS):
+        topic_configs[node.path.rpartition("/")[2]] = paths.decode_config(node.data)
+        state.config_versions[node.path] = node.stat.version
     for node in await store.subtree(paths.BROKER_CONFIGS):
         entity = node.path.rpartition("/")[2]
         name = "default" if entity == paths.DEFAULT_ENTITY else entity
         state.set_broker_config(name, paths.decode_config(node.data))
+        state.config_versions[node.path] = node.stat.version
     for node in await store.subtree(paths.GROUP_CONFIGS):
         state.set_group_config(paths.group_of_config(node.path), paths.decode_config(node.data))
-    documents: dict[str, Node] = {}
-    partition_states: dict[str, dict[int, StoredState]] = {}
-    for node in await store.subtree(paths.BROKER_TOPICS):
-        parts = node.path.split("/")
-        if len(parts) == 4:
-            documents[parts[3]] = node
-        elif len(parts) == 7 and parts[6] == "state":
-            stored = StoredState(*paths.decode_partition_state(node.data), node.stat.version)
-            partition_states.setdefault(parts[3], {})[int(parts[5])] = stored
-    for name, node in documents.items():
-        topic_id, assignment = paths.decode_topic(node.data)
-        version = node.stat.version
-        if topic_id is None:
-            # Written by a Kafka that knew no topic ids: give it one, for good.
-            topic_id = new_uuid()
-            document = paths.encode_topic(topic_id, assignment)
-            await store.multi().set(node.path, document, version).commit()
-            version += 1
-        leaders = partition_states.get(name, {})
-        partitions = partition_list(state.broker_id, name, assignment, slots, leaders)
-        topic = TopicState(name, topic_id, partitions, topic_configs.get(name, {}))
-        topic.document_version = version
-        state.add_topic(topic)
-    for name in slots.topics():
-        if name not in documents:
-            slots.release(name)
+        state.config_versions[node.path] = node.stat.version
+    for stored in stored_topics(await store.subtree(paths.BROKER_TOPICS)):
+        config = topic_configs.get(stored.name, {})
+        state.add_topic(await _topic_with_id(store, stored, config))
     marked = await store.children(paths.DELETE_TOPICS)
     unfinished = [name for name in marked if state.topic(name)]
     state.mark_deleting(unfinished)
@@ -81,112 +53,110 @@ async def load(store: SettledStore, state: ClusterState, slots: SlotAssignments)
         await store.multi().delete(paths.delete_topic(name)).commit()
 
 
-def partition_list(
-    broker_id: int,
-    topic: str,
-    assignment: Assignment,
-    slots: SlotAssignments,
-    leaders: Mapping[int, StoredState] | None = None,
-) -> list[PartitionState]:
-    """The partitions of an assignment, in order of number, with slots for replicas hosted here.
-
-    leaders: what is known of them; else the first replica leads and all are in sync. NoFreeSlot.
-    """
-    numbers = sorted(assignment)
-    hosted = [number for number in numbers if broker_id in assignment[number]]
-    given = slots.assign(topic, hosted)
-    partitions = []
-    for number in numbers:
-        replicas = assignment[number]
-        default = StoredState(replicas[0], 0, list(replicas), 0)
-        leader, epoch, isr, partition_epoch = (leaders or {}).get(number, default)
-        slot, incarnation = given.get(number, (NO_SLOT, 0))
-        partitions.append(
-            PartitionState(leader, epoch, isr, replicas, slot, incarnation, partition_epoch)
-        )
-    return partitions
+async def _topic_with_id(
+    store: SettledStore, stored: StoredTopic, config: dict[str, str]
+) -> TopicState:
+    """The topic; one of a Kafka that knew no topic ids is given one, for good."""
+    topic_id, version = stored.topic_id, stored.document.stat.version
+    if topic_id is None:
+        topic_id = new_uuid()
+        document = paths.encode_topic(topic_id, stored.assignment)
+        await store.multi().set(stored.document.path, document, version).commit()
+        version += 1
+    return TopicState(stored.name, topic_id, stored.partitions(), config, version)
 
 
-async def write_topics(
-    store: SettledStore, topics: Iterable[NewTopic], controller_epoch: int
-) -> None:
-    """Create topics with their config and the first state of every partition."""
-    transaction = store.multi()
-    for topic in topics:
-        config = await store.exists(paths.topic_config(topic.name))
-        version = None if config is None else config.version
-        create_topic(transaction, topic, version, controller_epoch, {})
-    await transaction.commit()
+# -- after somebody else has written --
 
 
-def create_topic(
-    transaction: Transaction[Any],
-    topic: NewTopic,
-    config_version: int | None,
-    controller_epoch: int,
-    leader_epochs: Mapping[int, int],
-) -> None:
-    """Add a topic's nodes. config_version: of the settings that a topic of that name left."""
-    path, config = paths.topic_config(topic.name), paths.encode_config(topic.config)
-    if config_version is None:
-        transaction.create(path, config)
-    else:
-        transaction.set(path, config, config_version)
-    document = paths.encode_topic(topic.topic_id, topic.assignment)
-    transaction.create(paths.topic(topic.name), document)
-    transaction.create(paths.topic_partitions(topic.name))
-    create_partitions(transaction, topic.name, topic.assignment, controller_epoch, leader_epochs)
-
-
-async def write_partitions(
-    store: SettledStore, topic: TopicState, added: Assignment, controller_epoch: int
-) -> None:
-    """Enlarge a topic that nobody has changed since it was read."""
-    assignment = {number: p.replicas for number, p in enumerate(topic.partitions)} | added
-    transaction = store.multi()
-    document = paths.encode_topic(topic.topic_id, assignment)
-    transaction.set(paths.topic(topic.name), document, topic.document_version)
-    create_partitions(transaction, topic.name, added, controller_epoch, {})
-    await transaction.commit()
-
-
-def create_partitions(
-    transaction: Transaction[Any],
-    name: str,
-    assignment: Assignment,
-    controller_epoch: int,
-    leader_epochs: Mapping[int, int],
-) -> None:
-    """Add the nodes of partitions. leader_epochs: where they do not begin with 0."""
-    for number, replicas in assignment.items():
-        transaction.create(paths.partition(name, number))
-        transaction.create(
-            paths.partition_state(name, number),
-            paths.encode_partition_state(
-                replicas[0], leader_epochs.get(number, 0), replicas, controller_epoch
-            ),
-        )
-
-
-async def write_deletion_marks(store: SettledStore, names: Iterable[str]) -> None:
-    """Record that topics are to be deleted: from here on they will be, come what may."""
-    transaction = store.multi()
+async def reread_topics(
+    store: SettledStore, state: ClusterState, names: Iterable[str]
+) -> list[Change]:
+    """What of these topics is not as ``state`` has it. The versions of settings are noted."""
+    changes: list[Change] = []
+    marked = set(await store.children(paths.DELETE_TOPICS))
     for name in names:
-        transaction.create(paths.delete_topic(name))
-    await transaction.commit()
+        known = state.topic(name)
+        config = await _reread_config(store, state, paths.topic_config(name))
+        if known is not None and known.config != config:
+            changes.append(ConfigsChanged(topics={name: config}))
+        for stored in stored_topics(await _topic_tree(store, name)):
+            found = await _topic_with_id(store, stored, config)
+            found.deleting = name in marked
+            changes += [TopicCreated(found)] if known is None else _differences(known, found)
+        if name in marked and known is not None and not known.deleting:
+            changes.append(DeletionBegun(name))
+    return changes
 
 
-async def write_deletion(store: SettledStore, names: Iterable[str]) -> None:
-    """Remove deleted topics and their marks."""
-    transaction = store.multi()
-    for name in names:
-        for node in reversed(await store.subtree(paths.topic(name))):
-            transaction.delete(node.path, node.stat.version)
-        for path in (paths.topic(name), paths.topic_config(name), paths.delete_topic(name)):
-            stat = await store.exists(path)
-            if stat is not None:
-                transaction.delete(path, stat.version)
-    await transaction.commit()
+def _differences(known: TopicState, found: TopicState) -> list[Change]:
+    if found.topic_id != known.topic_id:
+        logger.error("topic %s was made anew by another client of the store", known.name)
+        return []
+    changes: list[Change] = []
+    count = len(known.partitions)
+    changed = {
+        number: partition
+        for number, partition in enumerate(found.partitions[:count])
+        if partition != known.partitions[number]
+    }
+    if changed:
+        changes.append(PartitionsChanged(known.name, changed))
+    if found.document_version != known.document_version:
+        added = found.partitions[count:]
+        changes.append(TopicEnlarged(known.name, added, found.document_version))
+    return changes
+
+
+async def reread_configs(
+    store: SettledStore, state: ClusterState, changed: ConfigsChanged
+) -> ConfigsChanged:
+    """The present settings of what ``changed`` names."""
+    return ConfigsChanged(
+        {
+            name: await _reread_config(store, state, paths.topic_config(name))
+            for name in changed.topics
+            if state.topic(name)
+        },
+        {
+            name: await _reread_config(store, state, paths.broker_config(name))
+            for name in changed.brokers
+        },
+        {
+            name: await _reread_config(store, state, paths.group_config(name))
+            for name in changed.groups
+        },
+    )
+
+
+async def _reread_config(store: SettledStore, state: ClusterState, path: str) -> dict[str, str]:
+    try:
+        node = await store.get(path)
+    except NoNode:
+        state.config_versions.pop(path, None)
+        return {}
+    state.config_versions[path] = node.stat.version
+    return paths.decode_config(node.data)
+
+
+async def _topic_tree(store: SettledStore, name: str) -> list[Node]:
+    """A topic's node and all below it, parents first; none when there is no such topic."""
+    path = paths.topic(name)
+    if await store.exists(path) is None:
+        return []
+    return [await store.get(path), *await store.subtree(path)]
+
+
+# -- deletions --
+
+
+async def nodes_to_delete(store: SettledStore, name: str) -> list[Node]:
+    """All that a deleted topic has in the store but its settings, parents first."""
+    mark = paths.delete_topic(name)
+    nodes = await _topic_tree(store, name)
+    if await store.exists(mark) is not None:
+        nodes.append(await store.get(mark))
+    return nodes
 
 
 async def remember_gone(store: SettledStore, topics: Mapping[str, bytes]) -> None:
@@ -207,26 +177,7 @@ async def remember_gone(store: SettledStore, topics: Mapping[str, bytes]) -> Non
     await transaction.commit()
 
 
-async def write_configs(
-    store: SettledStore,
-    topics: Mapping[str, dict[str, str]],
-    brokers: Mapping[str, dict[str, str]],
-    groups: Mapping[str, dict[str, str]],
-) -> None:
-    """Replace the configs of topics, brokers (by id, or ``default``) and groups."""
-    transaction = store.multi()
-    documents = [(paths.topic_config(name), config) for name, config in topics.items()]
-    documents += [(paths.broker_config(entity), config) for entity, config in brokers.items()]
-    documents += [(paths.group_config(group), config) for group, config in groups.items()]
-    for path, config in documents:
-        stat = await store.exists(path)
-        if stat is None:
-            transaction.create(path, paths.encode_config(config))
-        elif not config and path.startswith(paths.GROUP_CONFIGS):
-            transaction.delete(path, stat.version)
-        else:
-            transaction.set(path, paths.encode_config(config), stat.version)
-    await transaction.commit()
+# -- what any broker writes, whoever is the controller --
 
 
 async def allocate_producer_ids(store: SettledStore, broker_id: int) -> int:

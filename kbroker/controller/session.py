@@ -33,11 +33,17 @@ class Host(Protocol):
     def sleep(self, delay_ms: int) -> Pending[None]:
         """A Pending that resolves by itself."""
 
+    def registered(self, broker_epoch: int) -> None:
+        """The broker has this epoch from now on."""
+
     async def take_office(self, elected: Elected, store: SettledStore) -> None:
         """Be the controller, which writes through ``store`` alone. It ends as Fenced."""
 
     def resign(self) -> None:
         """Be the controller no longer."""
+
+    def connected(self, is_connected: bool) -> None:
+        """Whether the store can be asked; while it cannot, nothing is decided."""
 
     def failed(self, error: BaseException) -> None:
         """A turn ended with what nobody expects."""
@@ -63,6 +69,7 @@ class Session:
         self._store.watch_session(self._on_state)
 
     def _on_state(self, state: SessionState) -> None:
+        self._host.connected(state is SessionState.CONNECTED)
         if state == SessionState.EXPIRED:
             self._resign()
         elif state == SessionState.CONNECTED:
@@ -102,6 +109,7 @@ class Session:
                 await self._host.sleep(RETRY_MS)
             else:
                 self.broker_epoch, self._registered_in = registered.epoch, registered.session_id
+                self._host.registered(registered.epoch)
                 return
 
     async def _withdraw(self) -> None:
@@ -117,7 +125,11 @@ class Session:
             return  # there is another turn once that is over
         office = SettledStore(self._store, elected.fence)
         self._office, self._fence_version = office, elected.fence.version
-        await self._host.take_office(elected, office)
+        try:
+            await self._host.take_office(elected, office)
+        except Exception:
+            self._resign()  # half an office is none: it is given up, and stood for again
+            raise
 
     async def _is_in_office(self, office: SettledStore) -> bool:
         try:

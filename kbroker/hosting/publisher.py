@@ -8,57 +8,50 @@ messages. A process that restarts in the middle loses nothing: its ``hello`` giv
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from kbroker.errors import WireError
+from kbroker.hosting.image import Changes, HostImage
 from kbroker.ipc import calls
 from kbroker.ipc.pending import Pending, run
 from kbroker.ipc.process_table import Address, ProcessKind, ProcessTable
 from kbroker.ipc.rpc import Rpc
-
-if TYPE_CHECKING:
-    from kbroker.controller.state import ClusterState
 
 logger = logging.getLogger(__name__)
 
 # How long a process may take over an image that has no logs to open for it.
 OTHER_TIMEOUT_MS = 10_000
 RETRY_MS = 200
+NOTHING = Changes()
+
+Errors = dict[str, int]  # by ``topic-partition``
 
 
 class Publisher:
     """Owns the list of subscribers, and what they have not been told yet."""
 
-    def __init__(self, rpc: Rpc, processes: ProcessTable, state: ClusterState) -> None:
+    def __init__(self, rpc: Rpc, processes: ProcessTable, image: HostImage) -> None:
         self._rpc = rpc
         self._processes = processes
-        self._state = state
+        self._image = image
         self._subscribers: dict[Address, int] = {}
-        self._names: dict[str, None] = {}
-        self._with_configs = False
-        self._groups: dict[str, None] = {}
-        self._waiting: list[Pending[None]] = []
+        self._changes = NOTHING
+        self._waiting: list[Pending[Errors]] = []
         self._running = False
 
     def subscribe(self, address: Address) -> None:
         """Tell the present incarnation of a process about changes from now on."""
         self._subscribers[address] = self._processes.incarnation(address)
 
-    def publish(
-        self,
-        names: Iterable[str] = (),
-        with_configs: bool = False,
-        groups: Iterable[str] = (),
-    ) -> Pending[None]:
-        """Publish the present state of these topics and groups; resolves once every process has it.
+    def publish(self, changes: Changes = NOTHING) -> Pending[Errors]:
+        """Publish the present state of what has changed; resolves once every process has it, with
+        the codes of partitions that io workers cannot serve.
 
-        Without topics, groups and configs: resolves when all that changed before is published.
+        Without changes: resolves when all that changed before is published.
         """
-        self._names.update(dict.fromkeys(names))
-        self._groups.update(dict.fromkeys(groups))
-        self._with_configs = self._with_configs or with_configs
-        done: Pending[None] = Pending()
+        self._changes = self._changes.and_then(changes)
+        done: Pending[Errors] = Pending()
         self._waiting.append(done)
         if not self._running:
             self._running = True
@@ -67,17 +60,15 @@ class Publisher:
 
     async def _rounds(self) -> None:
         while self._waiting:
-            names, self._names = list(self._names), {}
-            groups, self._groups = list(self._groups), {}
-            with_configs, self._with_configs = self._with_configs, False
+            changes, self._changes = self._changes, NOTHING
             waiting, self._waiting = self._waiting, []
-            if names or with_configs or groups:
-                for io_workers in (True, False):
-                    delta = self._state.delta(names, with_configs, io_workers, groups)
-                    if len(delta) > 1:
-                        await self._tell(self._living(io_workers), delta)
+            errors: Errors = {}
+            for io_workers in (True, False):
+                delta = self._image.delta(changes, io_workers)
+                if delta is not None:
+                    await self._tell(self._living(io_workers), delta, errors)
             for done in waiting:
-                done.resolve()
+                done.resolve(errors)
         self._running = False
 
     async def stop_replicas(self, replicas: Sequence[calls.StoppedReplica]) -> None:
@@ -146,8 +137,8 @@ class Publisher:
                 and self._subscribers.get(address) != self._processes.incarnation(address)
             ):
                 self.subscribe(address)
-                snapshot = self._state.snapshot(address.kind == ProcessKind.IO_WORKER)
-                run(self._tell([address], snapshot)).then(_raise_error)
+                snapshot = self._image.snapshot(address.kind == ProcessKind.IO_WORKER)
+                run(self._tell([address], snapshot, {})).then(_raise_error)
 
     def _living(self, io_workers: bool) -> list[Address]:
         return [
@@ -157,14 +148,15 @@ class Publisher:
             and self._processes.incarnation(address) == incarnation
         ]
 
-    async def _tell(self, addresses: list[Address], delta: calls.ImageDocument) -> set[Address]:
-        """Send an image to processes and wait; returns those that took it."""
+    async def _tell(
+        self, addresses: list[Address], delta: calls.ImageDocument, errors: Errors
+    ) -> None:
+        """Send an image to processes and wait; adds the codes of what io workers cannot serve."""
         change = calls.ImageChange(delta)
         told = []
         for address in addresses:
             timeout_ms = None if address.kind == ProcessKind.IO_WORKER else OTHER_TIMEOUT_MS
             told.append((address, self._rpc.call(address, calls.IMAGE, change, timeout_ms)))
-        took = set()
         for address, call in told:
             try:
                 taken = await call
@@ -174,10 +166,9 @@ class Publisher:
                     "%s did not apply image %d: %s", address.title, delta["version"], error
                 )
                 continue
-            took.add(address)
             for partition, code in taken.errors.items():
                 logger.error("%s: %s is not available, error %d", address.title, partition, code)
-        return took
+            errors |= taken.errors
 
 
 def _raise_error(outcome: Pending[Any]) -> None:

@@ -13,11 +13,14 @@ import json
 import logging
 import os
 from collections import deque
+from collections.abc import Collection, Iterable
 
 logger = logging.getLogger(__name__)
 
 Slot = tuple[int, int]  # number, incarnation
 JOURNAL_NAME = "slots.journal"
+# In the journal, the slot of a partition that has none any more.
+RELEASED = -1
 
 
 class NoFreeSlot(Exception):
@@ -117,7 +120,7 @@ class SlotAssignments:
         self.capacity = capacity
         self._allocator = SlotAllocator(capacity, workers)
         self._topics: dict[str, dict[int, Slot]] = {}
-        self._to_release: set[str] = set()  # that could not be noted
+        self._to_release: dict[str, set[int]] = {}  # that could not be noted
         self._replay()
         self._file = open(self._path, "ab", buffering=0)
 
@@ -132,12 +135,15 @@ class SlotAssignments:
             os.truncate(self._path, sum(len(line) + 1 for line in lines[:-1]))
         for line in lines[:-1]:
             topic, slots = json.loads(line)
-            if slots is None:
-                self._topics.pop(topic, None)
-                continue
+            have = self._topics.setdefault(topic, {})
             for partition, number, incarnation in slots:
-                self._topics.setdefault(topic, {})[partition] = number, incarnation
+                if number == RELEASED:
+                    have.pop(partition, None)
+                    continue
+                have[partition] = number, incarnation
                 seen[number] = incarnation
+            if not have:
+                del self._topics[topic]
         taken = {
             number: incarnation
             for slots in self._topics.values()
@@ -154,7 +160,7 @@ class SlotAssignments:
         OSError when they cannot be noted.
         """
         if topic in self._to_release:
-            self._release(topic)
+            self._release(topic, self._to_release[topic])
         have = self._topics.get(topic, {})
         missing = [partition for partition in partitions if partition not in have]
         if missing:
@@ -169,32 +175,40 @@ class SlotAssignments:
             have.update(zip(missing, slots, strict=True))
         return {partition: have[partition] for partition in partitions}
 
-    def release(self, topic: str) -> None:
-        """Take the slots of a topic back, once no process uses them.
+    def release(self, topic: str, partitions: Iterable[int] | None = None) -> None:
+        """Take slots of a topic back, once no process uses them; without ``partitions`` all.
 
         If that cannot be noted they are lost until a topic of the name is made again, or until the
         next controller process, which finds that theirs is gone. Given to another topic, they would
         then be taken from that one.
         """
-        if topic not in self._topics:
+        have = self._topics.get(topic, {})
+        released = set(have) if partitions is None else have.keys() & set(partitions)
+        if not released:
             return
         try:
-            self._release(topic)
+            self._release(topic, released)
         except OSError as error:
-            self._to_release.add(topic)
+            self._to_release.setdefault(topic, set()).update(released)
             logger.error("%s: cannot free the slots of a deleted topic: %s", self._path, error)
 
-    def _release(self, topic: str) -> None:
-        self._write(topic, None)
-        self._to_release.discard(topic)
-        for number, _ in self._topics.pop(topic).values():
+    def _release(self, topic: str, partitions: Collection[int]) -> None:
+        self._write(topic, [[partition, RELEASED, 0] for partition in sorted(partitions)])
+        have = self._topics[topic]
+        left = self._to_release.pop(topic, set()) - set(partitions)
+        if left:
+            self._to_release[topic] = left
+        for partition in partitions:
+            number, _ = have.pop(partition)
             self._allocator.release(number)
+        if not have:
+            del self._topics[topic]
 
     def topics(self) -> list[str]:
         """The names of the topics that have slots."""
         return list(self._topics)
 
-    def _write(self, topic: str, slots: list[list[int]] | None) -> None:
+    def _write(self, topic: str, slots: list[list[int]]) -> None:
         line = json.dumps([topic, slots], separators=(",", ":")).encode() + b"\n"
         # No sync: the journal has to outlive this process, not the machine.
         end = os.fstat(self._file.fileno()).st_size

@@ -93,6 +93,10 @@ class SettledStore:
         self._is_stopped = True
         self._wake()
 
+    @property
+    def is_stopped(self) -> bool:
+        return self._is_stopped
+
     def _check_fence(self, error: StoreError) -> None:
         if self._fence and error.path == self._fence[0].path:
             self.stop()

@@ -1,4 +1,4 @@
-"""The controller process: owns the metadata store, decides about topics and configs, publishes.
+"""The controller process: the metadata store, the controller, what this broker hosts.
 
 When it is restarted, the other processes keep their image until the new controller has loaded and
 sends them its own.
@@ -15,97 +15,131 @@ from kbroker._ext.partition_table import PartitionTable, region_size
 from kbroker.adopt.errors import Refusal
 from kbroker.config.loader import BrokerConfig
 from kbroker.controller import persistence
+from kbroker.controller.active_controller import ActiveController
 from kbroker.controller.completion import WrongCluster
 from kbroker.controller.config_admin import ConfigAdmin
 from kbroker.controller.events import EventQueue
-from kbroker.controller.membership import NotElected, Registration
-from kbroker.controller.state import ClusterState
+from kbroker.controller.membership import Registration
 from kbroker.controller.stored_offsets import StoredOffsets
 from kbroker.controller.topic_admin import TopicAdmin
-from kbroker.errors import EXIT_CANNOT_START
+from kbroker.controller.topic_requests import TopicRequests
+from kbroker.errors import EXIT_CANNOT_START, EXIT_CRASH
+from kbroker.hosting.hosting import Hosting
 from kbroker.hosting.publisher import Publisher
+from kbroker.hosting.room import Room
 from kbroker.hosting.slots import JOURNAL_NAME, NoFreeSlot, SlotAssignments
 from kbroker.ipc import calls
+from kbroker.ipc.pending import Pending
 from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.metastore.settled import SettledStore
 from kbroker.metastore.store import StoreFailed
 from kbroker.metastore.store_files import COPY_NAME, FILE_NAME
 from kbroker.workers.base import Worker, raise_failure
-from kbroker.workers.store_start import Office, has_all_directories, open_store
+from kbroker.workers.office import InOffice, Office
+from kbroker.workers.store_start import has_all_directories, open_store
 
 logger = logging.getLogger(__name__)
 
-START_FAILURES = (StoreFailed, WrongCluster, NotElected, NoFreeSlot, Refusal, OSError)
+START_FAILURES = (StoreFailed, WrongCluster, NoFreeSlot, Refusal, OSError)
+# What documents raise that nobody wrote.
+DAMAGED = (ValueError, KeyError, TypeError)
 
 
 class ControllerWorker(Worker):
-    """The shell around ``kbroker.controller``."""
+    """The shell around ``kbroker.controller`` and ``kbroker.hosting``."""
 
     kind = ProcessKind.CONTROLLER
 
     def setup(self) -> None:
-        started_ns = time.monotonic_ns()
+        self._started_ns = time.monotonic_ns()
+        self._failure: BaseException | None = None
+        self._waiting_for_office: list[Pending[None]] = []
+        self._is_set_up = False
         context = self.context
-        state = ClusterState(context.broker_id, context.cluster_id)
         try:
-            slots = self._slot_assignments()
+            self.slots = self._slot_assignments()
             endpoints = advertised_endpoints(self.config, self._bound_ports())
             self.store = open_store(context)
-            me = Registration(context.broker_id, endpoints, self.config["broker.rack"])
-            store = Office(state, slots, me, self.rpc.sleep).enter(self.store)
-        except START_FAILURES as error:
-            logger.error("the controller cannot start: %s", error)
-            raise SystemExit(EXIT_CANNOT_START) from error
-        except (ValueError, KeyError, TypeError) as error:
-            # What the store holds is not what was written: its pages have no checksum.
-            logger.error(
-                "the controller cannot start: the metadata store %s is damaged (%s); restore it, "
-                "or move it and %s away to adopt the topics on disk without their settings",
-                FILE_NAME,
-                error,
-                COPY_NAME,
-            )
-            raise SystemExit(EXIT_CANNOT_START) from error
-        self.state, self.slots = state, slots
-        self.events = EventQueue()
+        except (*START_FAILURES, *DAMAGED) as error:
+            raise cannot_start(error) from error
         # What any broker changes in the store, whoever is the controller.
         self.own_events, self.own_store = EventQueue(), SettledStore(self.store)
-        self.publisher = Publisher(self.rpc, self.processes, state)
-        self.config_admin = ConfigAdmin(
-            self.events, store, state, self.publisher, self.config, context.runtime_dir
-        )
-        self.topic_admin = TopicAdmin(
-            self.rpc,
-            self.events,
-            store,
-            state,
-            slots,
-            self.publisher,
-            lambda name: self.config_admin.config[name],
-            self.config_admin.validate_topic,
-            lambda: self.config_admin.config.is_cordoned,
-            lambda: has_all_directories(context),
-        )
+        self.hosting = Hosting(context.broker_id, context.cluster_id, self.slots)
+        self.publisher = Publisher(self.rpc, self.processes, self.hosting.image)
+        self.hosting.publish_to(self.publisher)
+        me = Registration(context.broker_id, endpoints, self.config["broker.rack"])
+        self.office = Office(self.store, me, self.hosting, self)
         self._serve()
-        self._take_over()
-        self.topic_admin.resume_deletions()
-        self.ready()
-        took_ms = (time.monotonic_ns() - started_ns) / 1e6
-        logger.info("controller epoch %d: %d topics loaded in %.1f ms",
-                    state.controller_epoch, len(state.topics()), took_ms)  # fmt: skip
+        self.office.start()
+        self._is_set_up = True
+        if self._failure is not None:
+            raise cannot_start(self._failure) from self._failure
 
     def _serve(self) -> None:
-        serve, topics, configs = self.rpc.serve, self.topic_admin, self.config_admin
+        serve, served = self.rpc.serve, self.office.served
         serve(calls.HELLO, self.hello)
-        serve(calls.CREATE_TOPICS, topics.create_topics)
-        serve(calls.DELETE_TOPICS, topics.delete_topics)
-        serve(calls.CREATE_PARTITIONS, topics.create_partitions)
-        serve(calls.ALTER_CONFIGS, configs.alter_configs)
-        serve(calls.INCREMENTAL_ALTER_CONFIGS, configs.incremental_alter_configs)
+        serve(calls.CREATE_TOPICS, served(lambda office: office.topics.create_topics))
+        serve(calls.DELETE_TOPICS, served(lambda office: office.topics.delete_topics))
+        serve(calls.CREATE_PARTITIONS, served(lambda office: office.topics.create_partitions))
+        serve(calls.ALTER_CONFIGS, served(lambda office: office.configs.alter_configs))
+        serve(
+            calls.INCREMENTAL_ALTER_CONFIGS,
+            served(lambda office: office.configs.incremental_alter_configs),
+        )
         serve(calls.ALLOCATE_PRODUCER_IDS, self.allocate_producer_ids)
         stored_offsets = StoredOffsets(self.own_events, self.own_store)
         serve(calls.COMMIT_STORED_OFFSETS, stored_offsets.commit)
         serve(calls.FETCH_STORED_OFFSETS, stored_offsets.fetch)
+
+    # -- the office --------------------------------------------------------------------------
+
+    def sleep(self, delay_ms: int) -> Pending[None]:
+        return self.rpc.sleep(delay_ms)
+
+    def put_in_office(self, controller: ActiveController) -> InOffice:
+        context, state = self.context, controller.state
+        for topic in state.topics():
+            hosted = enumerate(partition.replicas for partition in topic.partitions)
+            here = [number for number, replicas in hosted if state.broker_id in replicas]
+            self.slots.assign(topic.name, here)  # a broker with fewer slots does not start
+        configs = ConfigAdmin(controller, self.config, context.runtime_dir)
+        requests = TopicRequests(
+            state,
+            lambda name: configs.config[name],
+            configs.validate_topic,
+            lambda: configs.config.is_cordoned,
+        )
+        topics = TopicAdmin(
+            controller,
+            requests,
+            lambda: Room(self.slots, self.hosting.replicas),
+            self.rpc.sleep,
+            lambda: has_all_directories(context),
+        )
+        return InOffice(controller, configs, topics)
+
+    def in_office(self, office: InOffice) -> None:
+        """From here on there is an image to give to processes."""
+        # The journal may have topics whose slots could not be released.
+        for name in self.slots.topics():
+            if self.hosting.replicas.topic(name) is None:
+                self.slots.release(name)
+        waiting, self._waiting_for_office = self._waiting_for_office, []
+        for pending in waiting:
+            pending.resolve()
+        self._take_over()
+        self.ready()
+        took_ms = (time.monotonic_ns() - self._started_ns) / 1e6
+        state = office.controller.state
+        logger.info("controller epoch %d: %d topics loaded in %.1f ms",
+                    state.controller_epoch, len(state.topics()), took_ms)  # fmt: skip
+
+    def failed(self, error: BaseException) -> None:
+        if not self._is_set_up:
+            self._failure = error
+            return
+        logger.error("the controller ends", exc_info=error)
+        self.exit_code, self.stopping = EXIT_CRASH, True
 
     def tick(self, now: int) -> None:
         self._take_over()
@@ -113,19 +147,23 @@ class ControllerWorker(Worker):
 
     def _take_over(self) -> None:
         """Publish to the processes that an earlier controller process served."""
-        if self.context.incarnation > 1:
+        if self.context.incarnation > 1 and self.office.present is not None:
             self.publisher.take_over()
 
-    def hello(self, sender: Address, _: calls.Nothing) -> calls.ImageDocument:
+    async def hello(self, sender: Address, _: calls.Nothing) -> calls.ImageDocument:
         """A process asks for the image, and for all changes from now on."""
+        if self.office.present is None:
+            first: Pending[None] = Pending()
+            self._waiting_for_office.append(first)
+            await first
         self.publisher.subscribe(sender)
-        return self.state.snapshot(for_io_worker=sender.kind == ProcessKind.IO_WORKER)
+        return self.hosting.image.snapshot(for_io_worker=sender.kind == ProcessKind.IO_WORKER)
 
     async def allocate_producer_ids(
         self, sender: Address, _: calls.Nothing
     ) -> calls.ProducerIdBlock:
         """Producer ids that nobody else has."""
-        broker_id = self.state.broker_id
+        broker_id = self.context.broker_id
         first = await self.own_events.put(
             lambda: persistence.allocate_producer_ids(self.own_store, broker_id)
         )
@@ -138,9 +176,11 @@ class ControllerWorker(Worker):
                 "the broker was started without a configuration file, so there is nothing to reload"
             )
             return
-        self.config_admin.reload(self.context.config_path, self.context.overrides).then(
-            raise_failure
-        )
+        office = self.office.present
+        if office is None:
+            logger.warning("the broker is not the controller, which reads the file")
+            return
+        office.configs.reload(self.context.config_path, self.context.overrides).then(raise_failure)
 
     def shutdown(self) -> None:
         self.slots.close()
@@ -162,6 +202,24 @@ class ControllerWorker(Worker):
         return {
             listener.name: socket.getsockname()[1] for listener, socket in self.context.listeners
         }
+
+
+def cannot_start(error: BaseException) -> SystemExit:
+    """Say why there is no controller; the end of the broker."""
+    if isinstance(error, START_FAILURES):
+        logger.error("the controller cannot start: %s", error)
+    elif isinstance(error, DAMAGED):
+        # What the store holds is not what was written: its pages have no checksum.
+        logger.error(
+            "the controller cannot start: the metadata store %s is damaged (%s); restore it, "
+            "or move it and %s away to adopt the topics on disk without their settings",
+            FILE_NAME,
+            error,
+            COPY_NAME,
+        )
+    else:
+        raise error
+    return SystemExit(EXIT_CANNOT_START)
 
 
 def advertised_endpoints(config: BrokerConfig, bound_ports: dict[str, int]) -> list[list[Any]]:

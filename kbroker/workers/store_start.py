@@ -1,26 +1,17 @@
-"""The controller's metadata store at start: opened, completed from what is on disk, loaded."""
+"""The embedded metadata store at start: opened, and completed from what is on disk."""
 
 from __future__ import annotations
 
 import logging
 import os
-import time
-from collections.abc import Callable
 
 from kbroker.adopt.at_start import look_at_topics, refuse_kafkas, topics_to_serve
 from kbroker.adopt.errors import Refusal
 from kbroker.adopt.unknown_logs import UnknownLogs, look_at_unknown
-from kbroker.controller import completion, persistence
-from kbroker.controller.membership import Elected, NotElected, Registration
-from kbroker.controller.session import Session
-from kbroker.controller.state import ClusterState
-from kbroker.errors import InvariantError
-from kbroker.hosting.slots import SlotAssignments
-from kbroker.ipc.pending import Pending
+from kbroker.controller import completion
 from kbroker.metastore.embedded import EmbeddedStore
 from kbroker.metastore.node_file import NodeFile
-from kbroker.metastore.settled import SettledStore
-from kbroker.metastore.store import Store, StoreFailed
+from kbroker.metastore.store import StoreFailed
 from kbroker.metastore.store_files import FILE_NAME, holds_store, places_of_store
 from kbroker.workers.base import ProcessContext
 
@@ -56,59 +47,6 @@ def open_store(context: ProcessContext) -> EmbeddedStore:
     if not is_new and (unknown is not None or file.damage is not None):
         completion.skip_producer_ids(file, context.broker_id)
     return EmbeddedStore(file)
-
-
-class Office:
-    """What a broker alone makes of its session: it is elected at once, and for good.
-
-    ``store``: what the controller uses, None until it is elected. ``failure``: why it is not.
-    """
-
-    def __init__(
-        self,
-        state: ClusterState,
-        slots: SlotAssignments,
-        me: Registration,
-        sleep: Callable[[int], Pending[None]],
-    ) -> None:
-        self.store: SettledStore | None = None
-        self.failure: BaseException | None = None
-        self._state = state
-        self._slots = slots
-        self._me = me
-        self._sleep = sleep
-
-    def now_ms(self) -> int:
-        return time.time_ns() // 1_000_000
-
-    def sleep(self, delay_ms: int) -> Pending[None]:
-        return self._sleep(delay_ms)
-
-    async def take_office(self, elected: Elected, store: SettledStore) -> None:
-        """Load all that the store has."""
-        self._state.take_office(elected.epoch)
-        self._state.set_broker(self._me.broker_id, self._me.endpoints, self._me.rack)
-        await persistence.load(store, self._state, self._slots)
-        self.store = store
-
-    def resign(self) -> None:
-        raise InvariantError("the session of an embedded store does not end")
-
-    def failed(self, error: BaseException) -> None:
-        self.failure = error
-
-    def enter(self, store: Store) -> SettledStore:
-        """Begin the session of a store that answers at once; the store for the controller.
-
-        Raises StoreFailed, NoFreeSlot, NotElected, OSError, and ValueError, KeyError or TypeError
-        for documents that nobody wrote.
-        """
-        Session(store, self._me, self).start()
-        if self.failure is not None:
-            raise self.failure
-        if self.store is None:
-            raise NotElected("another broker is the controller of this metadata store")
-        return self.store
 
 
 def store_directory(log_dirs: list[str]) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from support.controllers import controller_of
 from support.counting_text import CountingText
 
 from kbroker.config.dynamic import SET, AlterOp
 from kbroker.config.loader import BrokerConfig
 from kbroker.config.resource_types import BROKER, GROUP, TOPIC
 from kbroker.controller.config_admin import ConfigAdmin
-from kbroker.controller.events import EventQueue
 from kbroker.controller.state import ClusterState, TopicState
 from kbroker.errors import ErrorCode
 from kbroker.ipc.calls import (
@@ -21,7 +21,7 @@ from kbroker.ipc.calls import (
     ResourceSettings,
     Setting,
 )
-from kbroker.ipc.pending import Pending, run
+from kbroker.ipc.pending import run
 from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.metastore import paths
 from kbroker.metastore.embedded import EmbeddedStore
@@ -39,10 +39,7 @@ def test_resources_of_a_request_are_not_compared_with_each_other(
     tmp_path: Any, operation: str
 ) -> None:
     """10,000 groups held up the controller for two seconds, and it grew with the square."""
-    nobody: Any = None
-    admin = ConfigAdmin(
-        EventQueue(), nobody, ClusterState(0, "c"), nobody, BrokerConfig({}), str(tmp_path)
-    )
+    admin = ConfigAdmin(controller_of(ClusterState(0)), BrokerConfig({}), str(tmp_path))
     names = [CountingText(f"g{number}") for number in range(300)]
     names += [CountingText("g0")]
     incremental = operation.startswith("incremental")
@@ -60,11 +57,8 @@ def test_resources_of_a_request_are_not_compared_with_each_other(
 
 def test_file_that_cannot_be_noted_for_the_next_controller_is_not_used(tmp_path: Any) -> None:
     """A full runtime directory: the controller died of a SIGHUP."""
-    nobody: Any = None
     missing = str(tmp_path / "no" / "directory")
-    admin = ConfigAdmin(
-        EventQueue(), nobody, ClusterState(0, "c"), nobody, BrokerConfig({}), missing
-    )
+    admin = ConfigAdmin(controller_of(ClusterState(0)), BrokerConfig({}), missing)
     before = admin.config
     path = tmp_path / "server.properties"
     path.write_text("log.retention.ms=1234567\n")
@@ -79,15 +73,14 @@ def test_changed_setting_without_effect_is_told_in_the_log_once(
     tmp_path: Any, operation: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    state = ClusterState(0, "c")
+    state = ClusterState(0)
     state.set_broker(0, [], None)
     state.add_topic(TopicState("t", b"t" * 16, [], {}))
     file = NodeFile(str(tmp_path))
     for path in (paths.CONFIG, paths.TOPIC_CONFIGS, paths.BROKER_CONFIGS):
         file.create(path)
     store = SettledStore(EmbeddedStore(file))
-    publisher: Any = Publisher()
-    admin = ConfigAdmin(EventQueue(), store, state, publisher, BrokerConfig({}), str(tmp_path))
+    admin = ConfigAdmin(controller_of(state, store), BrokerConfig({}), str(tmp_path))
 
     def change(kind: int, name: str, *settings: tuple[str, str]) -> None:
         incremental = operation.startswith("incremental")
@@ -116,11 +109,3 @@ def test_changed_setting_without_effect_is_told_in_the_log_once(
         *["settings of topic t: retention.ms, unclean.leader.election.enable for User:alice"] * 2,
     ]
     file.close()
-
-
-class Publisher:
-    def publish(self, *changes: Any) -> Pending[None]:
-        """Nobody listens."""
-        done: Pending[None] = Pending()
-        done.resolve()
-        return done

@@ -17,7 +17,7 @@ from kbroker.ipc.pending import Pending, run
 from kbroker.metastore import paths
 from kbroker.metastore.settled import Fenced, SettledStore
 from kbroker.metastore.simulated import Faults, SimulatedEnsemble
-from kbroker.metastore.store import Operation
+from kbroker.metastore.store import ConnectionLoss, Operation
 from kbroker.types import BrokerId
 
 pytestmark = pytest.mark.unit
@@ -63,6 +63,12 @@ class Broker:
 
     def sleep(self, delay_ms: int) -> Pending[None]:
         return self.ensemble.sleep(delay_ms)
+
+    def registered(self, broker_epoch: int) -> None:
+        pass
+
+    def connected(self, is_connected: bool) -> None:
+        pass
 
     async def take_office(self, elected: Elected, store: SettledStore) -> None:
         self.epoch = elected.epoch
@@ -172,3 +178,21 @@ def test_failure_of_a_turn_is_told() -> None:
     broker.take_office = broken  # type: ignore[method-assign]
     ensemble.run_until(lambda: bool(broker.failures))
     assert isinstance(broker.failures[0], ValueError)
+
+
+def test_office_that_could_not_be_taken_is_stood_for_again() -> None:
+    """A connection that was lost in the middle left a controller that knew half of the topics."""
+    ensemble = Ensemble(1, Faults())
+    broker = Broker(ensemble, 0)
+    take_office, tries = broker.take_office, [ConnectionLoss(), None]
+
+    async def interrupted(elected: Elected, store: SettledStore) -> None:
+        error = tries.pop(0)
+        if error is not None:
+            broker.store.lose(10)
+            raise error
+        await take_office(elected, store)
+
+    broker.take_office = interrupted  # type: ignore[method-assign]
+    ensemble.run_until(lambda: is_settled(ensemble, [broker]))
+    assert (broker.epoch, broker.failures) == (2, [])

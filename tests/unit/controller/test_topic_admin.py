@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from support.controllers import controller_of
 
 from kbroker.controller import topics
-from kbroker.controller.events import EventQueue
+from kbroker.controller.active_controller import ActiveController
 from kbroker.controller.state import ClusterState, PartitionState, TopicState
 from kbroker.controller.topic_admin import TopicAdmin
+from kbroker.controller.topic_requests import TopicRequests
 from kbroker.errors import ErrorCode
+from kbroker.hosting.replicas import HostedReplicas
+from kbroker.hosting.room import Room
 from kbroker.hosting.slots import SlotAssignments
 from kbroker.ipc.calls import (
     CreatePartitions,
@@ -20,7 +24,7 @@ from kbroker.ipc.calls import (
     TopicToDelete,
     TopicToEnlarge,
 )
-from kbroker.ipc.pending import Pending, run
+from kbroker.ipc.pending import run
 from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.metastore import paths
 from kbroker.metastore.embedded import EmbeddedStore
@@ -51,14 +55,19 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.fixture
 def admin(tmp_path: Any) -> TopicAdmin:
     """Without a store and anybody to publish to: enough for what is only planned."""
-    state = ClusterState(0, "c")
+    state = ClusterState(0)
     state.set_broker(0, [], None)
-    state.add_topic(TopicState("t", b"t" * 16, [PartitionState(0, 0, [0], [0], 0, 1)], {}))
+    state.add_topic(TopicState("t", b"t" * 16, [PartitionState(0, 0, [0], [0])], {}))
+    return admin_of(controller_of(state), tmp_path)
+
+
+def admin_of(controller: ActiveController, directory: Any, **settings: Any) -> TopicAdmin:
+    slots = SlotAssignments(str(directory), SLOTS, 2)
+    replicas = HostedReplicas(0, slots)
+    setting = {**DEFAULTS, **settings}.__getitem__
+    requests = TopicRequests(controller.state, setting, lambda config: None, lambda: False)
     nobody: Any = None
-    return TopicAdmin(
-        nobody, EventQueue(), nobody, state, SlotAssignments(str(tmp_path), SLOTS, 2), nobody,
-        DEFAULTS.__getitem__, lambda config: None, lambda: False, lambda: True,
-    )  # fmt: skip
+    return TopicAdmin(controller, requests, lambda: Room(slots, replicas), nobody, lambda: True)
 
 
 def new_topic(name: str, partitions: int) -> TopicToCreate:
@@ -111,22 +120,6 @@ def test_partitions_without_room_are_refused_before_they_are_planned(
     assert planned == []
 
 
-class Publisher:
-    """Nobody listens, and so nobody is waited for."""
-
-    def publish(self, *changes: Any) -> Pending[None]:
-        return published()
-
-    def stop_replicas(self, names: list[str]) -> Pending[None]:
-        return published()
-
-
-def published() -> Pending[None]:
-    done: Pending[None] = Pending()
-    done.resolve()
-    return done
-
-
 @pytest.mark.parametrize(
     ("asked_by", "told"), [("User:alice", " for User:alice"), ("User:ANONYMOUS", "")]
 )
@@ -135,19 +128,13 @@ def test_changes_of_topics_say_in_the_log_who_asked(
 ) -> None:
     """An operator looks there for whoever deleted a topic."""
     caplog.set_level("INFO")
-    state = ClusterState(0, "c")
+    state = ClusterState(0)
     state.set_broker(0, [], None)
     file = NodeFile(str(tmp_path))
     for path in paths.PERSISTENT_PATHS:
         file.create(path)
-    store = SettledStore(EmbeddedStore(file))
-    nobody: Any = None
-    publisher: Any = Publisher()
-    settings = {**DEFAULTS, "delete.topic.enable": True}
-    admin = TopicAdmin(
-        nobody, EventQueue(), store, state, SlotAssignments(str(tmp_path), SLOTS, 2), publisher,
-        settings.__getitem__, lambda config: None, lambda: False, lambda: True,
-    )  # fmt: skip
+    controller = controller_of(state, SettledStore(EmbeddedStore(file)))
+    admin = admin_of(controller, tmp_path, **{"delete.topic.enable": True})
 
     outcomes = [
         run(admin.create_topics(CALLER, CreateTopics([new_topic("n", 1)], asked_by=asked_by))),

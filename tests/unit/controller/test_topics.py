@@ -22,7 +22,7 @@ NEW_ID = bytes(range(16))
 
 @pytest.fixture
 def state():
-    state = ClusterState(0, "c")
+    state = ClusterState(0)
     state.set_broker(0, [], None)
     add(state, "existing", 2)
     return state
@@ -30,7 +30,7 @@ def state():
 
 def add(state, name, partitions=1, deleting=False, replicas=(0,)):
     topic_id = name.encode().ljust(16)[:16]
-    listed = [PartitionState(0, 0, [0], list(replicas), n, 1) for n in range(partitions)]
+    listed = [PartitionState(0, 0, [0], list(replicas))] * partitions
     state.add_topic(TopicState(name, topic_id, listed, {}))
     if deleting:
         state.mark_deleting([name])
@@ -224,11 +224,3 @@ def test_topic_is_removed_without_a_look_at_the_others(state):
         state.remove_topic(Name(f"t.{number}"))
 
     assert len(looks) <= 50
-
-
-def test_deleted_topic_is_null_for_clients_and_kept_for_io_workers(state):
-    state.mark_deleting(["existing"])
-    assert state.snapshot(for_io_worker=False)["topics"] == {}
-    assert "existing" in state.snapshot(for_io_worker=True)["topics"]
-    assert state.delta(["existing"], False, for_io_worker=False)["topics"] == {"existing": None}
-    assert "topics" not in state.delta(["existing"], False, for_io_worker=True)

@@ -2,9 +2,20 @@
 
 import pytest
 
-from kbroker.controller.state import ClusterState, PartitionState, TopicState
+from kbroker.cluster.control_requests import (
+    LEADER_DURING_DELETE,
+    KnownPartition,
+    LeaderAndIsr,
+    LedPartition,
+    LiveBroker,
+    Sender,
+    UpdateMetadata,
+)
 from kbroker.errors import ErrorCode, WireError
+from kbroker.hosting.image import Changes, HostImage
 from kbroker.hosting.publisher import Publisher
+from kbroker.hosting.replicas import HostedReplicas
+from kbroker.hosting.slots import SlotAssignments
 from kbroker.ipc import calls
 from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.ipc.rpc import Pending, run
@@ -47,32 +58,42 @@ class FakeRpc:
         self.sleeping.append(Pending())
         return self.sleeping[-1]
 
-    def answer(self, error=None):
+    def answer(self, error=None, taken=None):
         """Answer the oldest call; returns whom it was for and its topics, or replicas."""
         to, delta, pending = self.open.pop(0)
-        pending.resolve(calls.ImageTaken({}), error)
+        pending.resolve(calls.ImageTaken(taken or {}), error)
         return to, delta.get("topics")
 
 
 @pytest.fixture
-def parts():
-    state, rpc, processes = ClusterState(0, "c"), FakeRpc(), FakeProcesses()
-    publisher = Publisher(rpc, processes, state)
+def parts(tmp_path):
+    slots = SlotAssignments(str(tmp_path), 10, 1)
+    image, rpc, processes = HostImage(0, "c", HostedReplicas(0, slots)), FakeRpc(), FakeProcesses()
+    publisher = Publisher(rpc, processes, image)
     for address in (IO, NETWORK):
         publisher.subscribe(address)
-    return state, rpc, processes, publisher
+    return image, rpc, processes, publisher
 
 
-def add(state, name):
-    state.add_topic(
-        TopicState(name, name.encode() * 16, [PartitionState(0, 0, [0], [0], 0, 1)], {})
-    )
+SENDER = Sender(0, 1)
+
+
+def add(image, name):
+    ids = {name: name.encode() * 16}
+    row = (name, 0, 1, 0, 0, [0], 0, [0])
+    image.replicas.take(LeaderAndIsr(SENDER, [LedPartition(*row)], ids))
+    live = {0: LiveBroker([], None)}
+    image.metadata.take(UpdateMetadata(SENDER, [KnownPartition(*row)], ids, live))
+
+
+def changed(*names):
+    return Changes(names, names)
 
 
 def test_network_is_told_once_io_workers_have_answered(parts):
-    state, rpc, _, publisher = parts
-    add(state, "a")
-    done = publisher.publish(["a"])
+    image, rpc, _, publisher = parts
+    add(image, "a")
+    done = publisher.publish(changed("a"))
     assert [to for to, _, _ in rpc.open] == [IO]
     rpc.answer()
     assert [to for to, _, _ in rpc.open] == [NETWORK]
@@ -82,13 +103,13 @@ def test_network_is_told_once_io_workers_have_answered(parts):
 
 
 def test_changes_during_a_round_go_out_together_in_the_next(parts):
-    state, rpc, _, publisher = parts
-    add(state, "a")
-    first = publisher.publish(["a"])
-    add(state, "b")
-    second = publisher.publish(["b"])
-    state.set_topic_config("a", {"x": "1"})
-    third = publisher.publish(["a"])
+    image, rpc, _, publisher = parts
+    add(image, "a")
+    first = publisher.publish(changed("a"))
+    add(image, "b")
+    second = publisher.publish(changed("b"))
+    image.topic_config["a"] = {"x": "1"}
+    third = publisher.publish(changed("a"))
     assert list(rpc.answer()[1]) == ["a"]
     assert list(rpc.answer()[1]) == ["a"]
     assert first.done
@@ -102,30 +123,30 @@ def test_changes_during_a_round_go_out_together_in_the_next(parts):
 
 
 def test_process_that_fails_does_not_hold_up_the_others(parts):
-    state, rpc, _, publisher = parts
-    add(state, "a")
-    done = publisher.publish(["a"])
+    image, rpc, _, publisher = parts
+    add(image, "a")
+    done = publisher.publish(changed("a"))
     rpc.answer(WireError(ErrorCode.REQUEST_TIMED_OUT))
     assert rpc.answer()[0] == NETWORK
     assert done.done
 
 
 def test_process_of_another_incarnation_waits_for_its_hello(parts):
-    state, rpc, processes, publisher = parts
+    image, rpc, processes, publisher = parts
     processes.incarnations[IO] = 2
-    add(state, "a")
-    publisher.publish(["a"])
+    add(image, "a")
+    publisher.publish(changed("a"))
     assert rpc.answer()[0] == NETWORK
     publisher.subscribe(IO)
-    publisher.publish(["a"])
+    publisher.publish(changed("a"))
     assert rpc.answer()[0] == IO
 
 
 def test_publishing_nothing_waits_for_what_is_under_way(parts):
-    state, rpc, _, publisher = parts
+    image, rpc, _, publisher = parts
     assert publisher.publish().done
-    add(state, "a")
-    publisher.publish(["a"])
+    add(image, "a")
+    publisher.publish(changed("a"))
     done = publisher.publish()
     rpc.answer()
     assert not done.done
@@ -163,23 +184,32 @@ def test_order_goes_to_the_owners_of_the_slots_alone(parts):
 
 
 def test_image_for_io_workers_names_a_topic_until_its_logs_are_gone(parts):
-    state, *_ = parts
-    add(state, "a")
-    state.mark_deleting(["a"])
-    assert "a" in state.snapshot(for_io_worker=True)["topics"]
-    assert "topics" not in state.delta(["a"], False, for_io_worker=True)
-    assert state.delta(["a"], False, for_io_worker=False)["topics"] == {"a": None}
-    assert list(state.hosted_replicas(["a"])) == [REPLICA]
+    image, *_ = parts
+    add(image, "a")
+    gone = KnownPartition("a", 0, 1, LEADER_DURING_DELETE, -2, [0], 0, [0])
+    image.metadata.take(UpdateMetadata(SENDER, [gone], {"a": b"a" * 16}, image.metadata.brokers))
+    assert "a" in image.snapshot(for_io_worker=True)["topics"]
+    assert image.delta(changed("a"), for_io_worker=False)["topics"] == {"a": None}
+    assert image.snapshot(for_io_worker=False)["topics"] == {}
 
-    state.mark_stopped(["a"])
-    assert state.snapshot(for_io_worker=True)["topics"] == {}
-    assert state.delta(["a"], False, for_io_worker=True)["topics"] == {"a": None}
+    assert image.replicas.remove(("a", 0), slot_incarnation=1)
+    assert image.snapshot(for_io_worker=True)["topics"] == {}
+    assert image.delta(changed("a"), for_io_worker=True)["topics"] == {"a": None}
+
+
+def test_codes_of_partitions_that_cannot_be_served_are_the_outcome(parts):
+    image, rpc, _, publisher = parts
+    add(image, "a")
+    done = publisher.publish(changed("a"))
+    rpc.answer(taken={"a-0": 56})
+    rpc.answer()
+    assert done.value == {"a-0": 56}
 
 
 def test_order_that_a_process_took_while_it_restarted_is_told_again(parts, monkeypatch):
     """Ready was the old incarnation, so what the new one has opened by now is not known."""
-    state, rpc, processes, publisher = parts
-    add(state, "a")
+    image, rpc, processes, publisher = parts
+    add(image, "a")
 
     def restart(address):
         processes.incarnations[IO] = 2

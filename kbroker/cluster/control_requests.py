@@ -1,0 +1,129 @@
+"""What a controller tells a broker: Kafka's control requests, as values.
+
+A controller says nothing to a broker in any other way, to its own neither: there these are handed
+over by a call, everywhere else they will be on the wire as APIs 4, 5 and 6, with the same fields.
+The wire groups partitions by topic; here each names its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from kbroker.errors import ErrorCode
+
+NO_LEADER = -1
+# In UpdateMetadata: the partition is deleted.
+LEADER_DURING_DELETE = -2
+# In StopReplica: whatever the leader epoch; the first of a topic that is deleted, the second of a
+# controller that does not say.
+EPOCH_DURING_DELETE = -2
+NO_LEADER_EPOCH = -1
+# Of a controller that does not know the broker's.
+NO_BROKER_EPOCH = -1
+
+PartitionKey = tuple[str, int]  # topic, partition
+
+
+class LedPartition(NamedTuple):
+    """A partition of LeaderAndIsr. ``controller_epoch``: of the controller that has decided it.
+    ``is_new``: the broker has nothing of it yet.
+    """
+
+    topic: str
+    partition: int
+    controller_epoch: int
+    leader: int
+    leader_epoch: int
+    isr: list[int]
+    partition_epoch: int  # the version of its node in the store, "zkVersion" on the wire
+    replicas: list[int]
+    is_new: bool = False
+    adding_replicas: Sequence[int] = ()
+    removing_replicas: Sequence[int] = ()
+
+    @property
+    def key(self) -> PartitionKey:
+        return self.topic, self.partition
+
+
+class KnownPartition(NamedTuple):
+    """A partition of UpdateMetadata."""
+
+    topic: str
+    partition: int
+    controller_epoch: int
+    leader: int
+    leader_epoch: int
+    isr: list[int]
+    partition_epoch: int
+    replicas: list[int]
+    offline_replicas: Sequence[int] = ()
+
+    @property
+    def key(self) -> PartitionKey:
+        return self.topic, self.partition
+
+
+class StoppedPartition(NamedTuple):
+    """A partition of StopReplica. ``delete``: its log is to be deleted, too."""
+
+    topic: str
+    partition: int
+    leader_epoch: int
+    delete: bool
+
+    @property
+    def key(self) -> PartitionKey:
+        return self.topic, self.partition
+
+
+class LiveBroker(NamedTuple):
+    """``endpoints`` as in the cluster image: listener, host, port, security protocol."""
+
+    endpoints: list[list[Any]]
+    rack: str | None
+
+
+class Sender(NamedTuple):
+    """Which controller has sent a request, and to which registration of the broker."""
+
+    controller_id: int
+    controller_epoch: int
+    broker_epoch: int = NO_BROKER_EPOCH
+
+
+class LeaderAndIsr(NamedTuple):
+    """What the broker is to partitions of which it has a replica."""
+
+    sender: Sender
+    partitions: list[LedPartition]
+    topic_ids: Mapping[str, bytes]
+
+
+class UpdateMetadata(NamedTuple):
+    """Where partitions are, and all brokers that live. What is not named stays as it was."""
+
+    sender: Sender
+    partitions: list[KnownPartition]
+    topic_ids: Mapping[str, bytes]
+    live_brokers: Mapping[int, LiveBroker]
+
+
+class StopReplica(NamedTuple):
+    """Partitions that the broker is nothing to any more."""
+
+    sender: Sender
+    partitions: list[StoppedPartition]
+
+
+ControlRequest = LeaderAndIsr | UpdateMetadata | StopReplica
+
+
+class ControlAnswer(NamedTuple):
+    """``error``: of the whole request, of which nothing was done then. ``partitions``: of those
+    that were refused, or could not be done.
+    """
+
+    error: ErrorCode = ErrorCode.NONE
+    partitions: Mapping[PartitionKey, ErrorCode] = {}

@@ -1,0 +1,108 @@
+"""What the controller decides: state and request in, what is to be written and changed out. Pure.
+
+A decision is one transaction, and conditional: on the versions that the state knows, or on a node's
+absence. Its changes are entered once it is written; which control requests follow from them,
+``announcements`` says. BadVersion, NodeExists and NoNode say that somebody else wrote in between:
+then the state is brought up to date, and the decision is made again (``active_controller``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from kbroker.controller.state import (
+    Change,
+    ClusterState,
+    ConfigsChanged,
+    DeletionBegun,
+    PartitionState,
+    TopicCreated,
+    TopicEnlarged,
+    TopicRemoved,
+    TopicState,
+)
+from kbroker.controller.topic_nodes import create_partitions, create_topic
+from kbroker.controller.topics import Assignment, NewTopic
+from kbroker.metastore import paths
+from kbroker.metastore.store import Node, Operation, Transaction
+
+
+class Decision(NamedTuple):
+    writes: list[Operation]
+    changes: list[Change]
+
+
+def collect() -> Transaction[list[Operation]]:
+    """A transaction whose operations are taken elsewhere."""
+    return Transaction(lambda operations: operations)
+
+
+def first_states(assignment: Assignment) -> list[PartitionState]:
+    """Of new partitions, in order of number: the first replica leads, and all are in sync."""
+    return [
+        PartitionState(replicas[0], 0, list(replicas), replicas)
+        for _, replicas in sorted(assignment.items())
+    ]
+
+
+def create(state: ClusterState, topics: Iterable[NewTopic]) -> Decision:
+    """Topics with their settings and the first state of every partition."""
+    transaction, changes = collect(), list[Change]()
+    for new in topics:
+        version = state.config_versions.get(paths.topic_config(new.name))
+        create_topic(transaction, new, version, state.controller_epoch, {})
+        partitions = first_states(new.assignment)
+        changes.append(TopicCreated(TopicState(new.name, new.topic_id, partitions, new.config)))
+    return Decision(transaction.operations, changes)
+
+
+def enlarge(state: ClusterState, name: str, added: Assignment) -> Decision:
+    """More partitions for a topic, as it is known."""
+    topic = state.existing(name)
+    assignment = {number: p.replicas for number, p in enumerate(topic.partitions)} | added
+    transaction = collect()
+    document = paths.encode_topic(topic.topic_id, assignment)
+    transaction.set(paths.topic(name), document, topic.document_version)
+    create_partitions(transaction, name, added, state.controller_epoch, {})
+    enlarged = TopicEnlarged(name, first_states(added), topic.document_version + 1)
+    return Decision(transaction.operations, [enlarged])
+
+
+def begin_deletion(names: Iterable[str]) -> Decision:
+    """Topics that will be deleted from now on, come what may."""
+    transaction, changes = collect(), list[Change]()
+    for name in names:
+        transaction.create(paths.delete_topic(name))
+        changes.append(DeletionBegun(name))
+    return Decision(transaction.operations, changes)
+
+
+def remove(state: ClusterState, names: Iterable[str], nodes: Mapping[str, list[Node]]) -> Decision:
+    """Topics without logs. nodes: what there is of each in the store, parents first."""
+    transaction, changes = collect(), list[Change]()
+    for name in names:
+        for node in reversed(nodes[name]):
+            transaction.delete(node.path, node.stat.version)
+        config = paths.topic_config(name)
+        if config in state.config_versions:
+            transaction.delete(config, state.config_versions[config])
+        changes.append(TopicRemoved(name))
+    return Decision(transaction.operations, changes)
+
+
+def configure(state: ClusterState, changed: ConfigsChanged) -> Decision:
+    """Replace settings."""
+    transaction = collect()
+    documents = [(paths.topic_config(name), config) for name, config in changed.topics.items()]
+    documents += [(paths.broker_config(name), config) for name, config in changed.brokers.items()]
+    documents += [(paths.group_config(name), config) for name, config in changed.groups.items()]
+    for path, config in documents:
+        version = state.config_versions.get(path)
+        if version is None:
+            transaction.create(path, paths.encode_config(config))
+        elif not config and path.startswith(paths.GROUP_CONFIGS):
+            transaction.delete(path, version)
+        else:
+            transaction.set(path, paths.encode_config(config), version)
+    return Decision(transaction.operations, [changed])

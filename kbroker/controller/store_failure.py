@@ -1,0 +1,23 @@
+"""The wire's word for a change that the metadata store did not take."""
+
+from __future__ import annotations
+
+import logging
+
+from kbroker.errors import ErrorCode, WireError
+from kbroker.metastore.settled import Fenced
+from kbroker.metastore.store import StoreError, StoreFailed
+
+logger = logging.getLogger(__name__)
+
+
+def store_failure(error: StoreFailed | StoreError | Fenced) -> WireError:
+    """What a client is told; the broker's log has more."""
+    if isinstance(error, Fenced):
+        return WireError(ErrorCode.NOT_CONTROLLER, "This broker is no longer the controller.")
+    if isinstance(error, StoreError):
+        logger.error("another client changed the metadata store: %r", error)
+        text = f"{error.path} of the metadata store was changed by another client; try again."
+        return WireError(ErrorCode.UNKNOWN_SERVER_ERROR, text)
+    logger.error("the metadata store failed: %s", error)
+    return WireError(ErrorCode.KAFKA_STORAGE_ERROR, f"The metadata store failed: {error}")

@@ -1,0 +1,89 @@
+"""The nodes of topics in the metadata store: written into transactions, and read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from kbroker.controller.state import PartitionState
+from kbroker.controller.topics import Assignment, NewTopic
+from kbroker.metastore import paths
+from kbroker.metastore.store import Node, Transaction
+
+
+def create_topic(
+    transaction: Transaction[Any],
+    topic: NewTopic,
+    config_version: int | None,
+    controller_epoch: int,
+    leader_epochs: Mapping[int, int],
+) -> None:
+    """Add a topic's nodes. config_version: of the settings that a topic of that name left."""
+    path, config = paths.topic_config(topic.name), paths.encode_config(topic.config)
+    if config_version is None:
+        transaction.create(path, config)
+    else:
+        transaction.set(path, config, config_version)
+    document = paths.encode_topic(topic.topic_id, topic.assignment)
+    transaction.create(paths.topic(topic.name), document)
+    transaction.create(paths.topic_partitions(topic.name))
+    create_partitions(transaction, topic.name, topic.assignment, controller_epoch, leader_epochs)
+
+
+def create_partitions(
+    transaction: Transaction[Any],
+    name: str,
+    assignment: Assignment,
+    controller_epoch: int,
+    leader_epochs: Mapping[int, int],
+) -> None:
+    """Add the nodes of partitions. leader_epochs: where they do not begin with 0."""
+    for number, replicas in assignment.items():
+        transaction.create(paths.partition(name, number))
+        transaction.create(
+            paths.partition_state(name, number),
+            paths.encode_partition_state(
+                replicas[0], leader_epochs.get(number, 0), replicas, controller_epoch
+            ),
+        )
+
+
+class StoredTopic(NamedTuple):
+    """A topic as the store has it."""
+
+    name: str
+    document: Node
+    topic_id: bytes | None  # None: written by a Kafka that knew no topic ids
+    assignment: Assignment
+    states: dict[int, Node]  # of partitions that have one
+
+    def partitions(self) -> list[PartitionState]:
+        """In order of number. Of one without a state the first replica leads, and all are in
+        sync.
+        """
+        partitions = []
+        for number, replicas in sorted(self.assignment.items()):
+            node = self.states.get(number)
+            if node is None:
+                partitions.append(PartitionState(replicas[0], 0, list(replicas), replicas))
+            else:
+                leader, leader_epoch, isr = paths.decode_partition_state(node.data)
+                version = node.stat.version
+                partitions.append(PartitionState(leader, leader_epoch, isr, replicas, version))
+        return partitions
+
+
+def stored_topics(nodes: Iterable[Node]) -> list[StoredTopic]:
+    """The topics of these nodes, which are all or a part of what is below ``/brokers/topics``."""
+    documents: dict[str, Node] = {}
+    states: dict[str, dict[int, Node]] = {}
+    for node in nodes:
+        parts = node.path.split("/")
+        if len(parts) == 4:
+            documents[parts[3]] = node
+        elif len(parts) == 7 and parts[6] == "state":
+            states.setdefault(parts[3], {})[int(parts[5])] = node
+    return [
+        StoredTopic(name, node, *paths.decode_topic(node.data), states.get(name, {}))
+        for name, node in documents.items()
+    ]

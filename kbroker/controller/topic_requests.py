@@ -1,0 +1,249 @@
+"""Requests about topics as a whole: what is to be done for each topic, or why it is rejected. Pure.
+
+``topics`` has the rules for a single topic. One that is rejected does not keep the others from
+being created, enlarged or deleted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from kbroker.controller.state import ClusterState, TopicState
+from kbroker.controller.topics import (
+    Assignment,
+    NewTopic,
+    ValidateConfig,
+    existing_topic,
+    plan_partitions,
+    plan_topic,
+)
+from kbroker.errors import ErrorCode, WireError
+from kbroker.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from kbroker.ipc.calls import (
+    CreateTopics,
+    DeleteTopics,
+    Setting,
+    TopicResult,
+    TopicToCreate,
+    TopicToDelete,
+    TopicToEnlarge,
+)
+from kbroker.uuids import new_uuid
+
+# What the settings of an internal topic start with.
+INTERNAL_PREFIXES = {
+    OFFSETS_TOPIC: "offsets.topic",
+    TRANSACTIONS_TOPIC: "transaction.state.log",
+}
+NONE_REJECTED: Mapping[str, WireError] = {}
+
+
+class Room(Protocol):
+    """The room that this broker has for the topics of one request: ``hosting.room``."""
+
+    def check(self, name: str, hosted: int) -> None:
+        """INVALID_PARTITIONS unless so many replicas have room."""
+
+    def plan(self, name: str, hosted: int) -> None:
+        """As ``check``, and have them count as taken."""
+
+
+class Creations(NamedTuple):
+    """``results``: in the order of the request. ``rejected``: those of them that are failures."""
+
+    results: list[TopicResult]
+    topics: list[NewTopic]
+    rejected: list[tuple[str, WireError]]
+
+
+class Deletions(NamedTuple):
+    """``names``: each once."""
+
+    results: list[TopicResult]
+    names: list[str]
+
+
+class TopicRequests:
+    """setting: the present value of a broker setting. is_cordoned: whether this broker takes no
+    partition unless it is named.
+    """
+
+    def __init__(
+        self,
+        state: ClusterState,
+        setting: Callable[[str], Any],
+        validate_config: ValidateConfig,
+        is_cordoned: Callable[[], bool],
+    ) -> None:
+        self._state = state
+        self._setting = setting
+        self._validate_config = validate_config
+        self._is_cordoned = is_cordoned
+
+    # -- creation ----------------------------------------------------------------------------
+
+    def creations(
+        self, asked: CreateTopics, room: Room, no_place: Mapping[str, WireError] = NONE_REJECTED
+    ) -> Creations:
+        """no_place: topics for which no slots could be had, with the reason."""
+        planned = Creations([], [], [])
+        named = Counter(request.name for request in asked.topics)
+        by_metric: dict[str, str] = {}
+        for request in asked.topics:
+            try:
+                if asked.auto:
+                    request = self._automatic(request.name)
+                if request.name in no_place:
+                    raise no_place[request.name]
+                new = self._plan(request, room, named[request.name], by_metric)
+                by_metric[metric_name(new.name)] = new.name
+                planned.topics.append(new)
+                planned.results.append(created_result(new))
+            except WireError as error:
+                planned.results.append(failure(request.name, error))
+                planned.rejected.append((request.name, error))
+        return planned
+
+    def _automatic(self, name: str) -> TopicToCreate:
+        """The request for a topic that somebody merely mentioned, or that a coordinator needs."""
+        prefix = INTERNAL_PREFIXES.get(name)
+        if prefix is None:
+            return TopicToCreate(name)
+        # Fewer brokers than the settings ask for are no reason to have no groups at all.
+        replicas = min(self._setting(f"{prefix}.replication.factor"), len(self._state.brokers))
+        configs = {
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "segment.bytes": str(self._setting(f"{prefix}.segment.bytes")),
+        }
+        if name == TRANSACTIONS_TOPIC:
+            configs["compression.type"] = "uncompressed"
+            configs["min.insync.replicas"] = str(min(self._setting(f"{prefix}.min.isr"), replicas))
+            configs["unclean.leader.election.enable"] = "false"
+        return TopicToCreate(
+            name,
+            self._setting(f"{prefix}.num.partitions"),
+            replicas,
+            configs=[Setting(*config) for config in configs.items()],
+        )
+
+    def _plan(
+        self, request: TopicToCreate, room: Room, duplicates: int, earlier: Mapping[str, str]
+    ) -> NewTopic:
+        name = request.name
+        if duplicates > 1:
+            raise WireError(
+                ErrorCode.INVALID_REQUEST, f"Topic '{name}' appears more than once in the request."
+            )
+        defaults = {
+            "partitions": self._setting("num.partitions"),
+            "replication_factor": self._setting("default.replication.factor"),
+        }
+        new = plan_topic(
+            self._state, request, defaults, self._validate_config, new_uuid,
+            self._cordoned(), room.check,
+        )  # fmt: skip
+        other = earlier.get(metric_name(name))
+        if other is not None:
+            raise WireError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                f"Topic '{name}' collides with '{other}' in the same request.",
+            )
+        room.plan(name, len(self.hosted(new.assignment)))
+        return new
+
+    def _cordoned(self) -> list[int]:
+        return [self._state.broker_id] if self._is_cordoned() else []
+
+    def hosted(self, assignment: Assignment) -> list[int]:
+        """The partitions of which this broker is to have a replica."""
+        here = self._state.broker_id
+        return sorted(number for number, replicas in assignment.items() if here in replicas)
+
+    # -- more partitions ---------------------------------------------------------------------
+
+    def enlargement(self, request: TopicToEnlarge, room: Room, duplicates: int) -> Assignment:
+        """The partitions to add."""
+        name = request.name
+        if duplicates > 1:
+            raise WireError(
+                ErrorCode.INVALID_REQUEST, f"Topic '{name}' appears more than once in the request."
+            )
+        added = plan_partitions(
+            self._state, name, request.count, request.assignments, self._cordoned(), room.check
+        )
+        room.check(name, len(self.hosted(added)))
+        return added
+
+    # -- deletion ----------------------------------------------------------------------------
+
+    def deletions(self, asked: DeleteTopics) -> Deletions:
+        """The results say what was found under an id."""
+        results: list[TopicResult] = []
+        names: dict[str, None] = {}
+        for request in asked.topics:
+            try:
+                topic = self._deletable(request)
+                names[topic.name] = None
+                results.append(TopicResult(topic.name, topic_id=topic.topic_id))
+            except WireError as error:
+                results.append(failure(request.name, error, request.topic_id))
+        return Deletions(results, list(names))
+
+    def _deletable(self, request: TopicToDelete) -> TopicState:
+        if not self._setting("delete.topic.enable"):
+            raise WireError(
+                ErrorCode.TOPIC_DELETION_DISABLED,
+                "Topic deletion is disabled: set delete.topic.enable=true on the broker.",
+            )
+        if request.topic_id is None:
+            return existing_topic(self._state, request.name or "")
+        name = self._state.name_of(request.topic_id)
+        topic = None if name is None else self._state.topic(name)
+        if topic is None or topic.deleting:
+            raise WireError(
+                ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host a topic with that id."
+            )
+        return topic
+
+    # -- results -----------------------------------------------------------------------------
+
+    def existing_result(self, result: TopicResult) -> TopicResult:
+        """Of a topic that somebody needs: that it is there already is what was asked for."""
+        if result.error != ErrorCode.TOPIC_ALREADY_EXISTS or result.name is None:
+            return result
+        topic = self._state.topic(result.name)
+        if topic is None or topic.deleting:
+            return result
+        return TopicResult(
+            topic.name,
+            topic_id=topic.topic_id,
+            partitions=len(topic.partitions),
+            replication_factor=len(topic.partitions[0].replicas),
+        )
+
+
+def metric_name(name: str) -> str:
+    """What topics may not have in common: '.' and '_' are the same in metric names."""
+    return name.replace(".", "_")
+
+
+def created_result(new: NewTopic) -> TopicResult:
+    return TopicResult(
+        new.name,
+        topic_id=new.topic_id,
+        partitions=len(new.assignment),
+        replication_factor=len(new.assignment[0]),
+    )
+
+
+def failure(name: str | None, error: WireError, topic_id: bytes | None = None) -> TopicResult:
+    return TopicResult(name, int(error.code), error.message, topic_id)
+
+
+def timed_out(name: str | None, topic_id: bytes | None = None) -> TopicResult:
+    """The change is decided and will be finished, but not within the client's timeout."""
+    text = "The change did not finish in time; it continues."
+    return failure(name, WireError(ErrorCode.REQUEST_TIMED_OUT, text), topic_id)

@@ -1,0 +1,50 @@
+"""Logs that are being deleted, and who has to wait for that.
+
+A partition may be given back to this broker before its old log is gone: LeaderAndIsr then waits,
+and a StopReplica that comes meanwhile takes back what waits.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+
+from kbroker.cluster.control_requests import LedPartition, PartitionKey
+from kbroker.ipc.pending import Pending
+
+
+class Deletions:
+    """Each partition with the number of orders for it that are not carried out yet."""
+
+    def __init__(self) -> None:
+        self._orders: Counter[PartitionKey] = Counter()
+        self._held: dict[PartitionKey, LedPartition] = {}
+        self._waiting: list[Pending[None]] = []
+
+    def __contains__(self, key: PartitionKey) -> bool:
+        return key in self._orders
+
+    def begin(self, keys: Sequence[PartitionKey]) -> None:
+        self._orders.update(keys)
+
+    def end(self, keys: Sequence[PartitionKey]) -> None:
+        self._orders -= Counter(keys)
+        waiting, self._waiting = self._waiting, []
+        for pending in waiting:
+            pending.resolve()
+
+    def drop_held(self, keys: Iterable[PartitionKey]) -> None:
+        """They are stopped again."""
+        for key in keys:
+            self._held.pop(key, None)
+
+    async def hold(self, partitions: Collection[LedPartition]) -> list[LedPartition]:
+        """Wait until their logs are deleted; returns those of which nothing later has come."""
+        self._held |= {told.key: told for told in partitions}
+        while any(told.key in self._orders for told in partitions):
+            changed: Pending[None] = Pending()
+            self._waiting.append(changed)
+            await changed
+        kept = [told for told in partitions if self._held.get(told.key) is told]
+        self.drop_held(told.key for told in kept)
+        return kept

@@ -1,0 +1,240 @@
+"""What this broker was told to host and to know: takes control requests, whoever sends them.
+
+A request is refused as by Kafka: as a whole when there was a later controller, or when it was meant
+for an earlier registration of this broker; else by partition. What was accepted holds at once, and
+is answered when the processes of this broker have it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Protocol
+
+from kbroker.cluster.control_requests import (
+    NO_BROKER_EPOCH,
+    ControlAnswer,
+    ControlRequest,
+    LeaderAndIsr,
+    LedPartition,
+    PartitionKey,
+    Sender,
+    StopReplica,
+    UpdateMetadata,
+)
+from kbroker.errors import ErrorCode
+from kbroker.hosting.deletions import Deletions
+from kbroker.hosting.image import Changes, HostImage, set_or_forget, topics_of
+from kbroker.hosting.metadata import Metadata
+from kbroker.hosting.replicas import HostedReplicas, Replica, Slots
+from kbroker.ipc.calls import StoppedReplica
+from kbroker.ipc.pending import Pending, run
+from kbroker.types import BrokerId
+
+logger = logging.getLogger(__name__)
+
+Configs = Mapping[str, dict[str, str]]
+NO_CONFIGS: Configs = {}
+
+
+class Processes(Protocol):
+    """The processes of this broker: ``Publisher``."""
+
+    def publish(self, changes: Changes = ...) -> Pending[dict[str, int]]:
+        """Tell them; resolves when they have it, with the codes of what cannot be served."""
+
+    async def stop_replicas(self, replicas: Sequence[StoppedReplica]) -> None:
+        """Delete these logs; returns when that is done."""
+
+
+class Hosting:
+    """Of one broker. ``broker_epoch``: of its registration. ``controller_epoch``: the latest that a
+    request had; one with an earlier is refused.
+    """
+
+    def __init__(self, broker_id: BrokerId, cluster_id: str, slots: Slots) -> None:
+        self.broker_epoch = NO_BROKER_EPOCH
+        self.controller_epoch = 0
+        self.image = HostImage(broker_id, cluster_id, HostedReplicas(broker_id, slots))
+        self._slots = slots
+        self._deletions = Deletions()
+        self._processes: Processes
+
+    def publish_to(self, processes: Processes) -> None:
+        """Who is told of changes. Called once, before anything changes."""
+        self._processes = processes
+
+    @property
+    def replicas(self) -> HostedReplicas:
+        return self.image.replicas
+
+    @property
+    def metadata(self) -> Metadata:
+        return self.image.metadata
+
+    # -- control requests --------------------------------------------------------------------
+
+    def take(self, request: ControlRequest) -> Pending[ControlAnswer]:
+        """Do what a controller asks; resolves with the answer."""
+        error = self._fence(request.sender)
+        if error is not ErrorCode.NONE:
+            refused: Pending[ControlAnswer] = Pending()
+            refused.resolve(ControlAnswer(error))
+            return refused
+        if isinstance(request, LeaderAndIsr):
+            return self._lead_and_follow(request)
+        if isinstance(request, UpdateMetadata):
+            return self._update_metadata(request)
+        return self._stop(request)
+
+    def _fence(self, sender: Sender) -> ErrorCode:
+        if NO_BROKER_EPOCH != sender.broker_epoch < self.broker_epoch:
+            return ErrorCode.STALE_BROKER_EPOCH
+        if sender.controller_epoch < self.controller_epoch:
+            logger.warning(
+                "controller %d of epoch %d is refused; there was one of epoch %d",
+                sender.controller_id, sender.controller_epoch, self.controller_epoch,
+            )  # fmt: skip
+            return ErrorCode.STALE_CONTROLLER_EPOCH
+        self.controller_epoch = sender.controller_epoch
+        return ErrorCode.NONE
+
+    def _lead_and_follow(self, request: LeaderAndIsr) -> Pending[ControlAnswer]:
+        held = [told for told in request.partitions if told.key in self._deletions]
+        if held:
+            return run(self._lead_in_parts(request, held))
+        slots = {told.key: self._slot(told.key) for told in request.partitions}
+        refused = self.replicas.take(request)
+        accepted = [key for key in slots if key not in refused]
+        # Everybody else looks for the slots of what is in the metadata.
+        moved = [key for key in accepted if self._slot(key) != slots[key] and self._is_known(key)]
+        return run(self._publish_replicas(accepted, moved, refused))
+
+    async def _lead_in_parts(
+        self, request: LeaderAndIsr, held: list[LedPartition]
+    ) -> ControlAnswer:
+        """At once what may be; the rest when its old logs are gone, if it still counts then."""
+        others = [told for told in request.partitions if told.key not in self._deletions]
+        first = self._lead_and_follow(request._replace(partitions=others))
+        kept = await self._deletions.hold(held)
+        second = await self.take(request._replace(partitions=kept))
+        answer = await first
+        late = dict.fromkeys((told.key for told in held), ErrorCode.STALE_CONTROLLER_EPOCH)
+        if second.error is ErrorCode.NONE:
+            for told in kept:
+                del late[told.key]
+        return ControlAnswer(partitions={**answer.partitions, **second.partitions, **late})
+
+    async def _publish_replicas(
+        self,
+        accepted: Collection[PartitionKey],
+        moved: Iterable[PartitionKey],
+        errors: dict[PartitionKey, ErrorCode],
+    ) -> ControlAnswer:
+        """The answer once io workers have the replicas that were accepted."""
+        if accepted:
+            changes = Changes(list(topics_of(accepted)), list(topics_of(moved)))
+            unavailable = await self._publish(changes)
+            for key in accepted:
+                code = unavailable.get(f"{key[0]}-{key[1]}")
+                if code:
+                    errors[key] = ErrorCode(code)
+        return ControlAnswer(partitions=errors)
+
+    def _update_metadata(self, request: UpdateMetadata) -> Pending[ControlAnswer]:
+        partitions, brokers = self.metadata.take(request)
+        # Of its replicas an io worker knows more than the metadata says.
+        unhosted = (key for key in partitions if self.replicas.replica(key) is None)
+        changes = Changes(list(topics_of(unhosted)), list(topics_of(partitions)), brokers=brokers)
+
+        async def publish() -> ControlAnswer:
+            if partitions or brokers is not None:
+                await self._publish(changes)
+            return ControlAnswer()
+
+        return run(publish())
+
+    def _stop(self, request: StopReplica) -> Pending[ControlAnswer]:
+        stopped, refused = self.replicas.fence(request)
+        kept = [asked.key for asked in stopped if not asked.delete]
+        deleted = {
+            asked.key: replica
+            for asked in stopped
+            if asked.delete and (replica := self.replicas.replica(asked.key)) is not None
+        }
+        for key in kept:
+            self.replicas.stop(key)
+        self._deletions.drop_held(asked.key for asked in stopped)
+        self._deletions.begin(list(deleted))
+        return run(self._finish_stop(kept, deleted, refused))
+
+    async def _finish_stop(
+        self,
+        kept: Collection[PartitionKey],
+        deleted: Mapping[PartitionKey, Replica],
+        refused: dict[PartitionKey, ErrorCode],
+    ) -> ControlAnswer:
+        """Whoever serves clients first, so that nobody asks for a log that is going; then the logs,
+        then whoever has the logs, and the slots are free.
+        """
+        try:
+            await self._publish(Changes(list(topics_of(kept))))
+            if deleted:
+                rows = [
+                    StoppedReplica(*key, one.slot, one.slot_incarnation)
+                    for key, one in deleted.items()
+                ]
+                await self._processes.stop_replicas(rows)
+                await self._forget(deleted)
+        finally:
+            self._deletions.end(list(deleted))
+        return ControlAnswer(partitions=refused)
+
+    async def _forget(self, deleted: Mapping[PartitionKey, Replica]) -> None:
+        """Their logs are gone; one that was ordered twice was forgotten then."""
+        gone = [
+            key
+            for key, replica in deleted.items()
+            if self.replicas.remove(key, replica.slot_incarnation)
+        ]
+        names = list(topics_of(gone))
+        await self._publish(Changes(names, [key[0] for key in gone if self._is_known(key)]))
+        for name in names:
+            self._slots.release(name, [partition for topic, partition in gone if topic == name])
+
+    # -- settings: no controller tells them, every broker reads them in the store -------------
+
+    def set_configs(
+        self,
+        topics: Configs = NO_CONFIGS,
+        brokers: Configs = NO_CONFIGS,
+        groups: Configs = NO_CONFIGS,
+    ) -> Pending[dict[str, int]]:
+        """Use these settings; resolves when every process does.
+
+        topics: also of topics that are not here yet. brokers: by id, ``default``, or ``file`` (see
+        the architecture page). groups: one without settings is forgotten.
+        """
+        set_or_forget(self.image.topic_config, topics)
+        self.image.broker_config.update(brokers)
+        set_or_forget(self.image.group_config, groups)
+        present = [name for name in topics if self._has_topic(name)]
+        return self._publish(Changes(present, present, bool(brokers), groups=list(groups)))
+
+    # -- publication --------------------------------------------------------------------------
+
+    def _publish(self, changes: Changes) -> Pending[dict[str, int]]:
+        if any(changes) or changes.brokers is not None:
+            self.image.changed(self.controller_epoch)
+        return self._processes.publish(changes)
+
+    def _has_topic(self, name: str) -> bool:
+        return self.metadata.topic(name) is not None or self.replicas.topic(name) is not None
+
+    def _is_known(self, key: PartitionKey) -> bool:
+        topic = self.metadata.topic(key[0])
+        return topic is not None and key[1] in topic.partitions
+
+    def _slot(self, key: PartitionKey) -> tuple[int, int] | None:
+        replica = self.replicas.replica(key)
+        return None if replica is None else (replica.slot, replica.slot_incarnation)

@@ -1,0 +1,82 @@
+"""Where partitions are and which brokers live, as UpdateMetadata has it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from kbroker.cluster.control_requests import (
+    LEADER_DURING_DELETE,
+    KnownPartition,
+    LiveBroker,
+    PartitionKey,
+    UpdateMetadata,
+)
+
+
+class KnownTopic(NamedTuple):
+    topic_id: bytes
+    partitions: dict[int, KnownPartition]
+
+
+class MetadataChanges(NamedTuple):
+    """``brokers``: that came, went or changed; empty where only the controller is another one, None
+    where nothing of that is news.
+    """
+
+    partitions: list[PartitionKey]
+    brokers: set[int] | None
+
+
+class Metadata:
+    """What the last controllers said; a topic is known as long as one of its partitions is."""
+
+    def __init__(self) -> None:
+        self.controller_id = -1
+        self.brokers: dict[int, LiveBroker] = {}
+        self._topics: dict[str, KnownTopic] = {}
+
+    def topic(self, name: str) -> KnownTopic | None:
+        return self._topics.get(name)
+
+    def names(self) -> Iterable[str]:
+        """The topics that are known."""
+        return self._topics.keys()
+
+    def take(self, request: UpdateMetadata) -> MetadataChanges:
+        """Know what the request says, and go on knowing what it does not name."""
+        brokers = self._take_brokers(request)
+        changed = []
+        for told in request.partitions:
+            if told.leader == LEADER_DURING_DELETE:
+                self._remove(told)
+            elif not self._enter(told, request.topic_ids.get(told.topic, b"")):
+                continue
+            changed.append(told.key)
+        return MetadataChanges(changed, brokers)
+
+    def _take_brokers(self, request: UpdateMetadata) -> set[int] | None:
+        before, now = self.brokers, dict(request.live_brokers)
+        was = self.controller_id
+        self.brokers, self.controller_id = now, request.sender.controller_id
+        changed = {
+            number for number in before.keys() | now if before.get(number) != now.get(number)
+        }
+        return changed if changed or was != self.controller_id else None
+
+    def _enter(self, told: KnownPartition, topic_id: bytes) -> bool:
+        """Whether it is news."""
+        topic = self._topics.get(told.topic)
+        if topic is None or topic.topic_id != topic_id:
+            topic = self._topics[told.topic] = KnownTopic(topic_id, {})
+        if topic.partitions.get(told.partition) == told:
+            return False
+        topic.partitions[told.partition] = told
+        return True
+
+    def _remove(self, told: KnownPartition) -> None:
+        topic = self._topics.get(told.topic)
+        if topic is not None:
+            topic.partitions.pop(told.partition, None)
+            if not topic.partitions:
+                del self._topics[told.topic]

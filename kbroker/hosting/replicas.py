@@ -1,0 +1,160 @@
+"""The replicas of this broker: their slots, and what the last controller said they are.
+
+Pure but for the slots, which are noted elsewhere. LeaderAndIsr adds and changes replicas,
+StopReplica takes them away, nothing else does either.
+
+INVARIANT: the leader epoch of a replica only grows. What comes late is refused, as by Kafka.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple, Protocol
+
+from kbroker.cluster.control_requests import (
+    EPOCH_DURING_DELETE,
+    NO_LEADER,
+    NO_LEADER_EPOCH,
+    LeaderAndIsr,
+    LedPartition,
+    PartitionKey,
+    StoppedPartition,
+    StopReplica,
+)
+from kbroker.errors import ErrorCode
+from kbroker.hosting.slots import NoFreeSlot, Slot
+
+logger = logging.getLogger(__name__)
+
+
+class Slots(Protocol):
+    """Who gives slots: ``SlotAssignments``."""
+
+    def assign(self, topic: str, partitions: list[int]) -> dict[int, Slot]:
+        """NoFreeSlot; OSError when they cannot be noted."""
+
+    def release(self, topic: str, partitions: Iterable[int] | None = None) -> None:
+        """Take them back."""
+
+
+class Replica(NamedTuple):
+    """``told``: what it is; of one that was stopped, without a leader."""
+
+    slot: int
+    slot_incarnation: int
+    told: LedPartition
+
+
+class HostedTopic(NamedTuple):
+    topic_id: bytes
+    replicas: dict[int, Replica]
+
+
+class HostedReplicas:
+    """By topic and partition, for as long as they have a log."""
+
+    def __init__(self, broker_id: int, slots: Slots) -> None:
+        self._broker_id = broker_id
+        self._slots = slots
+        self._topics: dict[str, HostedTopic] = {}
+
+    def topic(self, name: str) -> HostedTopic | None:
+        return self._topics.get(name)
+
+    def names(self) -> Iterable[str]:
+        """The topics of which there are replicas here."""
+        return self._topics.keys()
+
+    def replica(self, key: PartitionKey) -> Replica | None:
+        topic = self._topics.get(key[0])
+        return None if topic is None else topic.replicas.get(key[1])
+
+    def __iter__(self) -> Iterator[Replica]:
+        for topic in self._topics.values():
+            yield from topic.replicas.values()
+
+    # -- LeaderAndIsr --
+
+    def take(self, request: LeaderAndIsr) -> dict[PartitionKey, ErrorCode]:
+        """Become what the request says; the codes of partitions for which it changes nothing."""
+        refused: dict[PartitionKey, ErrorCode] = {}
+        accepted: dict[str, list[LedPartition]] = {}
+        for told in request.partitions:
+            error = self._error_of(told, request.topic_ids.get(told.topic, b""))
+            if error is ErrorCode.NONE:
+                accepted.setdefault(told.topic, []).append(told)
+            else:
+                refused[told.key] = error
+        for name, partitions in accepted.items():
+            try:
+                slots = self._slots.assign(name, [told.partition for told in partitions])
+            except (NoFreeSlot, OSError) as error:
+                logger.error("topic %s: no slots for its partitions: %s", name, error)
+                refused |= dict.fromkeys((t.key for t in partitions), ErrorCode.KAFKA_STORAGE_ERROR)
+                continue
+            self._enter(name, request.topic_ids.get(name, b""), partitions, slots)
+        return refused
+
+    def _error_of(self, told: LedPartition, topic_id: bytes) -> ErrorCode:
+        topic, present = self._topics.get(told.topic), self.replica(told.key)
+        if topic is not None and topic.topic_id != topic_id:
+            return ErrorCode.INCONSISTENT_TOPIC_ID  # the logs of the other have to go first
+        if present is not None and told.leader_epoch <= present.told.leader_epoch:
+            # COMPAT: the code is Kafka's, for an equal epoch, too: a request that is repeated.
+            return ErrorCode.STALE_CONTROLLER_EPOCH
+        if self._broker_id not in told.replicas:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return ErrorCode.NONE
+
+    def _enter(
+        self,
+        name: str,
+        topic_id: bytes,
+        partitions: Iterable[LedPartition],
+        slots: Mapping[int, Slot],
+    ) -> None:
+        topic = self._topics.get(name)
+        if topic is None:
+            topic = self._topics[name] = HostedTopic(topic_id, {})
+        for told in partitions:
+            topic.replicas[told.partition] = Replica(*slots[told.partition], told)
+
+    # -- StopReplica --
+
+    def fence(
+        self, request: StopReplica
+    ) -> tuple[list[StoppedPartition], dict[PartitionKey, ErrorCode]]:
+        """The partitions to stop, and the codes of the others."""
+        stopped: list[StoppedPartition] = []
+        refused: dict[PartitionKey, ErrorCode] = {}
+        for asked in request.partitions:
+            present = self.replica(asked.key)
+            if (
+                present is None
+                or asked.leader_epoch in (EPOCH_DURING_DELETE, NO_LEADER_EPOCH)
+                or asked.leader_epoch > present.told.leader_epoch
+            ):
+                stopped.append(asked)
+            else:
+                # COMPAT: of an equal epoch, too, as in Kafka 2.7; later ones take that.
+                refused[asked.key] = ErrorCode.FENCED_LEADER_EPOCH
+        return stopped, refused
+
+    def stop(self, key: PartitionKey) -> None:
+        """Be nothing to a partition any more; its log stays."""
+        present = self.replica(key)
+        if present is not None:
+            told = present.told._replace(leader=NO_LEADER)
+            self._topics[key[0]].replicas[key[1]] = present._replace(told=told)
+
+    def remove(self, key: PartitionKey, slot_incarnation: int) -> bool:
+        """Its log is deleted; whether it was that replica. Its slot stays taken."""
+        present = self.replica(key)
+        if present is None or present.slot_incarnation != slot_incarnation:
+            return False
+        topic = self._topics[key[0]]
+        del topic.replicas[key[1]]
+        if not topic.replicas:
+            del self._topics[key[0]]
+        return True

@@ -1,0 +1,57 @@
+"""Controllers whose brokers take everything at once, and rooms without end."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from kbroker.cluster.control_requests import ControlAnswer, ControlRequest
+from kbroker.controller.active_controller import ActiveController
+from kbroker.controller.state import ClusterState
+from kbroker.ipc.pending import Pending
+from kbroker.metastore.settled import SettledStore
+
+
+def resolved(value: Any = None) -> Pending[Any]:
+    pending: Pending[Any] = Pending()
+    pending.resolve(value)
+    return pending
+
+
+class TakesAll:
+    """The brokers and the settings of a controller: notes what it is told."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[int, ControlRequest]] = []
+        self.configs: list[tuple[Any, ...]] = []
+
+    def send(self, broker_id: int, request: ControlRequest) -> Pending[ControlAnswer]:
+        self.sent.append((broker_id, request))
+        return resolved(ControlAnswer())
+
+    def set_configs(self, *configs: Any) -> Pending[dict[str, int]]:
+        self.configs.append(configs)
+        return resolved({})
+
+
+class EndlessRoom:
+    def check(self, name: str, hosted: int) -> None:
+        pass
+
+    def plan(self, name: str, hosted: int) -> None:
+        pass
+
+    def reserve(self, name: str, partitions: Collection[int]) -> None:
+        pass
+
+    def give_back(self, name: str, partitions: Collection[int]) -> None:
+        pass
+
+
+def controller_of(
+    state: ClusterState, store: SettledStore | None = None, brokers: TakesAll | None = None
+) -> ActiveController:
+    """Without a store it can only plan."""
+    nobody: Any = None
+    takes_all = brokers or TakesAll()
+    return ActiveController(state, store or nobody, takes_all, takes_all)

@@ -1,0 +1,354 @@
+"""Brokers on a simulated store, with links between them: session, hosting and controller of each.
+
+What is checked after each step:
+
+- two brokers never take the leadership of one partition in one leader epoch;
+- the leader epoch that a broker has for a replica never goes back;
+- a log is deleted by a StopReplica(delete) that the broker has taken, and by nothing else;
+- what a broker publishes is what some controller has sent.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from support.controllers import EndlessRoom, resolved
+
+from kbroker.cluster.control_requests import (
+    NO_LEADER,
+    ControlAnswer,
+    ControlRequest,
+    LeaderAndIsr,
+    PartitionKey,
+    StopReplica,
+)
+from kbroker.controller import announcements, persistence
+from kbroker.controller.active_controller import ActiveController
+from kbroker.controller.decisions import Decision, collect
+from kbroker.controller.membership import Elected, Registration
+from kbroker.controller.session import Session
+from kbroker.controller.state import Change, ClusterState, PartitionsChanged, PartitionState
+from kbroker.controller.topic_admin import TopicAdmin
+from kbroker.controller.topic_requests import TopicRequests
+from kbroker.errors import ErrorCode, WireError
+from kbroker.hosting.hosting import Hosting
+from kbroker.hosting.image import Changes
+from kbroker.hosting.slots import Slot, SlotAllocator
+from kbroker.ipc.calls import StoppedReplica
+from kbroker.ipc.pending import Pending, run
+from kbroker.metastore import paths
+from kbroker.metastore.settled import Fenced, SettledStore
+from kbroker.metastore.simulated import Faults, SimulatedEnsemble
+from kbroker.metastore.store import Operation, StoreError
+from kbroker.types import BrokerId
+
+PLAIN = [["PLAINTEXT", "host", 9092, "PLAINTEXT"]]
+SETTINGS = {
+    "num.partitions": 2,
+    "default.replication.factor": 2,
+    "delete.topic.enable": True,
+}
+SLOTS = 10_000
+
+
+class MemorySlots:
+    """Slots of one run of a broker."""
+
+    def __init__(self) -> None:
+        self._allocator = SlotAllocator(SLOTS, 2)
+        self._topics: dict[str, dict[int, Slot]] = {}
+
+    def assign(self, topic: str, partitions: list[int]) -> dict[int, Slot]:
+        have = self._topics.setdefault(topic, {})
+        missing = [partition for partition in partitions if partition not in have]
+        have.update(zip(missing, self._allocator.take(len(missing)), strict=True))
+        return {partition: have[partition] for partition in partitions}
+
+    def release(self, topic: str, partitions: Iterable[int] | None = None) -> None:
+        have = self._topics.get(topic, {})
+        for partition in list(have if partitions is None else partitions):
+            if partition in have:
+                self._allocator.release(have.pop(partition)[0])
+
+    @property
+    def used_count(self) -> int:
+        return SLOTS - self._allocator.free_count
+
+
+class Sent(NamedTuple):
+    broker_id: int
+    request: ControlRequest
+    answer: Pending[ControlAnswer]
+
+
+class Broker:
+    """One process: it lives until it crashes."""
+
+    def __init__(self, cluster: SimulatedCluster, number: int) -> None:
+        self.cluster = cluster
+        self.number = number
+        self.is_alive = True
+        self.failures: list[BaseException] = []
+        self.store = cluster.connect()
+        self.slots = MemorySlots()
+        self.hosting = Hosting(BrokerId(number), "c", self.slots)
+        self.hosting.publish_to(self)
+        self.epochs: dict[tuple[PartitionKey, int, int], int] = {}
+        self.deletable: set[PartitionKey] = set()
+        self.controller: ActiveController | None = None
+        self.topics: TopicAdmin | None = None
+        self._links: dict[int, deque[Sent]] = {}
+        self.session = Session(self.store, Registration(BrokerId(number), PLAIN, None), self)
+        self.session.start()
+
+    def crash(self) -> None:
+        self.is_alive = False
+        self.store.crash()
+
+    # -- as the host of a session --
+
+    def now_ms(self) -> int:
+        return self.cluster.now_ms
+
+    def sleep(self, delay_ms: int) -> Pending[None]:
+        return self.cluster.sleep(delay_ms)
+
+    def registered(self, broker_epoch: int) -> None:
+        self.hosting.broker_epoch = broker_epoch
+
+    def connected(self, is_connected: bool) -> None:
+        if is_connected and self.controller is not None:
+            self._look_at_brokers()  # what a watch would have reported is not known
+
+    async def take_office(self, elected: Elected, store: SettledStore) -> None:
+        state = ClusterState(self.number, elected.epoch)
+        await persistence.load(store, state)
+        self.controller = ActiveController(state, store, self, self)
+        requests = TopicRequests(state, SETTINGS.__getitem__, lambda config: None, lambda: False)
+        self.topics = TopicAdmin(
+            self.controller, requests, EndlessRoom, self.cluster.sleep, lambda: True
+        )
+        self.topics.resume_deletions()
+        await self.store.watch(paths.BROKER_IDS, lambda _: self._look_at_brokers())
+        self._look_at_brokers()
+
+    def resign(self) -> None:
+        self.controller = self.topics = None
+
+    def failed(self, error: BaseException) -> None:
+        self.failures.append(error)
+
+    # -- what a controller for many brokers will do of itself --
+
+    def _look_at_brokers(self) -> None:
+        controller = self.controller
+        if controller is not None and self.is_alive:
+            controller.events.put(lambda: self._take_brokers(controller)).then(self._looked)
+
+    def _looked(self, outcome: Pending[None]) -> None:
+        if outcome.error is not None and not isinstance(outcome.error, (Fenced, StoreError)):
+            self.failures.append(outcome.error)
+
+    async def _take_brokers(self, controller: ActiveController) -> None:
+        """Tell brokers that are new all there is, and elect leaders in the place of those gone."""
+        state = controller.state
+        nodes = await controller.store.subtree(paths.BROKER_IDS)
+        found = {int(node.path.rpartition("/")[2]): node.stat.created_id for node in nodes}
+        new = [number for number, epoch in found.items()
+               if number not in state.brokers or state.brokers[number].epoch != epoch]  # fmt: skip
+        for number in set(state.brokers) - set(found):
+            del state.brokers[number]
+        for number in new:
+            state.set_broker(number, PLAIN, None, found[number])
+        self._close_links(state)
+        controller.send(announcements.at_start(state, new))
+        for topic in state.topics():
+            lost = [number for number, partition in enumerate(topic.partitions)
+                    if partition.leader not in state.brokers]  # fmt: skip
+            if lost and not topic.deleting:
+                await self.elect(controller, topic.name, lost)
+
+    async def elect(
+        self, controller: ActiveController, name: str, numbers: Collection[int]
+    ) -> None:
+        """Another leader for each of these partitions, if there is one."""
+        state = controller.state
+
+        def decide() -> Decision:
+            transaction, elected = collect(), dict[int, PartitionState]()
+            topic = state.existing(name)
+            for number in [] if topic.deleting else numbers:
+                old = topic.partitions[number]
+                live = [one for one in old.replicas if one in state.brokers and one != old.leader]
+                leader, epoch = live[0] if live else NO_LEADER, old.leader_epoch + 1
+                document = paths.encode_partition_state(
+                    leader, epoch, old.isr, state.controller_epoch
+                )
+                path = paths.partition_state(name, number)
+                transaction.set(path, document, old.partition_epoch)
+                elected[number] = PartitionState(
+                    leader, epoch, old.isr, old.replicas, old.partition_epoch + 1
+                )
+            changes: list[Change] = [PartitionsChanged(name, elected)] if elected else []
+            return Decision(transaction.operations, changes)
+
+        async def reread() -> list[Change]:
+            return await persistence.reread_topics(controller.store, state, [name])
+
+        decision = await controller.write(decide, reread)
+        controller.enter(decision.changes)
+
+    # -- as the way of its controller to the brokers: one request under way to each, in order --
+
+    def set_configs(self, *configs: Any) -> Pending[dict[str, int]]:
+        return resolved({})
+
+    def send(self, broker_id: int, request: ControlRequest) -> Pending[ControlAnswer]:
+        self.cluster.note_sent(request)
+        sent = Sent(broker_id, request, Pending())
+        link = self._links.setdefault(broker_id, deque())
+        link.append(sent)
+        if len(link) == 1:
+            self._deliver(link, sent)
+        return sent.answer
+
+    def _deliver(self, link: deque[Sent], sent: Sent) -> None:
+        self.cluster.after(self.cluster.delay_ms(), lambda: self._arrive(link, sent))
+
+    def _arrive(self, link: deque[Sent], sent: Sent) -> None:
+        if not self.is_alive or not link or link[0] is not sent:
+            return
+        target = self.cluster.brokers[sent.broker_id]
+        target.take(sent.request).then(
+            lambda outcome: self.cluster.after(
+                self.cluster.delay_ms(), lambda: self._answered(link, sent, outcome)
+            )
+        )
+
+    def _answered(self, link: deque[Sent], sent: Sent, outcome: Pending[ControlAnswer]) -> None:
+        if not self.is_alive or not link or link[0] is not sent:
+            return
+        if self.cluster.random.random() < self.cluster.answers_lost:
+            self._deliver(link, sent)  # the connection was lost: it is sent again
+            return
+        link.popleft()
+        if link:
+            self._deliver(link, link[0])
+        if outcome.error is not None:
+            self.failures.append(outcome.error)
+        sent.answer.resolve(outcome.value, outcome.error)
+
+    def _close_links(self, state: ClusterState) -> None:
+        """Nothing is sent to a registration that is gone."""
+        for link in self._links.values():
+            closed = [
+                one
+                for one in link
+                if not announcements.is_current(state, one.request, one.broker_id)
+            ]
+            first = link[0] if link else None
+            for one in closed:
+                link.remove(one)
+            if link and link[0] is not first:
+                self._deliver(link, link[0])
+            for one in closed:
+                one.answer.resolve(ControlAnswer(ErrorCode.STALE_BROKER_EPOCH))
+
+    # -- as a recipient --
+
+    def take(self, request: ControlRequest) -> Pending[ControlAnswer]:
+        before = self.hosting.controller_epoch
+        if isinstance(request, StopReplica) and self._is_fresh(request):
+            self.deletable |= {one.key for one in request.partitions if one.delete}
+        answer = self.hosting.take(request)
+        assert self.hosting.controller_epoch >= before
+        self.check()
+        return answer
+
+    def _is_fresh(self, request: StopReplica) -> bool:
+        sender = request.sender
+        return (
+            sender.controller_epoch >= self.hosting.controller_epoch
+            and sender.broker_epoch >= self.hosting.broker_epoch
+        )
+
+    def check(self) -> None:
+        """The epochs of this broker's replicas, and who leads in them."""
+        for replica in self.hosting.replicas:
+            told = replica.told
+            place = told.key, replica.slot, replica.slot_incarnation
+            assert told.leader_epoch >= self.epochs.get(place, -1)
+            self.epochs[place] = told.leader_epoch
+            if told.leader == self.number:
+                topic = self.hosting.replicas.topic(told.topic)
+                assert topic is not None
+                led = topic.topic_id, told.partition, told.leader_epoch
+                assert self.cluster.leaders.setdefault(led, self.number) == self.number
+
+    # -- as the processes of the broker --
+
+    def publish(self, changes: Changes = Changes()) -> Pending[dict[str, int]]:
+        for for_io_worker in (True, False):
+            delta = self.hosting.image.delta(changes, for_io_worker)
+            for name, document in ((delta or {}).get("topics") or {}).items():
+                self._check_published(name, document)
+        told: Pending[dict[str, int]] = Pending()
+        self.cluster.after(self.cluster.delay_ms(), lambda: told.resolve({}))
+        return told
+
+    def _check_published(self, name: str, document: dict[str, Any] | None) -> None:
+        for number, row in enumerate(document["partitions"] if document else ()):
+            key = document["id"], number, row["leader_epoch"], row["partition_epoch"]
+            if row["leader"] != NO_LEADER:  # stopped, elected without anybody, or unknown
+                assert self.cluster.sent_leaders[key] == row["leader"], (name, row)
+
+    async def stop_replicas(self, replicas: Sequence[StoppedReplica]) -> None:
+        assert {(one.topic, one.partition) for one in replicas} <= self.deletable
+        await self.cluster.sleep(self.cluster.random.randint(0, 200))
+
+
+class SimulatedCluster(SimulatedEnsemble):
+    """``brokers``: by number, those that live now."""
+
+    def __init__(self, seed: int, faults: Faults, answers_lost: float = 0.05) -> None:
+        super().__init__(seed, faults)
+        self.answers_lost = answers_lost
+        self.leaders: dict[tuple[bytes, int, int], int] = {}
+        self.sent_leaders: dict[tuple[str, int, int, int], int] = {}
+        session_id = self.begin_session()
+        for path in paths.PERSISTENT_PATHS:
+            self.apply([Operation("create", path)], session_id)
+        self.brokers = [Broker(self, number) for number in range(3)]
+
+    def note_sent(self, request: ControlRequest) -> None:
+        if isinstance(request, StopReplica):
+            return
+        for row in request.partitions:
+            topic_id = request.topic_ids[row.topic].hex()
+            key = topic_id, row.partition, row.leader_epoch, row.partition_epoch
+            if row.leader >= 0 or isinstance(request, LeaderAndIsr):
+                assert self.sent_leaders.setdefault(key, row.leader) == row.leader
+
+    def in_office(self) -> Broker | None:
+        return next((broker for broker in self.brokers if broker.topics is not None), None)
+
+    def restart(self, number: int) -> None:
+        self.brokers[number].crash()
+        self.brokers[number] = Broker(self, number)
+
+    def failures(self) -> list[BaseException]:
+        return [error for broker in self.brokers for error in broker.failures]
+
+
+def ignore_rejected(broker: Broker, work: Any) -> None:
+    """Have a client's request done; that it is rejected is no failure."""
+
+    def ended(outcome: Pending[Any]) -> None:
+        if outcome.error is not None and not isinstance(
+            outcome.error, (WireError, Fenced, StoreError)
+        ):
+            broker.failures.append(outcome.error)
+
+    run(work).then(ended)

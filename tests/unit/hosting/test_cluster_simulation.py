@@ -1,0 +1,166 @@
+"""Three brokers with controller and hosting on one store, with seeds: what befalls them, what
+clients want of them, and what holds all the time (``support.simulated_cluster``).
+
+When the faults end, every broker knows what the store has, leads what it says, and has a slot for
+each of its replicas and for nothing else. KBROKER_SIMULATION_SEEDS says how many seeds are run.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from typing import Any
+
+import pytest
+from support.simulated_cluster import Broker, SimulatedCluster, ignore_rejected
+
+from kbroker.controller.topic_nodes import StoredTopic, stored_topics
+from kbroker.ipc.calls import (
+    CreatePartitions,
+    CreateTopics,
+    DeleteTopics,
+    TopicToCreate,
+    TopicToDelete,
+    TopicToEnlarge,
+)
+from kbroker.ipc.process_table import Address, ProcessKind
+from kbroker.metastore import paths
+from kbroker.metastore.simulated import Faults
+from kbroker.metastore.store import Operation
+
+pytestmark = pytest.mark.unit
+
+SEEDS = int(os.environ.get("KBROKER_SIMULATION_SEEDS", "200"))
+# In one test there are many, as each takes some milliseconds.
+SEEDS_AT_ONCE = 20
+CLIENT = Address(ProcessKind.NETWORK, 0)
+NAMES = ["a", "b", "c"]
+
+
+def befall(cluster: SimulatedCluster) -> None:
+    """One thing that happens to one broker."""
+    number = cluster.random.randrange(len(cluster.brokers))
+    kind = cluster.random.choice(("crash", "expire", "lose", "lose long"))
+    if kind == "crash":
+        cluster.restart(number)
+    elif kind == "expire":
+        cluster.brokers[number].store.expire()
+    else:
+        outage_ms = cluster.random.randint(1, 4_000 if kind == "lose" else 20_000)
+        cluster.brokers[number].store.lose(outage_ms)
+
+
+def want(cluster: SimulatedCluster) -> None:
+    """One thing that a client, or an operator, asks of a broker that is in office, or was."""
+    broker = cluster.in_office()
+    if broker is None or broker.topics is None:
+        return
+    name = cluster.random.choice(NAMES)
+    work: Any
+    kinds = ("create", "create", "enlarge", "delete", "elect", "elect", "other", "other")
+    match cluster.random.choice(kinds):
+        case "create":
+            topics = [TopicToCreate(name, cluster.random.randint(1, 3), 2)]
+            work = broker.topics.create_topics(CLIENT, CreateTopics(topics))
+        case "enlarge":
+            more = TopicToEnlarge(name, cluster.random.randint(2, 5))
+            work = broker.topics.create_partitions(CLIENT, CreatePartitions([more]))
+        case "delete":
+            work = broker.topics.delete_topics(CLIENT, DeleteTopics([TopicToDelete(name)]))
+        case "other":
+            meddle(cluster, name)
+            return
+        case _:
+            work = elect(broker, name)
+    ignore_rejected(broker, work)
+
+
+def meddle(cluster: SimulatedCluster, name: str) -> None:
+    """Another client of the store writes what a decision of the controller may rest on."""
+    operations = []
+    match cluster.random.choice(("config", "mark", "state")):
+        case "config":
+            path, config = paths.topic_config(name), paths.encode_config({"a": "1"})
+            kind = "create" if cluster.tree.exists(path) is None else "set"
+            operations = [Operation(kind, path, config)]
+        case "mark" if cluster.tree.exists(paths.delete_topic(name)) is None:
+            operations = [Operation("create", paths.delete_topic(name))]
+        case "state" if cluster.tree.exists(paths.partition_state(name, 0)) is not None:
+            # A leader of an older kind changes the replicas in sync, not the leader.
+            node = cluster.tree.get(paths.partition_state(name, 0))
+            operations = [Operation("set", node.path, node.data, node.stat.version)]
+    if operations:
+        cluster.apply(operations, session_id=1)
+
+
+async def elect(broker: Broker, name: str) -> None:
+    controller = broker.controller
+    assert controller is not None
+    topic = controller.state.topic(name)
+    if topic is not None and not topic.deleting:
+        await controller.events.put(partial(broker.elect, controller, name, [0]))
+
+
+def stored(cluster: SimulatedCluster) -> dict[str, StoredTopic]:
+    return {topic.name: topic for topic in stored_topics(cluster.tree.subtree(paths.BROKER_TOPICS))}
+
+
+def is_settled(cluster: SimulatedCluster) -> bool:
+    """Whether the brokers are what the store says."""
+    topics = stored(cluster)
+    marked = cluster.tree.children(paths.DELETE_TOPICS)
+    if cluster.in_office() is None or topics.keys() & set(marked):
+        return False
+    return all(
+        knows_all(broker, topics) and hosts_all(broker, topics) for broker in cluster.brokers
+    )
+
+
+def knows_all(broker: Broker, topics: dict[str, StoredTopic]) -> bool:
+    """A topic that was deleted while the broker was away may be known to it still."""
+    for name, topic in topics.items():
+        known = broker.hosting.metadata.topic(name)
+        if known is None or known.topic_id != topic.topic_id:
+            return False
+        told = {n: (p.leader, p.leader_epoch) for n, p in known.partitions.items()}
+        if told != {n: (p.leader, p.leader_epoch) for n, p in enumerate(topic.partitions())}:
+            return False
+    return True
+
+
+def hosts_all(broker: Broker, topics: dict[str, StoredTopic]) -> bool:
+    hosted = {
+        replica.told.key: (replica.told.leader, replica.told.leader_epoch)
+        for replica in broker.hosting.replicas
+    }
+    assigned = {
+        (name, number): (partition.leader, partition.leader_epoch)
+        for name, topic in topics.items()
+        for number, partition in enumerate(topic.partitions())
+        if broker.number in partition.replicas
+    }
+    return hosted == assigned and broker.slots.used_count == len(hosted)
+
+
+def simulate(seed: int) -> SimulatedCluster:
+    cluster = SimulatedCluster(seed, Faults(loss_per_request=0.01))
+    for _ in range(20):
+        waited = cluster.sleep(cluster.random.randint(0, 2_500))
+        cluster.run_until(lambda waited=waited: waited.done)
+        befall(cluster) if cluster.random.random() < 0.4 else want(cluster)
+    cluster.faults, cluster.answers_lost = Faults(), 0.0
+    office = cluster.in_office()
+    if office is not None:
+        office.store.expire()  # what other clients wrote without a word, the next one reads
+    cluster.run_until(lambda: is_settled(cluster), within_ms=300_000)
+    assert cluster.failures() == []
+    return cluster
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_AT_ONCE))
+def test_brokers_agree_whatever_befalls_them(first: int) -> None:
+    leaders = 0
+    for seed in range(first, min(SEEDS, first + SEEDS_AT_ONCE)):
+        print(f"seed {seed}")
+        leaders += len(simulate(seed).leaders)
+    assert leaders > SEEDS_AT_ONCE, "nothing happened"

@@ -1,0 +1,131 @@
+"""The office of a broker on a store that takes its time, and whose connection is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from support.controllers import EndlessRoom, resolved
+from support.simulated_cluster import SETTINGS, MemorySlots
+
+from kbroker.controller.active_controller import ActiveController
+from kbroker.controller.membership import Registration
+from kbroker.controller.topic_admin import TopicAdmin
+from kbroker.controller.topic_requests import TopicRequests
+from kbroker.errors import ErrorCode, WireError
+from kbroker.hosting.hosting import Hosting
+from kbroker.hosting.image import Changes
+from kbroker.ipc.calls import CreateTopics, StoppedReplica, TopicToCreate
+from kbroker.ipc.pending import Pending, run
+from kbroker.ipc.process_table import Address, ProcessKind
+from kbroker.metastore import paths
+from kbroker.metastore.simulated import Faults, SimulatedEnsemble
+from kbroker.metastore.store import Operation
+from kbroker.types import BrokerId
+from kbroker.workers.office import InOffice, Office
+
+pytestmark = pytest.mark.unit
+
+CALLER = Address(ProcessKind.NETWORK, 0)
+ME = Registration(BrokerId(0), [["PLAINTEXT", "host", 9092, "PLAINTEXT"]], None)
+
+
+class Process:
+    """The controller process and all others of a broker, in the test."""
+
+    def __init__(self) -> None:
+        self.ensemble = SimulatedEnsemble(1, Faults(delay_max_ms=50))
+        session_id = self.ensemble.begin_session()
+        for path in paths.PERSISTENT_PATHS:
+            self.ensemble.apply([Operation("create", path)], session_id)
+        self.entered = 0
+        self.failures: list[BaseException] = []
+        self.store = self.ensemble.connect()
+        self.hosting = Hosting(BrokerId(0), "c", MemorySlots())
+        self.hosting.publish_to(self)
+        self.office = Office(self.store, ME, self.hosting, self)
+        self.create = self.office.served(lambda office: office.topics.create_topics)
+        self.office.start()
+
+    def sleep(self, delay_ms: int) -> Pending[None]:
+        return self.ensemble.sleep(delay_ms)
+
+    def put_in_office(self, controller: ActiveController) -> InOffice:
+        setting = {**SETTINGS, "default.replication.factor": 1}.__getitem__
+        requests = TopicRequests(controller.state, setting, lambda config: None, lambda: False)
+        configs: Any = None
+        topics = TopicAdmin(controller, requests, EndlessRoom, self.sleep, lambda: True)
+        return InOffice(controller, configs, topics)
+
+    def in_office(self, office: InOffice) -> None:
+        self.entered += 1
+
+    def failed(self, error: BaseException) -> None:
+        self.failures.append(error)
+
+    def publish(self, changes: Changes = Changes()) -> Pending[dict[str, int]]:
+        return resolved({})
+
+    async def stop_replicas(self, replicas: Sequence[StoppedReplica]) -> None:
+        pass
+
+    # -- what the test does --
+
+    def ask(self, name: str) -> Pending[Any]:
+        return run(self.create(CALLER, CreateTopics([TopicToCreate(name, 2, 1)])))
+
+    def until(self, condition: Any) -> None:
+        self.ensemble.run_until(condition)
+
+
+def code_of(outcome: Pending[Any]) -> ErrorCode:
+    assert isinstance(outcome.error, WireError)
+    return outcome.error.code
+
+
+def test_broker_that_is_not_elected_yet_says_so() -> None:
+    process = Process()
+    assert code_of(process.ask("t")) == ErrorCode.NOT_CONTROLLER
+    process.until(lambda: process.entered)
+    outcome = process.ask("t")
+    process.until(lambda: outcome.done)
+    assert [result.error for result in outcome.value] == [0]
+    assert [replica.told.leader for replica in process.hosting.replicas] == [0, 0]
+    assert process.hosting.broker_epoch > 0
+
+
+def test_changes_are_rejected_while_the_store_cannot_be_reached() -> None:
+    process = Process()
+    process.until(lambda: process.entered)
+    process.store.lose(2_000)
+    assert code_of(process.ask("t")) == ErrorCode.REQUEST_TIMED_OUT
+    waited = process.sleep(3_000)
+    process.until(lambda: waited.done)
+    outcome = process.ask("t")
+    process.until(lambda: outcome.done)
+    assert outcome.error is None and process.entered == 1
+
+
+def test_change_that_is_under_way_when_the_connection_is_lost_is_finished() -> None:
+    process = Process()
+    process.until(lambda: process.entered)
+    outcome = process.ask("t")
+    process.store.lose(2_000)
+    process.until(lambda: outcome.done)
+    assert [result.error for result in outcome.value] == [0]
+
+
+def test_change_of_a_controller_whose_session_ended_is_told_to_be_repeated() -> None:
+    process = Process()
+    process.until(lambda: process.entered)
+    outcome = process.ask("t")
+    process.store.expire()
+    process.until(lambda: outcome.done and process.entered == 2)
+    if outcome.error is None:
+        (result,) = outcome.value  # it was written before the end, or not
+        assert result.error in (0, ErrorCode.NOT_CONTROLLER)
+    again = process.ask("u")
+    process.until(lambda: again.done)
+    assert [result.error for result in again.value] == [0]
+    assert process.failures == []
