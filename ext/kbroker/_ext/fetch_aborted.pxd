@@ -3,8 +3,9 @@ from libc.stdint cimport int32_t, int64_t, uint32_t
 
 from kbroker._ext.fetch_files cimport FileCache
 from kbroker._ext.fetch_reply cimport AbortedTransaction
-from kbroker._ext.fetch_segments cimport FindStatus, FoundRange, LogFiles
+from kbroker._ext.fetch_segments cimport FoundRange, LogFiles
 from kbroker._ext.partition_table cimport LogEnd, SlotData
+from kbroker._ext.segment_search cimport FindStatus
 
 
 # A transaction of this producer, from its first record to its marker.

@@ -17,16 +17,17 @@ from posix.stat cimport fstat, struct_stat
 from posix.unistd cimport close as close_file, pread
 
 from kbroker._ext.fetch_files cimport FileCache
-from kbroker._ext.fetch_segments cimport (
+from kbroker._ext.fetch_segments cimport Segment
+from kbroker._ext.growing cimport grow
+from kbroker._ext.segment_search cimport (
     FIND_CORRUPT,
     FIND_IO_ERROR,
     FIND_MISSING,
     FIND_NO_PLACE,
     FIND_OK,
     BatchHeader,
-    Segment,
+    read_header,
 )
-from kbroker._ext.growing cimport grow
 from kbroker._ext.wire cimport load_i16, load_i32, load_i64
 
 from kbroker._ext.fetch_segments import report_shortage
@@ -253,7 +254,8 @@ cdef int64_t upper_bound(LogFiles log, int32_t number, const LogEnd* end, const 
         return bound
     # A wrong index must not hide an aborted transaction: the batch that the entry names is asked.
     file = log.open_file(segment, False)
-    if file < 0 or log.read_header(log.cache.files[file].fd, position, limit, &header) != FIND_OK:
+    if file < 0 or read_header(
+        log.cache.files[file].fd, position, limit, &header, &log.reads) != FIND_OK:
         return bound
     if header.last_offset != segment.base_offset + load_i32(entry) or header.base_offset >= bound:
         return bound

@@ -19,17 +19,17 @@ from kbroker._ext.error_codes cimport (
     UNSUPPORTED_VERSION,
 )
 from kbroker._ext.fetch_aborted cimport find_aborted
-from kbroker._ext.fetch_segments cimport (
+from kbroker._ext.fetch_segments cimport LogFiles
+from kbroker._ext.growing cimport grow
+from kbroker._ext.partition_table cimport ROLE_LEADER, SLOT_FREE, SLOT_OFFLINE, SLOT_ONLINE, SLOT_SWAPPING
+from kbroker._ext.segment_search cimport (
     FIND_CORRUPT,
     FIND_IO_ERROR,
     FIND_MISSING,
     FIND_NO_PLACE,
     FIND_OK,
     FindStatus,
-    LogFiles,
 )
-from kbroker._ext.growing cimport grow
-from kbroker._ext.partition_table cimport ROLE_LEADER, SLOT_FREE, SLOT_OFFLINE, SLOT_ONLINE, SLOT_SWAPPING
 from kbroker._ext.topic_registry cimport Topic
 
 from kbroker._ext.fetch_segments import report_failed_read
