@@ -26,6 +26,10 @@ cdef enum:
 HANDSHAKE, AUTHENTICATING, SERVING = PHASE_HANDSHAKE, PHASE_AUTHENTICATING, PHASE_SERVING
 
 
+class CloseConnection(Exception):
+    """The connection is to be closed; the text says why."""
+
+
 cdef class Connection:
     """State of a connection; net_loop drives it."""
 

@@ -1,26 +1,22 @@
 # The connections of a network process; net_loop adds what requests are. See connection_loop.pyx.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
+from kbroker._ext.admission cimport HeavyRequests, MutedConnections
+from kbroker._ext.answers cimport Answers
 from kbroker._ext.arena cimport Arena
 from kbroker._ext.connection cimport Connection
 from kbroker._ext.requests cimport Request, RequestTable
-
-cdef enum:
-    # How long a connection waits for memory or files before others may be closed for it, and how long those did nothing.
-    RELIEF_AFTER_MS = 500
-    # What is freed at a time: this part of all.
-    RELIEF_SHARE = 16
-
+from kbroker._ext.scarcity cimport MemoryQueue
 
 cdef class ConnectionLoop:
     cdef int _epoll_fd
     cdef dict _connections            # fd -> Connection
     cdef dict _readers                # fd -> reader, for descriptors that are not connections
     cdef object _ready                # deque: connections with more to do than their turn allowed
-    cdef list _dirty                  # connections with answers to send
-    cdef list _starved                # connections that wait for a small block of the arena
-    cdef list _line                   # those that wait for a large one, the oldest request first
-    cdef int64_t _freed_seen          # arena.freed_total when they last tried
+    cdef Answers _answers
+    cdef MemoryQueue _memory
+    cdef HeavyRequests _heavy
+    cdef MutedConnections _muted
     cdef Arena _arena
     cdef RequestTable _requests
     cdef object _on_close
@@ -29,14 +25,6 @@ cdef class ConnectionLoop:
     cdef public int64_t slice_ns_max  # what a connection may take of a turn
     cdef int64_t _slice_ns             # and of this one
     cdef int64_t _receive_bytes        # at once
-    cdef readonly int64_t heavy_bytes  # of heavy requests that are worked on
-    cdef object _held_back             # deque: connections whose heavy request waits for others to be over
-    cdef int64_t _long_bytes           # sent of long answers in this turn, where others wait
-    cdef int64_t _short_answer_ms      # when the last short answer was sent
-    cdef int64_t _yield_at_ns          # when others may have the core again
-    cdef list _muted                   # a heap of (end, number, connection)
-    cdef int64_t _unmute_at_ms         # the end of the first of them, -1 without one
-    cdef int64_t _mutes                # numbers them
     cdef bint _draining
     cdef bint _called_out              # Python code of the process ran since `turns` began a turn
     cdef int64_t _idle_ms
@@ -45,10 +33,8 @@ cdef class ConnectionLoop:
     cdef int64_t _write_ms
     # totals since the start, copied into the shared counters by the worker
     cdef readonly int64_t bytes_received
-    cdef readonly int64_t bytes_sent
     cdef readonly int64_t refused_total
     cdef readonly int64_t closed_total
-    cdef readonly int64_t starved_total
 
     cdef int handle_frame(self, Connection c, const uint8_t* frame, int32_t size) except -1
     cdef bint may_pipeline(self, const uint8_t* frame) noexcept nogil
@@ -64,25 +50,16 @@ cdef class ConnectionLoop:
         function(*args)
         return 0
 
-    cdef int let_others_run(self) except -1
     cdef int serve(self, Connection c) except -1
     cdef int parse(self, Connection c) except -1
-    cdef bint may_begin(self, Connection c, const uint8_t* frame, int32_t size) except? True
-    cdef int hold_back(self, Connection c) except -1
     cdef int heavy_over(self, Connection c) except -1
     cdef int go_on_later(self, Connection c) except -1
-    cdef int unmute(self) except -1
-    cdef int answered(self, Request* request) except -1
     cdef int flush_answers(self) except -1
     cdef int flush(self, Connection c) except -1
-    cdef int send_some(self, Connection c) except -1
-    cdef int send_fetch(self, Connection c, Request* request) except -1
+    cdef bint send_long(self, Connection c) except *
     cdef int end_request(self, Request* request) except -1
     cdef int end_connection(self, Connection c) except -1
     cdef int take_leave(self, Connection c) except -1
     cdef int close_connection(self, Connection c, object reason) except -1
-    cdef int starve(self, Connection c) except -1
-    cdef int leave_line(self, Connection c) except -1
-    cdef bint may_retry(self)
     cdef int retry_starved(self) except -1
-    cdef int relieve_part(self, list waiting, int64_t first, int64_t end) except -1
+    cdef int relieve_part(self, bint large) except -1

@@ -1,19 +1,11 @@
 """The connections of a network process: waiting, receiving, framing, sending, closing.
 
 A turn waits for events, receives into the arena and hands whole frames to ``handle_frame`` where they lie; answers leave
-in request order. Sockets are edge-triggered: ``readable`` and ``writable`` remember what the kernel said until a call
-proves otherwise. What a request is, ``net_loop`` knows.
-
-Memory: a connection that gets no block of the arena waits, and its bytes wait in the kernel. Those that wait for a
-large block stand in line, the oldest request first; nobody else gets memory of the large part until the first of them
-has what it needs. Requests that are not whole hold memory without doing anything for it: see ``relieve``.
-
-A muted connection (``mute``) is not received from: what its client sends stays in the kernel.
+in request order (``answers``). Sockets are edge-triggered: ``readable`` and ``writable`` remember what the kernel said
+until a call proves otherwise. What a request is, ``net_loop`` knows. Who waits, and for what: for memory (``scarcity``),
+for other heavy requests to be over or for the end of a throttle (``admission``), for its next turn (``_ready``).
 
 Time: a connection goes on for SLICE_NS in a turn, for less where many have work, and is then behind the others.
-
-Heavy requests are those that Python decodes to many objects. They begin one after the other once HEAVY_BYTES_MAX of
-them are worked on; the others wait in the arena.
 
 A connection that ends (``end_connection``) starts no further request. When all that it has started is answered, its
 peer is sent the end of the stream and what it still sends is thrown away, until it closes: a close on unread bytes would
@@ -39,7 +31,7 @@ from kbroker._ext.connection cimport (
     ReceiveStatus,
 )
 from kbroker._ext.fetch_reply cimport FetchReply
-from kbroker._ext.fetch_send cimport SEND_BLOCKED, SEND_FAILED, SENT_ALL, SENT_SOME, SendStatus, send_reply
+from kbroker._ext.fetch_send cimport SEND_FAILED, SENT_ALL, SENT_SOME, SendStatus
 from kbroker._ext.requests cimport REQUEST_ANSWERED
 from kbroker._ext.socket_api cimport (
     EPOLL_CLOEXEC,
@@ -54,18 +46,15 @@ from kbroker._ext.socket_api cimport (
     epoll_ctl,
     epoll_event,
     epoll_wait,
-    iovec,
     monotonic_ns,
-    sched_yield,
 )
 from kbroker._ext.transport cimport TRANSPORT_BLOCKED, Transport
 from kbroker._ext.verdicts cimport Verdicts
 from kbroker._ext.wire cimport load_i32
 
 from collections import deque
-from heapq import heappop, heappush
 
-from kbroker._ext.connection import refused_reason
+from kbroker._ext.connection import CloseConnection, refused_reason
 
 cdef enum:
     EVENTS_MAX = 256
@@ -78,16 +67,6 @@ cdef enum:
     RECEIVE_BYTES = 65536
     RECEIVE_BYTES_ALONE = 1073741824
     MANY = 16
-    # BOUND: bytes of an answer sent to one connection in one turn.
-    TURN_BYTES = 262144
-    # BOUND: the same of all long answers together where others wait for short ones: they wait for a piece at a time.
-    SHARED_TURN_BYTES = 65536
-    # So long after a short answer the next one is expected.
-    SHORT_ANSWERS_MS = 25
-    # A core that comes back later than that went to somebody with more to do than we wanted to wait for; it is not left
-    # again for YIELD_SHARE times as long.
-    YIELD_LONG_NS = 1000000
-    YIELD_SHARE = 8
     # BOUND: bytes thrown away at a time, and how often in one turn, of what a connection sends that ends.
     LEAVE_BYTES = 4096
     LEAVE_ROUNDS = 16
@@ -95,17 +74,6 @@ cdef enum:
     LEAVE_MS = 5000
     # BOUND: requests in flight on one connection.
     IN_FLIGHT_MAX = 256
-    GATHER_MAX = 64
-    # BOUND: bytes of heavy requests that are worked on. Decoded they may take thirty times as much.
-    HEAVY_BYTES_MAX = 4194304
-
-
-cdef inline int64_t request_began(Connection c) noexcept:
-    return c.partial_since_ms if c.partial_since_ms >= 0 else c.starved_since_ms
-
-
-class CloseConnection(Exception):
-    """The connection is to be closed; the text says why."""
 
 
 cdef class ConnectionLoop:
@@ -121,12 +89,10 @@ cdef class ConnectionLoop:
         self._connections = {}
         self._readers = {}
         self._ready = deque()
-        self._dirty = []
-        self._starved = []
-        self._line = []
-        self._held_back = deque()
-        self._muted = []
-        self._unmute_at_ms = -1
+        self._answers = Answers()
+        self._memory = MemoryQueue(arena)
+        self._heavy = HeavyRequests(arena, frame_max)
+        self._muted = MutedConnections()
         self.slice_ns_max = SLICE_NS
         self._receive_bytes = RECEIVE_BYTES_ALONE
         self._arena = arena
@@ -188,8 +154,7 @@ cdef class ConnectionLoop:
         if epoll_ctl(self._epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0:
             raise OSError(errno, "epoll_ctl")
         self._connections[fd] = c
-        c.in_ready = True
-        self._ready.append(c)
+        self.go_on_later(c)
         return c
 
     @property
@@ -211,7 +176,20 @@ cdef class ConnectionLoop:
     @property
     def starved_count(self) -> int:
         """Connections that wait for arena memory."""
-        return len(self._starved) + len(self._line)
+        return len(self._memory.small) + len(self._memory.line)
+
+    @property
+    def starved_total(self) -> int:
+        return self._memory.starved_total
+
+    @property
+    def heavy_bytes(self) -> int:
+        """Of heavy requests that are worked on."""
+        return self._heavy.bytes
+
+    @property
+    def bytes_sent(self) -> int:
+        return self._answers.bytes_sent
 
     # -- the turn ---
 
@@ -223,17 +201,19 @@ cdef class ConnectionLoop:
             uint32_t mask
             Connection c
             Py_ssize_t again = len(self._ready)  # what this turn leaves is the next one's
-        if self._long_bytes:
-            self.let_others_run()
-        if again or self._dirty or self.may_retry():
+        if self._answers.long_bytes:
+            self._answers.let_others_run()
+        if again or self._answers.dirty or self._memory.may_retry():
             timeout_ms = 0
-        elif self._unmute_at_ms >= 0:
-            timeout_ms = <int>min(<int64_t>timeout_ms, max(<int64_t>0, self._unmute_at_ms - monotonic_ns() // 1000000))
+        elif self._muted.next_end_ms >= 0:
+            timeout_ms = <int>min(
+                <int64_t>timeout_ms, max(<int64_t>0, self._muted.next_end_ms - monotonic_ns() // 1000000))
         with nogil:
             count = epoll_wait(self._epoll_fd, events, EVENTS_MAX, timeout_ms)
         self.now_ms = monotonic_ns() // 1000000
-        if 0 <= self._unmute_at_ms <= self.now_ms:
-            self.unmute()
+        if 0 <= self._muted.next_end_ms <= self.now_ms:
+            for c in self._muted.take_due(self.now_ms):
+                self.go_on_later(c)
         self._slice_ns = min(self.slice_ns_max, max(<int64_t>SLICE_NS_MIN, TURN_NS // max(1, count + again)))
         self._receive_bytes = RECEIVE_BYTES if count + again > MANY else RECEIVE_BYTES_ALONE
         for i in range(count):
@@ -253,24 +233,13 @@ cdef class ConnectionLoop:
                 c.writable = True
             if not c.in_ready:
                 self.serve(c)
-        while again > 0 and self._long_bytes < SHARED_TURN_BYTES:
+        while again > 0 and self._answers.has_room_for_long():
             again -= 1
             c = self._ready.popleft()
             c.in_ready = False
             self.serve(c)
-        if self.may_retry():
+        if self._memory.may_retry():
             self.retry_starved()
-
-    cdef int let_others_run(self) except -1:
-        """Between the pieces of long answers: io workers and clients on this core that somebody waits for."""
-        cdef int64_t begun = monotonic_ns()
-        self._long_bytes = 0
-        if begun >= self._yield_at_ns:
-            sched_yield()
-            self._yield_at_ns = monotonic_ns()
-            if self._yield_at_ns - begun > YIELD_LONG_NS:
-                self._yield_at_ns += YIELD_SHARE * (self._yield_at_ns - begun)
-        return 0
 
     cdef int serve(self, Connection c) except -1:
         """Send what is answered, read what is there; a failure costs this connection only."""
@@ -311,7 +280,7 @@ cdef class ConnectionLoop:
             if status == FRAME_READY:
                 if c.request_count > 0 and (c.phase != PHASE_SERVING or not self.may_pipeline(frame)):
                     return 0  # runs alone: continued by flush
-                if not self.may_begin(c, frame, size):
+                if self.is_heavy(frame, size) and not self._heavy.begin(c, size):
                     return 0  # continued when another one is over
                 c.start += size + 4
                 c.frame_size_last = size + 4
@@ -333,12 +302,11 @@ cdef class ConnectionLoop:
                 break
             received = 0
             got = c.receive(
-                self._arena, self._frame_max, not self._line or self._line[0] is c, self._receive_bytes, &received
+                self._arena, self._frame_max, self._memory.may_use_large(c), self._receive_bytes, &received
             )
             if c.starved_since_ms >= 0 and got != RECEIVE_STARVED:
                 c.starved_since_ms = -1
-                if c.in_line:
-                    self.leave_line(c)
+                self._memory.leave(c)
             if got == RECEIVED:
                 begun = True
                 c.received_ms = self.now_ms
@@ -346,7 +314,7 @@ cdef class ConnectionLoop:
             elif got == RECEIVE_EOF or got == RECEIVE_ERROR:
                 self.close_connection(c, None)
             elif got == RECEIVE_STARVED:
-                self.starve(c)
+                self._memory.enter(c, self.now_ms)
                 break
         if not c.closed:
             c.drop_empty_block(self._arena)
@@ -361,184 +329,56 @@ cdef class ConnectionLoop:
             self._ready.append(c)
         return 0
 
-    # -- throttles ---
+    cdef int retry_starved(self) except -1:
+        """Blocks were freed: serve those that wait, and of the line as many as get what they need."""
+        cdef Connection c
+        for c in self._memory.take_small():
+            self.serve(c)
+        while self._memory.line:
+            c = self._memory.line[0]
+            self.serve(c)
+            if c.in_line:
+                break
+        return 0
 
     def mute(self, Connection c, int64_t until_ms):
         """Look at no further request of it before then (monotonic). What has begun goes on, and is answered with the time.
 
         A connection that is muted already stays so until the later of the two.
         """
-        cdef bint is_new = c.muted_until_ms == 0
-        if c.closed or until_ms <= c.muted_until_ms:
-            return
-        c.muted_until_ms = until_ms
-        # Its time is not the client's to lose: it neither waits for memory, nor is it late with a request.
-        c.starved_since_ms = c.partial_since_ms = -1
-        if c.in_line:
-            self.leave_line(c)
-        if is_new:
-            self._mutes += 1
-            heappush(self._muted, (until_ms, self._mutes, c))
-            self._unmute_at_ms = self._muted[0][0]
-
-    cdef int unmute(self) except -1:
-        """Go on with the connections whose time is over."""
-        cdef Connection c
-        while self._muted and self._muted[0][0] <= self.now_ms:
-            _, number, found = heappop(self._muted)
-            c = <Connection>found
-            if c.muted_until_ms > self.now_ms and not c.closed:  # for longer than at first
-                heappush(self._muted, (c.muted_until_ms, number, c))
-                continue
-            c.muted_until_ms = 0
-            c.last_active_ms = self.now_ms
-            if not c.closed:
-                self.go_on_later(c)
-        self._unmute_at_ms = self._muted[0][0] if self._muted else -1
-        return 0
-
-    # -- heavy requests ---
-
-    cdef bint may_begin(self, Connection c, const uint8_t* frame, int32_t size) except? True:
-        """Whether its next request may begin now; if not, it is held back until others are over."""
-        if c.heavy_bytes or not self.is_heavy(frame, size):
-            return True
-        if self._held_back or (self.heavy_bytes and self.heavy_bytes + size > HEAVY_BYTES_MAX):
-            self.hold_back(c)
-            return False
-        c.heavy_bytes = size
-        self.heavy_bytes += size
-        return True
-
-    cdef int hold_back(self, Connection c) except -1:
-        c.held_back = True
-        c.partial_since_ms = -1  # the frame is whole
-        self._held_back.append(c)
-        return 0
-
-    cdef int heavy_over(self, Connection c) except -1:
-        """Its heavy request takes no more memory here: others may begin."""
-        cdef const uint8_t* frame = NULL
-        cdef int32_t size = 0
-        self.heavy_bytes -= c.heavy_bytes
-        c.heavy_bytes = 0
-        while self._held_back:
-            c = <Connection>self._held_back[0]
-            c.next_frame(self._arena.base, self._frame_max, &frame, &size)
-            if self.heavy_bytes and self.heavy_bytes + size > HEAVY_BYTES_MAX:
-                break
-            self._held_back.popleft()
-            c.held_back = False
-            c.heavy_bytes = size
-            self.heavy_bytes += size
-            self.go_on_later(c)
-        return 0
+        if self._muted.add(c, until_ms):
+            self._memory.leave(c)
 
     def lighten(self, Connection c):
         """A handler has given the connection's request away, and only waits for an answer."""
         if c.heavy_bytes and not c.closed:
             self.heavy_over(c)
 
-    # -- waiting for memory ---
-
-    cdef int starve(self, Connection c) except -1:
-        """There was no block for this connection: it waits until some are freed."""
-        cdef int i = len(self._line)
-        self.starved_total += 1
-        if c.starved_since_ms < 0:
-            c.starved_since_ms = self.now_ms
-        if not c.wants_large:
-            if not c.in_starved:
-                c.in_starved = True
-                self._starved.append(c)
-        elif not c.in_line:
-            c.in_line = True
-            while i > 0 and request_began(<Connection>self._line[i - 1]) > request_began(c):
-                i -= 1
-            self._line.insert(i, c)
-        return 0
-
-    cdef int leave_line(self, Connection c) except -1:
-        c.in_line = False
-        self._line.remove(c)
-        self._freed_seen = -1  # it is another's turn
-        return 0
-
-    cdef bint may_retry(self):
-        return (self._starved or self._line) and self._arena.freed_total != self._freed_seen
-
-    cdef int retry_starved(self) except -1:
-        """Blocks were freed: serve those that wait, and of the line as many as get what they need."""
-        cdef Connection c
-        cdef list again = self._starved
-        self._freed_seen = self._arena.freed_total
-        self._starved = []
-        for c in again:
-            c.in_starved = False
-            self.serve(c)
-        while self._line:
-            c = self._line[0]
-            self.serve(c)
-            if c.in_line:
-                break
+    cdef int heavy_over(self, Connection c) except -1:
+        """Its heavy request takes no more memory here: others may begin."""
+        for c in self._heavy.over(c):
+            self.go_on_later(c)
         return 0
 
     def relieve(self, int64_t now_ms):
-        """Free memory that unfinished requests hold while others wait for it; call some times a second.
-
-        Who waits, waits for RELIEF_AFTER_MS first. Then connections are closed that hold memory for a request that is
-        not whole and have sent nothing for as long, those silent longest first. If there are none, and half of the
-        memory is held by connections that wait for more themselves, they block each other: the youngest request goes.
-        """
+        """Free memory that unfinished requests hold while others wait for it; call some times a second."""
         self.now_ms = now_ms
-        if self._starved:
-            self.relieve_part(self._starved, 0, self._arena.small_bytes)
-        if self._line:
-            self.relieve_part(self._line, self._arena.small_bytes, self._arena.size)
+        self.relieve_part(False)
+        self.relieve_part(True)
 
-    cdef int relieve_part(self, list waiting, int64_t first, int64_t end) except -1:
-        """Relieve the arena between two offsets."""
+    cdef int relieve_part(self, bint large) except -1:
         cdef Connection c
-        cdef int64_t patient_since = self.now_ms - RELIEF_AFTER_MS, blocked_bytes = 0, freed = 0
-        cdef list silent = [], blocked = []
-        cdef bint patient = False
-        for c in waiting:
-            patient |= not c.closed and c.starved_since_ms <= patient_since
-        if not patient:
-            return 0
-        for c in self._connections.values():
-            if c.block == NULL or c.block.refs > 1 or c.held_back or c.muted_until_ms or not first <= c.block.offset < end:
-                continue
-            if c.starved_since_ms >= 0:
-                blocked_bytes += c.block.capacity
-                blocked.append((-request_began(c), c.fd))
-            elif c.received_ms <= patient_since:
-                silent.append((c.received_ms, c.fd))
-        if not silent and blocked_bytes > (end - first) // 2:
-            silent = [min(blocked)]
-        for _, fd in sorted(silent):
-            if freed >= (end - first) // RELIEF_SHARE:
-                break
-            c = self._connections[fd]
-            freed += c.block.capacity
+        for c in self._memory.relief(self._connections.values(), large, self.now_ms):
             self.close_connection(c, "the request arena is full, and its request is not whole")
         return 0
 
     # -- answers ---
 
-    cdef int answered(self, Request* request) except -1:
-        cdef Connection c = <Connection>request.connection
-        request.state = REQUEST_ANSWERED
-        if not c.in_dirty:
-            c.in_dirty = True
-            self._dirty.append(c)
-        return 0
-
     cdef int flush_answers(self) except -1:
         """Send answers. A connection that is free again goes on with its next frame, and may be dirty again."""
         cdef Connection c
-        cdef list dirty = self._dirty
-        self._dirty = []
+        cdef list dirty = self._answers.dirty
+        self._answers.dirty = []
         for c in dirty:
             c.in_dirty = False
             if not c.closed:
@@ -548,6 +388,7 @@ cdef class ConnectionLoop:
     cdef int flush(self, Connection c) except -1:
         """Send answers in request order until one is missing or the socket is full."""
         cdef Request* request
+        cdef int i, whole
         while c.first != NULL and c.first.state == REQUEST_ANSWERED and c.writable and not c.closed:
             request = c.first
             if request.silent:
@@ -557,10 +398,14 @@ cdef class ConnectionLoop:
                     raise CloseConnection(c.close_reason or "a request that cannot be answered")
                 self.end_request(request)
             elif request.fetch_reply != NULL:
-                if not self.send_fetch(c, request):
+                if not self.send_long(c):
                     break
             else:
-                self.send_some(c)
+                whole = 0
+                if self._answers.send_short(c, self.now_ms, &whole) == SEND_FAILED:
+                    self.close_connection(c, None)
+                for i in range(whole):
+                    self.end_request(c.pop())
         if c.first == NULL:
             c.exclusive = False
             c.last_active_ms = self.now_ms  # idle from here on
@@ -568,68 +413,13 @@ cdef class ConnectionLoop:
                 self.heavy_over(c)
         return 0
 
-    cdef int send_some(self, Connection c) except -1:
-        """One gathered write of the responses at the head of the queue."""
-        cdef:
-            iovec vectors[GATHER_MAX]
-            int count = 0
-            ssize_t sent, left
-            Request* request = c.first
-        while request != NULL and count < GATHER_MAX:
-            if request.state != REQUEST_ANSWERED or request.silent or request.fetch_reply != NULL:
-                break
-            vectors[count].iov_base = request.response + request.sent
-            vectors[count].iov_len = request.response_size - request.sent
-            count += 1
-            request = request.next
-        if count == 1:
-            sent = c.transport.send(vectors[0].iov_base, vectors[0].iov_len, False)
-        else:
-            sent = c.transport.send_all(vectors, count)
-        if sent == TRANSPORT_BLOCKED:
-            c.writable = False
-            if c.blocked_since_ms < 0:
-                c.blocked_since_ms = self.now_ms
-            return 0
-        if sent < 0:
-            self.close_connection(c, None)
-            return 0
-        c.blocked_since_ms = -1
-        self._short_answer_ms = self.now_ms
-        self.bytes_sent += sent
-        while sent > 0:
-            request = c.first
-            left = request.response_size - request.sent
-            if sent < left:
-                request.sent += sent
-                return 0
-            sent -= left
-            c.pop()
-            self.end_request(request)
-        return 0
-
-    cdef int send_fetch(self, Connection c, Request* request) except -1:
-        """Send more of a large fetch reply, as much as this turn allows."""
-        cdef int64_t sent = 0
-        cdef bint shared = self.now_ms - self._short_answer_ms < SHORT_ANSWERS_MS
-        cdef int64_t budget = SHARED_TURN_BYTES - self._long_bytes if shared else TURN_BYTES
-        cdef SendStatus status = SENT_SOME
-        if budget > 0:
-            status = send_reply(c.transport, request, <FetchReply>request.fetch_reply, budget, &sent)
-            self.bytes_sent += sent
-            if shared:
-                self._long_bytes += sent
-        if sent:
-            c.blocked_since_ms = -1
+    cdef bint send_long(self, Connection c) except *:
+        """Whether the long answer at the head of its queue is sent to the end."""
+        cdef SendStatus status = self._answers.send_long(c, self.now_ms)
         if status == SENT_ALL:
-            c.pop()
-            self.end_request(request)
+            self.end_request(c.pop())
         elif status == SENT_SOME:
             self.go_on_later(c)
-        elif status == SEND_BLOCKED:
-            c.writable = False
-            if c.blocked_since_ms < 0:
-                c.blocked_since_ms = self.now_ms
         elif status == SEND_FAILED:
             self.close_connection(c, None)
         return status == SENT_ALL
@@ -662,12 +452,8 @@ cdef class ConnectionLoop:
             return 0
         c.ending_since_ms = self.now_ms
         c.starved_since_ms = c.partial_since_ms = -1
-        if c.in_line:
-            self.leave_line(c)
-        if not c.in_dirty:
-            c.in_dirty = True
-            self._dirty.append(c)
-        return 0
+        self._memory.leave(c)
+        return self._answers.look_at(c)
 
     cdef int take_leave(self, Connection c) except -1:
         """Everything is answered of a connection that ends: have its peer close it."""
@@ -687,10 +473,7 @@ cdef class ConnectionLoop:
                 c.readable = False
             elif got <= 0:
                 return self.close_connection(c, None)
-        if c.readable and not c.in_ready:
-            c.in_ready = True
-            self._ready.append(c)
-        return 0
+        return self.go_on_later(c) if c.readable else 0
 
     cdef int close_connection(self, Connection c, object reason) except -1:
         """Close now. Answers not sent are dropped; arena bytes live on until the io workers are done with them."""
@@ -707,11 +490,8 @@ cdef class ConnectionLoop:
         if c.block != NULL:
             self._arena.release(c.block)
             c.block = NULL
-        if c.in_line:
-            self.leave_line(c)
-        if c.held_back:
-            c.held_back = False
-            self._held_back.remove(c)
+        self._memory.leave(c)
+        self._heavy.leave(c)
         if c.heavy_bytes:
             self.heavy_over(c)
         if reason is not None:

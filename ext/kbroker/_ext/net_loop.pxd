@@ -7,7 +7,7 @@ from kbroker._ext.connection cimport Connection
 from kbroker._ext.connection_loop cimport ConnectionLoop
 from kbroker._ext.express_path cimport ExpressPath
 from kbroker._ext.fetch_engine cimport FetchEngine
-from kbroker._ext.fetch_reply cimport FetchReply
+from kbroker._ext.fetch_requests cimport FetchRequests
 from kbroker._ext.lane cimport Lane
 from kbroker._ext.produce_path cimport ProducePath
 from kbroker._ext.requests cimport Request, RequestTable
@@ -17,6 +17,7 @@ cdef class NetLoop(ConnectionLoop):
     cdef list _lanes                  # by io worker index
     cdef readonly ProducePath produce
     cdef readonly FetchEngine fetch
+    cdef FetchRequests _fetches
     cdef readonly ExpressPath express
     # on_refused(connection, token, frame, error code, text): a coordinator's error for a request handed on undecoded.
     cdef public object on_refused
@@ -24,7 +25,6 @@ cdef class NetLoop(ConnectionLoop):
     # on_answer(io worker index, message): takes a MSG_ANSWER, a coordinator's part of an answer.
     cdef public object on_answer
     cdef int64_t _api_requests[API_WIDTH]
-    cdef uint64_t _starved_seen       # fetch.reader.starved_total when files were freed last
 
     cdef int read_lane(self, Lane lane) except -1
     cdef int check_phase(self, Connection c, const uint8_t* frame, int32_t size) except -1
@@ -41,9 +41,4 @@ cdef class NetLoop(ConnectionLoop):
     cdef int repeat_express(self, Connection c, Request* request) except -1
     cdef int fail_parts(self, Request* request, int worker, int16_t error_code) except -1
     cdef int all_parts_done(self, Request* request) except -1
-    cdef int start_fetch(self, Connection c, Request* request, const uint8_t* frame, int32_t size) except -1
-    cdef int finish_fetch(self, Request* request, FetchReply reply) except -1
-    cdef int drain_fetches(self) except -1
-    cdef int expire_fetches(self) except -1
-    cdef int relieve_files(self) except -1
     cdef int expire_requests(self, int64_t now_ns) except -1

@@ -1,11 +1,10 @@
 """The requests of a network process.
 
-Produce goes to the io workers over lanes and comes back as results; Fetch is served by the fetch engine; everything
+Produce goes to the io workers over lanes and comes back as results; Fetch is served by ``fetch_requests``; everything
 else is handed to ``dispatch``. Per produce request in the steady state: one recv and one send shared by what is
 pipelined, no Python object. Produces of a connection run together, everything else alone
 (docs/decisions/0003-order-on-a-connection.md).
 """
-from cpython.ref cimport Py_INCREF
 from libc.stdint cimport uint16_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
@@ -17,7 +16,6 @@ from kbroker._ext.api_keys cimport (
     API_SASL_HANDSHAKE,
     API_WIDTH,
     FETCH_FIRST,
-    FETCH_FLEXIBLE,
     FETCH_LAST,
     PRODUCE_FIRST,
     PRODUCE_FLEXIBLE,
@@ -25,7 +23,6 @@ from kbroker._ext.api_keys cimport (
 )
 from kbroker._ext.buffers cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from kbroker._ext.connection cimport PHASE_AUTHENTICATING, PHASE_SERVING
-from kbroker._ext.connection_loop cimport RELIEF_AFTER_MS, RELIEF_SHARE
 from kbroker._ext.descriptors cimport (
     MSG_ANSWER,
     MSG_PRODUCE_RESULT,
@@ -35,10 +32,9 @@ from kbroker._ext.descriptors cimport (
     Envelope,
     ProduceResult,
 )
-from kbroker._ext.error_codes cimport NOT_COORDINATOR, NOT_LEADER_OR_FOLLOWER, REQUEST_TIMED_OUT, UNKNOWN_SERVER_ERROR
+from kbroker._ext.error_codes cimport NOT_COORDINATOR, NOT_LEADER_OR_FOLLOWER, UNKNOWN_SERVER_ERROR
 from kbroker._ext.express_path cimport express_token, is_express
-from kbroker._ext.fetch_send cimport copy_small
-from kbroker._ext.requests cimport REQUEST_WAITING, ProducePart, reserve_response, token_of
+from kbroker._ext.requests cimport REQUEST_WAITING, reserve_response, token_of
 from kbroker._ext.socket_api cimport monotonic_ns
 from kbroker._ext.wire cimport (
     READ_OK,
@@ -51,8 +47,7 @@ from kbroker._ext.wire cimport (
     store_i32,
 )
 
-from kbroker._ext.connection_loop import CloseConnection
-from kbroker._ext.fetch_decode import FetchDecodeError
+from kbroker._ext.connection import CloseConnection
 from kbroker._ext.produce_path import ProduceDecodeError
 
 cdef enum:
@@ -102,6 +97,7 @@ cdef class NetLoop(ConnectionLoop):
         self.produce = produce
         self.express = ExpressPath(produce.topics, requests, produce.worker_count)
         self.fetch = fetch
+        self._fetches = FetchRequests(fetch, requests, self._answers)
         self._dispatch = dispatch
 
     @property
@@ -151,7 +147,7 @@ cdef class NetLoop(ConnectionLoop):
                 assert <Py_ssize_t>(envelope.count * sizeof(int32_t)) <= size, (envelope.count, size)
                 for i in range(envelope.count):
                     self.fetch.wake((<const int32_t*>body)[i], self.now_ms)
-                self.drain_fetches()
+                self._fetches.drain(self.now_ms)
             elif envelope.kind == MSG_ANSWER:
                 self.take_answers(lane.peer_index, body, size)
 
@@ -176,7 +172,7 @@ cdef class NetLoop(ConnectionLoop):
                 if head.error == 0 and head.total == part - PART_SIZE_BYTES - sizeof(AnswerHead):
                     throttle_ms = (<Connection>request.connection).throttle_ms(self.now_ms)
                     self.express.take_answer(request, text, head.total, throttle_ms)
-                    self.answered(request)
+                    self._answers.ready(request)
                 else:
                     # An answer in parts, longer than any request of this kind calls for, is none.
                     self.refuse_express(
@@ -218,7 +214,7 @@ cdef class NetLoop(ConnectionLoop):
         c.push(request)
         c.exclusive = True
         if api_key == API_FETCH and FETCH_FIRST <= version <= FETCH_LAST:
-            return self.start_fetch(c, request, frame, size)
+            return self._fetches.start(c, request, frame, size, self.now_ms)
         # A coordinator is handed what was found to be allowed: who may not do everything is asked for in Python.
         if c.access.everything and self.express.takes(api_key, version) and self.express.start(c, request, frame, size, self._lanes):
             return 0
@@ -294,7 +290,7 @@ cdef class NetLoop(ConnectionLoop):
                     )
         else:
             self.produce.encode(request, (<Connection>request.connection).throttle_ms(self.now_ms))
-        return self.answered(request)
+        return self._answers.ready(request)
 
     cdef int take_results(self, const uint8_t* body, Py_ssize_t size, uint32_t count) except -1:
         """A PRODUCE_RESULT message: ``count`` structs, then the error text and the indexes of each in order."""
@@ -355,27 +351,15 @@ cdef class NetLoop(ConnectionLoop):
                 request = following
         # It may have taken the waiter bits of what it published and died before it sent the wake-ups.
         self.fetch.wake_worker(worker, <int>len(self._lanes), self.now_ms)
-        return self.drain_fetches()
+        return self._fetches.drain(self.now_ms)
 
     cdef int repeat_produce(self, Connection c, Request* request, int worker) except -1:
-        """Describe the open partitions of one io worker to its next incarnation.
+        """Have the next incarnation of an io worker do what the last one did not answer.
 
-        What is in the log already is recognised by its sequence number. A batch without one may be there, or not, and
-        nobody can tell: it is answered with an error, and the connection ends, so that nothing that the client has
-        sent behind it comes to lie before it.
+        A batch that may be there, or not, is answered with an error, and the connection ends, so that nothing that the
+        client has sent behind it comes to lie before it.
         """
-        cdef ProducePart* part
-        cdef int32_t i
-        for i in range(request.part_count):
-            part = &request.parts[i]
-            if part.worker != worker:
-                continue
-            if self.produce.has_numbers(part):
-                self.produce.describe(request, i)
-                continue
-            part.worker = -1
-            part.error_code = NOT_LEADER_OR_FOLLOWER
-            request.parts_left -= 1
+        if not self.produce.repeat(request, worker):
             self.end_connection(c)
         return self.finish_produce(request) if request.parts_left == 0 else 0
 
@@ -390,12 +374,7 @@ cdef class NetLoop(ConnectionLoop):
 
     cdef int fail_parts(self, Request* request, int worker, int16_t error_code) except -1:
         """Answer a request's open partitions of one io worker that will not answer any more."""
-        cdef int32_t i
-        for i in range(request.part_count):
-            if request.parts[i].worker == worker:
-                request.parts[i].worker = -1
-                request.parts[i].error_code = error_code
-                request.parts_left -= 1
+        self.produce.fail(request, worker, error_code)
         return self.all_parts_done(request) if request.parts_left == 0 else 0
 
     cdef int all_parts_done(self, Request* request) except -1:
@@ -404,78 +383,6 @@ cdef class NetLoop(ConnectionLoop):
         if request.state == REQUEST_WAITING:
             return self.finish_produce(request)
         return 0  # answered at its timeout, not sent yet: flush ends it
-
-    # -- fetch ---
-
-    cdef int start_fetch(self, Connection c, Request* request, const uint8_t* frame, int32_t size) except -1:
-        cdef:
-            Reader r = make_reader(frame + 8, size - 8)
-            const uint8_t* client_id = NULL
-            int32_t client_id_size = 0
-            FetchReply reply
-        if read_string(&r, &client_id, &client_id_size) != READ_OK:
-            raise CloseConnection("a malformed Fetch request: bad client id")
-        if request.api_version >= FETCH_FLEXIBLE and skip_tagged_fields(&r) != READ_OK:
-            raise CloseConnection("a malformed Fetch request: bad header tags")
-        self.fetch.access = c.access
-        try:
-            reply = self.fetch.handle(
-                r.pos, r.end - r.pos, request.api_version, request.correlation_id, token_of(request), self.now_ms
-            )
-        except FetchDecodeError as reason:
-            raise CloseConnection(f"a malformed Fetch request: {reason}") from None
-        if reply is not None:
-            self.finish_fetch(request, reply)
-        else:
-            request.parked = True
-        return self.drain_fetches()
-
-    cdef int finish_fetch(self, Request* request, FetchReply reply) except -1:
-        cdef int32_t throttle_ms = (<Connection>request.connection).throttle_ms(self.now_ms)
-        cdef int copied
-        if throttle_ms:
-            reply.set_throttle(throttle_ms)
-        copied = copy_small(request, reply)
-        request.parked = False
-        request.started_ns = self.now_ms * 1000000
-        if copied == 0:
-            Py_INCREF(reply)
-            request.fetch_reply = <void*>reply
-        else:
-            reply.release()
-            if copied < 0:
-                request.silent = True
-                request.close_after = True
-        return self.answered(request)
-
-    cdef int drain_fetches(self) except -1:
-        """Answer the parked fetches that were completed."""
-        cdef FetchReply reply
-        cdef Request* request
-        while True:
-            reply = self.fetch.next_completed()
-            if reply is None:
-                return 0
-            request = self._requests.find(reply.token)
-            if request == NULL or request.connection == NULL or request.state != REQUEST_WAITING:
-                reply.release()
-            else:
-                self.finish_fetch(request, reply)
-
-    cdef int expire_fetches(self) except -1:
-        """Answer the parked fetches whose time is up."""
-        cdef int64_t deadline = self.fetch.next_deadline_ms()
-        cdef int64_t now
-        if deadline >= 0:
-            now = monotonic_ns() // 1000000
-            if deadline <= now:
-                self.now_ms = now
-                self.fetch.expire(now)
-        return self.drain_fetches()  # also what a change of topics has completed
-
-    def next_fetch_deadline_ms(self) -> int:
-        """When expire_fetches has something to do; -1 when nothing is parked."""
-        return self.fetch.next_deadline_ms()
 
     # -- answers ---
 
@@ -499,7 +406,7 @@ cdef class NetLoop(ConnectionLoop):
                 request.response_size = size + 4
             finally:
                 PyBuffer_Release(&view)
-        self.answered(request)
+        self._answers.ready(request)
 
     def end_turn(self):
         """Answer fetches whose time is up, send what this turn has answered and collected.
@@ -509,8 +416,8 @@ cdef class NetLoop(ConnectionLoop):
         cdef int rounds = 0
         cdef int64_t until = monotonic_ns() + ROUNDS_NS
         self.note_restarts()
-        self.expire_fetches()
-        while self._dirty and rounds < ROUNDS_MAX:
+        self.now_ms = self._fetches.expire(self.now_ms)
+        while self._answers.dirty and rounds < ROUNDS_MAX:
             self.flush_answers()
             rounds += 1
             if monotonic_ns() >= until:
@@ -537,45 +444,21 @@ cdef class NetLoop(ConnectionLoop):
             if fetch_ms >= 0:
                 timeout_ms = <int>max(min(fetch_ms - self.now_ms, <int64_t>timeout_ms), <int64_t>0)
 
-    # -- scarce files ---
-
     def relieve(self, int64_t now_ms):
-        """Also free descriptors of segments when a fetch got no bytes because all are in flight.
-
-        Connections are closed that have been sent an answer from files and have read nothing for RELIEF_AFTER_MS, those
-        that stopped reading first go first. If there is none, the one goes whose answer has been on its way for longest,
-        and for as long at least.
-        """
-        ConnectionLoop.relieve(self, now_ms)
-        if self.fetch.reader.starved_total != self._starved_seen:
-            self._starved_seen = self.fetch.reader.starved_total
-            self.relieve_files()
-
-    cdef int relieve_files(self) except -1:
+        """Also free descriptors of segments when a fetch got no bytes because all are in flight."""
         cdef Connection c
-        cdef int count, freed = 0
-        cdef list deaf = [], slow = []
-        for c in self._connections.values():
-            if c.first == NULL or c.first.fetch_reply == NULL:
-                continue
-            count = (<FetchReply>c.first.fetch_reply).file_count()
-            if count and 0 <= c.blocked_since_ms <= self.now_ms - RELIEF_AFTER_MS:
-                deaf.append((c.blocked_since_ms, c.fd, count))
-            elif count and c.first.started_ns <= (self.now_ms - RELIEF_AFTER_MS) * 1000000:
-                slow.append((c.first.started_ns, c.fd, count))
-        if not deaf and slow:
-            deaf = [min(slow)]
-        for _, fd, count in sorted(deaf):
-            if freed >= max(1, self.fetch.files.capacity // RELIEF_SHARE):
-                break
-            freed += count
-            self.close_connection(self._connections[fd], "it reads too slowly, and others need the files it holds")
-        return 0
+        ConnectionLoop.relieve(self, now_ms)
+        for c in self._fetches.relief(self._connections.values(), now_ms):
+            self.close_connection(c, "it reads too slowly, and others need the files it holds")
+
+    def next_fetch_deadline_ms(self) -> int:
+        """When a parked fetch has to be answered; -1 when nothing is parked."""
+        return self.fetch.next_deadline_ms()
 
     # -- timeouts ---
 
     cdef int forget_parked(self, Request* request) except -1:
-        return self.fetch.cancel(token_of(request))
+        return self._fetches.forget(request)
 
     def sweep(self):
         """Also answer produces that nobody answers."""
@@ -589,7 +472,6 @@ cdef class NetLoop(ConnectionLoop):
     cdef int expire_requests(self, int64_t now_ns) except -1:
         """Answer produces whose time is up. Their results may still come, and their bytes are held until then."""
         cdef uint32_t index = 0
-        cdef int32_t i
         cdef int64_t patience_ms
         cdef Request* request = self._requests.at(0)
         while request != NULL:
@@ -600,9 +482,7 @@ cdef class NetLoop(ConnectionLoop):
                 and request.parts_left > 0
                 and now_ns - request.started_ns > patience_ms * 1000000
             ):
-                for i in range(request.part_count):
-                    if request.parts[i].worker >= 0:
-                        request.parts[i].error_code = REQUEST_TIMED_OUT
+                self.produce.note_timeout(request)
                 self.finish_produce(request)
             elif (
                 request.express_worker >= 0

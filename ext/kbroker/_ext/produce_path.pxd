@@ -36,6 +36,12 @@ cdef class ProducePath:
     cdef int add_descriptor(self, int worker, const ProduceDescriptor* descriptor) except -1
     cdef int send_bundles(self, list lanes) except -1
     cdef void drop_bundle(self, int worker) noexcept nogil
+    # Describe the open partitions of one io worker to its next incarnation; False if some cannot be, which have failed.
+    cdef bint repeat(self, Request* request, int worker) except *
+    # One io worker does not answer any more: its open partitions have failed.
+    cdef void fail(self, Request* request, int worker, int16_t error_code) noexcept nogil
+    # The open partitions are answered with REQUEST_TIMED_OUT, whatever comes of them.
+    cdef void note_timeout(self, Request* request) noexcept nogil
     cdef bint has_numbers(self, const ProducePart* part) noexcept nogil
     cdef Request* take_result(self, const ProduceResult* result, const uint8_t* text) except? NULL
     cdef int encode(self, Request* request, int32_t throttle_ms) except -1

@@ -15,6 +15,7 @@ from kbroker._ext.error_codes cimport (
     INVALID_REQUIRED_ACKS,
     INVALID_TOPIC_EXCEPTION,
     NOT_LEADER_OR_FOLLOWER,
+    REQUEST_TIMED_OUT,
     TOPIC_AUTHORIZATION_FAILED,
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     UNKNOWN_TOPIC_ID,
@@ -87,6 +88,12 @@ cdef enum:
 
 class ProduceDecodeError(ValueError):
     """The bytes are not a Produce request of their version; the connection is to be closed."""
+
+
+cdef inline void fail_part(Request* request, ProducePart* part, int16_t error_code) noexcept nogil:
+    part.worker = -1
+    part.error_code = error_code
+    request.parts_left -= 1
 
 
 cdef class ProducePath:
@@ -274,6 +281,34 @@ cdef class ProducePath:
             descriptor.transactional_id_back = <uint32_t>(part.records - request.transactional_id)
             descriptor.transactional_id_size = <uint32_t>request.transactional_id_size
         return self.add_descriptor(part.worker, &descriptor)
+
+    cdef bint repeat(self, Request* request, int worker) except *:
+        """What is in the log already is recognised by its sequence number. A batch without one may be there, or not, and
+        nobody can tell: it is answered with an error.
+        """
+        cdef bint is_whole = True
+        cdef int32_t i
+        for i in range(request.part_count):
+            if request.parts[i].worker != worker:
+                continue
+            if self.has_numbers(&request.parts[i]):
+                self.describe(request, i)
+                continue
+            fail_part(request, &request.parts[i], NOT_LEADER_OR_FOLLOWER)
+            is_whole = False
+        return is_whole
+
+    cdef void fail(self, Request* request, int worker, int16_t error_code) noexcept nogil:
+        cdef int32_t i
+        for i in range(request.part_count):
+            if request.parts[i].worker == worker:
+                fail_part(request, &request.parts[i], error_code)
+
+    cdef void note_timeout(self, Request* request) noexcept nogil:
+        cdef int32_t i
+        for i in range(request.part_count):
+            if request.parts[i].worker >= 0:
+                request.parts[i].error_code = REQUEST_TIMED_OUT
 
     cdef bint has_numbers(self, const ProducePart* part) noexcept nogil:
         """Whether its log recognises the batch if it is there already: by producer id and sequence number."""
