@@ -19,6 +19,8 @@ from kbroker.spark import JVM_OPTIONS
 from kbroker.testing import java_home
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+# Compiling for good took the JVM longer than all it then had to do.
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -62,7 +64,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         .config("spark.driver.memory", "1g")
         .config("spark.sql.warehouse.dir", str(place / "warehouse"))
         .config("spark.local.dir", str(place / "local"))
-        .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={place} {JVM_OPTIONS}")
+        .config(
+            "spark.driver.extraJavaOptions",
+            f"-Dderby.system.home={place} {JVM_OPTIONS} {QUICK_JVM}",
+        )
         .config("spark.sql.session.timeZone", "UTC")
     )
     jars = connector_jars()
